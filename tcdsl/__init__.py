@@ -1,0 +1,70 @@
+"""tcdsl: a compiler for tensor comprehensions.
+
+>>> import numpy as np, tcdsl
+>>> A, B = np.ones((2, 3), "float32"), np.ones((3, 4), "float32")
+>>> tcdsl.compute("C(m,n) +=! A(m,k) * B(k,n)", A=A, B=B).shape
+(2, 4)
+
+Names are imported when they are first used, so that ``import tcdsl`` stays quick.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from tcdsl.errors import (
+    CompileError,
+    InternalError,
+    LaunchError,
+    OptionError,
+    ParseError,
+    RangeError,
+    SemanticError,
+    ShapeError,
+    TargetError,
+    TCError,
+    TCWarning,
+)
+from tcdsl.options import Options
+from tcdsl.version import __version__
+
+if TYPE_CHECKING:
+    from tcdsl import cuda, library, testing
+    from tcdsl.api import Function, Program, compute, define
+    from tcdsl.executable import Executable
+    from tcdsl.frontends.einsum import einsum
+    from tcdsl.runtime.arrays import spec
+
+_LAZY = {
+    "Executable": "tcdsl.executable",
+    "Function": "tcdsl.api",
+    "Program": "tcdsl.api",
+    "compute": "tcdsl.api",
+    "define": "tcdsl.api",
+    "einsum": "tcdsl.frontends.einsum",
+    "spec": "tcdsl.runtime.arrays",
+}
+_SUBMODULES = ("cuda", "library", "testing")
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+    elif name in _SUBMODULES:
+        value = import_module(f"tcdsl.{name}")
+    else:
+        raise AttributeError(f"module 'tcdsl' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY, *_SUBMODULES])
+
+
+__all__ = [
+    "CompileError", "Executable", "Function", "InternalError", "LaunchError", "OptionError",
+    "Options", "ParseError", "Program", "RangeError", "SemanticError", "ShapeError", "TCError",
+    "TCWarning", "TargetError", "__version__", "compute", "cuda", "define", "einsum", "library",
+    "spec", "testing",
+]  # fmt: skip

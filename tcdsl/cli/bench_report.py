@@ -1,0 +1,117 @@
+"""The report of ``tcdsl bench``: times, ratios and geometric means, as Markdown and JSON."""
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import geometric_mean
+
+from rich.table import Table
+
+from tcdsl.cli.console import markdown_table
+from tcdsl.runtime.timing import format_us
+
+EAGER = ("numpy", "torch")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case at one choice of sizes: the median time of tcdsl ("tcdsl") and of each peer."""
+
+    case: str
+    family: str
+    dtype: str
+    sizes: Mapping[str, int]
+    times_us: Mapping[str, float] = field(default_factory=dict)
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def peers_us(self) -> dict[str, float]:
+        """The peers' times alone."""
+        return {name: time for name, time in self.times_us.items() if name != "tcdsl"}
+
+    def ratio(self, peers: Iterable[str]) -> float | None:
+        """Return the time of the best of *peers* over tcdsl's (above 1: tcdsl is faster)."""
+        times = [self.peers_us[peer] for peer in peers if peer in self.peers_us]
+        return min(times) / self.times_us["tcdsl"] if times and "tcdsl" in self.times_us else None
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Return *sizes* as ``M=64 N=32``."""
+    return " ".join(f"{name}={value}" for name, value in sizes.items())
+
+
+def ratio_text(ratio: float | None) -> str:
+    """Return *ratio* with two digits after the point."""
+    return "-" if ratio is None else f"{ratio:.2f}"
+
+
+def times_table(rows: Sequence[Row], peers: Sequence[str]) -> Table:
+    """Return the table of all *rows*."""
+    header = ("case", "sizes", "tcdsl", *peers, "best peer / tcdsl")
+    body = [
+        (
+            row.case,
+            sizes_text(row.sizes),
+            *(
+                format_us(row.times_us[name]) if name in row.times_us else "-"
+                for name in ("tcdsl", *peers)
+            ),
+            ratio_text(row.ratio(peers)),
+        )
+        for row in rows
+    ]
+    return markdown_table(header, body)
+
+
+def means_table(rows: Sequence[Row], peers: Sequence[str]) -> Table:
+    """Return the table of geometric means of (peer's time / tcdsl's), a family a row."""
+    choices: dict[str, tuple[str, ...]] = {peer: (peer,) for peer in peers}
+    choices["best eager"] = tuple(peer for peer in peers if peer in EAGER)
+    choices["best"] = tuple(peers)
+    families = list(dict.fromkeys(row.family for row in rows))
+    body = []
+    for family in [*families, "all"]:
+        chosen = [row for row in rows if family in (row.family, "all")]
+        means = [_mean(row.ratio(choice) for row in chosen) for choice in choices.values()]
+        body.append((family, str(len(chosen)), *map(ratio_text, means)))
+    return markdown_table(("family", "cases", *(f"{name} / tcdsl" for name in choices)), body)
+
+
+def _mean(ratios: Iterable[float | None]) -> float | None:
+    known = [ratio for ratio in ratios if ratio is not None]
+    return geometric_mean(known) if known else None
+
+
+def machine() -> dict[str, str]:
+    """Return what the times depend on: processor, threads and versions."""
+    return {
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in ("tcdsl", "numpy", "torch")},
+    }
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def write_json(rows: Sequence[Row], path: Path) -> None:
+    """Write *rows* and the machine to *path*."""
+    report = {"machine": machine(), "rows": [asdict(row) for row in rows]}
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

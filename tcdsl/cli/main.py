@@ -1,0 +1,73 @@
+"""The entry point of ``tcdsl``: finds the command, runs it, and turns errors into exit codes.
+
+Exit codes: 0 success; 1 the command found something wrong (``doctor``, ``run --check``); 2 an error
+of the user's (a :class:`TCError`, printed without a traceback); 130 interrupted.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+from tcdsl.errors import TCError
+
+# Each command's module is imported only when it is chosen: "tcdsl doctor" must work where half of
+# the others cannot be imported, and "tcdsl cache" need not wait for isl.
+COMMANDS = {
+    "demo": "photographs, a neural network and a table of times; about a minute",
+    "run": "run a definition of a file on random or given arrays",
+    "show": "print what a definition becomes, stage by stage",
+    "bench": "time library programs against NumPy and PyTorch",
+    "doctor": "look at this machine, and say what is missing and how to get it",
+    "cache": "show, locate or empty the cache of compiled programs",
+}
+
+
+def installed_version() -> str:
+    """Return the version of the installed package."""
+    try:
+        return version("tcdsl")
+    except PackageNotFoundError:  # run from a checkout, through PYTHONPATH
+        return "(not installed)"
+
+
+def make_parser(chosen: str | None) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line; only *chosen* gets its arguments."""
+    parser = argparse.ArgumentParser(
+        prog="tcdsl", description="A compiler for tensor comprehensions.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"tcdsl {installed_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        subparser = commands.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
+        if name == chosen:
+            module = import_module(f"tcdsl.cli.{name}")
+            module.add_arguments(subparser)
+            subparser.set_defaults(run=module.run)
+    return parser
+
+
+def run_command(argv: Sequence[str]) -> int:
+    """Parse *argv* and run its command; return the exit code.  Errors are the caller's."""
+    chosen = next((word for word in argv if word in COMMANDS), None)
+    arguments = make_parser(chosen).parse_args(argv)
+    return int(arguments.run(arguments))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line on *argv* (default: this process's own); return the exit code."""
+    try:
+        return run_command(sys.argv[1:] if argv is None else argv)
+    except TCError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # "tcdsl show ... | head": the reader has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,107 @@
+"""``tcdsl run FILE [NAME] --size M=64``: run a definition and summarise what comes out."""
+
+import argparse
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+import tcdsl
+import tcdsl.testing
+from tcdsl.cli.arguments import add_program_arguments, chosen_function, chosen_inputs
+from tcdsl.cli.console import progress_steps, standard_output
+from tcdsl.runtime.timing import format_us
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to *parser*."""
+    add_program_arguments(parser)
+    parser.add_argument(
+        "--input", action="append", default=[], metavar="A=a.npy",
+        help="take a parameter from a .npy file; the others are random",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="of the random arrays (default 0)")
+    parser.add_argument("--target", help="cpu or reference (default: the best there is)")
+    parser.add_argument("--check", action="store_true", help="compare with the NumPy oracle")
+    parser.add_argument("--save", metavar="DIR", type=Path, help="write the outputs there, as .npy")
+
+
+def summary(array: np.ndarray[Any, Any]) -> tuple[str, ...]:
+    """Return (type, shape, least, mean, greatest) of *array* as text."""
+    kind, shape = str(array.dtype), str(array.shape)
+    if array.size == 0:
+        return kind, shape, "-", "-", "-"
+    wide = array.astype(np.float64)
+    return kind, shape, *(f"{value:.6g}" for value in (wide.min(), wide.mean(), wide.max()))
+
+
+def summary_table(inputs: Arrays, outputs: Arrays) -> Table:
+    """Return the table of all arrays: inputs above, outputs below a line."""
+    table = Table("array", "type", "shape", "least", "mean", "greatest")
+    for name, array in inputs.items():
+        table.add_row(name, *summary(array))
+    table.add_section()
+    for name, array in outputs.items():
+        table.add_row(f"[bold]{name}", *summary(array))
+    return table
+
+
+def initial_outputs(function: "tcdsl.Function", inputs: Arrays) -> Any:
+    """Return zeros for a definition that reads its outputs before it writes them, else None."""
+    tensors = function.comprehension.tensors
+    names = function.comprehension.outputs
+    if not any(tensors[name].needs_out for name in names):
+        return None
+    shapes = function.output_shapes(*inputs.values())
+    zeros = tuple(np.zeros(shapes[name], tensors[name].dtype.numpy) for name in names)
+    return zeros[0] if len(zeros) == 1 else zeros
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    console = standard_output()
+    with progress_steps(3) as steps:
+        steps.begin("reading")
+        function = chosen_function(arguments)
+        _, inputs = chosen_inputs(function, arguments)
+        values = list(inputs.values())
+        steps.begin("compiling and running")
+        start = time.perf_counter()
+        result = function(*values, out=initial_outputs(function, inputs), target=arguments.target)
+        first_us = (time.perf_counter() - start) * 1e6
+        steps.begin("checking")
+        complaint = _complaint(function, values, arguments) if arguments.check else None
+    results = result if isinstance(result, tuple) else (result,)
+    outputs = {
+        name: np.asarray(value)
+        for name, value in zip(function.comprehension.outputs, results, strict=True)
+    }
+    console.print(summary_table(inputs, outputs))
+    console.print(f"{function.comprehension.name}: {format_us(first_us)}, compilation included")
+    if arguments.save:
+        _save(outputs, arguments.save)
+    if arguments.check:
+        console.print(complaint or "agrees with the oracle", style="red" if complaint else "green")
+    return 1 if complaint else 0
+
+
+def _complaint(
+    function: "tcdsl.Function", values: list[Any], arguments: argparse.Namespace
+) -> str | None:
+    """Return what the oracle finds wrong with *function* on *values*, or None."""
+    try:
+        tcdsl.testing.check(function, *values, targets=(arguments.target or "cpu",))
+    except AssertionError as error:
+        return f"differs from the oracle: {error}"
+    return None
+
+
+def _save(outputs: Arrays, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in outputs.items():
+        np.save(folder / f"{name}.npy", array)

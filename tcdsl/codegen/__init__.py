@@ -1,0 +1,1 @@
+"""Code generation: isl AST and expressions to C and CUDA text."""

@@ -1,0 +1,219 @@
+"""Typed expressions as C text.
+
+Arithmetic that C leaves undefined, or defines otherwise than the language, goes through functions
+of the device library (``tc_div_i32`` floors, ``tc_add_i32`` wraps, ...); the rest is C's own.
+Subscripts and other index arithmetic are exact 64-bit integers.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Operator,
+    Select,
+    Size,
+    Unary,
+    fold,
+)
+from tcdsl.lang.dtypes import BOOL, DType, Kind
+
+_C_TYPES = {
+    "bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t",
+    "float32": "float", "float64": "double",
+}  # fmt: skip
+_SUFFIXES = {
+    "bool": "b", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+}  # fmt: skip
+_INTEGER_OPS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "<<": "shl", ">>": "shr"}
+_OPERATOR_NAMES = {
+    Operator.ADD: "add", Operator.MUL: "mul", Operator.MIN: "min", Operator.MAX: "max",
+}  # fmt: skip
+
+
+def c_type(dtype: DType) -> str:
+    """Return the C type that stores a *dtype*."""
+    return _C_TYPES.get(dtype.name) or f"{dtype.name}_t"
+
+
+def suffix(dtype: DType) -> str:
+    """Return the device library's suffix for *dtype*: ``f32``, ``i64``, ``b``, ..."""
+    if dtype.name in _SUFFIXES:
+        return _SUFFIXES[dtype.name]
+    return f"{'u' if dtype.kind is Kind.UNSIGNED else 'i'}{8 * dtype.size_bytes}"
+
+
+def literal(value: bool | int | float, dtype: DType) -> str:
+    """Return *value* as an exact C literal of *dtype*."""
+    if dtype == BOOL:
+        return "1" if value else "0"
+    if dtype.is_integer:
+        return _integer_literal(int(value), dtype)
+    number = float(value)
+    tail = "f" if dtype.name == "float32" else ""
+    if math.isnan(number):
+        return f'__builtin_nan{tail}("")'
+    if math.isinf(number):
+        return f"{'-' if number < 0 else ''}__builtin_inf{tail}()"
+    if number == int(number) and abs(number) < 1e6 and math.copysign(1, number) > 0:
+        return f"{int(number)}.0{tail}"
+    text = f"{number.hex()}{tail}"
+    return f"({text})" if text.startswith("-") else text
+
+
+def _integer_literal(value: int, dtype: DType) -> str:
+    if dtype.kind is Kind.UNSIGNED:
+        return f"(({c_type(dtype)}){value}u{'ll' if dtype.size_bytes == 8 else ''})"
+    if dtype.size_bytes < 8 and value != -(2**31):
+        return f"({value})" if value < 0 else str(value)
+    if value == -(2**63):
+        return "(-9223372036854775807ll - 1)"
+    return f"(({c_type(dtype)}){value}ll)"
+
+
+def identity(operator: Operator, dtype: DType) -> str:
+    """Return the identity of *operator* on *dtype*; for arg reductions, of the comparison."""
+    match operator:
+        case Operator.ADD | Operator.OR:
+            return literal(0, dtype)
+        case Operator.MUL | Operator.AND:
+            return literal(1, dtype)
+    smallest = operator in (Operator.MAX, Operator.ARGMAX)
+    if dtype.is_float:
+        return literal(-math.inf if smallest else math.inf, dtype)
+    if dtype == BOOL:
+        return literal(not smallest, dtype)
+    bits = 8 * dtype.size_bytes
+    if dtype.kind is Kind.UNSIGNED:
+        return literal(0 if smallest else 2**bits - 1, dtype)
+    return literal(-(2 ** (bits - 1)) if smallest else 2 ** (bits - 1) - 1, dtype)
+
+
+def combine(operator: Operator, dtype: DType, accumulator: str, term: str) -> str:
+    """Return the text of ``accumulator op term``, both of *dtype*."""
+    if operator in (Operator.AND, Operator.OR):
+        return f"({accumulator} {'&' if operator is Operator.AND else '|'} {term})"
+    if dtype.is_float and operator in (Operator.ADD, Operator.MUL):
+        return f"({accumulator} {operator.value} {term})"
+    return f"tc_{_OPERATOR_NAMES[operator]}_{suffix(dtype)}({accumulator}, {term})"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the names in an expression stand for where it is printed."""
+
+    index: Callable[[str], str]
+    size: Callable[[str], str]
+    element: Callable[[Load, tuple[str, ...]], str]  # a load, its subscripts as 64-bit texts
+
+
+class ExpressionPrinter:
+    """Prints expressions in one :class:`Scope`."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def value(self, expr: Expr) -> str:
+        """Return *expr* as C text of its own type."""
+        return fold(expr, self._node)
+
+    def subscript(self, expr: Expr) -> str:
+        """Return the integer *expr* as exact 64-bit index arithmetic."""
+        return fold(expr, self._index_node)
+
+    def _node(self, expr: Expr, operands: tuple[str, ...]) -> str:
+        match expr:
+            case Const(value=value, dtype=dtype):
+                return literal(value, dtype)
+            case Index(name=name):
+                return f"((int32_t){self.scope.index(name)})"
+            case Size(name=name):
+                return f"((int32_t){self.scope.size(name)})"
+            case Load():
+                return self.scope.element(expr, tuple(self.subscript(s) for s in expr.subscripts))
+            case Unary(op=op):
+                return self._unary(op, operands[0], expr.dtype)
+            case Binary(op=op):
+                return self._binary(op, operands, expr.left.dtype)
+            case Select():
+                return f"({operands[0]} ? {operands[1]} : {operands[2]})"
+            case Cast(dtype=dtype):
+                return cast_text(operands[0], expr.operand.dtype, dtype)
+            case Call(function=function):
+                # Predicates take their type from the operand.
+                return f"tc_{function}_{suffix(expr.args[0].dtype)}({', '.join(operands)})"
+
+    def _unary(self, op: str, operand: str, dtype: DType) -> str:
+        if op == "!":
+            return f"(!{operand})"
+        if op == "~":
+            return f"(!{operand})" if dtype == BOOL else f"(({c_type(dtype)})~{operand})"
+        return f"(-{operand})" if dtype.is_float else f"tc_neg_{suffix(dtype)}({operand})"
+
+    def _binary(self, op: str, operands: tuple[str, ...], dtype: DType) -> str:
+        left, right = operands
+        if op in ("&", "|", "^"):
+            return f"(({c_type(dtype)})({left} {op} {right}))"
+        if op == "%" or (dtype.is_integer and op in _INTEGER_OPS):
+            return f"tc_{_INTEGER_OPS[op]}_{suffix(dtype)}({left}, {right})"
+        return f"({left} {op} {right})"
+
+    def _index_node(self, expr: Expr, operands: tuple[str, ...]) -> str:
+        match expr:
+            case Const(value=value):
+                return str(int(value)) if value >= 0 else f"({int(value)})"
+            case Index(name=name):
+                return self.scope.index(name)
+            case Size(name=name):
+                return self.scope.size(name)
+            case Unary(op="-"):
+                return f"(-{operands[0]})"
+            case Binary(op="+" | "-" | "*" as op):
+                return f"({operands[0]} {op} {operands[1]})"
+            case Binary(op="/" | "%" as op):
+                return f"tc_{_INTEGER_OPS[op]}_i64({', '.join(operands)})"
+            case Select():
+                condition = self.value(expr.condition)
+                return f"({condition} ? {operands[1]} : {operands[2]})"
+            case Cast() if expr.dtype.is_integer and _keeps_indices(expr.operand, expr.dtype):
+                return operands[0]
+            case Call(function="min" | "max" as function) if expr.dtype.is_integer:
+                return f"tc_{function}_i64({', '.join(operands)})"
+            case _:
+                return f"((int64_t){self._node(expr, tuple(map(self.value, _operands(expr))))})"
+
+
+def _operands(expr: Expr) -> tuple[Expr, ...]:
+    from tcdsl.lang.comprehension import children
+
+    return children(expr)
+
+
+def _keeps_indices(operand: Expr, to: DType) -> bool:
+    """Return whether a conversion cannot change an index: the operand is no stored value."""
+    is_wide = to.kind is Kind.SIGNED and to.size_bytes >= 4
+    return is_wide and operand.dtype.is_integer and not isinstance(operand, Load)
+
+
+def cast_text(operand: str, from_: DType, to: DType) -> str:
+    """Return the conversion of *operand*."""
+    if from_ == to:
+        return operand
+    return f"tc_cast_{suffix(from_)}_{suffix(to)}({operand})"
+
+
+def used_functions(source: str) -> frozenset[str]:
+    """Return the device library's functions that C *source* calls."""
+    import re
+
+    return frozenset(re.findall(r"\btc_[a-z0-9_]+", source))
+
+
+Strides = Mapping[str, tuple[str, ...]]

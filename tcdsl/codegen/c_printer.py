@@ -1,0 +1,477 @@
+"""Plans as C: one function a plan, one loop nest a kernel, OpenMP threads and vector loops.
+
+    int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)
+
+*pointers* are the arguments in the order of ``CSource.pointers``, then one workspace that holds
+the scratch arrays; *integers* the open sizes and strides in the order of ``CSource.integers``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tcdsl.codegen import loop_ast
+from tcdsl.codegen.c_expressions import (
+    ExpressionPrinter,
+    Scope,
+    c_type,
+    cast_text,
+    combine,
+    identity,
+    suffix,
+    used_functions,
+)
+from tcdsl.codegen.device.c import header_text, parts_for
+from tcdsl.codegen.names import Names
+from tcdsl.costmodel.locality import array_strides
+from tcdsl.lang.comprehension import Binary, Expr, Load, Operator
+from tcdsl.lang.dtypes import DType, arithmetic
+from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.transforms.placement import Placement
+from tcdsl.transforms.plan import Kernel, Plan
+
+_ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+_PRELUDE = """\
+#define floord(n, d) tc_div_i64((n), (d))
+#define min(a, b) ((a) < (b) ? (a) : (b))
+#define max(a, b) ((a) > (b) ? (a) : (b))
+static inline int64_t tcdsl_clamp(int64_t index, int64_t extent)
+{
+  return (uint64_t)index < (uint64_t)extent ? index : 0;
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CSource:
+    """The text of a plan, and what its function is called with."""
+
+    text: str
+    body: str  # without the device library: what a person reads
+    pointers: tuple[str, ...]  # arrays, then "" for the workspace if it has bytes
+    workspace_bytes: int
+    sites: tuple[tuple[str, int], ...]  # fault site -> (array, dimension)
+
+
+def print_plan(plan: Plan, threads: int) -> CSource:
+    """Return *plan* as C for up to *threads* threads."""
+    return _PlanPrinter(plan, threads).print()
+
+
+class _PlanPrinter:
+    def __init__(self, plan: Plan, threads: int) -> None:
+        self.plan = plan
+        self.scop = plan.scop
+        self.threads = threads
+        self.names = Names()
+        self.lines: list[str] = []
+        self.sites: list[tuple[str, int]] = []
+
+    def print(self) -> CSource:
+        arguments = [a for a in self.scop.arrays.values() if a.storage is Storage.ARGUMENT]
+        used = {access.array for s in self.scop.statements for access in (*s.writes, *s.reads)}
+        scratch = [
+            array
+            for array in self.scop.arrays.values()
+            if array.storage is Storage.SCRATCH
+            and array.name in used
+            and array.name not in self.plan.placements
+        ]
+        workspace_bytes = self._declare(arguments, scratch)
+        for kernel in self.plan.kernels:
+            self._kernel(kernel)
+        self.lines.append("  return fault[0] != 0;")
+        body = "\n".join([
+            "int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)",
+            "{", *self.lines, "}", "",
+        ])  # fmt: skip
+        header = header_text(parts_for(used_functions(body) | {"tc_div_i64", "tc_mod_i64"}))
+        pointers = [array.name for array in arguments] + ([""] if workspace_bytes else [])
+        return CSource(
+            "\n".join([header, _PRELUDE, body]), body, tuple(pointers), workspace_bytes,
+            tuple(self.sites),
+        )  # fmt: skip
+
+    def _declare(self, arguments: Sequence[Array], scratch: Sequence[Array]) -> int:
+        """Declare pointers to the arrays in memory; return the workspace's size in bytes."""
+        written = {access.array for s in self.scop.statements for access in s.writes}
+        for position, array in enumerate(arguments):
+            const = "" if array.name in written else "const "
+            self.lines.append(
+                f"  {const}{c_type(array.dtype)} *restrict {self.names.of('array', array.name)}"
+                f" = pointers[{position}];"
+            )
+        offset = 0
+        for array in scratch:
+            base = f"(char *)pointers[{len(arguments)}] + {offset}"
+            name = self.names.of("array", array.name)
+            self.lines.append(
+                f"  {c_type(array.dtype)} *restrict {name} = (void *)({base});"
+            )
+            size = array.size_bytes()
+            assert size is not None
+            offset += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+        return offset
+
+    def _kernel(self, kernel: Kernel) -> None:
+        ast = loop_ast.generate(self.scop, kernel.tree, self.plan.placements)
+        self.lines.append(f"  // {kernel.name}")
+        self.lines += [f"  // {reason}" for reason in kernel.why]
+        self.lines.append("  {")
+        _KernelPrinter(self, kernel).print(ast)
+        self.lines.append("  }")
+
+
+class _KernelPrinter:
+    """Prints the loops of one kernel."""
+
+    def __init__(self, parent: _PlanPrinter, kernel: Kernel) -> None:
+        self.parent = parent
+        self.scop = parent.scop
+        self.names = parent.names
+        self.placements = parent.plan.placements
+        self.loops: Mapping[str, Loop] = {loop.name: loop for loop in loops_of(kernel.tree)}
+        self.local_of: dict[str | None, list[Placement]] = {}
+        mine = {s for loop in self.loops.values() for s in loop.coordinates}
+        for placement in self.placements.values():
+            is_mine = placement.loop in self.loops or placement.loop is None
+            if is_mine and self._is_used_here(placement, kernel, mine):
+                self.local_of.setdefault(placement.loop, []).append(placement)
+
+    def _is_used_here(self, placement: Placement, kernel: Kernel, mine: set[str]) -> bool:
+        from tcdsl.poly.loop_tree import statements_of
+
+        names = set(statements_of(kernel.tree))
+        return any(
+            access.array == placement.array
+            for name in names
+            for access in (*self.scop.by_name[name].writes, *self.scop.by_name[name].reads)
+        )
+
+    def print(self, ast: loop_ast.AstNode) -> None:
+        self._declare_locals(None, 2)
+        self._node(ast, 2, None)
+
+    def _emit(self, depth: int, text: str) -> None:
+        self.parent.lines.append("  " * depth + text)
+
+    def _node(self, node: loop_ast.AstNode, depth: int, mark: Loop | None) -> None:
+        match node:
+            case loop_ast.Block(children=children):
+                for child in children:
+                    self._node(child, depth, mark)
+            case loop_ast.Mark(name=name, body=body):
+                self._mark(self.loops[name], body, depth)
+            case loop_ast.If(condition=condition, then=then, otherwise=otherwise):
+                self._emit(depth, f"if ({condition}) {{")
+                self._node(then, depth + 1, mark)
+                if otherwise is not None:
+                    self._emit(depth, "} else {")
+                    self._node(otherwise, depth + 1, mark)
+                self._emit(depth, "}")
+            case loop_ast.For():
+                self._for(node, depth, mark)
+            case loop_ast.Leaf():
+                self._leaf(node, depth)
+
+    def _mark(self, loop: Loop, body: loop_ast.AstNode, depth: int) -> None:
+        if _has_own_for(body):
+            self._node(body, depth, loop)
+            return
+        # isl needed no loop: a single iteration, which still is the arrays' lifetime.
+        if self.local_of.get(loop.name):
+            self._emit(depth, "{")
+            self._declare_locals(loop.name, depth + 1)
+            self._node(body, depth + 1, None)
+            self._emit(depth, "}")
+        else:
+            self._node(body, depth, None)
+
+    def _for(self, node: loop_ast.For, depth: int, mark: Loop | None) -> None:
+        if mark is not None:
+            pragma = self._pragma(mark, node)
+            if pragma:
+                self._emit(depth, pragma)
+        if node.condition:
+            self._emit(
+                depth,
+                f"for (int64_t {node.variable} = {node.init}; {node.condition};"
+                f" {node.variable} += {node.step}) {{",
+            )
+        else:
+            self._emit(depth, "{")
+            self._emit(depth + 1, f"const int64_t {node.variable} = {node.init};")
+        if mark is not None:
+            self._declare_locals(mark.name, depth + 1)
+        self._node(node.body, depth + 1, None)
+        self._emit(depth, "}")
+
+    def _pragma(self, loop: Loop, node: loop_ast.For) -> str:
+        if not node.condition:
+            return ""
+        match loop.kind:
+            case LoopKind.PARALLEL if self.parent.threads > 1:
+                return "#pragma omp parallel for schedule(static)"
+            case LoopKind.VECTOR:
+                return "#pragma omp simd"
+            case LoopKind.UNROLL:
+                return f"#pragma GCC unroll {loop.extent or 8}"
+            case _:
+                return ""
+
+    def _declare_locals(self, loop: str | None, depth: int) -> None:
+        for placement in self.local_of.get(loop, ()):
+            array = self.scop.arrays[placement.array]
+            name = self.names.of("array", array.name)
+            size = placement.elements()
+            self._emit(
+                depth,
+                f"{c_type(array.dtype)} {name}[{max(size, 1)}]"
+                f" __attribute__((aligned({_ALIGNMENT})));",
+            )
+
+    def _leaf(self, leaf: loop_ast.Leaf, depth: int) -> None:
+        lines = _StatementPrinter(self, leaf).lines()
+        statement = self.scop.by_name[leaf.statement]
+        used = [
+            (self.names.of("index", index), text)
+            for index, text in zip(statement.indices, leaf.iterators, strict=True)
+        ]
+        needed = [(n, t) for n, t in used if any(_mentions(line, n) for line in lines)]
+        declarations = ", ".join(f"{name} = {text}" for name, text in needed)
+        prefix = [f"const int64_t {declarations};"] if needed else []
+        self._emit(depth, "{" if len(prefix) + len(lines) > 1 else "{")
+        for line in prefix + lines:
+            self._emit(depth + 1, line)
+        self._emit(depth, "}")
+
+
+def _mentions(line: str, name: str) -> bool:
+    import re
+
+    return re.search(rf"\b{re.escape(name)}\b", line) is not None
+
+
+def _has_own_for(node: loop_ast.AstNode) -> bool:
+    """Return whether the band under a mark became a loop (or several, side by side)."""
+    match node:
+        case loop_ast.For():
+            return True
+        case loop_ast.Block(children=children):
+            return any(_has_own_for(child) for child in children)
+        case loop_ast.If(then=then):
+            return _has_own_for(then)
+        case _:
+            return False
+
+
+class _StatementPrinter:
+    """Prints one statement's instances at one leaf."""
+
+    def __init__(self, kernel: _KernelPrinter, leaf: loop_ast.Leaf) -> None:
+        self.kernel = kernel
+        self.scop: Scop = kernel.scop
+        self.names = kernel.names
+        self.leaf = leaf
+        self.statement = self.scop.by_name[leaf.statement]
+        self._by_load = {
+            (access.array, access.subscripts): position
+            for position, access in enumerate((*self.statement.writes, *self.statement.reads))
+        }
+        scope = Scope(
+            index=lambda name: self.names.of("index", name),
+            size=self._size,
+            element=self._load,
+        )
+        self.expressions = ExpressionPrinter(scope)
+
+    def _size(self, name: str) -> str:
+        known = self.scop.sizes[name]
+        return str(known) if known is not None else self.names.of("size", name)
+
+    def lines(self) -> list[str]:
+        statement = self.statement
+        match statement.kind:
+            case Kind.INIT:
+                return self._init()
+            case Kind.FOLD:
+                return self._fold()
+            case Kind.CHECK:
+                return self._check()
+        assert statement.value is not None
+        conditions = [self.expressions.value(c) for c in statement.conditions]
+        conditions += self._scatter_guards()
+        if statement.companion is not None:
+            body = self._arg_update()
+        else:
+            body = [self._store(statement.write, self._new_value(statement.value))]
+        if not conditions:
+            return body
+        return [f"if ({' && '.join(conditions)}) {{", *(f"  {line}" for line in body), "}"]
+
+    def _new_value(self, value: Expr) -> str:
+        """Return the text of the value to be stored, in the type of the arithmetic."""
+        statement = self.statement
+        if statement.kind is Kind.ASSIGN:
+            return self.expressions.value(value)
+        reduction = statement.reduction
+        assert reduction is not None
+        accumulator = self._accumulator(statement.write, reduction.dtype)
+        is_sum = reduction.operator is Operator.ADD and reduction.dtype.is_float
+        if is_sum and isinstance(value, Binary) and value.op == "*":
+            factors = f"{self.expressions.value(value.left)}, {self.expressions.value(value.right)}"
+            return f"tc_fma_{suffix(reduction.dtype)}({factors}, {accumulator})"
+        term = self.expressions.value(value)
+        return combine(reduction.operator, reduction.dtype, accumulator, term)
+
+    def _accumulator(self, access: Access, dtype: DType) -> str:
+        stored = self.scop.arrays[access.array].dtype
+        return cast_text(self._element(access), stored, dtype)
+
+    def _store(self, access: Access, value: str) -> str:
+        array = self.scop.arrays[access.array]
+        value_type = arithmetic(array.dtype)
+        if self.statement.reduction is not None and not self.statement.companion:
+            value_type = self.statement.reduction.dtype
+        return f"{self._element(access)} = {cast_text(value, value_type, array.dtype)};"
+
+    def _init(self) -> list[str]:
+        statement = self.statement
+        assert statement.reduction is not None
+        reduction = statement.reduction
+        if statement.companion is not None:
+            best = identity(reduction.operator, reduction.dtype)
+            return [
+                f"{self._element(statement.write)} = -1;",
+                f"{self._element(statement.companion)} = {best};",
+            ]
+        array = self.scop.arrays[statement.write.array]
+        value = cast_text(identity(reduction.operator, reduction.dtype), reduction.dtype, array.dtype)
+        return [f"{self._element(statement.write)} = {value};"]
+
+    def _arg_update(self) -> list[str]:
+        """Keep the better of the candidate and the best so far; the first wins a tie."""
+        statement = self.statement
+        assert statement.companion is not None and statement.value is not None
+        reduction = statement.reduction
+        assert reduction is not None
+        name = "max" if reduction.operator is Operator.ARGMAX else "min"
+        better = f"tc_arg_better_{name}_{suffix(reduction.dtype)}"
+        best, index = self._element(statement.companion), self._element(statement.write)
+        (reduced,) = statement.reduced
+        origin = self._arg_origin()
+        value = f"({self.names.of('index', reduced)} - {origin})"
+        stored = self.scop.arrays[statement.write.array].dtype
+        return [
+            f"const {c_type(reduction.dtype)} w_candidate"
+            f" = {self.expressions.value(statement.value)};",
+            f"if ({index} < 0 || {better}(w_candidate, {best})) {{",
+            f"  {best} = w_candidate;",
+            f"  {index} = ({c_type(stored)}){value};",
+            "}",
+        ]
+
+    def _arg_origin(self) -> int:
+        return self.statement.arg_origin
+
+    def _fold(self) -> list[str]:
+        """Fold the lanes as a tree, then store or combine with the target."""
+        statement = self.statement
+        reduction = statement.reduction
+        assert reduction is not None
+        (read,) = statement.reads
+        part = f"(&{self._element(read)})"
+        lines, width = [f"{c_type(reduction.dtype)} *w_part = {part};"], statement.lanes
+        while width > 1:
+            width //= 2
+            term = combine(reduction.operator, reduction.dtype, "w_part[w_lane]",
+                           f"w_part[w_lane + {width}]")  # fmt: skip
+            lines += [
+                f"for (int w_lane = 0; w_lane < {width}; w_lane++) w_part[w_lane] = {term};"
+            ]
+        result = "w_part[0]"
+        if not reduction.initialise:
+            accumulator = self._accumulator(statement.write, reduction.dtype)
+            result = combine(reduction.operator, reduction.dtype, accumulator, result)
+        return [*lines, self._store(statement.write, result)]
+
+    def _check(self) -> list[str]:
+        """Record a gathered or scattered subscript that is out of range."""
+        statement = self.statement
+        array = self.scop.arrays[statement.write.array]
+        conditions = [self.expressions.value(c) for c in statement.conditions]
+        lines = []
+        for dim, subscript in statement.checked:
+            site = len(self.kernel.parent.sites)
+            self.kernel.parent.sites.append((array.name, dim))
+            origin, extent = array.origin[dim], array.shape[dim]
+            index = f"{self.expressions.subscript(subscript)} - {origin}"
+            guard = "".join(f"{c} && " for c in conditions)
+            lines += [
+                f"const int64_t w_index{site} = {index};" if not guard else
+                f"const int64_t w_index{site} = ({' && '.join(conditions)}) ? {index} : 0;",
+                f"if ({guard}(w_index{site} < 0 || w_index{site} >= {extent}))"
+                f" tc_fault(fault, {site}, w_index{site} + {origin}, {extent});",
+            ]  # fmt: skip
+        return lines
+
+    def _scatter_guards(self) -> list[str]:
+        """Return conditions that keep a scattered write inside its array."""
+        statement = self.statement
+        if statement.write.is_exact:
+            return []
+        array = self.scop.arrays[statement.write.array]
+        guards = []
+        for dim, subscript in enumerate(statement.write.subscripts):
+            if dim in statement.write.inexact:
+                index = f"({self.expressions.subscript(subscript)} - {array.origin[dim]})"
+                guards.append(f"(uint64_t){index} < (uint64_t){array.shape[dim]}")
+        return guards
+
+    def _load(self, load: Load, subscripts: tuple[str, ...]) -> str:
+        position = self._by_load[(load.tensor, load.subscripts)]
+        access = (*self.statement.writes, *self.statement.reads)[position]
+        return self._element(access, subscripts)
+
+    def _element(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
+        """Return the text of the element that *access* touches."""
+        position = self._by_load[(access.array, access.subscripts)]
+        name = self.names.of("array", access.array)
+        placement = self.kernel.placements.get(access.array)
+        if placement is not None:
+            indices = self.leaf.local[(access.array, position)]
+            return f"{name}[{_row_major(indices, [d.extent for d in placement.dims])}]"
+        if subscripts is None:
+            subscripts = tuple(self.expressions.subscript(s) for s in access.subscripts)
+        array = self.scop.arrays[access.array]
+        shifted = []
+        for dim, (text, origin) in enumerate(zip(subscripts, array.origin, strict=True)):
+            index = text if origin == 0 else f"({text} - {origin})"
+            if dim in access.inexact:
+                # Whatever was gathered, memory is safe; a fault has been recorded.
+                index = f"tcdsl_clamp({index}, {array.shape[dim]})"
+            shifted.append(index)
+        return f"{name}[{_linear(shifted, array_strides(array))}]"
+
+
+def _row_major(indices: Sequence[str], extents: Sequence[int]) -> str:
+    strides, step = [], 1
+    for extent in reversed(extents):
+        strides.append(step)
+        step *= extent
+    kept = [
+        (index, stride)
+        for index, stride, extent in zip(indices, reversed(strides), extents, strict=True)
+        if extent > 1
+    ]
+    return _linear([index for index, _ in kept], [stride for _, stride in kept])
+
+
+def _linear(indices: Sequence[str], strides: Sequence[int]) -> str:
+    terms = [
+        index if stride == 1 else f"({index}) * {stride}"
+        for index, stride in zip(indices, strides, strict=True)
+        if stride != 0
+    ]
+    return " + ".join(terms) or "0"

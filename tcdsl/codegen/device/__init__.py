@@ -1,0 +1,1 @@
+"""Device libraries: what generated code calls, hand-written and tested alone."""

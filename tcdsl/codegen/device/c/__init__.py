@@ -1,0 +1,86 @@
+"""The C device library: what generated C calls, prepended to it as text.
+
+    header_text(parts_for({"tc_exp_f32", "tc_cast_f32_f16"}))  =  core + half + math_f32
+
+The library comes in parts so that a kernel parses only what it uses.  ``FUNCTIONS`` says which
+function lives where.  Compile with ``-std=c11 -O3 -ffp-contract=off -fno-math-errno
+-fno-trapping-math`` and link with ``-lm``; never with ``-ffinite-math-only``.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+# In the order in which their texts must stand.
+PARTS: tuple[str, ...] = ("core", "half", "math_f32", "math_f64", "rare")
+
+INTEGERS: tuple[str, ...] = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
+FLOATS: tuple[str, ...] = ("f32", "f64")
+HALVES: tuple[str, ...] = ("f16", "bf16")
+TYPES: tuple[str, ...] = ("b", *INTEGERS, *HALVES, *FLOATS)
+
+_ON_INTEGERS = "abs add arg_better_max arg_better_min div max min mod mul neg relu shl shr sign sub"
+_ON_BOOL = "abs arg_better_max arg_better_min max min relu sign"
+_ON_FLOATS = (
+    "abs arg_better_max arg_better_min ceil copysign fabs fdim floor fma fmax fmin isinf isnan mad"
+    " max min neg relu round rsqrt sign sqrt trunc"
+)
+_MATH = (
+    "acos asin atan cos cosh erf exp exp10 exp2 expm1 log log10 log1p log2 pow sigmoid sin sinh"
+    " tan tanh"
+)
+_PI = "cospi sinpi"  # vectorised in float32 only
+_RARE = (
+    "acosh asinh atan2 atanh cbrt cyl_bessel_i0 cyl_bessel_i1 erfc erfcinv erfcx erfinv fmod hypot"
+    " j0 j1 lgamma logb mod nextafter norm3d norm4d normcdf normcdfinv rcbrt remainder rhypot"
+    " rnorm3d rnorm4d tgamma y0 y1"
+)
+
+
+def _names(functions: str, types: Iterable[str]) -> list[str]:
+    return [f"tc_{function}_{dtype}" for dtype in types for function in functions.split()]
+
+
+def _functions() -> dict[str, str]:
+    """Return { function -> part }."""
+    casts = {
+        f"tc_cast_{a}_{b}": "half" if a in HALVES or b in HALVES else "core"
+        for a in TYPES
+        for b in TYPES
+        if a != b
+    }
+    conversions = [f"tc_{half}_to_f32" for half in HALVES]
+    conversions += [f"tc_{wide}_to_{half}" for wide in FLOATS for half in HALVES]
+    core = [*_names(_ON_INTEGERS, INTEGERS), *_names(_ON_BOOL, "b"), *_names(_ON_FLOATS, FLOATS)]
+    return (
+        casts
+        | dict.fromkeys(conversions, "half")
+        | dict.fromkeys([*core, "tc_fault"], "core")
+        | dict.fromkeys(_names(f"{_MATH} {_PI}", ["f32"]), "math_f32")
+        | dict.fromkeys(_names(_MATH, ["f64"]), "math_f64")
+        | dict.fromkeys([*_names(_RARE, FLOATS), *_names(_PI, ["f64"])], "rare")
+    )
+
+
+FUNCTIONS: Mapping[str, str] = MappingProxyType(_functions())
+
+
+def parts_for(function_names: Iterable[str]) -> frozenset[str]:
+    """Return the parts that define *function_names*, and those that these need.
+
+    :raises KeyError: for a name that the library does not define.
+    """
+    return frozenset({"core", *(FUNCTIONS[name] for name in function_names)})
+
+
+@cache
+def _part_text(part: str) -> str:
+    return files(__name__).joinpath(f"{part}.h").read_text(encoding="utf-8")
+
+
+def header_text(features: frozenset[str] | None = None) -> str:
+    """Return the C text of the parts in *features* (default: all), which always include core."""
+    chosen = frozenset(PARTS) if features is None else features | {"core"}
+    assert chosen <= set(PARTS), f"unknown parts {sorted(chosen - set(PARTS))}"
+    return "\n".join(_part_text(part) for part in PARTS if part in chosen)

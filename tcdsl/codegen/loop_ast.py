@@ -1,0 +1,179 @@
+"""From a schedule to a printable tree of loops, guards and statement instances.
+
+isl generates the loops; what a printer needs of a leaf (the values of the statement's indices, and
+the indices into local arrays) is asked of isl where it is known best, at the leaf, in terms of the
+loop variables around it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import islpy as isl
+
+from tcdsl.poly.lowering import builder_of
+from tcdsl.poly.loop_tree import Node, schedule_of
+from tcdsl.poly.scop import Access, Scop, Statement
+from tcdsl.transforms.placement import Placement, local_functions
+
+LocalKey = tuple[str, str]  # array, the access's subscripts as text
+
+
+@dataclass(slots=True)
+class Leaf:
+    """Instances of a statement: its indices as C text, and its local accesses' indices."""
+
+    statement: str
+    iterators: tuple[str, ...]
+    local: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class For:
+    """``for (variable = init; condition; variable += step)``; *marks* names the loops it is."""
+
+    variable: str
+    init: str
+    condition: str
+    step: str
+    body: "AstNode"
+    is_constant: bool  # both bounds are numbers
+
+
+@dataclass(slots=True)
+class If:
+    """``if (condition) then else otherwise``."""
+
+    condition: str
+    then: "AstNode"
+    otherwise: "AstNode | None"
+
+
+@dataclass(slots=True)
+class Block:
+    """Children in order."""
+
+    children: list["AstNode"]
+
+
+@dataclass(slots=True)
+class Mark:
+    """What a loop of the loop tree, called *name*, became: a For, several, or no loop at all."""
+
+    name: str
+    body: "AstNode"
+
+
+AstNode = Leaf | For | If | Block | Mark
+
+
+def generate(scop: Scop, tree: Node, placements: Mapping[str, Placement]) -> AstNode:
+    """Return the loops of the kernel *tree*."""
+    leaves = _LeafCollector(scop, placements)
+    build = isl.AstBuild.from_context(scop.context)
+    # The handle keeps the hook alive; without it isl calls freed memory.
+    build, handle = build.set_at_each_domain(leaves)
+    node = build.node_from_schedule(schedule_of(scop, tree))
+    del handle
+    if leaves.error is not None:
+        raise leaves.error
+    return _convert(node, leaves.by_id)
+
+
+class _LeafCollector:
+    """The hook that isl calls at every leaf; keeps the first exception, for isl loses them."""
+
+    def __init__(self, scop: Scop, placements: Mapping[str, Placement]) -> None:
+        self.scop = scop
+        self.placements = placements
+        self.by_id: dict[str, Leaf] = {}
+        self.error: Exception | None = None
+        self._functions: dict[str, list[tuple[tuple[str, int], list[isl.PwAff]]]] = {}
+
+    def __call__(self, node: isl.AstNode, build: isl.AstBuild) -> isl.AstNode:
+        try:
+            name = f"leaf{len(self.by_id)}"
+            self.by_id[name] = self._leaf(node, build)
+            return node.set_annotation(isl.Id(name))
+        except Exception as error:  # noqa: BLE001 - re-raised by generate()
+            self.error = self.error or error
+            return node
+
+    def _leaf(self, node: isl.AstNode, build: isl.AstBuild) -> Leaf:
+        call = node.user_get_expr()
+        statement = call.get_op_arg(0).id_get_id().get_name()
+        iterators = tuple(
+            call.get_op_arg(position).to_C_str() for position in range(1, call.get_op_n_arg())
+        )
+        leaf = Leaf(statement, iterators)
+        functions = self._local_functions(self.scop.by_name[statement])
+        if functions:
+            when = isl.Map.from_union_map(build.get_schedule())
+            instance = isl.PwMultiAff.from_map(when.reverse())
+            for key, affs in functions:
+                leaf.local[key] = tuple(
+                    build.expr_from_pw_aff(aff.pullback_pw_multi_aff(instance)).to_C_str()
+                    for aff in affs
+                )
+        return leaf
+
+    def _local_functions(
+        self, statement: Statement
+    ) -> list[tuple[tuple[str, int], list[isl.PwAff]]]:
+        """Return the local indices of each access to a local array, keyed by its position."""
+        if statement.name not in self._functions:
+            found = []
+            for position, access in enumerate((*statement.writes, *statement.reads)):
+                placement = self.placements.get(access.array)
+                if placement is not None:
+                    affs = _local_index(self.scop, statement, access, placement)
+                    found.append(((access.array, position), affs))
+            self._functions[statement.name] = found
+        return self._functions[statement.name]
+
+
+def _local_index(
+    scop: Scop, statement: Statement, access: Access, placement: Placement
+) -> list[isl.PwAff]:
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    functions: dict[int, isl.PwAff] = {}
+    for position, subscript in enumerate(access.subscripts):
+        function = builder.affine(subscript)
+        if function is None:
+            raise AssertionError(f"{access.array} is local but gathered")
+        functions[position] = function
+    return local_functions(placement, access, statement, functions)
+
+
+def _convert(node: isl.AstNode, leaves: Mapping[str, Leaf]) -> AstNode:
+    kind = node.get_type()
+    types = isl.ast_node_type
+    if kind == types.for_:
+        return _convert_for(node, leaves)
+    if kind == types.if_:
+        otherwise = _convert(node.if_get_else_node(), leaves) if node.if_has_else_node() else None
+        then = _convert(node.if_get_then_node(), leaves)
+        return If(node.if_get_cond().to_C_str(), then, otherwise)
+    if kind == types.block:
+        children = node.block_get_children()
+        return Block([_convert(children.get_at(i), leaves) for i in range(children.n_ast_node())])
+    if kind == types.mark:
+        return Mark(node.mark_get_id().get_name(), _convert(node.mark_get_node(), leaves))
+    assert kind == types.user
+    return leaves[node.get_annotation().get_name()]
+
+
+def _convert_for(node: isl.AstNode, leaves: Mapping[str, Leaf]) -> AstNode:
+    body = _convert(node.for_get_body(), leaves)
+    variable = node.for_get_iterator().to_C_str()
+    init = node.for_get_init()
+    if node.for_is_degenerate():
+        return For(variable, init.to_C_str(), "", "", body, True)
+    condition = node.for_get_cond()
+    bound = condition.get_op_arg(1)
+    integer = isl.ast_expr_type.int
+    is_constant = init.get_type() == integer and bound.get_type() == integer
+    step = node.for_get_inc().to_C_str()
+    return For(variable, init.to_C_str(), condition.to_C_str(), step, body, is_constant)
+
+
+Visitor = Callable[[AstNode], None]

@@ -1,0 +1,1 @@
+"""Numbers about a scop on a machine: extents, bytes, operations, limits."""

@@ -1,0 +1,146 @@
+"""Strides and extents: how the accesses of a statement move through memory, loop by loop.
+
+The stride of an access along a dimension is the distance in elements between the elements that two
+neighbouring instances touch; 0 means reuse.  Loops are ordered so that the largest strides are
+outermost and neighbours in memory are neighbours in time.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Expr, Index, fold
+from tcdsl.lang.comprehension import Binary, Cast, Const, Size, Unary
+from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Access, Array, Scop, Statement
+
+OPEN_EXTENT = 1024  # what an open size counts as in a cost
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """The box around a statement's instances, and the strides of its accesses."""
+
+    statement: Statement
+    lower: tuple[int, ...]
+    extents: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]  # one row an access (writes first), one entry a dimension
+    roles: tuple[Role, ...]
+
+    @cached_property
+    def instances(self) -> int:
+        """How many instances the box holds."""
+        return prod(self.extents)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The dimensions, outermost loop first (see :func:`preferred_order`)."""
+        return preferred_order(self)
+
+
+def shape_of(scop: Scop, statement: Statement, roles: tuple[Role, ...]) -> Shape:
+    """Return the box and the strides of *statement*."""
+    lower, extents = [], []
+    for dim in range(len(statement.indices)):
+        bounds = constant_bounds(statement.domain, dim)
+        lower.append(bounds[0] if bounds else 0)
+        if bounds:
+            extents.append(bounds[1] - bounds[0] + 1)
+        else:
+            extents.append(0 if statement.domain.is_empty() else OPEN_EXTENT)
+    accesses = (*statement.writes, *statement.reads)
+    strides = tuple(
+        tuple(access_stride(scop.arrays[a.array], a, index) for index in statement.indices)
+        for a in accesses
+    )
+    return Shape(statement, tuple(lower), tuple(extents), strides, roles)
+
+
+def array_strides(array: Array) -> tuple[int, ...]:
+    """Return the strides of *array* in elements; what is open counts as ``OPEN_EXTENT``."""
+    if array.strides is not None:
+        return tuple(OPEN_EXTENT if stride is None else stride for stride in array.strides)
+    strides, step = [], 1
+    for extent in reversed(array.shape):
+        strides.append(step)
+        step *= extent if isinstance(extent, int) else OPEN_EXTENT
+    return tuple(reversed(strides))
+
+
+def access_stride(array: Array, access: Access, index: str) -> int:
+    """Return the stride of *access* along *index*, 64 where it cannot be told (a gather)."""
+    total = 0
+    for subscript, stride in zip(access.subscripts, array_strides(array), strict=True):
+        coefficient = _coefficient(subscript, index)
+        if coefficient is None:
+            return max(64, abs(total))
+        total += coefficient * stride
+    return abs(total)
+
+
+def _coefficient(expr: Expr, index: str) -> int | None:
+    """Return how much *expr* grows when *index* does by one, None if that varies."""
+    value = fold(expr, lambda node, operands: _linear(node, operands, index))
+    return None if value is None else value[0]
+
+
+_Linear = tuple[int, int | None] | None  # (coefficient, the constant part if it is one)
+
+
+def _linear(expr: Expr, operands: tuple[_Linear, ...], index: str) -> _Linear:
+    """Return ``(a, b)`` for ``a * index + b``; b is None where other indices take part."""
+    if any(operand is None for operand in operands):
+        return None
+    known = [operand for operand in operands if operand is not None]
+    match expr:
+        case Const(value=value):
+            return 0, int(value)
+        case Index(name=name):
+            return int(name == index), None
+        case Size():
+            return 0, None
+        case Cast():
+            return known[0]
+        case Unary(op="-"):
+            (a, b) = known[0]
+            return -a, None if b is None else -b
+        case Binary(op="+" | "-" as op):
+            sign = 1 if op == "+" else -1
+            (a, b), (c, d) = known
+            return a + sign * c, None if b is None or d is None else b + sign * d
+        case Binary(op="*"):
+            return _product(known[0], known[1])
+        case _:
+            return (0, None) if all(a == 0 for a, _ in known) and known else None
+
+
+def _product(left: tuple[int, int | None], right: tuple[int, int | None]) -> _Linear:
+    (a, b), (c, d) = left, right
+    if d is not None and c == 0:
+        return a * d, None if b is None else b * d
+    if b is not None and a == 0:
+        return c * b, None if d is None else d * b
+    return (0, None) if a == 0 and c == 0 else None
+
+
+def preferred_order(shape: Shape) -> tuple[int, ...]:
+    """Return the dimensions, outermost first: large strides outside, unit strides inside.
+
+    A write counts twice: it is read and written.  Recurrences keep their order among themselves.
+    """
+    n_writes = len(shape.statement.writes)
+
+    def weight(dim: int) -> tuple[int, int]:
+        total = sum(
+            row[dim] * (2 if position < n_writes else 1)
+            for position, row in enumerate(shape.strides)
+        )
+        return -total, dim
+
+    order = sorted(range(len(shape.extents)), key=weight)
+    ordered = [dim for dim in range(len(shape.extents)) if shape.roles[dim] is Role.ORDERED]
+    remaining = iter(ordered)
+    return tuple(next(remaining) if dim in ordered else dim for dim in order)

@@ -1,0 +1,102 @@
+"""The pipeline, from a program's text to C, as flat functions of its steps; it needs no compiler.
+
+    1. parse                text -> syntax tree                            lang/parser
+    2. analyse              typed comprehensions with ranges               lang/sema
+    3. specialise           the ranges and boxes at the sizes of a call    lang/range_inference
+    4. canonicalise         indices that always go together become one     transforms/coalescing
+    5. lower                domains, accesses, bodies                      poly/lowering
+    6. plan                 kernels, loops, partial accumulators, scratch  strategies/planner
+    7. verify               order, races, completeness, bounds             poly/verify
+    8. print                C text                                         codegen/c_printer
+
+The order: ranges come before sizes, so that errors speak of the program and not of one call;
+coalescing before lowering, for isl would undo it; verification after every rewrite, on what is
+printed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tcdsl.codegen.c_printer import CSource, print_plan
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.errors import INTERNAL
+from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.options import Options
+from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.isl_utils import COMPILE_LOCK
+from tcdsl.poly.loop_tree import print_tree, schedule_of, sequence
+from tcdsl.poly.lowering import lower_comprehension
+from tcdsl.poly.scop import Scop
+from tcdsl.poly.verify import why_not_legal
+from tcdsl.strategies.planner import plan_scop
+from tcdsl.transforms.plan import Plan
+
+Strides = Mapping[str, tuple[int, ...] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """Everything that one run of the pipeline made."""
+
+    plan: Plan
+    c: CSource
+    stages: Mapping[str, str] = field(default_factory=dict)
+
+
+def compile_to_c(
+    comprehension: Comprehension,
+    special: Specialisation,
+    strides: Strides,
+    options: Options,
+    cpu: Cpu,
+) -> Compiled:
+    """Return the C of *comprehension* at the sizes of *special*.
+
+    :arg strides: in elements, of the arguments that are not dense and row-major.
+    """
+    with COMPILE_LOCK:
+        scop = lower_comprehension(comprehension, special, strides, options.check_gathers)
+        plan = plan_scop(scop, options, cpu)
+        verify(plan)
+        c = print_plan(plan, cpu.threads)
+        return Compiled(plan, c, describe(comprehension, scop, plan, c))
+
+
+def verify(plan: Plan) -> None:
+    """Check the plan against the dependences of the scop that it runs.
+
+    :raises InternalError: the plan would compute something else.
+    """
+    tree = sequence([kernel.tree for kernel in plan.kernels])
+    reason = why_not_legal(plan.scop, dependences_of(plan.scop), tree)
+    if reason is not None:
+        raise INTERNAL(where="verification", what=reason, repro="the program")
+
+
+def describe(
+    comprehension: Comprehension, scop: Scop, plan: Plan, c: CSource
+) -> dict[str, str]:
+    """Return the stages of a compilation as text, by name."""
+    from tcdsl.lang.printer import print_comprehension  # only for people to read
+
+    tree = sequence([kernel.tree for kernel in plan.kernels])
+    return {
+        "comprehension": print_comprehension(comprehension),
+        "scop": print_scop(scop),
+        "schedule": "".join(
+            f"kernel {kernel.name}\n{print_tree(kernel.tree, plan.scop, 1)}"
+            for kernel in plan.kernels
+        ),
+        "tree": str(schedule_of(plan.scop, tree).get_root()),
+        "c": c.body,
+    }
+
+
+def print_scop(scop: Scop) -> str:
+    """Return *scop* as text: domains and accesses of every statement."""
+    lines = []
+    for statement in scop.statements:
+        lines.append(f"{statement.name} ({statement.kind}): {statement.domain}")
+        lines += [f"  writes {access.relation}" for access in statement.writes]
+        lines += [f"  reads  {access.relation}" for access in statement.reads]
+    return "\n".join(lines) + "\n"

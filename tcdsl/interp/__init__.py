@@ -1,0 +1,1 @@
+"""The reference: comprehensions run by NumPy, knowing neither polyhedra nor code generators."""

@@ -1,0 +1,266 @@
+"""The oracle: what a comprehension means, in NumPy.
+
+It knows no polyhedra and no code generator; ranges, origins and shapes come as plain numbers.
+
+    for statement in source order:
+        op=!  sets the hull of what the left side names to the operator's identity
+        for instance in lexicographic order of the left-hand indices:
+            if the indices are in their ranges and the where clauses hold:
+                target(subscripts) op= value
+
+The inner loop is vectorised over grids of instances of at most ``GRID`` elements, unless a
+statement reads elements of its own target that other instances write: then it runs one left-hand
+instance after another.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic
+
+import numpy as np
+
+from tcdsl.errors import OUT_OF_RANGE
+from tcdsl.interp.arithmetic import Accumulator, Arithmetic, Array, Plain, V, identity
+from tcdsl.interp.instances import Box, Instances, boxes, corners, grid, is_sequential
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Cast,
+    Comprehension,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Select,
+    Size,
+    Specialisation,
+    Statement,
+    Unary,
+    walk,
+)
+from tcdsl.source import Span
+
+GRID = 1 << 22
+
+
+def evaluate(
+    c: Comprehension,
+    s: Specialisation,
+    inputs: Mapping[str, Array],
+    out: Mapping[str, Array] | None = None,
+) -> dict[str, Array]:
+    """Return the outputs of *c* at the sizes of *s*.
+
+    *out* holds the first values of the tensors that are ``needs_out``.
+
+    :raises LaunchError: TC080, an index out of range.
+    """
+    return interpret(c, s, inputs, out or {}, Plain())
+
+
+def interpret(
+    c: Comprehension,
+    s: Specialisation,
+    inputs: Mapping[str, Any],
+    out: Mapping[str, Any],
+    arithmetic: Arithmetic[V],
+) -> dict[str, V]:
+    """Return the outputs of *c*, computed by *arithmetic*."""
+    stores: dict[str, V] = {}
+    for name, tensor in c.tensors.items():
+        shape = s.shapes[name]
+        start = inputs[name] if tensor.is_input else out[name] if tensor.needs_out else 0
+        assert np.shape(start) in ((), shape), f"{name} has shape {np.shape(start)}, not {shape}"
+        # A copy, in C order; at least one element, so that a clipped subscript always has one.
+        values = np.zeros(max(1, math.prod(shape)), tensor.dtype.numpy)
+        values[: math.prod(shape)] = np.broadcast_to(start, shape).reshape(-1)
+        stores[name] = arithmetic.exact(values, tensor.dtype)
+    machine = Machine(c, s, arithmetic, stores)
+    with np.errstate(all="ignore"):
+        for statement, ranges in zip(c.statements, s.ranges, strict=True):
+            run(machine, statement, tuple(ranges[index] for index in statement.indices))
+    return {name: whole(machine, name) for name in c.outputs}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine(Generic[V]):
+    """The program, its sizes, and what all tensors hold, each flat in C order."""
+
+    c: Comprehension
+    s: Specialisation
+    arithmetic: Arithmetic[V]
+    stores: dict[str, V]
+
+
+def whole(m: Machine[V], name: str) -> V:
+    """Return the tensor *name* in its own shape."""
+    shape = m.s.shapes[name]
+    used = m.arithmetic.take(m.stores[name], slice(math.prod(shape)))
+    return m.arithmetic.spread(used, (math.prod(shape),), shape)
+
+
+def run(m: Machine[V], st: Statement, ranges: Box) -> None:
+    """Run all instances of *st*."""
+    if st.reduction is not None and st.reduction.initialise:
+        initialise(m, st, ranges[: st.n_left])
+    left, reduced = ranges[: st.n_left], ranges[st.n_left :]
+    if st.reduction is None:
+        for box in boxes(left, 1 if is_sequential(st) else GRID):
+            assign(m, st, box)
+    elif is_sequential(st):
+        for point in boxes(left, 1):
+            # One element must not cost a pass over its whole tensor.
+            fold(m, st, (*point, *reduced), position(m, st, point, np.zeros((), bool))[0])
+    else:
+        fold(m, st, ranges, None)
+
+
+def assign(m: Machine[V], st: Statement, box: Box) -> None:
+    """Run the instances of *box* of a statement without a reduction."""
+    a, store = m.arithmetic, m.stores[st.target]
+    instances, value = terms(m, st, box)
+    active = np.broadcast_to(instances.active, instances.shape)
+    elements, doubt = position(m, st, box, active)
+    value = a.cast(value, st.value.dtype, m.c.tensors[st.target].dtype)
+    last = last_writes(elements, active.reshape(-1))
+    a.put(store, elements[last], a.take(a.spread(value, instances.shape, (-1,)), last))
+    if doubt.any():  # an element may be any other: nothing is certain of the tensor
+        a.put(store, slice(None), a.blurred(store, np.ones((), bool)))
+
+
+def fold(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> None:
+    """Run the instances of *ranges* of a reduction, all on the element *only* if it is given."""
+    assert st.reduction is not None
+    a, store, target = m.arithmetic, m.stores[st.target], m.c.tensors[st.target]
+    operator, window = st.reduction.operator, slice(None) if only is None else only
+    dtype = target.dtype if operator.is_arg else st.reduction.dtype
+    held = a.cast(a.take(store, window), target.dtype, dtype)
+    total: Accumulator[V] = a.accumulator(operator, st.reduction.dtype, held)
+    anything = False
+    for box in boxes(ranges, GRID):
+        instances, value = terms(m, st, box)
+        shape, n = instances.shape, math.prod(instances.shape[: st.n_left])
+        runs = np.broadcast_to(instances.active, shape).reshape(n, -1)
+        active = np.asarray(runs.any(axis=1)).reshape(shape[: st.n_left])
+        elements, doubt = position(m, st, box[: st.n_left], active)
+        first = box[-1].start - ranges[-1].start if st.reduced else 0
+        where = elements if only is None else np.zeros(n, np.int64)
+        total.add(where, a.spread(value, shape, runs.shape), runs, first)
+        anything = anything or bool(doubt.any())
+    result = a.cast(total.result(), dtype, target.dtype)
+    a.put(store, window, a.blurred(result, np.asarray(anything)))
+
+
+def terms(m: Machine[V], st: Statement, box: Box) -> tuple[Instances, V]:
+    """Return which instances of *box* run, and the value of each."""
+    instances, doubt = restricted(m, st, grid(st.indices, box))
+    return instances, m.arithmetic.blurred(evaluated(m, st.value, instances), doubt)
+
+
+def restricted(m: Machine[V], st: Statement, instances: Instances) -> tuple[Instances, Array]:
+    """Return the instances that fulfil all clauses, or might, and where that is in doubt."""
+    a, doubt = m.arithmetic, np.zeros((), bool)
+    for bounds in st.explicit:
+        index = instances.env[bounds.index]
+        for limit, below in ((bounds.lower, False), (bounds.upper, True)):
+            edge = evaluated(m, limit, instances)
+            inside = index < a.numbers(edge) if below else index >= a.numbers(edge)
+            instances, doubt = instances.where(inside), doubt | a.doubtful(edge)
+    for condition in st.conditions:
+        holds = evaluated(m, condition, instances)
+        instances = instances.where(a.numbers(holds) | a.doubtful(holds))
+        doubt = doubt | a.doubtful(holds)
+    return instances, doubt
+
+
+def position(m: Machine[V], st: Statement, left: Box, active: Array) -> tuple[Array, Array]:
+    """Return the flat position of the element that each instance of *left* writes, and doubt."""
+    instances = replace(grid(st.left, left), active=active)
+    flat, doubt = address(m, st.target, st.subscripts, instances, st.target_span)
+    return np.broadcast_to(flat, instances.shape).reshape(-1), doubt
+
+
+def address(
+    m: Machine[V], name: str, subscripts: tuple[Expr, ...], instances: Instances, span: Span
+) -> tuple[Array, Array]:
+    """Return the flat position of ``name(subscripts)``, clipped where it is not active, and doubt.
+
+    :raises LaunchError: TC080, where an active subscript is out of range.
+    """
+    a = m.arithmetic
+    flat, doubt = np.zeros((), np.int64), np.zeros((), bool)
+    shape, origins = m.s.shapes[name], m.s.origins[name]
+    for subscript, extent, origin in zip(subscripts, shape, origins, strict=True):
+        value = evaluated(m, subscript, instances)
+        index = a.numbers(value).astype(np.int64) - origin
+        doubt = doubt | a.doubtful(value)
+        outside = instances.active & ~doubt & ((index < 0) | (index >= extent))
+        if outside.any():
+            first = np.broadcast_to(index, outside.shape)[outside].flat[0]
+            raise OUT_OF_RANGE(
+                m.c.source, span, index=int(first) + origin, tensor=name, extent=extent
+            )
+        flat = flat * extent + np.clip(index, 0, max(0, extent - 1))
+    return flat, doubt
+
+
+def last_writes(elements: Array, active: Array) -> Array:
+    """Return, for each distinct element, which active instance writes it last."""
+    running = np.flatnonzero(active)[::-1]
+    return running[np.unique(elements[running], return_index=True)[1]]
+
+
+def initialise(m: Machine[V], st: Statement, left: Box) -> None:
+    """Set the hull of the left side's image to the identity, whether its instances run or not.
+
+    The hull is a box, over all left-hand indices in their ranges; the whole tensor if a subscript
+    depends on data.
+    """
+    assert st.reduction is not None
+    a, store, shape = m.arithmetic, m.stores[st.target], m.s.shapes[st.target]
+    elements = np.arange(math.prod(shape))
+    if not any(isinstance(node, Load) for e in st.subscripts for node in walk(e)):
+        sides = [np.arange(0)] * len(shape)
+        for d, (e, origin) in enumerate(zip(st.subscripts, m.s.origins[st.target], strict=True)):
+            index = a.numbers(evaluated(m, e, corners(st.left, left, e))).astype(np.int64) - origin
+            sides[d] = np.arange(max(0, index.min()), min(shape[d], index.max() + 1))
+        elements = elements.reshape(shape)[np.ix_(*sides)].reshape(-1)
+    dtype = m.c.tensors[st.target].dtype
+    start = a.exact(identity(st.reduction.operator, dtype), dtype)
+    a.put(store, elements, a.spread(start, elements.shape, elements.shape))
+
+
+def evaluated(m: Machine[V], e: Expr, at: Instances) -> V:
+    """Return the value of *e* at the instances *at*; where they are not active it is arbitrary."""
+    a = m.arithmetic
+    match e:
+        case Const(value=value, dtype=dtype):
+            return a.exact(value, dtype)
+        case Index(name=name, dtype=dtype):
+            return a.exact(at.env[name], dtype)
+        case Size(name=name, dtype=dtype):
+            return a.exact(m.s.sizes[name], dtype)
+        case Load(tensor=name, subscripts=subscripts, span=span):
+            flat, doubt = address(m, name, subscripts, at, span)
+            return a.blurred(a.take(m.stores[name], flat), doubt)
+        case Unary(op=op, operand=operand, dtype=dtype):
+            return a.unary(op, evaluated(m, operand, at), dtype)
+        case Binary(op="&&" | "||" as op, left=left, right=right, dtype=dtype):
+            first = evaluated(m, left, at)
+            undecided = a.numbers(first) == (op == "&&")
+            second = evaluated(m, right, at.where(undecided & ~a.doubtful(first)))
+            return a.binary(op, first, second, dtype, left.dtype)
+        case Binary(op=op, left=left, right=right, dtype=dtype):
+            operands = evaluated(m, left, at), evaluated(m, right, at)
+            return a.binary(op, *operands, dtype, left.dtype)
+        case Select(condition=condition, if_true=if_true, if_false=if_false):
+            chosen = evaluated(m, condition, at)
+            holds, sure = a.numbers(chosen), ~a.doubtful(chosen)
+            yes = evaluated(m, if_true, at.where(holds & sure))
+            no = evaluated(m, if_false, at.where(~holds & sure))
+            return a.select(chosen, yes, no)
+        case Cast(operand=operand, dtype=dtype):
+            return a.cast(evaluated(m, operand, at), operand.dtype, dtype)
+        case Call(function=function, args=args, dtype=dtype):
+            return a.call(function, tuple(evaluated(m, arg, at) for arg in args), dtype)

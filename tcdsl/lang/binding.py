@@ -1,0 +1,75 @@
+"""Sizes of a call: from array shapes to size symbols, and from those to plain numbers."""
+
+from collections.abc import Mapping
+
+from tcdsl.errors import EXTENT_DISAGREES, MISSING_INPUT, RANK_DISAGREES, SIZE_DISAGREES
+from tcdsl.lang.comprehension import Comprehension, Specialisation, Tensor
+from tcdsl.lang.size_functions import evaluate, holds_at
+
+
+def bind_sizes(c: Comprehension, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the value of every size symbol, given the shapes of the inputs.
+
+    :raises ShapeError: an input is missing, has another rank than declared, or two dimensions
+        that are declared to be equal are not.
+    """
+    bound: dict[str, int] = {}
+    bound_by: dict[str, tuple[str, int]] = {}
+    for name in c.inputs:
+        tensor = c.tensors[name]
+        _check_rank(c, tensor, shapes)
+        for position, (dim, extent) in enumerate(zip(tensor.dims, shapes[name], strict=True)):
+            if isinstance(dim, int) and dim != extent:
+                raise EXTENT_DISAGREES(
+                    c.source, tensor.span, tensor=name, dim=position, declared=dim, got=extent,
+                    hint=f"pass an array whose dimension {position} is {dim}",
+                )  # fmt: skip
+            if not isinstance(dim, str):
+                continue
+            if dim in bound and bound[dim] != extent:
+                one_tensor, one_dim = bound_by[dim]
+                raise SIZE_DISAGREES(
+                    c.source, tensor.span, size=dim, one=bound[dim], one_dim=one_dim,
+                    one_tensor=one_tensor, other=extent, other_dim=position, other_tensor=name,
+                )  # fmt: skip
+            bound.setdefault(dim, extent)
+            bound_by.setdefault(dim, (name, position))
+    return {name: bound[name] for name in c.sizes}
+
+
+def _check_rank(c: Comprehension, tensor: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    if tensor.name not in shapes:
+        raise MISSING_INPUT(c.source, tensor.span, tensor=tensor.name, names=", ".join(c.inputs))
+    shape = shapes[tensor.name]
+    if len(shape) == tensor.rank:
+        return
+    raise RANK_DISAGREES(
+        c.source, tensor.span, tensor=tensor.name, declared=tensor.rank,
+        s="" if tensor.rank == 1 else "s", got=len(shape), shape=shape,
+        hint=f"declared is {tensor.name}({', '.join(map(str, tensor.dims))})" if tensor.dims
+        else "pass a number or an array without dimensions",
+    )  # fmt: skip
+
+
+def specialise(c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
+    """Return the ranges and boxes of *c* at *sizes*.
+
+    :raises RangeError, ShapeError: a precondition does not hold.
+    """
+    for precondition in c.preconditions:
+        if not holds_at(precondition.holds, sizes):
+            raise precondition.error(sizes)
+    ranges = tuple(
+        {
+            index: range(evaluate(lower, sizes), evaluate(upper, sizes))
+            for index, (lower, upper) in zip(statement.indices, statement.ranges, strict=True)
+        }
+        for statement in c.statements
+    )
+    tensors = c.tensors.values()
+    return Specialisation(
+        sizes=dict(sizes),
+        ranges=ranges,
+        origins={t.name: tuple(evaluate(value, sizes) for value in t.origin) for t in tensors},
+        shapes={t.name: tuple(evaluate(value, sizes) for value in t.extents) for t in tensors},
+    )

@@ -1,0 +1,102 @@
+"""The scalar types of the language, their promotion, and the types that arithmetic runs in.
+
+Promotion (TC): equal types stay; a float beats any integer; the wider float wins (float16 with
+bfloat16 gives float32); two unsigned give the wider unsigned; other integer mixes give the signed
+type of the larger width.  bool counts as the narrowest unsigned integer.
+
+Half types are storage types: arithmetic on them runs in float32, and a value is rounded only when
+it is stored or cast.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+
+class Kind(StrEnum):
+    """What a type's values are."""
+
+    BOOL = "bool"
+    UNSIGNED = "unsigned"
+    SIGNED = "signed"
+    FLOAT = "float"
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """A scalar type: *name* as in the language, *size_bytes* as stored."""
+
+    name: str
+    kind: Kind
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind is Kind.FLOAT
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in (Kind.SIGNED, Kind.UNSIGNED)
+
+    @property
+    def is_half(self) -> bool:
+        return self.is_float and self.size_bytes == 2
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy type of the same values (bfloat16 through ml_dtypes, imported when asked)."""
+        if self.name == "bfloat16":
+            import ml_dtypes  # costs 10 ms, and few programs need it
+
+            return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(self.name)
+
+
+BOOL = DType("bool", Kind.BOOL, 1)
+UINT8, UINT16, UINT32, UINT64 = (DType(f"uint{8 * n}", Kind.UNSIGNED, n) for n in (1, 2, 4, 8))
+INT8, INT16, INT32, INT64 = (DType(f"int{8 * n}", Kind.SIGNED, n) for n in (1, 2, 4, 8))
+FLOAT16, FLOAT32, FLOAT64 = (DType(f"float{8 * n}", Kind.FLOAT, n) for n in (2, 4, 8))
+BFLOAT16 = DType("bfloat16", Kind.FLOAT, 2)
+
+ALL: tuple[DType, ...] = (
+    BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64,
+    FLOAT16, BFLOAT16, FLOAT32, FLOAT64,
+)  # fmt: skip
+BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in ALL} | {
+    "float": FLOAT32,
+    "double": FLOAT64,
+    "half": FLOAT16,
+    "int": INT32,
+}
+
+
+def promote(a: DType, b: DType) -> DType:
+    """Return the type of an operation on an *a* and a *b* (see the module's docstring)."""
+    if a == b:
+        return a
+    if a.is_float or b.is_float:
+        if not (a.is_float and b.is_float):
+            return a if a.is_float else b
+        if a.size_bytes == b.size_bytes:
+            return FLOAT32
+        return a if a.size_bytes > b.size_bytes else b
+    size = max(a.size_bytes, b.size_bytes)
+    unsigned = (Kind.BOOL, Kind.UNSIGNED)
+    if a.kind in unsigned and b.kind in unsigned:
+        return BY_NAME[f"uint{8 * size}"]
+    return BY_NAME[f"int{8 * size}"]
+
+
+def arithmetic(dtype: DType) -> DType:
+    """Return the type in which values stored as *dtype* are computed: float32 for half types."""
+    return FLOAT32 if dtype.is_half else dtype
+
+
+def from_numpy(dtype: Any) -> DType | None:
+    """Return the language's type for a NumPy *dtype*, or None if it has none."""
+    return BY_NAME.get(np.dtype(dtype).name) if np.dtype(dtype).isnative else None

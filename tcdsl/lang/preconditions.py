@@ -1,0 +1,122 @@
+"""Conditions on the sizes: what is proven for all sizes, refuted, or left to the call.
+
+A requirement that holds for all sizes costs nothing.  One that holds for none is an error now.
+Otherwise it becomes a precondition, which the call checks before any launch; what follows is then
+decided under that precondition.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import islpy as isl
+
+from tcdsl.errors import (
+    EXTENTS_DIFFER,
+    NEGATIVE_RANGE,
+    OUT_OF_BOUNDS_AT,
+    TCError,
+)
+from tcdsl.lang.comprehension import Precondition, PreconditionError
+from tcdsl.lang.linear import Interval
+from tcdsl.lang.size_functions import SizeSpace, evaluate, involved_sizes
+from tcdsl.source import Source, Span
+
+
+@dataclass(slots=True, eq=False)
+class Requirements:
+    """Collects requirements; *known* are the sizes that meet all of them so far."""
+
+    sizes: SizeSpace
+    known: isl.Set = field(init=False)
+    preconditions: list[Precondition] = field(init=False, default_factory=list)
+    errors: list[TCError] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.known = self.sizes.sane
+
+    def require(
+        self, holds: isl.Set, error: PreconditionError, refuted: Callable[[], TCError]
+    ) -> None:
+        """Require that the sizes are in *holds*; *refuted* makes the error if none ever is."""
+        if self.known.is_subset(holds):
+            return
+        met = self.known.intersect(holds)
+        if met.is_empty():
+            self.errors.append(refuted())
+            return
+        self.preconditions.append(Precondition(holds.gist_params(self.sizes.sane), error))
+        self.known = met.coalesce()
+
+
+def values_text(names: tuple[str, ...], sizes: Mapping[str, int]) -> str:
+    """Return `` for N = 3, M = 4``, or nothing if there are no names."""
+    if not names:
+        return ""
+    return " for " + ", ".join(f"{name} = {sizes[name]}" for name in names)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NegativeRange(PreconditionError):
+    """The range of *index* ends before it starts."""
+
+    source: Source
+    span: Span
+    index: str
+    interval: Interval
+
+    def __call__(self, sizes: Mapping[str, int]) -> TCError:
+        bounds = self.interval.lower, self.interval.upper
+        lower, upper = (evaluate(bound, sizes) for bound in bounds)
+        return NEGATIVE_RANGE(
+            self.source, self.span, index=self.index, lower=lower, upper=upper,
+            where=values_text(involved_sizes(*bounds), sizes),
+            advice="the sizes are too small for this program",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OutOfBoundsAt(PreconditionError):
+    """Subscript *position* of *access*, which takes the values *subscript*, leaves *interval*.
+
+    *because* says where the ranges of the indices in the subscript come from.
+    """
+
+    source: Source
+    span: Span
+    access: str
+    tensor: str
+    position: int
+    subscript: Interval  # inclusive at both ends
+    interval: Interval
+    because: str
+
+    def __call__(self, sizes: Mapping[str, int]) -> TCError:
+        functions = (
+            self.subscript.lower, self.subscript.upper, self.interval.lower, self.interval.upper,
+        )  # fmt: skip
+        first, last, lower, upper = (evaluate(function, sizes) for function in functions)
+        return OUT_OF_BOUNDS_AT(
+            self.source, self.span, access=self.access, position=self.position, first=first,
+            last=last, tensor=self.tensor, lower=lower, upper=upper,
+            where=values_text(involved_sizes(*functions), sizes),
+            advice=f"pass arrays whose sizes agree{self.because}",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExtentsDiffer(PreconditionError):
+    """Two extents, named by *what*, are not equal."""
+
+    source: Source
+    span: Span
+    what: str
+    one: isl.PwAff
+    other: isl.PwAff
+    advice: str
+
+    def __call__(self, sizes: Mapping[str, int]) -> TCError:
+        return EXTENTS_DIFFER(
+            self.source, self.span, what=self.what, one=evaluate(self.one, sizes),
+            other=evaluate(self.other, sizes), advice=self.advice,
+            where=values_text(involved_sizes(self.one, self.other), sizes),
+        )  # fmt: skip

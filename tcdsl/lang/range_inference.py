@@ -1,0 +1,302 @@
+"""Ranges of indices, boxes of tensors, and what a call must check.
+
+    C(i) = A(i) + B(i)     --->    S0: { S0[i] : 0 <= i < min(NA, NB) },  C: origin 0, extent min
+
+Statements are taken in source order.  For each:
+
+1. placeholders of inlined calls are replaced by the extents that they stand for (linking);
+2. its indices get their ranges, in rounds (rounds);
+3. its domain is the box of the ranges, cut by affine conditions and dependent ranges;
+4. the box of its target grows to the hull of its writes.
+
+Then everything that could be wrong is decided: proven, refuted (an error), or made a precondition
+on the sizes (checks, definedness).
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+import islpy as isl
+
+from tcdsl.errors import AMBIGUOUS, EXTENT_UNKNOWN, TOO_COMPLEX, TCError, combined
+from tcdsl.lang import checks
+from tcdsl.lang.binding import bind_sizes, specialise
+from tcdsl.lang.boxes import Boxes
+from tcdsl.lang.comprehension import (
+    Binary,
+    Comprehension,
+    Expr,
+    Index,
+    IndexBounds,
+    Load,
+    Statement,
+    Tensor,
+)
+from tcdsl.lang.dtypes import BOOL
+from tcdsl.lang.elaborate import FollowOnError, converted, did_you_mean, joined
+from tcdsl.lang.linear import Interval
+from tcdsl.lang.linking import NOTHING, Agreement, Linking
+from tcdsl.lang.reads import expressions, first_use, index_names, nodes, size_names_in
+from tcdsl.lang.rewrite import substitute_sizes, substituted
+from tcdsl.lang.rounds import Solution, Space, accesses, solve
+from tcdsl.lang.size_functions import SizeSpace, to_expr
+
+__all__ = ["bind_sizes", "infer", "specialise"]
+
+# isl operations that one def may take: some seconds.  A matrix product takes a few thousand.
+MAX_OPERATIONS = 50_000_000
+
+
+def infer(comprehension: Comprehension, linking: Linking = NOTHING) -> Comprehension:
+    """Return *comprehension* with its domains, boxes and preconditions.
+
+    :raises RangeError, SemanticError: a range cannot be inferred, an access is out of bounds, an
+        element is never written or read before it is: all errors of the def together.
+    """
+    with bounded(comprehension):
+        draft = _Draft(comprehension, linking)
+        for statement in comprehension.statements:
+            draft.add(statement)
+        if draft.errors:
+            raise combined(draft.errors)
+        agreements = [draft.resolved(agreement) for agreement in linking.agreements]
+        return checks.checked(draft.finished(), draft.boxes, draft.spaces, agreements)
+
+
+@contextmanager
+def bounded(comprehension: Comprehension, operations: int = MAX_OPERATIONS) -> Iterator[None]:
+    """Limit isl's work inside the ``with``; exceeding it is a RangeError."""
+    context = isl.DEFAULT_CONTEXT
+    outer = context.get_max_operations()
+    context.reset_operations()
+    context.set_max_operations(operations)
+    try:
+        yield
+    except isl.Error as error:
+        raise TOO_COMPLEX(
+            comprehension.source, comprehension.span, name=comprehension.name
+        ) from error
+    finally:
+        context.set_max_operations(outer)
+        context.reset_operations()
+
+
+@dataclass(slots=True, eq=False)
+class _Draft:
+    """The statements inferred so far, and the boxes of the tensors they wrote."""
+
+    comprehension: Comprehension
+    linking: Linking
+    sizes: SizeSpace = field(init=False)
+    boxes: Boxes = field(init=False)
+    spaces: dict[str, Space] = field(init=False, default_factory=dict)
+    statements: list[Statement] = field(init=False, default_factory=list)
+    errors: list[TCError] = field(init=False, default_factory=list)
+    _placeholders: dict[str, Expr] = field(init=False, default_factory=dict)
+    _broken: set[str] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.sizes = SizeSpace(self.comprehension.sizes)
+        self.boxes = Boxes(self.sizes)
+        for tensor in self.comprehension.tensors.values():
+            if None not in tensor.dims:
+                self.boxes.declare(tensor.name, [self._dim(dim) for dim in tensor.dims])
+
+    def _dim(self, dim: str | int | None) -> isl.PwAff:
+        if isinstance(dim, str):
+            return self.sizes.size(dim)
+        assert dim is not None
+        return self.sizes.constant(dim)
+
+    def add(self, statement: Statement) -> None:
+        """Infer *statement*; an error is kept, and what depends on its target is skipped."""
+        try:
+            self._add(statement)
+        except TCError as error:
+            self.errors.append(error)
+            self._broken.add(statement.target)
+        except FollowOnError:
+            self._broken.add(statement.target)
+
+    def _add(self, statement: Statement) -> None:
+        statement = self._linked(statement)
+        self._check_unbroken(statement)
+        statement = _with_conditional_bounds(statement, self.sizes)
+        space = Space(statement, self.sizes)
+        solution = solve(space, tuple(accesses(statement, self.boxes.known, self.sizes)))
+        if solution.open:
+            raise _ambiguous(self.comprehension, statement, solution)
+        statement = with_domain(space, solution.ranges)
+        self._grow(space, statement, solution.ranges)
+        # The space keeps the statement that its isl objects belong to.
+        space.statement = statement
+        self.spaces[statement.name] = space
+        self.statements.append(statement)
+
+    def _check_unbroken(self, statement: Statement) -> None:
+        if self._broken and self._broken.intersection(loaded_tensors(statement)):
+            raise FollowOnError
+
+    def _linked(self, statement: Statement) -> Statement:
+        """Return *statement* with its placeholders replaced by what they stand for."""
+        if not self.linking.derived and not self.linking.declared:
+            return statement
+        for name in size_names_in(*expressions(statement)):
+            if name in self.linking.derived and name not in self._placeholders:
+                self._placeholders[name] = self._derived_value(name)
+        statement = substitute_sizes(statement, self._placeholders)
+        self._declare_result(statement.target)
+        return statement
+
+    def _derived_value(self, name: str) -> Expr:
+        derived = self.linking.derived[name]
+        if derived.tensor in self._broken or derived.tensor not in self.boxes.known:
+            raise FollowOnError
+        interval = self.boxes.known[derived.tensor][derived.position]
+        if derived.is_origin:
+            return to_expr(interval.lower)
+        return to_expr(self.sizes.simplified(interval.upper.sub(interval.lower)))
+
+    def _declare_result(self, target: str) -> None:
+        extents = self.linking.declared.get(target)
+        if extents is None or target in self.boxes.known:
+            return
+        values = [self._extent(extent) for extent in extents]
+        self.boxes.declare(target, values)
+
+    def _extent(self, extent: Expr) -> isl.PwAff:
+        for name in size_names_in(extent):
+            if name in self.linking.derived and name not in self._placeholders:
+                self._placeholders[name] = self._derived_value(name)
+        value = self.sizes.builder.affine(substituted(extent, self._placeholders))
+        assert value is not None, "extents are affine in the sizes"
+        return value
+
+    def _grow(self, space: Space, statement: Statement, ranges: Mapping[str, Interval]) -> None:
+        """Extend the target's box by what *statement* writes."""
+        if statement.target in self.boxes.declared:
+            self.boxes.record_write(statement, space, ranges)
+            return
+        unknown = self.boxes.grow(statement, space, ranges)
+        if unknown is None:
+            return
+        raise EXTENT_UNKNOWN(
+            self.comprehension.source, statement.target_span, position=unknown,
+            tensor=statement.target, element=element_text(self.comprehension, statement),
+            advice=f"declare the dimensions of {statement.target!r}, among the results or as a "
+            "parameter, or assign all of it before",
+        )  # fmt: skip
+
+    def resolved(self, agreement: Agreement) -> checks.ResolvedAgreement:
+        """Return *agreement* with its extents as functions of the sizes."""
+        one, other = self._extent(agreement.one), self._extent(agreement.other)
+        return checks.ResolvedAgreement(agreement.what, one, other, agreement.span)
+
+    def finished(self) -> Comprehension:
+        """Return the comprehension with the statements and boxes found."""
+        tensors = {t.name: self._boxed(t) for t in self.comprehension.tensors.values()}
+        return replace(self.comprehension, statements=tuple(self.statements), tensors=tensors)
+
+    def _boxed(self, tensor: Tensor) -> Tensor:
+        box = self.boxes.known[tensor.name]
+        simplified = self.sizes.simplified
+        return replace(
+            tensor,
+            origin=tuple(interval.lower for interval in box),
+            extents=tuple(simplified(interval.upper.sub(interval.lower)) for interval in box),
+        )
+
+
+def loaded_tensors(statement: Statement) -> set[str]:
+    """Return the names of the tensors that *statement* reads."""
+    return {node.tensor for node in nodes(statement) if isinstance(node, Load)}
+
+
+def with_domain(space: Space, ranges: Mapping[str, Interval]) -> Statement:
+    """Return the statement of *space* with its ranges, and with the domain that they give.
+
+    The domain is the box, cut by dependent ranges and by what is affine in the conditions.
+    """
+    statement = space.statement
+    domain = space.box(ranges)
+    for bounds in statement.explicit:
+        if index_names(bounds.lower, bounds.upper):
+            domain = domain.intersect(_dependent(space, bounds))
+    for condition in statement.conditions:
+        domain = domain.intersect(space.builder.truth(condition).above)
+    return replace(
+        statement,
+        domain=domain.coalesce(),
+        ranges=tuple((ranges[v].lower, ranges[v].upper) for v in statement.indices),
+    )
+
+
+def _dependent(space: Space, bounds: IndexBounds) -> isl.Set:
+    value = space.builder.index(bounds.index)
+    lower, upper = space.builder.affine(bounds.lower), space.builder.affine(bounds.upper)
+    assert lower is not None and upper is not None
+    return value.ge_set(lower).intersect(value.lt_set(upper))
+
+
+def _with_conditional_bounds(statement: Statement, sizes: SizeSpace) -> Statement:
+    """Return *statement* with ranges whose bounds are not affine turned into conditions.
+
+    ``where l in 0:L(b)`` becomes ``where exists 0 <= l && l < L(b)``: the reads have to bound l.
+    """
+    builder = Space(statement, sizes).builder
+    kept, conditions = [], []
+    for bounds in statement.explicit:
+        values = builder.affine(bounds.lower), builder.affine(bounds.upper)
+        if all(value is not None for value in values):
+            kept.append(bounds)
+            continue
+        conditions.append(_comparison("<=", bounds.lower, Index(bounds.index, span=bounds.span)))
+        conditions.append(_comparison("<", Index(bounds.index, span=bounds.span), bounds.upper))
+    if not conditions:
+        return statement
+    together = (*conditions, *statement.conditions)
+    return replace(statement, explicit=tuple(kept), conditions=together)
+
+
+def _comparison(op: str, left: Expr, right: Expr) -> Expr:
+    dtype = joined(left.dtype, right.dtype)
+    return Binary(op, converted(left, dtype), converted(right, dtype), BOOL, left.span)
+
+
+def element_text(comprehension: Comprehension, statement: Statement) -> str:
+    """Return the left side of *statement* as it is written."""
+    if not statement.subscripts:
+        return statement.target
+    spans = [subscript.span for subscript in statement.subscripts]
+    whole = reduce(lambda a, b: a.to(b), spans)
+    return f"{statement.target}({comprehension.source.text[whole.start : whole.end]})"
+
+
+def _ambiguous(comprehension: Comprehension, statement: Statement, solution: Solution) -> TCError:
+    """Return the error for indices without a range; it says why, and proposes ranges."""
+    unread = [v for v in solution.open if not any(v in c.indices for c in solution.constraints)]
+    blamed = unread or solution.open
+    names = ", ".join(blamed)
+    if unread:
+        why = "no subscript on the right bounds it" if len(unread) == 1 else (
+            "no subscripts on the right bound them")  # fmt: skip
+    elif len(blamed) == 1:
+        why = "no read bounds it on both sides"
+    else:
+        why = "each is bounded only through the others"
+    # Where two indices bound each other, the range of one is enough: a reduced one if there is.
+    proposed = blamed if unread else blamed[-1:]
+    proposal = ", ".join(f"{v} in 0:{v.upper()}" for v in proposed)
+    advice = f"give the range: where {proposal} (with numbers or sizes as bounds)"
+    known = (*comprehension.tensors, *comprehension.sizes)
+    close = next(
+        filter(None, (did_you_mean(v, (*known, *statement.indices)) for v in unread)), None
+    )
+    if close is not None:
+        advice = f"{close} Otherwise {advice}"
+    return AMBIGUOUS(
+        comprehension.source, first_use(statement, blamed[0]), indices=names, why=why,
+        advice=advice,
+    )  # fmt: skip

@@ -1,0 +1,102 @@
+"""Rewriting typed expressions: every node rebuilt over its rewritten operands."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    IndexBounds,
+    Load,
+    Select,
+    Size,
+    Statement,
+    Unary,
+    children,
+    fold,
+)
+from tcdsl.lang.dtypes import INT32
+
+
+def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Return *expr* with *change* applied to every node, operands first."""
+    return fold(expr, lambda node, operands: change(with_operands(node, operands)))
+
+
+def with_operands(expr: Expr, operands: tuple[Expr, ...]) -> Expr:
+    """Return *expr* over other operands of the same types."""
+    if all(new is old for new, old in zip(operands, children(expr), strict=True)):
+        return expr
+    match expr:
+        case Load():
+            return replace(expr, subscripts=operands)
+        case Call():
+            return replace(expr, args=operands)
+        case Unary() | Cast():
+            return replace(expr, operand=operands[0])
+        case Binary():
+            return replace(expr, left=operands[0], right=operands[1])
+        case Select():
+            where, if_true, if_false = operands
+            return replace(expr, condition=where, if_true=if_true, if_false=if_false)
+        case _:
+            return expr
+
+
+def rewrite_statement(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
+    """Return *statement* with *change* applied to every node of every expression of it."""
+
+    def changed(exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(rewrite(expr, change) for expr in exprs)
+
+    return replace(
+        statement,
+        subscripts=changed(statement.subscripts),
+        value=rewrite(statement.value, change),
+        conditions=changed(statement.conditions),
+        bounds=changed(statement.bounds),
+        explicit=tuple(
+            IndexBounds(b.index, rewrite(b.lower, change), rewrite(b.upper, change), b.span)
+            for b in statement.explicit
+        ),
+    )
+
+
+def substitute_sizes(statement: Statement, values: Mapping[str, Expr]) -> Statement:
+    """Return *statement* with every size symbol of *values* replaced by its expression."""
+    if not values:
+        return statement
+    return rewrite_statement(statement, lambda expr: _size_value(expr, values))
+
+
+def substituted(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """Return *expr* with every size symbol of *values* replaced by its expression."""
+    return rewrite(expr, lambda node: _size_value(node, values))
+
+
+def _size_value(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    return values.get(expr.name, expr) if isinstance(expr, Size) else expr
+
+
+def plus(left: Expr, right: Expr) -> Expr:
+    """Return ``left + right`` of int32 or wider integers, leaving out a zero."""
+    if isinstance(right, Const) and right.value == 0:
+        return left
+    if isinstance(left, Const) and left.value == 0:
+        return right
+    return Binary("+", left, _as(right, left), left.dtype, left.span)
+
+
+def minus(left: Expr, right: Expr) -> Expr:
+    """Return ``left - right`` of int32 or wider integers, leaving out a zero."""
+    if isinstance(right, Const) and right.value == 0:
+        return left
+    return Binary("-", left, _as(right, left), left.dtype, left.span)
+
+
+def _as(offset: Expr, like: Expr) -> Expr:
+    """Return the int32 *offset* as a value of the type of *like*."""
+    return offset if like.dtype == INT32 else Cast(offset, like.dtype, like.span)

@@ -1,0 +1,254 @@
+"""The ranges of one statement's indices, found in rounds.
+
+Every read gives ``lower <= subscript < upper``.  In a round, for each index that is still open:
+take the constraints in which it is the only open one, put the solved indices at their worst
+corners (the constraint must hold for *all* their values), and intersect.  If that bounds the index
+on both sides, it is solved after the round; if no round solves one, the program is ambiguous.
+
+    O(h) +=! I(h + k) * W(k)      round 1: W gives k in [0, K)
+                                  round 2: I gives h + 0 >= 0 and h + K - 1 < H: h in [0, H-K+1)
+
+``where v in a:b`` fixes v.  A read under a guard asks only where the guard holds: its constraint is
+``not guard or in bounds``, solved by projection.  When a round makes no progress, guarded reads
+bound the open indices as if they were unguarded, which is what Tensor Comprehensions meant by them.
+
+The semantics is that of range inference in Tensor Comprehensions: Vasilache et al., 2018,
+arXiv:1802.04730, section 3.4.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import islpy as isl
+
+from tcdsl.lang.affine import Builder, instance_space
+from tcdsl.lang.comprehension import Expr, IndexBounds, Statement
+from tcdsl.lang.linear import Form, Interval, linear
+from tcdsl.lang.reads import Guard, Read, index_names, reads
+from tcdsl.lang.size_functions import SizeSpace, ceil_div, floor_div
+
+_SET = isl.dim_type.set
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """One subscript of a read: it lies in *interval*, the tensor's dimension *position*."""
+
+    read: Read
+    position: int
+    subscript: Expr
+    interval: Interval
+    form: Form | None
+    # Those of the subscript, and of the guards.
+    indices: frozenset[str]
+    guard_indices: frozenset[str]
+
+
+@dataclass(slots=True, eq=False)
+class Space:
+    """A statement's instances, and what is known of them: everything that isl needs."""
+
+    statement: Statement
+    sizes: SizeSpace
+    builder: Builder = field(init=False)
+
+    def __post_init__(self) -> None:
+        space = instance_space(self.statement.indices, self.statement.name, self.sizes.sizes)
+        self.builder = Builder(space, self.sizes.sizes)
+
+    def embedded(self, function: isl.PwAff) -> isl.PwAff:
+        """Return a function of the sizes as one of the instance."""
+        return function.insert_domain(self.builder.space)
+
+    def index_set(self, index: str, interval: Interval) -> isl.Set:
+        """Return the instances whose *index* lies in *interval*."""
+        return self.inside(self.builder.index(index), interval)
+
+    def inside(self, value: isl.PwAff, interval: Interval) -> isl.Set:
+        """Return the instances where *value* lies in *interval*."""
+        above = value.ge_set(self.embedded(interval.lower))
+        return above.intersect(value.lt_set(self.embedded(interval.upper)))
+
+    def box(self, ranges: Mapping[str, Interval]) -> isl.Set:
+        """Return the instances whose indices lie in *ranges*."""
+        where = isl.Set.universe(self.builder.space)
+        for index, interval in ranges.items():
+            where = where.intersect(self.index_set(index, interval))
+        return where
+
+    def guarded(self, guards: tuple[Guard, ...]) -> isl.Set:
+        """Return a superset of the instances where all of *guards* hold; exact where affine."""
+        where = isl.Set.universe(self.builder.space)
+        for guard in guards:
+            truth = self.builder.truth(guard.condition)
+            where = where.intersect(truth.above if guard.holds else truth.below.complement())
+        return where
+
+
+def accesses(
+    statement: Statement, boxes: Mapping[str, tuple[Interval, ...]], sizes: SizeSpace
+) -> Iterator[Access]:
+    """Yield every subscript of every read of a tensor whose box is known."""
+    for read in reads(statement):
+        guarding = frozenset(index_names(*(guard.condition for guard in read.guards)))
+        for position, interval in enumerate(boxes.get(read.load.tensor, ())):
+            subscript = read.load.subscripts[position]
+            indices = frozenset(index_names(subscript))
+            form = linear(subscript, sizes)
+            yield Access(read, position, subscript, interval, form, indices, guarding)
+
+
+@dataclass(slots=True, eq=False)
+class Solution:
+    """The ranges found, in the order found, and where each comes from, as text."""
+
+    space: Space
+    constraints: tuple[Access, ...]
+    ranges: dict[str, Interval] = field(default_factory=dict)
+
+    @property
+    def open(self) -> list[str]:
+        """The indices that have no range yet."""
+        return [v for v in self.space.statement.indices if v not in self.ranges]
+
+
+def solve(space: Space, constraints: tuple[Access, ...]) -> Solution:
+    """Return the ranges of the statement's indices; some stay open if it is ambiguous."""
+    solution = Solution(space, constraints)
+    while solution.open:
+        found = _round(solution, ignore_guards=False) or _round(solution, ignore_guards=True)
+        if not found:
+            break
+        solution.ranges.update(found)
+    return solution
+
+
+def _round(solution: Solution, ignore_guards: bool) -> dict[str, Interval]:
+    found: dict[str, Interval] = {}
+    for index in solution.open:
+        explicit = [b for b in solution.space.statement.explicit if b.index == index]
+        if explicit:
+            interval = _fixed(solution, explicit)
+        else:
+            interval = _inferred(solution, index, ignore_guards)
+        if interval is not None:
+            found[index] = interval
+    return found
+
+
+def _fixed(solution: Solution, explicit: list[IndexBounds]) -> Interval | None:
+    """Return the hull of the explicit range, or None while it depends on an open index."""
+    sizes = solution.space.sizes
+    lowers, uppers = [], []
+    depends = False
+    for bounds in explicit:
+        if not set(index_names(bounds.lower, bounds.upper)) <= solution.ranges.keys():
+            return None
+        lowers.append(extremes(solution.space, bounds.lower, solution.ranges)[0])
+        uppers.append(extremes(solution.space, bounds.upper, solution.ranges)[1])
+        depends = depends or bool(index_names(bounds.lower, bounds.upper))
+    lower, upper = sizes.largest(lowers), sizes.smallest(uppers)
+    if depends:
+        # An empty outer range has corners that cross; the inner one is then empty, not negative.
+        upper = sizes.largest([lower, upper])
+    return Interval(lower, upper)
+
+
+def extremes(
+    space: Space, expr: Expr, ranges: Mapping[str, Interval]
+) -> tuple[isl.PwAff, isl.PwAff]:
+    """Return the smallest and the largest value of an affine *expr* over the box *ranges*."""
+    form = linear(expr, space.sizes)
+    if form is not None:
+        simplified = space.sizes.simplified
+        low, high = form.minimum(ranges, space.sizes), form.maximum(ranges, space.sizes)
+        return simplified(low), simplified(high)
+    value = space.builder.affine(expr)
+    assert value is not None, "extremes of what is not affine"
+    return set_extremes(space, value, space.box(ranges).intersect_params(space.sizes.sane))
+
+
+def set_extremes(space: Space, value: isl.PwAff, where: isl.Set) -> tuple[isl.PwAff, isl.PwAff]:
+    """Return the smallest and the largest value of *value* on the bounded set *where*."""
+    image = where.apply(isl.Map.from_pw_aff(value))
+    simplified = space.sizes.simplified
+    return simplified(image.dim_min(0).coalesce()), simplified(image.dim_max(0).coalesce())
+
+
+def _inferred(solution: Solution, index: str, ignore_guards: bool) -> Interval | None:
+    sizes = solution.space.sizes
+    lowers: list[isl.PwAff] = []
+    uppers: list[isl.PwAff] = []
+    for access in solution.constraints:
+        if not _only_open(access, index, solution, ignore_guards):
+            continue
+        if access.form is not None and (ignore_guards or not access.guard_indices):
+            _add_corners(access, access.form, index, solution, lowers, uppers)
+        else:
+            _add_projection(access, index, solution, ignore_guards, lowers, uppers)
+    if not lowers or not uppers:
+        return None
+    return Interval(sizes.largest(lowers), sizes.smallest(uppers))
+
+
+def _only_open(access: Access, index: str, solution: Solution, ignore_guards: bool) -> bool:
+    names = access.indices if ignore_guards else access.indices | access.guard_indices
+    return index in access.indices and names - {index} <= solution.ranges.keys()
+
+
+def _add_corners(
+    access: Access,
+    form: Form,
+    index: str,
+    solution: Solution,
+    lowers: list[isl.PwAff],
+    uppers: list[isl.PwAff],
+) -> None:
+    """Add what ``interval.lower <= a * index + rest < interval.upper`` says of *index*."""
+    factor = form.coefficients.get(index, 0)
+    if factor == 0:  # as in A(i - i)
+        return
+    sizes, others = solution.space.sizes, form.without(index)
+    low = access.interval.lower.sub(others.minimum(solution.ranges, sizes))
+    high = access.interval.upper.sub(sizes.one).sub(others.maximum(solution.ranges, sizes))
+    # low <= factor * index <= high
+    if factor < 0:
+        low, high, factor = high.neg(), low.neg(), -factor
+    lowers.append(ceil_div(low, factor))
+    uppers.append(floor_div(high, factor).add(sizes.one))
+
+
+def _add_projection(
+    access: Access,
+    index: str,
+    solution: Solution,
+    ignore_guards: bool,
+    lowers: list[isl.PwAff],
+    uppers: list[isl.PwAff],
+) -> None:
+    """Add the bounds of ``{ index : guard => in bounds, for all values of solved indices }``."""
+    space = solution.space
+    value = space.builder.affine(access.subscript)
+    if value is None:
+        return
+    bad = space.inside(value, access.interval).complement()
+    if not ignore_guards:
+        bad = bad.intersect(space.guarded(access.read.guards))
+    solved = {v: solution.ranges[v] for v in (access.indices | access.guard_indices) - {index}
+              if v in solution.ranges}  # fmt: skip
+    box = space.box(solved)
+    good = _projected(bad.intersect(box), space, index).complement()
+    # Where the box of solved indices is empty the constraint is void; its bounds are then those
+    # that it has elsewhere.
+    good = good.intersect_params(box.params().intersect(space.sizes.sane))
+    if good.dim_has_lower_bound(_SET, 0):
+        lowers.append(space.sizes.simplified(good.dim_min(0).coalesce()))
+    if good.dim_has_upper_bound(_SET, 0):
+        uppers.append(space.sizes.simplified(good.dim_max(0).coalesce()).add(space.sizes.one))
+
+
+def _projected(where: isl.Set, space: Space, index: str) -> isl.Set:
+    """Return the values of *index* on *where*: a set of one dimension."""
+    position = space.statement.indices.index(index)
+    after = len(space.statement.indices) - position - 1
+    return where.project_out(_SET, position + 1, after).project_out(_SET, 0, position)

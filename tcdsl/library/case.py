@@ -1,0 +1,175 @@
+"""A case: one program of the library with everything that a test or a benchmark needs of it."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+
+from tcdsl.lang.dtypes import BY_NAME, DType, arithmetic, from_numpy
+from tcdsl.library import texts
+from tcdsl.library.draws import Array, Draw, Sizes, ordinary
+
+Family = Literal["reduction", "graph", "contraction"]
+Formula = Callable[..., Any]  # arrays by parameter name -> one array, or a tuple of them
+
+# What two CPU cores do in about a second, and hold without swapping.
+_LARGE_BYTES = 512 * 2**20
+_LARGE_FLOPS = 5e10
+
+ELEMENT, COMPUTED = "element", "computed"
+
+FLOATS = ("float32", "float64", "bfloat16")
+ALL_FLOATS = (*FLOATS, "float16")
+NUMBERS = (*ALL_FLOATS, "int32", "int64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A program, its sizes, its inputs, and what it must compute.
+
+    *formula* is plain NumPy, independent of the compiler, of arrays by parameter name; it serves
+    as the reference (in float64) and, unless *numpy_formula* is a faster one, as the peer.
+    *multiply_adds* are products of sizes, such as "M N K", whose sum counts them approximately.
+    *results* are the types of the outputs, where not all have the element type: ELEMENT, COMPUTED
+    (that in which it is computed), or the name of a type.
+    """
+
+    name: str
+    family: Family
+    file: str  # programs/<file>.tc
+    def_name: str
+    formula: Formula
+    sizes: tuple[Sizes, ...]
+    small_sizes: tuple[Sizes, ...]
+    dtypes: tuple[str, ...] = FLOATS
+    draws: Mapping[str, Draw] = field(default_factory=dict)
+    results: tuple[str, ...] = ()
+    multiply_adds: tuple[str, ...] = ()
+    numpy_formula: Formula | None = None
+
+    @property
+    def source(self) -> str:
+        """The program as it stands in the file: this def, after the defs that it calls."""
+        return texts.program_text(self.file, self.def_name)
+
+    @property
+    def params(self) -> tuple[texts.Declaration, ...]:
+        """The def's parameters, in order."""
+        return texts.defs(self.file)[self.def_name].params
+
+    @property
+    def cpu_sizes(self) -> tuple[Sizes, ...]:
+        """Those of *sizes* that are not too large for two CPU cores."""
+        return tuple(sizes for sizes in self.sizes if not self.is_large(sizes))
+
+    def is_large(self, sizes: Sizes) -> bool:
+        """Return whether *sizes* are too much for two CPU cores, by bytes or by arithmetic."""
+        input_bytes = 4 * sum(math.prod(shape) for shape in self.input_shapes(sizes).values())
+        return input_bytes > _LARGE_BYTES or self.flops(sizes) > _LARGE_FLOPS
+
+    def flops(self, sizes: Sizes) -> float:
+        """Return about how many additions and multiplications the contractions at *sizes* have."""
+        return 2.0 * sum(
+            math.prod(extent(factor, sizes) for factor in product.split())
+            for product in self.multiply_adds
+        )
+
+    def input_shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each parameter at *sizes*."""
+        return {
+            param.name: tuple(int(extent(dim, sizes)) for dim in param.dims)
+            for param in self.params
+        }
+
+    def make_inputs(
+        self, sizes: Sizes, rng: np.random.Generator, dtype: str = "float32"
+    ) -> dict[str, Array]:
+        """Return random inputs of element type *dtype*, by parameter name, in order."""
+        shapes = self.input_shapes(sizes)
+        return {
+            param.name: self.draws.get(param.name, ordinary)(
+                rng, shapes[param.name], BY_NAME[param.dtype_for(dtype)], sizes
+            )
+            for param in self.params
+        }
+
+    def reference(self, inputs: Mapping[str, Array]) -> tuple[Array, ...]:
+        """Return the outputs, computed in float64 (integers in 64 bits) and rounded once."""
+        return self._computed(self.formula, inputs, lambda _: np.dtype(np.float64))
+
+    def numpy_peer(self, inputs: Mapping[str, Array]) -> tuple[Array, ...]:
+        """Return the outputs as a NumPy user would compute them; half types in float32."""
+        return self._computed(
+            self.numpy_formula or self.formula,
+            inputs,
+            lambda array: np.dtype(np.float32) if array.dtype.itemsize == 2 else array.dtype,
+        )
+
+    def torch(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the outputs as a PyTorch user would compute them, from tensors by name."""
+        # PyTorch is optional, and slow to import: only who asks for it pays.
+        peer = getattr(import_module("tcdsl.library.torch_peers"), self.name)
+        return _as_tuple(peer(**inputs))
+
+    def _computed(
+        self,
+        formula: Formula,
+        inputs: Mapping[str, Array],
+        computing_dtype: Callable[[Array], np.dtype[Any]],
+    ) -> tuple[Array, ...]:
+        """Apply *formula* to *inputs*, whose floats are first converted to their computing type."""
+        converted = {
+            name: array.astype(computing_dtype(array), copy=False) if _is_float(array) else array
+            for name, array in inputs.items()
+        }
+        # Padding by infinities and empty means are meant: 0/0 is NaN, and no cause for a warning.
+        with np.errstate(all="ignore"):
+            outputs = _as_tuple(formula(**converted))
+            element = from_numpy(inputs[self.params[0].name].dtype)
+            assert element is not None, "make_inputs gives only the language's types"
+            return tuple(
+                np.asarray(output).astype(_result_dtype(result, element).numpy, copy=False)
+                for output, result in zip(
+                    outputs, self.results or (ELEMENT,) * len(outputs), strict=True
+                )
+            )
+
+
+def source_for(case: Case, dtype: str) -> str:
+    """Return the program of *case* with elements of type *dtype*."""
+    return texts.with_element(case.source, dtype)
+
+
+def extent(dim: str, sizes: Sizes) -> float:
+    """Return the value of a size symbol or of a number written out."""
+    return sizes[dim] if dim in sizes else float(dim)
+
+
+def grid(names: str, *rows: tuple[int, ...]) -> tuple[Sizes, ...]:
+    """Return one dict of sizes a row: ``grid("M N", (3, 4))`` is ``({"M": 3, "N": 4},)``."""
+    return tuple(dict(zip(names.split(), row, strict=True)) for row in rows)
+
+
+@cache
+def literal(number: float) -> float:
+    """Return the value that *number* has in a program: literals without suffix are float32."""
+    return float(np.float32(number))
+
+
+def _result_dtype(result: str, element: DType) -> DType:
+    if result == ELEMENT:
+        return element
+    return arithmetic(element) if result == COMPUTED else BY_NAME[result]
+
+
+def _is_float(array: Array) -> bool:
+    dtype = from_numpy(array.dtype)
+    return dtype is not None and dtype.is_float
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)

@@ -1,0 +1,83 @@
+"""What a user may ask of one compilation."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from tcdsl.errors import Entry, OptionError
+
+BAD_OPTION = Entry("TC060", OptionError, "option {name!r}: {what}", "{advice}")
+UNKNOWN_OPTION = Entry(
+    "TC061", OptionError, "there is no option {name!r}", "the options are {known}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Choices of one compilation; the defaults need no tuning.
+
+    open_sizes: size symbols that stay open, so that one kernel serves all their values.
+    tile: iterations a tile, outermost loop first; () lets the cost model choose.
+    threads: CPU threads, 0 for all there are.
+    fuse: "max" fuses wherever it is legal and pays, "none" gives every statement its own kernel.
+    coalesce: rewrite adjacent indices over contiguous dimensions as one.
+    vectorise: use vector instructions.
+    deterministic: bit-identical results from run to run.
+    fast_math: let the compiler reassociate and contract floating-point arithmetic.
+    check_gathers: check gathered and scattered indices while running.
+    scheduler: "auto" aligns loops and falls back on isl, "isl" always asks isl, "textual"
+        keeps the loops as written.
+    """
+
+    open_sizes: tuple[str, ...] = ()
+    tile: tuple[int, ...] = ()
+    threads: int = 0
+    fuse: Literal["max", "none"] = "max"
+    coalesce: bool = True
+    vectorise: bool = True
+    deterministic: bool = False
+    fast_math: bool = False
+    check_gathers: bool = True
+    scheduler: Literal["auto", "isl", "textual"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                wrong = f"{getattr(self, name)!r} is not one of its values"
+                raise BAD_OPTION(
+                    name=name, what=wrong, advice=f"use one of {', '.join(map(repr, allowed))}"
+                )
+        for name in ("open_sizes", "tile"):
+            if not isinstance(getattr(self, name), tuple):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        if any(not isinstance(size, int) or size < 1 for size in self.tile):
+            raise BAD_OPTION(name="tile", what=f"{self.tile!r} has a size below 1",
+                             advice="give positive integers, outermost loop first")  # fmt: skip
+        if not isinstance(self.threads, int) or self.threads < 0:
+            raise BAD_OPTION(name="threads", what=f"{self.threads!r} is no number of threads",
+                             advice="give 0 for all there are, or a positive integer")  # fmt: skip
+
+    def to_json(self) -> str:
+        """Return the options as JSON, the same text for equal options."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Options":
+        """Return the options that :meth:`to_json` wrote; unknown names are an OptionError."""
+        values: dict[str, Any] = json.loads(text)
+        known = [field.name for field in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise UNKNOWN_OPTION(name=name, known=", ".join(known))
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "fuse": ("max", "none"),
+    "scheduler": ("auto", "isl", "textual"),
+    "coalesce": (True, False),
+    "vectorise": (True, False),
+    "deterministic": (True, False),
+    "fast_math": (True, False),
+    "check_gathers": (True, False),
+}

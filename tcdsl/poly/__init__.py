@@ -1,0 +1,1 @@
+"""The polyhedral core: scops, dependences, schedule trees, and their verification."""

@@ -1,0 +1,102 @@
+"""Which instances must stay in order, pair of statements by pair, memory based.
+
+    D(s, t) = { s[x] -> t[y] : x before y in textual order, both touch an element, one writes it }
+
+The dependences of a reduction's updates on one another (same statement, same accumulator) are
+*relaxed*: their order is free, because the operator is associative and commutative, but they must
+not run at the same time.  They are kept apart, as facts for parallel loops.
+
+All pairs are kept, not only the last writer's: with relaxed updates every update must come before
+a reader of the sum, and no chain of dependences says so.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import islpy as isl
+
+from tcdsl.poly.scop import Access, Kind, Scop, Statement
+
+
+@dataclass(frozen=True, eq=False)
+class Dependence:
+    """``relation``: { source[x] -> sink[y] }, x before y; both touch an element of *array*."""
+
+    source: str
+    sink: str
+    array: str
+    relation: isl.Map
+    is_relaxed: bool  # between updates of one accumulator
+    is_flow: bool  # the source writes what the sink reads
+
+
+@dataclass(frozen=True, eq=False)
+class Dependences:
+    """All dependences of a scop."""
+
+    edges: tuple[Dependence, ...]
+
+    @cached_property
+    def strict(self) -> tuple[Dependence, ...]:
+        return tuple(edge for edge in self.edges if not edge.is_relaxed)
+
+    @cached_property
+    def relaxed(self) -> tuple[Dependence, ...]:
+        return tuple(edge for edge in self.edges if edge.is_relaxed)
+
+    def between(self, source: str, sink: str) -> list[Dependence]:
+        return [e for e in self.edges if e.source == source and e.sink == sink]
+
+
+def dependences_of(scop: Scop) -> Dependences:
+    """Return the dependences of *scop*; the cost is quadratic in the accesses to one array."""
+    edges: list[Dependence] = []
+    for array in scop.arrays:
+        touching = [s for s in scop.statements if array in _arrays_of(s)]
+        for i, source in enumerate(touching):
+            for sink in touching[i:]:
+                edges += _edges(source, sink, array)
+    return Dependences(tuple(edges))
+
+
+def _arrays_of(statement: Statement) -> set[str]:
+    return {access.array for access in (*statement.writes, *statement.reads)}
+
+
+def _edges(source: Statement, sink: Statement, array: str) -> Iterable[Dependence]:
+    accumulates = source is sink and source.kind is Kind.UPDATE
+    source_writes, sink_writes = _relation(source.writes, array), _relation(sink.writes, array)
+    strict: list[tuple[isl.Map | None, isl.Map | None, bool]] = [
+        (source_writes, _relation(sink.reads, array), True),
+        (_relation(source.reads, array), sink_writes, False),
+    ]
+    if not accumulates:
+        strict.append((source_writes, sink_writes, sink.accumulates))
+    for from_, to, is_flow in strict:
+        if (relation := _conflicts(source, sink, from_, to)) is not None:
+            yield Dependence(source.name, sink.name, array, relation, False, is_flow)
+    if accumulates:
+        relation = _conflicts(source, sink, source_writes, sink_writes)
+        if relation is not None:
+            yield Dependence(source.name, sink.name, array, relation, True, True)
+
+
+def _relation(accesses: Iterable[Access], array: str) -> isl.Map | None:
+    union: isl.Map | None = None
+    for access in accesses:
+        if access.array == array:
+            union = access.relation if union is None else union.union(access.relation)
+    return union
+
+
+def _conflicts(
+    source: Statement, sink: Statement, from_: isl.Map | None, to: isl.Map | None
+) -> isl.Map | None:
+    """Return { source[x] -> sink[y] : same element, x before y }, None if there is none."""
+    if from_ is None or to is None:
+        return None
+    relation = from_.apply_range(to.reverse())
+    if source is sink:
+        relation = relation.intersect(isl.Map.lex_lt(source.domain.get_space()))
+    return None if relation.is_empty() else relation

@@ -1,0 +1,102 @@
+"""What isl's interface lacks: sets from names, boxes, bounded work.
+
+All objects live in islpy's default context, and the interpreter lock serialises its use; the
+options and quotas below belong to the whole context, so that compilations hold ``COMPILE_LOCK``.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import islpy as isl
+
+COMPILE_LOCK = threading.RLock()
+
+
+class QuotaExceededError(Exception):
+    """isl was stopped after the number of operations that it was allowed."""
+
+
+@contextmanager
+def bounded(operations: int) -> Iterator[None]:
+    """Stop isl after *operations* basic steps: raises :class:`QuotaExceededError`."""
+    context = isl.DEFAULT_CONTEXT
+    context.reset_operations()
+    context.set_max_operations(operations)
+    try:
+        yield
+    except isl.Error as error:
+        if context.get_max_operations() and "maximal number of operations" in str(error):
+            raise QuotaExceededError(str(operations)) from error
+        raise
+    finally:
+        context.set_max_operations(0)
+        context.reset_operations()
+
+
+@contextmanager
+def isl_options(**values: int) -> Iterator[None]:
+    """Set options of the context (``tile_scale_tile_loops=0``) for the length of the block."""
+    context = isl.DEFAULT_CONTEXT
+    before = {name: getattr(context, f"get_{name}")() for name in values}
+    for name, value in values.items():
+        getattr(context, f"set_{name}")(value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            getattr(context, f"set_{name}")(value)
+
+
+def val(number: int) -> isl.Val:
+    """Return *number* as an isl value."""
+    return isl.Val.int_from_si(isl.DEFAULT_CONTEXT, number)
+
+
+Bounded = TypeVar("Bounded", isl.Set, isl.Map)
+
+
+def within(relation: Bounded, kind: isl.dim_type, dim: int, low: int, high: int) -> Bounded:
+    """Return the part of *relation* where dimension *dim* lies in ``[low, high]``."""
+    return relation.lower_bound_val(kind, dim, val(low)).upper_bound_val(kind, dim, val(high))
+
+
+def map_from_functions(domain: isl.Space, functions: Sequence[isl.PwAff | None], name: str) -> isl.Map:
+    """Return { domain -> name[f0, f1, ...] }; a function that is None leaves its dimension free."""
+    space = domain.map_from_domain_and_range(
+        isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[f"e{d}" for d in range(len(functions))])
+        .align_params(domain)
+        .set_tuple_name(isl.dim_type.set, name)
+    )
+    relation = isl.Map.universe(space)
+    for position, function in enumerate(functions):
+        if function is None:
+            continue
+        one = isl.Map.from_pw_aff(function)
+        # { S[i] -> [f] } placed at dimension *position* of the range.
+        widened = one.insert_dims(isl.dim_type.out, 0, position).insert_dims(
+            isl.dim_type.out, position + 1, len(functions) - position - 1
+        )
+        relation = relation.intersect(widened.set_tuple_name(isl.dim_type.out, name))
+    return relation
+
+
+def constant_bounds(values: isl.Set, dim: int) -> tuple[int, int] | None:
+    """Return the least and largest value of dimension *dim*, None if empty or unbounded."""
+    if values.is_empty():
+        return None
+    low, high = values.dim_min_val(dim), values.dim_max_val(dim)
+    if not (low.is_int() and high.is_int()):
+        return None
+    return low.to_python(), high.to_python()
+
+
+def fix_params(object_: isl.Set, sizes: Mapping[str, int]) -> isl.Set:
+    """Give the parameters named in *sizes* their values, and drop them."""
+    for name, value in sizes.items():
+        position = object_.find_dim_by_name(isl.dim_type.param, name)
+        if position >= 0:
+            object_ = object_.fix_val(isl.dim_type.param, position, val(value))
+            object_ = object_.project_out(isl.dim_type.param, position, 1)
+    return object_

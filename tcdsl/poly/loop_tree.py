@@ -1,0 +1,219 @@
+"""Loop nests as coordinate tables, and the isl schedule tree that they mean.
+
+A *coordinate* gives every statement below it a quasi-affine function of the statement's own
+iterators, ``((x_p - shift) / div) % mod``::
+
+    for i // 8 (parallel)                  Loop("i", {S0: i/8, S1: i/8}, PARALLEL,
+      S0 over i % 8                          Sequence(Loop(..., S0: i%8), Loop(..., S1: i%8, ...)))
+      S1 over i % 8, then j
+
+The tree is plain data that any target maps; :func:`schedule_of` turns it into an isl schedule with
+one band a loop and a mark above it, which names the loop.  After Verdoolaege, Guelton, Grosser,
+Cohen, "Schedule Trees", IMPACT 2014.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import islpy as isl
+
+from tcdsl.poly.isl_utils import val
+from tcdsl.poly.scop import Scop
+
+
+class LoopKind(StrEnum):
+    """How a loop's iterations run."""
+
+    PARALLEL = "parallel"  # on several threads
+    SERIAL = "serial"
+    VECTOR = "vector"  # in the lanes of a vector
+    UNROLL = "unroll"  # a short constant number, written out by the C compiler
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """``((x_position - shift) / div) % mod``; mod 0 means no remainder is taken."""
+
+    position: int
+    shift: int = 0
+    div: int = 1
+    mod: int = 0
+
+    def function(self, space: isl.Space) -> isl.Aff:
+        """Return the coordinate as a function on the statement's *space*."""
+        local = isl.LocalSpace.from_space(space)
+        aff = isl.Aff.var_on_domain(local, isl.dim_type.set, self.position)
+        if self.shift:
+            aff = aff.add_constant_val(val(-self.shift))
+        if self.div > 1:
+            aff = aff.scale_down_val(val(self.div)).floor()
+        return aff.mod_val(val(self.mod)) if self.mod else aff
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop over a coordinate; *extent* is its number of iterations where that is known."""
+
+    name: str  # unique within the scop: the mark above the band
+    coordinates: Mapping[str, Coordinate]  # statement -> its coordinate
+    kind: LoopKind
+    body: "Node"
+    extent: int | None = None
+    # If nonzero, iterations whose whole tile (of ``div`` values) lies below ``shift + limit`` get
+    # loops of their own, so that what is below them has constant bounds.
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Children in order."""
+
+    children: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One statement's instances, all loops open."""
+
+    statement: str
+
+
+Node = Loop | Sequence | Leaf
+
+
+def sequence(children: list[Node]) -> Node:
+    """Return *children* in order, flattened; a single one stands for itself."""
+    flat: list[Node] = []
+    for child in children:
+        flat += child.children if isinstance(child, Sequence) else [child]
+    return flat[0] if len(flat) == 1 else Sequence(tuple(flat))
+
+
+def statements_of(node: Node) -> Iterator[str]:
+    """Yield the names of the statements below *node*, in order."""
+    match node:
+        case Leaf(statement=name):
+            yield name
+        case Loop(body=body):
+            yield from statements_of(body)
+        case Sequence(children=children):
+            for child in children:
+                yield from statements_of(child)
+
+
+def loops_of(node: Node) -> Iterator[Loop]:
+    """Yield the loops of *node*, outermost first."""
+    match node:
+        case Loop(body=body):
+            yield node
+            yield from loops_of(body)
+        case Sequence(children=children):
+            for child in children:
+                yield from loops_of(child)
+
+
+def loops_around(node: Node, statement: str) -> tuple[Loop, ...]:
+    """Return the loops around *statement*, outermost first."""
+    match node:
+        case Loop(body=body):
+            inner = loops_around(body, statement) if statement in statements_of(body) else ()
+            return (node, *inner) if statement in statements_of(body) else ()
+        case Sequence(children=children):
+            for child in children:
+                if statement in statements_of(child):
+                    return loops_around(child, statement)
+    return ()
+
+
+def schedule_of(scop: Scop, tree: Node) -> isl.Schedule:
+    """Return the isl schedule of *scop* that *tree* describes."""
+    names = set(statements_of(tree))
+    domain = isl.UnionSet.empty(scop.context.get_space())
+    for name in names:
+        domain = domain.union(isl.UnionSet.from_set(scop.by_name[name].domain))
+    node = isl.Schedule.from_domain(domain).get_root().child(0)
+    return _insert(scop, node, tree).get_schedule()
+
+
+def _insert(
+    scop: Scop, node: isl.ScheduleNode, tree: Node, above: tuple[Loop, ...] = ()
+) -> isl.ScheduleNode:
+    """Insert *tree* at the leaf *node*, below the loops *above*; return the node there."""
+    match tree:
+        case Leaf():
+            return node
+        case Loop():
+            node = node.insert_partial_schedule(partial_schedule(scop, tree))
+            if tree.limit:
+                options = _isolate_option(tree, above)
+                node = node.band_set_ast_build_options(isl.UnionSet(options))
+            node = _insert(scop, node.child(0), tree.body, (*above, tree)).parent()
+            return node.insert_mark(isl.Id(tree.name))
+        case Sequence(children=children):
+            filters = isl.UnionSetList.alloc(isl.DEFAULT_CONTEXT, len(children))
+            for child in children:
+                filters = filters.add(_instances(scop, child))
+            node = node.insert_sequence(filters)
+            for position, child in enumerate(children):
+                inner = node.child(position).child(0)
+                node = _insert(scop, inner, child, above).parent().parent()
+            return node
+
+
+def _isolate_option(loop: Loop, above: tuple[Loop, ...]) -> str:
+    """Return isl's option that sets apart the iterations of *loop* whose tiles are whole.
+
+    The value at the tile's start is the sum of the coarser loops' tiles and this one's.
+    """
+    statement, own = next(iter(loop.coordinates.items()))
+    terms = [f"{own.div}*x"]
+    for depth, outer in enumerate(above):
+        coordinate = outer.coordinates[statement]
+        if coordinate.position == own.position and coordinate.div > own.div:
+            terms.append(f"{coordinate.div}*o{depth}")
+    outers = ", ".join(f"o{depth}" for depth in range(len(above)))
+    whole = f"{' + '.join(terms)} + {own.div} <= {loop.limit}"
+    return f"{{ isolate[[{outers}] -> [x]] : 0 <= x and {whole} }}"
+
+
+def _instances(scop: Scop, tree: Node) -> isl.UnionSet:
+    union = isl.UnionSet.empty(scop.context.get_space())
+    for name in statements_of(tree):
+        space = scop.by_name[name].domain.get_space()
+        union = union.union(isl.UnionSet.from_set(isl.Set.universe(space)))
+    return union
+
+
+def partial_schedule(scop: Scop, loop: Loop) -> isl.MultiUnionPwAff:
+    """Return the loop's coordinate as ``{ S[i] -> [(f(i))] }`` over all its statements."""
+    union = isl.UnionPwAff.empty(scop.context.get_space())
+    for name in statements_of(loop.body):
+        space = scop.by_name[name].domain.get_space()
+        aff = loop.coordinates[name].function(space)
+        union = union.union_add(isl.UnionPwAff.from_pw_aff(isl.PwAff.from_aff(aff)))
+    return isl.MultiUnionPwAff.from_union_pw_aff(union)
+
+
+def print_tree(node: Node, scop: Scop, indent: int = 0) -> str:
+    """Return *node* as indented text: one line a loop, with what each statement runs at it."""
+    pad = "  " * indent
+    match node:
+        case Leaf(statement=name):
+            return f"{pad}{name}[{', '.join(scop.by_name[name].indices)}]\n"
+        case Sequence(children=children):
+            return "".join(print_tree(child, scop, indent) for child in children)
+        case Loop():
+            texts = {_print_coordinate(scop, s, c) for s, c in sorted(node.coordinates.items())}
+            extent = "" if node.extent is None else f"  # {node.extent} iterations"
+            head = f"{pad}{node.kind} {node.name}: {', '.join(sorted(texts))}{extent}\n"
+            return head + print_tree(node.body, scop, indent + 1)
+
+
+def _print_coordinate(scop: Scop, statement: str, coordinate: Coordinate) -> str:
+    text = scop.by_name[statement].indices[coordinate.position]
+    if coordinate.shift:
+        text = f"({text} - {coordinate.shift})"
+    if coordinate.div > 1:
+        text = f"{text} / {coordinate.div}"
+    return f"{text} % {coordinate.mod}" if coordinate.mod else text

@@ -1,0 +1,334 @@
+"""From a comprehension, specialised to sizes, to its scop.
+
+    O(i) +=! A(i + k) where k in 0:5     (A of size 9)
+        --->
+    O_init: { S0_init[i] : 0 <= i < 5 }           writes { S0_init[i] -> O[i] }
+    S0:     { S0[i, k] : 0 <= i < 5, 0 <= k < 5 }  reads { S0[i, k] -> A[i + k] }, updates O
+
+The initialisation covers the box of the left-hand indices even where no term exists, and for a
+scattered left side the whole array.
+"""
+
+from collections.abc import Mapping
+
+import islpy as isl
+
+from tcdsl.lang import comprehension as tc
+from tcdsl.lang.affine import Builder, instance_space
+from tcdsl.lang.comprehension import Comprehension, Const, Expr, Index, Reduction, Specialisation
+from tcdsl.lang.dtypes import BOOL, INT64
+from tcdsl.poly.isl_utils import map_from_functions, within
+from tcdsl.poly.scop import Access, Array, Extent, Kind, Scop, Statement, Storage, loads_of
+
+Bounds = tuple[Extent, Extent]  # [lower, upper)
+
+
+def builder_of(
+    indices: tuple[str, ...], name: str, sizes: Mapping[str, int | None]
+) -> Builder:
+    """Return a builder of affine expressions over the instances ``name[indices]``."""
+    return Builder(instance_space(indices, name, sizes), sizes)
+
+
+def companion_name(target: str) -> str:
+    """Return the name of the array of extreme values beside an arg reduction's *target*."""
+    return f"{target}.best"
+
+
+def lower_comprehension(
+    comprehension: Comprehension,
+    special: Specialisation,
+    strides: Mapping[str, tuple[int | None, ...] | None],
+    check_gathers: bool = True,
+) -> Scop:
+    """Return the scop of *comprehension* at the sizes of *special*.
+
+    :arg strides: in elements, for those arguments that are not row-major without gaps.
+    :arg check_gathers: add statements that record gathered subscripts out of range.
+    """
+    arrays = {
+        name: _array(tensor, special, strides.get(name))
+        for name, tensor in comprehension.tensors.items()
+    }
+    sizes: Mapping[str, int | None] = dict(special.sizes)
+    statements: list[Statement] = []
+    for statement, ranges in zip(comprehension.statements, special.ranges, strict=True):
+        bounds: dict[str, Bounds] = {n: (r.start, r.stop) for n, r in ranges.items()}
+        if statement.reduction is not None and statement.reduction.operator.is_arg:
+            _add_companion(arrays, statement)
+        lowering = StatementLowering(statement, bounds, sizes, arrays)
+        statements += lowering.lower(check_gathers)
+    context = isl.Set.universe(
+        isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[]).params()
+    )
+    return Scop(comprehension.name, arrays, tuple(statements), context, sizes)
+
+
+def _array(
+    tensor: tc.Tensor, special: Specialisation, strides: tuple[int | None, ...] | None
+) -> Array:
+    is_argument = tensor.is_input or tensor.is_output
+    return Array(
+        tensor.name,
+        tensor.dtype,
+        special.origins[tensor.name],
+        special.shapes[tensor.name],
+        Storage.ARGUMENT if is_argument else Storage.SCRATCH,
+        tensor.is_input,
+        tensor.is_output,
+        strides,
+    )
+
+
+def _add_companion(arrays: dict[str, Array], statement: tc.Statement) -> None:
+    """Declare the array of extreme values that an arg reduction's running comparison needs."""
+    assert statement.reduction is not None
+    target = arrays[statement.target]
+    name = companion_name(statement.target)
+    arrays[name] = Array(
+        name, statement.reduction.dtype, target.origin, target.shape, Storage.SCRATCH
+    )
+
+
+class StatementLowering:
+    """Lowers one statement; holds what its accesses and domains have in common."""
+
+    def __init__(
+        self,
+        statement: tc.Statement,
+        bounds: Mapping[str, Bounds],
+        sizes: Mapping[str, int | None],
+        arrays: Mapping[str, Array],
+    ) -> None:
+        self.statement = statement
+        self.bounds = bounds
+        self.sizes = sizes
+        self.arrays = arrays
+
+    def lower(self, check_gathers: bool) -> list[Statement]:
+        """Return the statement's checks, its initialisation and its body, in that order."""
+        body = self._body()
+        checks = self._checks(body) if check_gathers else []
+        reduction = self.statement.reduction
+        if reduction is None or not reduction.initialise:
+            return [*checks, body]
+        return [*checks, self._init(reduction), body]
+
+    def _checks(self, body: Statement) -> list[Statement]:
+        """Return a statement for each access whose subscripts isl cannot bound.
+
+        It runs once for all values of the indices that the subscripts (and the conditions under
+        which the access happens) do not mention.
+        """
+        checks = []
+        guarded = guarded_loads(self.statement.value)
+        for access in (body.write, *body.reads):
+            if not access.inexact:
+                continue
+            guards = (*body.conditions, *guarded.get((access.array, access.subscripts), ()))
+            name = f"{body.name}_check{len(checks)}"
+            checks.append(self._check(name, body, access, guards))
+        return checks
+
+    def _check(
+        self, name: str, body: Statement, access_: Access, guards: tuple[Expr, ...]
+    ) -> Statement:
+        checked = tuple((dim, access_.subscripts[dim]) for dim in sorted(access_.inexact))
+        used = {
+            node.name
+            for expr in (*guards, *(subscript for _, subscript in checked))
+            for node in tc.walk(expr)
+            if isinstance(node, Index)
+        }
+        kept = tuple(index for index in body.indices if index in used)
+        builder = builder_of(kept, name, self.sizes)
+        domain = body.domain
+        for position in reversed(range(len(body.indices))):
+            if body.indices[position] not in used:
+                domain = domain.project_out(isl.dim_type.set, position, 1)
+        domain = domain.set_tuple_name(name)
+        loads = loads_of(*guards, *(subscript for _, subscript in checked))
+        return Statement(
+            name=name,
+            domain=domain,
+            indices=kept,
+            n_left=len(kept),
+            kind=Kind.CHECK,
+            write=_nothing(access_.array, domain),
+            value=None,
+            reads=tuple(
+                access(builder, load.tensor, load.subscripts, self.arrays, domain)
+                for load in loads
+            ),
+            conditions=guards,
+            checked=checked,
+            source_name=body.source_name,
+            span=body.span,
+        )
+
+    def _body(self) -> Statement:
+        statement = self.statement
+        builder = builder_of(statement.indices, statement.name, self.sizes)
+        domain, conditions = self._domain(builder)
+        runtime = (statement.value, *conditions)
+        return Statement(
+            name=statement.name,
+            domain=domain,
+            indices=statement.indices,
+            n_left=statement.n_left,
+            kind=Kind.ASSIGN if statement.reduction is None else Kind.UPDATE,
+            write=access(builder, statement.target, statement.subscripts, self.arrays, domain),
+            value=statement.value,
+            reads=tuple(
+                access(builder, load.tensor, load.subscripts, self.arrays, domain)
+                for load in loads_of(*statement.subscripts, *runtime)
+            ),
+            reduction=statement.reduction,
+            conditions=conditions,
+            companion=self._companion(builder, domain),
+            arg_origin=self._arg_origin(),
+            source_name=statement.name,
+            span=statement.span,
+        )
+
+    def _arg_origin(self) -> int:
+        statement = self.statement
+        if statement.reduction is None or not statement.reduction.operator.is_arg:
+            return 0
+        lower = self.bounds[statement.reduced[0]][0]
+        assert isinstance(lower, int)
+        return lower
+
+    def _companion(self, builder: Builder, domain: isl.Set) -> Access | None:
+        statement = self.statement
+        if statement.reduction is None or not statement.reduction.operator.is_arg:
+            return None
+        name = companion_name(statement.target)
+        return access(builder, name, statement.subscripts, self.arrays, domain)
+
+    def _domain(self, builder: Builder) -> tuple[isl.Set, tuple[Expr, ...]]:
+        """Return the instances that isl can delimit, and the conditions that are left."""
+        statement = self.statement
+        domain = box(builder, statement.indices, self.bounds)
+        for bound in statement.explicit:
+            lower, upper = builder.affine(bound.lower), builder.affine(bound.upper)
+            index = builder.affine(Index(bound.index))
+            assert lower is not None and upper is not None and index is not None
+            domain = domain.intersect(index.ge_set(lower)).intersect(index.lt_set(upper))
+        left_over = []
+        for condition in statement.conditions:
+            truth = builder.truth(condition)
+            domain = domain.intersect(truth.above)
+            if truth.exact is None:
+                left_over.append(condition)
+        return domain.coalesce(), tuple(left_over)
+
+    def _init(self, reduction: Reduction) -> Statement:
+        statement = self.statement
+        name = f"{statement.name}_init"
+        is_scatter = any(loads_of(*statement.subscripts))
+        subscripts: tuple[Expr, ...] = statement.subscripts
+        indices, bounds = statement.left, dict(self.bounds)
+        if is_scatter:
+            target = self.arrays[statement.target]
+            indices = tuple(f"e{d}" for d in range(target.rank))
+            subscripts = tuple(Index(index) for index in indices)
+            bounds = {
+                index: (origin, origin + extent)  # type: ignore[operator]
+                for index, origin, extent in zip(
+                    indices, target.origin, target.shape, strict=True
+                )
+            }
+        builder = builder_of(indices, name, self.sizes)
+        domain = box(builder, indices, bounds)
+        companion = None
+        if reduction.operator.is_arg:
+            target_name = companion_name(statement.target)
+            companion = access(builder, target_name, subscripts, self.arrays, domain)
+        return Statement(
+            name=name,
+            domain=domain,
+            indices=indices,
+            n_left=len(indices),
+            kind=Kind.INIT,
+            write=access(builder, statement.target, subscripts, self.arrays, domain),
+            value=Const(-1, INT64) if reduction.operator.is_arg else None,
+            reads=(),
+            reduction=reduction,
+            companion=companion,
+            source_name=statement.name,
+            span=statement.span,
+        )
+
+
+def _nothing(array: str, domain: isl.Set) -> Access:
+    """Return an access that names *array* and touches nothing."""
+    space = domain.get_space()
+    return Access(array, (), isl.Map.empty(space.map_from_domain_and_range(space)))
+
+
+def guarded_loads(value: Expr) -> dict[tuple[str, tuple[Expr, ...]], tuple[Expr, ...]]:
+    """Return the loads in *value* that run under a condition, with all conditions around them.
+
+    A load that stands several times counts as guarded only by what guards it everywhere.
+    """
+    found: dict[tuple[str, tuple[Expr, ...]], tuple[Expr, ...]] = {}
+    stack: list[tuple[Expr, tuple[Expr, ...]]] = [(value, ())]
+    while stack:
+        expr, guards = stack.pop()
+        if isinstance(expr, tc.Load):
+            key = (expr.tensor, expr.subscripts)
+            before = found.get(key, guards)
+            found[key] = tuple(guard for guard in before if guard in guards)
+        for child, extra in _lazily(expr):
+            stack.append((child, (*guards, *extra)))
+    return found
+
+
+def _lazily(expr: Expr) -> list[tuple[Expr, tuple[Expr, ...]]]:
+    """Return the operands of *expr*, each with the conditions under which it is evaluated."""
+    match expr:
+        case tc.Select(condition=condition, if_true=if_true, if_false=if_false):
+            negated = tc.Unary("!", condition, BOOL)
+            return [(condition, ()), (if_true, (condition,)), (if_false, (negated,))]
+        case tc.Binary(op="&&", left=left, right=right):
+            return [(left, ()), (right, (left,))]
+        case tc.Binary(op="||", left=left, right=right):
+            return [(left, ()), (right, (tc.Unary("!", left, BOOL),))]
+        case _:
+            return [(child, ()) for child in tc.children(expr)]
+
+
+def box(builder: Builder, indices: tuple[str, ...], bounds: Mapping[str, Bounds]) -> isl.Set:
+    """Return the instances whose every index lies within its bounds."""
+    domain = isl.Set.universe(builder.space)
+    for position, name in enumerate(indices):
+        lower, upper = bounds[name]
+        if isinstance(lower, int) and isinstance(upper, int):
+            domain = within(domain, isl.dim_type.set, position, lower, upper - 1)
+    return domain
+
+
+def access(
+    builder: Builder,
+    array: str,
+    subscripts: tuple[Expr, ...],
+    arrays: Mapping[str, Array],
+    domain: isl.Set,
+) -> Access:
+    """Return the access of *domain*'s instances to ``array(subscripts)``.
+
+    Where a subscript is not affine, any element within the array's extent may be meant.
+    """
+    functions = [builder.affine(subscript) for subscript in subscripts]
+    relation = map_from_functions(builder.space, functions, array)
+    inexact = frozenset(d for d, function in enumerate(functions) if function is None)
+    for dim in inexact:
+        relation = _within(relation, dim, arrays[array])
+    return Access(array, subscripts, relation.intersect_domain(domain), inexact)
+
+
+def _within(relation: isl.Map, position: int, array: Array) -> isl.Map:
+    origin, extent = array.origin[position], array.shape[position]
+    assert isinstance(origin, int) and isinstance(extent, int)
+    return within(relation, isl.dim_type.out, position, origin, origin + extent - 1)

@@ -1,0 +1,49 @@
+"""What each dimension of a statement may do: run in parallel, be reordered, or neither.
+
+    PARALLEL   no dependence of the statement on itself has a distance along the dimension
+    REDUCED    only relaxed ones have: instances may run in any order, not at the same time
+    ORDERED    a strict one has: a recurrence
+
+Dimensions that are PARALLEL or REDUCED may stand anywhere in the loop nest: a strict dependence
+has distance zero along them, so that its sign is decided by the ORDERED ones, which keep their order.
+"""
+
+from enum import StrEnum
+
+import islpy as isl
+
+from tcdsl.poly.dependences import Dependence, Dependences
+from tcdsl.poly.scop import Statement
+
+
+class Role(StrEnum):
+    """See the module's docstring."""
+
+    PARALLEL = "parallel"
+    REDUCED = "reduced"
+    ORDERED = "ordered"
+
+
+def has_equal(edge: Dependence, source_dim: int, sink_dim: int) -> bool:
+    """Return whether *edge* enforces ``x[source_dim] == y[sink_dim]``.
+
+    A dimension that the statement at that end does not have is equal to nothing.
+    """
+    relation = edge.relation
+    if source_dim >= relation.dim(isl.dim_type.in_) or sink_dim >= relation.dim(isl.dim_type.out):
+        return False
+    equal = edge.relation.equate(isl.dim_type.in_, source_dim, isl.dim_type.out, sink_dim)
+    return bool(edge.relation.is_subset(equal))
+
+
+def roles_of(statement: Statement, dependences: Dependences) -> tuple[Role, ...]:
+    """Return the role of each dimension of *statement*."""
+    own = dependences.between(statement.name, statement.name)
+    return tuple(_role(own, dim) for dim in range(len(statement.indices)))
+
+
+def _role(own: list[Dependence], dim: int) -> Role:
+    moving = [edge for edge in own if not has_equal(edge, dim, dim)]
+    if not moving:
+        return Role.PARALLEL
+    return Role.REDUCED if all(edge.is_relaxed for edge in moving) else Role.ORDERED

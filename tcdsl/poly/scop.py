@@ -1,0 +1,183 @@
+"""A static control part: statements with domains, accesses and bodies, over arrays.
+
+A comprehension's statement becomes one or two polyhedral statements::
+
+    C(m,n) +=! A(m,k) * B(k,n)   --->   S0_init[m,n]:  C[m,n]  = 0
+                                        S0[m,n,k]:     C[m,n] += A[m,k] * B[k,n]
+
+All relations map a statement instance to an array element, in the program's coordinates: an array
+whose box starts at 3 is accessed at 3, 4, ...  The textual order (statements in sequence, instances
+lexicographic) is the meaning; what a reduction may reorder is said by its :class:`Reduction`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Expr, Load, Operator, Reduction, walk
+from tcdsl.lang.dtypes import DType
+from tcdsl.source import NOWHERE, Span
+
+
+class Storage(StrEnum):
+    """Who owns an array's memory."""
+
+    ARGUMENT = "argument"  # the caller: an input or an output
+    SCRATCH = "scratch"  # the call: a temporary that several kernels or threads share
+    LOCAL = "local"  # one iteration of the loops around its uses: registers or the stack
+
+
+Extent = int | isl.PwAff
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Array:
+    """An array: its box is ``[origin, origin + shape)``; open extents are functions of the sizes.
+
+    *strides* are in elements, one a dimension, or None for row-major without gaps.  An entry that
+    is None is known only at the call.
+    """
+
+    name: str
+    dtype: DType
+    origin: tuple[Extent, ...]
+    shape: tuple[Extent, ...]
+    storage: Storage
+    is_input: bool = False
+    is_output: bool = False
+    strides: tuple[int | None, ...] | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def size_bytes(self) -> int | None:
+        """Return the bytes that the elements take, or None if an extent is open."""
+        total = self.dtype.size_bytes
+        for extent in self.shape:
+            if not isinstance(extent, int):
+                return None
+            total *= extent
+        return total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """``relation``: { S[i] -> A[e] }, the elements that an instance touches.
+
+    Exact relations are single valued; the others (a gathered subscript) cover all elements that
+    the instance might touch.  *subscripts* are the expressions to print.
+    """
+
+    array: str
+    subscripts: tuple[Expr, ...]
+    relation: isl.Map
+    inexact: frozenset[int] = frozenset()  # dimensions whose subscript isl cannot express
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.inexact
+
+
+class Kind(StrEnum):
+    """What a statement does to the element that it writes."""
+
+    ASSIGN = "assign"  # element = value
+    INIT = "init"  # element = the reduction's identity
+    UPDATE = "update"  # element = element op value
+    FOLD = "fold"  # element = element op (all lanes of a partial, a tree)
+    CHECK = "check"  # writes nothing: records a gathered subscript that is out of range
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """One polyhedral statement.
+
+    *indices* name the dimensions of *domain*; ``n_left`` of them are left-hand.  *conditions* are
+    those that isl cannot express: they are evaluated where the instance runs.  *companion* is the
+    access to the extreme value that an arg reduction keeps beside the index that it returns.
+    """
+
+    name: str
+    domain: isl.Set
+    indices: tuple[str, ...]
+    n_left: int
+    kind: Kind
+    write: Access
+    value: Expr | None
+    reads: tuple[Access, ...]
+    reduction: Reduction | None = None
+    conditions: tuple[Expr, ...] = ()
+    companion: Access | None = None
+    lanes: int = 0  # for a FOLD: how many partials it folds
+    arg_origin: int = 0  # for an arg reduction: where its index starts to count
+    checked: tuple[tuple[int, Expr], ...] = ()  # for a CHECK: dimensions and their subscripts
+    source_name: str = ""  # the comprehension's statement
+    span: Span = NOWHERE
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        return self.indices[: self.n_left]
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        return self.indices[self.n_left :]
+
+    @property
+    def writes(self) -> tuple[Access, ...]:
+        if self.kind is Kind.CHECK:
+            return ()
+        return (self.write,) if self.companion is None else (self.write, self.companion)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the instance also reads the elements that it writes."""
+        return self.kind in (Kind.UPDATE, Kind.FOLD)
+
+    @property
+    def all_reads(self) -> tuple[Access, ...]:
+        """The reads of the value, and of the accumulator if there is one."""
+        return (*self.reads, *self.writes) if self.accumulates else self.reads
+
+
+@dataclass(frozen=True, eq=False)
+class Scop:
+    """Statements in textual order, over *arrays*, for all values of the open sizes in *context*."""
+
+    name: str
+    arrays: Mapping[str, Array]
+    statements: tuple[Statement, ...]
+    context: isl.Set  # the open sizes: [N] -> { : N >= 0 }
+    sizes: Mapping[str, int | None]  # None: open, a parameter
+
+    @cached_property
+    def by_name(self) -> dict[str, Statement]:
+        return {statement.name: statement for statement in self.statements}
+
+    @cached_property
+    def domain(self) -> isl.UnionSet:
+        """The instances of all statements."""
+        union = isl.UnionSet.empty(self.context.get_space())
+        for statement in self.statements:
+            union = union.union(isl.UnionSet.from_set(statement.domain))
+        return union
+
+    def position(self, name: str) -> int:
+        """Return where the statement called *name* stands in textual order."""
+        return next(i for i, s in enumerate(self.statements) if s.name == name)
+
+    def with_statements(self, statements: tuple[Statement, ...]) -> "Scop":
+        return replace(self, statements=statements)
+
+
+def loads_of(*exprs: Expr) -> list[Load]:
+    """Return every load in *exprs*, those inside subscripts included."""
+    return [node for expr in exprs for node in walk(expr) if isinstance(node, Load)]
+
+
+IDEMPOTENT = frozenset(
+    {Operator.MIN, Operator.MAX, Operator.AND, Operator.OR, Operator.ARGMIN, Operator.ARGMAX}
+)

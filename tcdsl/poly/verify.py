@@ -1,0 +1,153 @@
+"""The legality oracle: what every compilation is checked against, whatever made its schedule.
+
+    violated_dependences    a strict dependence whose sink does not run after its source
+    races                   a dependence (relaxed ones too) between iterations of a parallel loop
+    instances run once      the schedule is injective and covers the domain
+    accesses in bounds      { S[i] -> A[e] } lies in A's box
+
+A failure is a bug in tcdsl: the driver turns it into an InternalError with a file to reproduce it.
+"""
+
+from collections.abc import Sequence
+
+import islpy as isl
+
+from tcdsl.poly.dependences import Dependence, Dependences
+from tcdsl.poly.isl_utils import within
+from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, schedule_of, statements_of
+from tcdsl.poly.scop import Scop, Statement
+
+CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTOR)
+
+
+def why_not_legal(scop: Scop, dependences: Dependences, tree: Node) -> str | None:
+    """Return what is wrong with running *scop* as *tree*, or None."""
+    return (
+        why_not_complete(scop, tree)
+        or why_not_ordered(scop, dependences, tree)
+        or why_not_free_of_races(scop, dependences, tree)
+        or why_not_in_bounds(scop)
+    )
+
+
+def violated_dependences(
+    schedule: isl.Schedule, dependences: Sequence[Dependence], scop: Scop
+) -> isl.UnionMap:
+    """Return the dependences whose sink does not run strictly after its source."""
+    union = isl.UnionMap.empty(scop.context.get_space())
+    for edge in dependences:
+        union = union.union(isl.UnionMap.from_map(edge.relation))
+    when = schedule.get_map()
+    return union.subtract(when.lex_lt_union_map(when))
+
+
+def why_not_ordered(scop: Scop, dependences: Dependences, tree: Node) -> str | None:
+    """Return the first strict dependence that *tree* violates, as text, or None."""
+    position = {name: i for i, name in enumerate(statements_of(tree))}
+    paths = {name: loops_around(tree, name) for name in position}
+    for edge in dependences.strict:
+        shared = _shared_loops(paths[edge.source], paths[edge.sink])
+        comes_later = position[edge.source] < position[edge.sink]
+        violated = _backwards(scop, edge, shared, comes_later)
+        if violated is not None:
+            return f"the dependence {violated} is violated"
+    return None
+
+
+def _shared_loops(first: tuple[Loop, ...], second: tuple[Loop, ...]) -> list[Loop]:
+    shared = []
+    for a, b in zip(first, second, strict=False):
+        if a.name != b.name:
+            break
+        shared.append(a)
+    return shared
+
+
+def _backwards(
+    scop: Scop, edge: Dependence, shared: Sequence[Loop], comes_later: bool
+) -> isl.Map | None:
+    """Return the part of *edge* whose sink does not run after its source, None if empty.
+
+    Loop by loop: where the source's iteration is larger the order is wrong, where it is smaller it
+    is right, and where they are equal the next loop decides, in the end the textual position.
+    """
+    undecided = edge.relation
+    for loop in shared:
+        source, sink = _coordinates(scop, edge, loop)
+        wrong = undecided.intersect(source.lex_gt_map(sink))
+        if not wrong.is_empty():
+            return wrong
+        undecided = undecided.intersect(source.eq_map(sink))
+        if undecided.is_empty():
+            return None
+    return None if comes_later or undecided.is_empty() else undecided
+
+
+def _coordinates(scop: Scop, edge: Dependence, loop: Loop) -> tuple[isl.MultiPwAff, isl.MultiPwAff]:
+    """Return the loop's coordinate of the source and of the sink of *edge*."""
+    pair = []
+    for name in (edge.source, edge.sink):
+        aff = loop.coordinates[name].function(scop.by_name[name].domain.get_space())
+        pair.append(isl.MultiPwAff.from_pw_aff(isl.PwAff.from_aff(aff)))
+    return pair[0], pair[1]
+
+
+def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> str | None:
+    """Return the first dependence between iterations of a concurrent loop, or None."""
+    position = {name: i for i, name in enumerate(statements_of(tree))}
+    paths = {name: loops_around(tree, name) for name in position}
+    for edge in dependences.edges:
+        conflicts = edge.relation
+        for loop in _shared_loops(paths[edge.source], paths[edge.sink]):
+            source, sink = _coordinates(scop, edge, loop)
+            together = conflicts.intersect(source.eq_map(sink))
+            if loop.kind in CONCURRENT and not conflicts.is_subset(together):
+                return (
+                    f"iterations of the {loop.kind} loop {loop.name} conflict: "
+                    f"{conflicts.subtract(together)}"
+                )
+            conflicts = together
+    return None
+
+
+def why_not_complete(scop: Scop, tree: Node) -> str | None:
+    """Return a statement whose instances do not each run exactly once, or None."""
+    names = list(statements_of(tree))
+    if sorted(names) != sorted(s.name for s in scop.statements):
+        return f"the kernels run {sorted(names)}, the program has other statements"
+    for name in names:
+        if not _runs_once(scop.by_name[name], loops_around(tree, name)):
+            return f"the loops around {name} run an instance twice or never"
+    return None
+
+
+def _runs_once(statement: Statement, path: Sequence[Loop]) -> bool:
+    """Return whether the coordinates of *path* together determine the instance."""
+    when: isl.Map | None = None
+    for loop in path:
+        aff = loop.coordinates[statement.name].function(statement.domain.get_space())
+        one = isl.Map.from_pw_aff(isl.PwAff.from_aff(aff))
+        when = one if when is None else when.flat_range_product(one)
+    if when is None:
+        return bool(statement.domain.is_singleton()) or bool(statement.domain.is_empty())
+    return bool(when.intersect_domain(statement.domain).is_injective())
+
+
+def why_not_in_bounds(scop: Scop) -> str | None:
+    """Return an access that may leave its array's box, or None."""
+    for statement in scop.statements:
+        for access in (*statement.writes, *statement.reads):
+            array = scop.arrays[access.array]
+            box = isl.Set.universe(access.relation.get_space().range())
+            for dim, (origin, extent) in enumerate(zip(array.origin, array.shape, strict=True)):
+                if isinstance(origin, int) and isinstance(extent, int):
+                    box = within(box, isl.dim_type.set, dim, origin, origin + extent - 1)
+            if not access.relation.range().is_subset(box):
+                return f"{statement.name} leaves {access.array}: {access.relation.range()}"
+    return None
+
+
+__all__ = [
+    "schedule_of", "violated_dependences", "why_not_complete", "why_not_free_of_races",
+    "why_not_in_bounds", "why_not_legal", "why_not_ordered",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Outside the compiler: the caller's arrays, the cache, C compilers, launches, and clocks."""

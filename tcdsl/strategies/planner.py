@@ -1,0 +1,123 @@
+"""From a scop to its plan: group, sketch, rewrite, nest, place.
+
+    1. dependences, and what each dimension may do
+    2. statements into groups, each a kernel                        transforms/fusion
+    3. a sketch a group: outer loops, orders, partial accumulators  strategies/*
+    4. the sketches' rewrites, then the dependences again           transforms/rfactor
+    5. the loops of each kernel                                     transforms/nesting
+    6. where the scratch arrays live                                transforms/placement
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tcdsl.costmodel.locality import Shape, shape_of
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.options import Options
+from tcdsl.poly.dependences import Dependences, dependences_of
+from tcdsl.poly.loop_tree import Loop, Node, sequence
+from tcdsl.poly.parallelism import roles_of
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies.rows import PARALLEL_WORK, sketch_rows, work_of
+from tcdsl.strategies.sketch import Rewritten, Sketch, apply
+from tcdsl.transforms.fusion import Group, affinities_of, group_statements, leaders_of
+from tcdsl.transforms.nesting import Alignment, Nester
+from tcdsl.transforms.placement import place
+from tcdsl.transforms.plan import Kernel, Plan
+
+
+def shapes_of(scop: Scop, dependences: Dependences) -> dict[str, Shape]:
+    """Return the box, strides and roles of every statement."""
+    return {s.name: shape_of(scop, s, roles_of(s, dependences)) for s in scop.statements}
+
+
+def plan_scop(scop: Scop, options: Options, cpu: Cpu) -> Plan:
+    """Return the plan of *scop* on *cpu*."""
+    dependences = dependences_of(scop)
+    shapes = shapes_of(scop, dependences)
+    policy = _Policy(shapes, options, cpu)
+    groups = group_statements(scop, dependences, shapes, policy.why_not)
+    rewritten, queue = _rewrite(scop, groups, shapes, cpu)
+    return _nest(rewritten, queue)
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """A kernel to be nested: a sketch, or statements that stand alone."""
+
+    sketch: Sketch
+    name: str
+
+
+def _rewrite(
+    scop: Scop, groups: list[Group], shapes: Mapping[str, Shape], cpu: Cpu
+) -> tuple[Scop, list[_Queued]]:
+    """Sketch every group and apply the rewrites, one group after another."""
+    queue: list[_Queued] = []
+    for group in groups:
+        sketch = sketch_rows(scop, group, shapes, cpu)
+        done: Rewritten = apply(scop, sketch)
+        scop = done.scop
+        for names in (done.before, done.sketch.members, done.after):
+            if names is done.sketch.members:
+                queue.append(_Queued(done.sketch, "+".join(group.members)))
+            elif names:
+                queue.append(_Queued(Sketch(names, (), {}), "+".join(names)))
+    return scop, queue
+
+
+def _nest(scop: Scop, queue: list[_Queued]) -> Plan:
+    """Open the loops of every queued kernel, and place the scratch arrays."""
+    dependences = dependences_of(scop)
+    shapes = shapes_of(scop, dependences)
+    alignment = Alignment(dependences, affinities_of(scop))
+    kernels = []
+    for position, queued in enumerate(queue):
+        sketch = queued.sketch
+        nester = Nester(alignment, shapes, sketch.lanes, sketch.unrolled, f"k{position}")
+        remaining = {
+            name: sketch.remaining[name]
+            if name in sketch.remaining
+            else nester.whole(name)
+            for name in sketch.members
+        }
+        tree: Node = nester.nest(sketch.members, remaining)
+        for loop in reversed(sketch.outer):
+            tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
+        kernels.append(Kernel(queued.name, tree, sketch.why))
+    plan_trees = [kernel.tree for kernel in kernels]
+    return Plan(scop, tuple(kernels), place(scop, plan_trees))
+
+
+class _Policy:
+    """Whether a statement joins a group: it must share data, and leave the threads their work."""
+
+    def __init__(self, shapes: Mapping[str, Shape], options: Options, cpu: Cpu) -> None:
+        self.shapes = shapes
+        self.options = options
+        self.cpu = cpu
+
+    def why_not(self, group: Group, grown: Group) -> str | None:
+        """Return why *group* should not grow, or None."""
+        if self.options.fuse == "none":
+            return "fusion is off"
+        work = sum(work_of(self.shapes[name]) for name in grown.members)
+        if work < PARALLEL_WORK or self.cpu.threads == 1:
+            return None
+        before, after = self._parallelism(group), self._parallelism(grown)
+        new = grown.members[-1]
+        alone = Group((new,), tuple({new: d} for d in range(len(self.shapes[new].extents))))
+        least = min(before, self._parallelism(alone), 2 * self.cpu.threads)
+        if after < least:
+            return f"only {after} iterations would be left for {self.cpu.threads} threads"
+        return None
+
+    def _parallelism(self, group: Group) -> int:
+        """Return how many iterations may run at once, chunks of reduced axes included."""
+        product = 1
+        for axis in group.axes:
+            product *= max(self.shapes[name].extents[dim] for name, dim in axis.items())
+        return product
+
+
+__all__ = ["Kind", "Loop", "leaders_of", "plan_scop", "sequence", "shapes_of"]

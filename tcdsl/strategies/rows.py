@@ -1,0 +1,232 @@
+"""Pointwise programs, reductions and row-resident graphs: one kernel, threads outside, lanes inside.
+
+    outer loops   parallel axes until every thread has work; where there are too few, a reduced
+                  axis in chunks, one partial accumulator a chunk
+    inner loops   each statement's own, in the order of its strides; a reduction whose last loop is
+                  reduced accumulates in vector lanes
+
+    y(i) +=! x(i,j)      parallel i              { part[64] = 0; for j / 64: part += x; y = fold }
+    y(j) +=! x(i,j)      parallel j / 2048, or   for i: for j: y += x
+                         parallel i / chunk      { for i: for j: part[c] += x }; y = sum over c
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.lang.comprehension import Call, walk
+from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.transforms.fusion import Group
+from tcdsl.transforms.nesting import Piece
+from tcdsl.transforms.rfactor import Partial, why_not_rfactored
+
+PARALLEL_WORK = 1 << 15  # operations below which threads cost more than they bring
+TILES_PER_THREAD = 4
+MIN_TILE = 1024  # elements
+MAX_PARTIAL_BYTES = 64 << 20
+
+
+def work_of(shape: Shape) -> int:
+    """Return the operations of a statement, a function call counting for sixteen."""
+    value = shape.statement.value
+    calls = 0 if value is None else sum(isinstance(node, Call) for node in walk(value))
+    return shape.instances * (2 + 16 * calls)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outer:
+    """One loop around the kernel: an axis, in tiles of *tile* values (1: each value)."""
+
+    axis: Mapping[str, int]
+    tile: int
+    is_chunk: bool = False  # reduced for some member: one partial accumulator a tile
+
+
+def sketch_rows(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Sketch:
+    """Return the sketch of *group* as described above; every group has one."""
+    lanes = {name: width for name in group.members if (width := _lanes(scop, shapes[name], cpu))}
+    outer, why = _choose_outer(scop, group, shapes, cpu)
+    loops = tuple(_outer_loop(loop, shapes) for loop in outer)
+    remaining = {name: _remaining(shapes[name], outer, name) for name in group.members}
+    partials = {
+        name: found
+        for name in group.members
+        if (found := _partials(scop, shapes[name], outer, lanes.get(name, 0))) is not None
+    }
+    return Sketch(group.members, loops, remaining, partials, lanes, why=tuple(why))
+
+
+def _lanes(scop: Scop, shape: Shape, cpu: Cpu) -> int:
+    """Return how many lanes accumulate at once, 0 if the last loop is not a reduced one."""
+    if why_not_rfactored(shape.statement) or not shape.order:
+        return 0
+    last = shape.order[-1]
+    if shape.roles[last] is not Role.REDUCED or shape.extents[last] < 8:
+        return 0
+    assert shape.statement.reduction is not None
+    width = cpu.vector_bytes // shape.statement.reduction.dtype.size_bytes
+    vectors = 4 if shape.extents[last] >= 8 * width else 1
+    return max(8, width * vectors)
+
+
+def _choose_outer(
+    scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu
+) -> tuple[list[_Outer], list[str]]:
+    work = sum(work_of(shapes[name]) for name in group.members)
+    if work < PARALLEL_WORK or cpu.threads == 1:
+        return [], [f"serial: {work} operations"]
+    lead = max(group.members, key=lambda name: shapes[name].instances)
+    position = {dim: i for i, dim in enumerate(shapes[lead].order)}
+    axes = sorted(group.axes, key=lambda axis: position[axis[lead]])
+    parallel = [axis for axis in axes if group.has_parallel(axis, shapes)]
+    chunkable = [axis for axis in axes if _is_chunkable(axis, shapes) and axis not in parallel]
+    enough = TILES_PER_THREAD * cpu.threads
+    extent = prod(_extent(axis, shapes) for axis in parallel)
+    chunk = max(chunkable, key=lambda axis: _extent(axis, shapes), default=None)
+    if chunk is not None and _prefers_chunks(chunk, parallel, lead, shapes, cpu, extent):
+        size = _chunk_size(_extent(chunk, shapes), cpu)
+        name = shapes[lead].statement.indices[chunk[lead]]
+        return [_Outer(chunk, size, True)], [
+            f"threads over chunks of {size} of the reduced {name}, partials folded in order"
+        ]
+    return _leading(parallel, lead, shapes, cpu, enough)
+
+
+def _leading(
+    parallel: list[Mapping[str, int]],
+    lead: str,
+    shapes: Mapping[str, Shape],
+    cpu: Cpu,
+    enough: int,
+) -> tuple[list[_Outer], list[str]]:
+    """Open parallel axes from the outside until there are *enough* iterations."""
+    outer: list[_Outer] = []
+    iterations = 1
+    for axis in parallel:
+        if iterations >= enough:
+            break
+        extent = _extent(axis, shapes)
+        is_last = axis[lead] == shapes[lead].order[-1]
+        tile = 1
+        if is_last:
+            wanted = max(1, -(-enough // iterations))
+            tile = max(MIN_TILE, -(-extent // wanted)) if extent > MIN_TILE else extent
+            tile = min(-(-tile // 64) * 64, 16 * MIN_TILE)
+        if tile >= extent and outer:
+            break
+        outer.append(_Outer(axis, tile))
+        iterations *= -(-extent // tile)
+    names = [shapes[lead].statement.indices[loop.axis[lead]] for loop in outer]
+    if not outer:
+        return [], ["serial: no loop is parallel"]
+    return outer, [f"threads over {', '.join(names)} ({iterations} iterations)"]
+
+
+def _extent(axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> int:
+    return max(shapes[name].extents[dim] for name, dim in axis.items())
+
+
+def _is_chunkable(axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> bool:
+    """Return whether every member runs in parallel along *axis*, or has partials along it."""
+    for name, dim in axis.items():
+        shape = shapes[name]
+        if shape.roles[dim] is Role.PARALLEL:
+            continue
+        if shape.roles[dim] is not Role.REDUCED or why_not_rfactored(shape.statement):
+            return False
+    return True
+
+
+def _prefers_chunks(
+    chunk: Mapping[str, int],
+    parallel: list[Mapping[str, int]],
+    lead: str,
+    shapes: Mapping[str, Shape],
+    cpu: Cpu,
+    parallel_extent: int,
+) -> bool:
+    """Return whether threads should share a reduced axis rather than the parallel ones."""
+    if _extent(chunk, shapes) < 2 * cpu.threads:
+        return False
+    partial_bytes = sum(
+        8 * cpu.threads * prod(
+            extent
+            for extent, role in zip(shapes[name].extents, shapes[name].roles, strict=True)
+            if role is Role.PARALLEL
+        )
+        for name, dim in chunk.items()
+        if shapes[name].roles[dim] is Role.REDUCED
+    )  # fmt: skip
+    if partial_bytes > MAX_PARTIAL_BYTES:
+        return False
+    if parallel_extent < 2 * cpu.threads:
+        return True
+    # A column: the reduced axis is outermost, and each thread would read short pieces of rows.
+    order = shapes[lead].order
+    first_parallel = min(order.index(axis[lead]) for axis in parallel)
+    is_column = order.index(chunk[lead]) < first_parallel
+    return is_column and parallel_extent < MIN_TILE * TILES_PER_THREAD * cpu.threads
+
+
+def _chunk_size(extent: int, cpu: Cpu) -> int:
+    """Return a chunk that gives each thread one, a multiple of every vector length if large."""
+    size = -(-extent // cpu.threads)
+    return -(-size // 512) * 512 if size >= 4096 else size
+
+
+def _outer_loop(loop: _Outer, shapes: Mapping[str, Shape]) -> OuterLoop:
+    shift = min(shapes[name].lower[dim] for name, dim in loop.axis.items())
+    pieces = {}
+    for name, dim in loop.axis.items():
+        shape = shapes[name]
+        count = -(-(shape.lower[dim] - shift + shape.extents[dim]) // loop.tile)
+        coordinate = Coordinate(dim, shift if loop.tile > 1 else 0, loop.tile)
+        pieces[name] = Piece(coordinate, count, Role.PARALLEL)
+    return OuterLoop(pieces, LoopKind.PARALLEL)
+
+
+def _remaining(shape: Shape, outer: list[_Outer], name: str) -> tuple[Piece, ...]:
+    """Return what is left of the statement's dimensions, in its preferred order."""
+    tiles = {loop.axis[name]: loop for loop in outer}
+    pieces = []
+    for dim in shape.order:
+        loop = tiles.get(dim)
+        if loop is None:
+            pieces.append(Piece(Coordinate(dim), shape.extents[dim], shape.roles[dim]))
+        elif loop.tile > 1:
+            shift = shape.lower[dim]
+            coordinate = Coordinate(dim, shift, 1, loop.tile)
+            pieces.append(Piece(coordinate, loop.tile, shape.roles[dim]))
+    return tuple(pieces)
+
+
+def _partials(
+    scop: Scop, shape: Shape, outer: list[_Outer], lanes: int
+) -> tuple[Partial, ...] | None:
+    """Return the partial accumulators of a reduction, None if it accumulates in its target."""
+    statement = shape.statement
+    if statement.kind is not Kind.UPDATE or why_not_rfactored(statement):
+        return None
+    partials = []
+    lowest = {}
+    for loop in outer:
+        dim = loop.axis[statement.name]
+        lowest[dim] = shape.lower[dim]
+        if loop.is_chunk and shape.roles[dim] is Role.REDUCED:
+            chunks = -(-shape.extents[dim] // loop.tile)
+            partials.append(
+                Partial(statement.indices[dim], shape.lower[dim], loop.tile, 0, chunks, False)
+            )
+    if lanes:
+        dim = shape.order[-1]
+        partials.append(
+            Partial(statement.indices[dim], shape.lower[dim], 1, lanes, lanes, True)
+        )
+    assert statement.reduction is not None
+    needs_own_type = scop.arrays[statement.write.array].dtype != statement.reduction.dtype
+    return tuple(partials) if partials or needs_own_type else None

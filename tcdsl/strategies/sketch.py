@@ -1,0 +1,156 @@
+"""A kernel's sketch: what a strategy decides before any rewrite.
+
+    outer      loops around the whole kernel: per statement a coordinate, parallel or serial
+    remaining  per statement the pieces of its dimensions still to be opened, outermost first
+    partials   per reduction the coordinates of its partial accumulators (rfactor)
+
+Rewrites are then applied, the new statements take their place beside the old ones, and the
+nester opens what remains.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tcdsl.poly.loop_tree import Coordinate, Loop, LoopKind, Node
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.transforms.fusion import textual
+from tcdsl.transforms.nesting import Nester, Piece, Remaining
+from tcdsl.transforms.rfactor import Partial, initialisation, rfactor
+
+
+@dataclass(frozen=True, slots=True)
+class OuterLoop:
+    """A loop around the whole kernel."""
+
+    pieces: Mapping[str, Piece]
+    kind: LoopKind
+    limit: int = 0  # see Loop.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """See the module's docstring; *why* explains the choices to the user."""
+
+    members: tuple[str, ...]
+    outer: tuple[OuterLoop, ...]
+    remaining: Remaining
+    partials: Mapping[str, tuple[Partial, ...]] = field(default_factory=dict)
+    lanes: Mapping[str, int] = field(default_factory=dict)
+    unrolled: frozenset[tuple[str, int]] = frozenset()  # (statement, dimension)
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A scop after a sketch's rewrites, the sketch grown by the new statements."""
+
+    scop: Scop
+    sketch: Sketch
+    before: tuple[str, ...]  # initialisations for a kernel of their own, before this one
+    after: tuple[str, ...]  # folds over chunks, for a kernel after this one
+
+
+def apply(scop: Scop, sketch: Sketch) -> Rewritten:
+    """Apply the sketch's rewrites to *scop*."""
+    after: list[str] = []
+    before: list[str] = []
+    for name in sketch.members:
+        statement = scop.by_name[name]
+        init = initialisation(scop, statement) if statement.kind is Kind.UPDATE else None
+        partials = sketch.partials.get(name)
+        if partials is None:
+            if init is not None:
+                sketch, joins = _with_init(sketch, statement, init)
+                if not joins:
+                    before.append(init.name)
+            continue
+        chunks = tuple(p for p in partials if not p.is_lane)
+        lanes = tuple(p for p in partials if p.is_lane)
+        if chunks:
+            old = {s.name for s in scop.statements}
+            scop = rfactor(scop, name, chunks)
+            new = [s for s in scop.statements if s.name not in old]
+            after += [new[1].name] if init is None else [init.name, new[1].name]
+            if not lanes:
+                sketch = _with_partial(scop, sketch, name, new[0], chunks)
+        if lanes or not chunks:
+            old = {s.name for s in scop.statements}
+            scop = rfactor(scop, name, lanes)
+            init_new, fold_new = (s for s in scop.statements if s.name not in old)
+            sketch = _with_partial(scop, sketch, name, init_new, chunks)
+            sketch = _with_partial(scop, sketch, name, fold_new, chunks)
+            if not chunks and init is not None and init.name in scop.by_name:
+                sketch, joins = _with_init(sketch, statement, init)
+                if not joins:
+                    before.append(init.name)
+    sketch = replace(sketch, members=textual(scop, sketch.members))
+    return Rewritten(scop, sketch, tuple(before), textual(scop, after))
+
+
+def _with_init(sketch: Sketch, statement: Statement, init: Statement) -> tuple[Sketch, bool]:
+    """Put *init* into the sketch if every outer loop walks one of its indices."""
+    n_left = len(init.indices)
+    is_plain = init.indices == statement.indices[:n_left]
+    outer = []
+    for loop in sketch.outer:
+        piece = loop.pieces[statement.name]
+        if not is_plain or piece.coordinate.position >= n_left:
+            return sketch, False
+        outer.append(replace(loop, pieces={**loop.pieces, init.name: piece}))
+    remaining = tuple(
+        piece for piece in sketch.remaining[statement.name] if piece.coordinate.position < n_left
+    )
+    return replace(
+        sketch,
+        members=(*sketch.members, init.name),
+        outer=tuple(outer),
+        remaining={**sketch.remaining, init.name: remaining},
+    ), True
+
+
+def _with_partial(
+    scop: Scop, sketch: Sketch, name: str, new: Statement, chunks: tuple[Partial, ...]
+) -> Sketch:
+    """Put a statement over partial accumulators beside the updates *name*.
+
+    Its dimensions are the updates' left-hand ones (by name), one a chunk, and lanes; the loop
+    over a chunk of the updates is the loop over that dimension.
+    """
+    seen: set[int] = set()
+    outer = []
+    positions = {index: d for d, index in enumerate(new.indices)}
+    chunk_at = {chunk.index: f"c{d}" for d, chunk in enumerate(chunks)}
+    names = scop.by_name[name].indices
+    for loop in sketch.outer:
+        piece = loop.pieces[name]
+        index = names[piece.coordinate.position]
+        if index in chunk_at and piece.coordinate.div > 1 and index not in positions:
+            mapped = Piece(Coordinate(positions[chunk_at[index]]), piece.extent, Role.PARALLEL)
+        else:
+            coordinate = replace(piece.coordinate, position=positions[index])
+            mapped = replace(piece, coordinate=coordinate, role=Role.PARALLEL)
+        outer.append(replace(loop, pieces={**loop.pieces, new.name: mapped}))
+        seen.add(mapped.coordinate.position)
+    remaining: list[Piece] = []
+    for piece in sketch.remaining[name]:
+        index = names[piece.coordinate.position]
+        if index in positions:
+            coordinate = replace(piece.coordinate, position=positions[index])
+            remaining.append(replace(piece, coordinate=coordinate, role=Role.PARALLEL))
+            seen.add(positions[index])
+    for dim in range(len(new.indices)):
+        if dim not in seen:
+            remaining.append(Piece(Coordinate(dim), 0, Role.PARALLEL))
+    unrolled = sketch.unrolled | {
+        (new.name, positions[names[d]])
+        for s, d in sketch.unrolled
+        if s == name and names[d] in positions
+    }
+    return replace(
+        sketch,
+        members=(*sketch.members, new.name),
+        outer=tuple(outer),
+        remaining={**sketch.remaining, new.name: tuple(remaining)},
+        unrolled=unrolled,
+    )

@@ -1,0 +1,138 @@
+"""Comparing what a target computes with the oracle, element by element, against a derived bound."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tcdsl.interp.arithmetic import Array
+from tcdsl.interp.error_bounds import evaluate_with_bounds
+from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.dtypes import DType
+
+
+class Checkable(Protocol):
+    """What :func:`check` needs of a function (``tcdsl.Function`` has it)."""
+
+    @property
+    def comprehension(self) -> Comprehension: ...
+    def specialise(self, *inputs: Any) -> Specialisation: ...
+    def __call__(self, *inputs: Any, out: Any = None, target: str | None = None) -> Any: ...
+
+
+def poisoned(dtype: DType | np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Return an array of values that no program leaves by accident: NaN, or the extreme integer.
+
+    An element that the generated code forgets to write is then wrong for sure.
+    """
+    stored = dtype.numpy if isinstance(dtype, DType) else np.dtype(dtype)
+    if stored.kind == "b":
+        return np.ones(shape, stored)
+    if stored.kind in "iu":
+        info = np.iinfo(stored)
+        return np.full(shape, info.min if stored.kind == "i" else info.max - 1, stored)
+    return np.full(shape, np.nan).astype(stored)
+
+
+def compare(expected: Array, bound: Array, actual: Array) -> str | None:
+    """Return how *actual* is further from *expected* than *bound*, or None if it is not.
+
+    NaN equals NaN, and an infinity itself; an infinite bound allows anything.  The worst element
+    is that which exceeds its bound by the largest factor.
+    """
+    if expected.shape != actual.shape:
+        return f"its shape is {actual.shape}, expected {expected.shape}"
+    if not expected.size:
+        return None
+    bound = np.broadcast_to(bound, expected.shape)
+    excess = _excess(expected, bound, actual)
+    wrong = excess > 1
+    if not wrong.any():
+        return None
+    worst = tuple(int(i) for i in np.unravel_index(np.argmax(excess), expected.shape))
+    return (
+        f"{int(wrong.sum())} of {expected.size} elements are wrong, the worst at {worst}: "
+        f"got {actual[worst]!s}, expected {_shown(expected[worst], actual.dtype)} "
+        f"+- {float(bound[worst]):.3g}"
+    )
+
+
+def _excess(expected: Array, bound: Array, actual: Array) -> Array:
+    """Return by which factor each element exceeds its bound; at most 1 is right."""
+    if expected.dtype.kind in "biu":
+        if actual.dtype != expected.dtype:
+            return np.full(expected.shape, np.inf)
+        apart = np.where(actual == expected, 0.0, _distance(expected, actual))
+    else:
+        # Half types have no arithmetic of their own; both NumPy's and ml_dtypes' fit in here.
+        found = actual.astype(expected.dtype)
+        same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+        with np.errstate(all="ignore"):
+            apart = np.where(same, 0, np.abs(found - expected))
+    with np.errstate(all="ignore"):
+        factor = np.where(apart <= bound, 0.0, apart / np.where(bound > 0, bound, 0.0))
+    # A NaN where a number is due is as wrong as can be, unless nothing is known.
+    factor = np.where(np.isnan(factor), np.inf, factor)
+    return np.where(np.isinf(bound), 0.0, factor).astype(np.float64)
+
+
+def _distance(a: Array, b: Array) -> Array:
+    """Return ``|a - b|`` of unequal integers: at least 1, where float64 cannot tell them apart."""
+    return np.maximum(np.abs(a.astype(np.float64) - b.astype(np.float64)), 1.0)
+
+
+def _shown(value: Any, stored: np.dtype[Any]) -> str:
+    """Return *value* with all digits, and as the output's own type would hold it."""
+    if stored.kind in "biu" or stored == np.float64:
+        return str(value)
+    with np.errstate(all="ignore"):
+        return f"{np.asarray(value).astype(np.float64).astype(stored)!s} ({float(value)!r})"
+
+
+def check(
+    f: Checkable,
+    *inputs: Any,
+    targets: Sequence[str] = ("cpu",),
+    out: Any = None,
+) -> None:
+    """Run *f* on each of *targets* and compare every output with the oracle.
+
+    Outputs start as poison, so that an element which is never written is found; *out* gives the
+    first values of those that the program keeps or updates: an array, a tuple in the order of the
+    outputs, or a mapping by name.
+
+    :raises AssertionError: naming the target, the output, the worst element, what it is, what it
+        should be, and the bound; or an input that was changed.
+    """
+    c, s = f.comprehension, f.specialise(*inputs)
+    starts = _by_name(c, out)
+    given = dict(zip(c.inputs, map(np.asarray, inputs), strict=True))
+    expected = evaluate_with_bounds(c, s, given, starts)
+    before = {name: array.copy() for name, array in given.items()}
+    for target in targets:
+        buffers = tuple(_buffer(c, s, starts, name) for name in c.outputs)
+        f(*inputs, out=buffers if len(buffers) > 1 else buffers[0], target=target)
+        for name, actual in zip(c.outputs, buffers, strict=True):
+            if fault := compare(*expected[name], actual):
+                raise AssertionError(f"{c.name} on {target}: output {name!r}: {fault}")
+        for name, array in before.items():
+            if name not in c.outputs and given[name].tobytes() != array.tobytes():
+                raise AssertionError(f"{c.name} on {target}: input {name!r} was changed")
+
+
+def _by_name(c: Comprehension, out: Any) -> dict[str, Array]:
+    """Return *out* as one array for each output that it names."""
+    if out is None:
+        return {}
+    if isinstance(out, Mapping):
+        return {name: np.asarray(value) for name, value in out.items()}
+    values = out if isinstance(out, tuple | list) else (out,)
+    return {name: np.asarray(v) for name, v in zip(c.outputs, values, strict=True)}
+
+
+def _buffer(c: Comprehension, s: Specialisation, starts: Mapping[str, Array], name: str) -> Array:
+    """Return what the output *name* is computed into: its first values, or poison."""
+    tensor = c.tensors[name]
+    if tensor.needs_out:
+        return np.array(starts[name], dtype=tensor.dtype.numpy)
+    return poisoned(tensor.dtype, s.shapes[name])

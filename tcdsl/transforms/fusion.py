@@ -1,0 +1,161 @@
+"""Which statements share a kernel: groups with common outer loops.
+
+A group's *axes* are loops that all of its members can share: an axis gives each member one of its
+dimensions, such that on every dependence between members the dimensions are equal (distance zero).
+Statements join, in textual order, the first group that they may join and that the policy accepts::
+
+    m(i) max=! x(i,j)                 axes {i, j}  --->  group {m} axes {i, j}
+    s(i) +=! exp(x(i,j) - m(i))       m -> s: i = i --->  group {m, s} axes {i}
+
+A statement never overtakes what it depends on: it joins no group before those of its predecessors.
+An initialisation stands for itself only after grouping; till then its dependences count as those of
+the updates that it belongs to.  After FusionStitching (Zheng et al., 2020, arXiv:2009.10924) in
+aim, in Megiddo and Sarkar's typed fusion (SPAA 1997, doi:10.1145/258492.258520) in method.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.poly.dependences import Dependence, Dependences
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.transforms.nesting import Alignment
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Statements of one kernel in textual order, and the axes that they share."""
+
+    members: tuple[str, ...]
+    axes: tuple[Mapping[str, int], ...]  # one an axis: member -> dimension
+
+    def has_parallel(self, axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> bool:
+        return all(shapes[m].roles[d] is Role.PARALLEL for m, d in axis.items())
+
+
+Policy = Callable[[Group, Group], str | None]  # (the group, the group if it grew) -> why not
+
+
+def affinities_of(scop: Scop) -> list[Dependence]:
+    """Return the pairs of reads of one array as relations { s[x] -> t[y] : same element }."""
+    found = []
+    for i, source in enumerate(scop.statements):
+        for sink in scop.statements[i + 1 :]:
+            for first in source.reads:
+                for second in sink.reads:
+                    if first.array != second.array or not (first.is_exact and second.is_exact):
+                        continue
+                    relation = first.relation.apply_range(second.relation.reverse())
+                    if not relation.is_empty():
+                        found.append(Dependence(
+                            source.name, sink.name, first.array, relation, False, False
+                        ))  # fmt: skip
+    return found
+
+
+def unit_dependences(scop: Scop, dependences: Dependences) -> list[Dependence]:
+    """Return the strict dependences with every initialisation counted as its updates.
+
+    An initialisation's indices are the left-hand ones of its updates, in the same positions.
+    """
+    leader = leaders_of(scop)
+    edges = []
+    for edge in dependences.strict:
+        source, sink = leader.get(edge.source, edge.source), leader.get(edge.sink, edge.sink)
+        if source != sink:
+            edges.append(replace(edge, source=source, sink=sink))
+    return edges
+
+
+def leaders_of(scop: Scop) -> dict[str, str]:
+    """Return, for each initialisation, the updates that it belongs to."""
+    leaders = {}
+    for position, statement in enumerate(scop.statements):
+        if statement.kind is Kind.INIT and position + 1 < len(scop.statements):
+            follower = scop.statements[position + 1]
+            if follower.source_name == statement.source_name:
+                leaders[statement.name] = follower.name
+    return leaders
+
+
+def group_statements(
+    scop: Scop, dependences: Dependences, shapes: Mapping[str, Shape], policy: Policy
+) -> list[Group]:
+    """Partition the statements of *scop* (initialisations aside) into kernels, in a legal order."""
+    edges = unit_dependences(scop, dependences)
+    alignment = Alignment(Dependences(tuple(edges)), affinities_of(scop))
+    leaders = leaders_of(scop)
+    groups: list[Group] = []
+    place: dict[str, int] = {}
+    for statement in scop.statements:
+        if statement.name in leaders:
+            continue
+        alone = Group((statement.name,), _own_axes(statement, shapes[statement.name]))
+        before = [place[p] for p in alignment.predecessors(statement.name) if p in place]
+        position = max(before, default=0)
+        while position < len(groups):
+            grown = _grow(groups[position], statement, shapes, alignment)
+            if grown is not None and policy(groups[position], grown) is None:
+                groups[position] = grown
+                break
+            position += 1
+        else:
+            groups.append(alone)
+        place[statement.name] = position
+    return groups
+
+
+def _own_axes(statement: Statement, shape: Shape) -> tuple[Mapping[str, int], ...]:
+    return tuple(
+        {statement.name: dim} for dim in shape.order if shape.roles[dim] is not Role.ORDERED
+    )
+
+
+def _grow(
+    group: Group, statement: Statement, shapes: Mapping[str, Shape], alignment: Alignment
+) -> Group | None:
+    """Return *group* with *statement*, on the axes that survive; None if none does."""
+    axes: list[Mapping[str, int]] = []
+    taken: set[int] = set()
+    is_tied = False
+    for axis in group.axes:
+        for dim in shapes[statement.name].order:
+            if dim in taken or shapes[statement.name].roles[dim] is Role.ORDERED:
+                continue
+            fits, tied = _fits(axis, statement.name, dim, shapes, alignment)
+            if fits:
+                axes.append({**axis, statement.name: dim})
+                taken.add(dim)
+                is_tied |= tied
+                break
+    if not axes or not is_tied:
+        return None
+    return Group((*group.members, statement.name), tuple(axes))
+
+
+def _fits(
+    axis: Mapping[str, int],
+    name: str,
+    dim: int,
+    shapes: Mapping[str, Shape],
+    alignment: Alignment,
+) -> tuple[bool, bool]:
+    """Return whether *dim* of *name* may join *axis*, and whether they share data along it."""
+    tied = False
+    for member, other in axis.items():
+        shares = alignment.may_share(member, other, name, dim)
+        if shares is False:
+            return False, False
+        if shares is None:
+            near = alignment.has_affinity(member, other, name, dim)
+            same = shapes[member].extents[other] == shapes[name].extents[dim]
+            tied |= near and same
+        else:
+            tied = True
+    return tied, tied
+
+
+def textual(scop: Scop, names: Sequence[str]) -> tuple[str, ...]:
+    """Return *names* in textual order."""
+    return tuple(sorted(names, key=scop.position))

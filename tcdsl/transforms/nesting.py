@@ -1,0 +1,230 @@
+"""From aligned statements to a loop nest: fuse loops from the outside in.
+
+At each level the statements, in an order that respects the dependences, are partitioned into
+groups that share their next loop::
+
+    y(i) with x(i,j), then z(i,j) with y(i)      for i:  { for j: y[i] += x[i,j] }
+                                          --->           { for j: z[i,j] = y[i] }
+
+A group may share a loop iff on every dependence between its members the loop's iterations are equal
+(distance zero): then the loop carries nothing, and what is inside is ordered by the next levels.
+Each statement opens its loops in its preferred order, so that fusion never spoils an access pattern.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.poly.dependences import Dependence, Dependences
+from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, sequence
+from tcdsl.poly.parallelism import Role, has_equal
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A loop that a statement has still to open: part of one of its dimensions."""
+
+    coordinate: Coordinate
+    extent: int
+    role: Role
+
+    @property
+    def part(self) -> tuple[int, int, int]:
+        """What must agree, beside the dimension's value, for two pieces to be one loop."""
+        return self.coordinate.shift, self.coordinate.div, self.coordinate.mod
+
+
+Remaining = Mapping[str, tuple[Piece, ...]]
+
+
+class Alignment:
+    """Answers, and remembers, which dimensions of two statements the dependences make equal."""
+
+    def __init__(self, dependences: Dependences, affinities: Sequence[Dependence] = ()) -> None:
+        self._edges: dict[tuple[str, str], list[Dependence]] = {}
+        for edge in dependences.strict:
+            self._edges.setdefault((edge.source, edge.sink), []).append(edge)
+        self._affinities: dict[tuple[str, str], list[Dependence]] = {}
+        for edge in affinities:
+            self._affinities.setdefault((edge.source, edge.sink), []).append(edge)
+        self._known: dict[tuple[int, int, int], bool] = {}
+
+    def edges(self, source: str, sink: str) -> list[Dependence]:
+        return self._edges.get((source, sink), [])
+
+    def predecessors(self, sink: str) -> set[str]:
+        return {a for a, b in self._edges if b == sink and a != sink}
+
+    def may_share(self, source: str, source_dim: int, sink: str, sink_dim: int) -> bool | None:
+        """Return whether the dimensions may be one loop; None if no dependence says anything."""
+        edges = self.edges(source, sink)
+        if not edges:
+            return None
+        return all(self._equal(edge, source_dim, sink_dim) for edge in edges)
+
+    def has_affinity(self, source: str, source_dim: int, sink: str, sink_dim: int) -> bool:
+        """Return whether both read one array, at the same element for equal dimensions."""
+        return any(
+            self._equal(edge, source_dim, sink_dim)
+            for edge in self._affinities.get((source, sink), [])
+        )
+
+    def _equal(self, edge: Dependence, source_dim: int, sink_dim: int) -> bool:
+        key = (id(edge), source_dim, sink_dim)
+        if key not in self._known:
+            self._known[key] = has_equal(edge, source_dim, sink_dim)
+        return self._known[key]
+
+
+@dataclass(slots=True)
+class _Group:
+    members: list[str] = field(default_factory=list)
+
+
+class Nester:
+    """Builds the loops below what a strategy has already opened."""
+
+    def __init__(
+        self,
+        alignment: Alignment,
+        shapes: Mapping[str, Shape],
+        lanes: Mapping[str, int],
+        unrolled: frozenset[tuple[str, int]] = frozenset(),
+        prefix: str = "",
+    ) -> None:
+        """Nest statements of the given *shapes*.
+
+        :arg lanes: the vector length of the statements whose last loop is split into lanes.
+        :arg unrolled: (statement, dimension) whose short loops the C compiler is to write out.
+        """
+        self.alignment = alignment
+        self.shapes = shapes
+        self.lanes = lanes
+        self.unrolled = unrolled
+        self.prefix = prefix
+        self._n_loops = 0
+
+    def fresh_name(self, hint: str) -> str:
+        self._n_loops += 1
+        return f"{self.prefix}.{hint}.{self._n_loops}"
+
+    def whole(self, name: str) -> tuple[Piece, ...]:
+        """Return all dimensions of a statement, in its preferred order."""
+        shape = self.shapes[name]
+        return tuple(
+            Piece(Coordinate(dim), shape.extents[dim], shape.roles[dim]) for dim in shape.order
+        )
+
+    def nest(self, members: Sequence[str], remaining: Remaining) -> Node:
+        """Return the loops over the *remaining* pieces of *members*, given in textual order."""
+        groups = self._partition(members, remaining)
+        return sequence([self._open(group, remaining) for group in groups])
+
+    def _partition(self, members: Sequence[str], remaining: Remaining) -> list[list[str]]:
+        """Partition *members* into groups that share their next loop, in a legal order."""
+        groups: list[list[str]] = []
+        place: dict[str, int] = {}
+        for name in members:
+            earliest = max(
+                (place[p] for p in self.alignment.predecessors(name) if p in place), default=0
+            )
+            found = next(
+                (
+                    position
+                    for position in range(earliest, len(groups))
+                    if self._joins(name, groups[position], remaining)
+                ),
+                None,
+            )
+            if found is None:
+                groups.append([name])
+                found = len(groups) - 1
+            else:
+                groups[found].append(name)
+            place[name] = found
+        return groups
+
+    def _joins(self, name: str, group: Sequence[str], remaining: Remaining) -> bool:
+        if not remaining[name] or not remaining[group[0]]:
+            return False
+        head = remaining[name][0]
+        is_tied = False
+        for member in group:
+            other = remaining[member][0]
+            if other.part != head.part or Role.ORDERED in (other.role, head.role):
+                return False
+            dims = other.coordinate.position, head.coordinate.position
+            shares = self.alignment.may_share(member, dims[0], name, dims[1])
+            if shares is False:
+                return False
+            is_tied |= shares is True or (
+                other.extent == head.extent
+                and self.alignment.has_affinity(member, dims[0], name, dims[1])
+            )
+        return is_tied
+
+    def _open(self, group: Sequence[str], remaining: Remaining) -> Node:
+        """Open the next loop of *group*, and nest what is below it."""
+        if not remaining[group[0]]:
+            assert len(group) == 1
+            return Leaf(group[0])
+        heads = {name: remaining[name][0] for name in group}
+        rest = {name: remaining[name][1:] for name in group}
+        is_last = all(not pieces for pieces in rest.values())
+        lanes = max((self.lanes.get(name, 0) for name in group), default=0)
+        if is_last and lanes:
+            return self._open_lanes(group, heads, lanes)
+        parallel = all(head.role is Role.PARALLEL for head in heads.values())
+        kind = LoopKind.VECTOR if is_last and parallel else LoopKind.SERIAL
+        if not is_last and all(
+            (name, head.coordinate.position) in self.unrolled for name, head in heads.items()
+        ):
+            kind = LoopKind.UNROLL
+        return self.loop(heads, kind, self.nest(group, rest))
+
+    def _open_lanes(
+        self, group: Sequence[str], heads: Mapping[str, Piece], lanes: int
+    ) -> Node:
+        """Split the last loop of *group* into vectors of *lanes*, whole ones apart."""
+        lower = {name: self._lower(name, head) for name, head in heads.items()}
+        shift = min(lower.values())
+        outer, inner = {}, {}
+        for name, head in heads.items():
+            old = head.coordinate
+            if old.mod:  # a piece of a tile, whose start is aligned
+                assert old.mod % lanes == 0 and old.div == 1
+                vectors = Coordinate(old.position, old.shift, lanes, old.mod // lanes)
+                lane = Coordinate(old.position, old.shift, 1, lanes)
+            else:
+                vectors = Coordinate(old.position, shift, lanes)
+                lane = Coordinate(old.position, shift, 1, lanes)
+            outer[name] = Piece(vectors, -(-head.extent // lanes), head.role)
+            inner[name] = Piece(lane, lanes, Role.PARALLEL)
+        body = self._leaves_under(group, inner)
+        starts_together = all(low == shift for low in lower.values())
+        limit = min(
+            self.shapes[name].extents[head.coordinate.position] for name, head in heads.items()
+        )
+        return self.loop(outer, LoopKind.SERIAL, body, limit if starts_together else 0)
+
+    def _leaves_under(self, group: Sequence[str], pieces: Mapping[str, Piece]) -> Node:
+        leaves: list[Node] = [Leaf(name) for name in group]
+        return self.loop(pieces, LoopKind.VECTOR, sequence(leaves))
+
+    def _lower(self, name: str, piece: Piece) -> int:
+        return self.shapes[name].lower[piece.coordinate.position]
+
+    def loop(
+        self, pieces: Mapping[str, Piece], kind: LoopKind, body: Node, limit: int = 0
+    ) -> Loop:
+        """Return a loop over *pieces*, one a statement below it."""
+        name, piece = next(iter(pieces.items()))
+        index = self.shapes[name].statement.indices[piece.coordinate.position]
+        return Loop(
+            self.fresh_name(index),
+            {statement: p.coordinate for statement, p in pieces.items()},
+            kind,
+            body,
+            max(p.extent for p in pieces.values()),
+            limit,
+        )

@@ -1,0 +1,265 @@
+"""rfactor: a reduction's terms go to partial accumulators, which are then folded.
+
+    S[l, r]:  t[l] op= f(l, r)         P_init[l, c]:  p[l, c]       = identity
+                                --->   S[l, r]:       p[l, c(l, r)] op= f(l, r)
+                                       S_fold[l(,c)]: t[l]          op= p[l, c]
+
+where ``c`` are coordinates of the reduced indices: a chunk of the range (one a thread), the lane of
+a vector, or nothing at all (an accumulator of its own, in the reduction's type).  Legal for every
+associative and commutative operator, whose terms may be combined in any order and grouping.
+Where S initialises its target, and the fold runs once an element, the fold assigns and the
+initialisation is dropped.
+
+After Suriana, Adams, Kamil, "Parallel Associative Reductions in Halide", CGO 2017,
+doi:10.1109/CGO.2017.7863747.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcdsl.lang.affine import Builder
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Reduction
+from tcdsl.lang.dtypes import INT32
+from tcdsl.poly.isl_utils import constant_bounds, within
+from tcdsl.poly.lowering import access, builder_of
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage, loads_of
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """One coordinate of the partial accumulators.
+
+    ``((index - shift) / div) % mod`` takes *extent* values; lanes are folded as a tree by one
+    statement instance, other coordinates by a loop, in order.
+    """
+
+    index: str
+    shift: int
+    div: int
+    mod: int
+    extent: int
+    is_lane: bool
+
+    def expression(self) -> Expr:
+        expr: Expr = Index(self.index)
+        for op, operand in (("-", self.shift), ("/", self.div), ("%", self.mod)):
+            if operand not in ((0,) if op != "/" else (1,)):
+                expr = Binary(op, expr, Const(operand, INT32), INT32)
+        return expr
+
+
+def why_not_rfactored(statement: Statement) -> str | None:
+    """Return why *statement* has no partial accumulators, or None if it may have them."""
+    if statement.kind is not Kind.UPDATE or statement.reduction is None:
+        return "it is no reduction"
+    if statement.reduction.operator.is_arg:
+        return "an argmin or argmax folds pairs, not values"
+    if not statement.write.is_exact:
+        return "its target is scattered"
+    is_partial = ".part" in statement.write.array
+    if not is_partial and any(not isinstance(s, Index) for s in statement.write.subscripts):
+        return "its target's subscripts are not plain indices"
+    return None
+
+
+def rfactor(scop: Scop, name: str, partials: Sequence[Partial]) -> Scop:
+    """Give the updates of statement *name* partial accumulators along *partials*."""
+    statement = scop.by_name[name]
+    reason = why_not_rfactored(statement)
+    assert reason is None, reason
+    reduction = statement.reduction
+    assert reduction is not None
+    init = initialisation(scop, statement)
+    part = _partial_array(scop, statement, partials)
+    arrays = {**scop.arrays, part.name: part}
+    rewriter = _Rewriter(replace(scop, arrays=arrays), statement, part, tuple(partials), reduction)
+    drops_init = init is not None and all(p.is_lane for p in partials)
+    replacement = [
+        rewriter.init(),
+        rewriter.update(),
+        rewriter.fold(assigns=drops_init),
+    ]
+    statements: list[Statement] = []
+    for old in scop.statements:
+        if old is statement:
+            statements += replacement
+        elif old is not init or not drops_init:
+            statements.append(old)
+    return replace(scop, arrays=arrays, statements=tuple(statements))
+
+
+def initialisation(scop: Scop, statement: Statement) -> Statement | None:
+    """Return the statement that initialises the accumulators of *statement*, if there is one."""
+    for candidate in scop.statements:
+        same = candidate.write.array == statement.write.array
+        if candidate.kind is Kind.INIT and same and candidate.source_name == statement.source_name:
+            return candidate
+    return None
+
+
+def _partial_array(scop: Scop, statement: Statement, partials: Sequence[Partial]) -> Array:
+    assert statement.reduction is not None
+    init = initialisation(scop, statement)
+    box = _accumulator_box(statement, init)
+    origin = [low for low, _ in box]
+    shape = [high - low + 1 for low, high in box]
+    origin += [0] * len(partials)
+    shape += [partial.extent for partial in partials]
+    number = sum(".part" in array for array in scop.arrays)
+    name = f"{statement.write.array.partition('.part')[0]}.part{number}"
+    dtype = statement.reduction.dtype
+    return Array(name, dtype, tuple(origin), tuple(shape), Storage.SCRATCH)
+
+
+def _accumulator_box(
+    statement: Statement, init: Statement | None
+) -> list[tuple[int, int]]:
+    """Return the least and greatest subscript of the accumulators in each dimension.
+
+    That is what was initialised (larger than what the updates touch, where some sums are empty),
+    or without an initialisation what the updates touch.
+    """
+    if init is not None:
+        found = [constant_bounds(init.domain, dim) for dim in range(len(init.indices))]
+    else:
+        dims = [
+            statement.indices.index(s.name)
+            for s in statement.write.subscripts
+            if isinstance(s, Index)
+        ]
+        found = [constant_bounds(statement.domain, dim) for dim in dims]
+    return [bounds if bounds is not None else (0, -1) for bounds in found]
+
+
+class _Rewriter:
+    """Builds the three statements of one rfactored reduction."""
+
+    def __init__(
+        self,
+        scop: Scop,
+        statement: Statement,
+        part: Array,
+        partials: tuple[Partial, ...],
+        reduction: Reduction,
+    ) -> None:
+        self.scop = scop
+        self.statement = statement
+        self.part = part
+        self.partials = partials
+        self.reduction = reduction
+        self.box = _accumulator_box(statement, initialisation(scop, statement))
+        # An accumulator's dimensions: the target's indices, or (for partials of partials) those
+        # of the statement that initialises them.
+        before = initialisation(scop, statement)
+        self.left = (
+            before.indices
+            if before is not None
+            else tuple(s.name for s in statement.write.subscripts if isinstance(s, Index))
+        )
+
+    def _coordinate_name(self, d: int) -> str:
+        return f"{'l' if self.partials[d].is_lane else 'c'}{d}"
+
+    def init(self) -> Statement:
+        """``p[l, c] = identity`` wherever a fold may read it."""
+        names = (*self.left, *map(self._coordinate_name, range(len(self.partials))))
+        builder = builder_of(names, f"{self.statement.name}_{self._suffix()}_init", self.scop.sizes)
+        domain = self._left_box(builder)
+        for position, partial in enumerate(self.partials, len(self.left)):
+            domain = within(domain, isl.dim_type.set, position, 0, partial.extent - 1)
+        subscripts = tuple(Index(name) for name in names)
+        return Statement(
+            name=builder.space.get_tuple_name(isl.dim_type.set),
+            domain=domain,
+            indices=names,
+            n_left=len(names),
+            kind=Kind.INIT,
+            write=self._access(builder, self.part.name, subscripts, domain),
+            value=None,
+            reads=(),
+            reduction=self.reduction,
+            source_name=self.statement.source_name,
+            span=self.statement.span,
+        )
+
+    def update(self) -> Statement:
+        """``p[l, c(l, r)] op= f(l, r)``, with the statement's own name and domain."""
+        statement = self.statement
+        builder = builder_of(statement.indices, statement.name, self.scop.sizes)
+        subscripts = (*statement.write.subscripts, *(p.expression() for p in self.partials))
+        write = self._access(builder, self.part.name, subscripts, statement.domain)
+        return replace(statement, write=write)
+
+    def fold(self, *, assigns: bool) -> Statement:
+        """``t[l] op= p[l, c]``: lanes at once, other coordinates one instance each."""
+        looped = [d for d, p in enumerate(self.partials) if not p.is_lane]
+        names = (*self.left, *map(self._coordinate_name, looped))
+        builder = builder_of(names, f"{self.statement.name}_{self._suffix()}_fold", self.scop.sizes)
+        domain = self._left_box(builder)
+        for position, d in enumerate(looped, len(self.left)):
+            domain = within(domain, isl.dim_type.set, position, 0, self.partials[d].extent - 1)
+        lanes = next((p.extent for p in self.partials if p.is_lane), 0)
+        part_subscripts: list[Expr] = [Index(name) for name in self.left]
+        for d, partial in enumerate(self.partials):
+            name = self._coordinate_name(d)
+            part_subscripts.append(Const(0, INT32) if partial.is_lane else Index(name))
+        read = self._part_read(builder, tuple(part_subscripts), domain)
+        kind = Kind.FOLD if lanes else Kind.UPDATE
+        if assigns and not lanes:
+            kind = Kind.ASSIGN
+        value: Expr = Load(self.part.name, tuple(part_subscripts), self.part.dtype)
+        target = self.statement.write
+        return Statement(
+            name=builder.space.get_tuple_name(isl.dim_type.set),
+            domain=domain,
+            indices=names,
+            n_left=len(self.left),
+            kind=kind,
+            write=self._access(
+                builder, target.array, tuple(Index(n) for n in self.left), domain
+            ),
+            value=value,
+            reads=(read,),
+            reduction=replace(self.reduction, initialise=assigns),
+            lanes=lanes,
+            source_name=self.statement.source_name,
+            span=self.statement.span,
+        )
+
+    def _suffix(self) -> str:
+        return self.part.name.rpartition(".")[2]
+
+    def _left_box(self, builder: Builder) -> isl.Set:
+        """Return the accumulators' box in *builder*'s space."""
+        image = isl.Set.universe(builder.space)
+        for position, (low, high) in enumerate(self.box):
+            image = within(image, isl.dim_type.set, position, low, high)
+        return image
+
+    def _part_read(
+        self, builder: Builder, subscripts: tuple[Expr, ...], domain: isl.Set
+    ) -> Access:
+        read = self._access(builder, self.part.name, subscripts, domain)
+        for d, partial in enumerate(self.partials):
+            if partial.is_lane:
+                # All lanes are read: free the lane's dimension within its extent.
+                position = len(self.left) + d
+                relation = read.relation.drop_constraints_involving_dims(
+                    isl.dim_type.out, position, 1
+                )
+                relation = within(relation, isl.dim_type.out, position, 0, partial.extent - 1)
+                read = replace(read, relation=relation)
+        return read
+
+    def _access(
+        self, builder: Builder, array: str, subscripts: tuple[Expr, ...], domain: isl.Set
+    ) -> Access:
+        return access(builder, array, subscripts, self.scop.arrays, domain)
+
+
+def loads_target(statement: Statement) -> bool:
+    """Return whether the value of *statement* reads the array that it writes."""
+    exprs = () if statement.value is None else (statement.value,)
+    return any(load.tensor == statement.write.array for load in loads_of(*exprs))

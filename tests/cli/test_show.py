@@ -1,0 +1,59 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tcdsl.cli.show import tree_lines
+from tcdsl.lang.parser import parse_program
+from tcdsl.source import Source
+
+Tcdsl = Callable[..., tuple[int, str, str]]
+SIZES = ("--size", "M=7", "--size", "K=5", "--size", "N=3")
+
+
+def test_the_tree_of_a_definition() -> None:
+    text = "def f(float(N) x) -> (y) { y(i) = x(i) + 1.0 }"
+    (definition,) = parse_program(Source(text)).defs
+    lines = list(tree_lines(definition))
+    assert lines[0] == "Def name='f'"
+    assert any(line.strip().startswith("value: Binary op='+'") for line in lines)
+    assert any("Number value=1.0 dtype=float32" in line for line in lines)
+    assert not any("Span" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("stage", "part"),
+    [
+        ("ast", "Def name='matmul'"),
+        ("comprehension", "matmul"),
+        ("scop", "S0"),
+        ("schedule", "S0"),
+        ("c", "int"),
+        ("explain", "matmul"),
+    ],
+)
+def test_every_stage_is_shown(stage: str, part: str, tcdsl: Tcdsl, program: Path) -> None:
+    code, printed, errors = tcdsl("show", program, "--stage", stage, *SIZES)
+    assert (code, errors) == (0, "")
+    assert part in printed
+
+
+@pytest.mark.parametrize("stage", ["ast", "comprehension"])
+def test_the_first_stages_need_no_sizes(stage: str, tcdsl: Tcdsl, program: Path) -> None:
+    code, printed, _ = tcdsl("show", program, "twice", "--stage", stage)
+    assert code == 0
+    assert "twice" in printed
+    assert "matmul" not in printed
+
+
+def test_later_stages_ask_for_sizes(tcdsl: Tcdsl, program: Path) -> None:
+    code, _, errors = tcdsl("show", program, "--stage", "c")
+    assert code == 2
+    assert "hint: add --size M=64 --size K=64 --size N=64" in errors
+
+
+@pytest.mark.parametrize("stage", ["ast", "c"])
+def test_an_unknown_name_lists_the_known_ones(stage: str, tcdsl: Tcdsl, program: Path) -> None:
+    code, _, errors = tcdsl("show", program, "nothing", "--stage", stage)
+    assert code == 2
+    assert "hint: it defines twice, matmul" in errors

@@ -1,0 +1,71 @@
+"""Every program of the library means what its reference says.
+
+The front end and the oracle run each program at sizes 0, 1, primes and others that no tile
+divides; the reference is plain NumPy that knows nothing of the program's text.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tcdsl import library
+from tcdsl.interp.oracle import evaluate
+from tcdsl.lang.comprehension import Comprehension
+from tcdsl.lang.parser import parse_program
+from tcdsl.lang.range_inference import bind_sizes, specialise
+from tcdsl.lang.sema import analyse
+from tcdsl.library import Case, source_for
+from tcdsl.library.draws import Sizes
+from tcdsl.source import Source
+
+# What the roundings of a short program in that type add up to, of the largest value.
+TOLERANCE = {"float64": 1e-9, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+
+IN_FLOAT32 = [
+    pytest.param(
+        case, sizes, case.dtypes[0], id=f"{case.name}-{'x'.join(map(str, sizes.values()))}"
+    )
+    for case in library.cases()
+    for sizes in case.small_sizes
+]
+IN_OTHER_TYPES = [
+    pytest.param(case, case.small_sizes[-1], dtype, id=f"{case.name}-{dtype}")
+    for case in library.cases()
+    for dtype in case.dtypes[1:]
+]
+
+
+def comprehension(case: Case, dtype: str) -> Comprehension:
+    """Return the case's own def, the last of its program."""
+    typed = analyse(parse_program(Source(source_for(case, dtype), case.name)))[-1]
+    assert typed.name == case.def_name
+    return typed
+
+
+def assert_close(actual: NDArray[Any], expected: NDArray[Any]) -> None:
+    """Assert equal shapes, types and values; floats up to the tolerance of their type."""
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+    tolerance = TOLERANCE.get(expected.dtype.name, 0.0)
+    wide = expected.astype(np.float64 if tolerance else expected.dtype)
+    finite = np.abs(wide[np.isfinite(wide)])
+    np.testing.assert_allclose(
+        actual.astype(wide.dtype),
+        wide,
+        rtol=tolerance,
+        atol=tolerance * finite.max(initial=0.0),
+    )
+
+
+@pytest.mark.parametrize(("case", "sizes", "dtype"), IN_FLOAT32 + IN_OTHER_TYPES)
+def test_the_oracle_agrees_with_the_reference(case: Case, sizes: Sizes, dtype: str) -> None:
+    inputs = case.make_inputs(sizes, np.random.default_rng(5), dtype)
+    typed = comprehension(case, dtype)
+    bound = bind_sizes(typed, {name: array.shape for name, array in inputs.items()})
+    assert bound == sizes
+    outputs = evaluate(typed, specialise(typed, bound), inputs)
+    expected = case.reference(inputs)
+    assert tuple(outputs) == typed.outputs
+    for actual, wanted in zip(outputs.values(), expected, strict=True):
+        assert_close(actual, wanted)
