@@ -27,7 +27,7 @@ from tcdsl.runtime.cpu import CpuProgram, Manifest
 from tcdsl.runtime.launch import Fault, thread_count
 from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.settings import settings
-from tcdsl.version import __version__
+from tcdsl.version import build_identity
 
 
 class Executable:
@@ -383,7 +383,7 @@ def _cpu_program(
     threads = thread_count(options.threads)
     key = key_of(
         kind="cpu",
-        version=__version__,
+        build=build_identity(),
         source=comprehension.source.text,
         name=comprehension.name,
         types={n: t.dtype.name for n, t in comprehension.tensors.items()},

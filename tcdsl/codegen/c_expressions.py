@@ -6,9 +6,11 @@ Subscripts and other index arithmetic are exact 64-bit integers.
 """
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from tcdsl.codegen.device.c import FUNCTIONS
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -21,6 +23,7 @@ from tcdsl.lang.comprehension import (
     Select,
     Size,
     Unary,
+    children,
     fold,
 )
 from tcdsl.lang.dtypes import BOOL, DType, Kind
@@ -187,13 +190,7 @@ class ExpressionPrinter:
             case Call(function="min" | "max" as function) if expr.dtype.is_integer:
                 return f"tc_{function}_i64({', '.join(operands)})"
             case _:
-                return f"((int64_t){self._node(expr, tuple(map(self.value, _operands(expr))))})"
-
-
-def _operands(expr: Expr) -> tuple[Expr, ...]:
-    from tcdsl.lang.comprehension import children
-
-    return children(expr)
+                return f"((int64_t){self._node(expr, tuple(map(self.value, children(expr))))})"
 
 
 def _keeps_indices(operand: Expr, to: DType) -> bool:
@@ -211,9 +208,4 @@ def cast_text(operand: str, from_: DType, to: DType) -> str:
 
 def used_functions(source: str) -> frozenset[str]:
     """Return the device library's functions that C *source* calls."""
-    import re
-
-    return frozenset(re.findall(r"\btc_[a-z0-9_]+", source))
-
-
-Strides = Mapping[str, tuple[str, ...]]
+    return frozenset(re.findall(r"\btc_[a-z0-9_]+", source)) & frozenset(FUNCTIONS)

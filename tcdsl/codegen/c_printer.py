@@ -150,7 +150,7 @@ class _KernelPrinter:
         )
 
     def print(self, ast: loop_ast.AstNode) -> None:
-        self._declare_locals(None, 2)
+        self._declare_locals([None, *_without_loop(ast)], 2)
         self._node(ast, 2, None)
 
     def _emit(self, depth: int, text: str) -> None:
@@ -162,7 +162,7 @@ class _KernelPrinter:
                 for child in children:
                     self._node(child, depth, mark)
             case loop_ast.Mark(name=name, body=body):
-                self._mark(self.loops[name], body, depth)
+                self._node(body, depth, self.loops[name])
             case loop_ast.If(condition=condition, then=then, otherwise=otherwise):
                 self._emit(depth, f"if ({condition}) {{")
                 self._node(then, depth + 1, mark)
@@ -174,19 +174,6 @@ class _KernelPrinter:
                 self._for(node, depth, mark)
             case loop_ast.Leaf():
                 self._leaf(node, depth)
-
-    def _mark(self, loop: Loop, body: loop_ast.AstNode, depth: int) -> None:
-        if _has_own_for(body):
-            self._node(body, depth, loop)
-            return
-        # isl needed no loop: a single iteration, which still is the arrays' lifetime.
-        if self.local_of.get(loop.name):
-            self._emit(depth, "{")
-            self._declare_locals(loop.name, depth + 1)
-            self._node(body, depth + 1, None)
-            self._emit(depth, "}")
-        else:
-            self._node(body, depth, None)
 
     def _for(self, node: loop_ast.For, depth: int, mark: Loop | None) -> None:
         if mark is not None:
@@ -202,8 +189,8 @@ class _KernelPrinter:
         else:
             self._emit(depth, "{")
             self._emit(depth + 1, f"const int64_t {node.variable} = {node.init};")
-        if mark is not None:
-            self._declare_locals(mark.name, depth + 1)
+        own = [mark.name] if mark is not None else []
+        self._declare_locals([*own, *_without_loop(node.body)], depth + 1)
         self._node(node.body, depth + 1, None)
         self._emit(depth, "}")
 
@@ -220,8 +207,9 @@ class _KernelPrinter:
             case _:
                 return ""
 
-    def _declare_locals(self, loop: str | None, depth: int) -> None:
-        for placement in self.local_of.get(loop, ()):
+    def _declare_locals(self, loops: Sequence[str | None], depth: int) -> None:
+        """Declare the arrays that live in one iteration of *loops*."""
+        for placement in (p for loop in loops for p in self.local_of.get(loop, ())):
             array = self.scop.arrays[placement.array]
             name = self.names.of("array", array.name)
             size = placement.elements()
@@ -253,15 +241,33 @@ def _mentions(line: str, name: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", line) is not None
 
 
-def _has_own_for(node: loop_ast.AstNode) -> bool:
-    """Return whether the band under a mark became a loop (or several, side by side)."""
+def _without_loop(node: loop_ast.AstNode) -> list[str]:
+    """Return the loops below *node*, outside any C loop, that isl printed without one somewhere.
+
+    They have a single iteration there: what lives in it may as well live in the C loop around.
+    """
+    match node:
+        case loop_ast.Mark(name=name, body=body):
+            own = [] if _is_loop(body) else [name]
+            return list(dict.fromkeys([*own, *_without_loop(body)]))
+        case loop_ast.Block(children=children):
+            return list(dict.fromkeys(n for child in children for n in _without_loop(child)))
+        case loop_ast.If(then=then, otherwise=otherwise):
+            rest = _without_loop(otherwise) if otherwise is not None else []
+            return list(dict.fromkeys([*_without_loop(then), *rest]))
+        case _:
+            return []
+
+
+def _is_loop(node: loop_ast.AstNode) -> bool:
+    """Return whether the band under a mark became nothing but C loops."""
     match node:
         case loop_ast.For():
             return True
         case loop_ast.Block(children=children):
-            return any(_has_own_for(child) for child in children)
-        case loop_ast.If(then=then):
-            return _has_own_for(then)
+            return all(_is_loop(child) for child in children)
+        case loop_ast.If(then=then, otherwise=otherwise):
+            return _is_loop(then) and (otherwise is None or _is_loop(otherwise))
         case _:
             return False
 
@@ -321,7 +327,7 @@ class _StatementPrinter:
         is_sum = reduction.operator is Operator.ADD and reduction.dtype.is_float
         if is_sum and isinstance(value, Binary) and value.op == "*":
             factors = f"{self.expressions.value(value.left)}, {self.expressions.value(value.right)}"
-            return f"tc_fma_{suffix(reduction.dtype)}({factors}, {accumulator})"
+            return f"tc_mad_{suffix(reduction.dtype)}({factors}, {accumulator})"
         term = self.expressions.value(value)
         return combine(reduction.operator, reduction.dtype, accumulator, term)
 

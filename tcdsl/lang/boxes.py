@@ -10,7 +10,7 @@ import islpy as isl
 
 from tcdsl.lang.affine import constant_value
 from tcdsl.lang.comprehension import Expr, Statement
-from tcdsl.lang.linear import Interval, linear
+from tcdsl.lang.linear import Interval, is_same_interval, linear
 from tcdsl.lang.rounds import Space, extremes
 from tcdsl.lang.size_functions import SizeSpace
 
@@ -58,7 +58,7 @@ class Boxes:
         return None
 
     def _hull(self, parts: list[Interval]) -> Interval:
-        if len(parts) == 1:
+        if all(is_same_interval(part, parts[0]) for part in parts[1:]):
             return parts[0]
         lower = self.sizes.smallest([part.lower for part in parts])
         return Interval(lower, self.sizes.largest([part.upper for part in parts]))

@@ -11,6 +11,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import product
 
 import islpy as isl
 
@@ -123,10 +125,11 @@ class _Checker:
     # --- 2: ranges and agreements ----------------------------------------------------------
     def ranges(self) -> None:
         for statement in self.c.statements:
-            for index, (lower, upper) in zip(statement.indices, statement.ranges, strict=True):
-                holds = lower.le_set(upper)
+            for index, interval in self.spaces[statement.name].ranges.items():
+                pairs = product(interval.floors, interval.ceilings)
+                holds = reduce(isl.Set.intersect, (low.le_set(high) for low, high in pairs))
                 if not self.met.known.is_subset(holds):
-                    self._require_range(statement, index, Interval(lower, upper), holds)
+                    self._require_range(statement, index, interval, holds)
 
     def _require_range(
         self, statement: Statement, index: str, interval: Interval, holds: isl.Set
@@ -283,14 +286,11 @@ class _Checker:
 
     def _clearly_inside(self, space: Space, subscript: Expr, interval: Interval) -> bool:
         """Return whether the corners of the box prove it: cheap, and enough for most."""
-        ranges = self._box(space.statement)
-        low, high = extremes(space, subscript, ranges)
+        low, high = extremes(space, subscript, space.ranges)
+        if any(f.n_piece() > 1 for f in (low, high, interval.lower, interval.upper)):
+            return False  # the exact way is cheaper than a union of many pieces
         inside = interval.lower.le_set(low).intersect(high.lt_set(interval.upper))
-        return self.met.known.is_subset(inside)
-
-    def _box(self, statement: Statement) -> dict[str, Interval]:
-        pairs = zip(statement.indices, statement.ranges, strict=True)
-        return {index: Interval(*bounds) for index, bounds in pairs}
+        return bool(self.met.known.is_subset(inside))
 
     def _values(
         self, space: Space, subscript: Expr, value: isl.PwAff, where: isl.Set
@@ -298,7 +298,7 @@ class _Checker:
         exact = space.statement.conditions or space.statement.explicit
         if exact or len(index_names(subscript)) != 1:
             return set_extremes(space, value, where)
-        return extremes(space, subscript, self._box(space.statement))
+        return extremes(space, subscript, space.ranges)
 
     def _access_text(self, access: Load) -> str:
         found = self._text(access.span)

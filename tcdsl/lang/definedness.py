@@ -15,8 +15,8 @@ import islpy as isl
 
 from tcdsl.lang.boxes import Boxes
 from tcdsl.lang.comprehension import Comprehension, Expr, Index, Statement
-from tcdsl.lang.elements import box_set, element_map, is_same_interval
-from tcdsl.lang.linear import Interval
+from tcdsl.lang.elements import box_set, element_map
+from tcdsl.lang.linear import Interval, is_same_interval
 from tcdsl.lang.reads import Read, index_names, reads
 from tcdsl.lang.rounds import Space
 from tcdsl.lang.size_functions import SizeSpace

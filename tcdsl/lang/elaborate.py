@@ -116,7 +116,7 @@ def elaborate(expr: ast.Expr, scope: Scope) -> Typed:
 
 
 def _check_functions(expr: ast.Expr, scope: Scope) -> None:
-    """Raise UNKNOWN_NAME for ``id(...)`` of no meaning, before anything is said of its arguments."""
+    """Raise UNKNOWN_NAME for ``id(...)`` of no meaning, before its arguments are looked at."""
     stack = [expr]
     while stack:
         node = stack.pop()

@@ -34,11 +34,8 @@ def box_set(tensor: str, box: Sequence[Interval], sizes: SizeSpace) -> isl.Set:
     local = isl.LocalSpace.from_space(space)
     for position, interval in enumerate(box):
         value = isl.PwAff.from_aff(isl.Aff.var_on_domain(local, _SET, position))
-        above = value.ge_set(interval.lower.insert_domain(space))
-        where = where.intersect(above).intersect(value.lt_set(interval.upper.insert_domain(space)))
+        for floor in interval.floors:
+            where = where.intersect(value.ge_set(floor.insert_domain(space)))
+        for ceiling in interval.ceilings:
+            where = where.intersect(value.lt_set(ceiling.insert_domain(space)))
     return where
-
-
-def is_same_interval(one: Interval, other: Interval) -> bool:
-    """Return whether two intervals are the same functions of the sizes."""
-    return bool(one.lower.is_equal(other.lower) and one.upper.is_equal(other.upper))

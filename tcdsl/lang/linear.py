@@ -5,7 +5,7 @@ functions of the sizes, so are those values.  This is much cheaper than eliminat
 projection, and it stays a total function of the sizes where the box is empty.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import islpy as isl
@@ -17,10 +17,59 @@ from tcdsl.lang.size_functions import SizeSpace, scaled
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interval:
-    """The integers from *lower* up to but not including *upper*, functions of the sizes."""
+    """The integers from *lower* up to but not including *upper*, functions of the sizes.
+
+    *lower* is the largest of :attr:`floors`, *upper* the smallest of :attr:`ceilings`.  Those are
+    kept because ``v < a and v < b`` is one convex set, and ``v < min(a, b)`` a union of two: with
+    a dozen of them, isl would not come back.
+    """
 
     lower: isl.PwAff
     upper: isl.PwAff
+    _floors: tuple[isl.PwAff, ...] = ()
+    _ceilings: tuple[isl.PwAff, ...] = ()
+
+    @classmethod
+    def between(
+        cls, floors: Sequence[isl.PwAff], ceilings: Sequence[isl.PwAff], sizes: SizeSpace
+    ) -> "Interval":
+        """Return the integers at or above all of *floors* and below all of *ceilings*."""
+        floors, ceilings = distinct(floors), distinct(ceilings)
+        lower, upper = sizes.largest(floors), sizes.smallest(ceilings)
+        return cls(lower, upper, _unless_simple(lower, floors), _unless_simple(upper, ceilings))
+
+    @property
+    def floors(self) -> tuple[isl.PwAff, ...]:
+        """Functions whose maximum is *lower*."""
+        return self._floors or (self.lower,)
+
+    @property
+    def ceilings(self) -> tuple[isl.PwAff, ...]:
+        """Functions whose minimum is *upper*."""
+        return self._ceilings or (self.upper,)
+
+
+def distinct(functions: Sequence[isl.PwAff]) -> tuple[isl.PwAff, ...]:
+    """Return *functions* without those that isl sees at once to be repeated."""
+    kept: list[isl.PwAff] = []
+    for function in functions:
+        if not any(function.plain_is_equal(other) for other in kept):
+            kept.append(function)
+    return tuple(kept)
+
+
+def is_same_interval(one: Interval, other: Interval) -> bool:
+    """Return whether two intervals are the same functions of the sizes."""
+    return _is_same(one.lower, other.lower) and _is_same(one.upper, other.upper)
+
+
+def _is_same(one: isl.PwAff, other: isl.PwAff) -> bool:
+    # Comparing the pieces settles most, and costs little.
+    return bool(one.plain_is_equal(other) or one.is_equal(other))
+
+
+def _unless_simple(extreme: isl.PwAff, functions: tuple[isl.PwAff, ...]) -> tuple[isl.PwAff, ...]:
+    return () if extreme.n_piece() == 1 else functions
 
 
 @dataclass(frozen=True, slots=True, eq=False)

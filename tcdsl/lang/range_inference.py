@@ -20,7 +20,7 @@ from functools import reduce
 
 import islpy as isl
 
-from tcdsl.errors import AMBIGUOUS, EXTENT_UNKNOWN, TOO_COMPLEX, TCError, combined
+from tcdsl.errors import AMBIGUOUS, EXTENT_UNKNOWN, INTERNAL, TOO_COMPLEX, TCError, combined
 from tcdsl.lang import checks
 from tcdsl.lang.binding import bind_sizes, specialise
 from tcdsl.lang.boxes import Boxes
@@ -46,7 +46,8 @@ from tcdsl.lang.size_functions import SizeSpace, to_expr
 __all__ = ["bind_sizes", "infer", "specialise"]
 
 # isl operations that one def may take: some seconds.  A matrix product takes a few thousand.
-MAX_OPERATIONS = 50_000_000
+MAX_OPERATIONS = 20_000_000
+_QUOTA = "maximal number of operations"  # in isl's message when it exceeds the limit
 
 
 def infer(comprehension: Comprehension, linking: Linking = NOTHING) -> Comprehension:
@@ -75,9 +76,13 @@ def bounded(comprehension: Comprehension, operations: int = MAX_OPERATIONS) -> I
     try:
         yield
     except isl.Error as error:
-        raise TOO_COMPLEX(
-            comprehension.source, comprehension.span, name=comprehension.name
-        ) from error
+        source, span, name = comprehension.source, comprehension.span, comprehension.name
+        if _QUOTA in str(error):
+            raise TOO_COMPLEX(source, span, name=name) from error
+        raise INTERNAL(
+            source, span, where=f"range inference of {name!r}", what=str(error),
+            repro="compiling this program",
+        ) from error  # fmt: skip
     finally:
         context.set_max_operations(outer)
         context.reset_operations()
@@ -131,7 +136,7 @@ class _Draft:
         statement = with_domain(space, solution.ranges)
         self._grow(space, statement, solution.ranges)
         # The space keeps the statement that its isl objects belong to.
-        space.statement = statement
+        space.statement, space.ranges = statement, solution.ranges
         self.spaces[statement.name] = space
         self.statements.append(statement)
 

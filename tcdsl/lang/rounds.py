@@ -18,6 +18,7 @@ arXiv:1802.04730, section 3.4.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 import islpy as isl
 
@@ -51,6 +52,7 @@ class Space:
     statement: Statement
     sizes: SizeSpace
     builder: Builder = field(init=False)
+    ranges: Mapping[str, Interval] = field(default_factory=dict)  # once they are known
 
     def __post_init__(self) -> None:
         space = instance_space(self.statement.indices, self.statement.name, self.sizes.sizes)
@@ -66,8 +68,9 @@ class Space:
 
     def inside(self, value: isl.PwAff, interval: Interval) -> isl.Set:
         """Return the instances where *value* lies in *interval*."""
-        above = value.ge_set(self.embedded(interval.lower))
-        return above.intersect(value.lt_set(self.embedded(interval.upper)))
+        floors = (value.ge_set(self.embedded(floor)) for floor in interval.floors)
+        ceilings = (value.lt_set(self.embedded(ceiling)) for ceiling in interval.ceilings)
+        return reduce(isl.Set.intersect, (*floors, *ceilings))
 
     def box(self, ranges: Mapping[str, Interval]) -> isl.Set:
         """Return the instances whose indices lie in *ranges*."""
@@ -147,11 +150,11 @@ def _fixed(solution: Solution, explicit: list[IndexBounds]) -> Interval | None:
         lowers.append(extremes(solution.space, bounds.lower, solution.ranges)[0])
         uppers.append(extremes(solution.space, bounds.upper, solution.ranges)[1])
         depends = depends or bool(index_names(bounds.lower, bounds.upper))
-    lower, upper = sizes.largest(lowers), sizes.smallest(uppers)
-    if depends:
-        # An empty outer range has corners that cross; the inner one is then empty, not negative.
-        upper = sizes.largest([lower, upper])
-    return Interval(lower, upper)
+    interval = Interval.between(lowers, uppers, sizes)
+    if not depends:
+        return interval
+    # An empty outer range has corners that cross; the inner one is then empty, not negative.
+    return Interval(interval.lower, sizes.largest([interval.lower, interval.upper]))
 
 
 def extremes(
@@ -188,7 +191,7 @@ def _inferred(solution: Solution, index: str, ignore_guards: bool) -> Interval |
             _add_projection(access, index, solution, ignore_guards, lowers, uppers)
     if not lowers or not uppers:
         return None
-    return Interval(sizes.largest(lowers), sizes.smallest(uppers))
+    return Interval.between(lowers, uppers, sizes)
 
 
 def _only_open(access: Access, index: str, solution: Solution, ignore_guards: bool) -> bool:
@@ -209,13 +212,17 @@ def _add_corners(
     if factor == 0:  # as in A(i - i)
         return
     sizes, others = solution.space.sizes, form.without(index)
-    low = access.interval.lower.sub(others.minimum(solution.ranges, sizes))
-    high = access.interval.upper.sub(sizes.one).sub(others.maximum(solution.ranges, sizes))
-    # low <= factor * index <= high
+    least, most = (
+        others.minimum(solution.ranges, sizes),
+        others.maximum(solution.ranges, sizes).add(sizes.one),
+    )
+    low = [floor.sub(least) for floor in access.interval.floors]
+    high = [ceiling.sub(most) for ceiling in access.interval.ceilings]
+    # max(low) <= factor * index <= min(high)
     if factor < 0:
-        low, high, factor = high.neg(), low.neg(), -factor
-    lowers.append(ceil_div(low, factor))
-    uppers.append(floor_div(high, factor).add(sizes.one))
+        low, high, factor = [f.neg() for f in high], [f.neg() for f in low], -factor
+    lowers += [ceil_div(function, factor) for function in low]
+    uppers += [floor_div(function, factor).add(sizes.one) for function in high]
 
 
 def _add_projection(

@@ -14,6 +14,8 @@ from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Select, Size
 from tcdsl.lang.dtypes import BOOL, INT32
 
 _PARAM = isl.dim_type.param
+# Functions of more pieces are left as they are: what could be simpler costs more to find.
+_MAX_TRIED = 4
 
 
 class SizeSpace:
@@ -50,13 +52,15 @@ class SizeSpace:
         """
         if function.n_piece() == 1 and function.domain().plain_is_universe():
             return function
+        if function.n_piece() > _MAX_TRIED and self.sane.is_subset(function.domain()):
+            return function
         wanted = function.intersect_params(self.sane)
         domain = wanted.domain()
         pieces = [isl.PwAff.from_aff(aff) for _, aff in wanted.get_pieces()]
         if not pieces:
             return self.zero
         tries = [*pieces]
-        if 1 < len(pieces) <= 4:
+        if 1 < len(pieces) <= _MAX_TRIED:
             tries += [reduce(isl.PwAff.min, pieces), reduce(isl.PwAff.max, pieces)]
         for candidate in tries:
             if candidate.intersect_params(domain).is_equal(wanted):

@@ -27,7 +27,7 @@ class Dependence:
     sink: str
     array: str
     relation: isl.Map
-    is_relaxed: bool  # between updates of one accumulator
+    is_relaxed: bool  # between updates, or initialisations, of one accumulator
     is_flow: bool  # the source writes what the sink reads
 
 
@@ -65,7 +65,9 @@ def _arrays_of(statement: Statement) -> set[str]:
 
 
 def _edges(source: Statement, sink: Statement, array: str) -> Iterable[Dependence]:
-    accumulates = source is sink and source.kind is Kind.UPDATE
+    # Updates of one accumulator may run in any order, and so may initialisations, which write
+    # the same value however often (a left side like i + j).
+    accumulates = source is sink and source.kind in (Kind.UPDATE, Kind.INIT)
     source_writes, sink_writes = _relation(source.writes, array), _relation(sink.writes, array)
     strict: list[tuple[isl.Map | None, isl.Map | None, bool]] = [
         (source_writes, _relation(sink.reads, array), True),

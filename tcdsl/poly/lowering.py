@@ -120,14 +120,15 @@ class StatementLowering:
         It runs once for all values of the indices that the subscripts (and the conditions under
         which the access happens) do not mention.
         """
-        checks = []
-        guarded = guarded_loads(self.statement.value)
-        for access in (body.write, *body.reads):
-            if not access.inexact:
+        checks: list[Statement] = []
+        assert body.value is not None
+        guarded = guarded_loads(*body.write.subscripts, body.value, *body.conditions)
+        for touched in (body.write, *body.reads):
+            if not touched.inexact:
                 continue
-            guards = (*body.conditions, *guarded.get((access.array, access.subscripts), ()))
-            name = f"{body.name}_check{len(checks)}"
-            checks.append(self._check(name, body, access, guards))
+            for guards in guarded.get((touched.array, touched.subscripts), [()]):
+                name = f"{body.name}_check{len(checks)}"
+                checks.append(self._check(name, body, touched, (*body.conditions, *guards)))
         return checks
 
     def _check(
@@ -147,7 +148,7 @@ class StatementLowering:
             if body.indices[position] not in used:
                 domain = domain.project_out(isl.dim_type.set, position, 1)
         domain = domain.set_tuple_name(name)
-        loads = loads_of(*guards, *(subscript for _, subscript in checked))
+        exprs = (*guards, *(subscript for _, subscript in checked))
         return Statement(
             name=name,
             domain=domain,
@@ -156,10 +157,7 @@ class StatementLowering:
             kind=Kind.CHECK,
             write=_nothing(access_.array, domain),
             value=None,
-            reads=tuple(
-                access(builder, load.tensor, load.subscripts, self.arrays, domain)
-                for load in loads
-            ),
+            reads=self._reads(builder, domain, exprs),
             conditions=guards,
             checked=checked,
             source_name=body.source_name,
@@ -179,10 +177,7 @@ class StatementLowering:
             kind=Kind.ASSIGN if statement.reduction is None else Kind.UPDATE,
             write=access(builder, statement.target, statement.subscripts, self.arrays, domain),
             value=statement.value,
-            reads=tuple(
-                access(builder, load.tensor, load.subscripts, self.arrays, domain)
-                for load in loads_of(*statement.subscripts, *runtime)
-            ),
+            reads=self._reads(builder, domain, (*statement.subscripts, *runtime)),
             reduction=statement.reduction,
             conditions=conditions,
             companion=self._companion(builder, domain),
@@ -190,6 +185,21 @@ class StatementLowering:
             source_name=statement.name,
             span=statement.span,
         )
+
+    def _reads(
+        self, builder: Builder, domain: isl.Set, exprs: tuple[Expr, ...]
+    ) -> tuple[Access, ...]:
+        """Return the reads of *exprs*, each where the conditions around it may hold."""
+        accesses = []
+        for (array, subscripts), alternatives in guarded_loads(*exprs).items():
+            runs = isl.Set.empty(domain.get_space())
+            for guards in alternatives:
+                where = domain
+                for guard in guards:
+                    where = where.intersect(builder.truth(guard).above)
+                runs = runs.union(where)
+            accesses.append(access(builder, array, subscripts, self.arrays, runs.coalesce()))
+        return tuple(accesses)
 
     def _arg_origin(self) -> int:
         statement = self.statement
@@ -267,20 +277,23 @@ def _nothing(array: str, domain: isl.Set) -> Access:
     return Access(array, (), isl.Map.empty(space.map_from_domain_and_range(space)))
 
 
-def guarded_loads(value: Expr) -> dict[tuple[str, tuple[Expr, ...]], tuple[Expr, ...]]:
-    """Return the loads in *value* that run under a condition, with all conditions around them.
+Guards = tuple[Expr, ...]
 
-    A load that stands several times counts as guarded only by what guards it everywhere.
+
+def guarded_loads(*exprs: Expr) -> dict[tuple[str, tuple[Expr, ...]], list[Guards]]:
+    """Return the loads in *exprs*, each with the conditions under which it runs.
+
+    A load that stands several times has several alternatives; () means that it always runs.
     """
-    found: dict[tuple[str, tuple[Expr, ...]], tuple[Expr, ...]] = {}
-    stack: list[tuple[Expr, tuple[Expr, ...]]] = [(value, ())]
+    found: dict[tuple[str, tuple[Expr, ...]], list[Guards]] = {}
+    stack: list[tuple[Expr, Guards]] = [(expr, ()) for expr in reversed(exprs)]
     while stack:
         expr, guards = stack.pop()
         if isinstance(expr, tc.Load):
-            key = (expr.tensor, expr.subscripts)
-            before = found.get(key, guards)
-            found[key] = tuple(guard for guard in before if guard in guards)
-        for child, extra in _lazily(expr):
+            alternatives = found.setdefault((expr.tensor, expr.subscripts), [])
+            if guards not in alternatives:
+                alternatives.append(guards)
+        for child, extra in reversed(_lazily(expr)):
             stack.append((child, (*guards, *extra)))
     return found
 

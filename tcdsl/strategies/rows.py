@@ -49,8 +49,12 @@ class _Outer:
 
 def sketch_rows(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Sketch:
     """Return the sketch of *group* as described above; every group has one."""
-    lanes = {name: width for name in group.members if (width := _lanes(scop, shapes[name], cpu))}
     outer, why = _choose_outer(scop, group, shapes, cpu)
+    lanes = {
+        name: width
+        for name in group.members
+        if (width := _lanes(shapes[name], outer, cpu))
+    }
     loops = tuple(_outer_loop(loop, shapes) for loop in outer)
     remaining = {name: _remaining(shapes[name], outer, name) for name in group.members}
     partials = {
@@ -61,7 +65,7 @@ def sketch_rows(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu)
     return Sketch(group.members, loops, remaining, partials, lanes, why=tuple(why))
 
 
-def _lanes(scop: Scop, shape: Shape, cpu: Cpu) -> int:
+def _lanes(shape: Shape, outer: list[_Outer], cpu: Cpu) -> int:
     """Return how many lanes accumulate at once, 0 if the last loop is not a reduced one."""
     if why_not_rfactored(shape.statement) or not shape.order:
         return 0
@@ -71,7 +75,9 @@ def _lanes(scop: Scop, shape: Shape, cpu: Cpu) -> int:
     assert shape.statement.reduction is not None
     width = cpu.vector_bytes // shape.statement.reduction.dtype.size_bytes
     vectors = 4 if shape.extents[last] >= 8 * width else 1
-    return max(8, width * vectors)
+    lanes = max(8, width * vectors)
+    tiles = [loop.tile for loop in outer if loop.axis[shape.statement.name] == last]
+    return 0 if any(tile % lanes for tile in tiles) else lanes
 
 
 def _choose_outer(
@@ -176,7 +182,7 @@ def _prefers_chunks(
 def _chunk_size(extent: int, cpu: Cpu) -> int:
     """Return a chunk that gives each thread one, a multiple of every vector length if large."""
     size = -(-extent // cpu.threads)
-    return -(-size // 512) * 512 if size >= 4096 else size
+    return -(-size // 512) * 512 if size >= 4096 else -(-size // 64) * 64
 
 
 def _outer_loop(loop: _Outer, shapes: Mapping[str, Shape]) -> OuterLoop:

@@ -411,9 +411,7 @@ def reduction(d: Draft) -> None:
     indices = tuple(loop.extents)
     n = d.number(1, min(2, len(indices)))
     left = d.choose(indices[: len(indices) - n], indices[n:])
-    op = d.choose("+", "max", "*", "min", "and", "or", "argmin", "argmax")
-    if op.startswith("arg") and n > 1:
-        op = "+"
+    op = d.choose("+", "max", "*", "min", "and", "or", *(("argmin", "argmax") if n == 1 else ()))
     value = _for_operator(d, op, d.value(loop), loop)
     clauses = []
     reduced = [index for index in indices if index not in left]

@@ -377,10 +377,10 @@ def test_rounding_to_halves_agrees_with_numpy(
 # --- floats: accuracy ----------------------------------------------------------------------
 # The greatest error, in units in the last place, that a function may have: (float32, float64).
 ULPS: dict[str, tuple[float, float]] = {
-    # Hot: ours, vectorised.  (float64: sin cos tan erf pow asin acos atan are libm's.)
+    # Hot: ours, vectorised, with room for machines without fma; some float64 ones are libm's.
     "exp": (1, 1), "exp2": (1.25, 1.25), "exp10": (1.25, 1.5), "expm1": (1.25, 1.5),
-    "log": (1, 1), "log2": (1.25, 2), "log10": (1.75, 2), "log1p": (1.5, 1.5),
-    "tanh": (1.5, 2), "sigmoid": (1.75, 2.25), "erf": (1.25, 1), "sqrt": (0.5, 0.5),
+    "log": (1, 1), "log2": (2, 2), "log10": (1.75, 2), "log1p": (1.5, 1.5),
+    "tanh": (1.75, 2), "sigmoid": (1.75, 2.25), "erf": (1.25, 1), "sqrt": (0.5, 0.5),
     "rsqrt": (1.5, 1.5), "sin": (1.75, 1), "cos": (1.75, 1), "pow": (0.75, 1),
     "tan": (4, 1), "sinpi": (1.75, 2), "cospi": (1.75, 2), "sinh": (2.5, 2.5),
     "cosh": (1.75, 1.75), "asin": (2, 1), "acos": (1.5, 1), "atan": (2.25, 1),
@@ -762,3 +762,39 @@ _Pragma("omp parallel for num_threads(4)")
             assert fault.tolist() == [0, 0, 0, 0]
         else:
             assert (claimed, size) == (1, 1000) and site == where and 1000 <= where < 2000
+
+
+@pytest.mark.parametrize("dtype", (*INTEGERS, *FLOATS))
+def test_openmp_reductions_keep_nan_and_wrap(dtype: str, tmp_path: Path) -> None:
+    operators = ["max", "min"] if dtype in FLOATS else ["max", "min", "add", "mul"]
+    c_type = C_TYPES[dtype]
+    source = header_text(frozenset()) + "".join(
+        f"void {op}(int64_t n, const {c_type} *a, {c_type} *out) {{\n"
+        f"  {c_type} s = *out;\n"
+        f'_Pragma("omp parallel for simd num_threads(3) reduction(tc_{op}_{dtype} : s)")\n'
+        f"  for (int64_t i = 0; i < n; ++i) s = tc_{op}_{dtype}(s, a[i]);\n"
+        f"  *out = s;\n}}\n"
+        for op in operators
+    )
+    library = ctypes.CDLL(str(compiled(source, tmp_path, "-shared", "-fPIC")))
+    rng = np.random.default_rng(8)
+
+    def reduced(op: str, values: Array) -> Any:
+        out = values[:1].copy()
+        pointers = [ctypes.c_void_p(a.ctypes.data) for a in (values[1:], out)]
+        library[op](ctypes.c_int64(values.size - 1), *pointers)
+        return out[0]
+
+    if dtype in FLOATS:
+        values = rng.normal(size=1000).astype(NUMPY[dtype])
+        assert (reduced("max", values), reduced("min", values)) == (values.max(), values.min())
+        for hole in (1, 500, 998):
+            holed = values.copy()
+            holed[hole] = np.nan
+            assert np.isnan(reduced("max", holed)) and np.isnan(reduced("min", holed))
+        return
+    values = rng.integers(*bounds(dtype), 1000, NUMPY[dtype], endpoint=True) | 1
+    numbers = values.tolist()
+    assert (reduced("max", values), reduced("min", values)) == (max(numbers), min(numbers))
+    assert reduced("add", values) == wrapped(sum(numbers), dtype)
+    assert reduced("mul", values) == wrapped(math.prod(numbers), dtype)

@@ -69,3 +69,13 @@ def test_the_oracle_agrees_with_the_reference(case: Case, sizes: Sizes, dtype: s
     assert tuple(outputs) == typed.outputs
     for actual, wanted in zip(outputs.values(), expected, strict=True):
         assert_close(actual, wanted)
+
+
+def test_the_comparison_can_fail() -> None:
+    case = library.case("row_sum")
+    inputs = case.make_inputs({"M": 7, "N": 13}, np.random.default_rng(5))
+    (expected,) = case.reference(inputs)
+    with pytest.raises(AssertionError):
+        assert_close(expected + np.float32(1e-3), expected)
+    with pytest.raises(AssertionError):
+        assert_close(expected.astype(np.float64), expected)

@@ -4,7 +4,12 @@
 
 The library comes in parts so that a kernel parses only what it uses.  ``FUNCTIONS`` says which
 function lives where.  Compile with ``-std=c11 -O3 -ffp-contract=off -fno-math-errno
--fno-trapping-math`` and link with ``-lm``; never with ``-ffinite-math-only``.
+-fno-trapping-math``, without the last two of which square roots and roundings do not vectorise,
+and link with ``-lm``; never with ``-ffinite-math-only``.  ``-fassociative-math`` has no effect on
+a file that begins with this text: the polynomials' reductions would not survive it.
+
+With OpenMP, ``reduction(tc_max_f32 : x)`` (``min``, and ``add`` and ``mul`` on integers) combines
+threads and lanes as the function does; OpenMP's own ``max`` and ``min`` lose NaNs.
 """
 
 from collections.abc import Iterable, Mapping

@@ -186,6 +186,39 @@ TC_FN float tc_mad_f32(float a, float b, float c) { return a * b + c; }
 TC_FN double tc_mad_f64(double a, double b, double c) { return a * b + c; }
 #endif
 
+/* ---- reductions for OpenMP: reduction(tc_max_f32 : x) --------------------------------------
+ * OpenMP's own max and min lose a NaN when threads or lanes are combined, and its own + and * may
+ * overflow a signed integer.  Each is named as the function that combines. */
+#ifdef _OPENMP
+#define TC_PRAGMA(text) _Pragma(#text)
+#define TC_REDUCTION(name, T, identity)                                                            \
+  TC_PRAGMA(omp declare reduction(name : T : omp_out = name(omp_out, omp_in))                      \
+                initializer(omp_priv = identity))
+#define TC_REDUCTIONS(t, T, LEAST, MOST)                                                           \
+  TC_REDUCTION(tc_max_##t, T, LEAST) TC_REDUCTION(tc_min_##t, T, MOST)
+#define TC_WRAPPING_REDUCTIONS(t, T)                                                               \
+  TC_REDUCTION(tc_add_##t, T, 0) TC_REDUCTION(tc_mul_##t, T, 1)
+
+TC_REDUCTIONS(f32, float, -__builtin_inff(), __builtin_inff())
+TC_REDUCTIONS(f64, double, -__builtin_inf(), __builtin_inf())
+TC_REDUCTIONS(i8, int8_t, INT8_MIN, INT8_MAX)
+TC_REDUCTIONS(i16, int16_t, INT16_MIN, INT16_MAX)
+TC_REDUCTIONS(i32, int32_t, INT32_MIN, INT32_MAX)
+TC_REDUCTIONS(i64, int64_t, INT64_MIN, INT64_MAX)
+TC_REDUCTIONS(u8, uint8_t, 0, UINT8_MAX)
+TC_REDUCTIONS(u16, uint16_t, 0, UINT16_MAX)
+TC_REDUCTIONS(u32, uint32_t, 0, UINT32_MAX)
+TC_REDUCTIONS(u64, uint64_t, 0, UINT64_MAX)
+TC_WRAPPING_REDUCTIONS(i8, int8_t)
+TC_WRAPPING_REDUCTIONS(i16, int16_t)
+TC_WRAPPING_REDUCTIONS(i32, int32_t)
+TC_WRAPPING_REDUCTIONS(i64, int64_t)
+TC_WRAPPING_REDUCTIONS(u8, uint8_t)
+TC_WRAPPING_REDUCTIONS(u16, uint16_t)
+TC_WRAPPING_REDUCTIONS(u32, uint32_t)
+TC_WRAPPING_REDUCTIONS(u64, uint64_t)
+#endif
+
 /* ---- casts: tc_cast_<from>_<to> ----------------------------------------------------------
  * Integer to integer wraps; anything to b asks != 0; to a float rounds to nearest even.  Float to
  * integer truncates and saturates, NaN gives 0: the value is first brought into the range where C
