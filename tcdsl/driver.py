@@ -29,6 +29,7 @@ from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.strategies.planner import plan_scop
+from tcdsl.transforms.coalescing import Coalesced, coalesce, print_merged
 from tcdsl.transforms.plan import Plan
 
 Strides = Mapping[str, tuple[int, ...] | None]
@@ -55,11 +56,27 @@ def compile_to_c(
     :arg strides: in elements, of the arguments that are not dense and row-major.
     """
     with COMPILE_LOCK:
-        scop = lower_comprehension(comprehension, special, strides, options.check_gathers)
+        canonical = canonicalise(comprehension, special, strides, options)
+        scop = lower_comprehension(
+            canonical.comprehension, canonical.special, canonical.strides, options.check_gathers
+        )
         plan = plan_scop(scop, options, cpu)
         verify(plan)
         c = print_plan(plan, cpu.threads)
-        return Compiled(plan, c, describe(comprehension, scop, plan, c))
+        return Compiled(plan, c, describe(comprehension, canonical, scop, plan, c))
+
+
+def canonicalise(
+    comprehension: Comprehension, special: Specialisation, strides: Strides, options: Options
+) -> Coalesced:
+    """Return *comprehension* over merged dimensions, unless the options keep them as written."""
+    if options.coalesce:
+        return coalesce(comprehension, special, strides)
+    whole = {
+        name: tuple((dim,) for dim in range(tensor.rank))
+        for name, tensor in comprehension.tensors.items()
+    }
+    return Coalesced(comprehension, special, strides, whole)
 
 
 def verify(plan: Plan) -> None:
@@ -74,7 +91,7 @@ def verify(plan: Plan) -> None:
 
 
 def describe(
-    comprehension: Comprehension, scop: Scop, plan: Plan, c: CSource
+    comprehension: Comprehension, canonical: Coalesced, scop: Scop, plan: Plan, c: CSource
 ) -> dict[str, str]:
     """Return the stages of a compilation as text, by name."""
     from tcdsl.lang.printer import print_comprehension  # only for people to read
@@ -82,6 +99,7 @@ def describe(
     tree = sequence([kernel.tree for kernel in plan.kernels])
     return {
         "comprehension": print_comprehension(comprehension),
+        "coalesced": "\n".join(print_merged(comprehension, canonical.merged)),
         "scop": print_scop(scop),
         "schedule": "".join(
             f"kernel {kernel.name}\n{print_tree(kernel.tree, plan.scop, 1)}"

@@ -185,8 +185,9 @@ def test_random_programs_reach_every_kind_of_statement_and_of_expression() -> No
     together = "\n".join(texts)
     marks = (
         "+=!", "*=!", "min=!", "max=!", "and=!", "or=!", " argm", " += ", " *= ", " min= ",
-        " max= ", "exists", " ? ", "&&", "||", "<<", "%", "bfloat16", "float16", "float64", "bool", "uint8",
-        "int64", "tanh(", "T0(I0(i))", "T0(i - 1)", "2 * i + k", "i / 2", "- 1 - i", "where t = ",
+        " max= ", "exists", " ? ", "&&", "||", "<<", "%", "bfloat16", "float16", "float64", "bool",
+        "uint8", "int64", "tanh(", "T0(I0(i))", "T0(i - 1)", "2 * i + k", "i / 2", "- 1 - i",
+        "where t = ",
     )  # fmt: skip
     missing = [mark for mark in marks if mark not in together]
     assert not missing

@@ -167,7 +167,7 @@ def run(arguments: argparse.Namespace) -> int:
             rows.append(time_one(item, present, arguments))
     console.print(", ".join(f"{name} {value}" for name, value in machine().items()), markup=False)
     for table in (times_table(rows, present), means_table(rows, present)):
-        console.print(table)
+        console.print(f"\n{table}", markup=False)
     problems = [f"{row.case}: {problem}" for row in rows for problem in row.problems]
     for problem in problems:
         console.print(problem, markup=False, style="red")

@@ -9,8 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import geometric_mean
 
-from rich.table import Table
-
 from tcdsl.cli.console import markdown_table
 from tcdsl.runtime.timing import format_us
 
@@ -50,7 +48,7 @@ def ratio_text(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}"
 
 
-def times_table(rows: Sequence[Row], peers: Sequence[str]) -> Table:
+def times_table(rows: Sequence[Row], peers: Sequence[str]) -> str:
     """Return the table of all *rows*."""
     header = ("case", "sizes", "tcdsl", *peers, "best peer / tcdsl")
     body = [
@@ -68,7 +66,7 @@ def times_table(rows: Sequence[Row], peers: Sequence[str]) -> Table:
     return markdown_table(header, body)
 
 
-def means_table(rows: Sequence[Row], peers: Sequence[str]) -> Table:
+def means_table(rows: Sequence[Row], peers: Sequence[str]) -> str:
     """Return the table of geometric means of (peer's time / tcdsl's), a family a row."""
     choices: dict[str, tuple[str, ...]] = {peer: (peer,) for peer in peers}
     choices["best eager"] = tuple(peer for peer in peers if peer in EAGER)

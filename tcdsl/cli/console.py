@@ -3,10 +3,8 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 MINIMUM_WIDTH = 100  # of text that goes to a file or a pipe
 
@@ -45,11 +43,16 @@ def progress_steps(total: int) -> Iterator[Steps]:
         yield Steps(progress, total)
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table that prints as Markdown; all columns but the first are right-aligned."""
-    table = Table(box=box.MARKDOWN, show_edge=True, header_style="bold")
-    for number, title in enumerate(header):
-        table.add_column(title, justify="right" if number else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; all columns but the first are right-aligned."""
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    lines = [_table_line(row, widths) for row in (header, rule, *rows)]
+    return "\n".join(lines)
+
+
+def _table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = zip(cells, widths, strict=True)
+    padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+    return f"| {' | '.join(padded)} |"

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from tcdsl.cli.cache import contents_text
 from tcdsl.cli.console import standard_output
-from tcdsl.errors import TCError
+from tcdsl.errors import TCError, TCWarning
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler, why_no_compiler
 from tcdsl.runtime.cache import default_cache
 from tcdsl.settings import settings, unknown_variables
@@ -138,9 +138,7 @@ def examine_threads() -> Finding:
 
 def examine_cache() -> Finding:
     """Is the cache of compiled programs in use, and what does it hold?"""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what they say is in the finding
-        stats = default_cache().stats()
+    stats = default_cache().stats()
     if stats.problem is None:
         return Finding("cache", State.GOOD, f"{stats.root}: {contents_text(stats)}")
     remedy = "TCDSL_CACHE=on" if stats.root is None else "set TCDSL_CACHE_DIR to a folder of yours"
@@ -208,7 +206,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; return 1 if something that tcdsl needs is broken."""
     del arguments
     console = standard_output()
-    found = findings()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TCWarning)  # what they say is in a finding
+        found = findings()
     console.print(findings_table(found))
     for finding in found:
         if finding.remedy:

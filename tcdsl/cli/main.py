@@ -9,9 +9,9 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 
 from tcdsl.errors import TCError
+from tcdsl.version import __version__
 
 # Each command's module is imported only when it is chosen: "tcdsl doctor" must work where half of
 # the others cannot be imported, and "tcdsl cache" need not wait for isl.
@@ -25,20 +25,12 @@ COMMANDS = {
 }
 
 
-def installed_version() -> str:
-    """Return the version of the installed package."""
-    try:
-        return version("tcdsl")
-    except PackageNotFoundError:  # run from a checkout, through PYTHONPATH
-        return "(not installed)"
-
-
 def make_parser(chosen: str | None) -> argparse.ArgumentParser:
     """Return the parser of the whole command line; only *chosen* gets its arguments."""
     parser = argparse.ArgumentParser(
         prog="tcdsl", description="A compiler for tensor comprehensions.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"tcdsl {installed_version()}")
+    parser.add_argument("--version", action="version", version=f"tcdsl {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         subparser = commands.add_parser(

@@ -114,6 +114,7 @@ def disagreement(result: Any, expected: Any, dtype: str) -> str | None:
             return f"output {number} has shape {ours.shape}, not {theirs.shape}"
         scale = np.max(np.abs(theirs[np.isfinite(theirs)]), initial=1.0)
         if not np.allclose(ours / scale, theirs / scale, rtol=0, atol=tolerance, equal_nan=True):
-            worst = np.nanmax(np.abs(ours - theirs)) / scale
+            with np.errstate(invalid="ignore"):  # infinities
+                worst = np.nanmax(np.abs(ours - theirs)) / scale
             return f"output {number} differs by {worst:.2g} of its largest element"
     return None

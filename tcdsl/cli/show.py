@@ -57,6 +57,8 @@ def tree_lines(value: Any, label: str = "", depth: int = 0) -> Iterator[str]:
 
 
 def _is_position(member: Any) -> bool:
+    if isinstance(member, tuple):
+        return bool(member) and all(_is_position(item) for item in member)
     return isinstance(member, Span | Source)
 
 

@@ -132,6 +132,7 @@ class _KernelPrinter:
         self.names = parent.names
         self.placements = parent.plan.placements
         self.loops: Mapping[str, Loop] = {loop.name: loop for loop in loops_of(kernel.tree)}
+        self.is_in_parallel = False
         self.local_of: dict[str | None, list[Placement]] = {}
         mine = {s for loop in self.loops.values() for s in loop.coordinates}
         for placement in self.placements.values():
@@ -180,6 +181,8 @@ class _KernelPrinter:
             pragma = self._pragma(mark, node)
             if pragma:
                 self._emit(depth, pragma)
+        was_in_parallel = self.is_in_parallel
+        self.is_in_parallel |= mark is not None and mark.kind is LoopKind.PARALLEL
         if node.condition:
             self._emit(
                 depth,
@@ -193,19 +196,36 @@ class _KernelPrinter:
         self._declare_locals([*own, *_without_loop(node.body)], depth + 1)
         self._node(node.body, depth + 1, None)
         self._emit(depth, "}")
+        self.is_in_parallel = was_in_parallel
 
     def _pragma(self, loop: Loop, node: loop_ast.For) -> str:
         if not node.condition:
             return ""
         match loop.kind:
-            case LoopKind.PARALLEL if self.parent.threads > 1:
-                return "#pragma omp parallel for schedule(static)"
+            case LoopKind.PARALLEL if self.parent.threads > 1 and not self.is_in_parallel:
+                depth = self._collapsible(node)
+                collapse = f" collapse({depth})" if depth > 1 else ""
+                return f"#pragma omp parallel for{collapse} schedule(static)"
             case LoopKind.VECTOR:
                 return "#pragma omp simd"
             case LoopKind.UNROLL:
                 return f"#pragma GCC unroll {loop.extent or 8}"
             case _:
                 return ""
+
+    def _collapsible(self, node: loop_ast.For) -> int:
+        """Return how many parallel loops with constant bounds are nested with nothing between."""
+        depth = 1
+        while isinstance(node.body, loop_ast.Mark):
+            loop, inner = self.loops[node.body.name], node.body.body
+            is_parallel = loop.kind is LoopKind.PARALLEL and isinstance(inner, loop_ast.For)
+            if not is_parallel or self.local_of.get(loop.name) or not node.is_constant:
+                break
+            assert isinstance(inner, loop_ast.For)
+            if not inner.is_constant or not inner.condition:
+                break
+            depth, node = depth + 1, inner
+        return depth
 
     def _declare_locals(self, loops: Sequence[str | None], depth: int) -> None:
         """Declare the arrays that live in one iteration of *loops*."""

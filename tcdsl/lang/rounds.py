@@ -174,8 +174,8 @@ def extremes(
 def set_extremes(space: Space, value: isl.PwAff, where: isl.Set) -> tuple[isl.PwAff, isl.PwAff]:
     """Return the smallest and the largest value of *value* on the bounded set *where*."""
     image = where.apply(isl.Map.from_pw_aff(value))
-    simplified = space.sizes.simplified
-    return simplified(image.dim_min(0).coalesce()), simplified(image.dim_max(0).coalesce())
+    extended = space.sizes.extended
+    return extended(image.dim_min(0).coalesce()), extended(image.dim_max(0).coalesce())
 
 
 def _inferred(solution: Solution, index: str, ignore_guards: bool) -> Interval | None:
@@ -249,9 +249,9 @@ def _add_projection(
     # that it has elsewhere.
     good = good.intersect_params(box.params().intersect(space.sizes.sane))
     if good.dim_has_lower_bound(_SET, 0):
-        lowers.append(space.sizes.simplified(good.dim_min(0).coalesce()))
+        lowers.append(space.sizes.extended(good.dim_min(0).coalesce()))
     if good.dim_has_upper_bound(_SET, 0):
-        uppers.append(space.sizes.simplified(good.dim_max(0).coalesce()).add(space.sizes.one))
+        uppers.append(space.sizes.extended(good.dim_max(0).coalesce()).add(space.sizes.one))
 
 
 def _projected(where: isl.Set, space: Space, index: str) -> isl.Set:

@@ -28,6 +28,9 @@ class SizeSpace:
         self.builder = Builder(self.space, self.sizes)
         self.zero = self.builder.constant(0)
         self.one = self.builder.constant(1)
+        self._line = self.space.add_unnamed_tuple_ui(1)
+        local = isl.LocalSpace.from_space(self._line)
+        self._free = isl.PwAff.from_aff(isl.Aff.var_on_domain(local, isl.dim_type.set, 0))
         self.sane = reduce(
             lambda where, size: where.intersect(self.size(size).ge_set(self.zero)),
             self.sizes,
@@ -45,20 +48,20 @@ class SizeSpace:
         return value
 
     def simplified(self, function: isl.PwAff) -> isl.PwAff:
+        """Return a total *function*, as one affine function or as an extremum where it is that."""
+        if function.n_piece() == 1 or function.n_piece() > _MAX_TRIED:
+            return function
+        return self.extended(function)
+
+    def extended(self, function: isl.PwAff) -> isl.PwAff:
         """Return a total function that agrees with *function* wherever it is defined.
 
         (Total: for all sizes of at least 0.)  Tries one affine piece, then the minimum and the
         maximum of the pieces; what is still undefined becomes 0.
         """
-        if function.n_piece() == 1 and function.domain().plain_is_universe():
-            return function
-        if function.n_piece() > _MAX_TRIED and self.sane.is_subset(function.domain()):
-            return function
         wanted = function.intersect_params(self.sane)
         domain = wanted.domain()
         pieces = [isl.PwAff.from_aff(aff) for _, aff in wanted.get_pieces()]
-        if not pieces:
-            return self.zero
         tries = [*pieces]
         if 1 < len(pieces) <= _MAX_TRIED:
             tries += [reduce(isl.PwAff.min, pieces), reduce(isl.PwAff.max, pieces)]
@@ -72,12 +75,17 @@ class SizeSpace:
         return general.union_add(self.zero.intersect_params(missing)).coalesce()
 
     def smallest(self, functions: Sequence[isl.PwAff]) -> isl.PwAff:
-        """Return the pointwise minimum of *functions*, at least one."""
-        return self.simplified(reduce(isl.PwAff.min, functions))
+        """Return the pointwise minimum of *functions*, at least one and all total."""
+        if len(functions) <= 2:
+            return self.simplified(reduce(isl.PwAff.min, functions))
+        # By PIP, { v : v <= all of them } has its maximum at once; min after min would split
+        # every piece again, exponentially.
+        below = (self._free.le_set(f.insert_domain(self._line)) for f in functions)
+        return self.simplified(reduce(isl.Set.intersect, below).dim_max(0))
 
     def largest(self, functions: Sequence[isl.PwAff]) -> isl.PwAff:
-        """Return the pointwise maximum of *functions*, at least one."""
-        return self.simplified(reduce(isl.PwAff.max, functions))
+        """Return the pointwise maximum of *functions*, at least one and all total."""
+        return self.smallest([function.neg() for function in functions]).neg()
 
 
 def ceil_div(function: isl.PwAff, divisor: int) -> isl.PwAff:

@@ -10,6 +10,7 @@ scattered left side the whole array.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import islpy as isl
 
@@ -57,7 +58,10 @@ def lower_comprehension(
         if statement.reduction is not None and statement.reduction.operator.is_arg:
             _add_companion(arrays, statement)
         lowering = StatementLowering(statement, bounds, sizes, arrays)
-        statements += lowering.lower(check_gathers)
+        lowered = lowering.lower(check_gathers)
+        if needs_wide_accumulators(statement, arrays):
+            lowered = _through_wide(lowered, statement, sizes, arrays)
+        statements += lowered
     context = isl.Set.universe(
         isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[]).params()
     )
@@ -88,6 +92,77 @@ def _add_companion(arrays: dict[str, Array], statement: tc.Statement) -> None:
     arrays[name] = Array(
         name, statement.reduction.dtype, target.origin, target.shape, Storage.SCRATCH
     )
+
+
+def needs_wide_accumulators(statement: tc.Statement, arrays: Mapping[str, Array]) -> bool:
+    """Return whether sums would be rounded to a half type at every term.
+
+    They are if several instances of the left-hand indices write one element: where every element
+    has instances of its own, a strategy gives them an accumulator in the reduction's type.
+    """
+    if statement.reduction is None or statement.reduction.operator.is_arg:
+        return False
+    if arrays[statement.target].dtype == statement.reduction.dtype:
+        return False
+    names = [s.name for s in statement.subscripts if isinstance(s, Index)]
+    is_plain = len(names) == len(statement.subscripts) and len(set(names)) == statement.n_left
+    reads = loads_of(statement.value, *statement.conditions)
+    return not is_plain and all(load.tensor != statement.target for load in reads)
+
+
+def _through_wide(
+    lowered: list[Statement],
+    statement: tc.Statement,
+    sizes: Mapping[str, int | None],
+    arrays: dict[str, Array],
+) -> list[Statement]:
+    """Let the updates of a half-typed target run on a copy in the reduction's type.
+
+        T[e] op= f    --->    W[e] = T[e] or the identity;  W[e] op= f;  T[e] = W[e]
+    """
+    assert statement.reduction is not None
+    target = arrays[statement.target]
+    wide = Array(
+        f"{target.name}.wide.{statement.name}", statement.reduction.dtype, target.origin,
+        target.shape, Storage.SCRATCH,
+    )  # fmt: skip
+    arrays[wide.name] = wide
+    body, before = lowered[-1], lowered[:-1]
+    touched = body.write.relation.range()
+    if statement.reduction.initialise:
+        before, init = before[:-1], before[-1]
+        touched = init.write.relation.range()
+    elements = tuple(f"e{d}" for d in range(target.rank))
+    subscripts = tuple(Index(name) for name in elements)
+
+    def copy(name: str, to: str, from_: Array | None) -> Statement:
+        builder = builder_of(elements, name, sizes)
+        domain = touched.set_tuple_name(name)
+        value: Expr | None = None
+        if from_ is not None:
+            load = tc.Load(from_.name, subscripts, from_.dtype)
+            value = load if from_ is wide else tc.Cast(load, wide.dtype)
+        return Statement(
+            name=name,
+            domain=domain,
+            indices=elements,
+            n_left=len(elements),
+            kind=Kind.INIT if value is None else Kind.ASSIGN,
+            write=access(builder, to, subscripts, arrays, domain),
+            value=value,
+            reads=() if from_ is None
+            else (access(builder, from_.name, subscripts, arrays, domain),),
+            reduction=statement.reduction if value is None else None,
+            source_name=statement.name,
+            span=statement.span,
+        )
+
+    start = copy(
+        f"{statement.name}_init", wide.name, None if statement.reduction.initialise else target
+    )
+    relation = body.write.relation.set_tuple_name(isl.dim_type.out, wide.name)
+    update = replace(body, write=replace(body.write, array=wide.name, relation=relation))
+    return [*before, start, update, copy(f"{statement.name}_store", target.name, wide)]
 
 
 class StatementLowering:

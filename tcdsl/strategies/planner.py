@@ -18,6 +18,11 @@ from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.loop_tree import Loop, Node, sequence
 from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies.contraction import (
+    find_contraction,
+    sketch_contraction,
+    why_not_contraction,
+)
 from tcdsl.strategies.rows import PARALLEL_WORK, sketch_rows, work_of
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
 from tcdsl.transforms.fusion import Group, affinities_of, group_statements, leaders_of
@@ -55,7 +60,7 @@ def _rewrite(
     """Sketch every group and apply the rewrites, one group after another."""
     queue: list[_Queued] = []
     for group in groups:
-        sketch = sketch_rows(scop, group, shapes, cpu)
+        sketch = choose_sketch(scop, group, shapes, cpu)
         done: Rewritten = apply(scop, sketch)
         scop = done.scop
         for names in (done.before, done.sketch.members, done.after):
@@ -64,6 +69,14 @@ def _rewrite(
             elif names:
                 queue.append(_Queued(Sketch(names, (), {}), "+".join(names)))
     return scop, queue
+
+
+def choose_sketch(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Sketch:
+    """Return the sketch of the first strategy that takes *group*."""
+    contraction = find_contraction(group, shapes)
+    if contraction is not None:
+        return sketch_contraction(scop, group, contraction, shapes, cpu)
+    return sketch_rows(scop, group, shapes, cpu)
 
 
 def _nest(scop: Scop, queue: list[_Queued]) -> Plan:
@@ -101,6 +114,8 @@ class _Policy:
         """Return why *group* should not grow, or None."""
         if self.options.fuse == "none":
             return "fusion is off"
+        if any(self._loses_tile(name, grown) for name in grown.members):
+            return "a contraction would lose its register tile"
         work = sum(work_of(self.shapes[name]) for name in grown.members)
         if work < PARALLEL_WORK or self.cpu.threads == 1:
             return None
@@ -111,6 +126,10 @@ class _Policy:
         if after < least:
             return f"only {after} iterations would be left for {self.cpu.threads} threads"
         return None
+
+    def _loses_tile(self, name: str, grown: Group) -> bool:
+        is_contraction = why_not_contraction(self.shapes[name]) is None
+        return is_contraction and find_contraction(grown, self.shapes) != name
 
     def _parallelism(self, group: Group) -> int:
         """Return how many iterations may run at once, chunks of reduced axes included."""

@@ -71,7 +71,7 @@ def _place(scop: Scop, trees: Sequence[Node], array: Array) -> Placement | None:
     uses = accesses_of(scop, array.name)
     names = {statement.name for statement, _ in uses}
     tree = next((t for t in trees if names <= set(statements_of(t))), None)
-    if tree is None or not names:
+    if tree is None or not names or any(access.inexact for _, access in uses):
         return None
     prefix = _common_prefix([loops_around(tree, name) for name in sorted(names)])
     depth = _lifetime_depth(scop, uses, prefix)

@@ -29,7 +29,7 @@ def test_the_tree_of_a_definition() -> None:
         ("scop", "S0"),
         ("schedule", "S0"),
         ("c", "int"),
-        ("explain", "matmul"),
+        ("explain", "kernel"),
     ],
 )
 def test_every_stage_is_shown(stage: str, part: str, tcdsl: Tcdsl, program: Path) -> None:

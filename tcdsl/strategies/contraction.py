@@ -1,0 +1,296 @@
+"""Contractions: a register tile of accumulators, fed by vectors that every lane or row reuses.
+
+    C(m,n) +=! A(m,k) * B(k,n)        threads over m / 64
+                                        n / 32, m / 8
+                                          acc[8][32] = 0
+                                          for k: acc[m % 8][n % 32] += A[m,k] * B[k,n]
+                                          C[m,n] = acc, and what else the kernel does to C
+
+One dimension is the *vector*: along it every operand stands still or walks neighbours.  It may be
+left-hand (lanes are results: B's n) or reduced (lanes are partial sums: ``A(m,k) * B(n,k)``).  One or
+two left-hand dimensions along which an operand stands still make the *rows* of the tile: each loaded
+vector is used once a row.  The rest of the left-hand dimensions are outer loops, of the reduced ones
+loops around the tile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.transforms.fusion import Group
+from tcdsl.transforms.nesting import Piece
+from tcdsl.transforms.rfactor import Partial, why_not_rfactored
+
+MIN_WORK = 1 << 14  # multiply-adds below which the simple loops do
+MIN_REUSE = 4  # values of an index that reuse an operand
+ACCUMULATORS = 16  # vector registers for partial results, of 32 (AVX-512) or 16
+ROWS_A_BLOCK = 64  # rows of the tile's operand that stay in the second-level cache
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The register tile: dimension -> how many of its values; *vector* is one of them or reduced."""
+
+    vector: int
+    lanes: int
+    rows: Mapping[int, int]
+
+
+def find_contraction(group: Group, shapes: Mapping[str, Shape]) -> str | None:
+    """Return the member of *group* that is a contraction worth a register tile, or None."""
+    found = [m for m in group.members if why_not_contraction(shapes[m]) is None]
+    if len(found) != 1:
+        return None
+    aligned = {axis[found[0]] for axis in group.axes}
+    shape = shapes[found[0]]
+    left = {d for d, role in enumerate(shape.roles) if role is Role.PARALLEL}
+    if any(d not in aligned and shape.extents[d] > 1 for d in left):
+        return None
+    return found[0]
+
+
+def why_not_contraction(shape: Shape) -> str | None:
+    """Return why a statement gets no register tile, or None if it does."""
+    statement = shape.statement
+    if reason := why_not_rfactored(statement):
+        return reason
+    if shape.instances < MIN_WORK:
+        return "it is small"
+    if any(role is Role.ORDERED for role in shape.roles):
+        return "it is a recurrence"
+    if len(statement.reads) < 2 or statement.conditions:
+        return "it has fewer than two operands"
+    reused = [
+        row
+        for row in _operand_rows(shape)
+        if any(
+            stride == 0 and extent >= MIN_REUSE and role is Role.PARALLEL
+            for stride, extent, role in zip(row, shape.extents, shape.roles, strict=True)
+        )
+    ]
+    if len(reused) < 2:
+        return "no two operands are reused"
+    if choose_tile(shape, Cpu(1)) is None:
+        return "no dimension is contiguous in all operands"
+    return None
+
+
+def _operand_rows(shape: Shape) -> tuple[tuple[int, ...], ...]:
+    return shape.strides[len(shape.statement.writes) :]
+
+
+def choose_tile(shape: Shape, cpu: Cpu) -> Tile | None:
+    """Return the register tile of a contraction, None if there is no vector dimension."""
+    assert shape.statement.reduction is not None
+    width = cpu.vector_bytes // shape.statement.reduction.dtype.size_bytes
+    left = [d for d, r in enumerate(shape.roles) if r is Role.PARALLEL and shape.extents[d] > 1]
+    vectors = [d for d in left if _is_vector(shape, d) and shape.strides[0][d] == 1]
+    rows = _operand_rows(shape)
+    if vectors:
+        vector = max(vectors, key=lambda d: shape.extents[d])
+        if shape.extents[vector] >= 4:
+            return _left_tile(shape, vector, left, width)
+    reduced = [
+        d
+        for d, role in enumerate(shape.roles)
+        if role is Role.REDUCED
+        and shape.extents[d] >= width
+        and _is_vector(shape, d)
+        and all(row[d] == 1 for row in rows)
+    ]
+    if not reduced:
+        return None
+    return _dot_tile(shape, max(reduced, key=lambda d: shape.extents[d]), left, width)
+
+
+def _is_vector(shape: Shape, dim: int) -> bool:
+    """Return whether every operand stands still or walks neighbours along *dim*, and one walks."""
+    strides = [row[dim] for row in _operand_rows(shape)]
+    return set(strides) <= {0, 1} and 1 in strides
+
+
+def _left_tile(shape: Shape, vector: int, left: list[int], width: int) -> Tile:
+    extent = shape.extents[vector]
+    lanes = _vector_tile(extent, width)
+    walking = [row for row in _operand_rows(shape) if row[vector] == 1]
+    candidates = [d for d in left if d != vector and any(row[d] == 0 for row in walking)]
+    if not candidates:
+        return Tile(vector, lanes, {})
+    row = max(candidates, key=lambda d: (min(shape.extents[d], 16), shape.order.index(d)))
+    most = max(1, ACCUMULATORS // max(1, -(-lanes // width)))
+    return Tile(vector, lanes, {row: _divisor(shape.extents[row], most)})
+
+
+def _vector_tile(extent: int, width: int) -> int:
+    """Return the values of the vector dimension in a tile: all if few, else two whole vectors."""
+    if extent <= 4 * width:
+        return extent
+    return next((n * width for n in (2, 3, 4, 1) if extent % (n * width) == 0), 2 * width)
+
+
+def _divisor(extent: int, most: int) -> int:
+    """Return the largest divisor of *extent* from *most* down to its half, else *most*."""
+    if extent <= most:
+        return extent
+    return next((n for n in range(most, most // 2, -1) if extent % n == 0), most)
+
+
+def _dot_tile(shape: Shape, vector: int, left: list[int], width: int) -> Tile:
+    rows: dict[int, int] = {}
+    for operand in _operand_rows(shape):
+        still = [d for d in left if operand[d] == 0 and d not in rows]
+        if still:
+            best = max(still, key=lambda d: shape.extents[d])
+            rows[best] = _divisor(shape.extents[best], 4)
+    return Tile(vector, width, dict(list(rows.items())[:2]))
+
+
+def sketch_contraction(
+    scop: Scop, group: Group, lead: str, shapes: Mapping[str, Shape], cpu: Cpu
+) -> Sketch:
+    """Return the sketch of *group* around its contraction *lead*."""
+    return _Sketcher(scop, group, lead, shapes, cpu).sketch()
+
+
+class _Sketcher:
+    def __init__(
+        self, scop: Scop, group: Group, lead: str, shapes: Mapping[str, Shape], cpu: Cpu
+    ) -> None:
+        self.scop = scop
+        self.group = group
+        self.lead = lead
+        self.shapes = shapes
+        self.shape = shapes[lead]
+        self.cpu = cpu
+        tile = choose_tile(self.shape, cpu)
+        assert tile is not None
+        self.tile = tile
+        self.axes = {axis[lead]: axis for axis in group.axes}
+
+    def sketch(self) -> Sketch:
+        tile = self.tile
+        is_dot = self.shape.roles[tile.vector] is Role.REDUCED
+        tiles = dict(tile.rows) | ({} if is_dot else {tile.vector: tile.lanes})
+        outer = self._outer(tiles)
+        remaining = {name: self._remaining(name, tiles) for name in self.group.members}
+        remaining[self.lead] = self._lead_remaining(tiles, is_dot)
+        statement = self.shape.statement
+        lane = Partial(
+            statement.indices[tile.vector], self.shape.lower[tile.vector], 1, tile.lanes,
+            tile.lanes, True,
+        )  # fmt: skip
+        unrolled = frozenset((self.lead, d) for d in tile.rows)
+        names = statement.indices
+        text = " x ".join(f"{names[d]} % {n}" for d, n in [*tile.rows.items()])
+        why = (
+            f"contraction: register tile {text or '1'} x {names[tile.vector]} % {tile.lanes}"
+            f" ({'partial sums' if is_dot else 'results'} in the lanes)",
+        )
+        return Sketch(
+            self.group.members,
+            tuple(outer),
+            remaining,
+            {self.lead: (lane,) if is_dot else ()},
+            {},
+            unrolled,
+            why,
+        )
+
+    def _outer(self, tiles: Mapping[int, int]) -> list[OuterLoop]:
+        """Return the loops around the tile: other dimensions, blocks of rows, then the tiles."""
+        others = [
+            d for d in self.shape.order
+            if self.shape.roles[d] is Role.PARALLEL and d not in tiles and d in self.axes
+        ]  # fmt: skip
+        loops = [self._loop(d, 1, 0, LoopKind.PARALLEL) for d in others]
+        enough = 2 * self.cpu.threads
+        iterations = prod(self.shape.extents[d] for d in others)
+        is_serial = self.cpu.threads == 1 or self.shape.instances < 1 << 16
+        rows = list(self.tile.rows)
+        blocks: dict[int, int] = {}
+        if rows and self.shape.extents[rows[0]] > tiles[rows[0]]:
+            row, size = rows[0], tiles[rows[0]]
+            blocks[row] = max(size, ROWS_A_BLOCK // size * size)
+            while iterations * -(-self.shape.extents[row] // blocks[row]) < enough:
+                if blocks[row] <= size:
+                    break
+                blocks[row] = max(size, blocks[row] // 2 // size * size)
+            if blocks[row] > size:
+                loops.append(self._loop(row, blocks[row], 0, LoopKind.PARALLEL))
+                iterations *= -(-self.shape.extents[row] // blocks[row])
+        order = sorted(tiles, key=lambda d: d in rows)  # the vector's tiles around the rows'
+        for d in order:
+            if tiles[d] >= self.shape.extents[d]:
+                continue
+            free = iterations < enough and d not in blocks
+            kind = LoopKind.PARALLEL if free else LoopKind.SERIAL
+            loops.append(self._loop(d, tiles[d], blocks.get(d, 0), kind))
+            if free:
+                iterations *= -(-self.shape.extents[d] // tiles[d])
+        if is_serial:
+            loops = [
+                OuterLoop(loop.pieces, LoopKind.SERIAL, loop.limit) for loop in loops
+            ]
+        return loops
+
+    def _loop(self, dim: int, tile: int, inside: int, kind: LoopKind) -> OuterLoop:
+        """Return the loop over the tiles of *dim*, within blocks of *inside* if that is not 0."""
+        shift = min(self.shapes[n].lower[d] for n, d in self.axes[dim].items()) if tile > 1 else 0
+        pieces = {}
+        for name, d in self.axes[dim].items():
+            extent = self.shapes[name].lower[d] - shift + self.shapes[name].extents[d]
+            mod = inside // tile if inside > tile else 0
+            count = mod or -(-extent // tile)
+            pieces[name] = Piece(Coordinate(d, shift, tile, mod), count, Role.PARALLEL)
+        extent = self.shape.extents[dim]
+        limit = extent if tile > 1 and extent % tile else 0
+        return OuterLoop(pieces, kind, limit)
+
+    def _remaining(self, name: str, tiles: Mapping[int, int]) -> tuple[Piece, ...]:
+        """Return what is left of a member's dimensions: the tile's last, vector innermost."""
+        shape = self.shapes[name]
+        mine = {self.axes[d][name]: d for d in self.axes}
+        before, rows, vector = [], [], []
+        for dim in shape.order:
+            lead_dim = mine.get(dim)
+            if lead_dim is None:
+                before.append(Piece(Coordinate(dim), shape.extents[dim], shape.roles[dim]))
+            elif lead_dim in tiles:
+                piece = self._point(name, dim, lead_dim, tiles[lead_dim])
+                (vector if lead_dim == self.tile.vector else rows).append(piece)
+        return (*before, *rows, *vector)
+
+    def _point(self, name: str, dim: int, lead_dim: int, tile: int) -> Piece:
+        shift = min(self.shapes[n].lower[d] for n, d in self.axes[lead_dim].items())
+        if tile >= self.shape.extents[lead_dim]:
+            return Piece(Coordinate(dim), tile, Role.PARALLEL)
+        return Piece(Coordinate(dim, shift, 1, tile), tile, Role.PARALLEL)
+
+    def _lead_remaining(self, tiles: Mapping[int, int], is_dot: bool) -> tuple[Piece, ...]:
+        shape, tile = self.shape, self.tile
+        loops = [
+            Piece(Coordinate(d), shape.extents[d], shape.roles[d])
+            for d in shape.order
+            if shape.roles[d] is not Role.PARALLEL and d != tile.vector
+        ]
+        left = [
+            Piece(Coordinate(d), shape.extents[d], shape.roles[d])
+            for d in shape.order
+            if shape.roles[d] is Role.PARALLEL and d not in self.axes
+        ]
+        rows = [self._point(self.lead, d, d, n) for d, n in tile.rows.items()]
+        low = shape.lower[tile.vector]
+        if is_dot:
+            vectors = -(-shape.extents[tile.vector] // tile.lanes)
+            across = Piece(Coordinate(tile.vector, low, tile.lanes), vectors, Role.REDUCED)
+            lane = Piece(Coordinate(tile.vector, low, 1, tile.lanes), tile.lanes, Role.PARALLEL)
+            return (*left, *loops, across, *rows, lane)
+        point = self._point(self.lead, tile.vector, tile.vector, tile.lanes)
+        return (*left, *loops, *rows, point)
+
