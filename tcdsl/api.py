@@ -11,27 +11,18 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from tcdsl.errors import (
-    BAD_ARGUMENTS,
-    BAD_OUT,
-    OUT_OF_RANGE,
-    OUT_REQUIRED,
-    UNKNOWN_DEF,
-    UNKNOWN_TARGET,
-    TCWarning,
-)
+from tcdsl.errors import UNKNOWN_DEF, UNKNOWN_TARGET, TCError
 from tcdsl.executable import Executable, build
-from tcdsl.interp.oracle import evaluate
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.dtypes import DType
 from tcdsl.lang.elaborate import did_you_mean
 from tcdsl.lang.parser import parse_program, parse_statements
 from tcdsl.lang.range_inference import bind_sizes, specialise
 from tcdsl.lang.sema import analyse, analyse_statements
-from tcdsl.options import Options
+from tcdsl.options import BAD_OPTION, Options
 from tcdsl.runtime.arrays import ArraySpec, describe
+from tcdsl.runtime.fitting import require_count, signature_text
+from tcdsl.runtime.warm_path import is_direct, remember, signature
 from tcdsl.settings import settings
 from tcdsl.source import Source
 
@@ -43,6 +34,8 @@ def define(source: str, name: str = "<tc>") -> "Program":
 
     :raises TCError: with every mistake that was found, each at its line and column.
     """
+    if not isinstance(source, str):
+        raise TypeError(f"define takes the text of a program, not a {type(source).__name__}")
     text = Source(source, name)
     return Program(analyse(parse_program(text)), text)
 
@@ -71,6 +64,9 @@ class Program:
             raise AttributeError(f"the program has no def {name!r}; it has {known}")
         return self._functions[name]
 
+    def __reduce__(self) -> Any:
+        return define, (self.source.text, self.source.name)
+
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.names]
 
@@ -86,7 +82,7 @@ class Function:
         self.options = options or Options()
         self.__name__ = comprehension.name
         self.__doc__ = signature_text(comprehension)
-        self._plans: dict[Any, Executable] = {}
+        self._plans: dict[Any, tuple[Executable, bool]] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -105,14 +101,14 @@ class Function:
         :arg target: "cpu", "cuda", "emulate" or "reference"; by default where the arrays are.
         :raises ShapeError: the arrays do not fit the program, before anything runs.
         """
-        executable = self._executable(args, target, options)
-        return executable(*args, out=out)
+        executable, direct = self._plan(args, target, options)
+        return executable.run(args if direct else executable.views(args), out)
 
     def compile(
         self, *args: Any, target: str | None = None, options: Options | None = None
     ) -> Executable:
         """Return the code for arguments like *args*: arrays, or ``tcdsl.spec(shape, dtype)``."""
-        return self._executable(args, target, options)
+        return self._plan(args, target, options)[0]
 
     def output_shapes(self, *args: Any) -> dict[str, tuple[int, ...]]:
         """Return the shape of every output for arguments like *args*."""
@@ -131,40 +127,73 @@ class Function:
 
     def specs(self, args: Sequence[Any]) -> dict[str, ArraySpec]:
         """Return what the arguments are, by parameter name; their number must fit."""
-        names = self.comprehension.inputs
-        if len(args) != len(names):
-            raise BAD_ARGUMENTS(
-                name=self.comprehension.name, expected=len(names), got=len(args),
-                s="" if len(names) == 1 else "s", signature=signature_text(self.comprehension),
-            )  # fmt: skip
+        require_count(self.comprehension, args)
         return {
-            name: arg if isinstance(arg, ArraySpec) else describe(arg, f"argument {name!r}")
-            for name, arg in zip(names, args, strict=True)
+            name: describe(arg, f"argument {name!r}")
+            for name, arg in zip(self.comprehension.inputs, args, strict=True)
         }
 
     def reference(self, *args: Any, out: Any = None) -> Any:
-        """Return the outputs that the oracle computes with NumPy, independent of all compilation."""
+        """Return what the oracle computes with NumPy, independent of all compilation."""
         return self(*args, out=out, target="reference")
 
-    def _executable(
-        self, args: Sequence[Any], target: str | None, options: Options | None
-    ) -> Executable:
-        from tcdsl.runtime.warm_path import signature
+    def __reduce__(self) -> Any:
+        c = self.comprehension
+        if c.name not in (definition.name for definition in parse_program(c.source).defs):
+            raise TypeError(f"{self!r} has no def that another process could look up")
+        return _function_again, (c.source.text, c.source.name, c.name, self.options)
 
-        key = (signature(args), target, options)
-        executable = self._plans.get(key)
-        if executable is None:
+    def _plan(
+        self, args: Sequence[Any], target: str | None, options: Options | None
+    ) -> tuple[Executable, bool]:
+        """Return the code for *args*, and whether it may read their memory as it is."""
+        if target is not None or options is not None:
+            require_choices(target, options)
+        try:
+            key = (signature(args), target, options)
+        except TCError:
+            self.specs(args)  # says which argument it is
+            raise
+        plan = self._plans.get(key)
+        if plan is None:
             executable = self._make(args, target, options or self.options)
+            plan = executable, all(map(is_direct, args))
             with self._lock:
-                executable = self._plans.setdefault(key, executable)
-        return executable
+                plan = remember(self._plans, key, plan)
+        return plan
 
     def _make(self, args: Sequence[Any], target: str | None, options: Options) -> Executable:
         specs = self.specs(args)
         chosen = choose_target(target, specs)
+        require_sizes(self.comprehension, options)
         sizes = bind_sizes(self.comprehension, {n: s.shape for n, s in specs.items()})
         special = specialise(self.comprehension, sizes)
         return build(self.comprehension, special, specs, chosen, options)
+
+
+def _function_again(text: str, source_name: str, name: str, options: Options) -> Function:
+    """Return what was pickled: the program is checked again, and compiled when it is called."""
+    return Function(define(text, source_name)[name].comprehension, options)
+
+
+def require_choices(target: object, options: object) -> None:
+    """Raise a TCError unless *target* is a name and *options* are ``Options``, or None."""
+    if not isinstance(target, str | None):
+        raise UNKNOWN_TARGET(target=target, known=", ".join(TARGETS), why="")
+    if not isinstance(options, Options | None):
+        raise BAD_OPTION(
+            name="options", what=f"it is a {type(options).__name__}",
+            advice="give tcdsl.Options(...)",
+        )  # fmt: skip
+
+
+def require_sizes(c: Comprehension, options: Options) -> None:
+    """Raise BAD_OPTION if *options* leave a size open that *c* does not have."""
+    for name in options.open_sizes:
+        if name not in c.sizes:
+            advice = did_you_mean(name, c.sizes) or f"the sizes are {', '.join(c.sizes)}"
+            what = f"{c.name!r} has no size {name!r}"
+            raise BAD_OPTION(name="open_sizes", what=what, advice=advice)
 
 
 def choose_target(target: str | None, specs: Mapping[str, ArraySpec]) -> str:
@@ -176,19 +205,6 @@ def choose_target(target: str | None, specs: Mapping[str, ArraySpec]) -> str:
     if chosen not in TARGETS:
         raise UNKNOWN_TARGET(target=chosen, known=", ".join(TARGETS), why="")
     return chosen
-
-
-def signature_text(c: Comprehension) -> str:
-    """Return the def's head with the types and sizes that were inferred."""
-    inputs = ", ".join(_typed(c, name) for name in c.inputs)
-    outputs = ", ".join(_typed(c, name) for name in c.outputs)
-    return f"{c.name}({inputs}) -> ({outputs})"
-
-
-def _typed(c: Comprehension, name: str) -> str:
-    tensor = c.tensors[name]
-    dims = ",".join("?" if dim is None else str(dim) for dim in tensor.dims)
-    return f"{tensor.dtype}({dims}) {name}" if dims else f"{tensor.dtype} {name}"
 
 
 def compute(statements: str, /, *, out: Any = None, target: str | None = None,
@@ -204,7 +220,7 @@ def compute(statements: str, /, *, out: Any = None, target: str | None = None,
 
 
 _COMPUTED: dict[Any, Function] = {}
-_COMPUTED_LIMIT = 1024
+_COMPUTED_LOCK = threading.Lock()
 
 
 def _computed(
@@ -219,13 +235,6 @@ def _computed(
             parse_statements(source), source, {name: by_name[name] for name in order}
         )
         function = Function(comprehension)
-        if len(_COMPUTED) >= _COMPUTED_LIMIT:
-            _COMPUTED.pop(next(iter(_COMPUTED)))
-        _COMPUTED[key] = function
+        with _COMPUTED_LOCK:
+            function = remember(_COMPUTED, key, function)
     return function
-
-
-__all__ = [
-    "BAD_OUT", "OUT_OF_RANGE", "OUT_REQUIRED", "Executable", "Function", "Program", "TCWarning",
-    "compute", "define", "evaluate", "np",
-]  # fmt: skip

@@ -169,6 +169,7 @@ BAD_SUFFIX = Entry(
     "TC017", ParseError, "{text} is not a number: {what}",
     "the suffixes are i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64",
 )  # fmt: skip
+EINSUM_SUBSCRIPTS = Entry("TC018", ParseError, "einsum: {what}", "{advice}")
 
 # --- semantics -----------------------------------------------------------------------------
 UNKNOWN_NAME = Entry("TC020", SemanticError, "unknown {what} {name!r}")
@@ -328,6 +329,10 @@ OUT_OF_RANGE = Entry(
     "TC080", LaunchError,
     "index {index} of {tensor!r} is out of range: the extent is {extent}",
     "check the values that the subscript reads, or guard it with a condition",
+)  # fmt: skip
+WRONG_STRIDES = Entry(
+    "TC081", LaunchError, "{what} has other strides than this code reads, which overlap",
+    "it was compiled for a broadcast array: compile again for this one",
 )  # fmt: skip
 OUT_OF_MEMORY = Entry(
     "TC083", LaunchError, "{what} needs {size_bytes} bytes, which this machine cannot give"

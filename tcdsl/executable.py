@@ -1,20 +1,19 @@
-"""An executable: one comprehension, compiled for certain types, sizes and strides, ready to call."""
+"""An executable: one comprehension, compiled for certain types, sizes and strides."""
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.errors import BAD_OUT, OUT_OF_RANGE, OUT_REQUIRED, TARGET_MISSING, TCWarning
+from tcdsl.errors import OUT_OF_RANGE, TARGET_MISSING, TCWarning
 from tcdsl.interp.oracle import evaluate
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.options import Options
-from tcdsl.runtime.arguments import allocate, as_input, as_output, deliver
-from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy, overlaps, require_cpu
+from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, overlaps, require_cpu
 from tcdsl.runtime.c_compiler import (
     c_flags,
     compile_shared,
@@ -24,8 +23,10 @@ from tcdsl.runtime.c_compiler import (
 )
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.cpu import CpuProgram, Manifest
+from tcdsl.runtime.fitting import Fitting, require_type
 from tcdsl.runtime.launch import Fault, thread_count
-from tcdsl.runtime.warm_path import address, is_direct
+from tcdsl.runtime.results import Results
+from tcdsl.runtime.warm_path import address
 from tcdsl.settings import settings
 from tcdsl.version import build_identity
 
@@ -46,18 +47,12 @@ class Executable:
         self.specs = dict(specs)
         self.target = target
         self.options = options
-        self._names = comprehension.inputs
-        self._library = next(
-            (s.library for s in specs.values() if not s.is_number), "numpy"
-        )
-        tensors = comprehension.tensors
-        self._outputs = [
-            (name, special.shapes[name], tensors[name].dtype) for name in comprehension.outputs
-        ]
+        self._fitting = Fitting(comprehension, self.specs)
+        library = next((s.library for s in specs.values() if not s.is_number), NUMPY)
+        self.results = Results(comprehension, special, library)
+        self._is_single_array = library == NUMPY and len(comprehension.outputs) == 1
         # Inputs that the call also updates: their contents are copied to the output first.
-        self._updated = {n for n in comprehension.outputs if tensors[n].is_input}
-        self._needs_out = [n for n in comprehension.outputs if tensors[n].needs_out]
-        self._direct: bool | None = None
+        self._updated = {n for n in comprehension.outputs if comprehension.tensors[n].is_input}
 
     # --- what it shows ---------------------------------------------------------------------
 
@@ -95,115 +90,95 @@ class Executable:
     # --- calls -----------------------------------------------------------------------------
 
     def __call__(self, *args: Any, out: Any = None) -> Any:
-        """Run on arrays like those that it was compiled for."""
-        if self._direct is None:
-            self._direct = all(is_direct(arg) for arg in args)
-        if self._direct:
-            inputs: list[Any] = list(args)
-        else:
-            inputs = [
-                as_input(arg, self.comprehension.tensors[name].dtype, f"argument {name!r}")
-                for name, arg in zip(self._names, args, strict=True)
-            ]
-        if out is None and not self._needs_out:
+        """Run on arrays of the types and shapes that it was compiled for.
+
+        :raises ShapeError: an array does not fit; arrays of other strides are copied.
+        """
+        return self.run(self.fitted(args), out)
+
+    def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
+        """Run on arrays that fit (:meth:`fitted`), such as those that the plan was made for."""
+        if out is None and not self.results.needed:
             return self._run_fresh(inputs)
-        return self._run_into(inputs, out)
+        return self._run_into(inputs, self.results.given(out))
+
+    def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Return *args* as the code can read them, after checking that it may.
+
+        :raises ShapeError: another number of arguments, another type or shape.
+        """
+        return self._fitting.fitted(args)
+
+    def views(self, args: Sequence[Any]) -> list[NDArray]:
+        """Return *args* as NumPy arrays of the declared types."""
+        return self._fitting.views(args)
 
     def bind(self, *args: Any, out: Any = None) -> "Bound":
-        """Return the call with its arrays fixed: calling it again launches and nothing else."""
-        inputs = [
-            as_input(arg, self.comprehension.tensors[name].dtype, f"argument {name!r}")
-            for name, arg in zip(self._names, args, strict=True)
-        ]
-        if out is None:
-            results = [allocate(shape, dtype, name) for name, shape, dtype in self._outputs]
-            given: Any = None
-        else:
-            given = self._given(out)
-            results = [
-                as_output(given[name], dtype, shape, f"out {name!r}")
-                for name, shape, dtype in self._outputs
-            ]
-        if self._needs_out and out is None:
-            self._raise_out_required()
-        return Bound(self, inputs, results, given)
+        """Return the call with its arrays fixed: calling it again launches and nothing else.
+
+        It sees what the arrays hold when it is called.
+        """
+        return Bound(self, args, self.fitted(args), self.results.given(out))
 
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         """Compute *results* from *inputs*; memory is shared only where a result is its input."""
         raise NotImplementedError  # pragma: no cover - every target has its own
 
+    def bound_launch(
+        self, args: Sequence[Any], fitted: Sequence[Any], results: list[NDArray]
+    ) -> Callable[[], None]:
+        """Return the launch on these arrays; *fitted* is what *args* are as the code reads them."""
+        given = dict(zip(self.comprehension.outputs, results, strict=True))
+
+        def launch() -> None:
+            self._run_into(self.fitted(args), given)
+
+        return launch
+
     def _run_fresh(self, inputs: Sequence[Any]) -> Any:
-        results = [allocate(shape, dtype, name) for name, shape, dtype in self._outputs]
+        results = self.results.fresh()
         if self._updated:
             self._fill_updated(inputs, results)
         self.launch(inputs, results)
-        if self._library != "numpy":
-            results = [deliver(result, self._library) for result in results]
-        return results[0] if len(results) == 1 else tuple(results)
+        if self._is_single_array:
+            return results[0]
+        return self.results.delivered({}, results)
 
-    def _run_into(self, inputs: Sequence[Any], out: Any) -> Any:
+    def _run_into(self, inputs: Sequence[Any], given: Mapping[str, Any]) -> Any:
         """Run into the caller's arrays; where they share memory with an input, through copies."""
-        if out is None:
-            self._raise_out_required()
-        given = self._given(out)
-        plain = [
-            value if isinstance(value, np.ndarray) else as_numpy(value) for value in inputs
-        ]
-        views = [
-            as_output(given[name], dtype, shape, f"out {name!r}")
-            for name, shape, dtype in self._outputs
-        ]
+        plain = [value if isinstance(value, np.ndarray) else as_numpy(value) for value in inputs]
+        views = self.results.views(given)
         results = [
-            self._safe_result(name, view, plain, views)
-            for (name, _, _), view in zip(self._outputs, views, strict=True)
+            self._safe_result(name, view, plain)
+            for name, view in zip(self.comprehension.outputs, views, strict=True)
         ]
         self._fill_updated(plain, results)
         self.launch(plain, results)
         for view, result in zip(views, results, strict=True):
             if view is not result:
                 np.copyto(view, result)
-        objects = [given[name] for name, _, _ in self._outputs]
-        return objects[0] if len(objects) == 1 else tuple(objects)
+        return self.results.delivered(given, views)
 
-    def _safe_result(
-        self, name: str, view: NDArray, inputs: Sequence[NDArray], views: Sequence[NDArray]
-    ) -> NDArray:
+    def _safe_result(self, name: str, view: NDArray, inputs: Sequence[NDArray]) -> NDArray:
         """Return *view* if the kernel may write it directly, else a copy of it."""
-        needs_copy = not view.flags.c_contiguous or any(
-            other is not view and overlaps(view, other) for other in views
-        )
-        for input_name, value in zip(self._names, inputs, strict=True):
+        needs_copy = not view.flags.c_contiguous
+        for input_name, value in zip(self.comprehension.inputs, inputs, strict=True):
             is_itself = input_name == name and _is_same(value, view)
             if not is_itself and overlaps(view, value):
                 needs_copy = True
         return np.array(view, order="C", copy=True) if needs_copy else view
 
     def _fill_updated(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
-        for (name, _, _), result in zip(self._outputs, results, strict=True):
+        names = self.comprehension.inputs
+        for name, result in zip(self.comprehension.outputs, results, strict=True):
             if name in self._updated:
-                source = inputs[self._names.index(name)]
+                source = inputs[names.index(name)]
                 array = source if isinstance(source, np.ndarray) else as_numpy(source)
                 if not _is_same(array, result):
                     np.copyto(result, array)
 
-    def _given(self, out: Any) -> dict[str, Any]:
-        names = [name for name, _, _ in self._outputs]
-        if isinstance(out, Mapping):
-            values = [out[name] for name in names if name in out]
-        else:
-            values = list(out) if isinstance(out, (tuple, list)) else [out]
-        if len(values) != len(names):
-            raise BAD_OUT(
-                what="out", why=f"it holds {len(values)} arrays for {len(names)} outputs",
-                advice=f"give one array for each of {', '.join(names)}",
-            )  # fmt: skip
-        return dict(zip(names, values, strict=True))
-
-    def _raise_out_required(self) -> None:
-        name = self._needs_out[0]
-        raise OUT_REQUIRED(
-            self.comprehension.source, self.comprehension.tensors[name].span, name=name
-        )
+    def __reduce__(self) -> Any:
+        raise TypeError("compiled code cannot be pickled: pickle the function, and compile again")
 
 
 def _is_same(a: NDArray, b: NDArray) -> bool:
@@ -215,18 +190,28 @@ class Bound:
     """A call with its arrays fixed; calling it launches, and returns the outputs."""
 
     def __init__(
-        self, executable: Executable, inputs: Sequence[Any], results: Sequence[NDArray], out: Any
+        self,
+        executable: Executable,
+        args: Sequence[Any],
+        fitted: Sequence[Any],
+        given: Mapping[str, Any],
     ) -> None:
         self._executable = executable
-        self._inputs = list(inputs)
-        self._results = list(results)
-        self._out = out
-        self._launch = executable.bound_launch(self._inputs, self._results)
+        self._given = given
+        self._views = executable.results.views(given)
+        # The arguments themselves too: their fitted forms may be copies, made anew by each call.
+        self._launch = executable.bound_launch(args, fitted, self._views)
+        self._outputs = executable.results.delivered(given, self._views)
+        self._is_shared = executable.results.shares_memory()
 
     def __call__(self) -> Any:
         self._launch()
-        results = self._results
-        return results[0] if len(results) == 1 else tuple(results)
+        if self._is_shared:
+            return self._outputs
+        return self._executable.results.delivered(self._given, self._views)
+
+    def __repr__(self) -> str:
+        return f"<tcdsl.Bound {self._executable.comprehension.name}>"
 
 
 class ReferenceExecutable(Executable):
@@ -235,17 +220,12 @@ class ReferenceExecutable(Executable):
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         named = {
             name: value if isinstance(value, np.ndarray) else as_numpy(value)
-            for name, value in zip(self._names, inputs, strict=True)
+            for name, value in zip(self.comprehension.inputs, inputs, strict=True)
         }
-        start = {
-            name: result for (name, _, _), result in zip(self._outputs, results, strict=True)
-        }
+        start = dict(zip(self.comprehension.outputs, results, strict=True))
         values = evaluate(self.comprehension, self.special, named, start)
-        for (name, _, _), result in zip(self._outputs, results, strict=True):
+        for name, result in start.items():
             np.copyto(result, values[name])
-
-    def bound_launch(self, inputs: list[Any], results: list[NDArray]) -> Any:
-        return lambda: self.launch(inputs, results)
 
 
 class CpuExecutable(Executable):
@@ -267,7 +247,7 @@ class CpuExecutable(Executable):
         self._order = [last[name] for name in program.manifest.pointers if name]
 
     @cached_property
-    def stages(self) -> Mapping[str, str]:  # type: ignore[override]
+    def stages(self) -> Mapping[str, str]:
         return dict(self.program.manifest.stages)
 
     @property
@@ -291,26 +271,17 @@ class CpuExecutable(Executable):
         if fault is not None:
             self._raise_fault(fault)
 
-    def bound_launch(self, inputs: list[Any], results: list[NDArray]) -> Any:
-        updated = bool(self._updated)
-        overlapping = any(
-            overlaps(result, as_numpy(value)) and not _is_same(result, as_numpy(value))
-            for result in results
-            for value in inputs
-        )
-        if updated or overlapping or any(not r.flags.c_contiguous for r in results):
-            def careful() -> None:
-                self._run_into(inputs, tuple(results))
-
-            return careful
-        values = [*inputs, *results]
+    def bound_launch(
+        self, args: Sequence[Any], fitted: Sequence[Any], results: list[NDArray]
+    ) -> Callable[[], None]:
+        if not self._may_fix_pointers(args, fitted, results):
+            return super().bound_launch(args, fitted, results)
+        values = [*map(as_numpy, fitted), *results]
         pointers = [address(values[position]) for position in self._order]
-        keep: list[Any] = [inputs, results]
         if self.program.needs_workspace:
-            workspace = self.program.take_workspace()
-            keep.append(workspace)
-            pointers.append(address(workspace))
-        bound = self.program.kernel.bind(pointers, self.program.integers, keep)
+            values.append(self.program.take_workspace())
+            pointers.append(address(values[-1]))
+        bound = self.program.kernel.bind(pointers, self.program.integers, (values, args))
 
         def launch() -> None:
             fault = bound()
@@ -318,6 +289,21 @@ class CpuExecutable(Executable):
                 self._raise_fault(fault)
 
         return launch
+
+    def _may_fix_pointers(
+        self, args: Sequence[Any], fitted: Sequence[Any], results: list[NDArray]
+    ) -> bool:
+        """Return whether a call needs no copies, neither of arguments nor of results."""
+        if self._updated or not all(result.flags.c_contiguous for result in results):
+            return False
+        for arg, value in zip(args, fitted, strict=True):
+            plain = as_numpy(value)
+            is_number = isinstance(arg, (bool, int, float, np.generic))
+            if not is_number and not _is_same(plain, as_numpy(arg)):
+                return False
+            if any(overlaps(result, plain) for result in results):
+                return False
+        return True
 
     def _raise_fault(self, fault: Fault) -> None:
         tensor, _ = self.program.manifest.sites[fault.site]
@@ -336,7 +322,7 @@ def build(
 ) -> Executable:
     """Return the executable for *target*, from the disk cache if it is there."""
     for name, spec in specs.items():
-        _require_type(comprehension, name, spec)
+        require_type(comprehension, name, spec)
         if target in ("cpu", "reference", "emulate"):
             require_cpu(spec, f"argument {name!r}")
     if target == "reference":
@@ -345,26 +331,23 @@ def build(
         raise TARGET_MISSING(target=target, why="this version has the targets cpu and reference")
     reason = why_no_compiler()
     if reason is not None:
-        warnings.warn(
+        _warn_once(
             f"there is no usable C compiler ({reason}): programs run on NumPy, slowly; "
-            "install gcc, and see 'tcdsl doctor'",
-            TCWarning,
-            stacklevel=4,
+            "install gcc, and see 'tcdsl doctor'"
         )
         return ReferenceExecutable(comprehension, special, specs, "reference", options)
     program = _cpu_program(comprehension, special, specs, options)
     return CpuExecutable(comprehension, special, specs, options, program)
 
 
-def _require_type(comprehension: Comprehension, name: str, spec: ArraySpec) -> None:
-    from tcdsl.errors import WRONG_DTYPE
+_warned: set[str] = set()
 
-    declared = comprehension.tensors[name].dtype
-    if not spec.is_number and spec.dtype != declared:
-        raise WRONG_DTYPE(
-            comprehension.source, comprehension.tensors[name].span,
-            what=f"argument {name!r}", declared=declared, found=spec.dtype,
-        )  # fmt: skip
+
+def _warn_once(message: str) -> None:
+    """Warn once a process, whatever the warning filters are."""
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, TCWarning, stacklevel=6)
 
 
 def _cpu_program(
@@ -400,7 +383,9 @@ def _cpu_program(
     entry = cache.get(key)
     if entry is not None:
         with contextlib.suppress(KeyError, ValueError, TypeError):
-            return CpuProgram(entry.code, Manifest.from_json(entry.manifest["program"]))
+            manifest = Manifest.from_json(entry.manifest["program"])
+            _dump(comprehension, manifest.stages)
+            return CpuProgram(entry.code, manifest)
     # Imported here so that a cached program starts without the polyhedral part.
     from tcdsl.driver import compile_to_c
 

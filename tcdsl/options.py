@@ -10,6 +10,10 @@ BAD_OPTION = Entry("TC060", OptionError, "option {name!r}: {what}", "{advice}")
 UNKNOWN_OPTION = Entry(
     "TC061", OptionError, "there is no option {name!r}", "the options are {known}"
 )
+NOT_OPTIONS = Entry(
+    "TC063", OptionError, "the text is not that of options: {why}",
+    "give what Options.to_json() returned",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,14 @@ class Options:
                     name=name, what=wrong, advice=f"use one of {', '.join(map(repr, allowed))}"
                 )
         for name in ("open_sizes", "tile"):
-            if not isinstance(getattr(self, name), tuple):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+            given = getattr(self, name)
+            if not isinstance(given, (tuple, list)):
+                raise BAD_OPTION(name=name, what=f"{given!r} is not a tuple",
+                                 advice=f"write {name}=({given!r},)")  # fmt: skip
+            object.__setattr__(self, name, tuple(given))
+        if not all(isinstance(size, str) for size in self.open_sizes):
+            raise BAD_OPTION(name="open_sizes", what=f"{self.open_sizes!r} has what is no name",
+                             advice="give names of size symbols")  # fmt: skip
         if any(not isinstance(size, int) or size < 1 for size in self.tile):
             raise BAD_OPTION(name="tile", what=f"{self.tile!r} has a size below 1",
                              advice="give positive integers, outermost loop first")  # fmt: skip
@@ -64,7 +74,12 @@ class Options:
     @classmethod
     def from_json(cls, text: str) -> "Options":
         """Return the options that :meth:`to_json` wrote; unknown names are an OptionError."""
-        values: dict[str, Any] = json.loads(text)
+        try:
+            values: dict[str, Any] = json.loads(text)
+        except (ValueError, TypeError) as error:
+            raise NOT_OPTIONS(why=str(error)) from None
+        if not isinstance(values, dict):
+            raise NOT_OPTIONS(why=f"it is a {type(values).__name__}")
         known = [field.name for field in fields(cls)]
         for name in values:
             if name not in known:

@@ -23,7 +23,7 @@ def test_the_tour_of_the_readme_runs() -> None:
     assert code.count("assert") >= 3
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, "README.md", "exec"), {})
-    assert "softmax" in printed.getvalue()
+    assert "kernel" in printed.getvalue()
 
 
 def test_the_error_of_the_readme_is_the_real_one() -> None:

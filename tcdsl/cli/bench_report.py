@@ -11,6 +11,7 @@ from statistics import geometric_mean
 
 from tcdsl.cli.console import markdown_table
 from tcdsl.runtime.timing import format_us
+from tcdsl.version import __version__
 
 EAGER = ("numpy", "torch")
 
@@ -63,7 +64,7 @@ def times_table(rows: Sequence[Row], peers: Sequence[str]) -> str:
         )
         for row in rows
     ]
-    return markdown_table(header, body)
+    return markdown_table(header, body, n_left=2)
 
 
 def means_table(rows: Sequence[Row], peers: Sequence[str]) -> str:
@@ -91,7 +92,8 @@ def machine() -> dict[str, str]:
         "processor": _processor(),
         "cores": str(os.cpu_count()),
         "python": platform.python_version(),
-        **{name: _version(name) for name in ("tcdsl", "numpy", "torch")},
+        "tcdsl": __version__,
+        **{name: _version(name) for name in ("numpy", "torch")},
     }
 
 

@@ -43,16 +43,12 @@ def progress_steps(total: int) -> Iterator[Steps]:
         yield Steps(progress, total)
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; all columns but the first are right-aligned."""
-    columns = list(zip(header, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    lines = [_table_line(row, widths) for row in (header, rule, *rows)]
-    return "\n".join(lines)
-
-
-def _table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = zip(cells, widths, strict=True)
-    padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
-    return f"| {' | '.join(padded)} |"
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], n_left: int = 1) -> str:
+    """Return a Markdown table; all columns but the first *n_left* are right-aligned."""
+    columns = []
+    for number, cells in enumerate(zip(header, *rows, strict=True)):
+        width = max(map(len, cells))
+        title, *body = (f"{cell:{'<' if number < n_left else '>'}{width}}" for cell in cells)
+        rule = "-" * width if number < n_left else "-" * (width - 1) + ":"
+        columns.append((title, rule, *body))
+    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*columns, strict=True))

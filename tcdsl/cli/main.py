@@ -16,7 +16,7 @@ from tcdsl.version import __version__
 # Each command's module is imported only when it is chosen: "tcdsl doctor" must work where half of
 # the others cannot be imported, and "tcdsl cache" need not wait for isl.
 COMMANDS = {
-    "demo": "photographs, a neural network and a table of times; about a minute",
+    "demo": "photographs, a neural network and a table of times; under a minute",
     "run": "run a definition of a file on random or given arrays",
     "show": "print what a definition becomes, stage by stage",
     "bench": "time library programs against NumPy and PyTorch",

@@ -7,10 +7,11 @@ Subscripts and other index arithmetic are exact 64-bit integers.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcdsl.codegen.device.c import FUNCTIONS
+from tcdsl.lang.comprehension import fold as fold_expression
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -24,7 +25,6 @@ from tcdsl.lang.comprehension import (
     Size,
     Unary,
     children,
-    fold,
 )
 from tcdsl.lang.dtypes import BOOL, DType, Kind
 
@@ -108,6 +108,12 @@ def combine(operator: Operator, dtype: DType, accumulator: str, term: str) -> st
     return f"tc_{_OPERATOR_NAMES[operator]}_{suffix(dtype)}({accumulator}, {term})"
 
 
+def fold(operator: Operator, dtype: DType, lanes: str) -> str:
+    """Return the text of the values of one vector at the pointer *lanes*, combined."""
+    name = {Operator.AND: "and", Operator.OR: "or"}.get(operator) or _OPERATOR_NAMES[operator]
+    return f"tc_fold_{name}_{suffix(dtype)}({lanes})"
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What the names in an expression stand for where it is printed."""
@@ -120,18 +126,22 @@ class Scope:
 class ExpressionPrinter:
     """Prints expressions in one :class:`Scope`."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, known: Mapping[Expr, str] | None = None) -> None:
+        """Print in *scope*; the expressions in *known* have been computed under those names."""
         self.scope = scope
+        self.known = known or {}
 
     def value(self, expr: Expr) -> str:
         """Return *expr* as C text of its own type."""
-        return fold(expr, self._node)
+        return fold_expression(expr, self._node)
 
     def subscript(self, expr: Expr) -> str:
         """Return the integer *expr* as exact 64-bit index arithmetic."""
-        return fold(expr, self._index_node)
+        return fold_expression(expr, self._index_node)
 
     def _node(self, expr: Expr, operands: tuple[str, ...]) -> str:
+        if self.known and expr in self.known:
+            return self.known[expr]
         match expr:
             case Const(value=value, dtype=dtype):
                 return literal(value, dtype)

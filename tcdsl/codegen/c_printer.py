@@ -6,7 +6,8 @@
 the scratch arrays; *integers* the open sizes and strides in the order of ``CSource.integers``.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcdsl.codegen import loop_ast
@@ -16,6 +17,7 @@ from tcdsl.codegen.c_expressions import (
     c_type,
     cast_text,
     combine,
+    fold,
     identity,
     suffix,
     used_functions,
@@ -23,14 +25,25 @@ from tcdsl.codegen.c_expressions import (
 from tcdsl.codegen.device.c import header_text, parts_for
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.locality import array_strides
-from tcdsl.lang.comprehension import Binary, Expr, Load, Operator
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Expr,
+    Index,
+    Load,
+    Operator,
+    Select,
+    children,
+    walk,
+)
 from tcdsl.lang.dtypes import DType, arithmetic
-from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
+from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.transforms.placement import Placement
 from tcdsl.transforms.plan import Kernel, Plan
 
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+_VECTOR_BYTES = 64  # TC_VECTOR_BYTES of the device library: what tc_fold_* takes at once
 
 _PRELUDE = """\
 #define floord(n, d) tc_div_i64((n), (d))
@@ -133,6 +146,8 @@ class _KernelPrinter:
         self.placements = parent.plan.placements
         self.loops: Mapping[str, Loop] = {loop.name: loop for loop in loops_of(kernel.tree)}
         self.is_in_parallel = False
+        self.hoisted: dict[int, dict[Expr, str]] = {}  # by id(leaf)
+        self.n_hoisted = 0
         self.local_of: dict[str | None, list[Placement]] = {}
         mine = {s for loop in self.loops.values() for s in loop.coordinates}
         for placement in self.placements.values():
@@ -141,8 +156,6 @@ class _KernelPrinter:
                 self.local_of.setdefault(placement.loop, []).append(placement)
 
     def _is_used_here(self, placement: Placement, kernel: Kernel, mine: set[str]) -> bool:
-        from tcdsl.poly.loop_tree import statements_of
-
         names = set(statements_of(kernel.tree))
         return any(
             access.array == placement.array
@@ -178,6 +191,8 @@ class _KernelPrinter:
 
     def _for(self, node: loop_ast.For, depth: int, mark: Loop | None) -> None:
         if mark is not None:
+            if mark.kind is LoopKind.VECTOR:
+                self._hoist(node, depth)
             pragma = self._pragma(mark, node)
             if pragma:
                 self._emit(depth, pragma)
@@ -213,6 +228,24 @@ class _KernelPrinter:
             case _:
                 return ""
 
+    def _hoist(self, node: loop_ast.For, depth: int) -> None:
+        """Compute function calls that a vector loop does not change before the loop.
+
+        The C compiler would mostly do so itself, but gives up vectorising where it half succeeds.
+        """
+        leaves = list(_leaves(node.body))
+        written = {
+            access.array for leaf in leaves for access in self.scop.by_name[leaf.statement].writes
+        }
+        for leaf in leaves:
+            printer = _StatementPrinter(self, leaf)
+            for expr in printer.invariant_calls(node, written):
+                name = f"w_invariant{self.n_hoisted}"
+                self.n_hoisted += 1
+                text = printer.outside(expr)
+                self._emit(depth, f"const {c_type(expr.dtype)} {name} = {text};")
+                self.hoisted.setdefault(id(leaf), {})[expr] = name
+
     def _collapsible(self, node: loop_ast.For) -> int:
         """Return how many parallel loops with constant bounds are nested with nothing between."""
         depth = 1
@@ -233,6 +266,9 @@ class _KernelPrinter:
             array = self.scop.arrays[placement.array]
             name = self.names.of("array", array.name)
             size = placement.elements()
+            if size == 1:
+                self._emit(depth, f"{c_type(array.dtype)} {name};")
+                continue
             self._emit(
                 depth,
                 f"{c_type(array.dtype)} {name}[{max(size, 1)}]"
@@ -255,9 +291,19 @@ class _KernelPrinter:
         self._emit(depth, "}")
 
 
-def _mentions(line: str, name: str) -> bool:
-    import re
+def _leaves(node: loop_ast.AstNode) -> Iterator[loop_ast.Leaf]:
+    """Yield the leaves of *node* that run on every path through it, outside further loops."""
+    match node:
+        case loop_ast.Leaf():
+            yield node
+        case loop_ast.Mark(body=body):
+            yield from _leaves(body)
+        case loop_ast.Block(children=nodes):
+            for child in nodes:
+                yield from _leaves(child)
 
+
+def _mentions(line: str, name: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", line) is not None
 
 
@@ -310,7 +356,48 @@ class _StatementPrinter:
             size=self._size,
             element=self._load,
         )
-        self.expressions = ExpressionPrinter(scope)
+        self.expressions = ExpressionPrinter(scope, kernel.hoisted.get(id(leaf)))
+
+    def invariant_calls(self, loop: loop_ast.For, written: set[str]) -> list[Expr]:
+        """Return the largest calls in the value that *loop* does not change, and may run early.
+
+        What they load must exist even if the loop never runs: local arrays always do.
+        """
+        moving = {
+            index
+            for index, text in zip(self.statement.indices, self.leaf.iterators, strict=True)
+            if _mentions(text, loop.variable)
+        }
+        runs = loop.is_constant and bool(loop.condition)
+
+        def is_free(expr: Expr) -> bool:
+            for node in walk(expr):
+                if isinstance(node, Index) and node.name in moving:
+                    return False
+                if isinstance(node, Load):
+                    is_local = node.tensor in self.kernel.placements
+                    if node.tensor in written or not (is_local or runs):
+                        return False
+            return True
+
+        found: list[Expr] = []
+        stack = [self.statement.value] if self.statement.value is not None else []
+        while stack:
+            expr = stack.pop()
+            # Guarded operands may not be evaluated where their guard does not hold.
+            if isinstance(expr, Select) or (isinstance(expr, Binary) and expr.op in ("&&", "||")):
+                continue
+            if isinstance(expr, Call) and is_free(expr):
+                found.append(expr)
+            else:
+                stack.extend(children(expr))
+        return list(dict.fromkeys(found))
+
+    def outside(self, expr: Expr) -> str:
+        """Return *expr* as text for a place outside the statement's own block."""
+        values = dict(zip(self.statement.indices, self.leaf.iterators, strict=True))
+        scope = Scope(lambda name: f"({values[name]})", self._size, self._load)
+        return ExpressionPrinter(scope).value(expr)
 
     def _size(self, name: str) -> str:
         known = self.scop.sizes[name]
@@ -407,16 +494,17 @@ class _StatementPrinter:
         reduction = statement.reduction
         assert reduction is not None
         (read,) = statement.reads
-        part = f"(&{self._element(read)})"
-        lines, width = [f"{c_type(reduction.dtype)} *w_part = {part};"], statement.lanes
-        while width > 1:
+        lines = [f"{c_type(reduction.dtype)} *w_part = &{self._element(read)};"]
+        width, vector = statement.lanes, _VECTOR_BYTES // reduction.dtype.size_bytes
+        while width > vector:
             width //= 2
             term = combine(reduction.operator, reduction.dtype, "w_part[w_lane]",
                            f"w_part[w_lane + {width}]")  # fmt: skip
             lines += [
-                f"for (int w_lane = 0; w_lane < {width}; w_lane++) w_part[w_lane] = {term};"
+                "#pragma omp simd",
+                f"for (int w_lane = 0; w_lane < {width}; w_lane++) w_part[w_lane] = {term};",
             ]
-        result = "w_part[0]"
+        result = fold(reduction.operator, reduction.dtype, "w_part")
         if not reduction.initialise:
             accumulator = self._accumulator(statement.write, reduction.dtype)
             result = combine(reduction.operator, reduction.dtype, accumulator, result)
@@ -466,6 +554,8 @@ class _StatementPrinter:
         name = self.names.of("array", access.array)
         placement = self.kernel.placements.get(access.array)
         if placement is not None:
+            if placement.elements() == 1:
+                return name
             indices = self.leaf.local[(access.array, position)]
             return f"{name}[{_row_major(indices, [d.extent for d in placement.dims])}]"
         if subscripts is None:

@@ -32,7 +32,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.dtypes import BOOL, DType, Kind
 
-_MAX_SHIFT = 62
+_MAX_SHIFT = 30  # of an int32: more would wrap, or give 0
 
 
 @dataclass(frozen=True, slots=True)

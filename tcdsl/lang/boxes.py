@@ -3,14 +3,16 @@
 T(i) = ... where i in 1:N;  T(2*i) = ... where i in 0:4     --->    T: [min(1, 0), max(N, 7))
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import islpy as isl
 
 from tcdsl.lang.affine import constant_value
 from tcdsl.lang.comprehension import Expr, Statement
 from tcdsl.lang.linear import Interval, is_same_interval, linear
+from tcdsl.lang.reads import index_names
 from tcdsl.lang.rounds import Space, extremes
 from tcdsl.lang.size_functions import SizeSpace
 
@@ -53,15 +55,35 @@ class Boxes:
             old = None if before is None else before[position]
             if interval is None and old is None:
                 return position
-            grown.append(self._hull([part for part in (old, interval) if part is not None]))
+            grown.append(self.hull([part for part in (old, interval) if part is not None]))
         self.known[statement.target] = tuple(grown)
         return None
 
-    def _hull(self, parts: list[Interval]) -> Interval:
-        if all(is_same_interval(part, parts[0]) for part in parts[1:]):
-            return parts[0]
-        lower = self.sizes.smallest([part.lower for part in parts])
-        return Interval(lower, self.sizes.largest([part.upper for part in parts]))
+    def hull(self, parts: Sequence[Interval]) -> Interval:
+        """Return the smallest interval that contains all of *parts*, at least one."""
+        return reduce(self._hull_of_two, parts)
+
+    def _hull_of_two(self, one: Interval, other: Interval) -> Interval:
+        """Return the hull of two intervals; an empty one has no say where it would lie."""
+        if is_same_interval(one, other):
+            return one
+        lower = self._unless_empty(one, other, one.lower.min(other.lower), lambda i: i.lower)
+        upper = self._unless_empty(one, other, one.upper.max(other.upper), lambda i: i.upper)
+        return Interval(lower, upper)
+
+    def _unless_empty(
+        self,
+        one: Interval,
+        other: Interval,
+        both: isl.PwAff,
+        bound: Callable[[Interval], isl.PwAff],
+    ) -> isl.PwAff:
+        """Return *both*, but where one of the two is empty the bound of the other."""
+        is_one, is_other = one.lower.lt_set(one.upper), other.lower.lt_set(other.upper)
+        proper = both.intersect_params(is_one.intersect(is_other))
+        only_one = bound(one).intersect_params(is_other.complement())
+        only_other = bound(other).intersect_params(is_other.subtract(is_one))
+        return self.sizes.extended(proper.union_add(only_one).union_add(only_other).coalesce())
 
 
 def image(
@@ -80,9 +102,24 @@ def _image(subscript: Expr, space: Space, ranges: Mapping[str, Interval]) -> Int
         if factor == 1 and not others:
             return ranges[index]
     low, high = extremes(space, subscript, ranges)
-    upper = space.sizes.simplified(high.add(space.sizes.one))
-    steps = [] if form is None else list(form.coefficients.values())
-    if form is None or len(steps) > 1 or any(abs(step) != 1 for step in steps):
-        # The corners of an empty box may lie further apart than -1; the image is then empty.
-        upper = space.sizes.largest([low, upper])
-    return Interval(low, upper)
+    return Interval(low, _upper(low, high.add(space.sizes.one), subscript, space, ranges))
+
+
+def _upper(
+    low: isl.PwAff,
+    upper: isl.PwAff,
+    subscript: Expr,
+    space: Space,
+    ranges: Mapping[str, Interval],
+) -> isl.PwAff:
+    """Return *upper*, but *low* where an index of *subscript* has an empty range.
+
+    (The corners of an empty box may lie anywhere: those of ``O(2*i)`` are 0 and -2.)
+    """
+    sizes = space.sizes
+    filled = isl.Set.universe(sizes.space)
+    for index in index_names(subscript):
+        filled = filled.intersect(ranges[index].lower.lt_set(ranges[index].upper))
+    proper = upper.intersect_params(filled)
+    empty = low.intersect_params(filled.complement())
+    return sizes.extended(proper.union_add(empty))

@@ -171,6 +171,7 @@ class _Checker:
         defined = Definedness(self.c, self.boxes, self.spaces, assumed)
         needed: set[str] = set()
         for statement in self.c.statements:
+            defined.initialise(statement)
             for name, span, where in defined.undefined_reads(statement):
                 if self.c.tensors[name].is_output:
                     needed.add(name)
@@ -219,8 +220,7 @@ class _Checker:
         known = [part for part in parts if part is not None]
         if len(known) < len(parts) or not known:
             return None
-        lower = self.sizes.smallest([part.lower for part in known])
-        return Interval(lower, self.sizes.largest([part.upper for part in known]))
+        return self.boxes.hull(known)
 
     def annotated_outputs(self, needed: frozenset[str]) -> None:
         for tensor, pairs in self._annotated():

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import islpy as isl
 
 from tcdsl.lang.boxes import Boxes
-from tcdsl.lang.comprehension import Comprehension, Expr, Index, Statement
+from tcdsl.lang.comprehension import Comprehension, Expr, Index, Load, Statement, walk
 from tcdsl.lang.elements import box_set, element_map
 from tcdsl.lang.linear import Interval, is_same_interval
 from tcdsl.lang.reads import Read, index_names, reads
@@ -59,8 +59,6 @@ class Definedness:
             tensor = read.load.tensor
             if not read.happens or tensor in self._whole:
                 continue
-            if tensor == statement.target and _initialises(statement):
-                continue  # the identity is there before the first instance runs
             if self._is_missing(statement, self._unwritten_read(statement, read), tensor):
                 yield tensor, read.load.span, ""
                 self._whole.add(tensor)
@@ -104,19 +102,27 @@ class Definedness:
 
     # --- writes ----------------------------------------------------------------------------
     def write(self, statement: Statement) -> None:
-        """Record what *statement* surely writes."""
+        """Record what the instances of *statement* surely write."""
+        if statement.target in self._whole:
+            return
+        if statement.reduction is None and self._is_exact(statement):
+            self._write_image(statement, self.boxes.images[statement.name])
+
+    def initialise(self, statement: Statement) -> None:
+        """Record what *statement*, if it is an ``op=!``, writes before its first instance runs."""
         tensor = statement.target
-        if tensor in self._whole:
+        if tensor in self._whole or not _initialises(statement):
             return
         image = self.boxes.images[statement.name]
-        if _initialises(statement):
-            known = [interval for interval in image if interval is not None]
-            if len(known) < len(image) or self._is_whole(tensor, known):
-                self._whole.add(tensor)
-            else:
-                self._record(tensor, box_set(tensor, known, self._sizes))
-        elif statement.reduction is None and self._is_exact(statement):
-            self._write_image(statement, image)
+        known = [interval for interval in image if interval is not None]
+        if is_data_dependent(statement):
+            self._whole.add(tensor)
+        elif len(known) < len(image):
+            pass  # such as O(N*i): its hull is known when the sizes are
+        elif self._is_whole(tensor, known):
+            self._whole.add(tensor)
+        else:
+            self._record(tensor, box_set(tensor, known, self._sizes))
 
     def _write_image(self, statement: Statement, image: tuple[Interval | None, ...]) -> None:
         tensor = statement.target
@@ -152,6 +158,11 @@ class Definedness:
     @property
     def _sizes(self) -> SizeSpace:
         return self.boxes.sizes
+
+
+def is_data_dependent(statement: Statement) -> bool:
+    """Return whether the left side reads a tensor."""
+    return any(isinstance(node, Load) for s in statement.subscripts for node in walk(s))
 
 
 def _initialises(statement: Statement) -> bool:

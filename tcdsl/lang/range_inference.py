@@ -67,12 +67,12 @@ def infer(comprehension: Comprehension, linking: Linking = NOTHING) -> Comprehen
 
 
 @contextmanager
-def bounded(comprehension: Comprehension, operations: int = MAX_OPERATIONS) -> Iterator[None]:
+def bounded(comprehension: Comprehension) -> Iterator[None]:
     """Limit isl's work inside the ``with``; exceeding it is a RangeError."""
     context = isl.DEFAULT_CONTEXT
     outer = context.get_max_operations()
     context.reset_operations()
-    context.set_max_operations(operations)
+    context.set_max_operations(MAX_OPERATIONS)
     try:
         yield
     except isl.Error as error:

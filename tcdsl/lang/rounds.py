@@ -168,7 +168,9 @@ def extremes(
         return simplified(low), simplified(high)
     value = space.builder.affine(expr)
     assert value is not None, "extremes of what is not affine"
-    return set_extremes(space, value, space.box(ranges).intersect_params(space.sizes.sane))
+    # Of other indices the range may be empty where that of the expression's is not.
+    own = space.box({index: ranges[index] for index in index_names(expr)})
+    return set_extremes(space, value, own.intersect_params(space.sizes.sane))
 
 
 def set_extremes(space: Space, value: isl.PwAff, where: isl.Set) -> tuple[isl.PwAff, isl.PwAff]:
@@ -248,9 +250,10 @@ def _add_projection(
     # Where the box of solved indices is empty the constraint is void; its bounds are then those
     # that it has elsewhere.
     good = good.intersect_params(box.params().intersect(space.sizes.sane))
-    if good.dim_has_lower_bound(_SET, 0):
+    # (dim_has_lower_bound takes a bound on an existential for one: it is true of all odd numbers.)
+    if good.upper_bound_val(_SET, 0, isl.Val(0)).is_bounded():
         lowers.append(space.sizes.extended(good.dim_min(0).coalesce()))
-    if good.dim_has_upper_bound(_SET, 0):
+    if good.lower_bound_val(_SET, 0, isl.Val(0)).is_bounded():
         uppers.append(space.sizes.extended(good.dim_max(0).coalesce()).add(space.sizes.one))
 
 

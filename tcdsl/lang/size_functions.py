@@ -153,9 +153,11 @@ def to_expr(function: isl.PwAff) -> Expr:
 
 def _extremum(function: isl.PwAff) -> str | None:
     """Return "min" or "max" if *function* is that of its pieces everywhere."""
-    pieces = [isl.PwAff.from_aff(aff) for _, aff in function.get_pieces()]
-    for name, combine in (("min", isl.PwAff.min), ("max", isl.PwAff.max)):
-        if reduce(combine, pieces).is_equal(function):
+    pieces = [(where, isl.PwAff.from_aff(aff)) for where, aff in function.get_pieces()]
+    for name, compare in (("min", isl.PwAff.le_set), ("max", isl.PwAff.ge_set)):
+        if all(
+            where.is_subset(compare(value, other)) for where, value in pieces for _, other in pieces
+        ):
             return name
     return None
 

@@ -9,11 +9,13 @@ its arguments :func:`is_direct`; if so, a later call needs only their :func:`poi
 import ctypes
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tcdsl.runtime.arrays import NDArray, describe, is_addressable
+
+Value = TypeVar("Value")
 
 
 def signature(args: Sequence[object]) -> tuple[Hashable, ...]:
@@ -44,6 +46,22 @@ def _is_dense_torch(x: Any) -> bool:
     # Not str(x.layout), which takes a microsecond.  Other tensors are left to describe.
     torch: Any = sys.modules["torch"]
     return type(x) is torch.Tensor and x.layout is torch.strided
+
+
+_KEPT = 1024  # plans of one function; a program that meets ever new shapes must not leak
+
+
+def remember(kept: dict[Any, Value], key: Hashable, value: Value) -> Value:
+    """Return what *kept* has under *key*, at first *value*; of too many the oldest go.
+
+    The caller holds a lock; readers need none.
+    """
+    if key in kept:
+        return kept[key]
+    if len(kept) >= _KEPT:
+        del kept[next(iter(kept))]
+    kept[key] = value
+    return value
 
 
 def is_direct(x: object) -> bool:

@@ -74,8 +74,9 @@ def _lanes(shape: Shape, outer: list[_Outer], cpu: Cpu) -> int:
         return 0
     assert shape.statement.reduction is not None
     width = cpu.vector_bytes // shape.statement.reduction.dtype.size_bytes
-    vectors = 4 if shape.extents[last] >= 8 * width else 1
-    lanes = max(8, width * vectors)
+    # Few vectors cover a short row at once; a long one keeps four sums going.
+    vectors = next((n for n in (1, 2, 4) if shape.extents[last] <= n * width), 4)
+    lanes = width * vectors
     tiles = [loop.tile for loop in outer if loop.axis[shape.statement.name] == last]
     return 0 if any(tile % lanes for tile in tiles) else lanes
 

@@ -97,4 +97,4 @@ def show_times(console: Console) -> None:
             ours_us, numpy_us = times.compare(make())
             ratio = f"{numpy_us / ours_us:.1f}x"
             rows.append((name, format_us(ours_us), format_us(numpy_us), ratio))
-    console.print(markdown_table(("operation", "tcdsl", "NumPy", "faster by"), rows), markup=False)
+    console.print(markdown_table(("operation", "tcdsl", "NumPy", "speed-up"), rows), markup=False)

@@ -18,7 +18,7 @@ from importlib.resources import files
 from types import MappingProxyType
 
 # In the order in which their texts must stand.
-PARTS: tuple[str, ...] = ("core", "half", "math_f32", "math_f64", "rare")
+PARTS: tuple[str, ...] = ("core", "fold", "half", "math_f32", "math_f64", "rare")
 
 INTEGERS: tuple[str, ...] = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS: tuple[str, ...] = ("f32", "f64")
@@ -35,6 +35,7 @@ _MATH = (
     "acos asin atan cos cosh erf exp exp10 exp2 expm1 log log10 log1p log2 pow sigmoid sin sinh"
     " tan tanh"
 )
+_FOLDS = "fold_add fold_mul fold_min fold_max"  # all lanes of one vector
 _PI = "cospi sinpi"  # vectorised in float32 only
 _RARE = (
     "acosh asinh atan2 atanh cbrt cyl_bessel_i0 cyl_bessel_i1 erfc erfcinv erfcx erfinv fmod hypot"
@@ -62,6 +63,8 @@ def _functions() -> dict[str, str]:
         casts
         | dict.fromkeys(conversions, "half")
         | dict.fromkeys([*core, "tc_fault"], "core")
+        | dict.fromkeys(_names(_FOLDS, [*INTEGERS, *FLOATS]), "fold")
+        | dict.fromkeys(_names("fold_and fold_or fold_min fold_max", "b"), "fold")
         | dict.fromkeys(_names(f"{_MATH} {_PI}", ["f32"]), "math_f32")
         | dict.fromkeys(_names(_MATH, ["f64"]), "math_f64")
         | dict.fromkeys([*_names(_RARE, FLOATS), *_names(_PI, ["f64"])], "rare")

@@ -1,0 +1,1 @@
+"""Other notations for the same programs."""

@@ -1,0 +1,156 @@
+"""The arguments of compiled code: whether they fit it, and how it can read them.
+
+Code is compiled for certain types, shapes and strides.  An argument of another type or shape is an
+error; one of other strides is copied into the layout that the code expects.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from tcdsl.errors import (
+    BAD_ARGUMENTS,
+    EXTENT_DISAGREES,
+    RANK_DISAGREES,
+    WRONG_DTYPE,
+    WRONG_STRIDES,
+)
+from tcdsl.lang.comprehension import Comprehension
+from tcdsl.runtime.arguments import as_input
+from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, require_cpu
+from tcdsl.runtime.warm_path import is_direct, signature
+
+
+class Fit(Enum):
+    """What has to be done with arguments that fit."""
+
+    DIRECT = "their own memory is read"
+    VIEWS = "they are viewed as NumPy arrays"
+    COPIES = "some are copied to the layout that the code reads"
+
+
+class Fitting:
+    """Checks arguments against what one executable was compiled for, once a signature."""
+
+    def __init__(self, comprehension: Comprehension, specs: Mapping[str, ArraySpec]) -> None:
+        self.comprehension = comprehension
+        self.specs = specs
+        self._known: dict[Any, Fit] = {}
+
+    def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Return *args* as the code can read them.
+
+        :raises ShapeError: another number of arguments, another type or shape.
+        :raises TargetError: one is in another device's memory.
+        """
+        key = signature(args)
+        fit = self._known.get(key)
+        if fit is None:
+            fit = self._known[key] = self._fit_of(args)
+        if fit is Fit.DIRECT:
+            return args
+        views = self.views(args)
+        return views if fit is Fit.VIEWS else self._laid_out(views)
+
+    def views(self, args: Sequence[Any]) -> list[NDArray]:
+        """Return *args* as NumPy arrays of the declared types."""
+        c = self.comprehension
+        return [
+            as_input(arg, c.tensors[name].dtype, f"argument {name!r}")
+            for name, arg in zip(c.inputs, args, strict=True)
+        ]
+
+    def _fit_of(self, args: Sequence[Any]) -> Fit:
+        c = self.comprehension
+        require_count(c, args)
+        has_layout = True
+        for name, arg in zip(c.inputs, args, strict=True):
+            spec = describe(arg, f"argument {name!r}")
+            require_type(c, name, spec)
+            require_cpu(spec, f"argument {name!r}")
+            self._require_shape(name, spec.shape)
+            has_layout &= self._has_layout(name, spec)
+        if not has_layout:
+            return Fit.COPIES
+        return Fit.DIRECT if all(map(is_direct, args)) else Fit.VIEWS
+
+    def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        c, expected = self.comprehension, self.specs[name].shape
+        hint = "compile again, or call the function itself, which compiles for every shape"
+        if len(shape) != len(expected):
+            raise RANK_DISAGREES(
+                c.source, c.tensors[name].span, tensor=name, declared=len(expected),
+                s="" if len(expected) == 1 else "s", got=len(shape), shape=shape, hint=hint,
+            )  # fmt: skip
+        for dim, (one, other) in enumerate(zip(expected, shape, strict=True)):
+            if one != other:
+                raise EXTENT_DISAGREES(
+                    c.source, c.tensors[name].span, tensor=name, dim=dim,
+                    declared=f"{one} in this code", got=other, hint=hint,
+                )  # fmt: skip
+
+    def _has_layout(self, name: str, spec: ArraySpec) -> bool:
+        """Return whether the code finds the elements of *spec* where it looks for them."""
+        compiled = self.specs[name]
+        # An argument that is also an output is copied first: the code never reads its memory.
+        if name in self.comprehension.outputs:
+            return True
+        if compiled.is_contiguous or spec.is_contiguous:
+            return compiled.is_contiguous and spec.is_contiguous
+        return compiled.strides == spec.strides
+
+    def _laid_out(self, inputs: Sequence[NDArray]) -> list[NDArray]:
+        """Return *inputs*, those of another layout than the code's as copies."""
+        return [
+            value if self._has_layout(name, describe(value)) else self._copy_of(name, value)
+            for name, value in zip(self.comprehension.inputs, inputs, strict=True)
+        ]
+
+    def _copy_of(self, name: str, value: NDArray) -> NDArray:
+        spec = self.specs[name]
+        if spec.is_contiguous:
+            return np.ascontiguousarray(value)
+        if spec.may_overlap_itself:
+            raise WRONG_STRIDES(what=f"argument {name!r}")
+        first, end = spec.reach
+        memory = np.empty(end - first, value.dtype)
+        strides = [stride * value.itemsize for stride in spec.strides]
+        copy: NDArray = np.ndarray(
+            spec.shape, value.dtype, memory.data, -first * value.itemsize, strides
+        )
+        np.copyto(copy, value)
+        return copy
+
+
+def require_count(c: Comprehension, args: Sequence[Any]) -> None:
+    """Raise BAD_ARGUMENTS unless there is an argument for each input of *c*."""
+    if len(args) != len(c.inputs):
+        raise BAD_ARGUMENTS(
+            name=c.name, expected=len(c.inputs), got=len(args),
+            s="" if len(c.inputs) == 1 else "s", signature=signature_text(c),
+        )  # fmt: skip
+
+
+def require_type(c: Comprehension, name: str, spec: ArraySpec) -> None:
+    """Raise WRONG_DTYPE unless *spec* has the declared type; numbers are judged by their value."""
+    declared = c.tensors[name].dtype
+    if not spec.is_number and spec.dtype != declared:
+        raise WRONG_DTYPE(
+            c.source, c.tensors[name].span,
+            what=f"argument {name!r}", declared=declared, found=spec.dtype,
+        )  # fmt: skip
+
+
+def signature_text(c: Comprehension) -> str:
+    """Return the def's head with the types and sizes that were inferred."""
+    inputs = ", ".join(_typed(c, name) for name in c.inputs)
+    outputs = ", ".join(_typed(c, name) for name in c.outputs)
+    return f"{c.name}({inputs}) -> ({outputs})"
+
+
+def _typed(c: Comprehension, name: str) -> str:
+    tensor = c.tensors[name]
+    dims = ",".join("?" if dim is None else str(dim) for dim in tensor.dims)
+    return f"{tensor.dtype}({dims}) {name}" if dims else f"{tensor.dtype} {name}"

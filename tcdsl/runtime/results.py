@@ -1,0 +1,109 @@
+"""The outputs of a call: the caller's ``out=``, memory to compute into, what is returned.
+
+out=        an array, one an output in order, or a mapping from names to arrays
+given       the caller's arrays by the output's name; a mapping may leave some out
+views       the memory of every output, the caller's or new
+delivered   the caller's own objects, or new arrays of the caller's library
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tcdsl.errors import BAD_OUT, OUT_REQUIRED, TCError
+from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.elaborate import did_you_mean
+from tcdsl.runtime.arguments import allocate, as_output, deliver
+from tcdsl.runtime.arrays import NUMPY, PYTHON, NDArray, overlaps
+
+_SHARING = (NUMPY, PYTHON, "torch")  # libraries whose arrays share the memory they are made from
+
+
+class Results:
+    """The outputs of one executable, which returns arrays of *library*."""
+
+    def __init__(self, comprehension: Comprehension, special: Specialisation, library: str) -> None:
+        self.comprehension = comprehension
+        self.library = library
+        tensors = comprehension.tensors
+        self.outputs = [
+            (name, special.shapes[name], tensors[name].dtype) for name in comprehension.outputs
+        ]
+        self.needed = [name for name in comprehension.outputs if tensors[name].needs_out]
+
+    def fresh(self) -> list[NDArray]:
+        """Return new memory for every output."""
+        return [allocate(shape, dtype, name) for name, shape, dtype in self.outputs]
+
+    def given(self, out: Any) -> dict[str, Any]:
+        """Return the caller's arrays by the output's name.
+
+        :raises ShapeError: there are too many or too few, or one is missing whose first contents
+            the program reads.
+        """
+        given = self._by_name(out)
+        for name in self.needed:
+            if name not in given:
+                c = self.comprehension
+                raise OUT_REQUIRED(c.source, c.tensors[name].span, name=name)
+        return given
+
+    def _by_name(self, out: Any) -> dict[str, Any]:
+        names = self.comprehension.outputs
+        if out is None:
+            return {}
+        if isinstance(out, Mapping):
+            for name in out:
+                if name not in names:
+                    raise self._unknown(str(name))
+            return {name: value for name, value in out.items() if value is not None}
+        values = list(out) if isinstance(out, (tuple, list)) else [out]
+        if len(values) != len(names):
+            why = f"it holds {_counted(len(values), 'array')} for {_counted(len(names), 'output')}"
+            advice = f"give one array for each of {', '.join(names)}"
+            raise BAD_OUT(what="out", why=why, advice=advice)
+        return dict(zip(names, values, strict=True))
+
+    def _unknown(self, name: str) -> TCError:
+        names = self.comprehension.outputs
+        advice = did_you_mean(name, names) or f"the outputs are {', '.join(names)}"
+        return BAD_OUT(what=f"out {name!r}", why="no output has that name", advice=advice)
+
+    def views(self, given: Mapping[str, Any]) -> list[NDArray]:
+        """Return the memory of every output.
+
+        :raises ShapeError: an array cannot be written, or two of them share memory.
+        """
+        views = [
+            as_output(given[name], dtype, shape, f"out {name!r}")
+            if name in given
+            else allocate(shape, dtype, name)
+            for name, shape, dtype in self.outputs
+        ]
+        for second, view in enumerate(views):
+            for first, other in enumerate(views[:second]):
+                if overlaps(view, other):
+                    raise self._sharing(first, second)
+        return views
+
+    def _sharing(self, first: int, second: int) -> TCError:
+        names = self.comprehension.outputs
+        return BAD_OUT(
+            what=f"out {names[second]!r}", why=f"it shares memory with out {names[first]!r}",
+            advice="give each output memory of its own",
+        )  # fmt: skip
+
+    def delivered(self, given: Mapping[str, Any], views: Sequence[NDArray]) -> Any:
+        """Return the outputs, one or a tuple: the caller's own objects, or new arrays."""
+        objects = [
+            given[name] if name in given else deliver(view, self.library)
+            for name, view in zip(self.comprehension.outputs, views, strict=True)
+        ]
+        return objects[0] if len(objects) == 1 else tuple(objects)
+
+    def shares_memory(self) -> bool:
+        """Return whether what is delivered shows what is computed into its memory later."""
+        return self.library in _SHARING
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

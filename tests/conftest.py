@@ -1,0 +1,243 @@
+"""What the tests of all layers share: the pipeline's stages, batches of kernels, golden files.
+
+A test that compiles C costs 0.2 s and more; ``batch`` puts the kernels of many programs and sizes
+into one translation unit, so that hundreds of them cost a second or two.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.codegen.c_expressions import used_functions
+from tcdsl.codegen.c_printer import CSource
+from tcdsl.codegen.device.c import header_text, parts_for
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.driver import Compiled, compile_to_c
+from tcdsl.interp.arithmetic import Array
+from tcdsl.lang.binding import bind_sizes, specialise
+from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.parser import parse_program
+from tcdsl.lang.sema import analyse
+from tcdsl.options import Options
+from tcdsl.poly.lowering import lower_comprehension
+from tcdsl.poly.scop import Scop
+from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler
+from tcdsl.runtime.launch import Fault, Kernel, load
+from tcdsl.source import Source
+from tcdsl.testing.comparison import check
+from tcdsl.testing.random_inputs import values
+
+_MARGIN = 256  # elements on both sides of every argument that the code must leave alone
+_ENTRY = "tcdsl_entry"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--regold", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """A function: the text must be that of ``golden/<name>.txt`` beside the test's module."""
+    folder = Path(str(request.node.path)).parent / "golden"
+
+    def compare(name: str, text: str) -> None:
+        path = folder / f"{name}.txt"
+        if request.config.getoption("--regold"):
+            folder.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.is_file(), f"{path.name} is missing: run pytest --regold, and read what it wrote"
+        assert text == path.read_text(encoding="utf-8"), "if it is meant so: pytest --regold"
+
+    return compare
+
+
+def comprehension_of(source: str) -> Comprehension:
+    """Return the last def of *source*."""
+    return analyse(parse_program(Source(source)))[-1]
+
+
+def specialisation_of(c: Comprehension, shapes: Sequence[tuple[int, ...]]) -> Specialisation:
+    return specialise(c, bind_sizes(c, dict(zip(c.inputs, shapes, strict=True))))
+
+
+@pytest.fixture(scope="session")
+def lower() -> Callable[..., Scop]:
+    """``lower(source, *shapes)``: the scop of the last def for inputs of these shapes."""
+
+    def lower_(source: str, *shapes: tuple[int, ...], check_gathers: bool = True) -> Scop:
+        c = comprehension_of(source)
+        return lower_comprehension(c, specialisation_of(c, shapes), {}, check_gathers)
+
+    return lower_
+
+
+@pytest.fixture(scope="session")
+def compiled() -> Callable[..., Compiled]:
+    """``compiled(source, *shapes)``: the verified plan, its C and its stages."""
+
+    def compiled_(
+        source: str,
+        *shapes: tuple[int, ...],
+        threads: int = 4,
+        options: Options | None = None,
+    ) -> Compiled:
+        c = comprehension_of(source)
+        special = specialisation_of(c, shapes)
+        return compile_to_c(c, special, {}, options or Options(), Cpu(threads))
+
+    return compiled_
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One kernel of a batch: a comprehension at its sizes, and the C for it."""
+
+    comprehension: Comprehension
+    special: Specialisation
+    c: CSource
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A unit that can be called, and so be given to ``tcdsl.testing.check``."""
+
+    unit: Unit
+    kernel: Kernel
+
+    @property
+    def comprehension(self) -> Comprehension:
+        return self.unit.comprehension
+
+    def specialise(self, *inputs: Any) -> Specialisation:
+        return specialisation_of(self.comprehension, [np.shape(array) for array in inputs])
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Fault | None:
+        """Compute *outputs* in memory of their own, between margins that must stay untouched."""
+        c, source = self.comprehension, self.unit.c
+        arrays = dict(zip(c.inputs, inputs, strict=True))
+        for name, array in zip(c.outputs, outputs, strict=True):
+            if name in c.inputs:
+                array[...] = arrays[name]
+            arrays[name] = array
+        rooms = {name: _Room(array) for name, array in arrays.items()}
+        # Scratch memory holds what another call left there; NaNs, where read as floats.
+        workspace = _Room(np.full(source.workspace_bytes, 0xFF, np.uint8))
+        addresses = [(rooms[name] if name else workspace).address for name in source.pointers]
+        fault = self.kernel(addresses, self.kernel.pack_integers(()))
+        for name, room in (*rooms.items(), ("the workspace", workspace)):
+            assert room.is_intact(), f"{c.name} wrote outside of {name}"
+        for name, array in zip(c.outputs, outputs, strict=True):
+            array[...] = rooms[name].array
+        return fault
+
+    def __call__(self, *inputs: Any, out: Any = None, target: str | None = None) -> Any:
+        outputs = list(out) if isinstance(out, tuple) else [out]
+        fault = self.run([np.asarray(array) for array in inputs], outputs)
+        assert fault is None, f"{self.comprehension.name}: {fault}"
+
+
+class _Room:
+    """A dense copy of an array, aligned as real ones are, between margins of known bytes."""
+
+    def __init__(self, array: Array) -> None:
+        margin = _MARGIN * max(1, array.itemsize)
+        size = array.nbytes
+        raw = np.full(size + 2 * margin + 64, 0xA5, np.uint8)
+        start = margin + -(raw.ctypes.data + margin) % 64
+        self._raw, self._start, self._size = raw, start, size
+        self.address = raw.ctypes.data + start
+        self.array = raw[start : start + size].view(array.dtype).reshape(array.shape)
+        self.array[...] = array
+
+    def is_intact(self) -> bool:
+        before, after = self._raw[: self._start], self._raw[self._start + self._size :]
+        return bool((before == 0xA5).all() and (after == 0xA5).all())
+
+
+@pytest.fixture(scope="session")
+def batch() -> Callable[[Sequence[Unit]], list[Loaded]]:
+    """A function that compiles many units as one file, with little optimisation."""
+    return compile_batch
+
+
+def compile_batch(units: Sequence[Unit]) -> list[Loaded]:
+    """Return the units as callables; ``-O1`` still vectorises the loops marked ``omp simd``."""
+    compiler = find_compiler()
+    bodies = [
+        re.sub(rf"\b{_ENTRY}\b", f"{_ENTRY}_{number}", unit.c.body)
+        for number, unit in enumerate(units)
+    ]
+    used = used_functions("\n".join(bodies)) | {"tc_div_i64", "tc_mod_i64"}
+    text = "\n".join([header_text(parts_for(used)), _prelude(units[0].c), *bodies])
+    code = compile_shared(text, (*c_flags(compiler), "-O1"), compiler=compiler)
+    return [
+        Loaded(unit, load(code, f"{_ENTRY}_{number}", len(unit.c.pointers)))
+        for number, unit in enumerate(units)
+    ]
+
+
+def _prelude(c: CSource) -> str:
+    """Return what stands between the device library and the function in *c*."""
+    above = c.text.removesuffix(c.body)
+    for parts in ({"core"}, {"core", "half"}, *_all_parts()):
+        header = header_text(frozenset(parts))
+        if above.startswith(header) and "#define floord" in above[len(header) :][:200]:
+            return above[len(header) :]
+    raise AssertionError("the device library does not stand first")
+
+
+def _all_parts() -> list[set[str]]:
+    names = ["half", "math_f32", "math_f64", "rare"]
+    return [
+        {"core", *(name for bit, name in enumerate(names) if number >> bit & 1)}
+        for number in range(16)
+    ]
+
+
+@pytest.fixture(scope="session")
+def check_all() -> Callable[..., None]:
+    """``check_all([(source, inputs), ...])``: every program, in one batch, against the oracle.
+
+    Inputs are arrays, or shapes, for which random values of the declared types are drawn.
+    """
+
+    def check_all_(
+        cases: Sequence[tuple[str, Sequence[Any]]],
+        *,
+        threads: int = 4,
+        options: Options | None = None,
+        out: Mapping[str, Any] | None = None,
+    ) -> None:
+        units, arguments = [], []
+        for number, (source, given) in enumerate(cases):
+            c = comprehension_of(source)
+            inputs = arrays_for(c, given, number)
+            special = specialisation_of(c, [array.shape for array in inputs])
+            done = compile_to_c(c, special, {}, options or Options(), Cpu(threads))
+            units.append(Unit(c, special, done.c))
+            arguments.append(inputs)
+        failures = []
+        for loaded, inputs in zip(compile_batch(units), arguments, strict=True):
+            try:
+                check(loaded, *inputs, out=out)
+            except AssertionError as error:
+                shapes = [array.shape for array in inputs]
+                failures.append(f"{shapes}: {error}\n{loaded.comprehension.source.text}")
+        assert not failures, "\n".join(failures)
+
+    return check_all_
+
+
+def arrays_for(c: Comprehension, given: Sequence[Any], seed: int) -> list[Array]:
+    """Return *given* with every shape replaced by random values."""
+    return [
+        values(c.tensors[name].dtype, value, "real", 100 * seed + position)
+        if isinstance(value, tuple)
+        else np.asarray(value)
+        for position, (name, value) in enumerate(zip(c.inputs, given, strict=True))
+    ]
