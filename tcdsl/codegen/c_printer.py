@@ -558,6 +558,8 @@ class _StatementPrinter:
                 return name
             indices = self.leaf.local[(access.array, position)]
             return f"{name}[{_row_major(indices, [d.extent for d in placement.dims])}]"
+        if (access.array, position) in self.leaf.local:
+            subscripts = tuple(f"({text})" for text in self.leaf.local[access.array, position])
         if subscripts is None:
             subscripts = tuple(self.expressions.subscript(s) for s in access.subscripts)
         array = self.scop.arrays[access.array]

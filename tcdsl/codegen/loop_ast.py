@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import islpy as isl
 
+from tcdsl.lang.comprehension import Binary, walk
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.loop_tree import Node, schedule_of
 from tcdsl.poly.scop import Access, Scop, Statement
@@ -119,28 +120,42 @@ class _LeafCollector:
     def _local_functions(
         self, statement: Statement
     ) -> list[tuple[tuple[str, int], list[isl.PwAff]]]:
-        """Return the local indices of each access to a local array, keyed by its position."""
+        """Return the indices of each access that isl is to print, keyed by its position.
+
+        Those are the accesses to local arrays, and those that divide: in terms of the loops around
+        them isl mostly finds the quotient, and the C compiler would not.
+        """
         if statement.name not in self._functions:
             found = []
             for position, access in enumerate((*statement.writes, *statement.reads)):
                 placement = self.placements.get(access.array)
-                if placement is not None:
-                    affs = _local_index(self.scop, statement, access, placement)
+                if placement is not None or _divides(access):
+                    affs = _index(self.scop, statement, access, placement)
                     found.append(((access.array, position), affs))
             self._functions[statement.name] = found
         return self._functions[statement.name]
 
 
-def _local_index(
-    scop: Scop, statement: Statement, access: Access, placement: Placement
+def _divides(access: Access) -> bool:
+    """Return whether a subscript of an affine access holds a division."""
+    return access.is_exact and any(
+        isinstance(node, Binary) and node.op in ("/", "%")
+        for subscript in access.subscripts
+        for node in walk(subscript)
+    )
+
+
+def _index(
+    scop: Scop, statement: Statement, access: Access, placement: Placement | None
 ) -> list[isl.PwAff]:
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     functions: dict[int, isl.PwAff] = {}
     for position, subscript in enumerate(access.subscripts):
         function = builder.affine(subscript)
-        if function is None:
-            raise AssertionError(f"{access.array} is local but gathered")
+        assert function is not None, f"{access.array} is local but gathered"
         functions[position] = function
+    if placement is None:
+        return list(functions.values())
     return local_functions(placement, access, statement, functions)
 
 

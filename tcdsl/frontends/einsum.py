@@ -44,10 +44,10 @@ def einsum(
     :raises TCError: with its position in the subscript string.
     """
     if not isinstance(subscripts, str):
-        subscripts, sublist_operands = from_sublists((subscripts, *operands))
-        operands = tuple(sublist_operands)
         if not operands:
             raise _not_subscripts()
+        subscripts, arrays = from_sublists((subscripts, *operands))
+        operands = tuple(arrays)
     key = (subscripts, dtype, optimize if isinstance(optimize, bool | str) else repr(optimize))
     function = _functions.get(key)
     if function is None:
@@ -208,7 +208,8 @@ def operand_types(operands: Sequence[Any], specs: Sequence[ArraySpec]) -> tuple[
 
     A Python number takes the type of the others where it can: it is no wider than its kind asks.
     """
-    is_weak = [isinstance(x, bool | int | float) for x in operands]
+    # numpy.float64 is a float, too, but has a type of its own.
+    is_weak = [isinstance(x, bool | int | float) and not hasattr(x, "dtype") for x in operands]
     strong = [spec.dtype for spec, weak in zip(specs, is_weak, strict=True) if not weak]
     result = reduce(promote, strong) if strong else BOOL
     for x, weak in zip(operands, is_weak, strict=True):

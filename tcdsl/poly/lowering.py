@@ -18,7 +18,7 @@ from tcdsl.lang import comprehension as tc
 from tcdsl.lang.affine import Builder, instance_space
 from tcdsl.lang.comprehension import Comprehension, Const, Expr, Index, Reduction, Specialisation
 from tcdsl.lang.dtypes import BOOL, INT64
-from tcdsl.poly.isl_utils import map_from_functions, within
+from tcdsl.poly.isl_utils import constant_bounds, map_from_functions, within
 from tcdsl.poly.scop import Access, Array, Extent, Kind, Scop, Statement, Storage, loads_of
 
 Bounds = tuple[Extent, Extent]  # [lower, upper)
@@ -308,22 +308,37 @@ class StatementLowering:
                 left_over.append(condition)
         return domain.coalesce(), tuple(left_over)
 
+    def _image(self) -> list[Bounds]:
+        """Return the box around the elements that the left-hand indices name in their ranges.
+
+        Where a subscript is gathered, that is the whole array.
+        """
+        statement = self.statement
+        target = self.arrays[statement.target]
+        builder = builder_of(statement.left, statement.name, self.sizes)
+        ranges = box(builder, statement.left, self.bounds)
+        image = access(builder, statement.target, statement.subscripts, self.arrays, ranges)
+        is_scatter = bool(image.inexact)
+        bounds: list[Bounds] = []
+        for dim, (origin, extent) in enumerate(zip(target.origin, target.shape, strict=True)):
+            assert isinstance(origin, int) and isinstance(extent, int)
+            found = constant_bounds(image.relation.range(), dim)
+            if is_scatter:
+                bounds.append((origin, origin + extent))
+            else:
+                bounds.append((found[0], found[1] + 1) if found else (origin, origin))
+        return bounds
+
     def _init(self, reduction: Reduction) -> Statement:
         statement = self.statement
         name = f"{statement.name}_init"
-        is_scatter = any(loads_of(*statement.subscripts))
         subscripts: tuple[Expr, ...] = statement.subscripts
         indices, bounds = statement.left, dict(self.bounds)
-        if is_scatter:
-            target = self.arrays[statement.target]
-            indices = tuple(f"e{d}" for d in range(target.rank))
+        if not all(isinstance(subscript, Index) for subscript in subscripts):
+            box_of_image = self._image()
+            indices = tuple(f"e{d}" for d in range(len(subscripts)))
             subscripts = tuple(Index(index) for index in indices)
-            bounds = {
-                index: (origin, origin + extent)  # type: ignore[operator]
-                for index, origin, extent in zip(
-                    indices, target.origin, target.shape, strict=True
-                )
-            }
+            bounds = dict(zip(indices, box_of_image, strict=True))
         builder = builder_of(indices, name, self.sizes)
         domain = box(builder, indices, bounds)
         companion = None

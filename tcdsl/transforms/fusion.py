@@ -103,7 +103,56 @@ def group_statements(
         else:
             groups.append(alone)
         place[statement.name] = position
-    return groups
+    return merge_groups(scop, groups, shapes, alignment, policy)
+
+
+def merge_groups(
+    scop: Scop,
+    groups: list[Group],
+    shapes: Mapping[str, Shape],
+    alignment: Alignment,
+    policy: Policy,
+) -> list[Group]:
+    """Merge whole groups that share data: a statement may join through one that came after it.
+
+    A later group moves up to an earlier one iff it depends on no group between the two.
+    """
+    merged: list[Group] = []
+    for group in groups:
+        before = {p for name in group.members for p in alignment.predecessors(name)}
+        earliest = max(
+            (position for position, g in enumerate(merged) if before & set(g.members)), default=0
+        )
+        for position in range(earliest, len(merged)):
+            both = _join_all(scop, merged[position], group, shapes, alignment, policy)
+            if both is not None:
+                merged[position] = both
+                break
+        else:
+            merged.append(group)
+    return merged
+
+
+def _join_all(
+    scop: Scop,
+    group: Group,
+    other: Group,
+    shapes: Mapping[str, Shape],
+    alignment: Alignment,
+    policy: Policy,
+) -> Group | None:
+    """Return *group* with all members of *other*, in whatever order ties them, or None."""
+    pending = list(other.members)
+    while pending:
+        for name in pending:
+            grown = _grow(group, scop.by_name[name], shapes, alignment)
+            if grown is not None and policy(group, grown) is None:
+                group = grown
+                pending.remove(name)
+                break
+        else:
+            return None
+    return Group(textual(scop, group.members), group.axes)
 
 
 def _own_axes(statement: Statement, shape: Shape) -> tuple[Mapping[str, int], ...]:
@@ -144,15 +193,15 @@ def _fits(
     """Return whether *dim* of *name* may join *axis*, and whether they share data along it."""
     tied = False
     for member, other in axis.items():
-        shares = alignment.may_share(member, other, name, dim)
-        if shares is False:
+        ahead = alignment.may_share(member, other, name, dim)
+        behind = alignment.may_share(name, dim, member, other)
+        if ahead is False or behind is False:
             return False, False
-        if shares is None:
-            near = alignment.has_affinity(member, other, name, dim)
-            same = shapes[member].extents[other] == shapes[name].extents[dim]
-            tied |= near and same
-        else:
+        if ahead or behind:
             tied = True
+        elif shapes[member].extents[other] == shapes[name].extents[dim]:
+            tied |= alignment.has_affinity(member, other, name, dim)
+            tied |= alignment.has_affinity(name, dim, member, other)
     return tied, tied
 
 

@@ -12,12 +12,13 @@ Each statement opens its loops in its preferred order, so that fusion never spoi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role, has_equal
+from tcdsl.poly.scop import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,10 @@ class Alignment:
             return None
         return all(self._equal(edge, source_dim, sink_dim) for edge in edges)
 
+    def are_separate(self, one: str, other: str) -> bool:
+        """Return whether no dependence ties the two statements, in either direction."""
+        return not self.edges(one, other) and not self.edges(other, one)
+
     def has_affinity(self, source: str, source_dim: int, sink: str, sink_dim: int) -> bool:
         """Return whether both read one array, at the same element for equal dimensions."""
         return any(
@@ -74,11 +79,6 @@ class Alignment:
         if key not in self._known:
             self._known[key] = has_equal(edge, source_dim, sink_dim)
         return self._known[key]
-
-
-@dataclass(slots=True)
-class _Group:
-    members: list[str] = field(default_factory=list)
 
 
 class Nester:
@@ -123,32 +123,29 @@ class Nester:
     def _partition(self, members: Sequence[str], remaining: Remaining) -> list[list[str]]:
         """Partition *members* into groups that share their next loop, in a legal order."""
         groups: list[list[str]] = []
-        place: dict[str, int] = {}
         for name in members:
+            before = self.alignment.predecessors(name)
             earliest = max(
-                (place[p] for p in self.alignment.predecessors(name) if p in place), default=0
+                (position for position, group in enumerate(groups) if before & set(group)),
+                default=-1,
             )
-            found = next(
-                (
-                    position
-                    for position in range(earliest, len(groups))
-                    if self._joins(name, groups[position], remaining)
-                ),
-                None,
-            )
-            if found is None:
-                groups.append([name])
-                found = len(groups) - 1
+            for group in groups[max(earliest, 0) :]:
+                if self._joins(name, group, remaining):
+                    group.append(name)
+                    break
             else:
-                groups[found].append(name)
-            place[name] = found
+                # An initialisation stands as early as it may, out of the way of what could share
+                # loops on both sides of it.
+                is_init = self.shapes[name].statement.kind is Kind.INIT
+                groups.insert(earliest + 1 if is_init else len(groups), [name])
         return groups
 
     def _joins(self, name: str, group: Sequence[str], remaining: Remaining) -> bool:
         if not remaining[name] or not remaining[group[0]]:
             return False
         head = remaining[name][0]
-        is_tied = False
+        # An innermost loop is shared only by what shares data; around it sharing costs nothing.
+        is_tied = all(len(remaining[n]) > 1 for n in (name, *group))
         for member in group:
             other = remaining[member][0]
             if other.part != head.part or Role.ORDERED in (other.role, head.role):
@@ -157,9 +154,10 @@ class Nester:
             shares = self.alignment.may_share(member, dims[0], name, dims[1])
             if shares is False:
                 return False
-            is_tied |= shares is True or (
-                other.extent == head.extent
-                and self.alignment.has_affinity(member, dims[0], name, dims[1])
+            if shares is None and other.extent != head.extent:
+                return False
+            is_tied |= shares is True or self.alignment.has_affinity(
+                member, dims[0], name, dims[1]
             )
         return is_tied
 

@@ -101,12 +101,11 @@ def initialisation(scop: Scop, statement: Statement) -> Statement | None:
 
 def _partial_array(scop: Scop, statement: Statement, partials: Sequence[Partial]) -> Array:
     assert statement.reduction is not None
-    init = initialisation(scop, statement)
-    box = _accumulator_box(statement, init)
-    origin = [low for low, _ in box]
-    shape = [high - low + 1 for low, high in box]
-    origin += [0] * len(partials)
-    shape += [partial.extent for partial in partials]
+    box = _accumulator_box(statement, initialisation(scop, statement))
+    chunks = [p.extent for p in partials if not p.is_lane]
+    lanes = [p.extent for p in partials if p.is_lane]
+    origin = [0] * len(chunks) + [low for low, _ in box] + [0] * len(lanes)
+    shape = [*chunks, *(high - low + 1 for low, high in box), *lanes]
     number = sum(".part" in array for array in scop.arrays)
     name = f"{statement.write.array.partition('.part')[0]}.part{number}"
     dtype = statement.reduction.dtype
@@ -159,6 +158,13 @@ class _Rewriter:
             else tuple(s.name for s in statement.write.subscripts if isinstance(s, Index))
         )
 
+    def _in_order(self, left: Sequence[Expr], of_partials: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Return the subscripts of a partial: chunks outermost, so that threads stay apart."""
+        pairs = list(zip(self.partials, of_partials, strict=True))
+        chunks = [expr for partial, expr in pairs if not partial.is_lane]
+        lanes = [expr for partial, expr in pairs if partial.is_lane]
+        return (*chunks, *left, *lanes)
+
     def _coordinate_name(self, d: int) -> str:
         return f"{'l' if self.partials[d].is_lane else 'c'}{d}"
 
@@ -169,7 +175,8 @@ class _Rewriter:
         domain = self._left_box(builder)
         for position, partial in enumerate(self.partials, len(self.left)):
             domain = within(domain, isl.dim_type.set, position, 0, partial.extent - 1)
-        subscripts = tuple(Index(name) for name in names)
+        plain = [Index(name) for name in names]
+        subscripts = self._in_order(plain[: len(self.left)], plain[len(self.left) :])
         return Statement(
             name=builder.space.get_tuple_name(isl.dim_type.set),
             domain=domain,
@@ -188,7 +195,9 @@ class _Rewriter:
         """``p[l, c(l, r)] op= f(l, r)``, with the statement's own name and domain."""
         statement = self.statement
         builder = builder_of(statement.indices, statement.name, self.scop.sizes)
-        subscripts = (*statement.write.subscripts, *(p.expression() for p in self.partials))
+        subscripts = self._in_order(
+            statement.write.subscripts, [p.expression() for p in self.partials]
+        )
         write = self._access(builder, self.part.name, subscripts, statement.domain)
         return replace(statement, write=write)
 
@@ -201,15 +210,16 @@ class _Rewriter:
         for position, d in enumerate(looped, len(self.left)):
             domain = within(domain, isl.dim_type.set, position, 0, self.partials[d].extent - 1)
         lanes = next((p.extent for p in self.partials if p.is_lane), 0)
-        part_subscripts: list[Expr] = [Index(name) for name in self.left]
-        for d, partial in enumerate(self.partials):
-            name = self._coordinate_name(d)
-            part_subscripts.append(Const(0, INT32) if partial.is_lane else Index(name))
-        read = self._part_read(builder, tuple(part_subscripts), domain)
+        of_partials: list[Expr] = [
+            Const(0, INT32) if partial.is_lane else Index(self._coordinate_name(d))
+            for d, partial in enumerate(self.partials)
+        ]
+        part_subscripts = self._in_order([Index(name) for name in self.left], of_partials)
+        read = self._part_read(builder, part_subscripts, domain)
         kind = Kind.FOLD if lanes else Kind.UPDATE
         if assigns and not lanes:
             kind = Kind.ASSIGN
-        value: Expr = Load(self.part.name, tuple(part_subscripts), self.part.dtype)
+        value: Expr = Load(self.part.name, part_subscripts, self.part.dtype)
         target = self.statement.write
         return Statement(
             name=builder.space.get_tuple_name(isl.dim_type.set),
@@ -242,15 +252,14 @@ class _Rewriter:
         self, builder: Builder, subscripts: tuple[Expr, ...], domain: isl.Set
     ) -> Access:
         read = self._access(builder, self.part.name, subscripts, domain)
-        for d, partial in enumerate(self.partials):
-            if partial.is_lane:
-                # All lanes are read: free the lane's dimension within its extent.
-                position = len(self.left) + d
-                relation = read.relation.drop_constraints_involving_dims(
-                    isl.dim_type.out, position, 1
-                )
-                relation = within(relation, isl.dim_type.out, position, 0, partial.extent - 1)
-                read = replace(read, relation=relation)
+        lanes = [partial for partial in self.partials if partial.is_lane]
+        for position, partial in enumerate(lanes, len(subscripts) - len(lanes)):
+            # All lanes are read: free the lane's dimension within its extent.
+            relation = read.relation.drop_constraints_involving_dims(
+                isl.dim_type.out, position, 1
+            )
+            relation = within(relation, isl.dim_type.out, position, 0, partial.extent - 1)
+            read = replace(read, relation=relation)
         return read
 
     def _access(
