@@ -7,7 +7,6 @@ A call is checked and compiled once for each combination of types, shapes and st
 with the same combination costs a dictionary look-up and the launch.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from tcdsl.lang.sema import analyse, analyse_statements
 from tcdsl.options import BAD_OPTION, Options
 from tcdsl.runtime.arrays import ArraySpec, describe
 from tcdsl.runtime.fitting import require_count, signature_text
-from tcdsl.runtime.warm_path import is_direct, remember, signature
+from tcdsl.runtime.warm_path import chosen_target, is_direct, remember, signature
 from tcdsl.settings import settings
 from tcdsl.source import Source
 
@@ -83,7 +82,6 @@ class Function:
         self.__name__ = comprehension.name
         self.__doc__ = signature_text(comprehension)
         self._plans: dict[Any, tuple[Executable, bool]] = {}
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<tcdsl.Function {signature_text(self.comprehension)}>"
@@ -150,7 +148,7 @@ class Function:
         if target is not None or options is not None:
             require_choices(target, options)
         try:
-            key = (signature(args), target, options)
+            key = (signature(args), chosen_target(target), options)
         except TCError:
             self.specs(args)  # says which argument it is
             raise
@@ -158,8 +156,7 @@ class Function:
         if plan is None:
             executable = self._make(args, target, options or self.options)
             plan = executable, all(map(is_direct, args))
-            with self._lock:
-                plan = remember(self._plans, key, plan)
+            plan = remember(self._plans, key, plan)
         return plan
 
     def _make(self, args: Sequence[Any], target: str | None, options: Options) -> Executable:
@@ -220,7 +217,6 @@ def compute(statements: str, /, *, out: Any = None, target: str | None = None,
 
 
 _COMPUTED: dict[Any, Function] = {}
-_COMPUTED_LOCK = threading.Lock()
 
 
 def _computed(
@@ -235,6 +231,5 @@ def _computed(
             parse_statements(source), source, {name: by_name[name] for name in order}
         )
         function = Function(comprehension)
-        with _COMPUTED_LOCK:
-            function = remember(_COMPUTED, key, function)
+        function = remember(_COMPUTED, key, function)
     return function

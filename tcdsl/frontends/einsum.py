@@ -8,7 +8,6 @@ of all; on bool the sum is ``or`` and the product ``and``, as in NumPy.  Half ty
 kept in temporaries, as float32.
 """
 
-import threading
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -21,7 +20,7 @@ from tcdsl.frontends.subscripts import SOURCE_NAME, Subscripts, bind, from_subli
 from tcdsl.lang.dtypes import ALL, BOOL, BY_NAME, FLOAT32, FLOAT64, INT64, DType, promote
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, describe
-from tcdsl.runtime.warm_path import is_direct, remember, signature
+from tcdsl.runtime.warm_path import chosen_target, is_direct, remember, signature
 
 
 def einsum(
@@ -52,15 +51,13 @@ def einsum(
     function = _functions.get(key)
     if function is None:
         made = Einsum(parse(subscripts), dtype, optimize)
-        with _lock:
-            function = remember(_functions, key, made)
+        function = remember(_functions, key, made)
     if not operands:
         return function
     return function(*operands, out=out, target=target, options=options)
 
 
 _functions: dict[Any, "Einsum"] = {}
-_lock = threading.Lock()
 
 
 def _not_subscripts() -> Exception:
@@ -83,7 +80,6 @@ class Einsum:
         self.__doc__ = f"The einsum {subscripts}."
         self._plans: dict[Any, tuple[Executable, bool]] = {}
         self._functions: dict[str, Function] = {}
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<tcdsl.einsum {str(self.subscripts)!r}>"
@@ -102,16 +98,15 @@ class Einsum:
         if target is not None or options is not None:
             require_choices(target, options)
         try:
-            key = (signature(operands), target, options)
+            key = (signature(operands), chosen_target(target), options)
         except ShapeError:  # lists, which NumPy takes too; if it is something else, it stays so
             operands = self._arrays(operands)
-            key = (signature(operands), target, options)
+            key = (signature(operands), chosen_target(target), options)
         plan = self._plans.get(key)
         if plan is None:
             executable = self.compile(*operands, target=target, options=options)
             plan = executable, all(map(is_direct, operands))
-            with self._lock:
-                plan = remember(self._plans, key, plan)
+            plan = remember(self._plans, key, plan)
         executable, direct = plan
         return executable.run(operands if direct else executable.views(operands), out)
 
@@ -142,8 +137,7 @@ class Einsum:
         function = self._functions.get(text)
         if function is None:
             made = define(text, SOURCE_NAME)["einsum"]
-            with self._lock:
-                function = remember(self._functions, text, made)
+            function = remember(self._functions, text, made)
         return function
 
     def source_for(self, *operands: Any) -> str:

@@ -4,6 +4,7 @@ All objects live in islpy's default context, and the interpreter lock serialises
 options and quotas below belong to the whole context, so that compilations hold ``COMPILE_LOCK``.
 """
 
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,12 @@ from typing import TypeVar
 import islpy as isl
 
 COMPILE_LOCK = threading.RLock()
+# A fork waits for a thread that compiles: its child would find the lock taken, by nobody.
+os.register_at_fork(
+    before=COMPILE_LOCK.acquire,
+    after_in_parent=COMPILE_LOCK.release,
+    after_in_child=COMPILE_LOCK.release,
+)
 
 
 class QuotaExceededError(Exception):

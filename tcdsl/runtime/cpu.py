@@ -4,14 +4,14 @@ A program's tensors are arguments; each has one pointer, inputs and outputs alik
 that is also an input is updated in place, after the argument's contents were copied into it.
 """
 
-import threading
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tcdsl.runtime.arguments import ALIGNMENT, allocate
+from tcdsl.runtime.arguments import ALIGNMENT
 from tcdsl.runtime.launch import Kernel, load
 from tcdsl.runtime.warm_path import address
 
@@ -54,30 +54,20 @@ class CpuProgram:
         self.kernel: Kernel = load(code, "tcdsl_entry", len(manifest.pointers))
         self.integers = self.kernel.pack_integers(())
         self._idle: list[np.ndarray[Any, Any]] = []
-        self._lock = threading.Lock()
         self.needs_workspace = manifest.workspace_bytes > 0
 
     def take_workspace(self) -> "np.ndarray[Any, Any]":
         """Return memory for one call; :meth:`give_back` keeps it for the next."""
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
+        # No lock, which a forked child might find taken: lists pop and append atomically.
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
         raw = np.empty(self.manifest.workspace_bytes + ALIGNMENT, np.uint8)
         start = -address(raw) % ALIGNMENT
         return raw[start : start + self.manifest.workspace_bytes]
 
     def give_back(self, workspace: "np.ndarray[Any, Any]") -> None:
-        with self._lock:
-            self._idle.append(workspace)
+        self._idle.append(workspace)
 
     def pointers(self, addresses: Mapping[str, int], workspace: int) -> list[int]:
         """Return the launch's pointers from the tensors' addresses."""
         return [addresses[name] if name else workspace for name in self.manifest.pointers]
-
-
-def copy_into(target: "np.ndarray[Any, Any]", source: "np.ndarray[Any, Any]") -> None:
-    """Copy *source* into *target*, which may share memory with it."""
-    np.copyto(target, source)
-
-
-__all__ = ["CpuProgram", "Manifest", "Sequence", "allocate", "copy_into"]

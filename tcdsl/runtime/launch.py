@@ -208,4 +208,8 @@ def _serial_after_fork() -> None:
             continue
 
 
+# A fork waits for a thread that is loading: its child would find the lock taken, by nobody.
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
 os.register_at_fork(after_in_child=_serial_after_fork)

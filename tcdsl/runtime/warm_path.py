@@ -7,8 +7,10 @@ its arguments :func:`is_direct`; if so, a later call needs only their :func:`poi
 """
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -54,14 +56,19 @@ _KEPT = 1024  # plans of one function; a program that meets ever new shapes must
 def remember(kept: dict[Any, Value], key: Hashable, value: Value) -> Value:
     """Return what *kept* has under *key*, at first *value*; of too many the oldest go.
 
-    The caller holds a lock; readers need none.
+    Needs no lock, which a forked child might find taken: each step is atomic.
     """
-    if key in kept:
-        return kept[key]
-    if len(kept) >= _KEPT:
-        del kept[next(iter(kept))]
-    kept[key] = value
+    value = kept.setdefault(key, value)
+    if len(kept) > _KEPT:
+        # RuntimeError: another thread changed the dictionary between the two steps.
+        with suppress(RuntimeError):
+            kept.pop(next(iter(kept)), None)
     return value
+
+
+def chosen_target(target: str | None) -> str | None:
+    """Return what decides about the target: the caller's choice, else that of the environment."""
+    return os.environ.get("TCDSL_TARGET") if target is None else target
 
 
 def is_direct(x: object) -> bool:

@@ -99,13 +99,17 @@ def check(
 
     Outputs start as poison, so that an element which is never written is found; *out* gives the
     first values of those that the program keeps or updates: an array, a tuple in the order of the
-    outputs, or a mapping by name.
+    outputs, or a mapping by name; those that it does not give start as ones.
 
     :raises AssertionError: naming the target, the output, the worst element, what it is, what it
         should be, and the bound; or an input that was changed.
     """
     c, s = f.comprehension, f.specialise(*inputs)
-    starts = _by_name(c, out)
+    starts = {
+        name: np.ones(s.shapes[name], c.tensors[name].dtype.numpy)
+        for name in c.outputs
+        if c.tensors[name].needs_out
+    } | _by_name(c, out)
     given = dict(zip(c.inputs, map(np.asarray, inputs), strict=True))
     expected = evaluate_with_bounds(c, s, given, starts)
     before = {name: array.copy() for name, array in given.items()}
