@@ -152,8 +152,9 @@ def combined(errors: list[TCError]) -> TCError:
 # --- parsing -------------------------------------------------------------------------------
 SYNTAX = Entry("TC010", ParseError, "expected {expected}, found {found}")
 BAD_CHARACTER = Entry(
-    "TC011", ParseError, "the character {char!r} has no meaning here", "remove it; # starts a comment"
-)
+    "TC011", ParseError, "the character {char!r} has no meaning here",
+    "remove it; # starts a comment",
+)  # fmt: skip
 EMPTY_PROGRAM = Entry(
     "TC012", ParseError, "the program defines nothing",
     "write at least one 'def name(...) -> (...) {{ ... }}'",

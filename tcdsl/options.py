@@ -84,7 +84,11 @@ class Options:
         for name in values:
             if name not in known:
                 raise UNKNOWN_OPTION(name=name, known=", ".join(known))
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
+        return cls(**plain)
 
 
 _CHOICES: dict[str, tuple[Any, ...]] = {

@@ -52,7 +52,7 @@ def code_of(call: Callable[[], Any]) -> str:
     return caught.value.code
 
 
-# --- programs and functions --------------------------------------------------------------------
+# --- programs and functions ---------------------------------------------------------------------
 
 
 def test_define() -> None:
@@ -103,7 +103,7 @@ def test_a_def_may_be_called_like_a_member() -> None:
     np.testing.assert_array_equal(program["names"](ramp(3), target="reference"), ramp(3))
 
 
-# --- calls ---------------------------------------------------------------------------------------
+# --- calls --------------------------------------------------------------------------------------
 
 
 @TARGETS
@@ -313,7 +313,7 @@ def test_torch(target: str) -> None:
     assert isinstance(mixed, torch.Tensor)  # the library of the first array
 
 
-# --- what it says without running ----------------------------------------------------------------
+# --- what it says without running ---------------------------------------------------------------
 
 
 def test_shapes_and_ranges() -> None:
@@ -358,7 +358,7 @@ def test_compute() -> None:
         tcdsl.compute("y(i) = x(i)", x="text")
 
 
-# --- executables -----------------------------------------------------------------------------------
+# --- executables --------------------------------------------------------------------------------
 
 
 def test_compile_for_placeholders_and_for_arrays() -> None:
@@ -477,7 +477,7 @@ def test_what_an_executable_shows() -> None:
     assert oracle.explain().startswith("target reference")
 
 
-# --- options and settings --------------------------------------------------------------------------
+# --- options and settings -----------------------------------------------------------------------
 
 FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "open_sizes": ([(), ("N",), ["N"]], ["N", (1,), ("Q",)]),
@@ -610,7 +610,7 @@ def test_without_a_c_compiler() -> None:
     assert warning.filename == __file__
 
 
-# --- many at once ------------------------------------------------------------------------------------
+# --- many at once -------------------------------------------------------------------------------
 
 
 def test_eight_threads() -> None:

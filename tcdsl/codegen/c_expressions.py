@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcdsl.codegen.device.c import FUNCTIONS
-from tcdsl.lang.comprehension import fold as fold_expression
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -26,6 +25,7 @@ from tcdsl.lang.comprehension import (
     Unary,
     children,
 )
+from tcdsl.lang.comprehension import fold as fold_expression
 from tcdsl.lang.dtypes import BOOL, DType, Kind
 
 _C_TYPES = {
@@ -35,7 +35,15 @@ _C_TYPES = {
 _SUFFIXES = {
     "bool": "b", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
 }  # fmt: skip
-_INTEGER_OPS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "<<": "shl", ">>": "shr"}
+_INTEGER_OPS = {
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "/": "div",
+    "%": "mod",
+    "<<": "shl",
+    ">>": "shr",
+}
 _OPERATOR_NAMES = {
     Operator.ADD: "add", Operator.MUL: "mul", Operator.MIN: "min", Operator.MAX: "max",
 }  # fmt: skip

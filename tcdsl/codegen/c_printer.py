@@ -38,7 +38,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.dtypes import DType, arithmetic
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Storage
 from tcdsl.transforms.placement import Placement
 from tcdsl.transforms.plan import Kernel, Plan
 
@@ -119,9 +119,7 @@ class _PlanPrinter:
         for array in scratch:
             base = f"(char *)pointers[{len(arguments)}] + {offset}"
             name = self.names.of("array", array.name)
-            self.lines.append(
-                f"  {c_type(array.dtype)} *restrict {name} = (void *)({base});"
-            )
+            self.lines.append(f"  {c_type(array.dtype)} *restrict {name} = (void *)({base});")
             size = array.size_bytes()
             assert size is not None
             offset += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
@@ -285,7 +283,7 @@ class _KernelPrinter:
         needed = [(n, t) for n, t in used if any(_mentions(line, n) for line in lines)]
         declarations = ", ".join(f"{name} = {text}" for name, text in needed)
         prefix = [f"const int64_t {declarations};"] if needed else []
-        self._emit(depth, "{" if len(prefix) + len(lines) > 1 else "{")
+        self._emit(depth, "{")
         for line in prefix + lines:
             self._emit(depth + 1, line)
         self._emit(depth, "}")
@@ -460,7 +458,9 @@ class _StatementPrinter:
                 f"{self._element(statement.companion)} = {best};",
             ]
         array = self.scop.arrays[statement.write.array]
-        value = cast_text(identity(reduction.operator, reduction.dtype), reduction.dtype, array.dtype)
+        value = cast_text(
+            identity(reduction.operator, reduction.dtype), reduction.dtype, array.dtype
+        )
         return [f"{self._element(statement.write)} = {value};"]
 
     def _arg_update(self) -> list[str]:

@@ -5,14 +5,14 @@ the indices into local arrays) is asked of isl where it is known best, at the le
 loop variables around it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, walk
-from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.loop_tree import Node, schedule_of
+from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Scop, Statement
 from tcdsl.transforms.placement import Placement, local_functions
 
@@ -95,7 +95,7 @@ class _LeafCollector:
             name = f"leaf{len(self.by_id)}"
             self.by_id[name] = self._leaf(node, build)
             return node.set_annotation(isl.Id(name))
-        except Exception as error:  # noqa: BLE001 - re-raised by generate()
+        except Exception as error:
             self.error = self.error or error
             return node
 
@@ -160,11 +160,11 @@ def _index(
 
 
 def _convert(node: isl.AstNode, leaves: Mapping[str, Leaf]) -> AstNode:
-    kind = node.get_type()
+    kind: object = node.get_type()
     types = isl.ast_node_type
-    if kind == types.for_:
+    if kind == types["for_"]:
         return _convert_for(node, leaves)
-    if kind == types.if_:
+    if kind == types["if_"]:
         otherwise = _convert(node.if_get_else_node(), leaves) if node.if_has_else_node() else None
         then = _convert(node.if_get_then_node(), leaves)
         return If(node.if_get_cond().to_C_str(), then, otherwise)
@@ -186,9 +186,8 @@ def _convert_for(node: isl.AstNode, leaves: Mapping[str, Leaf]) -> AstNode:
     condition = node.for_get_cond()
     bound = condition.get_op_arg(1)
     integer = isl.ast_expr_type.int
-    is_constant = init.get_type() == integer and bound.get_type() == integer
+    bounds: tuple[object, object] = (init.get_type(), bound.get_type())
+    is_constant = bounds == (integer, integer)
     step = node.for_get_inc().to_C_str()
     return For(variable, init.to_C_str(), condition.to_C_str(), step, body, is_constant)
 
-
-Visitor = Callable[[AstNode], None]

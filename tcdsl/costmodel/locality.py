@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-import islpy as isl
-
-from tcdsl.lang.comprehension import Expr, Index, fold
-from tcdsl.lang.comprehension import Binary, Cast, Const, Size, Unary
+from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Size, Unary, fold
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Scop, Statement

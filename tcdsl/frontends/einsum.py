@@ -28,7 +28,7 @@ def einsum(
     /,
     *operands: Any,
     out: Any = None,
-    dtype: str | DType | None = None,
+    dtype: Any = None,
     optimize: Any = True,
     target: str | None = None,
     options: Options | None = None,
@@ -38,7 +38,7 @@ def einsum(
     Without operands: the function, to be called later.  Also takes NumPy's other form,
     ``einsum(A, [0, 1], B, [1, 2], [0, 2])``.
 
-    :arg dtype: compute, and return, in this type instead of the promoted one.
+    :arg dtype: compute, and return, in this type (a name, or NumPy's) and not the promoted one.
     :arg optimize: what opt_einsum takes: True or a strategy or a path; False for one statement.
     :raises TCError: with its position in the subscript string.
     """
@@ -71,7 +71,7 @@ class Einsum:
     """An einsum as a function; it is compiled for the types and shapes that it is called with."""
 
     def __init__(
-        self, subscripts: Subscripts, dtype: str | DType | None = None, optimize: Any = True
+        self, subscripts: Subscripts, dtype: Any = None, optimize: Any = True
     ) -> None:
         self.subscripts = subscripts
         self.optimize = optimize

@@ -11,9 +11,6 @@ from tcdsl.lang.dtypes import DType
 from tcdsl.source import NOWHERE, Source, Span
 
 
-def _span() -> Span:
-    return field(default=NOWHERE, compare=False, repr=False)  # type: ignore[no-any-return]
-
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -21,7 +18,7 @@ class Number:
 
     value: bool | int | float
     dtype: DType
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class Name:
     """An identifier without parentheses: an index, a size, or a 0-D tensor."""
 
     id: str
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +35,8 @@ class Apply:
 
     id: str
     args: tuple["Expr", ...]
-    span: Span = _span()
-    id_span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    id_span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class Unary:
 
     op: str
     operand: "Expr"
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class Binary:
     op: str
     left: "Expr"
     right: "Expr"
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class Select:
     condition: "Expr"
     if_true: "Expr"
     if_false: "Expr"
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ class Cast:
 
     dtype: DType
     operand: "Expr"
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 Expr = Number | Name | Apply | Unary | Binary | Select | Cast
@@ -89,7 +86,7 @@ class Let:
 
     name: str
     value: Expr
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +96,8 @@ class InRange:
     index: str
     lower: Expr
     upper: Expr
-    span: Span = _span()
-    index_span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    index_span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,7 @@ class Exists:
     """
 
     expr: Expr
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 Clause = Let | InRange | Exists
@@ -127,8 +124,8 @@ class Assign:
     op: str
     value: Expr
     clauses: tuple[Clause, ...] = ()
-    span: Span = _span()
-    target_span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    target_span: Span = field(default=NOWHERE, compare=False, repr=False)
     size_select: Apply | None = None  # the tensor after "<=>", whose sizes the target takes
 
 
@@ -142,8 +139,8 @@ class Invoke:
     targets: tuple[str, ...]
     callee: str
     args: tuple[Expr, ...]
-    span: Span = _span()
-    callee_span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    callee_span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 Stmt = Assign | Invoke
@@ -156,7 +153,7 @@ class Param:
     name: str
     dtype: DType | None
     dims: tuple[str | int, ...]
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
     dim_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
 
 
@@ -168,8 +165,8 @@ class Def:
     params: tuple[Param, ...]
     returns: tuple[Param, ...]
     body: tuple[Stmt, ...]
-    span: Span = _span()
-    name_span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    name_span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

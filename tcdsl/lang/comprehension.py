@@ -22,9 +22,6 @@ from tcdsl.source import NOWHERE, Source, Span
 T = TypeVar("T")
 
 
-def _span() -> Span:
-    return field(default=NOWHERE, compare=False, repr=False)  # type: ignore[no-any-return]
-
 
 @dataclass(frozen=True, slots=True)
 class Const:
@@ -32,7 +29,7 @@ class Const:
 
     value: bool | int | float
     dtype: DType
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class Index:
 
     name: str
     dtype: DType = INT32
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ class Size:
 
     name: str
     dtype: DType = INT32
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class Load:
     tensor: str
     subscripts: tuple["Expr", ...]
     dtype: DType
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,7 @@ class Unary:
     op: str
     operand: "Expr"
     dtype: DType
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ class Binary:
     left: "Expr"
     right: "Expr"
     dtype: DType
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ class Select:
     if_true: "Expr"
     if_false: "Expr"
     dtype: DType
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,7 @@ class Cast:
 
     operand: "Expr"
     dtype: DType
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +116,7 @@ class Call:
     function: str
     args: tuple["Expr", ...]
     dtype: DType
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 Expr = Const | Index | Size | Load | Unary | Binary | Select | Cast | Call
@@ -220,8 +217,8 @@ class Statement:
     # Non-bool ``exists`` clauses: never evaluated, but their reads bound the ranges.
     bounds: tuple[Expr, ...] = ()
     explicit: tuple["IndexBounds", ...] = ()  # the ``where i in a:b`` clauses
-    span: Span = _span()
-    target_span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    target_span: Span = field(default=NOWHERE, compare=False, repr=False)
     # Set by range inference: [sizes] -> { S0[indices] : ... }; the box of the ranges, cut by
     # those conditions and dependent ranges that are affine.
     domain: isl.Set | None = None
@@ -245,7 +242,7 @@ class IndexBounds:
     index: str
     lower: Expr
     upper: Expr
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,7 +262,7 @@ class Tensor:
     # An output that is no parameter, whose elements are read, kept or updated before they are
     # written: the caller must give ``out=``.
     needs_out: bool = False
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
     origin: tuple[isl.PwAff, ...] = ()
     extents: tuple[isl.PwAff, ...] = ()
 
@@ -304,7 +301,7 @@ class Comprehension:
     tensors: Mapping[str, Tensor]
     statements: tuple[Statement, ...]
     preconditions: tuple[Precondition, ...] = ()
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

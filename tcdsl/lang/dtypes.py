@@ -53,7 +53,8 @@ class DType:
         if self.name == "bfloat16":
             import ml_dtypes  # costs 10 ms, and few programs need it
 
-            return np.dtype(ml_dtypes.bfloat16)
+            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+            return bfloat16
         return np.dtype(self.name)
 
 

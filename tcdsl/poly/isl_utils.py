@@ -69,10 +69,14 @@ def within(relation: Bounded, kind: isl.dim_type, dim: int, low: int, high: int)
     return relation.lower_bound_val(kind, dim, val(low)).upper_bound_val(kind, dim, val(high))
 
 
-def map_from_functions(domain: isl.Space, functions: Sequence[isl.PwAff | None], name: str) -> isl.Map:
+def map_from_functions(
+    domain: isl.Space, functions: Sequence[isl.PwAff | None], name: str
+) -> isl.Map:
     """Return { domain -> name[f0, f1, ...] }; a function that is None leaves its dimension free."""
     space = domain.map_from_domain_and_range(
-        isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[f"e{d}" for d in range(len(functions))])
+        isl.Space.create_from_names(
+            isl.DEFAULT_CONTEXT, set=[f"e{d}" for d in range(len(functions))]
+        )
         .align_params(domain)
         .set_tuple_name(isl.dim_type.set, name)
     )

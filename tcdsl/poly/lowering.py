@@ -24,9 +24,7 @@ from tcdsl.poly.scop import Access, Array, Extent, Kind, Scop, Statement, Storag
 Bounds = tuple[Extent, Extent]  # [lower, upper)
 
 
-def builder_of(
-    indices: tuple[str, ...], name: str, sizes: Mapping[str, int | None]
-) -> Builder:
+def builder_of(indices: tuple[str, ...], name: str, sizes: Mapping[str, int | None]) -> Builder:
     """Return a builder of affine expressions over the instances ``name[indices]``."""
     return Builder(instance_space(indices, name, sizes), sizes)
 
@@ -62,9 +60,7 @@ def lower_comprehension(
         if needs_wide_accumulators(statement, arrays):
             lowered = _through_wide(lowered, statement, sizes, arrays)
         statements += lowered
-    context = isl.Set.universe(
-        isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[]).params()
-    )
+    context = isl.Set.universe(isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[]).params())
     return Scop(comprehension.name, arrays, tuple(statements), context, sizes)
 
 
@@ -118,7 +114,7 @@ def _through_wide(
 ) -> list[Statement]:
     """Let the updates of a half-typed target run on a copy in the reduction's type.
 
-        T[e] op= f    --->    W[e] = T[e] or the identity;  W[e] op= f;  T[e] = W[e]
+    T[e] op= f    --->    W[e] = T[e] or the identity;  W[e] op= f;  T[e] = W[e]
     """
     assert statement.reduction is not None
     target = arrays[statement.target]
@@ -150,7 +146,8 @@ def _through_wide(
             kind=Kind.INIT if value is None else Kind.ASSIGN,
             write=access(builder, to, subscripts, arrays, domain),
             value=value,
-            reads=() if from_ is None
+            reads=()
+            if from_ is None
             else (access(builder, from_.name, subscripts, arrays, domain),),
             reduction=statement.reduction if value is None else None,
             source_name=statement.name,

@@ -5,7 +5,8 @@
     ORDERED    a strict one has: a recurrence
 
 Dimensions that are PARALLEL or REDUCED may stand anywhere in the loop nest: a strict dependence
-has distance zero along them, so that its sign is decided by the ORDERED ones, which keep their order.
+has distance zero along them, so that its sign is decided by the ORDERED ones, which keep their
+order.
 """
 
 from enum import StrEnum

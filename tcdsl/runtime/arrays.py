@@ -112,7 +112,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def spec(shape: Sequence[int], dtype: str | DType) -> ArraySpec:
+def spec(shape: int | Sequence[int], dtype: str | DType) -> ArraySpec:
     """Return a placeholder for a dense array of *shape*: it compiles, but holds no data.
 
     :raises ShapeError: if *dtype* is not a type of the language or *shape* no shape.

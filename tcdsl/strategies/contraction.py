@@ -7,10 +7,10 @@
                                           C[m,n] = acc, and what else the kernel does to C
 
 One dimension is the *vector*: along it every operand stands still or walks neighbours.  It may be
-left-hand (lanes are results: B's n) or reduced (lanes are partial sums: ``A(m,k) * B(n,k)``).  One or
-two left-hand dimensions along which an operand stands still make the *rows* of the tile: each loaded
-vector is used once a row.  The rest of the left-hand dimensions are outer loops, of the reduced ones
-loops around the tile.
+left-hand (lanes are results: B's n) or reduced (lanes are partial sums: ``A(m,k) * B(n,k)``).
+One or two left-hand dimensions along which an operand stands still make the *rows* of the tile:
+each loaded vector is used once a row.  The rest of the left-hand dimensions are outer loops, of the
+reduced ones loops around the tile.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ ROWS_A_BLOCK = 64  # rows of the tile's operand that stay in the second-level ca
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The register tile: dimension -> how many of its values; *vector* is one of them or reduced."""
+    """The register tile: dimension -> how many values; *vector* is one of them or reduced."""
 
     vector: int
     lanes: int
@@ -47,7 +47,8 @@ def find_contraction(group: Group, shapes: Mapping[str, Shape]) -> str | None:
     found = [m for m in group.members if why_not_contraction(shapes[m]) is None]
     if len(found) != 1:
         return None
-    aligned = {axis[found[0]] for axis in group.axes}
+    # Along the tile's dimensions every member must have results of its own.
+    aligned = {axis[found[0]] for axis in group.axes if group.has_parallel(axis, shapes)}
     shape = shapes[found[0]]
     left = {d for d, role in enumerate(shape.roles) if role is Role.PARALLEL}
     if any(d not in aligned and shape.extents[d] > 1 for d in left):
@@ -171,7 +172,7 @@ class _Sketcher:
         tile = choose_tile(self.shape, cpu)
         assert tile is not None
         self.tile = tile
-        self.axes = {axis[lead]: axis for axis in group.axes}
+        self.axes = {axis[lead]: axis for axis in group.axes if group.has_parallel(axis, shapes)}
 
     def sketch(self) -> Sketch:
         tile = self.tile
@@ -234,9 +235,7 @@ class _Sketcher:
             if free:
                 iterations *= -(-self.shape.extents[d] // tiles[d])
         if is_serial:
-            loops = [
-                OuterLoop(loop.pieces, LoopKind.SERIAL, loop.limit) for loop in loops
-            ]
+            loops = [OuterLoop(loop.pieces, LoopKind.SERIAL, loop.limit) for loop in loops]
         return loops
 
     def _loop(self, dim: int, tile: int, inside: int, kind: LoopKind) -> OuterLoop:
@@ -256,7 +255,9 @@ class _Sketcher:
         """Return what is left of a member's dimensions: the tile's last, vector innermost."""
         shape = self.shapes[name]
         mine = {self.axes[d][name]: d for d in self.axes}
-        before, rows, vector = [], [], []
+        before: list[Piece] = []
+        rows: list[Piece] = []
+        vector: list[Piece] = []
         for dim in shape.order:
             lead_dim = mine.get(dim)
             if lead_dim is None:
@@ -293,4 +294,3 @@ class _Sketcher:
             return (*left, *loops, across, *rows, lane)
         point = self._point(self.lead, tile.vector, tile.vector, tile.lanes)
         return (*left, *loops, *rows, point)
-

@@ -1,11 +1,11 @@
 """From a scop to its plan: group, sketch, rewrite, nest, place.
 
-    1. dependences, and what each dimension may do
-    2. statements into groups, each a kernel                        transforms/fusion
-    3. a sketch a group: outer loops, orders, partial accumulators  strategies/*
-    4. the sketches' rewrites, then the dependences again           transforms/rfactor
-    5. the loops of each kernel                                     transforms/nesting
-    6. where the scratch arrays live                                transforms/placement
+1. dependences, and what each dimension may do
+2. statements into groups, each a kernel                        transforms/fusion
+3. a sketch a group: outer loops, orders, partial accumulators  strategies/*
+4. the sketches' rewrites, then the dependences again           transforms/rfactor
+5. the loops of each kernel                                     transforms/nesting
+6. where the scratch arrays live                                transforms/placement
 """
 
 from collections.abc import Mapping
@@ -89,9 +89,7 @@ def _nest(scop: Scop, queue: list[_Queued]) -> Plan:
         sketch = queued.sketch
         nester = Nester(alignment, shapes, sketch.lanes, sketch.unrolled, f"k{position}")
         remaining = {
-            name: sketch.remaining[name]
-            if name in sketch.remaining
-            else nester.whole(name)
+            name: sketch.remaining[name] if name in sketch.remaining else nester.whole(name)
             for name in sketch.members
         }
         tree: Node = nester.nest(sketch.members, remaining)

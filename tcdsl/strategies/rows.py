@@ -1,13 +1,13 @@
-"""Pointwise programs, reductions and row-resident graphs: one kernel, threads outside, lanes inside.
+"""Pointwise programs, reductions, row-resident graphs: one kernel, threads outside, lanes inside.
 
-    outer loops   parallel axes until every thread has work; where there are too few, a reduced
-                  axis in chunks, one partial accumulator a chunk
-    inner loops   each statement's own, in the order of its strides; a reduction whose last loop is
-                  reduced accumulates in vector lanes
+outer loops   parallel axes until every thread has work; where there are too few, a reduced
+              axis in chunks, one partial accumulator a chunk
+inner loops   each statement's own, in the order of its strides; a reduction whose last loop is
+              reduced accumulates in vector lanes
 
-    y(i) +=! x(i,j)      parallel i              { part[64] = 0; for j / 64: part += x; y = fold }
-    y(j) +=! x(i,j)      parallel j / 2048, or   for i: for j: y += x
-                         parallel i / chunk      { for i: for j: part[c] += x }; y = sum over c
+y(i) +=! x(i,j)      parallel i              { part[64] = 0; for j / 64: part += x; y = fold }
+y(j) +=! x(i,j)      parallel j / 2048, or   for i: for j: y += x
+                     parallel i / chunk      { for i: for j: part[c] += x }; y = sum over c
 """
 
 from collections.abc import Mapping
@@ -50,11 +50,7 @@ class _Outer:
 def sketch_rows(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Sketch:
     """Return the sketch of *group* as described above; every group has one."""
     outer, why = _choose_outer(scop, group, shapes, cpu)
-    lanes = {
-        name: width
-        for name in group.members
-        if (width := _lanes(shapes[name], outer, cpu))
-    }
+    lanes = {name: width for name in group.members if (width := _lanes(shapes[name], outer, cpu))}
     loops = tuple(_outer_loop(loop, shapes) for loop in outer)
     remaining = {name: _remaining(shapes[name], outer, name) for name in group.members}
     partials = {
@@ -231,9 +227,7 @@ def _partials(
             )
     if lanes:
         dim = shape.order[-1]
-        partials.append(
-            Partial(statement.indices[dim], shape.lower[dim], 1, lanes, lanes, True)
-        )
+        partials.append(Partial(statement.indices[dim], shape.lower[dim], 1, lanes, lanes, True))
     assert statement.reduction is not None
     needs_own_type = scop.arrays[statement.write.array].dtype != statement.reduction.dtype
     return tuple(partials) if partials or needs_own_type else None

@@ -11,11 +11,11 @@ nester opens what remains.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tcdsl.poly.loop_tree import Coordinate, Loop, LoopKind, Node
+from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.transforms.fusion import textual
-from tcdsl.transforms.nesting import Nester, Piece, Remaining
+from tcdsl.transforms.nesting import Piece, Remaining
 from tcdsl.transforms.rfactor import Partial, initialisation, rfactor
 
 

@@ -114,9 +114,7 @@ class _Uses:
                 if (tensor, p) in pairs and not self._accepts(tensor, p, subscripts, pairs):
                     yield tensor, p
 
-    def _accepts(
-        self, tensor: str, p: int, subscripts: tuple[Expr, ...], pairs: set[Pair]
-    ) -> bool:
+    def _accepts(self, tensor: str, p: int, subscripts: tuple[Expr, ...], pairs: set[Pair]) -> bool:
         first, second = subscripts[p], subscripts[p + 1]
         if not (isinstance(first, Index) and isinstance(second, Index)):
             return False
@@ -254,7 +252,9 @@ def _merge_statement(
     swallowed = {index for chain in chains for index in chain[1:]}
     heads = {chain[0]: names[chain] for chain in chains}
 
-    def merge(subscripts: tuple[Expr, ...], groups: tuple[tuple[int, ...], ...]) -> tuple[Expr, ...]:
+    def merge(
+        subscripts: tuple[Expr, ...], groups: tuple[tuple[int, ...], ...]
+    ) -> tuple[Expr, ...]:
         return tuple(
             subscripts[group[0]] if len(group) == 1 else Index(heads[_name(subscripts[group[0]])])
             for group in groups

@@ -6,8 +6,8 @@ groups that share their next loop::
     y(i) with x(i,j), then z(i,j) with y(i)      for i:  { for j: y[i] += x[i,j] }
                                           --->           { for j: z[i,j] = y[i] }
 
-A group may share a loop iff on every dependence between its members the loop's iterations are equal
-(distance zero): then the loop carries nothing, and what is inside is ordered by the next levels.
+A group may share a loop iff on every dependence between its members the loop's iterations are
+equal (distance zero): then the loop carries nothing, and the next levels order what is inside.
 Each statement opens its loops in its preferred order, so that fusion never spoils an access pattern.
 """
 
@@ -156,9 +156,7 @@ class Nester:
                 return False
             if shares is None and other.extent != head.extent:
                 return False
-            is_tied |= shares is True or self.alignment.has_affinity(
-                member, dims[0], name, dims[1]
-            )
+            is_tied |= shares is True or self.alignment.has_affinity(member, dims[0], name, dims[1])
         return is_tied
 
     def _open(self, group: Sequence[str], remaining: Remaining) -> Node:
@@ -180,9 +178,7 @@ class Nester:
             kind = LoopKind.UNROLL
         return self.loop(heads, kind, self.nest(group, rest))
 
-    def _open_lanes(
-        self, group: Sequence[str], heads: Mapping[str, Piece], lanes: int
-    ) -> Node:
+    def _open_lanes(self, group: Sequence[str], heads: Mapping[str, Piece], lanes: int) -> Node:
         """Split the last loop of *group* into vectors of *lanes*, whole ones apart."""
         lower = {name: self._lower(name, head) for name, head in heads.items()}
         shift = min(lower.values())
@@ -212,9 +208,7 @@ class Nester:
     def _lower(self, name: str, piece: Piece) -> int:
         return self.shapes[name].lower[piece.coordinate.position]
 
-    def loop(
-        self, pieces: Mapping[str, Piece], kind: LoopKind, body: Node, limit: int = 0
-    ) -> Loop:
+    def loop(self, pieces: Mapping[str, Piece], kind: LoopKind, body: Node, limit: int = 0) -> Loop:
         """Return a loop over *pieces*, one a statement below it."""
         name, piece = next(iter(pieces.items()))
         index = self.shapes[name].statement.indices[piece.coordinate.position]

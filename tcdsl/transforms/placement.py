@@ -1,7 +1,7 @@
 """Where each scratch array lives: in an iteration of the loops around its uses, or in memory.
 
-Let W = { s -> e } be all accesses to an array, and P = { s -> p } the coordinates of the first d loops
-around all of them.  If W^-1 . P is single valued, every element lives within one iteration of these
+Let W = { s -> e } be all accesses to an array, and P = { s -> p } the coordinates of the first d
+loops around all of them.  If W^-1 . P is single valued, every element lives within one iteration of these
 loops, and the array may be declared inside them.  Its index then drops what the loops determine:
 a dimension subscripted by an index that a loop walks in tiles of T keeps T elements, the remainder.
 

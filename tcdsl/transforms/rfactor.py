@@ -112,9 +112,7 @@ def _partial_array(scop: Scop, statement: Statement, partials: Sequence[Partial]
     return Array(name, dtype, tuple(origin), tuple(shape), Storage.SCRATCH)
 
 
-def _accumulator_box(
-    statement: Statement, init: Statement | None
-) -> list[tuple[int, int]]:
+def _accumulator_box(statement: Statement, init: Statement | None) -> list[tuple[int, int]]:
     """Return the least and greatest subscript of the accumulators in each dimension.
 
     That is what was initialised (larger than what the updates touch, where some sums are empty),
@@ -227,9 +225,7 @@ class _Rewriter:
             indices=names,
             n_left=len(self.left),
             kind=kind,
-            write=self._access(
-                builder, target.array, tuple(Index(n) for n in self.left), domain
-            ),
+            write=self._access(builder, target.array, tuple(Index(n) for n in self.left), domain),
             value=value,
             reads=(read,),
             reduction=replace(self.reduction, initialise=assigns),
@@ -248,16 +244,12 @@ class _Rewriter:
             image = within(image, isl.dim_type.set, position, low, high)
         return image
 
-    def _part_read(
-        self, builder: Builder, subscripts: tuple[Expr, ...], domain: isl.Set
-    ) -> Access:
+    def _part_read(self, builder: Builder, subscripts: tuple[Expr, ...], domain: isl.Set) -> Access:
         read = self._access(builder, self.part.name, subscripts, domain)
         lanes = [partial for partial in self.partials if partial.is_lane]
         for position, partial in enumerate(lanes, len(subscripts) - len(lanes)):
             # All lanes are read: free the lane's dimension within its extent.
-            relation = read.relation.drop_constraints_involving_dims(
-                isl.dim_type.out, position, 1
-            )
+            relation = read.relation.drop_constraints_involving_dims(isl.dim_type.out, position, 1)
             relation = within(relation, isl.dim_type.out, position, 0, partial.extent - 1)
             read = replace(read, relation=relation)
         return read

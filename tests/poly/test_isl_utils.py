@@ -1,0 +1,77 @@
+"""Wrappers of isl: bounded work, options, boxes, relations from functions."""
+
+import islpy as isl
+import pytest
+
+from tcdsl.poly.isl_utils import (
+    QuotaExceededError,
+    bounded,
+    constant_bounds,
+    fix_params,
+    isl_options,
+    map_from_functions,
+    within,
+)
+
+SET = isl.dim_type.set
+
+
+def hard() -> isl.Set:
+    return isl.Set("{ [a,b,c,d] : 3a + 5b + 7c + 11d = 101 and 0 <= a, b, c, d <= 30 }")
+
+
+def test_a_quota_stops_isl_and_leaves_it_usable() -> None:
+    values = hard()
+    with pytest.raises(QuotaExceededError), bounded(20):
+        values.lexmin()
+    assert isl.DEFAULT_CONTEXT.get_max_operations() == 0
+    assert not hard().is_empty()
+
+
+def test_work_within_the_quota_is_done() -> None:
+    with bounded(10**6):
+        assert not isl.Set("{ [i] : 0 <= i < 3 }").is_empty()
+
+
+def test_other_errors_are_not_quotas() -> None:
+    with pytest.raises(ZeroDivisionError), bounded(1000):
+        raise ZeroDivisionError
+    assert isl.DEFAULT_CONTEXT.get_max_operations() == 0
+
+
+def test_options_hold_for_the_block_even_if_it_fails() -> None:
+    before = isl.DEFAULT_CONTEXT.get_tile_scale_tile_loops()
+    with pytest.raises(KeyError), isl_options(tile_scale_tile_loops=1 - before):
+        assert isl.DEFAULT_CONTEXT.get_tile_scale_tile_loops() == 1 - before
+        raise KeyError
+    assert isl.DEFAULT_CONTEXT.get_tile_scale_tile_loops() == before
+
+
+def test_within_bounds_one_dimension() -> None:
+    square = isl.Set("{ S[i, j] : 0 <= i, j < 9 }")
+    part = within(square, SET, 1, 2, 4)
+    assert part.is_equal(isl.Set("{ S[i, j] : 0 <= i < 9 and 2 <= j <= 4 }"))
+
+
+def test_constant_bounds() -> None:
+    triangle = isl.Set("{ S[i, j] : 0 <= i < 5 and i <= j < 2i }")
+    assert constant_bounds(triangle, 0) == (1, 4)
+    assert constant_bounds(triangle, 1) == (1, 7)
+    assert constant_bounds(isl.Set("{ S[i] : false }"), 0) is None
+    assert constant_bounds(isl.Set("{ S[i] : i >= 0 }"), 0) is None
+
+
+def test_parameters_get_values() -> None:
+    square = isl.Set("[N, M] -> { S[i] : 0 <= i < N and i < M }")
+    fixed = fix_params(square, {"N": 4, "K": 7})
+    assert fixed.is_equal(isl.Set("[M] -> { S[i] : 0 <= i < 4 and i < M }"))
+    assert fixed.dim(isl.dim_type.param) == 1
+
+
+def test_a_relation_from_functions_leaves_unknown_dimensions_free() -> None:
+    space = isl.Set("{ S[i, j] }").get_space()
+    local = isl.LocalSpace.from_space(space)
+    i, j = (isl.PwAff.from_aff(isl.Aff.var_on_domain(local, SET, d)) for d in range(2))
+    relation = map_from_functions(space, [i.add(j), None, i], "A")
+    assert relation.is_equal(isl.Map("{ S[i, j] -> A[i + j, k, i] }"))
+    assert map_from_functions(space, [], "s").is_equal(isl.Map("{ S[i, j] -> s[] }"))
