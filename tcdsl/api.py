@@ -10,8 +10,9 @@ with the same combination costs a dictionary look-up and the launch.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tcdsl.errors import UNKNOWN_DEF, UNKNOWN_TARGET, TCError
+from tcdsl.errors import BAD_IDENTIFIER, UNKNOWN_DEF, UNKNOWN_TARGET, TCError
 from tcdsl.executable import Executable, build
+from tcdsl.lang.ast import Assign
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.dtypes import DType
 from tcdsl.lang.elaborate import did_you_mean
@@ -216,6 +217,18 @@ def compute(statements: str, /, *, out: Any = None, target: str | None = None,
     return function(*inputs.values(), out=out, target=target, options=options)
 
 
+def require_name(name: str) -> None:
+    """Raise BAD_IDENTIFIER unless *name* is a name of the language, as statements can use it."""
+    try:
+        (statement,) = parse_statements(Source(f"{name} = 0"))
+        is_name = isinstance(statement, Assign) and statement.target == name
+    except (TCError, ValueError):
+        is_name = False
+    if not is_name:
+        advice = "use letters, digits and _, and none of the language's own words"
+        raise BAD_IDENTIFIER(what=f"the argument {name!r} has no name", advice=advice)
+
+
 _COMPUTED: dict[Any, Function] = {}
 
 
@@ -227,6 +240,8 @@ def _computed(
     if function is None:
         source = Source(statements)
         by_name = dict(types)
+        for name in order:
+            require_name(name)
         comprehension = analyse_statements(
             parse_statements(source), source, {name: by_name[name] for name in order}
         )

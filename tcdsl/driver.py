@@ -14,25 +14,37 @@ coalescing before lowering, for isl would undo it; verification after every rewr
 printed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import islpy as isl
+
 from tcdsl.codegen.c_printer import CSource, print_plan
+from tcdsl.codegen.names import Names
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.errors import INTERNAL
+from tcdsl.errors import INTERNAL, InternalError
 from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.open_sizes import AnySpecialisation, leave_open, open_names
+from tcdsl.lang.reads import size_names_in
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
-from tcdsl.poly.isl_utils import COMPILE_LOCK
+from tcdsl.poly.isl_utils import COMPILE_LOCK, QuotaExceededError, bounded
 from tcdsl.poly.loop_tree import print_tree, schedule_of, sequence
 from tcdsl.poly.lowering import lower_comprehension
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.strategies.planner import plan_scop
 from tcdsl.transforms.coalescing import Coalesced, coalesce, print_merged
 from tcdsl.transforms.plan import Plan
 
-Strides = Mapping[str, tuple[int, ...] | None]
+Strides = Mapping[str, tuple[int | None, ...] | None]
+
+# isl operations that a plan for open sizes may take, some seconds; usually it is a tenth of it.
+OPEN_OPERATIONS = 20_000_000
+
+
+class CannotOpenError(Exception):
+    """The sizes cannot be left open: the program is to be compiled for fixed ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,24 +62,66 @@ def compile_to_c(
     strides: Strides,
     options: Options,
     cpu: Cpu,
+    opened: Collection[str] = (),
 ) -> Compiled:
-    """Return the C of *comprehension* at the sizes of *special*.
+    """Return the C of *comprehension* at the sizes of *special*, for all values of those *opened*.
 
-    :arg strides: in elements, of the arguments that are not dense and row-major.
+    :arg strides: in elements, of the arguments that are not dense and row-major; None: open.
+    :raises CannotOpenError: there is no code for all values, or it takes too long to find.
     """
+    if not opened:
+        with COMPILE_LOCK:
+            return _compile(comprehension, special, strides, options, cpu)
+    # isl's parameters are printed into C by their own names: sizes get names that are safe there.
+    names = Names()
+    safe = {name: names.of("size", name) for name in comprehension.sizes}
     with COMPILE_LOCK:
-        canonical = canonicalise(comprehension, special, strides, options)
-        scop = lower_comprehension(
-            canonical.comprehension, canonical.special, canonical.strides, options.check_gathers
-        )
-        plan = plan_scop(scop, options, cpu)
-        verify(plan)
-        c = print_plan(plan, cpu.threads)
-        return Compiled(plan, c, describe(comprehension, canonical, scop, plan, c))
+        try:
+            with bounded(OPEN_OPERATIONS):
+                general, context = leave_open(comprehension, special.sizes, opened, safe)
+                return _compile(general, context, strides, options, cpu)
+        except (QuotaExceededError, isl.Error, InternalError) as error:
+            raise CannotOpenError(str(error)) from error
+
+
+def _compile(
+    comprehension: Comprehension,
+    special: AnySpecialisation,
+    strides: Strides,
+    options: Options,
+    cpu: Cpu,
+) -> Compiled:
+    """Run steps 4 to 8."""
+    canonical = canonicalise(comprehension, special, strides, options)
+    scop = lower_comprehension(
+        canonical.comprehension, canonical.special, canonical.strides, options.check_gathers
+    )
+    if reason := why_not_open(scop):
+        raise CannotOpenError(reason)
+    plan = plan_scop(scop, options, cpu)
+    verify(plan)
+    c = print_plan(plan, cpu.threads)
+    return Compiled(plan, c, describe(comprehension, canonical, scop, plan, c))
+
+
+def why_not_open(scop: Scop) -> str | None:
+    """Return why code for all values of the open sizes would be poor, or None.
+
+    The product of an open size and an index is not affine: what isl knows of ``A(S * i)`` with S
+    a number would be lost.
+    """
+    sizes = open_names(scop.sizes)
+    for statement in scop.statements:
+        for access in (*statement.writes, *statement.reads):
+            for dim in access.inexact:
+                subscript = access.subscripts[dim]
+                if not loads_of(subscript) and set(sizes) & set(size_names_in(subscript)):
+                    return f"{access.array} is subscripted by a product with an open size"
+    return None
 
 
 def canonicalise(
-    comprehension: Comprehension, special: Specialisation, strides: Strides, options: Options
+    comprehension: Comprehension, special: AnySpecialisation, strides: Strides, options: Options
 ) -> Coalesced:
     """Return *comprehension* over merged dimensions, unless the options keep them as written."""
     if options.coalesce:

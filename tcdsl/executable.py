@@ -408,6 +408,9 @@ def _dump(comprehension: Comprehension, stages: Mapping[str, str]) -> None:
     folder = settings().dump
     if folder is None:
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    for stage, text in stages.items():
-        (folder / f"{comprehension.name}.{stage}.txt").write_text(text)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for stage, text in stages.items():
+            (folder / f"{comprehension.name}.{stage}.txt").write_text(text, encoding="utf-8")
+    except OSError as error:
+        _warn_once(f"the stages cannot be written to TCDSL_DUMP={folder}: {error.strerror}")

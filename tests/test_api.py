@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import Phase, given, seed, settings
+from hypothesis import strategies as st
 
 import tcdsl
 from tcdsl import executable
@@ -313,6 +315,40 @@ def test_torch(target: str) -> None:
     assert isinstance(mixed, torch.Tensor)  # the library of the first array
 
 
+@st.composite
+def overlapping(draw: Any) -> tuple[slice, slice, slice]:
+    """Three views of eight elements each into the same memory of thirty."""
+
+    def view() -> slice:
+        step = draw(st.sampled_from((1, 2, -1, -2, 3)))
+        room = 7 * abs(step)
+        start = draw(st.integers(0, 29 - room)) + (room if step < 0 else 0)
+        end = start + 8 * step
+        return slice(start, None if end < 0 else end, step)
+
+    return view(), view(), view()
+
+
+@seed(3)
+@settings(database=None, deadline=None, max_examples=40, phases=[Phase.generate])
+@given(overlapping())
+def test_random_overlap(views: tuple[slice, slice, slice]) -> None:
+    """Whatever shares memory, the result is that of arguments that were copied before."""
+    f = tcdsl.define("""def f(float(N) a, float(N) b) -> (b) {
+        b(i) = a(N - 1 - i) - b(i) where i in 0:N   b(i) = b(i - 1) + b(i) where i in 1:N }""").f
+    memory = ramp(30)
+    a, b, out = (memory[view] for view in views)
+    expected = f.reference(a.copy(), b.copy())
+    assert f(a, b, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    untouched = np.ones(30, bool)
+    untouched[views[2]] = False
+    np.testing.assert_array_equal(memory[untouched], ramp(30)[untouched])
+    memory[:] = ramp(30)
+    f.compile(a, b).bind(a, b, out=out)()
+    np.testing.assert_array_equal(out, expected)
+
+
 # --- what it says without running ---------------------------------------------------------------
 
 
@@ -356,6 +392,11 @@ def test_compute() -> None:
         tcdsl.compute("y(i) = z(i)", x=ramp(4))
     with pytest.raises(ShapeError, match="argument 'x' is a str"):
         tcdsl.compute("y(i) = x(i)", x="text")
+    for name in ("float", "x);", "é", "", "x(i)", "x y", "x = 1 y"):
+        inputs: dict[str, Any] = {name: ramp(2)}
+        with pytest.raises(TCError) as caught:
+            tcdsl.compute("y = 1", **inputs)
+        assert caught.value.code == "TC016" and repr(name) in caught.value.message
 
 
 # --- executables --------------------------------------------------------------------------------
@@ -395,8 +436,8 @@ def test_an_executable_copies_what_has_other_strides() -> None:
     ]  # fmt: skip
     for compiled_for in layouts:
         exe = PROGRAM.mm.compile(compiled_for, b)
-        for given in layouts:
-            np.testing.assert_array_equal(exe(given, b), a @ b)
+        for called_with in layouts:
+            np.testing.assert_array_equal(exe(called_with, b), a @ b)
     exe = PROGRAM.mm.compile(np.broadcast_to(a[:1], a.shape), b)
     assert code_of(lambda: exe(a, b)) == "TC081"
 
@@ -585,6 +626,14 @@ def test_dump(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         names = {path.name for path in folder.iterdir()}
         assert {"total.comprehension.txt", "total.c.txt", "total.schedule.txt"} <= names
         assert "tcdsl_entry" in (folder / "total.c.txt").read_text()
+
+
+def test_dump_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TCDSL_DUMP", str(tmp_path / "file" / "folder"))
+    executable._warned.clear()
+    with pytest.warns(TCWarning, match="TCDSL_DUMP"):
+        assert tcdsl.define(TEXT).total(ramp(3)) == 3
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tcdsl.codegen.c_expressions import (
 )
 from tcdsl.codegen.device.c import header_text, parts_for
 from tcdsl.codegen.names import Names
-from tcdsl.costmodel.locality import array_strides
+from tcdsl.codegen.size_texts import Integer, SizeTexts
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -63,8 +63,9 @@ class CSource:
     text: str
     body: str  # without the device library: what a person reads
     pointers: tuple[str, ...]  # arrays, then "" for the workspace if it has bytes
-    workspace_bytes: int
+    workspace_bytes: int | None  # None: tcdsl_workspace(integers) tells, for it depends on them
     sites: tuple[tuple[str, int], ...]  # fault site -> (array, dimension)
+    integers: tuple[Integer, ...] = ()  # open sizes and strides
 
 
 def print_plan(plan: Plan, threads: int) -> CSource:
@@ -80,6 +81,7 @@ class _PlanPrinter:
         self.names = Names()
         self.lines: list[str] = []
         self.sites: list[tuple[str, int]] = []
+        self.sizes = SizeTexts(plan.scop, self.names)
 
     def print(self) -> CSource:
         arguments = [a for a in self.scop.arrays.values() if a.storage is Storage.ARGUMENT]
@@ -91,6 +93,7 @@ class _PlanPrinter:
             and array.name in used
             and array.name not in self.plan.placements
         ]
+        self.lines += [f"  {line}" for line in self.sizes.declarations()]
         workspace_bytes = self._declare(arguments, scratch)
         for kernel in self.plan.kernels:
             self._kernel(kernel)
@@ -99,15 +102,20 @@ class _PlanPrinter:
             "int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)",
             "{", *self.lines, "}", "",
         ])  # fmt: skip
+        if workspace_bytes is None:
+            body += self._workspace_function(scratch)
         header = header_text(parts_for(used_functions(body) | {"tc_div_i64", "tc_mod_i64"}))
-        pointers = [array.name for array in arguments] + ([""] if workspace_bytes else [])
+        pointers = [array.name for array in arguments] + ([""] if workspace_bytes != 0 else [])
         return CSource(
             "\n".join([header, _PRELUDE, body]), body, tuple(pointers), workspace_bytes,
-            tuple(self.sites),
+            tuple(self.sites), self.sizes.integers,
         )  # fmt: skip
 
-    def _declare(self, arguments: Sequence[Array], scratch: Sequence[Array]) -> int:
-        """Declare pointers to the arrays in memory; return the workspace's size in bytes."""
+    def _declare(self, arguments: Sequence[Array], scratch: Sequence[Array]) -> int | None:
+        """Declare pointers to the arrays in memory; return the workspace's size in bytes.
+
+        It is None if it depends on open sizes.
+        """
         written = {access.array for s in self.scop.statements for access in s.writes}
         for position, array in enumerate(arguments):
             const = "" if array.name in written else "const "
@@ -115,6 +123,9 @@ class _PlanPrinter:
                 f"  {const}{c_type(array.dtype)} *restrict {self.names.of('array', array.name)}"
                 f" = pointers[{position}];"
             )
+        if any(array.size_bytes() is None for array in scratch):
+            self._declare_open_scratch(scratch, len(arguments))
+            return None
         offset = 0
         for array in scratch:
             base = f"(char *)pointers[{len(arguments)}] + {offset}"
@@ -124,6 +135,31 @@ class _PlanPrinter:
             assert size is not None
             offset += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
         return offset
+
+    def _declare_open_scratch(self, scratch: Sequence[Array], position: int) -> None:
+        """Declare pointers into a workspace whose parts are as large as the sizes make them."""
+        self.lines.append(f"  char *w_workspace = pointers[{position}];")
+        for array in scratch:
+            name = self.names.of("array", array.name)
+            self.lines += [
+                f"  {c_type(array.dtype)} *restrict {name} = (void *)w_workspace;",
+                f"  w_workspace += {self._aligned_bytes(array)};",
+            ]
+
+    def _workspace_function(self, scratch: Sequence[Array]) -> str:
+        """Return the C of ``tcdsl_workspace``: the bytes that a call with *integers* needs."""
+        total = " + ".join(map(self._aligned_bytes, scratch))
+        return "\n".join([
+            "", "int64_t tcdsl_workspace(const int64_t *integers)", "{",
+            *(f"  {line}" for line in self.sizes.declarations()), f"  return {total};", "}", "",
+        ])  # fmt: skip
+
+    def _aligned_bytes(self, array: Array) -> str:
+        """Return the bytes of *array*, rounded up to a whole number of cache lines, above 0."""
+        return (
+            f"({self.sizes.elements(array)} * {array.dtype.size_bytes} / {_ALIGNMENT} + 1)"
+            f" * {_ALIGNMENT}"
+        )
 
     def _kernel(self, kernel: Kernel) -> None:
         ast = loop_ast.generate(self.scop, kernel.tree, self.plan.placements)
@@ -343,6 +379,7 @@ class _StatementPrinter:
         self.kernel = kernel
         self.scop: Scop = kernel.scop
         self.names = kernel.names
+        self.sizes = kernel.parent.sizes
         self.leaf = leaf
         self.statement = self.scop.by_name[leaf.statement]
         self._by_load = {
@@ -485,8 +522,8 @@ class _StatementPrinter:
             "}",
         ]
 
-    def _arg_origin(self) -> int:
-        return self.statement.arg_origin
+    def _arg_origin(self) -> str:
+        return self.sizes.extent(self.statement.arg_origin)
 
     def _fold(self) -> list[str]:
         """Fold the lanes as a tree, then store or combine with the target."""
@@ -519,7 +556,8 @@ class _StatementPrinter:
         for dim, subscript in statement.checked:
             site = len(self.kernel.parent.sites)
             self.kernel.parent.sites.append((array.name, dim))
-            origin, extent = array.origin[dim], array.shape[dim]
+            origin = self.sizes.extent(array.origin[dim])
+            extent = self.sizes.extent(array.shape[dim])
             index = f"{self.expressions.subscript(subscript)} - {origin}"
             guard = "".join(f"{c} && " for c in conditions)
             lines += [
@@ -539,8 +577,11 @@ class _StatementPrinter:
         guards = []
         for dim, subscript in enumerate(statement.write.subscripts):
             if dim in statement.write.inexact:
-                index = f"({self.expressions.subscript(subscript)} - {array.origin[dim]})"
-                guards.append(f"(uint64_t){index} < (uint64_t){array.shape[dim]}")
+                origin = self.sizes.extent(array.origin[dim])
+                index = f"({self.expressions.subscript(subscript)} - {origin})"
+                guards.append(
+                    f"(uint64_t){index} < (uint64_t){self.sizes.extent(array.shape[dim])}"
+                )
         return guards
 
     def _load(self, load: Load, subscripts: tuple[str, ...]) -> str:
@@ -565,12 +606,13 @@ class _StatementPrinter:
         array = self.scop.arrays[access.array]
         shifted = []
         for dim, (text, origin) in enumerate(zip(subscripts, array.origin, strict=True)):
-            index = text if origin == 0 else f"({text} - {origin})"
+            is_shifted = not self.sizes.is_zero(origin)
+            index = f"({text} - {self.sizes.extent(origin)})" if is_shifted else text
             if dim in access.inexact:
                 # Whatever was gathered, memory is safe; a fault has been recorded.
-                index = f"tcdsl_clamp({index}, {array.shape[dim]})"
+                index = f"tcdsl_clamp({index}, {self.sizes.extent(array.shape[dim])})"
             shifted.append(index)
-        return f"{name}[{_linear(shifted, array_strides(array))}]"
+        return f"{name}[{_linear(shifted, self.sizes.strides(array))}]"
 
 
 def _row_major(indices: Sequence[str], extents: Sequence[int]) -> str:
@@ -586,7 +628,7 @@ def _row_major(indices: Sequence[str], extents: Sequence[int]) -> str:
     return _linear([index for index, _ in kept], [stride for _, stride in kept])
 
 
-def _linear(indices: Sequence[str], strides: Sequence[int]) -> str:
+def _linear(indices: Sequence[str], strides: Sequence[int | str]) -> str:
     terms = [
         index if stride == 1 else f"({index}) * {stride}"
         for index, stride in zip(indices, strides, strict=True)

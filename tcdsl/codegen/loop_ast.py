@@ -190,4 +190,3 @@ def _convert_for(node: isl.AstNode, leaves: Mapping[str, Leaf]) -> AstNode:
     is_constant = bounds == (integer, integer)
     step = node.for_get_inc().to_C_str()
     return For(variable, init.to_C_str(), condition.to_C_str(), step, body, is_constant)
-

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+import islpy as isl
+
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Size, Unary, fold
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import Extent, constant_bounds, dim_bounds
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Scop, Statement
 
@@ -19,13 +21,30 @@ OPEN_EXTENT = 1024  # what an open size counts as in a cost
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """The box around a statement's instances, and the strides of its accesses."""
+    """The box around a statement's instances, and the strides of its accesses.
+
+    An open extent counts as ``OPEN_EXTENT``; *ends* are exact: numbers, or functions of the sizes.
+    """
 
     statement: Statement
     lower: tuple[int, ...]
     extents: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]  # one row an access (writes first), one entry a dimension
     roles: tuple[Role, ...]
+    ends: tuple[Extent, ...] = ()
+
+    def end(self, dim: int) -> Extent:
+        """Return the value above all those of dimension *dim*."""
+        return self.ends[dim] if self.ends else self.lower[dim] + self.extents[dim]
+
+    def is_open(self, dim: int) -> bool:
+        """Return whether the extent of dimension *dim* is only known at the call."""
+        return not isinstance(self.end(dim), int)
+
+    @property
+    def has_open(self) -> bool:
+        """Return whether the number of instances is only known at the call."""
+        return any(map(self.is_open, range(len(self.extents))))
 
     @cached_property
     def instances(self) -> int:
@@ -40,20 +59,29 @@ class Shape:
 
 def shape_of(scop: Scop, statement: Statement, roles: tuple[Role, ...]) -> Shape:
     """Return the box and the strides of *statement*."""
-    lower, extents = [], []
+    lower: list[int] = []
+    extents: list[int] = []
+    ends: list[Extent] = []
+    is_closed = scop.context.dim(isl.dim_type.param) == 0
     for dim in range(len(statement.indices)):
         bounds = constant_bounds(statement.domain, dim)
-        lower.append(bounds[0] if bounds else 0)
-        if bounds:
-            extents.append(bounds[1] - bounds[0] + 1)
+        start = 0 if bounds is None else bounds[0]
+        end: Extent = 0 if bounds is None else bounds[1] + 1
+        if not is_closed:
+            low, end = dim_bounds(statement.domain, dim, scop.context)
+            start = low if isinstance(low, int) else 0
+        lower.append(start)
+        ends.append(end)
+        if bounds is None and not isinstance(end, int):
+            extents.append(OPEN_EXTENT)
         else:
-            extents.append(0 if statement.domain.is_empty() else OPEN_EXTENT)
+            extents.append(0 if bounds is None else bounds[1] + 1 - start)
     accesses = (*statement.writes, *statement.reads)
     strides = tuple(
         tuple(access_stride(scop.arrays[a.array], a, index) for index in statement.indices)
         for a in accesses
     )
-    return Shape(statement, tuple(lower), tuple(extents), strides, roles)
+    return Shape(statement, tuple(lower), tuple(extents), strides, roles, tuple(ends))
 
 
 def array_strides(array: Array) -> tuple[int, ...]:

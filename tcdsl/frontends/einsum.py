@@ -70,9 +70,7 @@ def _not_subscripts() -> Exception:
 class Einsum:
     """An einsum as a function; it is compiled for the types and shapes that it is called with."""
 
-    def __init__(
-        self, subscripts: Subscripts, dtype: Any = None, optimize: Any = True
-    ) -> None:
+    def __init__(self, subscripts: Subscripts, dtype: Any = None, optimize: Any = True) -> None:
         self.subscripts = subscripts
         self.optimize = optimize
         self.dtype = None if dtype is None else _dtype_named(dtype)

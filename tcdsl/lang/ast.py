@@ -11,7 +11,6 @@ from tcdsl.lang.dtypes import DType
 from tcdsl.source import NOWHERE, Source, Span
 
 
-
 @dataclass(frozen=True, slots=True)
 class Number:
     """A literal, exact: *value* is a bool, an int or a float of *dtype*."""

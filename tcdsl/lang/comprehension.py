@@ -22,7 +22,6 @@ from tcdsl.source import NOWHERE, Source, Span
 T = TypeVar("T")
 
 
-
 @dataclass(frozen=True, slots=True)
 class Const:
     """A literal; *value* fits *dtype* exactly (floats are already rounded to it)."""

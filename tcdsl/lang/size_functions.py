@@ -147,7 +147,7 @@ def to_expr(function: isl.PwAff) -> Expr:
     *first, (_, last) = function.get_pieces()
     result = _aff_expr(last)
     for where, aff in reversed(first):
-        result = Select(_set_expr(where), _aff_expr(aff), result, INT32)
+        result = Select(set_to_expr(where), _aff_expr(aff), result, INT32)
     return result
 
 
@@ -204,15 +204,15 @@ def _times(factor: int, term: Expr) -> Expr:
     return term if factor == 1 else Binary("*", Const(factor, INT32), term, INT32)
 
 
-def _set_expr(where: isl.Set) -> Expr:
+def set_to_expr(where: isl.Set) -> Expr:
     """Return the parameter set *where* as a bool expression."""
-    pieces = [_basic_set_expr(piece) for piece in where.compute_divs().get_basic_sets()]
+    pieces = [_basicset_to_expr(piece) for piece in where.compute_divs().get_basic_sets()]
     if not pieces:
         return Const(False, BOOL)
     return reduce(lambda a, b: Binary("||", a, b, BOOL), pieces)
 
 
-def _basic_set_expr(where: isl.BasicSet) -> Expr:
+def _basicset_to_expr(where: isl.BasicSet) -> Expr:
     parts: list[Expr] = []
     for constraint in where.get_constraints():
         op = "==" if constraint.is_equality() else ">="

@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import islpy as isl
 
+Extent = int | isl.PwAff  # a number, or a function of the open sizes: [N] -> { [(f)] }
+
 COMPILE_LOCK = threading.RLock()
 # A fork waits for a thread that compiles: its child would find the lock taken, by nobody.
 os.register_at_fork(
@@ -67,6 +69,85 @@ Bounded = TypeVar("Bounded", isl.Set, isl.Map)
 def within(relation: Bounded, kind: isl.dim_type, dim: int, low: int, high: int) -> Bounded:
     """Return the part of *relation* where dimension *dim* lies in ``[low, high]``."""
     return relation.lower_bound_val(kind, dim, val(low)).upper_bound_val(kind, dim, val(high))
+
+
+def within_bounds(values: isl.Set, dim: int, low: Extent, end: Extent) -> isl.Set:
+    """Return the part of *values* where dimension *dim* lies in ``[low, end)``, numbers or not.
+
+    Where a bound is a function of the parameters that is undefined, the part is empty.
+    """
+    kind = isl.dim_type.set
+    if isinstance(low, int) and isinstance(end, int):
+        return within(values, kind, dim, low, end - 1)
+    local = isl.LocalSpace.from_space(values.get_space())
+    own = isl.PwAff.from_aff(isl.Aff.var_on_domain(local, kind, dim))
+    values = values.intersect(own.ge_set(on_space(low, values.get_space())))
+    return values.intersect(own.lt_set(on_space(end, values.get_space())))
+
+
+def on_space(value: Extent, space: isl.Space) -> isl.PwAff:
+    """Return *value*, a number or a function of the parameters, as a function on *space*."""
+    if isinstance(value, int):
+        local = isl.LocalSpace.from_space(space)
+        return isl.PwAff.from_aff(isl.Aff.val_on_domain(local, val(value)))
+    return value.insert_domain(space)
+
+
+def plus(one: Extent, other: Extent) -> Extent:
+    """Return ``one + other``."""
+    if isinstance(one, int) and isinstance(other, int):
+        return one + other
+    if isinstance(one, int):
+        one, other = other, one
+    assert isinstance(one, isl.PwAff)
+    return one.add_constant_val(val(other)) if isinstance(other, int) else one.add(other)
+
+
+def minus(one: Extent, other: Extent) -> Extent:
+    """Return ``one - other``."""
+    return plus(one, -other if isinstance(other, int) else other.neg())
+
+
+def least(one: Extent, other: Extent) -> Extent:
+    """Return the smaller of *one* and *other*."""
+    if isinstance(one, int) and isinstance(other, int):
+        return min(one, other)
+    if isinstance(one, int):
+        one, other = other, one
+    assert isinstance(one, isl.PwAff)
+    if isinstance(other, int):
+        other = on_params(other, one)
+    return one.min(other).coalesce()
+
+
+def on_params(value: int, like: isl.PwAff) -> isl.PwAff:
+    """Return *value* as a constant function of the parameters, where *like* is one."""
+    local = isl.LocalSpace.from_space(like.get_domain_space())
+    return isl.PwAff.from_aff(isl.Aff.val_on_domain(local, val(value)))
+
+
+def dim_bounds(values: isl.Set, dim: int, context: isl.Set) -> tuple[Extent, Extent]:
+    """Return ``(low, end)``: the values of dimension *dim* lie in ``[low, end)``; of none, (0, 0).
+
+    Numbers where they do not depend on the parameters in *context*.
+    """
+    if values.is_empty():
+        return 0, 0
+    low = _number_if_constant(values.dim_min(dim), context)
+    return low, plus(_number_if_constant(values.dim_max(dim), context), 1)
+
+
+def _number_if_constant(function: isl.PwAff, context: isl.Set) -> Extent:
+    """Return the value of *function* if it is one number in *context* wherever it is defined.
+
+    A function that is one quasi-affine expression there becomes that expression everywhere.
+    """
+    function = function.intersect_params(context).coalesce().gist_params(context)
+    pieces = [aff for _, aff in function.get_pieces()]
+    if any(not aff.plain_is_equal(pieces[0]) for aff in pieces):
+        return function
+    only = pieces[0]
+    return int(only.get_constant_val().to_python()) if only.is_cst() else isl.PwAff.from_aff(only)
 
 
 def map_from_functions(

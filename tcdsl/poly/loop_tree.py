@@ -18,7 +18,7 @@ from enum import StrEnum
 
 import islpy as isl
 
-from tcdsl.poly.isl_utils import val
+from tcdsl.poly.isl_utils import Extent, on_space, val
 from tcdsl.poly.scop import Scop
 
 
@@ -44,11 +44,45 @@ class Coordinate:
         """Return the coordinate as a function on the statement's *space*."""
         local = isl.LocalSpace.from_space(space)
         aff = isl.Aff.var_on_domain(local, isl.dim_type.set, self.position)
-        if self.shift:
-            aff = aff.add_constant_val(val(-self.shift))
-        if self.div > 1:
-            aff = aff.scale_down_val(val(self.div)).floor()
-        return aff.mod_val(val(self.mod)) if self.mod else aff
+        return _part(aff, self.shift, self.div, self.mod)
+
+
+@dataclass(frozen=True, slots=True)
+class AffineCoordinate:
+    """``((a_1 f_1 + a_2 f_2 + ... - shift) / div) % mod`` over coordinates ``f_k``; mod 0: none.
+
+    What isl's scheduler finds (``i + j``), and sums of tiles (``i / 32 + j / 32``).  Without terms
+    it is constant.
+    """
+
+    terms: tuple[tuple[int, "AnyCoordinate"], ...]
+    shift: int = 0
+    div: int = 1
+    mod: int = 0
+
+    @property
+    def position(self) -> int:
+        """No dimension of the statement: the sum determines none of them."""
+        return -1
+
+    def function(self, space: isl.Space) -> isl.Aff:
+        """Return the coordinate as a function on the statement's *space*."""
+        aff = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
+        for factor, term in self.terms:
+            aff = aff.add(term.function(space).scale_val(val(factor)))
+        return _part(aff, self.shift, self.div, self.mod)
+
+
+AnyCoordinate = Coordinate | AffineCoordinate
+
+
+def _part(aff: isl.Aff, shift: int, div: int, mod: int) -> isl.Aff:
+    """Return ``((aff - shift) / div) % mod``."""
+    if shift:
+        aff = aff.add_constant_val(val(-shift))
+    if div > 1:
+        aff = aff.scale_down_val(val(div)).floor()
+    return aff.mod_val(val(mod)) if mod else aff
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +90,13 @@ class Loop:
     """A loop over a coordinate; *extent* is its number of iterations where that is known."""
 
     name: str  # unique within the scop: the mark above the band
-    coordinates: Mapping[str, Coordinate]  # statement -> its coordinate
+    coordinates: Mapping[str, AnyCoordinate]  # statement -> its coordinate
     kind: LoopKind
     body: "Node"
     extent: int | None = None
-    # If nonzero, iterations whose whole tile (of ``div`` values) lies below ``shift + limit`` get
+    # If not 0, iterations whose whole tile (of ``div`` values) lies below ``shift + limit`` get
     # loops of their own, so that what is below them has constant bounds.
-    limit: int = 0
+    limit: Extent = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +179,9 @@ def _insert(
             return node
         case Loop():
             node = node.insert_partial_schedule(partial_schedule(scop, tree))
-            if tree.limit:
-                options = _isolate_option(tree, above)
-                node = node.band_set_ast_build_options(isl.UnionSet(options))
+            if not (isinstance(tree.limit, int) and tree.limit == 0):
+                options = _isolate_option(scop, tree, above)
+                node = node.band_set_ast_build_options(isl.UnionSet.from_set(options))
             node = _insert(scop, node.child(0), tree.body, (*above, tree)).parent()
             return node.insert_mark(isl.Id(tree.name))
         case Sequence(children=children):
@@ -161,20 +195,29 @@ def _insert(
             return node
 
 
-def _isolate_option(loop: Loop, above: tuple[Loop, ...]) -> str:
+def _isolate_option(scop: Scop, loop: Loop, above: tuple[Loop, ...]) -> isl.Set:
     """Return isl's option that sets apart the iterations of *loop* whose tiles are whole.
 
-    The value at the tile's start is the sum of the coarser loops' tiles and this one's.
+    ``{ isolate[[o0, ...] -> [x]] : 0 <= x and start + tile <= limit }``, where the value at the
+    tile's start is the sum of the coarser loops' tiles and this one's.
     """
     statement, own = next(iter(loop.coordinates.items()))
-    terms = [f"{own.div}*x"]
+    names = [f"o{depth}" for depth in range(len(above))]
+    space = isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[*names, "x"])
+    space = space.align_params(scop.context.get_space())
+    start = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
+    start = start.set_coefficient_val(isl.dim_type.in_, len(above), val(own.div))
     for depth, outer in enumerate(above):
         coordinate = outer.coordinates[statement]
         if coordinate.position == own.position and coordinate.div > own.div:
-            terms.append(f"{coordinate.div}*o{depth}")
-    outers = ", ".join(f"o{depth}" for depth in range(len(above)))
-    whole = f"{' + '.join(terms)} + {own.div} <= {loop.limit}"
-    return f"{{ isolate[[{outers}] -> [x]] : 0 <= x and {whole} }}"
+            start = start.set_coefficient_val(isl.dim_type.in_, depth, val(coordinate.div))
+    end = isl.PwAff.from_aff(start.add_constant_val(val(own.div)))
+    whole = end.le_set(on_space(loop.limit, space))
+    whole = whole.lower_bound_val(isl.dim_type.set, len(above), val(0))
+    nested = isl.Map.from_range(whole).move_dims(
+        isl.dim_type.in_, 0, isl.dim_type.out, 0, len(above)
+    )
+    return nested.wrap().set_tuple_name("isolate")
 
 
 def _instances(scop: Scop, tree: Node) -> isl.UnionSet:
@@ -210,10 +253,23 @@ def print_tree(node: Node, scop: Scop, indent: int = 0) -> str:
             return head + print_tree(node.body, scop, indent + 1)
 
 
-def _print_coordinate(scop: Scop, statement: str, coordinate: Coordinate) -> str:
-    text = scop.by_name[statement].indices[coordinate.position]
+def _print_coordinate(scop: Scop, statement: str, coordinate: AnyCoordinate) -> str:
+    match coordinate:
+        case Coordinate(position=position):
+            text = scop.by_name[statement].indices[position]
+        case AffineCoordinate(terms=terms):
+            text = _print_sum(scop, statement, terms)
     if coordinate.shift:
-        text = f"({text} - {coordinate.shift})"
+        sign = "-" if coordinate.shift > 0 else "+"
+        text = f"({text} {sign} {abs(coordinate.shift)})"
     if coordinate.div > 1:
         text = f"{text} / {coordinate.div}"
     return f"{text} % {coordinate.mod}" if coordinate.mod else text
+
+
+def _print_sum(scop: Scop, statement: str, terms: tuple[tuple[int, AnyCoordinate], ...]) -> str:
+    parts = [
+        f"{'' if factor == 1 else f'{factor}*'}{_print_coordinate(scop, statement, term)}"
+        for factor, term in terms
+    ]
+    return f"({' + '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0"

@@ -16,10 +16,17 @@ import islpy as isl
 
 from tcdsl.lang import comprehension as tc
 from tcdsl.lang.affine import Builder, instance_space
-from tcdsl.lang.comprehension import Comprehension, Const, Expr, Index, Reduction, Specialisation
+from tcdsl.lang.comprehension import Comprehension, Const, Expr, Index, Reduction
 from tcdsl.lang.dtypes import BOOL, INT64
-from tcdsl.poly.isl_utils import constant_bounds, map_from_functions, within
-from tcdsl.poly.scop import Access, Array, Extent, Kind, Scop, Statement, Storage, loads_of
+from tcdsl.lang.open_sizes import AnySpecialisation, context_of
+from tcdsl.poly.isl_utils import (
+    Extent,
+    dim_bounds,
+    map_from_functions,
+    plus,
+    within_bounds,
+)
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage, loads_of
 
 Bounds = tuple[Extent, Extent]  # [lower, upper)
 
@@ -36,11 +43,11 @@ def companion_name(target: str) -> str:
 
 def lower_comprehension(
     comprehension: Comprehension,
-    special: Specialisation,
+    special: AnySpecialisation,
     strides: Mapping[str, tuple[int | None, ...] | None],
     check_gathers: bool = True,
 ) -> Scop:
-    """Return the scop of *comprehension* at the sizes of *special*.
+    """Return the scop of *comprehension* at the sizes of *special*, for all values of open ones.
 
     :arg strides: in elements, for those arguments that are not row-major without gaps.
     :arg check_gathers: add statements that record gathered subscripts out of range.
@@ -50,22 +57,22 @@ def lower_comprehension(
         for name, tensor in comprehension.tensors.items()
     }
     sizes: Mapping[str, int | None] = dict(special.sizes)
+    context = context_of(special)
     statements: list[Statement] = []
     for statement, ranges in zip(comprehension.statements, special.ranges, strict=True):
         bounds: dict[str, Bounds] = {n: (r.start, r.stop) for n, r in ranges.items()}
         if statement.reduction is not None and statement.reduction.operator.is_arg:
             _add_companion(arrays, statement)
-        lowering = StatementLowering(statement, bounds, sizes, arrays)
+        lowering = StatementLowering(statement, bounds, sizes, arrays, context)
         lowered = lowering.lower(check_gathers)
         if needs_wide_accumulators(statement, arrays):
             lowered = _through_wide(lowered, statement, sizes, arrays)
         statements += lowered
-    context = isl.Set.universe(isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[]).params())
     return Scop(comprehension.name, arrays, tuple(statements), context, sizes)
 
 
 def _array(
-    tensor: tc.Tensor, special: Specialisation, strides: tuple[int | None, ...] | None
+    tensor: tc.Tensor, special: AnySpecialisation, strides: tuple[int | None, ...] | None
 ) -> Array:
     is_argument = tensor.is_input or tensor.is_output
     return Array(
@@ -171,11 +178,16 @@ class StatementLowering:
         bounds: Mapping[str, Bounds],
         sizes: Mapping[str, int | None],
         arrays: Mapping[str, Array],
+        context: isl.Set,
     ) -> None:
         self.statement = statement
         self.bounds = bounds
         self.sizes = sizes
         self.arrays = arrays
+        self.context = context
+
+    def _box(self, builder: Builder, indices: tuple[str, ...], bounds: Mapping[str, Bounds]) -> isl.Set:
+        return box(builder, indices, bounds).intersect_params(self.context)
 
     def lower(self, check_gathers: bool) -> list[Statement]:
         """Return the statement's checks, its initialisation and its body, in that order."""
@@ -273,13 +285,11 @@ class StatementLowering:
             accesses.append(access(builder, array, subscripts, self.arrays, runs.coalesce()))
         return tuple(accesses)
 
-    def _arg_origin(self) -> int:
+    def _arg_origin(self) -> Extent:
         statement = self.statement
         if statement.reduction is None or not statement.reduction.operator.is_arg:
             return 0
-        lower = self.bounds[statement.reduced[0]][0]
-        assert isinstance(lower, int)
-        return lower
+        return self.bounds[statement.reduced[0]][0]
 
     def _companion(self, builder: Builder, domain: isl.Set) -> Access | None:
         statement = self.statement
@@ -291,7 +301,7 @@ class StatementLowering:
     def _domain(self, builder: Builder) -> tuple[isl.Set, tuple[Expr, ...]]:
         """Return the instances that isl can delimit, and the conditions that are left."""
         statement = self.statement
-        domain = box(builder, statement.indices, self.bounds)
+        domain = self._box(builder, statement.indices, self.bounds)
         for bound in statement.explicit:
             lower, upper = builder.affine(bound.lower), builder.affine(bound.upper)
             index = builder.affine(Index(bound.index))
@@ -313,17 +323,15 @@ class StatementLowering:
         statement = self.statement
         target = self.arrays[statement.target]
         builder = builder_of(statement.left, statement.name, self.sizes)
-        ranges = box(builder, statement.left, self.bounds)
+        ranges = self._box(builder, statement.left, self.bounds)
         image = access(builder, statement.target, statement.subscripts, self.arrays, ranges)
         is_scatter = bool(image.inexact)
         bounds: list[Bounds] = []
         for dim, (origin, extent) in enumerate(zip(target.origin, target.shape, strict=True)):
-            assert isinstance(origin, int) and isinstance(extent, int)
-            found = constant_bounds(image.relation.range(), dim)
             if is_scatter:
-                bounds.append((origin, origin + extent))
+                bounds.append((origin, plus(origin, extent)))
             else:
-                bounds.append((found[0], found[1] + 1) if found else (origin, origin))
+                bounds.append(dim_bounds(image.relation.range(), dim, self.context))
         return bounds
 
     def _init(self, reduction: Reduction) -> Statement:
@@ -337,7 +345,7 @@ class StatementLowering:
             subscripts = tuple(Index(index) for index in indices)
             bounds = dict(zip(indices, box_of_image, strict=True))
         builder = builder_of(indices, name, self.sizes)
-        domain = box(builder, indices, bounds)
+        domain = self._box(builder, indices, bounds)
         companion = None
         if reduction.operator.is_arg:
             target_name = companion_name(statement.target)
@@ -403,9 +411,7 @@ def box(builder: Builder, indices: tuple[str, ...], bounds: Mapping[str, Bounds]
     """Return the instances whose every index lies within its bounds."""
     domain = isl.Set.universe(builder.space)
     for position, name in enumerate(indices):
-        lower, upper = bounds[name]
-        if isinstance(lower, int) and isinstance(upper, int):
-            domain = within(domain, isl.dim_type.set, position, lower, upper - 1)
+        domain = within_bounds(domain, position, *bounds[name])
     return domain
 
 
@@ -423,12 +429,17 @@ def access(
     functions = [builder.affine(subscript) for subscript in subscripts]
     relation = map_from_functions(builder.space, functions, array)
     inexact = frozenset(d for d, function in enumerate(functions) if function is None)
-    for dim in inexact:
-        relation = _within(relation, dim, arrays[array])
+    if inexact:
+        relation = relation.intersect_range(_elements(relation, arrays[array], inexact))
     return Access(array, subscripts, relation.intersect_domain(domain), inexact)
 
 
-def _within(relation: isl.Map, position: int, array: Array) -> isl.Map:
-    origin, extent = array.origin[position], array.shape[position]
-    assert isinstance(origin, int) and isinstance(extent, int)
-    return within(relation, isl.dim_type.out, position, origin, origin + extent - 1)
+def _elements(relation: isl.Map, array: Array, dims: frozenset[int]) -> isl.Set:
+    """Return the elements that lie in *array* along *dims*."""
+    elements = isl.Set.universe(relation.get_space().range())
+    for dim in dims:
+        origin, extent = array.origin[dim], array.shape[dim]
+        elements = within_bounds(elements, dim, origin, plus(origin, extent))
+    return elements
+
+

@@ -19,6 +19,7 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Expr, Load, Operator, Reduction, walk
 from tcdsl.lang.dtypes import DType
+from tcdsl.poly.isl_utils import Extent
 from tcdsl.source import NOWHERE, Span
 
 
@@ -28,9 +29,6 @@ class Storage(StrEnum):
     ARGUMENT = "argument"  # the caller: an input or an output
     SCRATCH = "scratch"  # the call: a temporary that several kernels or threads share
     LOCAL = "local"  # one iteration of the loops around its uses: registers or the stack
-
-
-Extent = int | isl.PwAff
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +111,7 @@ class Statement:
     conditions: tuple[Expr, ...] = ()
     companion: Access | None = None
     lanes: int = 0  # for a FOLD: how many partials it folds
-    arg_origin: int = 0  # for an arg reduction: where its index starts to count
+    arg_origin: Extent = 0  # for an arg reduction: where its index starts to count
     checked: tuple[tuple[int, Expr], ...] = ()  # for a CHECK: dimensions and their subscripts
     source_name: str = ""  # the comprehension's statement
     span: Span = NOWHERE

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import islpy as isl
 
 from tcdsl.poly.dependences import Dependence, Dependences
-from tcdsl.poly.isl_utils import within
+from tcdsl.poly.isl_utils import plus, within_bounds
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, schedule_of, statements_of
 from tcdsl.poly.scop import Scop, Statement
 
@@ -140,8 +140,7 @@ def why_not_in_bounds(scop: Scop) -> str | None:
             array = scop.arrays[access.array]
             box = isl.Set.universe(access.relation.get_space().range())
             for dim, (origin, extent) in enumerate(zip(array.origin, array.shape, strict=True)):
-                if isinstance(origin, int) and isinstance(extent, int):
-                    box = within(box, isl.dim_type.set, dim, origin, origin + extent - 1)
+                box = within_bounds(box, dim, origin, plus(origin, extent))
             if not access.relation.range().is_subset(box):
                 return f"{statement.name} leaves {access.array}: {access.relation.range()}"
     return None

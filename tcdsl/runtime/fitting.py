@@ -20,7 +20,7 @@ from tcdsl.errors import (
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.runtime.arguments import as_input
 from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, require_cpu
-from tcdsl.runtime.warm_path import is_direct, signature
+from tcdsl.runtime.warm_path import is_direct, remember, signature
 
 
 class Fit(Enum):
@@ -48,7 +48,7 @@ class Fitting:
         key = signature(args)
         fit = self._known.get(key)
         if fit is None:
-            fit = self._known[key] = self._fit_of(args)
+            fit = remember(self._known, key, self._fit_of(args))
         if fit is Fit.DIRECT:
             return args
         views = self.views(args)

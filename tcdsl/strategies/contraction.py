@@ -19,17 +19,27 @@ from math import prod
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
+from tcdsl.lang.comprehension import Load
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.fusion import Group
+from tcdsl.transforms.materialisation import (
+    Operand,
+    elements_of,
+    factors_of,
+    materialise,
+    operand_of,
+    walks,
+)
 from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.rfactor import Partial, why_not_rfactored
 
 MIN_WORK = 1 << 14  # multiply-adds below which the simple loops do
 MIN_REUSE = 4  # values of an index that reuse an operand
-ACCUMULATORS = 16  # vector registers for partial results, of 32 (AVX-512) or 16
+MIN_USES = 8  # of an element of an operand, for it to be materialised
+ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
 ROWS_A_BLOCK = 64  # rows of the tile's operand that stay in the second-level cache
 
 
@@ -88,26 +98,107 @@ def _operand_rows(shape: Shape) -> tuple[tuple[int, ...], ...]:
 
 def choose_tile(shape: Shape, cpu: Cpu) -> Tile | None:
     """Return the register tile of a contraction, None if there is no vector dimension."""
-    assert shape.statement.reduction is not None
-    width = cpu.vector_bytes // shape.statement.reduction.dtype.size_bytes
+    width = _width(shape, cpu)
     left = [d for d, r in enumerate(shape.roles) if r is Role.PARALLEL and shape.extents[d] > 1]
-    vectors = [d for d in left if _is_vector(shape, d) and shape.strides[0][d] == 1]
-    rows = _operand_rows(shape)
-    if vectors:
-        vector = max(vectors, key=lambda d: shape.extents[d])
-        if shape.extents[vector] >= 4:
-            return _left_tile(shape, vector, left, width)
-    reduced = [
-        d
-        for d, role in enumerate(shape.roles)
-        if role is Role.REDUCED
-        and shape.extents[d] >= width
-        and _is_vector(shape, d)
-        and all(row[d] == 1 for row in rows)
-    ]
-    if not reduced:
+    found = [(_vector_score(shape, d, width), d) for d in range(len(shape.roles)) if (
+        _is_vector(shape, d) if d in left else _is_dot_vector(shape, d)
+    )]  # fmt: skip
+    score, vector = max(found, default=(0.0, -1))
+    if score == 0.0:
         return None
-    return _dot_tile(shape, max(reduced, key=lambda d: shape.extents[d]), left, width)
+    if vector in left:
+        return _left_tile(shape, vector, left, width)
+    return _dot_tile(shape, vector, left, width)
+
+
+def _width(shape: Shape, cpu: Cpu) -> int:
+    assert shape.statement.reduction is not None
+    return cpu.vector_bytes // shape.statement.reduction.dtype.size_bytes
+
+
+def _vector_score(shape: Shape, dim: int, width: int) -> float:
+    """Return what part of the vector unit's work is useful with *dim* in the lanes, 0 if unfit."""
+    extent = shape.extents[dim]
+    if extent < 4:
+        return 0.0
+    if shape.roles[dim] is Role.REDUCED:
+        # The lanes are folded once a result.
+        terms = prod(e for e, r in zip(shape.extents, shape.roles, strict=True)
+                     if r is Role.REDUCED)  # fmt: skip
+        return terms / (terms + 64) if extent >= width else 0.0
+    if shape.roles[dim] is not Role.PARALLEL:
+        return 0.0
+    stored = 1.0 if shape.strides[0][dim] == 1 else 0.85
+    return stored * extent / (width * _vector_operations(extent, width))
+
+
+def _vector_operations(extent: int, width: int) -> int:
+    """Return how many vector operations cover *extent*: whole ones, and halves for the rest."""
+    rest = extent % width
+    return extent // width + rest.bit_count()
+
+
+def _is_dot_vector(shape: Shape, dim: int) -> bool:
+    if shape.roles[dim] is not Role.REDUCED:
+        return False
+    return all(row[dim] == 1 for row in _operand_rows(shape))
+
+
+def materialise_operands(scop: Scop, shapes: Mapping[str, Shape], cpu: Cpu) -> Scop:
+    """Give the operands of contractions arrays of their own where that makes a vector dimension.
+
+    That is where the best vector dimension needs another layout, or where a guard or a conversion
+    would be evaluated at every use.  Legal always: see transforms/materialisation.
+    """
+    for statement in scop.statements:
+        shape = shapes[statement.name]
+        for operand, vector in _worth_materialising(scop, shape, cpu):
+            scop = materialise(scop, statement.name, operand, vector) or scop
+    return scop
+
+
+def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Operand, str]]:
+    """Return the operands of *shape*'s statement to materialise, with the vector index."""
+    statement = shape.statement
+    if why_not_rfactored(statement) or statement.conditions or shape.instances < MIN_WORK:
+        return []
+    if statement.value is None or any(role is Role.ORDERED for role in shape.roles):
+        return []
+    if any(not isinstance(extent, int) for array in scop.arrays.values() for extent in array.shape):
+        return []
+    factors = factors_of(statement.value)
+    if len(factors) < 2:
+        return []
+    rows = {
+        (access.array, access.subscripts): row
+        for access, row in zip(statement.reads, _operand_rows(shape), strict=True)
+    }
+    best: tuple[float, list[tuple[Operand, str]]] = (0.0, [])
+    for dim, index in enumerate(statement.indices):
+        score = _vector_score(shape, dim, _width(shape, cpu))
+        needed: list[tuple[Operand, str]] = []
+        for factor in dict.fromkeys(factors):
+            if isinstance(factor, Load):
+                stride = rows[factor.tensor, factor.subscripts][dim]
+                if stride == 1 or (stride == 0 and shape.roles[dim] is Role.PARALLEL):
+                    continue
+            operand = operand_of(factor, scop)
+            gain = 0.0 if operand is None else _gain(shape, operand, index)
+            score *= gain
+            if operand is not None:
+                needed.append((operand, index))
+        if score > best[0]:
+            best = (score, needed)
+    return best[1]
+
+
+def _gain(shape: Shape, operand: Operand, index: str) -> float:
+    """Return the part of the time that is left for the product if *operand* is materialised."""
+    if not walks(operand, index):
+        return 0.0
+    extents = dict(zip(shape.statement.indices, shape.extents, strict=True))
+    uses = shape.instances / max(1, elements_of(operand, extents))
+    return uses / (uses + 100) if uses >= MIN_USES else 0.0
 
 
 def _is_vector(shape: Shape, dim: int) -> bool:
@@ -124,7 +215,7 @@ def _left_tile(shape: Shape, vector: int, left: list[int], width: int) -> Tile:
     if not candidates:
         return Tile(vector, lanes, {})
     row = max(candidates, key=lambda d: (min(shape.extents[d], 16), shape.order.index(d)))
-    most = max(1, ACCUMULATORS // max(1, -(-lanes // width)))
+    most = max(1, ACCUMULATORS // _vector_operations(lanes, width))
     return Tile(vector, lanes, {row: _divisor(shape.extents[row], most)})
 
 
@@ -225,7 +316,8 @@ class _Sketcher:
             if blocks[row] > size:
                 loops.append(self._loop(row, blocks[row], 0, LoopKind.PARALLEL))
                 iterations *= -(-self.shape.extents[row] // blocks[row])
-        order = sorted(tiles, key=lambda d: d in rows)  # the vector's tiles around the rows'
+        # The blocked rows innermost: a block of their operand stays in the cache meanwhile.
+        order = sorted(tiles, key=lambda d: (d in blocks, d in rows))
         for d in order:
             if tiles[d] >= self.shape.extents[d]:
                 continue

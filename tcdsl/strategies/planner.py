@@ -4,27 +4,42 @@
 2. statements into groups, each a kernel                        transforms/fusion
 3. a sketch a group: outer loops, orders, partial accumulators  strategies/*
 4. the sketches' rewrites, then the dependences again           transforms/rfactor
-5. the loops of each kernel                                     transforms/nesting
+5. the loops of each kernel                  transforms/nesting, or strategies/generic
 6. where the scratch arrays live                                transforms/placement
+
+A :class:`Scheme` says how much of it is done: what is left out costs isl nothing.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from tcdsl.costmodel.locality import Shape, shape_of
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.options import Options
 from tcdsl.poly.dependences import Dependences, dependences_of
-from tcdsl.poly.loop_tree import Loop, Node, sequence
+from tcdsl.poly.loop_tree import Loop, sequence
 from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.contraction import (
     find_contraction,
+    materialise_operands,
     sketch_contraction,
     why_not_contraction,
 )
+from tcdsl.strategies.generic import (
+    bare_sketch,
+    generic_tree,
+    has_parallel_loop,
+    is_recurrence,
+    plain_sketch,
+    textual_tree,
+    with_own_accumulators,
+)
 from tcdsl.strategies.rows import PARALLEL_WORK, sketch_rows, work_of
+from tcdsl.strategies.scalar import has_lanes, without_lanes, without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
+from tcdsl.strategies.tiling import tile_walks, tiled
 from tcdsl.transforms.fusion import Group, affinities_of, group_statements, leaders_of
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.placement import place
@@ -36,14 +51,53 @@ def shapes_of(scop: Scop, dependences: Dependences) -> dict[str, Shape]:
     return {s.name: shape_of(scop, s, roles_of(s, dependences)) for s in scop.statements}
 
 
-def plan_scop(scop: Scop, options: Options, cpu: Cpu) -> Plan:
-    """Return the plan of *scop* on *cpu*."""
+class Scheme(StrEnum):
+    """How loops are found."""
+
+    AUTO = "auto"  # strategies, fusion, rewrites; isl for recurrences
+    ISL = "isl"  # fusion as above, the loops of every kernel from isl
+    PLAIN = "plain"  # every statement a kernel, in the order of its strides
+    TEXTUAL = "textual"  # every statement a kernel, its loops as written
+
+
+def plan_scop(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme | None = None) -> Plan:
+    """Return the plan of *scop* on *cpu*.
+
+    :arg scheme: None for that of *options*.
+    """
+    scheme = scheme or Scheme(options.scheduler)
+    plan = _textual(scop, cpu) if scheme is Scheme.TEXTUAL else _planned(scop, options, cpu, scheme)
+    if options.vectorise:
+        return plan
+    kernels = tuple(replace(k, tree=without_vectors(k.tree)) for k in plan.kernels)
+    return replace(plan, kernels=kernels)
+
+
+def _textual(scop: Scop, cpu: Cpu) -> Plan:
+    """Return the plan in which every statement runs as written, one after another."""
+    scop = with_own_accumulators(scop)
+    shapes = shapes_of(scop, dependences_of(scop))
+    kernels = tuple(
+        Kernel(name, textual_tree(shape, cpu, f"k{position}"), ("the loops as written",))
+        for position, (name, shape) in enumerate(shapes.items())
+    )
+    return Plan(scop, kernels, place(scop, [kernel.tree for kernel in kernels]))
+
+
+def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
+    if scheme is Scheme.AUTO and options.vectorise:
+        laid_out = materialise_operands(scop, shapes, cpu)
+        if laid_out is not scop:
+            scop, dependences = laid_out, dependences_of(laid_out)
+            shapes = shapes_of(scop, dependences)
+    if scheme is Scheme.PLAIN:
+        options = replace(options, fuse="none")
     policy = _Policy(shapes, options, cpu)
     groups = group_statements(scop, dependences, shapes, policy.why_not)
-    rewritten, queue = _rewrite(scop, groups, shapes, cpu)
-    return _nest(rewritten, queue)
+    rewritten, queue = _rewrite(scop, groups, shapes, options, cpu, scheme)
+    return _nest(rewritten, queue, options, cpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,47 +106,88 @@ class _Queued:
 
     sketch: Sketch
     name: str
+    scheme: Scheme = Scheme.AUTO  # ISL: by the generic strategy, if it finds a parallel loop
 
 
 def _rewrite(
-    scop: Scop, groups: list[Group], shapes: Mapping[str, Shape], cpu: Cpu
+    scop: Scop,
+    groups: list[Group],
+    shapes: Mapping[str, Shape],
+    options: Options,
+    cpu: Cpu,
+    scheme: Scheme,
 ) -> tuple[Scop, list[_Queued]]:
     """Sketch every group and apply the rewrites, one group after another."""
     queue: list[_Queued] = []
     for group in groups:
-        sketch = choose_sketch(scop, group, shapes, cpu)
+        sketch = choose_sketch(scop, group, shapes, options, cpu, scheme)
         done: Rewritten = apply(scop, sketch)
         scop = done.scop
         for names in (done.before, done.sketch.members, done.after):
             if names is done.sketch.members:
-                queue.append(_Queued(done.sketch, "+".join(group.members)))
+                how = _scheme_of(group, shapes, cpu, scheme)
+                queue.append(_Queued(done.sketch, "+".join(group.members), how))
             elif names:
                 queue.append(_Queued(Sketch(names, (), {}), "+".join(names)))
     return scop, queue
 
 
-def choose_sketch(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Sketch:
+def _scheme_of(
+    group: Group, shapes: Mapping[str, Shape], cpu: Cpu, scheme: Scheme
+) -> Scheme:
+    """Return how the loops of *group* are found: recurrences need isl to run in parallel."""
+    if scheme is not Scheme.AUTO or cpu.threads == 1 or len(group.members) > 1:
+        return scheme
+    return Scheme.ISL if is_recurrence(shapes[group.members[0]]) else scheme
+
+
+def choose_sketch(
+    scop: Scop,
+    group: Group,
+    shapes: Mapping[str, Shape],
+    options: Options,
+    cpu: Cpu,
+    scheme: Scheme = Scheme.AUTO,
+) -> Sketch:
     """Return the sketch of the first strategy that takes *group*."""
+    if scheme is Scheme.ISL:
+        return bare_sketch(scop, group.members, shapes)
+    if scheme is Scheme.PLAIN:
+        return plain_sketch(scop, group, shapes, cpu)
     contraction = find_contraction(group, shapes)
     if contraction is not None:
-        return sketch_contraction(scop, group, contraction, shapes, cpu)
-    return sketch_rows(scop, group, shapes, cpu)
+        sketch = sketch_contraction(scop, group, contraction, shapes, cpu)
+        if options.vectorise or not has_lanes(sketch):
+            return sketch
+    sketch = sketch_rows(scop, group, shapes, cpu)
+    if not options.vectorise:
+        sketch = without_lanes(scop, sketch)
+    return tiled(sketch, group, shapes, options.tile or tile_walks(group, shapes), cpu)
 
 
-def _nest(scop: Scop, queue: list[_Queued]) -> Plan:
+def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
     """Open the loops of every queued kernel, and place the scratch arrays."""
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     alignment = Alignment(dependences, affinities_of(scop))
     kernels = []
     for position, queued in enumerate(queue):
-        sketch = queued.sketch
-        nester = Nester(alignment, shapes, sketch.lanes, sketch.unrolled, f"k{position}")
+        sketch, prefix = queued.sketch, f"k{position}"
+        if queued.scheme is Scheme.ISL:
+            tree = generic_tree(
+                scop, sketch.members, dependences, shapes, cpu, options.tile, prefix
+            )
+            if options.scheduler == "isl" or has_parallel_loop(tree):
+                kernels.append(Kernel(queued.name, tree, ("the loops that isl's scheduler found",)))
+                continue
+        nester = Nester(alignment, shapes, sketch.lanes, sketch.unrolled, prefix)
         remaining = {
-            name: sketch.remaining[name] if name in sketch.remaining else nester.whole(name)
+            name: sketch.remaining[name]
+            if name in sketch.remaining
+            else nester.whole(name)
             for name in sketch.members
         }
-        tree: Node = nester.nest(sketch.members, remaining)
+        tree = nester.nest(sketch.members, remaining)
         for loop in reversed(sketch.outer):
             tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
         kernels.append(Kernel(queued.name, tree, sketch.why))

@@ -11,6 +11,7 @@ nester opens what remains.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
@@ -25,7 +26,7 @@ class OuterLoop:
 
     pieces: Mapping[str, Piece]
     kind: LoopKind
-    limit: int = 0  # see Loop.limit
+    limit: Extent = 0  # see Loop.limit
 
 
 @dataclass(frozen=True, slots=True)

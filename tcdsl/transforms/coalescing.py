@@ -29,10 +29,13 @@ from tcdsl.lang.comprehension import (
     children,
     walk,
 )
+from tcdsl.lang.open_sizes import AnySpecialisation, Extent, OpenRange, OpenSpecialisation, times
 from tcdsl.lang.rewrite import rewrite
 
 Pair = tuple[str, int]  # (tensor, p): the dimensions p and p + 1
-Strides = Mapping[str, tuple[int, ...] | None]
+Strides = Mapping[str, tuple[int | None, ...] | None]
+
+AnyRanges = Mapping[str, range | OpenRange]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,30 +43,25 @@ class Coalesced:
     """A comprehension over merged views: *merged* tells each tensor's dimensions, in groups."""
 
     comprehension: Comprehension
-    special: Specialisation
+    special: AnySpecialisation
     strides: Strides
     merged: Mapping[str, tuple[tuple[int, ...], ...]]
 
 
-def coalesce(c: Comprehension, special: Specialisation, strides: Strides) -> Coalesced:
+def coalesce(c: Comprehension, special: AnySpecialisation, strides: Strides) -> Coalesced:
     """Return *c* with every pair of dimensions merged that may be."""
     pairs = mergeable_pairs(c, special, strides)
     merged = {name: _groups(tensor.rank, name, pairs) for name, tensor in c.tensors.items()}
     if not pairs:
         return Coalesced(c, special, strides, merged)
     rewritten = [
-        _merge_statement(statement, ranges, special, merged)
+        _merge_statement(statement, ranges, merged)
         for statement, ranges in zip(c.statements, special.ranges, strict=True)
     ]
     tensors = {name: _merge_tensor(t, merged[name]) for name, t in c.tensors.items()}
     return Coalesced(
         replace(c, tensors=tensors, statements=tuple(s for s, _ in rewritten)),
-        Specialisation(
-            special.sizes,
-            tuple(ranges for _, ranges in rewritten),
-            {n: _origins(special, n, groups) for n, groups in merged.items()},
-            {n: _extents(special, n, groups) for n, groups in merged.items()},
-        ),
+        _merge_special(special, tuple(ranges for _, ranges in rewritten), merged),
         {
             name: None if steps is None else tuple(steps[group[-1]] for group in merged[name])
             for name, steps in strides.items()
@@ -72,7 +70,7 @@ def coalesce(c: Comprehension, special: Specialisation, strides: Strides) -> Coa
     )
 
 
-def mergeable_pairs(c: Comprehension, special: Specialisation, strides: Strides) -> set[Pair]:
+def mergeable_pairs(c: Comprehension, special: AnySpecialisation, strides: Strides) -> set[Pair]:
     """Return the greatest set of dimension pairs that merge (see the module's docstring)."""
     pairs = {
         (name, p)
@@ -88,18 +86,26 @@ def mergeable_pairs(c: Comprehension, special: Specialisation, strides: Strides)
         pairs -= refused
 
 
-def _is_contiguous(name: str, p: int, special: Specialisation, strides: Strides) -> bool:
-    if special.origins[name][p + 1] != 0:
+def _is_contiguous(name: str, p: int, special: AnySpecialisation, strides: Strides) -> bool:
+    """Return whether p and p + 1 are contiguous; never across an open extent or stride.
+
+    The product of two open sizes would be no affine function of them.
+    """
+    inner = special.shapes[name][p + 1]
+    if not isinstance(inner, int) or special.origins[name][p + 1] != 0:
         return False
     steps = strides.get(name)
-    return steps is None or steps[p] == steps[p + 1] * special.shapes[name][p + 1]
+    if steps is None:
+        return True
+    outer_step, step = steps[p], steps[p + 1]
+    return step is not None and outer_step == step * inner
 
 
 class _Uses:
     """Where one statement's indices occur."""
 
     def __init__(
-        self, statement: Statement, ranges: Mapping[str, range], special: Specialisation
+        self, statement: Statement, ranges: AnyRanges, special: AnySpecialisation
     ) -> None:
         self.statement = statement
         self.ranges = ranges
@@ -120,6 +126,7 @@ class _Uses:
             return False
         a, b = first.name, second.name
         extent = self.special.shapes[tensor][p + 1]
+        assert isinstance(extent, int), "dimensions do not merge over an open extent"
         if a == b or {a, b} & self.elsewhere or self.ranges[b] != range(extent):
             return False
         left = self.statement.left
@@ -224,17 +231,41 @@ def _groups(rank: int, name: str, pairs: set[Pair]) -> tuple[tuple[int, ...], ..
     return tuple(groups)
 
 
-def _origins(
-    special: Specialisation, name: str, groups: tuple[tuple[int, ...], ...]
-) -> tuple[int, ...]:
-    origin, shape = special.origins[name], special.shapes[name]
-    return tuple(origin[g[0]] * prod(shape[d] for d in g[1:]) for g in groups)
+Groups = tuple[tuple[int, ...], ...]
 
 
-def _extents(
-    special: Specialisation, name: str, groups: tuple[tuple[int, ...], ...]
-) -> tuple[int, ...]:
-    return tuple(prod(special.shapes[name][d] for d in group) for group in groups)
+def _merge_special(
+    special: AnySpecialisation, ranges: tuple[AnyRanges, ...], merged: Mapping[str, Groups]
+) -> AnySpecialisation:
+    """Return *special* over the merged views; only a group's first dimension may be open."""
+    if isinstance(special, OpenSpecialisation):
+        return replace(
+            special,
+            ranges=ranges,
+            origins={n: _scaled(special.origins[n], special.shapes[n], g) for n, g in merged.items()},
+            shapes={n: _scaled(special.shapes[n], special.shapes[n], g) for n, g in merged.items()},
+        )
+    fixed = [{n: r for n, r in each.items() if isinstance(r, range)} for each in ranges]
+    return Specialisation(
+        special.sizes,
+        tuple(fixed),
+        {n: _numbers(special.origins[n], special.shapes[n], g) for n, g in merged.items()},
+        {n: _numbers(special.shapes[n], special.shapes[n], g) for n, g in merged.items()},
+    )
+
+
+def _numbers(first: tuple[int, ...], shape: tuple[int, ...], groups: Groups) -> tuple[int, ...]:
+    return tuple(first[g[0]] * prod(shape[d] for d in g[1:]) for g in groups)
+
+
+def _scaled(
+    first: tuple[Extent, ...], shape: tuple[Extent, ...], groups: Groups
+) -> tuple[Extent, ...]:
+    """Return, for each group, its first dimension's value times the other extents."""
+    return tuple(
+        times(first[g[0]], prod(e for d in g[1:] if isinstance(e := shape[d], int)))
+        for g in groups
+    )
 
 
 def _merge_tensor(tensor: Tensor, groups: tuple[tuple[int, ...], ...]) -> Tensor:
@@ -243,10 +274,9 @@ def _merge_tensor(tensor: Tensor, groups: tuple[tuple[int, ...], ...]) -> Tensor
 
 def _merge_statement(
     statement: Statement,
-    ranges: Mapping[str, range],
-    special: Specialisation,
+    ranges: AnyRanges,
     merged: Mapping[str, tuple[tuple[int, ...], ...]],
-) -> tuple[Statement, dict[str, range]]:
+) -> tuple[Statement, dict[str, range | OpenRange]]:
     chains = _chains(statement, merged)
     names = {chain: _fresh(chain, statement.indices) for chain in chains}
     swallowed = {index for chain in chains for index in chain[1:]}
@@ -270,9 +300,9 @@ def _merge_statement(
 
     new_ranges = {n: r for n, r in ranges.items() if n not in swallowed and n not in heads}
     for chain, name in names.items():
-        size = prod(len(ranges[index]) for index in chain[1:])
-        outer = ranges[chain[0]]
-        new_ranges[name] = range(outer.start * size, outer.stop * size)
+        inner = [ranges[index] for index in chain[1:]]
+        size = prod(len(r) for r in inner if isinstance(r, range))
+        new_ranges[name] = _scaled_range(ranges[chain[0]], size)
     left, reduced = renamed(statement.left), renamed(statement.reduced)
     subscripts = tuple(rewrite(s, change) for s in statement.subscripts)
     return replace(
@@ -290,6 +320,12 @@ def _merge_statement(
         domain=None,
         ranges=(),
     ), {name: new_ranges[name] for name in left + reduced}  # fmt: skip
+
+
+def _scaled_range(outer: range | OpenRange, size: int) -> range | OpenRange:
+    if isinstance(outer, range):
+        return range(outer.start * size, outer.stop * size)
+    return OpenRange(times(outer.start, size), times(outer.stop, size))
 
 
 def _chains(

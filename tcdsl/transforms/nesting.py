@@ -8,14 +8,16 @@ groups that share their next loop::
 
 A group may share a loop iff on every dependence between its members the loop's iterations are
 equal (distance zero): then the loop carries nothing, and the next levels order what is inside.
-Each statement opens its loops in its preferred order, so that fusion never spoils an access pattern.
+Each statement opens its loops in its preferred order: fusion never spoils an access pattern.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.dependences import Dependence, Dependences
+from tcdsl.poly.isl_utils import Extent, least, minus
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role, has_equal
 from tcdsl.poly.scop import Kind
@@ -196,9 +198,8 @@ class Nester:
             inner[name] = Piece(lane, lanes, Role.PARALLEL)
         body = self._leaves_under(group, inner)
         starts_together = all(low == shift for low in lower.values())
-        limit = min(
-            self.shapes[name].extents[head.coordinate.position] for name, head in heads.items()
-        )
+        ends = [self.shapes[name].end(head.coordinate.position) for name, head in heads.items()]
+        limit = minus(reduce(least, ends), shift)
         return self.loop(outer, LoopKind.SERIAL, body, limit if starts_together else 0)
 
     def _leaves_under(self, group: Sequence[str], pieces: Mapping[str, Piece]) -> Node:
@@ -208,7 +209,7 @@ class Nester:
     def _lower(self, name: str, piece: Piece) -> int:
         return self.shapes[name].lower[piece.coordinate.position]
 
-    def loop(self, pieces: Mapping[str, Piece], kind: LoopKind, body: Node, limit: int = 0) -> Loop:
+    def loop(self, pieces: Mapping[str, Piece], kind: LoopKind, body: Node, limit: Extent = 0) -> Loop:
         """Return a loop over *pieces*, one a statement below it."""
         name, piece = next(iter(pieces.items()))
         index = self.shapes[name].statement.indices[piece.coordinate.position]

@@ -1,9 +1,9 @@
 """Where each scratch array lives: in an iteration of the loops around its uses, or in memory.
 
 Let W = { s -> e } be all accesses to an array, and P = { s -> p } the coordinates of the first d
-loops around all of them.  If W^-1 . P is single valued, every element lives within one iteration of these
-loops, and the array may be declared inside them.  Its index then drops what the loops determine:
-a dimension subscripted by an index that a loop walks in tiles of T keeps T elements, the remainder.
+loops around all of them.  If W^-1 . P is single valued, every element lives within one iteration of
+these loops, and the array may be declared inside them.  Its index then drops what the loops
+determine: a dimension whose index a loop walks in tiles of T keeps T elements, the remainder.
 
     for i:  for j: e[i, j] = ...      --->   for i:  { float e[J];  for j: e[j] = ...
             for j: ... e[i, j] ...                                  for j: ... e[j] ... }
@@ -126,17 +126,20 @@ def _local_dim(
 ) -> LocalDim | None:
     """Return how dimension *dim* is indexed inside the loops *outer*."""
     origin, extent = array.origin[dim], array.shape[dim]
-    if not (isinstance(origin, int) and isinstance(extent, int)):
-        return None
     tiles: set[tuple[int, int] | None] = {
         _finest_tile(statement, access, dim, outer) for statement, access in uses
     }
+    whole = None  # of an open extent no array of constant size holds all
+    if isinstance(origin, int) and isinstance(extent, int):
+        whole = LocalDim(origin, 0, extent)
     if len(tiles) != 1 or None in tiles:
-        return LocalDim(origin, 0, extent)
+        return whole
     (tile,) = tiles
     assert tile is not None
     shift, size = tile
-    return LocalDim(shift, size, size) if size < extent else LocalDim(origin, 0, extent)
+    if whole is not None and size >= whole.extent:
+        return whole
+    return LocalDim(shift, size, size)
 
 
 def _finest_tile(

@@ -22,7 +22,7 @@ import islpy as isl
 from tcdsl.lang.affine import Builder
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Reduction
 from tcdsl.lang.dtypes import INT32
-from tcdsl.poly.isl_utils import constant_bounds, within
+from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within, within_bounds
 from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage, loads_of
 
@@ -101,33 +101,30 @@ def initialisation(scop: Scop, statement: Statement) -> Statement | None:
 
 def _partial_array(scop: Scop, statement: Statement, partials: Sequence[Partial]) -> Array:
     assert statement.reduction is not None
-    box = _accumulator_box(statement, initialisation(scop, statement))
+    box = _accumulator_box(scop, statement)
     chunks = [p.extent for p in partials if not p.is_lane]
     lanes = [p.extent for p in partials if p.is_lane]
     origin = [0] * len(chunks) + [low for low, _ in box] + [0] * len(lanes)
-    shape = [*chunks, *(high - low + 1 for low, high in box), *lanes]
+    shape = [*chunks, *(minus(end, low) for low, end in box), *lanes]
     number = sum(".part" in array for array in scop.arrays)
     name = f"{statement.write.array.partition('.part')[0]}.part{number}"
     dtype = statement.reduction.dtype
     return Array(name, dtype, tuple(origin), tuple(shape), Storage.SCRATCH)
 
 
-def _accumulator_box(statement: Statement, init: Statement | None) -> list[tuple[int, int]]:
-    """Return the least and greatest subscript of the accumulators in each dimension.
+def _accumulator_box(scop: Scop, statement: Statement) -> list[tuple[Extent, Extent]]:
+    """Return ``[low, end)`` around the subscripts of the accumulators in each dimension.
 
     That is what was initialised (larger than what the updates touch, where some sums are empty),
     or without an initialisation what the updates touch.
     """
+    init = initialisation(scop, statement)
     if init is not None:
-        found = [constant_bounds(init.domain, dim) for dim in range(len(init.indices))]
-    else:
-        dims = [
-            statement.indices.index(s.name)
-            for s in statement.write.subscripts
-            if isinstance(s, Index)
-        ]
-        found = [constant_bounds(statement.domain, dim) for dim in dims]
-    return [bounds if bounds is not None else (0, -1) for bounds in found]
+        return [dim_bounds(init.domain, dim, scop.context) for dim in range(len(init.indices))]
+    dims = [
+        statement.indices.index(s.name) for s in statement.write.subscripts if isinstance(s, Index)
+    ]
+    return [dim_bounds(statement.domain, dim, scop.context) for dim in dims]
 
 
 class _Rewriter:
@@ -146,7 +143,7 @@ class _Rewriter:
         self.part = part
         self.partials = partials
         self.reduction = reduction
-        self.box = _accumulator_box(statement, initialisation(scop, statement))
+        self.box = _accumulator_box(scop, statement)
         # An accumulator's dimensions: the target's indices, or (for partials of partials) those
         # of the statement that initialises them.
         before = initialisation(scop, statement)
@@ -239,9 +236,9 @@ class _Rewriter:
 
     def _left_box(self, builder: Builder) -> isl.Set:
         """Return the accumulators' box in *builder*'s space."""
-        image = isl.Set.universe(builder.space)
-        for position, (low, high) in enumerate(self.box):
-            image = within(image, isl.dim_type.set, position, low, high)
+        image = isl.Set.universe(builder.space).intersect_params(self.scop.context)
+        for position, (low, end) in enumerate(self.box):
+            image = within_bounds(image, position, low, end)
         return image
 
     def _part_read(self, builder: Builder, subscripts: tuple[Expr, ...], domain: isl.Set) -> Access:

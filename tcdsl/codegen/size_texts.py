@@ -1,0 +1,115 @@
+"""Open sizes in C: names for sizes and strides, extents and origins as expressions of them.
+
+    float(M,N) A with both open   --->   const int64_t M = integers[0];
+                                         const int64_t N = integers[1];
+                                         ... A[(i) * N + j] ...
+
+What is a number stays a literal, so that code for fixed sizes has no names at all.
+"""
+
+from collections.abc import Sequence
+
+from tcdsl.codegen.c_expressions import ExpressionPrinter, Scope
+from tcdsl.codegen.names import Names
+from tcdsl.lang.comprehension import Load
+from tcdsl.lang.open_sizes import open_names
+from tcdsl.lang.size_functions import to_expr
+from tcdsl.poly.isl_utils import Extent, dim_bounds, minus
+from tcdsl.poly.scop import Array, Scop, Statement
+
+Integer = tuple[str, int]  # (size, -1), or (array, the dimension whose stride it is)
+
+
+class SizeTexts:
+    """The texts of a scop's sizes; *integers* is what the call has to pass, in order."""
+
+    def __init__(self, scop: Scop, names: Names) -> None:
+        self.scop = scop
+        self.names = names
+        sizes = open_names(scop.sizes)
+        for name in sizes:
+            # isl prints the parameter's own name: that is why driver.py hands out safe ones.
+            assert names.of("size", name) == name, f"the size {name!r} has no name of C"
+        strides = [
+            (array.name, dim)
+            for array in scop.arrays.values()
+            for dim, stride in enumerate(array.strides or ())
+            if stride is None
+        ]
+        self.integers: tuple[Integer, ...] = (*((name, -1) for name in sizes), *strides)
+        nothing = Scope(index=str, size=self._size, element=_no_element)
+        self._printer = ExpressionPrinter(nothing)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(open_names(self.scop.sizes))
+
+    def declarations(self) -> list[str]:
+        """Return the C that names the integers of the call."""
+        return [
+            f"const int64_t {self._name(integer)} = integers[{position}];"
+            for position, integer in enumerate(self.integers)
+        ]
+
+    def extent(self, value: Extent) -> str:
+        """Return *value* as C: a literal, or an expression that stands as a factor."""
+        if isinstance(value, int):
+            return str(value)
+        return self._printer.subscript(to_expr(value))
+
+    def is_zero(self, value: Extent) -> bool:
+        return isinstance(value, int) and value == 0
+
+    def strides(self, array: Array) -> list[int | str]:
+        """Return the strides of *array* in elements, outermost first."""
+        if array.strides is not None:
+            return [
+                self._name((array.name, dim)) if stride is None else stride
+                for dim, stride in enumerate(array.strides)
+            ]
+        strides: list[int | str] = []
+        for dim in range(array.rank):
+            strides.append(self._product(array.shape[dim + 1 :]))
+        return strides
+
+    def elements(self, array: Array) -> int | str:
+        """Return the number of elements of *array*; an open one is at least 0."""
+        if all(isinstance(extent, int) for extent in array.shape):
+            return self._product(array.shape)
+        factors = [
+            str(extent) if isinstance(extent, int) else f"tc_max_i64({self.extent(extent)}, 0)"
+            for extent in array.shape
+        ]
+        return " * ".join(factors)
+
+    def instances(self, statement: Statement) -> str:
+        """Return the number of instances in the box around *statement*'s domain."""
+        factors = []
+        for dim in range(len(statement.indices)):
+            low, end = dim_bounds(statement.domain, dim, self.scop.context)
+            factors.append(self.extent(minus(end, low)))
+        return " * ".join(factors) or "1"
+
+    def _product(self, extents: Sequence[Extent]) -> int | str:
+        number = 1
+        texts = []
+        for extent in extents:
+            if isinstance(extent, int):
+                number *= extent
+            else:
+                texts.append(self.extent(extent))
+        if not texts:
+            return number
+        return f"({' * '.join(texts if number == 1 else [*texts, str(number)])})"
+
+    def _name(self, integer: Integer) -> str:
+        name, dim = integer
+        return self._size(name) if dim < 0 else self.names.of("stride", f"{name}_stride{dim}")
+
+    def _size(self, name: str) -> str:
+        known = self.scop.sizes[name]
+        return str(known) if known is not None else self.names.of("size", name)
+
+
+def _no_element(load: Load, _subscripts: tuple[str, ...]) -> str:
+    raise AssertionError(f"an extent reads {load.tensor}")

@@ -1,0 +1,376 @@
+"""The strategy that always applies: isl's schedule in tiles, or the loops as they were written.
+
+    permutable band [i, j, k]        parallel i / 32          the first coincident loop
+    i, j coincident            --->    j / 32, k / 32
+                                         i % 32, k % 32
+                                           vector j % 32      coincident, neighbours in memory
+
+    permutable band [i, j]           i / 32 + j / 32          the wavefront, in order
+    none coincident            --->    parallel i / 32        tiles of one front are independent
+                                         i % 32, j % 32
+
+A wavefront is legal because no member of a permutable band decreases along a dependence: between
+tiles of one front all distances are zero, for they add up to it.  That holds for strict dependences
+only, so that what accumulates gets none.  After PPCG (Verdoolaege et al., TACO 2013,
+doi:10.1145/2400682.2400713) and Pluto (Bondhugula et al., PLDI 2008, doi:10.1145/1375581.1375595).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import islpy as isl
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.poly.dependences import Dependences
+from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.loop_tree import (
+    AffineCoordinate,
+    AnyCoordinate,
+    Coordinate,
+    Leaf,
+    Loop,
+    LoopKind,
+    Node,
+    loops_of,
+    sequence,
+)
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scheduler import Band, Instances, Member, Parts, Scheduled, schedule_by_isl
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies.rows import PARALLEL_WORK, work_of
+from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.transforms.fusion import Group
+from tcdsl.transforms.nesting import Piece
+from tcdsl.transforms.rfactor import rfactor, why_not_rfactored
+
+DEFAULT_TILE = 32
+CHUNKS_PER_THREAD = 4
+# Instances of a recurrence below which its wavefronts cost more in barriers than threads bring.
+WAVEFRONT_INSTANCES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A loop to be opened: the part of a band's member that it walks."""
+
+    coordinates: Mapping[str, AnyCoordinate]
+    extent: int
+    is_coincident: bool
+    kind: LoopKind = LoopKind.SERIAL
+
+
+def generic_tree(
+    scop: Scop,
+    names: Sequence[str],
+    dependences: Dependences,
+    shapes: Mapping[str, Shape],
+    cpu: Cpu,
+    tile: Sequence[int] = (),
+    prefix: str = "",
+) -> Node:
+    """Return the loops of isl's schedule of the statements *names*, tiled and mapped to threads.
+
+    :arg tile: iterations a tile of each permutable band, outermost loop first; () for 32 each.
+    """
+    scheduled = schedule_by_isl(scop, dependences, names)
+    mapper = _Mapper(scop, names, dependences, shapes, cpu, tuple(tile), prefix)
+    return mapper.node(scheduled, may_fork=cpu.threads > 1, iterations=1)
+
+
+class _Mapper:
+    """Opens the loops of one kernel."""
+
+    def __init__(
+        self,
+        scop: Scop,
+        names: Sequence[str],
+        dependences: Dependences,
+        shapes: Mapping[str, Shape],
+        cpu: Cpu,
+        tile: tuple[int, ...],
+        prefix: str,
+    ) -> None:
+        self.scop = scop
+        self.shapes = shapes
+        self.cpu = cpu
+        self.tile = tile
+        self.prefix = prefix
+        self.accumulating = {e.source for e in dependences.relaxed if e.source in names}
+        self._n_loops = 0
+
+    def node(self, scheduled: Scheduled, *, may_fork: bool, iterations: int) -> Node:
+        """Return the loops of *scheduled*.
+
+        :arg may_fork: no loop around is parallel.
+        :arg iterations: of the loops around.
+        """
+        match scheduled:
+            case Instances(statements=statements):
+                return sequence([Leaf(name) for name in statements])
+            case Parts(children=children):
+                return sequence([
+                    self.node(child, may_fork=may_fork, iterations=iterations)
+                    for child in children
+                ])  # fmt: skip
+            case Band():
+                return self._band(scheduled, may_fork, iterations)
+
+    def _band(self, band: Band, may_fork: bool, iterations: int) -> Node:
+        names = list(band.members[0].coordinates)
+        work = sum(work_of(self.shapes[name]) for name in names) // max(1, iterations)
+        may_fork = may_fork and work >= PARALLEL_WORK
+        levels = self._levels(band, may_fork, has_leaves=_has_leaves(band.body))
+        is_parallel = any(level.kind is LoopKind.PARALLEL for level in levels)
+        body = self.node(
+            band.body,
+            may_fork=may_fork and not is_parallel,
+            iterations=iterations * prod(max(1, level.extent) for level in levels),
+        )
+        for level in reversed(levels):
+            body = self._loop(level, body)
+        return body
+
+    def _levels(self, band: Band, may_fork: bool, *, has_leaves: bool) -> list[_Level]:
+        """Return the loops of *band*, outermost first."""
+        whole = [self._whole(member) for member in band.members]
+        if not band.is_permutable:
+            return _mapped_in_place(whole, may_fork, has_leaves)
+        tiles, points = self._tiled(whole)
+        if len(whole) == 1 and may_fork and has_leaves and whole[0].is_coincident:
+            # The only loop is wanted by the threads and by the lanes: each gets a part of it.
+            size = self.tile[0] if self.tile else _chunk(whole[0].extent, self.cpu.threads)
+            if size < whole[0].extent:
+                tiles, points = [_tile(whole[0], size)], [_point(whole[0], size)]
+        if may_fork:
+            tiles, points = self._forked(tiles, points)
+        return [*tiles, *self._inner(points, has_leaves)]
+
+    def _whole(self, member: Member) -> _Level:
+        low, extent = self._range(member.coordinates)
+        # Counted from 0, so that no tile is cut at its start.
+        moved = {n: replace(c, shift=c.shift + low) for n, c in member.coordinates.items()}
+        return _Level(moved, extent, member.is_coincident)
+
+    def _range(self, coordinates: Mapping[str, AnyCoordinate]) -> tuple[int, int]:
+        """Return the least value of the functions over all instances, and how many there are."""
+        lows, highs = [], []
+        for name, coordinate in coordinates.items():
+            domain = self.scop.by_name[name].domain
+            function = isl.PwAff.from_aff(coordinate.function(domain.get_space()))
+            bounds = constant_bounds(domain.apply(isl.Map.from_pw_aff(function)), 0)
+            if bounds is not None:
+                lows.append(bounds[0])
+                highs.append(bounds[1])
+        return (min(lows), max(highs) - min(lows) + 1) if lows else (0, 0)
+
+    def _tiled(self, whole: list[_Level]) -> tuple[list[_Level], list[_Level]]:
+        """Split every loop of a permutable band that is longer than a tile."""
+        sizes = self.tile or (DEFAULT_TILE,) * len(whole)
+        tiles, points = [], []
+        for position, level in enumerate(whole):
+            size = sizes[position] if position < len(sizes) and len(whole) > 1 else 0
+            if 0 < size < level.extent:
+                tiles.append(_tile(level, size))
+                points.append(_point(level, size))
+            else:
+                points.append(level)
+        return tiles, points
+
+    def _forked(
+        self, tiles: list[_Level], points: list[_Level]
+    ) -> tuple[list[_Level], list[_Level]]:
+        """Let one loop run in parallel, outside the others; or the tiles of a wavefront."""
+        free = [level for level in (*tiles, *points) if _is_free(level, tiles)]
+        enough = self.cpu.threads
+        lead = next((level for level in free if level.extent >= enough), None)
+        if lead is None:
+            lead = max(free, key=lambda level: level.extent, default=None)
+        if lead is not None:
+            rest = [level for level in tiles if level is not lead]
+            return (
+                [replace(lead, kind=LoopKind.PARALLEL), *rest],
+                [level for level in points if level is not lead],
+            )
+        if len(tiles) > 1 and self.accumulating.isdisjoint(tiles[0].coordinates):
+            return _wavefront(tiles), points
+        return tiles, points
+
+    def _inner(self, points: list[_Level], has_leaves: bool) -> list[_Level]:
+        """Let the innermost loop be a vector's, if one is coincident: that over neighbours."""
+        free = [level for level in points if level.is_coincident and self._neighbours(level) >= 0]
+        if not has_leaves or not free:
+            return points
+        lane = max(free, key=self._neighbours)
+        rest = [level for level in points if level is not lane]
+        return [*rest, replace(lane, kind=LoopKind.VECTOR)]
+
+    def _neighbours(self, level: _Level) -> int:
+        """Return how many more accesses stand still or walk neighbours along *level* than jump."""
+        score = 0
+        for name, coordinate in level.coordinates.items():
+            for row in self.shapes[name].strides:
+                is_near = coordinate.position >= 0 and row[coordinate.position] <= 1
+                score += 1 if is_near else -1
+        return score
+
+    def _loop(self, level: _Level, body: Node) -> Loop:
+        name, coordinate = next(iter(level.coordinates.items()))
+        indices = self.shapes[name].statement.indices
+        hint = indices[coordinate.position] if coordinate.position >= 0 else "t"
+        self._n_loops += 1
+        return Loop(
+            f"{self.prefix}.{hint}.{self._n_loops}", level.coordinates, level.kind, body,
+            level.extent,
+        )  # fmt: skip
+
+
+def _has_leaves(scheduled: Scheduled) -> bool:
+    """Return whether no loop is left to open."""
+    match scheduled:
+        case Parts(children=children):
+            return all(_has_leaves(child) for child in children)
+        case Instances():
+            return True
+        case _:
+            return False
+
+
+def _is_free(level: _Level, tiles: Sequence[_Level]) -> bool:
+    """Return whether *level* may run in parallel outside the rest of its permutable band."""
+    if not level.is_coincident or level.extent < 2:
+        return False
+    is_point = any(coordinate.mod for coordinate in level.coordinates.values())
+    return level in tiles or not is_point
+
+
+def _mapped_in_place(whole: list[_Level], may_fork: bool, has_leaves: bool) -> list[_Level]:
+    """Map the loops of a band that is not permutable, in the order in which they are."""
+    levels = list(whole)
+    if has_leaves and levels[-1].is_coincident:
+        levels[-1] = replace(levels[-1], kind=LoopKind.VECTOR)
+    for position, level in enumerate(levels):
+        if may_fork and level.is_coincident and level.extent > 1:
+            levels[position] = replace(level, kind=LoopKind.PARALLEL)
+            break
+    return levels
+
+
+def _tile(level: _Level, size: int) -> _Level:
+    """Return the loop over the tiles of *level*."""
+    coordinates = {n: replace(c, div=size) for n, c in level.coordinates.items()}
+    return _Level(coordinates, -(-level.extent // size), level.is_coincident)
+
+
+def _point(level: _Level, size: int) -> _Level:
+    """Return the loop over the points of a tile of *level*."""
+    coordinates = {n: replace(c, mod=size) for n, c in level.coordinates.items()}
+    return _Level(coordinates, size, level.is_coincident)
+
+
+def _wavefront(tiles: Sequence[_Level]) -> list[_Level]:
+    """Return the tile loops of a permutable band, skewed: fronts in order, tiles in parallel."""
+    fronts = {
+        name: AffineCoordinate(tuple((1, level.coordinates[name]) for level in tiles))
+        for name in tiles[0].coordinates
+    }
+    extent = sum(level.extent - 1 for level in tiles) + 1
+    lead, *others = tiles[:-1]  # the last is what the front leaves
+    return [
+        _Level(fronts, extent, is_coincident=False),
+        replace(lead, kind=LoopKind.PARALLEL),
+        *others,
+    ]
+
+
+def _chunk(extent: int, threads: int) -> int:
+    """Return a part of a loop for one thread: some for each, of whole cache lines."""
+    return max(1024, -(-extent // (CHUNKS_PER_THREAD * threads) // 64) * 64)
+
+
+def is_recurrence(shape: Shape) -> bool:
+    """Return whether only a wavefront could run *shape* in parallel, and is worth it."""
+    long = [role for role, extent in zip(shape.roles, shape.extents, strict=True) if extent > 1]
+    is_ordered = len(long) > 1 and all(role is Role.ORDERED for role in long)
+    return is_ordered and shape.instances >= WAVEFRONT_INSTANCES
+
+
+def has_parallel_loop(tree: Node) -> bool:
+    """Return whether some loop of *tree* runs on several threads."""
+    return any(loop.kind is LoopKind.PARALLEL for loop in loops_of(tree))
+
+
+def needs_own_type(scop: Scop, name: str) -> bool:
+    """Return whether the sums of statement *name* would be rounded to the target's half type."""
+    statement = scop.by_name[name]
+    if statement.kind is not Kind.UPDATE or why_not_rfactored(statement) is not None:
+        return False
+    assert statement.reduction is not None
+    return scop.arrays[statement.write.array].dtype != statement.reduction.dtype
+
+
+def bare_sketch(scop: Scop, members: Sequence[str], shapes: Mapping[str, Shape]) -> Sketch:
+    """Return a sketch without choices: accumulators of their own where the types need them."""
+    remaining = {
+        name: tuple(
+            Piece(Coordinate(dim), shapes[name].extents[dim], shapes[name].roles[dim])
+            for dim in shapes[name].order
+        )
+        for name in members
+    }
+    partials = {name: () for name in members if needs_own_type(scop, name)}
+    return Sketch(tuple(members), (), remaining, partials)
+
+
+def with_own_accumulators(scop: Scop) -> Scop:
+    """Give every sum into a half type an accumulator in the type of its arithmetic."""
+    for statement in scop.statements:
+        if needs_own_type(scop, statement.name):
+            scop = rfactor(scop, statement.name, ())
+    return scop
+
+
+def textual_tree(shape: Shape, cpu: Cpu, prefix: str = "") -> Node:
+    """Return the loops of a statement as they were written, the outermost parallel if it may be."""
+    statement = shape.statement
+    outermost = next((d for d, extent in enumerate(shape.extents) if extent > 1), None)
+    pays = cpu.threads > 1 and work_of(shape) >= PARALLEL_WORK
+    body: Node = Leaf(statement.name)
+    for dim in reversed(range(len(statement.indices))):
+        is_parallel = pays and dim == outermost and shape.roles[dim] is Role.PARALLEL
+        body = Loop(
+            f"{prefix}.{statement.indices[dim]}.{dim}",
+            {statement.name: Coordinate(dim)},
+            LoopKind.PARALLEL if is_parallel else LoopKind.SERIAL,
+            body,
+            shape.extents[dim],
+        )
+    return body
+
+
+def plain_sketch(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Sketch:
+    """Return the sketch of a statement alone: its outermost parallel loop on the threads."""
+    sketch = bare_sketch(scop, group.members, shapes)
+    work = sum(work_of(shapes[name]) for name in group.members)
+    if cpu.threads == 1 or work < PARALLEL_WORK:
+        return sketch
+    parallel = [axis for axis in group.axes if group.has_parallel(axis, shapes)]
+    axis = next((a for a in parallel if _extent(a, shapes) >= cpu.threads), None)
+    if axis is None:
+        return sketch
+    pieces = {
+        name: Piece(Coordinate(dim), shapes[name].extents[dim], Role.PARALLEL)
+        for name, dim in axis.items()
+    }
+    remaining = {
+        name: tuple(p for p in sketch.remaining[name] if p.coordinate.position != axis[name])
+        for name in group.members
+    }
+    return replace(
+        sketch, outer=(OuterLoop(pieces, LoopKind.PARALLEL),), remaining=remaining
+    )
+
+
+def _extent(axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> int:
+    return max(shapes[name].extents[dim] for name, dim in axis.items())

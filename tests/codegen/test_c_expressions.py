@@ -1,0 +1,161 @@
+"""Expressions as C text: exact literals, defined arithmetic, 64-bit subscripts."""
+
+import math
+import struct
+
+import pytest
+
+from tcdsl.codegen.c_expressions import (
+    ExpressionPrinter,
+    Scope,
+    c_type,
+    cast_text,
+    combine,
+    identity,
+    literal,
+    suffix,
+    used_functions,
+)
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Operator,
+    Select,
+    Size,
+    Unary,
+)
+from tcdsl.lang.dtypes import (
+    ALL, BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, UINT32, UINT64,
+)  # fmt: skip
+
+I, J = Index("i"), Index("j")
+PRINTER = ExpressionPrinter(
+    Scope(
+        index=lambda name: name,
+        size=lambda name: name.lower(),
+        element=lambda load, subscripts: f"{load.tensor}[{', '.join(subscripts)}]",
+    )
+)
+
+
+def binary(op: str, left: Expr, right: Expr, dtype: object = None) -> Binary:
+    return Binary(op, left, right, dtype or left.dtype)  # type: ignore[arg-type]
+
+
+def load(name: str, *subscripts: Expr) -> Load:
+    return Load(name, subscripts, FLOAT32)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_types_and_suffixes(dtype: object) -> None:
+    assert c_type(dtype) and suffix(dtype)  # type: ignore[arg-type]
+    assert len({suffix(t) for t in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "text"),
+    [
+        (1, FLOAT32, "1.0f"), (1, FLOAT64, "1.0"), (-1.0, FLOAT32, "(-0x1.0000000000000p+0f)"),
+        (math.inf, FLOAT32, "__builtin_inff()"), (-math.inf, FLOAT64, "-__builtin_inf()"),
+        (math.nan, FLOAT32, '__builtin_nanf("")'), (7, INT32, "7"), (-7, INT32, "(-7)"),
+        (True, BOOL, "1"), (False, BOOL, "0"), (200, UINT8, "((uint8_t)200u)"),
+        (-(2**63), INT64, "(-9223372036854775807ll - 1)"),
+        (2**64 - 1, UINT64, "((uint64_t)18446744073709551615ull)"),
+    ],
+)  # fmt: skip
+def test_literals(value: float, dtype: object, text: str) -> None:
+    assert literal(value, dtype) == text  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [0.1, 1e-45, 3.4028234663852886e38, 1 / 3, 123456789.0, 1e6])
+def test_float_literals_are_exact(value: float) -> None:
+    rounded = struct.unpack("f", struct.pack("f", value))[0]
+    text = literal(rounded, FLOAT32).strip("()").removesuffix("f")
+    assert float.fromhex(text) if text.startswith("0x") else float(text) == rounded
+
+
+def test_the_sign_of_zero_is_kept() -> None:
+    assert literal(-0.0, FLOAT32) == "(-0x0.0p+0f)" and literal(0.0, FLOAT32) == "0.0f"
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype", "text"),
+    [
+        (Operator.ADD, FLOAT32, "0.0f"), (Operator.MUL, INT32, "1"), (Operator.AND, BOOL, "1"),
+        (Operator.OR, BOOL, "0"), (Operator.MIN, FLOAT32, "__builtin_inff()"),
+        (Operator.MAX, FLOAT64, "-__builtin_inf()"), (Operator.MAX, INT8, "(-128)"),
+        (Operator.MIN, INT8, "127"), (Operator.MIN, UINT8, "((uint8_t)255u)"),
+        (Operator.MAX, UINT32, "((uint32_t)0u)"), (Operator.MAX, BOOL, "0"),
+        (Operator.MIN, BOOL, "1"), (Operator.ARGMAX, FLOAT32, "-__builtin_inff()"),
+    ],
+)  # fmt: skip
+def test_identities(operator: Operator, dtype: object, text: str) -> None:
+    assert identity(operator, dtype) == text  # type: ignore[arg-type]
+
+
+def test_reductions_combine_by_defined_arithmetic() -> None:
+    assert combine(Operator.ADD, FLOAT32, "a", "b") == "(a + b)"
+    assert combine(Operator.ADD, INT32, "a", "b") == "tc_add_i32(a, b)"
+    assert combine(Operator.MAX, FLOAT32, "a", "b") == "tc_max_f32(a, b)"
+    assert combine(Operator.AND, BOOL, "a", "b") == "(a & b)"
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        (binary("+", I, J), "tc_add_i32(((int32_t)i), ((int32_t)j))"),
+        (binary("/", I, J), "tc_div_i32(((int32_t)i), ((int32_t)j))"),
+        (binary("+", load("x", I), load("y")), "(x[i] + y[])"),
+        (binary("%", load("x", I), load("y")), "tc_mod_f32(x[i], y[])"),
+        (binary("<", I, J, BOOL), "(((int32_t)i) < ((int32_t)j))"),
+        (Unary("-", load("x", I), FLOAT32), "(-x[i])"),
+        (Unary("-", I, INT32), "tc_neg_i32(((int32_t)i))"),
+        (Cast(load("x", I), INT8), "tc_cast_f32_i8(x[i])"),
+        (Call("exp", (load("x", I),), FLOAT32), "tc_exp_f32(x[i])"),
+        (Size("N"), "((int32_t)n)"),
+        (Select(binary("<", I, J, BOOL), load("x", I), load("x", J), FLOAT32),
+         "((((int32_t)i) < ((int32_t)j)) ? x[i] : x[j])"),
+    ],
+)  # fmt: skip
+def test_values(expr: Expr, text: str) -> None:
+    assert PRINTER.value(expr) == text
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        (binary("+", binary("*", I, Const(2, INT32)), J), "((i * 2) + j)"),
+        (binary("-", I, Const(-1, INT32)), "(i - (-1))"),
+        (binary("/", I, Const(2, INT32)), "tc_div_i64(i, 2)"),
+        (binary("%", I, Size("N")), "tc_mod_i64(i, n)"),
+        (Cast(I, INT64), "i"),
+        (Load("p", (I,), INT32), "((int64_t)p[i])"),
+        (Cast(Load("p", (I,), INT64), INT8), "((int64_t)tc_cast_i64_i8(p[i]))"),
+        (Call("min", (I, J), INT32), "tc_min_i64(i, j)"),
+    ],
+)  # fmt: skip
+def test_subscripts_are_exact_64_bit_integers(expr: Expr, text: str) -> None:
+    assert PRINTER.subscript(expr) == text
+
+
+def test_a_deep_expression_needs_no_stack() -> None:
+    expr: Expr = load("x", I)
+    for _ in range(20_000):
+        expr = Binary("+", expr, load("x", I), FLOAT32)
+    assert PRINTER.value(expr).count("x[i]") == 20_001
+
+
+def test_casts_to_the_same_type_vanish() -> None:
+    assert cast_text("a", FLOAT32, FLOAT32) == "a"
+    assert cast_text("a", FLOAT16, FLOAT32) == "tc_cast_f16_f32(a)"
+
+
+def test_the_functions_of_a_text_are_found() -> None:
+    assert used_functions("x = tc_exp_f32(tc_add_i32(a, b)) + tc_unknown(c);") == {
+        "tc_exp_f32", "tc_add_i32",
+    }  # fmt: skip

@@ -1,0 +1,143 @@
+"""C text: what a plan's function looks like, what it is called with, and that it is safe."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.driver import Compiled
+from tcdsl.options import Options
+
+Compile = Callable[..., Compiled]
+CheckAll = Callable[..., None]
+
+SUM = "def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }"
+GATHER = "def f(float(E,D) T, int32(B) I) -> (O) { O(b,d) = T(I(b),d) }"
+
+
+def balanced(text: str) -> bool:
+    depth = 0
+    for char in text:
+        depth += {"{": 1, "}": -1}.get(char, 0)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def test_a_function_with_a_fixed_signature(compiled: Compile) -> None:
+    c = compiled(SUM, (64, 65)).c
+    assert c.body.startswith("int32_t tcdsl_entry(void *const *pointers, const int64_t *integers")
+    assert c.text.endswith(c.body) and balanced(c.body)
+    assert c.pointers == ("x", "y")
+
+
+def test_inputs_are_constant_and_outputs_are_not(compiled: Compile) -> None:
+    body = compiled(SUM, (64, 65)).c.body
+    assert "const float *restrict x = pointers[0];" in body
+    assert re.search(r"^ *float \*restrict y = pointers\[1\];", body, re.MULTILINE)
+
+
+def test_scratch_in_memory_is_one_aligned_workspace(compiled: Compile) -> None:
+    source = "def f(float(N) x) -> (y) { s +=! x(i)\n t max=! x(i)\n y(i) = x(i) * s + t }"
+    c = compiled(source, (100_000,), threads=4).c
+    assert c.pointers[-1] == "" and c.workspace_bytes > 0 and c.workspace_bytes % 64 == 0
+    offsets = [int(o) for o in re.findall(r"\(char \*\)pointers\[2\] \+ (\d+)", c.body)]
+    assert offsets and all(o % 64 == 0 and o < c.workspace_bytes for o in offsets)
+    assert len(set(offsets)) == len(offsets)
+
+
+def test_no_workspace_where_there_is_nothing_to_keep(compiled: Compile) -> None:
+    c = compiled(SUM, (4, 5)).c
+    assert c.workspace_bytes == 0 and "" not in c.pointers
+
+
+def test_kernels_say_why(compiled: Compile) -> None:
+    body = compiled(SUM, (640, 650), threads=4).c.body
+    assert "// threads over" in body and "#pragma omp parallel for" in body
+
+
+def test_gathers_are_clamped_and_checked(compiled: Compile) -> None:
+    c = compiled(GATHER, (7, 3), (4,)).c
+    assert "tcdsl_clamp(" in c.body and "tc_fault(fault" in c.body
+    assert c.sites == (("T", 0),)
+    unchecked = compiled(GATHER, (7, 3), (4,), options=Options(check_gathers=False)).c
+    assert "tcdsl_clamp(" in unchecked.body and "tc_fault" not in unchecked.body
+    assert unchecked.sites == ()
+
+
+def test_a_fault_is_reported_with_its_place(compiled: Compile, batch: Callable[..., Any]) -> None:
+    fault = faulting(compiled, batch, np.array([0, 6, 7, -1], np.int32))
+    assert fault.site == 0 and fault.extent == 7 and fault.index in (7, -1)
+    assert faulting(compiled, batch, np.array([0, 6, 6, 0], np.int32)) is None
+
+
+def faulting(compiled: Compile, batch: Callable[..., Any], indices: Any) -> Any:
+    from tcdsl.lang.binding import bind_sizes, specialise
+    from tcdsl.lang.parser import parse_program
+    from tcdsl.lang.sema import analyse
+    from tcdsl.source import Source
+
+    c = analyse(parse_program(Source(GATHER)))[0]
+    special = specialise(c, bind_sizes(c, {"T": (7, 3), "I": (4,)}))
+
+    class Unit:
+        pass
+
+    unit: Any = Unit()
+    unit.comprehension, unit.special = c, special
+    unit.c = compiled(GATHER, (7, 3), (4,)).c
+    (loaded,) = batch([unit])
+    return loaded.run([np.ones((7, 3), np.float32), indices], [np.zeros((4, 3), np.float32)])
+
+
+HOSTILE = [
+    ("int", "for"), ("c0", "c1"), ("pointers", "fault"), ("floord", "min_"), ("w_part", "w_lane"),
+    ("tc_add_i32", "__global__"), ("y0", "u0_x"), ("main", "exp_"), ("NULL", "stdin"),
+]  # fmt: skip
+
+
+def test_hostile_names_compile_and_run(check_all: CheckAll) -> None:
+    cases = []
+    for array, index in HOSTILE:
+        source = (
+            f"def f(float(SIZE) {array}, float(SIZE) q) -> (out) {{"
+            f" t({index}) = {array}({index}) * {index}\n out +=! t({index}) + q({index}) }}"
+        )
+        if _is_keyword(array) or _is_keyword(index):
+            continue
+        cases.append((source, [(67,), (67,)]))
+    assert len(cases) >= 6
+    check_all(cases)
+
+
+def _is_keyword(name: str) -> bool:
+    return name in {"int", "min", "max", "float", "double", "half", "bool"}
+
+
+def test_text_of_the_program_never_reaches_c(compiled: Compile) -> None:
+    source = "def f(float(N) x) -> (y) { # */ #include \\\n y(i) = x(i) # ??/ trigraph\n }"
+    body = compiled(source, (9,)).c.body
+    assert "include" not in body and "trigraph" not in body and "\\" not in body
+
+
+def test_wide_offsets(compiled: Compile) -> None:
+    """Offsets are computed in 64 bits: 2^16 rows of 2^17 elements overflow 32."""
+    body = compiled("def f(float(M,N) x) -> (y) { y(j,i) = x(i,j) }", (2**16, 2**17)).c.body
+    assert "int64_t c0" in body and "(int32_t)" not in body
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_zero_dimensional_tensors_and_scalars(n: int, check_all: CheckAll) -> None:
+    check_all([
+        ("def f(float s) -> (y) { y = s * 2.0 }", [np.float32(1.5)]),
+        ("def f(float s, float(N) x) -> (y, z) { y(i) = s * x(i)\n z = s }", [np.float32(2), (n,)]),
+        ("def f(float(N) x) -> (y) { y = 3.0\n y += x(i) }", [(n,)]),
+    ])  # fmt: skip
+
+
+def test_an_unchanged_copy_of_the_source_is_printed_the_same(compiled: Compile) -> None:
+    first, second = (compiled(SUM, (64, 65)).c for _ in range(2))
+    assert first == second == replace(first)

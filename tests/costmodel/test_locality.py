@@ -1,0 +1,84 @@
+"""Strides, extents and the order of loops that they ask for."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tcdsl.costmodel.locality import OPEN_EXTENT, Shape, access_stride, array_strides, shape_of
+from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.parallelism import roles_of
+from tcdsl.poly.scop import Scop
+
+Lower = Callable[..., Scop]
+
+
+def shape(scop: Scop, name: str) -> Shape:
+    statement = scop.by_name[name]
+    return shape_of(scop, statement, roles_of(statement, dependences_of(scop)))
+
+
+def order(scop: Scop, name: str = "S0") -> str:
+    found = shape(scop, name)
+    return " ".join(found.statement.indices[dim] for dim in found.order)
+
+
+def test_extents_and_lower_bounds(lower: Lower) -> None:
+    source = "def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) where j in 2:N }"
+    found = shape(lower(source, (3, 7)), "S0")
+    assert (found.lower, found.extents, found.instances) == ((0, 2), (3, 5), 15)
+
+
+def test_nothing_has_no_extent(lower: Lower) -> None:
+    found = shape(lower("def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }", (3, 0)), "S0")
+    assert found.instances == 0 and 0 in found.extents
+
+
+def test_strides_of_every_access(lower: Lower) -> None:
+    source = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    found = shape(lower(source, (4, 5), (5, 6)), "S0")
+    assert found.strides == ((6, 1, 0), (5, 0, 1), (0, 1, 6))
+
+
+@pytest.mark.parametrize(
+    ("subscript", "stride"),
+    [("2*i", 2), ("i + 3", 1), ("7 - i", 1), ("i / 2", 64), ("i - i", 0), ("p(i)", 64)],
+)
+def test_the_stride_of_a_subscript(subscript: str, stride: int, lower: Lower) -> None:
+    source = f"def f(float(N) a, int32(N) p) -> (o) {{ o(i) = a({subscript}) where i in 0:4 }}"
+    scop = lower(source, (30,), (30,), check_gathers=False)
+    (access,) = [a for a in scop.by_name["S0"].reads if a.array == "a"]
+    assert access_stride(scop.arrays["a"], access, "i") == stride
+    assert access_stride(scop.arrays["a"], access, "other") in (0, 64)
+
+
+def test_array_strides_are_the_callers_or_row_major(lower: Lower) -> None:
+    array = lower("def f(float(M,N,K) x) -> (y) { y(i) +=! x(i,j,k) }", (3, 4, 5)).arrays["x"]
+    assert array_strides(array) == (20, 5, 1)
+    assert array_strides(replace(array, strides=(1, 3, 12))) == (1, 3, 12)
+    assert array_strides(replace(array, strides=(None, 3, 12))) == (OPEN_EXTENT, 3, 12)
+
+
+@pytest.mark.parametrize(
+    ("source", "shapes", "loops"),
+    [
+        ("def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }", [(64, 64)], "i j"),
+        ("def f(float(M,N) x) -> (y) { y(j) +=! x(i,j) }", [(64, 64)], "i j"),
+        ("def f(float(M,N) x) -> (y) { y(j,i) = x(i,j) }", [(64, 64)], "j i"),
+        ("def f(float(M,N,K) x) -> (y) { y(k) +=! x(i,j,k) }", [(8, 8, 8)], "i j k"),
+        ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
+         [(64, 64), (64, 64)], "m k n"),
+    ],
+)  # fmt: skip
+def test_large_strides_are_outside(
+    source: str, shapes: list[tuple[int, ...]], loops: str, lower: Lower
+) -> None:
+    assert order(lower(source, *shapes)) == loops
+
+
+def test_a_recurrence_keeps_the_order_of_its_own_dimensions(lower: Lower) -> None:
+    source = """def f(float(T,N) a) -> (c) {
+        c(i,t) = a(t,i)
+        c(i,t) = c(i+1,t-1) + a(t,i) where t in 1:T, i in 0:N-1
+    }"""
+    assert order(lower(source, (5, 6)), "S1") == "i t"

@@ -1,0 +1,66 @@
+"""The smallest program for every bug that was found; one that is still open is a strict xfail."""
+
+from collections.abc import Callable
+
+import pytest
+
+CheckAll = Callable[..., None]
+
+
+def test_a_one_by_one_convolution(check_all: CheckAll) -> None:
+    """Reduced indices of one value (kh, kw) are parallel, but no index of the target."""
+    source = """def f(float(N,C,H,W) I, float(F,C,KH,KW) W1) -> (O) {
+        O(n,f,h,w) +=! I(n,c,h+kh,w+kw) * W1(f,c,kh,kw)
+    }"""
+    check_all([(source, [(1, 4, 30, 65), (7, 4, 1, 1)]), (source, [(2, 1, 9, 9), (1, 1, 1, 1)])])
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_reduction_of_a_product(threads: int, check_all: CheckAll) -> None:
+    """A reduction that joined a contraction's kernel had its updates in the lanes of a vector."""
+    total = "def f(float(M,K) A, float(K,N) B) -> (s, C) { C(m,n) +=! A(m,k) * B(k,n)\n s +=! C(m,n) }"
+    largest = """def f(float(M,K) A, float(N,K) B) -> (y) {
+        C(m,n) +=! A(m,k) * B(n,k)
+        y(m) max=! C(m,n)
+    }"""
+    check_all(
+        [
+            (total, [(64, 64), (64, 64)]),
+            (total, [(33, 17), (17, 65)]),
+            (largest, [(33, 65), (65, 65)]),
+        ],
+        threads=threads,
+    )
+
+
+@pytest.mark.parametrize("threads", [2, 4, 16])
+def test_few_long_rows(threads: int, check_all: CheckAll) -> None:
+    """Chunks stood first in the partial accumulators, but the lanes' rewrite took rows first."""
+    source = "def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }"
+    check_all([(source, [shape]) for shape in ((3, 20011), (5, 20000))], threads=threads)
+
+
+def test_merged_indices_get_names_of_their_own(check_all: CheckAll) -> None:
+    """(a, b_c) and (a_b, c) both became a_b_c."""
+    source = "def f(float(A,B) x, float(B,A) w) -> (y) { y(a,b_c,a_b,c) = x(a,b_c) * w(a_b,c) }"
+    check_all([(source, [(3, 4), (4, 3)])])
+
+
+def test_extremes_of_two_types_into_one_target(check_all: CheckAll) -> None:
+    """Both reductions kept their extreme values in one array, of the second one's type."""
+    source = """def f(float(N,M) a, int32(N,M) b) -> (y, z) {
+        y(i) argmax=! a(i,j)
+        z(i) = y(i)
+        y(i) argmin=! b(i,j)
+    }"""
+    check_all([(source, [(65, 7), (65, 7)])])
+
+
+@pytest.mark.parametrize("operator", ["+", "*"])
+def test_halves_summed_in_chunks(operator: str, check_all: CheckAll) -> None:
+    """The fold over the chunks' partial sums rounded to the half type after each of them."""
+    cases = [
+        (f"def f({dtype}(M,N) x) -> (y) {{ y(j) {operator}=! x(i,j) }}", [(130, 301)])
+        for dtype in ("half", "bfloat16")
+    ]
+    check_all(cases)

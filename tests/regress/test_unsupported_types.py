@@ -1,0 +1,16 @@
+"""A type that the language does not have, in a declaration."""
+
+import pytest
+
+import tcdsl
+from tcdsl.errors import ParseError
+
+
+@pytest.mark.xfail(strict=True, reason="lang/parse_errors.py takes an unknown type for a name")
+@pytest.mark.parametrize("name", ["complex64", "string", "float128"])
+def test_the_hint_lists_the_types(name: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        tcdsl.define(f"def f({name}(N) x) -> (y) {{ y(i) = x(i) }}")
+    assert name in caught.value.message
+    for known in ("float32", "int64", "bool"):
+        assert known in (caught.value.hint or "")
