@@ -7,6 +7,7 @@ into one translation unit, so that hundreds of them cost a second or two.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tcdsl.codegen.c_printer import CSource
 from tcdsl.codegen.device.c import PARTS, header_text, parts_for
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled, compile_to_c
+from tcdsl.errors import CompileError
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.binding import bind_sizes, specialise
 from tcdsl.lang.comprehension import Comprehension, Specialisation
@@ -160,6 +162,23 @@ class _Room:
 
 
 @pytest.fixture(scope="session")
+def unit() -> Callable[..., Unit]:
+    """``unit(source, *shapes)``: one kernel, to be put into a batch."""
+
+    def unit_(
+        source: str,
+        *shapes: tuple[int, ...],
+        threads: int = 4,
+        options: Options | None = None,
+    ) -> Unit:
+        c = comprehension_of(source)
+        special = specialisation_of(c, shapes)
+        return Unit(c, special, compile_to_c(c, special, {}, options or Options(), Cpu(threads)).c)
+
+    return unit_
+
+
+@pytest.fixture(scope="session")
 def batch() -> Callable[[Sequence[Unit]], list[Loaded]]:
     """A function that compiles many units as one file, with little optimisation."""
     return compile_batch
@@ -174,11 +193,23 @@ def compile_batch(units: Sequence[Unit]) -> list[Loaded]:
     ]
     used = used_functions("\n".join(bodies)) | {"tc_div_i64", "tc_mod_i64"}
     text = "\n".join([header_text(parts_for(used)), _prelude(units[0].c), *bodies])
-    code = compile_shared(text, (*c_flags(compiler), "-O1"), compiler=compiler)
+    flags = (*c_flags(compiler), "-O1", *_poison_flags())
+    code = compile_shared(text, flags, compiler=compiler)
     return [
         Loaded(unit, load(code, f"{_ENTRY}_{number}", len(unit.c.pointers)))
         for number, unit in enumerate(units)
     ]
+
+
+@cache
+def _poison_flags() -> tuple[str, ...]:
+    """Return the flags that fill local arrays with a pattern, if the compiler has them."""
+    flags = ("-ftrivial-auto-var-init=pattern",)
+    try:
+        compile_shared("int x;", ("-shared", "-fPIC", *flags))
+    except CompileError:
+        return ()
+    return flags
 
 
 def _prelude(c: CSource) -> str:

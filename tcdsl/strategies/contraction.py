@@ -20,6 +20,7 @@ from math import prod
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.lang.comprehension import Load
+from tcdsl.poly.isl_utils import Extent, minus
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
@@ -291,6 +292,7 @@ class _Sketcher:
             {self.lead: (lane,) if is_dot else ()},
             {},
             unrolled,
+            {} if is_dot else {self.lead: names[tile.vector]},
             why,
         )
 
@@ -340,7 +342,9 @@ class _Sketcher:
             count = mod or -(-extent // tile)
             pieces[name] = Piece(Coordinate(d, shift, tile, mod), count, Role.PARALLEL)
         extent = self.shape.extents[dim]
-        limit = extent if tile > 1 and extent % tile else 0
+        limit: Extent = extent if tile > 1 and extent % tile else 0
+        if tile > 1 and self.shape.is_open(dim):
+            limit = minus(self.shape.end(dim), shift)
         return OuterLoop(pieces, kind, limit)
 
     def _remaining(self, name: str, tiles: Mapping[int, int]) -> tuple[Piece, ...]:

@@ -21,10 +21,10 @@ from math import prod
 
 import islpy as isl
 
-from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.locality import OPEN_EXTENT, Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.poly.dependences import Dependences
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import constant_bounds, dim_bounds
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
     AnyCoordinate,
@@ -48,7 +48,8 @@ from tcdsl.transforms.rfactor import rfactor, why_not_rfactored
 DEFAULT_TILE = 32
 CHUNKS_PER_THREAD = 4
 # Instances of a recurrence below which its wavefronts cost more in barriers than threads bring.
-WAVEFRONT_INSTANCES = 1 << 18
+WAVEFRONT_INSTANCES = 1 << 19
+WAVEFRONT_TILE = (32, 128)  # of the outer loops, of the innermost: long enough to pay a barrier
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,12 @@ class _Mapper:
         for name, coordinate in coordinates.items():
             domain = self.scop.by_name[name].domain
             function = isl.PwAff.from_aff(coordinate.function(domain.get_space()))
-            bounds = constant_bounds(domain.apply(isl.Map.from_pw_aff(function)), 0)
+            values = domain.apply(isl.Map.from_pw_aff(function))
+            bounds = constant_bounds(values, 0)
+            if bounds is None and not values.is_empty():  # open
+                low, _ = dim_bounds(values, 0, self.scop.context)
+                start = low if isinstance(low, int) else 0
+                bounds = start, start + OPEN_EXTENT - 1
             if bounds is not None:
                 lows.append(bounds[0])
                 highs.append(bounds[1])
@@ -294,6 +300,12 @@ def is_recurrence(shape: Shape) -> bool:
     long = [role for role, extent in zip(shape.roles, shape.extents, strict=True) if extent > 1]
     is_ordered = len(long) > 1 and all(role is Role.ORDERED for role in long)
     return is_ordered and shape.instances >= WAVEFRONT_INSTANCES
+
+
+def wavefront_tile(shape: Shape) -> tuple[int, ...]:
+    """Return the tile of a recurrence, as deep as its band may be."""
+    outer, inner = WAVEFRONT_TILE
+    return (outer,) * (len(shape.extents) - 1) + (inner,)
 
 
 def has_parallel_loop(tree: Node) -> bool:

@@ -34,12 +34,13 @@ from tcdsl.strategies.generic import (
     is_recurrence,
     plain_sketch,
     textual_tree,
+    wavefront_tile,
     with_own_accumulators,
 )
 from tcdsl.strategies.rows import PARALLEL_WORK, sketch_rows, work_of
 from tcdsl.strategies.scalar import has_lanes, without_lanes, without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
-from tcdsl.strategies.tiling import tile_walks, tiled
+from tcdsl.strategies.tiling import crossing_tiles, requested_tiles
 from tcdsl.transforms.fusion import Group, affinities_of, group_statements, leaders_of
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.placement import place
@@ -162,7 +163,9 @@ def choose_sketch(
     sketch = sketch_rows(scop, group, shapes, cpu)
     if not options.vectorise:
         sketch = without_lanes(scop, sketch)
-    return tiled(sketch, group, shapes, options.tile or tile_walks(group, shapes), cpu)
+    if options.tile:
+        return requested_tiles(sketch, group, shapes, options.tile)
+    return crossing_tiles(sketch, scop, group, shapes)
 
 
 def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
@@ -174,9 +177,10 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
     for position, queued in enumerate(queue):
         sketch, prefix = queued.sketch, f"k{position}"
         if queued.scheme is Scheme.ISL:
-            tree = generic_tree(
-                scop, sketch.members, dependences, shapes, cpu, options.tile, prefix
-            )
+            tile = options.tile
+            if not tile and options.scheduler == "auto":
+                tile = wavefront_tile(shapes[sketch.members[0]])
+            tree = generic_tree(scop, sketch.members, dependences, shapes, cpu, tile, prefix)
             if options.scheduler == "isl" or has_parallel_loop(tree):
                 kernels.append(Kernel(queued.name, tree, ("the loops that isl's scheduler found",)))
                 continue

@@ -19,7 +19,7 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Kind, Scop
+from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece
@@ -29,13 +29,25 @@ PARALLEL_WORK = 1 << 15  # operations below which threads cost more than they br
 TILES_PER_THREAD = 4
 MIN_TILE = 1024  # elements
 MAX_PARTIAL_BYTES = 64 << 20
+OPEN_CHUNK = 512  # values of an open reduced axis that a thread takes at once, if innermost
+OPEN_CHUNK_OF_ROWS = 16  # or otherwise
 
 
 def work_of(shape: Shape) -> int:
-    """Return the operations of a statement, a function call counting for sixteen."""
-    value = shape.statement.value
-    calls = 0 if value is None else sum(isinstance(node, Call) for node in walk(value))
-    return shape.instances * (2 + 16 * calls)
+    """Return the operations of a statement, a function call counting for sixteen.
+
+    Where sizes are open it is enough for threads: whether it is, the call decides.
+    """
+    work = shape.instances * operations_of(shape.statement)
+    return max(work, PARALLEL_WORK) if shape.has_open else work
+
+
+def operations_of(statement: Statement) -> int:
+    """Return the operations of one instance."""
+    calls = 0
+    if statement.value is not None:
+        calls = sum(isinstance(node, Call) for node in walk(statement.value))
+    return 2 + 16 * calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,9 @@ class _Outer:
     axis: Mapping[str, int]
     tile: int
     is_chunk: bool = False  # reduced for some member: one partial accumulator a tile
+    # If not 0, the number of accumulators: tile t goes to number t % cycle.  So their number is
+    # known even if the axis is open.
+    cycle: int = 0
 
 
 def sketch_rows(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Sketch:
@@ -81,23 +96,43 @@ def _choose_outer(
     scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu
 ) -> tuple[list[_Outer], list[str]]:
     work = sum(work_of(shapes[name]) for name in group.members)
-    if work < PARALLEL_WORK or cpu.threads == 1:
-        return [], [f"serial: {work} operations"]
     lead = max(group.members, key=lambda name: shapes[name].instances)
     position = {dim: i for i, dim in enumerate(shapes[lead].order)}
     axes = sorted(group.axes, key=lambda axis: position[axis[lead]])
     parallel = [axis for axis in axes if group.has_parallel(axis, shapes)]
+    if work < PARALLEL_WORK or cpu.threads == 1:
+        return _serial(parallel, lead, shapes), [f"serial: {work} operations"]
     chunkable = [axis for axis in axes if _is_chunkable(axis, shapes) and axis not in parallel]
     enough = TILES_PER_THREAD * cpu.threads
     extent = prod(_extent(axis, shapes) for axis in parallel)
     chunk = max(chunkable, key=lambda axis: _extent(axis, shapes), default=None)
     if chunk is not None and _prefers_chunks(chunk, parallel, lead, shapes, cpu, extent):
-        size = _chunk_size(_extent(chunk, shapes), cpu)
         name = shapes[lead].statement.indices[chunk[lead]]
+        if _is_open(chunk, shapes):
+            size = OPEN_CHUNK if chunk[lead] == shapes[lead].order[-1] else OPEN_CHUNK_OF_ROWS
+            return [_Outer(chunk, size, True, cpu.threads)], [
+                f"threads over chunks of {size} of the reduced {name} in turn, partials folded in"
+                " order"
+            ]
+        size = _chunk_size(_extent(chunk, shapes), cpu)
         return [_Outer(chunk, size, True)], [
             f"threads over chunks of {size} of the reduced {name}, partials folded in order"
         ]
     return _leading(parallel, lead, shapes, cpu, enough)
+
+
+def _serial(
+    parallel: list[Mapping[str, int]], lead: str, shapes: Mapping[str, Shape]
+) -> list[_Outer]:
+    """Open the first of the parallel axes if it is open: what lives in one iteration stays small."""
+    first = next(iter(parallel), None)
+    if first is None or not _is_open(first, shapes) or first[lead] == shapes[lead].order[-1]:
+        return []
+    return [_Outer(first, 1)]
+
+
+def _is_open(axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> bool:
+    return any(shapes[name].is_open(dim) for name, dim in axis.items())
 
 
 def _leading(
@@ -120,7 +155,9 @@ def _leading(
             wanted = max(1, -(-enough // iterations))
             tile = max(MIN_TILE, -(-extent // wanted)) if extent > MIN_TILE else extent
             tile = min(-(-tile // 64) * 64, 16 * MIN_TILE)
-        if tile >= extent and outer:
+        if _is_open(axis, shapes):
+            tile = 4 * MIN_TILE if is_last else 1
+        elif tile >= extent and outer:
             break
         outer.append(_Outer(axis, tile))
         iterations *= -(-extent // tile)
@@ -188,8 +225,8 @@ def _outer_loop(loop: _Outer, shapes: Mapping[str, Shape]) -> OuterLoop:
     for name, dim in loop.axis.items():
         shape = shapes[name]
         count = -(-(shape.lower[dim] - shift + shape.extents[dim]) // loop.tile)
-        coordinate = Coordinate(dim, shift if loop.tile > 1 else 0, loop.tile)
-        pieces[name] = Piece(coordinate, count, Role.PARALLEL)
+        coordinate = Coordinate(dim, shift if loop.tile > 1 else 0, loop.tile, loop.cycle)
+        pieces[name] = Piece(coordinate, loop.cycle or count, Role.PARALLEL)
     return OuterLoop(pieces, LoopKind.PARALLEL)
 
 
@@ -203,6 +240,10 @@ def _remaining(shape: Shape, outer: list[_Outer], name: str) -> tuple[Piece, ...
             pieces.append(Piece(Coordinate(dim), shape.extents[dim], shape.roles[dim]))
         elif loop.tile > 1:
             shift = shape.lower[dim]
+            if loop.cycle:
+                turn = Coordinate(dim, shift, loop.tile * loop.cycle)
+                turns = -(-shape.extents[dim] // turn.div)
+                pieces.append(Piece(turn, turns, shape.roles[dim]))
             coordinate = Coordinate(dim, shift, 1, loop.tile)
             pieces.append(Piece(coordinate, loop.tile, shape.roles[dim]))
     return tuple(pieces)
@@ -221,10 +262,10 @@ def _partials(
         dim = loop.axis[statement.name]
         lowest[dim] = shape.lower[dim]
         if loop.is_chunk and shape.roles[dim] is Role.REDUCED:
-            chunks = -(-shape.extents[dim] // loop.tile)
-            partials.append(
-                Partial(statement.indices[dim], shape.lower[dim], loop.tile, 0, chunks, False)
-            )
+            chunks = loop.cycle or -(-shape.extents[dim] // loop.tile)
+            partials.append(Partial(
+                statement.indices[dim], shape.lower[dim], loop.tile, loop.cycle, chunks, False
+            ))  # fmt: skip
     if lanes:
         dim = shape.order[-1]
         partials.append(Partial(statement.indices[dim], shape.lower[dim], 1, lanes, lanes, True))

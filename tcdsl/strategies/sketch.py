@@ -39,6 +39,7 @@ class Sketch:
     partials: Mapping[str, tuple[Partial, ...]] = field(default_factory=dict)
     lanes: Mapping[str, int] = field(default_factory=dict)
     unrolled: frozenset[tuple[str, int]] = frozenset()  # (statement, dimension)
+    innermost: Mapping[str, str] = field(default_factory=dict)  # see rfactor
     why: tuple[str, ...] = ()
 
 
@@ -77,7 +78,7 @@ def apply(scop: Scop, sketch: Sketch) -> Rewritten:
                 sketch = _with_partial(scop, sketch, name, new[0], chunks)
         if lanes or not chunks:
             old = {s.name for s in scop.statements}
-            scop = rfactor(scop, name, lanes)
+            scop = rfactor(scop, name, lanes, sketch.innermost.get(name))
             init_new, fold_new = (s for s in scop.statements if s.name not in old)
             sketch = _with_partial(scop, sketch, name, init_new, chunks)
             sketch = _with_partial(scop, sketch, name, fold_new, chunks)

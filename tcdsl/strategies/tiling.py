@@ -1,52 +1,114 @@
 """Tiles around a nest: as many values of its outer axes at a time as the user, or the cache, asks.
 
-    parallel i                       parallel i / 32
-      j             --->   (32, 32)    j / 32
-        y(i,j) = x(j,i)                  i % 32
-                                           j % 32:  y(i,j) = x(j,i)
+    parallel i                       parallel i / 128
+      j             --->               parallel j / 16
+        y(i,j) = x(j,i)                  i % 128
+                                           vector j % 16:  y(i,j) = x(j,i)
 
 Legal for the axes that a group's members share (their distance is zero on every dependence between
 members) where all of them are parallel.
 
-Walks: where one array's neighbours lie along one axis and another's along another, whichever loop
-is innermost one of them uses a single element of each cache line before the line is gone; in tiles
-all of it is used.  After Lam, Rothberg, Wolf, ASPLOS 1991, doi:10.1145/106972.106981.
+*Crossing walks*: where one array's neighbours lie along one axis and another's along another,
+whichever loop is innermost one of them uses a single element of each cache line before the line is
+gone; in tiles all of it is used.  The innermost loop walks one line of what is written, the next
+runs as far along the other array as its lines stay in the cache.  After Lam, Rothberg, Wolf,
+ASPLOS 1991, doi:10.1145/106972.106981.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.machine import Cpu
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
-from tcdsl.strategies.rows import PARALLEL_WORK, work_of
+from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.nesting import Piece, Remaining
+from tcdsl.transforms.nesting import Piece
 
-WALK_TILE = 32
-FAR = 16  # elements: a stride of a cache line or more
+LINE_BYTES = 64
+FAR_TILE = 128  # values along the other array: measured, 64 to 128 are alike and 32 is slower
+MIN_INSTANCES = 1 << 14  # below, everything stays in the cache
+
+Axis = Mapping[str, int]  # member -> dimension
 
 
-def tiled(
-    sketch: Sketch, group: Group, shapes: Mapping[str, Shape], sizes: Sequence[int], cpu: Cpu
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Two axes of a group along which its arrays are contiguous: *near* those that weigh more."""
+
+    near: Axis
+    far: Axis
+    line: int  # elements
+
+
+def requested_tiles(
+    sketch: Sketch, group: Group, shapes: Mapping[str, Shape], sizes: Sequence[int]
 ) -> Sketch:
     """Return *sketch* with its outermost parallel axes in tiles of *sizes*, outermost first."""
-    if not sizes:
-        return sketch
-    lead = max(group.members, key=lambda name: shapes[name].instances)
+    lead = _lead(group, shapes)
     axes = [axis for axis in group.axes if group.has_parallel(axis, shapes)]
     axes.sort(key=lambda axis: shapes[lead].order.index(axis[lead]))
     for axis, size in zip(axes, sizes, strict=False):
-        sketch = _tile_axis(sketch, axis, lead, size, shapes)
+        sketch = _tile(sketch, axis, lead, size, LoopKind.SERIAL, shapes)
     return sketch
 
 
-def _tile_axis(
-    sketch: Sketch, axis: Mapping[str, int], lead: str, size: int, shapes: Mapping[str, Shape]
+def crossing_tiles(sketch: Sketch, scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> Sketch:
+    """Return *sketch* in tiles if its arrays are walked along crossing axes."""
+    crossing = find_crossing(scop, group, shapes)
+    if crossing is None:
+        return sketch
+    lead = _lead(group, shapes)
+    is_parallel = any(loop.kind is LoopKind.PARALLEL for loop in sketch.outer)
+    kind = LoopKind.PARALLEL if is_parallel else LoopKind.SERIAL
+    sketch = _tile(sketch, crossing.far, lead, FAR_TILE, kind, shapes)
+    sketch = _tile(sketch, crossing.near, lead, crossing.line, kind, shapes)
+    remaining = {
+        name: _innermost(pieces, crossing.far[name], crossing.near[name])
+        for name, pieces in sketch.remaining.items()
+    }
+    text = f"{FAR_TILE} x {crossing.line} tiles: arrays are contiguous along crossing axes"
+    return replace(sketch, remaining=remaining, why=(*sketch.why, text))
+
+
+def _lead(group: Group, shapes: Mapping[str, Shape]) -> str:
+    return max(group.members, key=lambda name: shapes[name].instances)
+
+
+def find_crossing(scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> Crossing | None:
+    """Return the axes along which the arrays of *group* are walked, if they are two."""
+    lead = _lead(group, shapes)
+    shape = shapes[lead]
+    if shape.statement.kind is not Kind.ASSIGN or shape.instances < MIN_INSTANCES:
+        return None
+    line = LINE_BYTES // scop.arrays[shape.statement.write.array].dtype.size_bytes
+    contiguous: dict[int, int] = {}  # dimension -> weight of the arrays with neighbours along it
+    for position, row in enumerate(shape.strides):
+        for dim, stride in enumerate(row):
+            is_far_from_all = all(s == 0 or s >= line for d, s in enumerate(row) if d != dim)
+            if stride == 1 and is_far_from_all and shape.extents[dim] > line:
+                contiguous[dim] = contiguous.get(dim, 0) + (2 if position == 0 else 1)
+    axes = {
+        axis[lead]: axis for axis in group.axes if group.has_parallel(axis, shapes)
+    }
+    near, far = (*sorted(contiguous, key=lambda d: -contiguous[d]), -1, -1)[:2]
+    if near not in axes or far not in axes or not _cross(shape, near, far):
+        return None
+    return Crossing(axes[near], axes[far], line)
+
+
+def _cross(shape: Shape, near: int, far: int) -> bool:
+    """Return whether one array walks *near* and leaps along *far*, and another the reverse."""
+    return any(row[near] == 1 and row[far] > 1 for row in shape.strides) and any(
+        row[far] == 1 and row[near] > 1 for row in shape.strides
+    )
+
+
+def _tile(
+    sketch: Sketch, axis: Axis, lead: str, size: int, kind: LoopKind, shapes: Mapping[str, Shape]
 ) -> Sketch:
-    """Give the loop over *axis* tiles of *size*: it keeps its place and its kind, or is new."""
+    """Give the loop over *axis* tiles of *size*: it keeps its place and kind, or is a new one."""
     low = min(shapes[name].lower[dim] for name, dim in axis.items())
     high = max(shapes[name].lower[dim] + shapes[name].extents[dim] for name, dim in axis.items())
     if size >= high - low:
@@ -55,34 +117,34 @@ def _tile_axis(
         name: Piece(Coordinate(dim, low, size), -(-(high - low) // size), Role.PARALLEL)
         for name, dim in axis.items()
     }
-    old = next(
-        (p for p, loop in enumerate(sketch.outer)
-         if loop.pieces[lead].coordinate.position == axis[lead]), None,
-    )  # fmt: skip
+    positions = [loop.pieces[lead].coordinate.position for loop in sketch.outer]
     outer = list(sketch.outer)
-    if old is None:
-        outer.append(OuterLoop(pieces, LoopKind.SERIAL))
-    else:
+    if axis[lead] in positions:
+        old = positions.index(axis[lead])
         outer[old] = OuterLoop(pieces, outer[old].kind)
+    else:
+        outer.append(OuterLoop(pieces, kind))
     remaining = {
-        name: _with_point(sketch.remaining, name, axis[name], low, size, shapes[name])
-        for name in sketch.members
+        name: _with_point(pieces_of, axis[name], low, size, shapes[name])
+        for name, pieces_of in sketch.remaining.items()
     }
     return replace(sketch, outer=tuple(outer), remaining=remaining)
 
 
 def _with_point(
-    remaining: Remaining, name: str, dim: int, low: int, size: int, shape: Shape
+    pieces: Sequence[Piece], dim: int, low: int, size: int, shape: Shape
 ) -> tuple[Piece, ...]:
-    """Return what is left of a member's loops, with a tile's points along *dim*, in order."""
+    """Return a member's loops with the points of a tile along *dim*, in preferred order."""
     point = Piece(Coordinate(dim, low, 1, size), size, shape.roles[dim])
-    others = [piece for piece in remaining[name] if piece.coordinate.position != dim]
+    others = [piece for piece in pieces if piece.coordinate.position != dim]
     return tuple(sorted((*others, point), key=lambda p: shape.order.index(p.coordinate.position)))
 
 
-def tile_walks(group: Group, shapes: Mapping[str, Shape]) -> tuple[int, ...]:
-    """Return the tiles of *group* if its arrays are walked along different axes, else ()."""
-    return ()
-
-
-__all__ = ["PARALLEL_WORK", "tile_walks", "tiled", "work_of"]
+def _innermost(pieces: Sequence[Piece], *dims: int) -> tuple[Piece, ...]:
+    """Return *pieces* with those of *dims* last, in that order."""
+    return tuple(
+        sorted(
+            pieces,
+            key=lambda p: dims.index(p.coordinate.position) if p.coordinate.position in dims else -1,
+        )
+    )

@@ -178,7 +178,16 @@ class Nester:
             (name, head.coordinate.position) in self.unrolled for name, head in heads.items()
         ):
             kind = LoopKind.UNROLL
-        return self.loop(heads, kind, self.nest(group, rest))
+        return self.loop(heads, kind, self.nest(group, rest), self._open_limit(heads))
+
+    def _open_limit(self, heads: Mapping[str, Piece]) -> Extent:
+        """Return where the whole tiles of an open dimension end, 0 if these are none."""
+        tiles = {(h.coordinate.shift, h.coordinate.div, h.coordinate.mod) for h in heads.values()}
+        dims = [(self.shapes[n], h.coordinate.position) for n, h in heads.items()]
+        if len(tiles) > 1 or not any(shape.is_open(dim) for shape, dim in dims):
+            return 0
+        ((shift, div, _),) = tiles
+        return minus(reduce(least, [s.end(d) for s, d in dims]), shift) if div > 1 else 0
 
     def _open_lanes(self, group: Sequence[str], heads: Mapping[str, Piece], lanes: int) -> Node:
         """Split the last loop of *group* into vectors of *lanes*, whole ones apart."""

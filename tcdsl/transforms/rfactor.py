@@ -64,17 +64,24 @@ def why_not_rfactored(statement: Statement) -> str | None:
     return None
 
 
-def rfactor(scop: Scop, name: str, partials: Sequence[Partial]) -> Scop:
-    """Give the updates of statement *name* partial accumulators along *partials*."""
+def rfactor(
+    scop: Scop, name: str, partials: Sequence[Partial], innermost: str | None = None
+) -> Scop:
+    """Give the updates of statement *name* partial accumulators along *partials*.
+
+    :arg innermost: the left-hand index whose accumulators are neighbours; None for the last one.
+    """
     statement = scop.by_name[name]
     reason = why_not_rfactored(statement)
     assert reason is None, reason
     reduction = statement.reduction
     assert reduction is not None
     init = initialisation(scop, statement)
-    part = _partial_array(scop, statement, partials)
+    layout = _layout(statement, innermost)
+    part = _partial_array(scop, statement, partials, layout)
     arrays = {**scop.arrays, part.name: part}
-    rewriter = _Rewriter(replace(scop, arrays=arrays), statement, part, tuple(partials), reduction)
+    wide = replace(scop, arrays=arrays)
+    rewriter = _Rewriter(wide, statement, part, tuple(partials), reduction, layout)
     drops_init = init is not None and all(p.is_lane for p in partials)
     replacement = [
         rewriter.init(),
@@ -99,9 +106,23 @@ def initialisation(scop: Scop, statement: Statement) -> Statement | None:
     return None
 
 
-def _partial_array(scop: Scop, statement: Statement, partials: Sequence[Partial]) -> Array:
+def _layout(statement: Statement, innermost: str | None) -> tuple[int, ...]:
+    """Return the accumulators' dimensions in the order in which they are stored."""
+    dims = range(len(statement.write.subscripts))
+    last = [
+        d
+        for d in dims
+        if isinstance(s := statement.write.subscripts[d], Index) and s.name == innermost
+    ]
+    return (*(d for d in dims if d not in last), *last)
+
+
+def _partial_array(
+    scop: Scop, statement: Statement, partials: Sequence[Partial], layout: tuple[int, ...]
+) -> Array:
     assert statement.reduction is not None
-    box = _accumulator_box(scop, statement)
+    found = _accumulator_box(scop, statement)
+    box = [found[d] for d in layout]
     chunks = [p.extent for p in partials if not p.is_lane]
     lanes = [p.extent for p in partials if p.is_lane]
     origin = [0] * len(chunks) + [low for low, _ in box] + [0] * len(lanes)
@@ -137,7 +158,9 @@ class _Rewriter:
         part: Array,
         partials: tuple[Partial, ...],
         reduction: Reduction,
+        layout: tuple[int, ...],
     ) -> None:
+        self.layout = layout
         self.scop = scop
         self.statement = statement
         self.part = part
@@ -154,11 +177,14 @@ class _Rewriter:
         )
 
     def _in_order(self, left: Sequence[Expr], of_partials: Sequence[Expr]) -> tuple[Expr, ...]:
-        """Return the subscripts of a partial: chunks outermost, so that threads stay apart."""
+        """Return the subscripts of a partial: chunks outermost, so that threads stay apart.
+
+        Then the accumulators' dimensions in their layout, and the lanes.
+        """
         pairs = list(zip(self.partials, of_partials, strict=True))
         chunks = [expr for partial, expr in pairs if not partial.is_lane]
         lanes = [expr for partial, expr in pairs if partial.is_lane]
-        return (*chunks, *left, *lanes)
+        return (*chunks, *(left[d] for d in self.layout), *lanes)
 
     def _coordinate_name(self, d: int) -> str:
         return f"{'l' if self.partials[d].is_lane else 'c'}{d}"

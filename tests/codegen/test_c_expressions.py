@@ -76,7 +76,7 @@ def test_literals(value: float, dtype: object, text: str) -> None:
 def test_float_literals_are_exact(value: float) -> None:
     rounded = struct.unpack("f", struct.pack("f", value))[0]
     text = literal(rounded, FLOAT32).strip("()").removesuffix("f")
-    assert float.fromhex(text) if text.startswith("0x") else float(text) == rounded
+    assert (float.fromhex(text) if text.startswith("0x") else float(text)) == rounded
 
 
 def test_the_sign_of_zero_is_kept() -> None:

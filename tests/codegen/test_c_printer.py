@@ -68,29 +68,16 @@ def test_gathers_are_clamped_and_checked(compiled: Compile) -> None:
     assert unchecked.sites == ()
 
 
-def test_a_fault_is_reported_with_its_place(compiled: Compile, batch: Callable[..., Any]) -> None:
-    fault = faulting(compiled, batch, np.array([0, 6, 7, -1], np.int32))
-    assert fault.site == 0 and fault.extent == 7 and fault.index in (7, -1)
-    assert faulting(compiled, batch, np.array([0, 6, 6, 0], np.int32)) is None
-
-
-def faulting(compiled: Compile, batch: Callable[..., Any], indices: Any) -> Any:
-    from tcdsl.lang.binding import bind_sizes, specialise
-    from tcdsl.lang.parser import parse_program
-    from tcdsl.lang.sema import analyse
-    from tcdsl.source import Source
-
-    c = analyse(parse_program(Source(GATHER)))[0]
-    special = specialise(c, bind_sizes(c, {"T": (7, 3), "I": (4,)}))
-
-    class Unit:
-        pass
-
-    unit: Any = Unit()
-    unit.comprehension, unit.special = c, special
-    unit.c = compiled(GATHER, (7, 3), (4,)).c
-    (loaded,) = batch([unit])
-    return loaded.run([np.ones((7, 3), np.float32), indices], [np.zeros((4, 3), np.float32)])
+def test_a_fault_is_reported_with_its_place(
+    unit: Callable[..., Any], batch: Callable[..., Any]
+) -> None:
+    (loaded,) = batch([unit(GATHER, (7, 3), (4,))])
+    table, rows = np.arange(21, dtype=np.float32).reshape(7, 3), np.zeros((4, 3), np.float32)
+    assert loaded.run([table, np.array([0, 6, 6, 0], np.int32)], [rows]) is None
+    assert (rows == table[[0, 6, 6, 0]]).all()
+    for wrong in (7, -1, 2**31 - 1, -(2**31)):
+        fault = loaded.run([table, np.array([0, 6, wrong, 0], np.int32)], [rows])
+        assert (fault.site, fault.index, fault.extent) == (0, wrong, 7)
 
 
 HOSTILE = [

@@ -22,7 +22,7 @@ def results(f: Any = F, library: str = "numpy") -> Results:
 def test_fresh_memory() -> None:
     p, q = results().fresh()
     assert p.shape == q.shape == (3,)
-    assert (p.dtype, q.dtype) == (np.float32, np.float64)
+    assert p.dtype == np.float32 and q.dtype == np.float64
 
 
 def test_given_by_position_and_by_name() -> None:
