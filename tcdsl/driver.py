@@ -15,7 +15,7 @@ printed.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
@@ -24,7 +24,7 @@ from tcdsl.codegen.names import Names
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.errors import INTERNAL, InternalError
 from tcdsl.lang.comprehension import Comprehension, Specialisation
-from tcdsl.lang.open_sizes import AnySpecialisation, leave_open, open_names
+from tcdsl.lang.open_sizes import AnySpecialisation, CannotOpenError, leave_open, open_names
 from tcdsl.lang.reads import size_names_in
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
@@ -41,10 +41,6 @@ Strides = Mapping[str, tuple[int | None, ...] | None]
 
 # isl operations that a plan for open sizes may take, some seconds; usually it is a tenth of it.
 OPEN_OPERATIONS = 20_000_000
-
-
-class CannotOpenError(Exception):
-    """The sizes cannot be left open: the program is to be compiled for fixed ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +75,12 @@ def compile_to_c(
         try:
             with bounded(OPEN_OPERATIONS):
                 general, context = leave_open(comprehension, special.sizes, opened, safe)
-                return _compile(general, context, strides, options, cpu)
+                compiled = _compile(general, context, strides, options, cpu)
         except (QuotaExceededError, isl.Error, InternalError) as error:
             raise CannotOpenError(str(error)) from error
+    given = {new: old for old, new in safe.items()}
+    integers = tuple((given[n] if dim < 0 else n, dim) for n, dim in compiled.c.integers)
+    return replace(compiled, c=replace(compiled.c, integers=integers))
 
 
 def _compile(
@@ -101,6 +100,9 @@ def _compile(
     plan = plan_scop(scop, options, cpu)
     verify(plan)
     c = print_plan(plan, cpu.threads)
+    merged = canonical.merged
+    integers = tuple((n, merged[n][dim][-1] if dim >= 0 else dim) for n, dim in c.integers)
+    c = replace(c, integers=integers)
     return Compiled(plan, c, describe(comprehension, canonical, scop, plan, c))
 
 

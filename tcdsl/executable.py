@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +54,11 @@ class Executable:
         # Inputs that the call also updates: their contents are copied to the output first.
         self._updated = {n for n in comprehension.outputs if comprehension.tensors[n].is_input}
 
+    @property
+    def opened(self) -> tuple[str, ...]:
+        """The sizes that are open in this code."""
+        return ()
+
     # --- what it shows ---------------------------------------------------------------------
 
     @property
@@ -79,6 +84,8 @@ class Executable:
     def explain(self) -> str:
         """Return why each kernel looks as it does."""
         lines = [f"target {self.target}, {len(self.kernels)} kernel(s)"]
+        if self.opened:
+            lines.append(f"open sizes: {', '.join(self.opened)}")
         for kernel in self.kernels:
             lines.append(f"kernel {kernel['name']}")
             lines += [f"  {reason}" for reason in kernel.get("why", ())]
@@ -254,6 +261,19 @@ class CpuExecutable(Executable):
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
         return self.program.manifest.kernels
 
+    @property
+    def opened(self) -> tuple[str, ...]:
+        return self.program.manifest.opened
+
+    def at(self, special: Specialisation, specs: Mapping[str, ArraySpec]) -> "CpuExecutable":
+        """Return this code at other values of its open sizes and strides.
+
+        The layouts must be those that it was compiled for (see :func:`layout_of`).
+        """
+        integers = _integers(self.program.manifest, special, specs)
+        program = self.program.at(integers)
+        return CpuExecutable(self.comprehension, special, specs, self.options, program)
+
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         addresses = [
             address(x) if type(x) is np.ndarray else x.data_ptr() for x in (*inputs, *results)
@@ -319,8 +339,13 @@ def build(
     specs: Mapping[str, ArraySpec],
     target: str,
     options: Options,
+    opened: Collection[str] = (),
 ) -> Executable:
-    """Return the executable for *target*, from the disk cache if it is there."""
+    """Return the executable for *target*, from the disk cache if it is there.
+
+    :arg opened: sizes that the code leaves open; its method ``at`` gives them other values.
+    :raises CannotOpenError: there is no such code.
+    """
     for name, spec in specs.items():
         require_type(comprehension, name, spec)
         if target in ("cpu", "reference", "emulate"):
@@ -336,7 +361,7 @@ def build(
             "install gcc, and see 'tcdsl doctor'"
         )
         return ReferenceExecutable(comprehension, special, specs, "reference", options)
-    program = _cpu_program(comprehension, special, specs, options)
+    program = _cpu_program(comprehension, special, specs, options, opened)
     return CpuExecutable(comprehension, special, specs, options, program)
 
 
@@ -355,12 +380,10 @@ def _cpu_program(
     special: Specialisation,
     specs: Mapping[str, ArraySpec],
     options: Options,
+    opened: Collection[str],
 ) -> CpuProgram:
-    strides = {
-        name: spec.strides
-        for name, spec in specs.items()
-        if not spec.is_contiguous and name not in comprehension.outputs
-    }
+    layouts = {name: layout_of(comprehension, name, s, opened) for name, s in specs.items()}
+    strides = {name: steps for name, steps in layouts.items() if steps is not None}
     compiler = find_compiler()
     flags = c_flags(compiler, fast_math=options.fast_math)
     threads = thread_count(options.threads)
@@ -370,8 +393,8 @@ def _cpu_program(
         source=comprehension.source.text,
         name=comprehension.name,
         types={n: t.dtype.name for n, t in comprehension.tensors.items()},
-        sizes=dict(special.sizes),
-        shapes={n: list(s) for n, s in special.shapes.items()},
+        sizes={n: None if n in opened else size for n, size in special.sizes.items()},
+        shapes={} if opened else {n: list(s) for n, s in special.shapes.items()},
         strides={n: list(s) for n, s in strides.items()},
         options=options.to_json(),
         threads=threads,
@@ -385,11 +408,11 @@ def _cpu_program(
         with contextlib.suppress(KeyError, ValueError, TypeError):
             manifest = Manifest.from_json(entry.manifest["program"])
             _dump(comprehension, manifest.stages)
-            return CpuProgram(entry.code, manifest)
+            return CpuProgram(entry.code, manifest, _integers(manifest, special, specs))
     # Imported here so that a cached program starts without the polyhedral part.
     from tcdsl.driver import compile_to_c
 
-    compiled = compile_to_c(comprehension, special, strides, options, Cpu(threads))
+    compiled = compile_to_c(comprehension, special, strides, options, Cpu(threads), opened)
     _dump(comprehension, compiled.stages)
     code = compile_shared(compiled.c.text, flags, compiler=compiler)
     manifest = Manifest(
@@ -398,9 +421,35 @@ def _cpu_program(
         compiled.c.sites,
         compiled.stages,
         tuple({"name": k.name, "why": list(k.why)} for k in compiled.plan.kernels),
+        compiled.c.integers,
     )
     cache.put(key, code, {"program": manifest.to_json()})
-    return CpuProgram(code, manifest)
+    return CpuProgram(code, manifest, _integers(manifest, special, specs))
+
+
+def layout_of(
+    c: Comprehension, name: str, spec: ArraySpec, opened: Collection[str]
+) -> tuple[int | None, ...] | None:
+    """Return what code for *spec* knows of its strides; None: dense and row-major.
+
+    With open sizes a stride is open too, unless it is 0 or 1, on which vectors depend.  Of an input
+    that is also an output the code sees the output, which is dense.
+    """
+    if spec.is_contiguous or name in c.outputs:
+        return None
+    if not opened:
+        return spec.strides
+    return tuple(stride if stride in (0, 1) else None for stride in spec.strides)
+
+
+def _integers(
+    manifest: Manifest, special: Specialisation, specs: Mapping[str, ArraySpec]
+) -> list[int]:
+    """Return the values of the open sizes and strides, in the order in which the code takes them."""
+    return [
+        special.sizes[name] if dim < 0 else specs[name].strides[dim]
+        for name, dim in manifest.integers
+    ]
 
 
 def _dump(comprehension: Comprehension, stages: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ is rebuilt from its letters and digits with a number.
 import re
 
 _SAFE = re.compile(r"[a-z][a-z0-9_]{0,39}|[A-Z][A-Za-z0-9]{0,2}")
-_OURS = re.compile(r"(tc|c|g|s|p|w|omp|gomp)[_0-9].*|tc.*|[a-z]+_t")
+_OURS = re.compile(r"(tc|c|g|s|p|w|omp|gomp)[_0-9].*|tc.*|[a-z0-9_]+_t")
 _KEYWORDS = frozenset(
     [
         "auto",

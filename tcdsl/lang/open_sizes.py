@@ -21,6 +21,10 @@ from tcdsl.lang.size_functions import set_to_expr, to_expr
 Extent = int | isl.PwAff
 
 
+class CannotOpenError(Exception):
+    """The sizes cannot be left open: the program is to be compiled for fixed ones."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenRange:
     """The range of an index whose bounds depend on open sizes: from *start* to below *stop*."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 import islpy as isl
 
 from tcdsl.poly.dependences import Dependence, Dependences
-from tcdsl.poly.scop import Statement
+from tcdsl.poly.scop import Kind, Statement
 
 
 class Role(StrEnum):
@@ -40,7 +40,12 @@ def has_equal(edge: Dependence, source_dim: int, sink_dim: int) -> bool:
 def roles_of(statement: Statement, dependences: Dependences) -> tuple[Role, ...]:
     """Return the role of each dimension of *statement*."""
     own = dependences.between(statement.name, statement.name)
-    return tuple(_role(own, dim) for dim in range(len(statement.indices)))
+    roles = [_role(own, dim) for dim in range(len(statement.indices))]
+    if statement.kind is Kind.UPDATE:
+        # A reduced index with a single value has no distance either, but names no accumulator.
+        for dim in range(statement.n_left, len(roles)):
+            roles[dim] = Role.REDUCED if roles[dim] is Role.PARALLEL else roles[dim]
+    return tuple(roles)
 
 
 def _role(own: list[Dependence], dim: int) -> Role:

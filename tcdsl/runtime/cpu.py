@@ -5,14 +5,15 @@ that is also an input is updated in place, after the argument's contents were co
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tcdsl.runtime.arguments import ALIGNMENT
-from tcdsl.runtime.launch import Kernel, load
+from tcdsl.runtime.launch import Kernel, WorkspaceFunction, load, load_workspace
 from tcdsl.runtime.warm_path import address
 
 
@@ -21,10 +22,16 @@ class Manifest:
     """What a launch needs to know of compiled code; stored beside it in the cache."""
 
     pointers: tuple[str, ...]  # tensors, then "" for the workspace
-    workspace_bytes: int
+    workspace_bytes: int | None  # None: the code tells, given the integers
     sites: tuple[tuple[str, int], ...]
     stages: Mapping[str, str]
     kernels: tuple[Mapping[str, Any], ...]
+    integers: tuple[tuple[str, int], ...] = ()  # (open size, -1), or (tensor, dim): its stride
+
+    @property
+    def opened(self) -> tuple[str, ...]:
+        """The sizes that are open."""
+        return tuple(name for name, dim in self.integers if dim < 0)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -33,37 +40,63 @@ class Manifest:
             "sites": [list(site) for site in self.sites],
             "stages": dict(self.stages),
             "kernels": [dict(kernel) for kernel in self.kernels],
+            "integers": [list(integer) for integer in self.integers],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Manifest":
         return cls(
             tuple(data["pointers"]),
-            int(data["workspace_bytes"]),
+            None if data["workspace_bytes"] is None else int(data["workspace_bytes"]),
             tuple((str(name), int(dim)) for name, dim in data["sites"]),
             dict(data["stages"]),
             tuple(dict(kernel) for kernel in data["kernels"]),
+            tuple((str(name), int(dim)) for name, dim in data["integers"]),
         )
 
 
 class CpuProgram:
-    """Loaded code, and the workspace that it keeps between calls."""
+    """Loaded code at certain values of its integers, and the workspace that it keeps.
 
-    def __init__(self, code: bytes, manifest: Manifest) -> None:
+    Without open sizes there are no integers.  With them, :meth:`at` returns the same code at
+    other values.
+    """
+
+    def __init__(self, code: bytes, manifest: Manifest, integers: Sequence[int] = ()) -> None:
         self.manifest = manifest
-        self.kernel: Kernel = load(code, "tcdsl_entry", len(manifest.pointers))
-        self.integers = self.kernel.pack_integers(())
+        self.kernel: Kernel = load(
+            code, "tcdsl_entry", len(manifest.pointers), len(manifest.integers)
+        )
+        self._workspace: WorkspaceFunction | None = None
+        if manifest.workspace_bytes is None:
+            self._workspace = load_workspace(code)
         self._idle: list[np.ndarray[Any, Any]] = []
-        self.needs_workspace = manifest.workspace_bytes > 0
+        self._set(integers)
+
+    def _set(self, integers: Sequence[int]) -> None:
+        self.integers = self.kernel.pack_integers(integers)
+        size_bytes = self.manifest.workspace_bytes
+        if self._workspace is not None:
+            size_bytes = self._workspace(self.integers)
+        self.workspace_bytes = size_bytes or 0
+        self.needs_workspace = self.workspace_bytes > 0
+
+    def at(self, integers: Sequence[int]) -> "CpuProgram":
+        """Return this code with other *integers*; the two share their idle workspaces."""
+        other = copy(self)
+        other._set(integers)
+        return other
 
     def take_workspace(self) -> "np.ndarray[Any, Any]":
         """Return memory for one call; :meth:`give_back` keeps it for the next."""
         # No lock, which a forked child might find taken: lists pop and append atomically.
         with contextlib.suppress(IndexError):
-            return self._idle.pop()
-        raw = np.empty(self.manifest.workspace_bytes + ALIGNMENT, np.uint8)
+            idle = self._idle.pop()
+            if idle.size >= self.workspace_bytes:
+                return idle
+        raw = np.empty(self.workspace_bytes + ALIGNMENT, np.uint8)
         start = -address(raw) % ALIGNMENT
-        return raw[start : start + self.manifest.workspace_bytes]
+        return raw[start : start + self.workspace_bytes]
 
     def give_back(self, workspace: "np.ndarray[Any, Any]") -> None:
         self._idle.append(workspace)

@@ -36,6 +36,7 @@ FAULT_GATHER = 1  # fault[0]: a gathered or scattered index out of range
 
 _FaultRecord = ctypes.c_int64 * FAULT_WORDS
 _Function = Callable[[bytes, bytes, object], int]
+WorkspaceFunction = Callable[[bytes], int]  # packed integers -> bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,21 @@ def load(code: bytes, entry: str, n_pointers: int, n_integers: int = 0) -> Kerne
     function.restype = ctypes.c_int32
     pack = struct.Struct(f"={n_pointers}Q").pack
     return Kernel(entry, n_pointers, n_integers, cast(_Function, function), pack)
+
+
+def load_workspace(code: bytes) -> WorkspaceFunction:
+    """Return ``int64_t tcdsl_workspace(const int64_t *integers)`` of *code*.
+
+    :raises CompileError: (TC073) if *code* cannot be loaded here or has no such function.
+    """
+    library = _library(code)
+    try:
+        function = library["tcdsl_workspace"]
+    except AttributeError:
+        raise LOAD_FAILED(why="it has no function 'tcdsl_workspace'") from None
+    function.argtypes = [ctypes.c_char_p]
+    function.restype = ctypes.c_int64
+    return cast(WorkspaceFunction, function)
 
 
 def _library(code: bytes) -> ctypes.CDLL:

@@ -27,7 +27,9 @@ from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece
 
 LINE_BYTES = 64
-FAR_TILE = 128  # values along the other array: measured, 64 to 128 are alike and 32 is slower
+# At most: the other array's lines, one a value, may all fall into one set of the cache.
+NEAR_TILE = 16
+FAR_TILE = 128  # values along the other array: measured, 128 and 256 are alike and 32 is slower
 MIN_INSTANCES = 1 << 14  # below, everything stays in the cache
 
 Axis = Mapping[str, int]  # member -> dimension
@@ -39,7 +41,7 @@ class Crossing:
 
     near: Axis
     far: Axis
-    line: int  # elements
+    line: int  # values of *near* in a tile: a cache line, where that is not too many
 
 
 def requested_tiles(
@@ -62,8 +64,13 @@ def crossing_tiles(sketch: Sketch, scop: Scop, group: Group, shapes: Mapping[str
     lead = _lead(group, shapes)
     is_parallel = any(loop.kind is LoopKind.PARALLEL for loop in sketch.outer)
     kind = LoopKind.PARALLEL if is_parallel else LoopKind.SERIAL
+    for axis in group.axes:
+        # The loops over other axes go around all tiles, to walk from one tile to its neighbour.
+        if axis not in (crossing.far, crossing.near) and group.has_parallel(axis, shapes):
+            sketch = _around(sketch, axis, lead, kind, shapes)
     sketch = _tile(sketch, crossing.far, lead, FAR_TILE, kind, shapes)
     sketch = _tile(sketch, crossing.near, lead, crossing.line, kind, shapes)
+    sketch = _last(sketch, lead, (crossing.far[lead], crossing.near[lead]))
     remaining = {
         name: _innermost(pieces, crossing.far[name], crossing.near[name])
         for name, pieces in sketch.remaining.items()
@@ -82,7 +89,8 @@ def find_crossing(scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> Cros
     shape = shapes[lead]
     if shape.statement.kind is not Kind.ASSIGN or shape.instances < MIN_INSTANCES:
         return None
-    line = LINE_BYTES // scop.arrays[shape.statement.write.array].dtype.size_bytes
+    size_bytes = scop.arrays[shape.statement.write.array].dtype.size_bytes
+    line = min(NEAR_TILE, LINE_BYTES // size_bytes)
     contiguous: dict[int, int] = {}  # dimension -> weight of the arrays with neighbours along it
     for position, row in enumerate(shape.strides):
         for dim, stride in enumerate(row):
@@ -129,6 +137,29 @@ def _tile(
         for name, pieces_of in sketch.remaining.items()
     }
     return replace(sketch, outer=tuple(outer), remaining=remaining)
+
+
+def _around(
+    sketch: Sketch, axis: Axis, lead: str, kind: LoopKind, shapes: Mapping[str, Shape]
+) -> Sketch:
+    """Open the loop over *axis* outside the kernel, if it is not open."""
+    if any(loop.pieces[lead].coordinate.position == axis[lead] for loop in sketch.outer):
+        return sketch
+    pieces = {
+        name: Piece(Coordinate(dim), shapes[name].extents[dim], Role.PARALLEL)
+        for name, dim in axis.items()
+    }
+    remaining = {
+        name: tuple(p for p in left if p.coordinate.position != axis[name])
+        for name, left in sketch.remaining.items()
+    }
+    return replace(sketch, outer=(*sketch.outer, OuterLoop(pieces, kind)), remaining=remaining)
+
+
+def _last(sketch: Sketch, lead: str, dims: Sequence[int]) -> Sketch:
+    """Put the loops over *dims* of *lead* inside the other outer loops."""
+    order = sorted(sketch.outer, key=lambda o: o.pieces[lead].coordinate.position in dims)
+    return replace(sketch, outer=tuple(order))
 
 
 def _with_point(

@@ -16,6 +16,8 @@ aim, in Megiddo and Sarkar's typed fusion (SPAA 1997, doi:10.1145/258492.258520)
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import islpy as isl
+
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.parallelism import Role
@@ -57,15 +59,31 @@ def affinities_of(scop: Scop) -> list[Dependence]:
 def unit_dependences(scop: Scop, dependences: Dependences) -> list[Dependence]:
     """Return the strict dependences with every initialisation counted as its updates.
 
-    An initialisation's indices are the left-hand ones of its updates, in the same positions.
+    An initialisation's indices are mostly the left-hand ones of its updates, in their positions.
     """
     leader = leaders_of(scop)
     edges = []
     for edge in dependences.strict:
         source, sink = leader.get(edge.source, edge.source), leader.get(edge.sink, edge.sink)
-        if source != sink:
-            edges.append(replace(edge, source=source, sink=sink))
+        if source == sink:
+            continue
+        relation = edge.relation
+        if source != edge.source and not _corresponds(scop, edge.source, source):
+            relation = relation.project_out(isl.dim_type.in_, 0, relation.dim(isl.dim_type.in_))
+        if sink != edge.sink and not _corresponds(scop, edge.sink, sink):
+            relation = relation.project_out(isl.dim_type.out, 0, relation.dim(isl.dim_type.out))
+        edges.append(replace(edge, source=source, sink=sink, relation=relation))
     return edges
+
+
+def _corresponds(scop: Scop, init: str, updates: str) -> bool:
+    """Return whether an initialisation has the left-hand indices of its updates, in their order.
+
+    Those of a scattered or computed left side run over elements: they are no index of the updates,
+    and align with nothing.
+    """
+    indices = scop.by_name[init].indices
+    return scop.by_name[updates].indices[: len(indices)] == indices
 
 
 def leaders_of(scop: Scop) -> dict[str, str]:

@@ -41,7 +41,6 @@ def tree() -> Loop:
         (Coordinate(1, 2, 4, 3), lambda i, j: ((j - 2) // 4) % 3),
         (Coordinate(0, -5, 1, 7), lambda i, j: (i + 5) % 7),
     ],
-    ids=str,
 )
 def test_a_coordinate_is_its_function(
     coordinate: Coordinate, value: Callable[[int, int], int]

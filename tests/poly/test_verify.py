@@ -232,7 +232,7 @@ def _random_tree(scop: Scop, rng: random.Random) -> Node:
 
 
 @pytest.mark.parametrize(
-    ("source", "shape"), [(SUM, (3, 4)), (SCAN, (5,)), (SKEWED, (4, 4))], ids=str
+    ("source", "shape"), [(SUM, (3, 4)), (SCAN, (5,)), (SKEWED, (4, 4))], ids=["sum", "scan", "skewed"]
 )
 def test_both_order_checks_agree_on_random_trees(
     source: str, shape: tuple[int, ...], lower: Lower

@@ -1,0 +1,145 @@
+"""Specialisation at many sizes: each function of the sizes is compiled to closures once.
+
+    [N, K] -> { [(N - K + 1)] }     --->     lambda sizes: sizes[0] - sizes[1] + 1
+
+isl evaluates a function at a point in some microseconds, and a program has dozens of them; a
+closure takes a tenth of one.  The first sizes are left to isl: most functions never see others.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcdsl.lang.binding import specialise
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Comprehension,
+    Const,
+    Expr,
+    Select,
+    Size,
+    Specialisation,
+    fold,
+)
+from tcdsl.lang.size_functions import set_to_expr, to_expr
+
+Values = tuple[int, ...]  # of the size symbols, in order
+Evaluator = Callable[[Values], int]
+
+
+class Specialiser:
+    """Returns the ranges and boxes of one comprehension at given sizes."""
+
+    def __init__(self, comprehension: Comprehension) -> None:
+        self._comprehension = comprehension
+        self._compiled: _Compiled | None = None
+        self._is_first = True
+
+    def __call__(self, sizes: Mapping[str, int]) -> Specialisation:
+        """Return the specialisation at *sizes*.
+
+        :raises RangeError, ShapeError: a precondition does not hold.
+        """
+        if self._is_first:
+            self._is_first = False
+            return specialise(self._comprehension, sizes)
+        if self._compiled is None:
+            self._compiled = _compiled(self._comprehension)
+        return self._compiled.at(self._comprehension, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """The closures: conditions, (lower, upper) by index and statement, boxes by tensor."""
+
+    conditions: tuple[Evaluator, ...]
+    ranges: tuple[tuple[tuple[str, Evaluator, Evaluator], ...], ...]
+    origins: tuple[tuple[str, tuple[Evaluator, ...]], ...]
+    shapes: tuple[tuple[str, tuple[Evaluator, ...]], ...]
+
+    def at(self, c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
+        values = tuple(sizes[name] for name in c.sizes)
+        for holds, precondition in zip(self.conditions, c.preconditions, strict=True):
+            if not holds(values):
+                raise precondition.error(sizes)
+        return Specialisation(
+            sizes=dict(sizes),
+            ranges=tuple(
+                {index: range(lower(values), upper(values)) for index, lower, upper in each}
+                for each in self.ranges
+            ),
+            origins={name: tuple(f(values) for f in each) for name, each in self.origins},
+            shapes={name: tuple(f(values) for f in each) for name, each in self.shapes},
+        )
+
+
+def _compiled(c: Comprehension) -> _Compiled:
+    positions = {name: position for position, name in enumerate(c.sizes)}
+
+    def function(value: isl.PwAff) -> Evaluator:
+        return evaluator(to_expr(value), positions)
+
+    tensors = c.tensors.values()
+    return _Compiled(
+        tuple(evaluator(set_to_expr(p.holds), positions) for p in c.preconditions),
+        tuple(
+            tuple(
+                (index, function(lower), function(upper))
+                for index, (lower, upper) in zip(s.indices, s.ranges, strict=True)
+            )
+            for s in c.statements
+        ),
+        tuple((t.name, tuple(map(function, t.origin))) for t in tensors),
+        tuple((t.name, tuple(map(function, t.extents))) for t in tensors),
+    )
+
+
+def evaluator(expr: Expr, positions: Mapping[str, int]) -> Evaluator:
+    """Return *expr*, an expression of sizes, as a function of their values.
+
+    :arg positions: where each size's value stands in the argument.
+    """
+
+    def node(expr: Expr, operands: tuple[Evaluator, ...]) -> Evaluator:
+        return _node(expr, operands, positions)
+
+    return fold(expr, node)
+
+
+def _node(
+    expr: Expr, operands: tuple[Evaluator, ...], positions: Mapping[str, int]
+) -> Evaluator:
+    match expr:
+        case Const(value=value):
+            number = int(value)
+            return lambda values: number
+        case Size(name=name):
+            position = positions[name]
+            return lambda values: values[position]
+        case Binary(op=op):
+            return _OPERATORS[op](*operands)
+        case Call(function="min"):
+            a, b = operands
+            return lambda values: min(a(values), b(values))
+        case Call(function="max"):
+            a, b = operands
+            return lambda values: max(a(values), b(values))
+        case Select():
+            where, a, b = operands
+            return lambda values: a(values) if where(values) else b(values)
+        case _:
+            raise AssertionError(f"{expr!r} is no function of sizes")
+
+
+_OPERATORS: dict[str, Callable[[Evaluator, Evaluator], Evaluator]] = {
+    "+": lambda a, b: lambda values: a(values) + b(values),
+    "-": lambda a, b: lambda values: a(values) - b(values),
+    "*": lambda a, b: lambda values: a(values) * b(values),
+    "/": lambda a, b: lambda values: a(values) // b(values),
+    "==": lambda a, b: lambda values: a(values) == b(values),
+    ">=": lambda a, b: lambda values: a(values) >= b(values),
+    "&&": lambda a, b: lambda values: a(values) and b(values),
+    "||": lambda a, b: lambda values: a(values) or b(values),
+}
