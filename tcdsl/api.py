@@ -11,14 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tcdsl.errors import BAD_IDENTIFIER, UNKNOWN_DEF, UNKNOWN_TARGET, TCError
-from tcdsl.executable import Executable, build
+from tcdsl.executable import Executable
 from tcdsl.lang.ast import Assign
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.dtypes import DType
 from tcdsl.lang.elaborate import did_you_mean
 from tcdsl.lang.parser import parse_program, parse_statements
-from tcdsl.lang.range_inference import bind_sizes, specialise
+from tcdsl.lang.range_inference import bind_sizes
 from tcdsl.lang.sema import analyse, analyse_statements
+from tcdsl.lang.specialiser import Specialiser
+from tcdsl.opening import Opening, OpenExecutable, layouts_of
 from tcdsl.options import BAD_OPTION, Options
 from tcdsl.runtime.arrays import ArraySpec, describe
 from tcdsl.runtime.fitting import require_count, signature_text
@@ -83,6 +85,8 @@ class Function:
         self.__name__ = comprehension.name
         self.__doc__ = signature_text(comprehension)
         self._plans: dict[Any, tuple[Executable, bool]] = {}
+        self._specialise = Specialiser(comprehension)
+        self._opening = Opening(comprehension)
 
     def __repr__(self) -> str:
         return f"<tcdsl.Function {signature_text(self.comprehension)}>"
@@ -106,8 +110,24 @@ class Function:
     def compile(
         self, *args: Any, target: str | None = None, options: Options | None = None
     ) -> Executable:
-        """Return the code for arguments like *args*: arrays, or ``tcdsl.spec(shape, dtype)``."""
-        return self._plan(args, target, options)[0]
+        """Return the code for arguments like *args*: arrays, or ``tcdsl.spec(shape, dtype)``.
+
+        It is for their sizes only, but for those that ``options.open_sizes`` names.
+        """
+        key = self._key(args, target, options)
+        chosen = options or self.options
+        if chosen.open_sizes:
+            first = self._plan(args, target, options)[0]
+            _, specs, where = self._specs_and_sizes(args, target, chosen)
+            layouts = layouts_of(self.comprehension, specs)
+            return OpenExecutable(self._opening, self._specialise, first, layouts, where, chosen)
+        plan = self._plans.get(key)
+        if plan is not None and not plan[0].opened:
+            return plan[0]
+        # A call may have found code with open sizes good enough.
+        executable = self._opening.specialised(*self._specs_and_sizes(args, target, chosen), chosen)
+        self._plans[key] = executable, all(map(is_direct, args))
+        return executable
 
     def output_shapes(self, *args: Any) -> dict[str, tuple[int, ...]]:
         """Return the shape of every output for arguments like *args*."""
@@ -122,7 +142,7 @@ class Function:
         """Return sizes, ranges and boxes for arguments like *args*."""
         specs = self.specs(args)
         sizes = bind_sizes(self.comprehension, {n: s.shape for n, s in specs.items()})
-        return specialise(self.comprehension, sizes)
+        return self._specialise(sizes)
 
     def specs(self, args: Sequence[Any]) -> dict[str, ArraySpec]:
         """Return what the arguments are, by parameter name; their number must fit."""
@@ -146,13 +166,7 @@ class Function:
         self, args: Sequence[Any], target: str | None, options: Options | None
     ) -> tuple[Executable, bool]:
         """Return the code for *args*, and whether it may read their memory as it is."""
-        if target is not None or options is not None:
-            require_choices(target, options)
-        try:
-            key = (signature(args), chosen_target(target), options)
-        except TCError:
-            self.specs(args)  # says which argument it is
-            raise
+        key = self._key(args, target, options)
         plan = self._plans.get(key)
         if plan is None:
             executable = self._make(args, target, options or self.options)
@@ -160,13 +174,28 @@ class Function:
             plan = remember(self._plans, key, plan)
         return plan
 
+    def _key(self, args: Sequence[Any], target: str | None, options: Options | None) -> Any:
+        """Return what the code for a call depends on."""
+        if target is not None or options is not None:
+            require_choices(target, options)
+        try:
+            return signature(args), chosen_target(target), options
+        except TCError:
+            self.specs(args)  # says which argument it is
+            raise
+
     def _make(self, args: Sequence[Any], target: str | None, options: Options) -> Executable:
+        return self._opening.executable(*self._specs_and_sizes(args, target, options), options)
+
+    def _specs_and_sizes(
+        self, args: Sequence[Any], target: str | None, options: Options
+    ) -> tuple[Specialisation, dict[str, ArraySpec], str]:
+        """Return the sizes of a call, its arguments, and the target."""
         specs = self.specs(args)
         chosen = choose_target(target, specs)
         require_sizes(self.comprehension, options)
         sizes = bind_sizes(self.comprehension, {n: s.shape for n, s in specs.items()})
-        special = specialise(self.comprehension, sizes)
-        return build(self.comprehension, special, specs, chosen, options)
+        return self._specialise(sizes), specs, chosen
 
 
 def _function_again(text: str, source_name: str, name: str, options: Options) -> Function:

@@ -12,9 +12,15 @@
 The order: ranges come before sizes, so that errors speak of the program and not of one call;
 coalescing before lowering, for isl would undo it; verification after every rewrite, on what is
 printed.
+
+isl's work is bounded, step by step.  Where a step takes more, or something in tcdsl fails, the next
+*rung* of a ladder of cheaper plans is tried, down to the loops as written; each step down is a
+warning, an internal error also leaves a script that reproduces it.
 """
 
-from collections.abc import Collection, Mapping
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import islpy as isl
@@ -22,7 +28,7 @@ import islpy as isl
 from tcdsl.codegen.c_printer import CSource, print_plan
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.errors import INTERNAL, InternalError
+from tcdsl.errors import INTERNAL, InternalError, TCError, TCWarning
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.open_sizes import AnySpecialisation, CannotOpenError, leave_open, open_names
 from tcdsl.lang.reads import size_names_in
@@ -33,7 +39,9 @@ from tcdsl.poly.loop_tree import print_tree, schedule_of, sequence
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
-from tcdsl.strategies.planner import plan_scop
+from tcdsl.runtime.repro import write_repro
+from tcdsl.settings import settings
+from tcdsl.strategies.planner import Scheme, plan_scop
 from tcdsl.transforms.coalescing import Coalesced, coalesce, print_merged
 from tcdsl.transforms.plan import Plan
 
@@ -41,6 +49,10 @@ Strides = Mapping[str, tuple[int | None, ...] | None]
 
 # isl operations that a plan for open sizes may take, some seconds; usually it is a tenth of it.
 OPEN_OPERATIONS = 20_000_000
+# Lowering, verification and the loops as written have nothing cheaper to fall back on: they may take
+# more, some ten seconds.  The library's largest program needs 3e5 in its longest step.
+GENEROUS_OPERATIONS = 100_000_000
+STEP_SECONDS, GENEROUS_SECONDS = 20.0, 120.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +62,31 @@ class Compiled:
     plan: Plan
     c: CSource
     stages: Mapping[str, str] = field(default_factory=dict)
+    is_fallback: bool = False  # a cheaper plan than the options ask for
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A way to plan a program; *what* says it to the user."""
+
+    what: str
+    scheme: Scheme | None = None  # None: as the options say
+    is_serial: bool = False
+
+    @property
+    def is_generous(self) -> bool:
+        """Whether isl may take more: there is nothing that asks less of it."""
+        return self.scheme is Scheme.TEXTUAL
+
+
+USUAL = Rung("as usual")
+SERIAL = Rung("as written, on one thread", Scheme.TEXTUAL, is_serial=True)
+LADDER = (
+    USUAL,
+    Rung("statement by statement, without fusion", Scheme.PLAIN),
+    Rung("as written, with parallel outer loops", Scheme.TEXTUAL),
+    SERIAL,
+)
 
 
 def compile_to_c(
@@ -67,7 +104,7 @@ def compile_to_c(
     """
     if not opened:
         with COMPILE_LOCK:
-            return _compile(comprehension, special, strides, options, cpu)
+            return _by_ladder(comprehension, special, strides, options, cpu)
     # isl's parameters are printed into C by their own names: sizes get names that are safe there.
     names = Names()
     safe = {name: names.of("size", name) for name in comprehension.sizes}
@@ -75,12 +112,104 @@ def compile_to_c(
         try:
             with bounded(OPEN_OPERATIONS):
                 general, context = leave_open(comprehension, special.sizes, opened, safe)
-                compiled = _compile(general, context, strides, options, cpu)
+                compiled = _compile(general, context, strides, options, cpu, _Steps())
         except (QuotaExceededError, isl.Error, InternalError) as error:
             raise CannotOpenError(str(error)) from error
     given = {new: old for old, new in safe.items()}
     integers = tuple((given[n] if dim < 0 else n, dim) for n, dim in compiled.c.integers)
     return replace(compiled, c=replace(compiled.c, integers=integers))
+
+
+def _by_ladder(
+    comprehension: Comprehension,
+    special: Specialisation,
+    strides: Strides,
+    options: Options,
+    cpu: Cpu,
+) -> Compiled:
+    """Return the code of the first rung that gets through.
+
+    :raises InternalError: the last did not; or, under ``TCDSL_DEBUG``, the first that fails.
+    """
+    name = comprehension.name
+    ladder = LADDER if options.scheduler != "textual" else (USUAL, SERIAL)
+    for rung, below in zip(ladder, (*ladder[1:], None), strict=True):
+        steps = _Steps(rung)
+        on = replace(cpu, threads=1) if rung.is_serial else cpu
+        try:
+            compiled = _compile(comprehension, special, strides, options, on, steps)
+            return replace(compiled, is_fallback=rung is not USUAL)
+        except QuotaExceededError as error:
+            failure: Exception = error
+        except Exception as error:  # our own bugs, whatever they are
+            if isinstance(error, TCError) and not isinstance(error, InternalError):
+                raise
+            failure = error
+        is_quota = isinstance(failure, QuotaExceededError)
+        if below is not None and is_quota:
+            reason = (
+                f"isl took {failure} for the {steps.stage} of {name!r}, which is now compiled "
+                f"{below.what}: set TCDSL_ISL_OPERATIONS higher (0: no bound), or split the def"
+            )
+        else:
+            internal = _internal(
+                comprehension, special, strides, options, cpu, steps.stage, failure
+            )
+            if below is None or settings().debug:
+                raise internal from failure
+            reason = f"{internal.message}; it is now compiled {below.what}. {internal.hint}"
+        warnings.warn(reason, TCWarning, stacklevel=2)
+    raise AssertionError("the last rung returns or raises")
+
+
+def _internal(
+    comprehension: Comprehension,
+    special: Specialisation,
+    strides: Strides,
+    options: Options,
+    cpu: Cpu,
+    stage: str,
+    failure: Exception,
+) -> TCError:
+    """Return the InternalError for *failure*, whose hint names a script that reproduces it."""
+    repro = write_repro(comprehension, special, strides, options, cpu.threads, stage, failure)
+    return INTERNAL(
+        comprehension.source, comprehension.span,
+        where=f"the {stage} of {comprehension.name!r}", what=_summary(failure), repro=repro,
+    )  # fmt: skip
+
+
+def _summary(failure: Exception) -> str:
+    if isinstance(failure, InternalError):  # "internal error in <where>: <what>"
+        return failure.message.partition(": ")[2] or failure.message
+    lines = str(failure).splitlines()
+    return f"{type(failure).__name__}: {lines[0]}" if lines else type(failure).__name__
+
+
+class _Steps:
+    """Bounds isl's work in each step of one rung, and knows which step it is."""
+
+    def __init__(self, rung: Rung | None = None) -> None:
+        """Bound the steps of *rung*; None: somebody else bounds all of them."""
+        self.rung = rung
+        self.stage = "compilation"
+
+    @contextmanager
+    def step(self, stage: str, *, is_generous: bool = False) -> Iterator[None]:
+        """Call what is done inside *stage*, and bound it.
+
+        :raises QuotaExceededError: it took more than it may.
+        """
+        self.stage = stage
+        if self.rung is None:
+            yield
+            return
+        operations, seconds = settings().isl_operations, STEP_SECONDS
+        if is_generous or self.rung.is_generous:
+            seconds = GENEROUS_SECONDS
+            operations = max(10 * operations, GENEROUS_OPERATIONS) if operations else 0
+        with bounded(operations, seconds):
+            yield
 
 
 def _compile(
@@ -89,21 +218,32 @@ def _compile(
     strides: Strides,
     options: Options,
     cpu: Cpu,
+    steps: _Steps,
 ) -> Compiled:
     """Run steps 4 to 8."""
-    canonical = canonicalise(comprehension, special, strides, options)
-    scop = lower_comprehension(
-        canonical.comprehension, canonical.special, canonical.strides, options.check_gathers
-    )
+    scheme = steps.rung.scheme if steps.rung is not None else None
+    if scheme is Scheme.TEXTUAL:
+        options = replace(options, coalesce=False)
+    with steps.step("canonicalisation"):
+        canonical = canonicalise(comprehension, special, strides, options)
+    with steps.step("lowering", is_generous=True):
+        scop = lower_comprehension(
+            canonical.comprehension, canonical.special, canonical.strides, options.check_gathers
+        )
     if reason := why_not_open(scop):
         raise CannotOpenError(reason)
-    plan = plan_scop(scop, options, cpu)
-    verify(plan)
-    c = print_plan(plan, cpu.threads)
+    with steps.step("planning"):
+        plan = plan_scop(scop, options, cpu, scheme)
+    with steps.step("verification", is_generous=True):
+        verify(plan)
+    with steps.step("printing"):
+        c = print_plan(plan, cpu.threads)
     merged = canonical.merged
     integers = tuple((n, merged[n][dim][-1] if dim >= 0 else dim) for n, dim in c.integers)
     c = replace(c, integers=integers)
-    return Compiled(plan, c, describe(comprehension, canonical, scop, plan, c))
+    with steps.step("description", is_generous=True):
+        stages = describe(comprehension, canonical, scop, plan, c)
+    return Compiled(plan, c, stages)
 
 
 def why_not_open(scop: Scop) -> str | None:

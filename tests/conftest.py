@@ -52,7 +52,9 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         if request.config.getoption("--regold"):
             folder.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        assert path.is_file(), f"{path.name} is missing: run pytest --regold, and read what it wrote"
+        assert path.is_file(), (
+            f"{path.name} is missing: run pytest --regold, and read what it wrote"
+        )
         assert text == path.read_text(encoding="utf-8"), "if it is meant so: pytest --regold"
 
     return compare

@@ -506,8 +506,6 @@ class _StatementPrinter:
         assert statement.companion is not None and statement.value is not None
         reduction = statement.reduction
         assert reduction is not None
-        name = "max" if reduction.operator is Operator.ARGMAX else "min"
-        better = f"tc_arg_better_{name}_{suffix(reduction.dtype)}"
         best, index = self._element(statement.companion), self._element(statement.write)
         (reduced,) = statement.reduced
         origin = self._arg_origin()
@@ -516,10 +514,9 @@ class _StatementPrinter:
         return [
             f"const {c_type(reduction.dtype)} w_candidate"
             f" = {self.expressions.value(statement.value)};",
-            f"if ({index} < 0 || {better}(w_candidate, {best})) {{",
-            f"  {best} = w_candidate;",
-            f"  {index} = ({c_type(stored)}){value};",
-            "}",
+            f"const int w_takes = ({index} < 0) | {self._better()}(w_candidate, {best});",
+            f"{best} = w_takes ? w_candidate : {best};",
+            f"{index} = w_takes ? ({c_type(stored)}){value} : {index};",
         ]
 
     def _arg_origin(self) -> str:
@@ -530,6 +527,8 @@ class _StatementPrinter:
         statement = self.statement
         reduction = statement.reduction
         assert reduction is not None
+        if reduction.operator.is_arg:
+            return self._arg_fold()
         (read,) = statement.reads
         lines = [f"{c_type(reduction.dtype)} *w_part = &{self._element(read)};"]
         width, vector = statement.lanes, _VECTOR_BYTES // reduction.dtype.size_bytes
@@ -546,6 +545,32 @@ class _StatementPrinter:
             accumulator = self._accumulator(statement.write, reduction.dtype)
             result = combine(reduction.operator, reduction.dtype, accumulator, result)
         return [*lines, self._store(statement.write, result)]
+
+    def _arg_fold(self) -> list[str]:
+        """Take the best lane, of equal ones that of the smallest index; -1 is no index."""
+        statement = self.statement
+        assert statement.reduction is not None
+        indices, values = statement.reads
+        better = self._better()
+        index_type = c_type(self.scop.arrays[indices.array].dtype)
+        return [
+            f"const {index_type} *w_index = &{self._element(indices)};",
+            f"const {c_type(statement.reduction.dtype)} *w_value = &{self._element(values)};",
+            "int w_best = 0;",
+            f"for (int w_lane = 1; w_lane < {statement.lanes}; w_lane++)",
+            "  if (w_index[w_lane] >= 0 && (w_index[w_best] < 0 ||"
+            f" {better}(w_value[w_lane], w_value[w_best]) ||",
+            f"      (!{better}(w_value[w_best], w_value[w_lane])"
+            " && w_index[w_lane] < w_index[w_best])))",
+            "    w_best = w_lane;",
+            f"{self._element(statement.write)} = w_index[w_best];",
+        ]
+
+    def _better(self) -> str:
+        reduction = self.statement.reduction
+        assert reduction is not None
+        name = "max" if reduction.operator is Operator.ARGMAX else "min"
+        return f"tc_arg_better_{name}_{suffix(reduction.dtype)}"
 
     def _check(self) -> list[str]:
         """Record a gathered or scattered subscript that is out of range."""

@@ -123,6 +123,12 @@ class Names:
             self._given[key] = self._fresh(name)
         return self._given[key]
 
+    def keep(self, kind: str, name: str) -> None:
+        """Let *name*, which must be safe and not yet in use, be its own identifier."""
+        assert name not in self._used, f"{name} is in use"
+        self._given[kind, name] = name
+        self._used.add(name)
+
     def _fresh(self, name: str) -> str:
         is_safe = _SAFE.fullmatch(name) and not _OURS.fullmatch(name)
         if is_safe and name not in self._used:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from tcdsl.errors import EXTENT_DISAGREES, MISSING_INPUT, RANK_DISAGREES, SIZE_DISAGREES
 from tcdsl.lang.comprehension import Comprehension, Specialisation, Tensor
+from tcdsl.lang.isl_bounds import ISL_LOCK
 from tcdsl.lang.size_functions import evaluate, holds_at
 
 
@@ -56,6 +57,11 @@ def specialise(c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
 
     :raises RangeError, ShapeError: a precondition does not hold.
     """
+    with ISL_LOCK:  # another thread's quota is not for this work
+        return _specialise(c, sizes)
+
+
+def _specialise(c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
     for precondition in c.preconditions:
         if not holds_at(precondition.holds, sizes):
             raise precondition.error(sizes)

@@ -21,7 +21,7 @@ from functools import reduce
 import islpy as isl
 
 from tcdsl.errors import AMBIGUOUS, EXTENT_UNKNOWN, INTERNAL, TOO_COMPLEX, TCError, combined
-from tcdsl.lang import checks
+from tcdsl.lang import checks, isl_bounds
 from tcdsl.lang.binding import bind_sizes, specialise
 from tcdsl.lang.boxes import Boxes
 from tcdsl.lang.comprehension import (
@@ -47,7 +47,6 @@ __all__ = ["bind_sizes", "infer", "specialise"]
 
 # isl operations that one def may take: some seconds.  A matrix product takes a few thousand.
 MAX_OPERATIONS = 20_000_000
-_QUOTA = "maximal number of operations"  # in isl's message when it exceeds the limit
 
 
 def infer(comprehension: Comprehension, linking: Linking = NOTHING) -> Comprehension:
@@ -69,23 +68,17 @@ def infer(comprehension: Comprehension, linking: Linking = NOTHING) -> Comprehen
 @contextmanager
 def bounded(comprehension: Comprehension) -> Iterator[None]:
     """Limit isl's work inside the ``with``; exceeding it is a RangeError."""
-    context = isl.DEFAULT_CONTEXT
-    outer = context.get_max_operations()
-    context.reset_operations()
-    context.set_max_operations(MAX_OPERATIONS)
+    source, span, name = comprehension.source, comprehension.span, comprehension.name
     try:
-        yield
+        with isl_bounds.bounded(MAX_OPERATIONS):
+            yield
+    except isl_bounds.QuotaExceededError as error:
+        raise TOO_COMPLEX(source, span, name=name) from error
     except isl.Error as error:
-        source, span, name = comprehension.source, comprehension.span, comprehension.name
-        if _QUOTA in str(error):
-            raise TOO_COMPLEX(source, span, name=name) from error
         raise INTERNAL(
             source, span, where=f"range inference of {name!r}", what=str(error),
             repro="compiling this program",
         ) from error  # fmt: skip
-    finally:
-        context.set_max_operations(outer)
-        context.reset_operations()
 
 
 @dataclass(slots=True, eq=False)

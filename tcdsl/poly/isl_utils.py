@@ -1,47 +1,22 @@
-"""What isl's interface lacks: sets from names, boxes, bounded work.
+"""What isl's interface lacks: sets from names, boxes, options of a block, bounded work.
 
-All objects live in islpy's default context, and the interpreter lock serialises its use; the
-options and quotas below belong to the whole context, so that compilations hold ``COMPILE_LOCK``.
+All objects live in islpy's default context, and the interpreter lock serialises its use; options
+and quotas belong to the whole context, so that compilations hold ``COMPILE_LOCK``.
 """
 
-import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 import islpy as isl
 
+from tcdsl.lang.isl_bounds import ISL_LOCK
+from tcdsl.lang.isl_bounds import QuotaExceededError as QuotaExceededError
+from tcdsl.lang.isl_bounds import bounded as bounded
+
 Extent = int | isl.PwAff  # a number, or a function of the open sizes: [N] -> { [(f)] }
 
-COMPILE_LOCK = threading.RLock()
-# A fork waits for a thread that compiles: its child would find the lock taken, by nobody.
-os.register_at_fork(
-    before=COMPILE_LOCK.acquire,
-    after_in_parent=COMPILE_LOCK.release,
-    after_in_child=COMPILE_LOCK.release,
-)
-
-
-class QuotaExceededError(Exception):
-    """isl was stopped after the number of operations that it was allowed."""
-
-
-@contextmanager
-def bounded(operations: int) -> Iterator[None]:
-    """Stop isl after *operations* basic steps: raises :class:`QuotaExceededError`."""
-    context = isl.DEFAULT_CONTEXT
-    context.reset_operations()
-    context.set_max_operations(operations)
-    try:
-        yield
-    except isl.Error as error:
-        if context.get_max_operations() and "maximal number of operations" in str(error):
-            raise QuotaExceededError(str(operations)) from error
-        raise
-    finally:
-        context.set_max_operations(0)
-        context.reset_operations()
+COMPILE_LOCK = ISL_LOCK
 
 
 @contextmanager

@@ -36,9 +36,9 @@ def builder_of(indices: tuple[str, ...], name: str, sizes: Mapping[str, int | No
     return Builder(instance_space(indices, name, sizes), sizes)
 
 
-def companion_name(target: str) -> str:
+def companion_name(statement: tc.Statement) -> str:
     """Return the name of the array of extreme values beside an arg reduction's *target*."""
-    return f"{target}.best"
+    return f"{statement.target}.best.{statement.name}"
 
 
 def lower_comprehension(
@@ -91,7 +91,7 @@ def _add_companion(arrays: dict[str, Array], statement: tc.Statement) -> None:
     """Declare the array of extreme values that an arg reduction's running comparison needs."""
     assert statement.reduction is not None
     target = arrays[statement.target]
-    name = companion_name(statement.target)
+    name = companion_name(statement)
     arrays[name] = Array(
         name, statement.reduction.dtype, target.origin, target.shape, Storage.SCRATCH
     )
@@ -295,7 +295,7 @@ class StatementLowering:
         statement = self.statement
         if statement.reduction is None or not statement.reduction.operator.is_arg:
             return None
-        name = companion_name(statement.target)
+        name = companion_name(statement)
         return access(builder, name, statement.subscripts, self.arrays, domain)
 
     def _domain(self, builder: Builder) -> tuple[isl.Set, tuple[Expr, ...]]:
@@ -348,7 +348,7 @@ class StatementLowering:
         domain = self._box(builder, indices, bounds)
         companion = None
         if reduction.operator.is_arg:
-            target_name = companion_name(statement.target)
+            target_name = companion_name(statement)
             companion = access(builder, target_name, subscripts, self.arrays, domain)
         return Statement(
             name=name,

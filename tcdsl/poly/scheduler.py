@@ -114,7 +114,11 @@ def _union(scop: Scop, edges: Iterable[Dependence]) -> isl.UnionMap:
 
 
 def _compute(
-    scop: Scop, constraints: isl.ScheduleConstraints, names: Sequence[str], *, outer_coincidence: int
+    scop: Scop,
+    constraints: isl.ScheduleConstraints,
+    names: Sequence[str],
+    *,
+    outer_coincidence: int,
 ) -> Scheduled:
     with isl_options(
         schedule_outer_coincidence=outer_coincidence,
@@ -141,7 +145,7 @@ def _statements(scheduled: Scheduled) -> Iterator[str]:
 
 def _convert(scop: Scop, node: isl.ScheduleNode) -> Scheduled:
     """Return the tree below *node* as plain data."""
-    kind, kinds = node.get_type(), isl.schedule_node_type
+    kind, kinds = isl.schedule_node_type(node.get_type()), isl.schedule_node_type
     if kind == kinds.leaf:
         return Instances(_active(scop, node))
     if kind in (kinds.sequence, kinds.set):

@@ -379,9 +379,7 @@ def plain_sketch(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu
         name: tuple(p for p in sketch.remaining[name] if p.coordinate.position != axis[name])
         for name in group.members
     }
-    return replace(
-        sketch, outer=(OuterLoop(pieces, LoopKind.PARALLEL),), remaining=remaining
-    )
+    return replace(sketch, outer=(OuterLoop(pieces, LoopKind.PARALLEL),), remaining=remaining)
 
 
 def _extent(axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> int:

@@ -133,9 +133,7 @@ def _rewrite(
     return scop, queue
 
 
-def _scheme_of(
-    group: Group, shapes: Mapping[str, Shape], cpu: Cpu, scheme: Scheme
-) -> Scheme:
+def _scheme_of(group: Group, shapes: Mapping[str, Shape], cpu: Cpu, scheme: Scheme) -> Scheme:
     """Return how the loops of *group* are found: recurrences need isl to run in parallel."""
     if scheme is not Scheme.AUTO or cpu.threads == 1 or len(group.members) > 1:
         return scheme
@@ -186,9 +184,7 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
                 continue
         nester = Nester(alignment, shapes, sketch.lanes, sketch.unrolled, prefix)
         remaining = {
-            name: sketch.remaining[name]
-            if name in sketch.remaining
-            else nester.whole(name)
+            name: sketch.remaining[name] if name in sketch.remaining else nester.whole(name)
             for name in sketch.members
         }
         tree = nester.nest(sketch.members, remaining)

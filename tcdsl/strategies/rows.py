@@ -23,7 +23,7 @@ from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece
-from tcdsl.transforms.rfactor import Partial, why_not_rfactored
+from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
 
 PARALLEL_WORK = 1 << 15  # operations below which threads cost more than they bring
 TILES_PER_THREAD = 4
@@ -78,7 +78,7 @@ def sketch_rows(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu)
 
 def _lanes(shape: Shape, outer: list[_Outer], cpu: Cpu) -> int:
     """Return how many lanes accumulate at once, 0 if the last loop is not a reduced one."""
-    if why_not_rfactored(shape.statement) or not shape.order:
+    if why_not_laned(shape.statement) or not shape.order:
         return 0
     last = shape.order[-1]
     if shape.roles[last] is not Role.REDUCED or shape.extents[last] < 8:
@@ -254,7 +254,8 @@ def _partials(
 ) -> tuple[Partial, ...] | None:
     """Return the partial accumulators of a reduction, None if it accumulates in its target."""
     statement = shape.statement
-    if statement.kind is not Kind.UPDATE or why_not_rfactored(statement):
+    is_splittable = lanes or not why_not_rfactored(statement)
+    if statement.kind is not Kind.UPDATE or not is_splittable:
         return None
     partials = []
     lowest = {}

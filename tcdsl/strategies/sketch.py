@@ -70,6 +70,13 @@ def apply(scop: Scop, sketch: Sketch) -> Rewritten:
         chunks = tuple(p for p in partials if not p.is_lane)
         lanes = tuple(p for p in partials if p.is_lane)
         if chunks:
+            target = scop.arrays[statement.write.array]
+            if statement.reduction is not None and target.dtype != statement.reduction.dtype:
+                # The chunks' sums are added in the reduction's type, and rounded once.
+                old = {s.name for s in scop.statements}
+                scop = rfactor(scop, name, ())
+                init, store = (s for s in scop.statements if s.name not in old)
+                after.append(store.name)
             old = {s.name for s in scop.statements}
             scop = rfactor(scop, name, chunks)
             new = [s for s in scop.statements if s.name not in old]

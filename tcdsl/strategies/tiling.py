@@ -97,9 +97,7 @@ def find_crossing(scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> Cros
             is_far_from_all = all(s == 0 or s >= line for d, s in enumerate(row) if d != dim)
             if stride == 1 and is_far_from_all and shape.extents[dim] > line:
                 contiguous[dim] = contiguous.get(dim, 0) + (2 if position == 0 else 1)
-    axes = {
-        axis[lead]: axis for axis in group.axes if group.has_parallel(axis, shapes)
-    }
+    axes = {axis[lead]: axis for axis in group.axes if group.has_parallel(axis, shapes)}
     near, far = (*sorted(contiguous, key=lambda d: -contiguous[d]), -1, -1)[:2]
     if near not in axes or far not in axes or not _cross(shape, near, far):
         return None
@@ -176,6 +174,8 @@ def _innermost(pieces: Sequence[Piece], *dims: int) -> tuple[Piece, ...]:
     return tuple(
         sorted(
             pieces,
-            key=lambda p: dims.index(p.coordinate.position) if p.coordinate.position in dims else -1,
+            key=lambda p: (
+                dims.index(p.coordinate.position) if p.coordinate.position in dims else -1
+            ),
         )
     )

@@ -278,7 +278,9 @@ def _merge_statement(
     merged: Mapping[str, tuple[tuple[int, ...], ...]],
 ) -> tuple[Statement, dict[str, range | OpenRange]]:
     chains = _chains(statement, merged)
-    names = {chain: _fresh(chain, statement.indices) for chain in chains}
+    names: dict[tuple[str, ...], str] = {}
+    for chain in chains:
+        names[chain] = _fresh(chain, (*statement.indices, *names.values()))
     swallowed = {index for chain in chains for index in chain[1:]}
     heads = {chain[0]: names[chain] for chain in chains}
 

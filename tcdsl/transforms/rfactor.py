@@ -51,11 +51,16 @@ class Partial:
 
 
 def why_not_rfactored(statement: Statement) -> str | None:
-    """Return why *statement* has no partial accumulators, or None if it may have them."""
+    """Return why *statement* has no partial accumulators, or None if it may have any."""
+    if statement.reduction is not None and statement.reduction.operator.is_arg:
+        return "an argmin or argmax keeps pairs: it is split into lanes only"
+    return why_not_laned(statement)
+
+
+def why_not_laned(statement: Statement) -> str | None:
+    """Return why *statement* has no accumulators in lanes, or None if it may have them."""
     if statement.kind is not Kind.UPDATE or statement.reduction is None:
         return "it is no reduction"
-    if statement.reduction.operator.is_arg:
-        return "an argmin or argmax folds pairs, not values"
     if not statement.write.is_exact:
         return "its target is scattered"
     is_partial = ".part" in statement.write.array
@@ -72,7 +77,8 @@ def rfactor(
     :arg innermost: the left-hand index whose accumulators are neighbours; None for the last one.
     """
     statement = scop.by_name[name]
-    reason = why_not_rfactored(statement)
+    is_laned = bool(partials) and all(partial.is_lane for partial in partials)
+    reason = why_not_laned(statement) if is_laned else why_not_rfactored(statement)
     assert reason is None, reason
     reduction = statement.reduction
     assert reduction is not None
@@ -80,6 +86,11 @@ def rfactor(
     layout = _layout(statement, innermost)
     part = _partial_array(scop, statement, partials, layout)
     arrays = {**scop.arrays, part.name: part}
+    if reduction.operator.is_arg:
+        # The lanes keep the index in one array, and the value that it belongs to in another.
+        arrays[_values_of(part.name)] = replace(
+            part, name=_values_of(part.name), dtype=reduction.dtype
+        )
     wide = replace(scop, arrays=arrays)
     rewriter = _Rewriter(wide, statement, part, tuple(partials), reduction, layout)
     drops_init = init is not None and all(p.is_lane for p in partials)
@@ -106,6 +117,10 @@ def initialisation(scop: Scop, statement: Statement) -> Statement | None:
     return None
 
 
+def _values_of(part: str) -> str:
+    return f"{part}.best"
+
+
 def _layout(statement: Statement, innermost: str | None) -> tuple[int, ...]:
     """Return the accumulators' dimensions in the order in which they are stored."""
     dims = range(len(statement.write.subscripts))
@@ -130,6 +145,8 @@ def _partial_array(
     number = sum(".part" in array for array in scop.arrays)
     name = f"{statement.write.array.partition('.part')[0]}.part{number}"
     dtype = statement.reduction.dtype
+    if statement.reduction.operator.is_arg:
+        dtype = scop.arrays[statement.write.array].dtype
     return Array(name, dtype, tuple(origin), tuple(shape), Storage.SCRATCH)
 
 
@@ -191,13 +208,17 @@ class _Rewriter:
 
     def init(self) -> Statement:
         """``p[l, c] = identity`` wherever a fold may read it."""
-        names = (*self.left, *map(self._coordinate_name, range(len(self.partials))))
+        coordinates = [Index(self._coordinate_name(d)) for d in range(len(self.partials))]
+        subscripts = self._in_order([Index(name) for name in self.left], coordinates)
+        # In the order of the array's dimensions: a further rewrite counts on it.
+        names = tuple(s.name for s in subscripts if isinstance(s, Index))
         builder = builder_of(names, f"{self.statement.name}_{self._suffix()}_init", self.scop.sizes)
-        domain = self._left_box(builder)
-        for position, partial in enumerate(self.partials, len(self.left)):
-            domain = within(domain, isl.dim_type.set, position, 0, partial.extent - 1)
-        plain = [Index(name) for name in names]
-        subscripts = self._in_order(plain[: len(self.left)], plain[len(self.left) :])
+        domain = isl.Set.universe(builder.space).intersect_params(self.scop.context)
+        bounds = dict(zip(self.left, self.box, strict=True))
+        for d, partial in enumerate(self.partials):
+            bounds[self._coordinate_name(d)] = (0, partial.extent)
+        for position, index in enumerate(names):
+            domain = within_bounds(domain, position, *bounds[index])
         return Statement(
             name=builder.space.get_tuple_name(isl.dim_type.set),
             domain=domain,
@@ -205,6 +226,7 @@ class _Rewriter:
             n_left=len(names),
             kind=Kind.INIT,
             write=self._access(builder, self.part.name, subscripts, domain),
+            companion=self._values(builder, subscripts, domain),
             value=None,
             reads=(),
             reduction=self.reduction,
@@ -220,7 +242,16 @@ class _Rewriter:
             statement.write.subscripts, [p.expression() for p in self.partials]
         )
         write = self._access(builder, self.part.name, subscripts, statement.domain)
-        return replace(statement, write=write)
+        companion = self._values(builder, subscripts, statement.domain)
+        return replace(statement, write=write, companion=companion)
+
+    def _values(
+        self, builder: Builder, subscripts: tuple[Expr, ...], domain: isl.Set
+    ) -> Access | None:
+        """Return the access to the values beside an arg reduction's indices."""
+        if not self.reduction.operator.is_arg:
+            return None
+        return self._access(builder, _values_of(self.part.name), subscripts, domain)
 
     def fold(self, *, assigns: bool) -> Statement:
         """``t[l] op= p[l, c]``: lanes at once, other coordinates one instance each."""
@@ -236,7 +267,10 @@ class _Rewriter:
             for d, partial in enumerate(self.partials)
         ]
         part_subscripts = self._in_order([Index(name) for name in self.left], of_partials)
-        read = self._part_read(builder, part_subscripts, domain)
+        reads = [self._part_read(builder, self.part.name, part_subscripts, domain)]
+        if self.reduction.operator.is_arg:
+            values = _values_of(self.part.name)
+            reads.append(self._part_read(builder, values, part_subscripts, domain))
         kind = Kind.FOLD if lanes else Kind.UPDATE
         if assigns and not lanes:
             kind = Kind.ASSIGN
@@ -250,7 +284,7 @@ class _Rewriter:
             kind=kind,
             write=self._access(builder, target.array, tuple(Index(n) for n in self.left), domain),
             value=value,
-            reads=(read,),
+            reads=tuple(reads),
             reduction=replace(self.reduction, initialise=assigns),
             lanes=lanes,
             source_name=self.statement.source_name,
@@ -267,8 +301,10 @@ class _Rewriter:
             image = within_bounds(image, position, low, end)
         return image
 
-    def _part_read(self, builder: Builder, subscripts: tuple[Expr, ...], domain: isl.Set) -> Access:
-        read = self._access(builder, self.part.name, subscripts, domain)
+    def _part_read(
+        self, builder: Builder, array: str, subscripts: tuple[Expr, ...], domain: isl.Set
+    ) -> Access:
+        read = self._access(builder, array, subscripts, domain)
         lanes = [partial for partial in self.partials if partial.is_lane]
         for position, partial in enumerate(lanes, len(subscripts) - len(lanes)):
             # All lanes are read: free the lane's dimension within its extent.

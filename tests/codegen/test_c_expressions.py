@@ -30,10 +30,20 @@ from tcdsl.lang.comprehension import (
     Unary,
 )
 from tcdsl.lang.dtypes import (
-    ALL, BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, UINT32, UINT64,
+    ALL,
+    BOOL,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT32,
+    INT64,
+    UINT8,
+    UINT32,
+    UINT64,
 )  # fmt: skip
 
-I, J = Index("i"), Index("j")
+II, JJ = Index("i"), Index("j")
 PRINTER = ExpressionPrinter(
     Scope(
         index=lambda name: name,
@@ -108,17 +118,17 @@ def test_reductions_combine_by_defined_arithmetic() -> None:
 @pytest.mark.parametrize(
     ("expr", "text"),
     [
-        (binary("+", I, J), "tc_add_i32(((int32_t)i), ((int32_t)j))"),
-        (binary("/", I, J), "tc_div_i32(((int32_t)i), ((int32_t)j))"),
-        (binary("+", load("x", I), load("y")), "(x[i] + y[])"),
-        (binary("%", load("x", I), load("y")), "tc_mod_f32(x[i], y[])"),
-        (binary("<", I, J, BOOL), "(((int32_t)i) < ((int32_t)j))"),
-        (Unary("-", load("x", I), FLOAT32), "(-x[i])"),
-        (Unary("-", I, INT32), "tc_neg_i32(((int32_t)i))"),
-        (Cast(load("x", I), INT8), "tc_cast_f32_i8(x[i])"),
-        (Call("exp", (load("x", I),), FLOAT32), "tc_exp_f32(x[i])"),
+        (binary("+", II, JJ), "tc_add_i32(((int32_t)i), ((int32_t)j))"),
+        (binary("/", II, JJ), "tc_div_i32(((int32_t)i), ((int32_t)j))"),
+        (binary("+", load("x", II), load("y")), "(x[i] + y[])"),
+        (binary("%", load("x", II), load("y")), "tc_mod_f32(x[i], y[])"),
+        (binary("<", II, JJ, BOOL), "(((int32_t)i) < ((int32_t)j))"),
+        (Unary("-", load("x", II), FLOAT32), "(-x[i])"),
+        (Unary("-", II, INT32), "tc_neg_i32(((int32_t)i))"),
+        (Cast(load("x", II), INT8), "tc_cast_f32_i8(x[i])"),
+        (Call("exp", (load("x", II),), FLOAT32), "tc_exp_f32(x[i])"),
         (Size("N"), "((int32_t)n)"),
-        (Select(binary("<", I, J, BOOL), load("x", I), load("x", J), FLOAT32),
+        (Select(binary("<", II, JJ, BOOL), load("x", II), load("x", JJ), FLOAT32),
          "((((int32_t)i) < ((int32_t)j)) ? x[i] : x[j])"),
     ],
 )  # fmt: skip
@@ -129,14 +139,14 @@ def test_values(expr: Expr, text: str) -> None:
 @pytest.mark.parametrize(
     ("expr", "text"),
     [
-        (binary("+", binary("*", I, Const(2, INT32)), J), "((i * 2) + j)"),
-        (binary("-", I, Const(-1, INT32)), "(i - (-1))"),
-        (binary("/", I, Const(2, INT32)), "tc_div_i64(i, 2)"),
-        (binary("%", I, Size("N")), "tc_mod_i64(i, n)"),
-        (Cast(I, INT64), "i"),
-        (Load("p", (I,), INT32), "((int64_t)p[i])"),
-        (Cast(Load("p", (I,), INT64), INT8), "((int64_t)tc_cast_i64_i8(p[i]))"),
-        (Call("min", (I, J), INT32), "tc_min_i64(i, j)"),
+        (binary("+", binary("*", II, Const(2, INT32)), JJ), "((i * 2) + j)"),
+        (binary("-", II, Const(-1, INT32)), "(i - (-1))"),
+        (binary("/", II, Const(2, INT32)), "tc_div_i64(i, 2)"),
+        (binary("%", II, Size("N")), "tc_mod_i64(i, n)"),
+        (Cast(II, INT64), "i"),
+        (Load("p", (II,), INT32), "((int64_t)p[i])"),
+        (Cast(Load("p", (II,), INT64), INT8), "((int64_t)tc_cast_i64_i8(p[i]))"),
+        (Call("min", (II, JJ), INT32), "tc_min_i64(i, j)"),
     ],
 )  # fmt: skip
 def test_subscripts_are_exact_64_bit_integers(expr: Expr, text: str) -> None:
@@ -144,9 +154,9 @@ def test_subscripts_are_exact_64_bit_integers(expr: Expr, text: str) -> None:
 
 
 def test_a_deep_expression_needs_no_stack() -> None:
-    expr: Expr = load("x", I)
+    expr: Expr = load("x", II)
     for _ in range(20_000):
-        expr = Binary("+", expr, load("x", I), FLOAT32)
+        expr = Binary("+", expr, load("x", II), FLOAT32)
     assert PRINTER.value(expr).count("x[i]") == 20_001
 
 

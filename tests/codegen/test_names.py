@@ -33,7 +33,9 @@ def test_a_name_keeps_its_identifier() -> None:
 
 def test_things_of_two_kinds_never_share_an_identifier() -> None:
     names = Names()
-    given = [names.of(kind, name) for kind in ("array", "index", "size") for name in (*HOSTILE, "x")]
+    given = [
+        names.of(kind, name) for kind in ("array", "index", "size") for name in (*HOSTILE, "x")
+    ]
     assert len(set(given)) == len(given)
 
 

@@ -172,7 +172,10 @@ def edited(body: str) -> Iterator[tuple[str, str]]:
     for what, (pattern, edit) in _EDITS.items():
         for match in re.finditer(pattern, body):
             line = body.count("\n", 0, match.start()) + 1
-            yield f"{what} in line {line}", body[: match.start()] + edit(match) + body[match.end() :]
+            yield (
+                f"{what} in line {line}",
+                body[: match.start()] + edit(match) + body[match.end() :],
+            )
 
 
 @pytest.mark.fuzz

@@ -32,7 +32,7 @@ INTERLEAVED = "def f(float(N) a) -> (o) { o(2*i) = a(i)\n o(2*i+1) = -a(i) }"
 GUARDED = "def f(float(N) a) -> (c) { c(i) = i >= 2 ? c(i-2) + a(i) : a(i) where i in 0:N }"
 TRIANGLE = "def f(float(N) a) -> (c) { c(i) +=! a(j) where i in 0:N, j in 0:i+1 }"
 
-PROGRAMS = {
+PROGRAMS: dict[str, tuple[str, list[tuple[int, ...]]]] = {
     "sum": (SUM, [(2, 3)]),
     "softmax": (SOFTMAX, [(2, 3)]),
     "scan": (SCAN, [(5,)]),

@@ -25,8 +25,8 @@ SUM = "def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }"
 
 
 def tree() -> Loop:
-    j0 = Loop("j0", {"S0": Coordinate(1, 0, 4)}, LoopKind.SERIAL,
-              Loop("j1", {"S0": Coordinate(1, 0, 1, 4)}, LoopKind.VECTOR, Leaf("S0")), 2)  # fmt: skip
+    j1 = Loop("j1", {"S0": Coordinate(1, 0, 1, 4)}, LoopKind.VECTOR, Leaf("S0"))
+    j0 = Loop("j0", {"S0": Coordinate(1, 0, 4)}, LoopKind.SERIAL, j1, 2)
     body = sequence([Leaf("S0_init"), j0])
     coordinates = {"S0_init": Coordinate(0), "S0": Coordinate(0)}
     return Loop("i0", coordinates, LoopKind.PARALLEL, body, 3)

@@ -6,7 +6,6 @@ import islpy as isl
 import pytest
 
 from tcdsl.lang.comprehension import Operator
-from tcdsl.poly.lowering import companion_name
 from tcdsl.poly.scop import Access, Kind, Scop, Statement, Storage
 from tcdsl.poly.verify import why_not_in_bounds
 
@@ -69,7 +68,9 @@ def test_ranges_may_depend_on_outer_indices(lower: Lower) -> None:
 
 
 def test_affine_conditions_cut_the_domain_and_others_stay(lower: Lower) -> None:
-    source = "def f(float(N,N) a) -> (c) { c(i) +=! a(i,j) where exists j <= i, exists a(i,j) > 0.0 }"
+    source = (
+        "def f(float(N,N) a) -> (c) { c(i) +=! a(i,j) where exists j <= i, exists a(i,j) > 0.0 }"
+    )
     update = lower(source, (4, 4)).by_name["S0"]
     assert update.domain.is_equal(isl.Set("{ S0[i, j] : 0 <= j <= i < 4 }"))
     assert len(update.conditions) == 1
@@ -114,11 +115,13 @@ def test_a_scatter_initialises_the_whole_target(lower: Lower) -> None:
 def test_an_arg_reduction_keeps_its_best_value_beside_it(lower: Lower) -> None:
     source = "def f(double(N,M) x) -> (y) { y(i) argmax=! x(i,j) where j in 2:M }"
     scop = lower(source, (3, 7))
-    best = scop.arrays[companion_name("y")]
-    assert best.dtype.name == "float64" and best.storage is Storage.SCRATCH
     init, update = scop.statements
+    assert init.companion is not None and update.companion is not None
+    best = scop.arrays[update.companion.array]
+    assert best.dtype.name == "float64" and best.storage is Storage.SCRATCH
+    assert [access.array for access in init.writes] == ["y", best.name]
     assert [access.array for access in update.writes] == ["y", best.name]
-    assert init.companion is not None and update.arg_origin == 2
+    assert update.arg_origin == 2
 
 
 @pytest.mark.parametrize("operator", ["+", "min", "*"])

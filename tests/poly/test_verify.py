@@ -222,17 +222,19 @@ def _random_tree(scop: Scop, rng: random.Random) -> Node:
         rng.shuffle(rest)
         node: Node = Leaf(s.name)
         for coordinate in rest:
-            node = loop(node, **{s.name: coordinate})
+            node = Loop(f"loop{next(_names)}", {s.name: coordinate}, LoopKind.SERIAL, node)
         children.append(node)
     rng.shuffle(children)
     tree = sequence(children)
-    for row in reversed(shared):
-        tree = loop(tree, **row)
+    for shared_row in reversed(shared):
+        tree = Loop(f"loop{next(_names)}", shared_row, LoopKind.SERIAL, tree)
     return tree
 
 
 @pytest.mark.parametrize(
-    ("source", "shape"), [(SUM, (3, 4)), (SCAN, (5,)), (SKEWED, (4, 4))], ids=["sum", "scan", "skewed"]
+    ("source", "shape"),
+    [(SUM, (3, 4)), (SCAN, (5,)), (SKEWED, (4, 4))],
+    ids=["sum", "scan", "skewed"],
 )
 def test_both_order_checks_agree_on_random_trees(
     source: str, shape: tuple[int, ...], lower: Lower

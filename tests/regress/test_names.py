@@ -12,7 +12,6 @@ FORMS = (
 )
 
 
-@pytest.mark.xfail(strict=True, reason="codegen/names.py: '[a-z]+_t' does not match int32_t")
 @pytest.mark.parametrize("name", ["int32_t", "int64_t"])
 def test_integer_types_of_c(name: str, check_all: Callable[..., None]) -> None:
     check_all([(form.format(name), [np.arange(5, dtype=np.float32)]) for form in FORMS])

@@ -18,7 +18,9 @@ def test_a_one_by_one_convolution(check_all: CheckAll) -> None:
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_reduction_of_a_product(threads: int, check_all: CheckAll) -> None:
     """A reduction that joined a contraction's kernel had its updates in the lanes of a vector."""
-    total = "def f(float(M,K) A, float(K,N) B) -> (s, C) { C(m,n) +=! A(m,k) * B(k,n)\n s +=! C(m,n) }"
+    total = (
+        "def f(float(M,K) A, float(K,N) B) -> (s, C) { C(m,n) +=! A(m,k) * B(k,n)\n s +=! C(m,n) }"
+    )
     largest = """def f(float(M,K) A, float(N,K) B) -> (y) {
         C(m,n) +=! A(m,k) * B(n,k)
         y(m) max=! C(m,n)

@@ -84,15 +84,16 @@ PRODUCTS: list[Sizes] = [
 
 def operands(source: str, sizes: Sizes) -> list[Any]:
     m, n, k = sizes
-    return {
+    shapes: dict[str, list[Any]] = {
         MM: [(m, k), (k, n)], DOT: [(m, k), (n, k)], OUTER: [(k, m), (k, n)],
         TRANSPOSED: [(m, k), (k, n)], BIASED: [(m, k), (k, n), (n,)],
         IN_PLACE: [(m, k), (k, n), (n,)], KEPT: [(m, n), (m, k), (k, n)],
-    }[source]  # fmt: skip
+    }  # fmt: skip
+    return shapes[source]
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-@pytest.mark.parametrize("source", [MM, DOT, OUTER, TRANSPOSED], ids="mm dot outer t".split())
+@pytest.mark.parametrize("source", [MM, DOT, OUTER, TRANSPOSED], ids=["mm", "dot", "outer", "t"])
 def test_products(source: str, threads: int, check_all: CheckAll) -> None:
     check_all([(source, operands(source, s)) for s in PRODUCTS], threads=threads)
 

@@ -144,8 +144,8 @@ OPTIONS: Mapping[str, Options] = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_gives_right_results(name: str, check_all: Callable[..., None]) -> None:
-    cases = [(s, shapes(m, n)) for s, shapes in SOURCES.values() for m, n in ((7, 65), (64, 130))]
-    check_all(cases, options=OPTIONS[name])
+    chosen = [SOURCES[which] for which in ("matmul", "softmax", "recurrence")]
+    check_all([(s, shapes(33, 70)) for s, shapes in chosen], options=OPTIONS[name])
 
 
 # --- random programs ------------------------------------------------------------------------

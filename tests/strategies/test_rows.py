@@ -188,7 +188,7 @@ def test_updates_of_an_argument(check_all: CheckAll) -> None:
 RECURRENCES = {
     "scan": "def f(float(N) a) -> (c) { c(i) = a(i)\n c(i) = c(i-1) + a(i) where i in 1:N }",
     "guarded": "def f(float(N) a) -> (c) { c(i) = i >= 1 ? c(i-1) + a(i) : a(i) where i in 0:N }",
-    "reads_ahead": "def f(float(N) a) -> (c) { c(i) = a(i)\n c(i) = c(i+1) + a(i) where i in 0:N-1 }",
+    "ahead": "def f(float(N) a) -> (c) { c(i) = a(i)\n c(i) = c(i+1) + a(i) where i in 0:N-1 }",
 }
 GRIDS = {
     "columns": """def f(float(T,N) a) -> (c) {
@@ -244,7 +244,13 @@ def test_gathers_and_scatters(check_all: CheckAll) -> None:
         G(I(b,l),d) += T(I(b,l),d)
     }"""
     cases = []
-    for e, d, b, n in ((1, 1, 1, 1), (11, 13, 5, 7), (100, 64, 64, 20), (10, 1, 65, 3), (4, 5, 0, 3)):
+    for e, d, b, n in (
+        (1, 1, 1, 1),
+        (11, 13, 5, 7),
+        (100, 64, 64, 20),
+        (10, 1, 65, 3),
+        (4, 5, 0, 3),
+    ):
         indices = rng.integers(0, e, (b, n)).astype(np.int32)
         cases += [(source, [(e, d), indices]) for source in (lookup, rows, added)]
     check_all(cases)

@@ -1,4 +1,4 @@
-"""Coalescing: which dimensions merge, what the comprehension then is, and that it means the same."""
+"""Coalescing: which dimensions merge, and that the merged comprehension means the same."""
 
 from collections.abc import Callable
 from math import prod
@@ -97,7 +97,8 @@ def test_others_do_not(name: str) -> None:
 
 
 def test_only_dimensions_without_gaps_merge() -> None:
-    source, shapes = "def f(float(M,N) x) -> (y) { y(i,j) = x(i,j) }", [(4, 5)]
+    source = "def f(float(M,N) x) -> (y) { y(i,j) = x(i,j) }"
+    shapes: Shapes = [(4, 5)]
     assert indices(coalesced(source, shapes, x=(5, 1))) == "i_j"
     assert indices(coalesced(source, shapes, x=(10, 2))) == "i_j"
     assert indices(coalesced(source, shapes, x=(6, 1))) == "i j"
@@ -116,18 +117,20 @@ def test_the_text_names_the_merged_dimensions() -> None:
 
 @pytest.mark.parametrize("name", [*MERGES, *KEPT])
 def test_the_merged_comprehension_means_the_same(name: str) -> None:
-    source, shapes = {**MERGES, **KEPT}[name][:2]  # type: ignore[misc]
+    source, shapes = MERGES[name][:2] if name in MERGES else KEPT[name]
     c, special = analysed(source, shapes)
     done = coalesce(c, special, {})
     inputs: dict[str, Any] = {
         n: values(c.tensors[n].dtype, shape, "whole", 7)
         for n, shape in zip(c.inputs, shapes, strict=True)
     }
-    flat = {n: array.reshape(done.special.shapes[n]) for n, array in inputs.items()}
+    assert isinstance(done.special, Specialisation)
+    merged = done.special.shapes
+    flat = {n: array.reshape(merged[n]) for n, array in inputs.items()}
     before = evaluate(c, special, inputs)
     after = evaluate(done.comprehension, done.special, flat)
     for n in c.outputs:
-        assert prod(done.special.shapes[n]) == prod(special.shapes[n])
+        assert prod(merged[n]) == prod(special.shapes[n])
         assert (before[n] == after[n].reshape(before[n].shape)).all()
 
 

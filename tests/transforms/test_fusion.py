@@ -33,7 +33,9 @@ BETWEEN = """def f(float(N,M) x) -> (y) {
     t +=! a(i)
     y(i) = a(i) / t
 }"""
-SCAN = "def f(float(N) a) -> (c) { b(i) = a(i)\n c(i) = b(i)\n c(i) = c(i-1) + b(i) where i in 1:N }"
+SCAN = (
+    "def f(float(N) a) -> (c) { b(i) = a(i)\n c(i) = b(i)\n c(i) = c(i-1) + b(i) where i in 1:N }"
+)
 
 
 def groups(scop: Scop, policy: Callable[[Group, Group], str | None] | None = None) -> list[Group]:

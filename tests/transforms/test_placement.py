@@ -57,8 +57,8 @@ def test_a_tile_keeps_its_elements(lower: Lower) -> None:
 def test_what_another_kernel_reads_stays_in_memory(lower: Lower) -> None:
     at0, at1 = Coordinate(0), Coordinate(1)
     trees: list[Node] = [
-        loop(f"i{n}", loop(f"j{n}", Leaf(f"S{n}"), **{f"S{n}": at1}), **{f"S{n}": at0})
-        for n in range(2)
+        loop("i0", loop("j0", Leaf("S0"), S0=at1), S0=at0),
+        loop("i1", loop("j1", Leaf("S1"), S1=at1), S1=at0),
     ]
     assert place(lower(CHAIN, (4, 5)), trees) == {}
 

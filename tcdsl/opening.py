@@ -1,0 +1,235 @@
+"""Which sizes a function's code leaves open, and code that is called with any values of those.
+
+    f(A[64])      compiled for N = 64
+    f(A[65])      N has two values now: compiled once more, with N open
+    f(A[1000])    the code with N open, at another value: no compilation
+
+Both are kept.  Where another size starts to vary, there is one more compilation, with both open; so
+a function of n sizes compiles at most n + 1 times for each combination of types and layouts.  Where
+sizes cannot be left open, every combination of them is compiled by itself.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tcdsl.errors import EXTENT_DISAGREES, WRONG_STRIDES
+from tcdsl.executable import Bound, CpuExecutable, Executable, build, layout_of
+from tcdsl.lang.binding import bind_sizes
+from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.open_sizes import CannotOpenError
+from tcdsl.options import Options
+from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, row_major
+from tcdsl.runtime.fitting import require_count, require_type
+from tcdsl.runtime.warm_path import remember, signature
+
+Specs = Mapping[str, ArraySpec]
+Specialise = Callable[[Mapping[str, int]], Specialisation]
+Layouts = tuple[tuple[int | None, ...] | None, ...]  # of the inputs, see layout_of
+
+
+def layouts_of(c: Comprehension, specs: Specs) -> Layouts:
+    """Return the part of the inputs' layouts on which code with open sizes depends."""
+    return tuple(layout_of(c, name, spec, c.sizes or ("",)) for name, spec in specs.items())
+
+
+class Opening:
+    """The code of one function for all sizes that it was called with."""
+
+    def __init__(self, comprehension: Comprehension) -> None:
+        self._comprehension = comprehension
+        self._families: dict[Any, _Family] = {}
+
+    def executable(
+        self, special: Specialisation, specs: Specs, target: str, options: Options
+    ) -> Executable:
+        """Return code for *specs* at the sizes of *special*, compiling if it must."""
+        return self._family(special, specs, target, options).executable(special, specs)
+
+    def specialised(
+        self, special: Specialisation, specs: Specs, target: str, options: Options
+    ) -> Executable:
+        """Return code for *specs* at just the sizes of *special*."""
+        self._family(special, specs, target, options)
+        return build(self._comprehension, special, specs, target, options)
+
+    def _family(
+        self, special: Specialisation, specs: Specs, target: str, options: Options
+    ) -> "_Family":
+        key = (target, options, layouts_of(self._comprehension, specs))
+        family = self._families.get(key)
+        if family is None:
+            family = _Family(self._comprehension, target, options, dict(special.sizes))
+            family = remember(self._families, key, family)
+        return family
+
+
+@dataclass(slots=True)
+class _Family:
+    """Code for one combination of target, options and layouts.
+
+    Needs no lock: two threads that meet here may compile the same code, and nothing worse.
+    """
+
+    comprehension: Comprehension
+    target: str
+    options: Options
+    first: Mapping[str, int]  # the sizes of the first call
+    opened: frozenset[str] = frozenset()
+    # What is compiled for each set of open sizes; None: they cannot be left open.
+    plans: dict[frozenset[str], CpuExecutable | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.opened = frozenset(self.options.open_sizes)
+
+    def executable(self, special: Specialisation, specs: Specs) -> Executable:
+        varying = {name for name, size in special.sizes.items() if size != self.first[name]}
+        if not varying and not self.options.open_sizes:
+            return self._build(special, specs)
+        wanted = self.opened | varying
+        plan = self._plan(wanted, special, specs)
+        if plan is None:
+            return self._build(special, specs)
+        self.opened = wanted
+        return plan.at(special, specs)
+
+    def _plan(
+        self, wanted: frozenset[str], special: Specialisation, specs: Specs
+    ) -> CpuExecutable | None:
+        if self.target != "cpu":
+            return None
+        if wanted not in self.plans:
+            try:
+                plan = self._build(special, specs, wanted)
+            except CannotOpenError:
+                self.plans[wanted] = None
+            else:
+                self.plans[wanted] = plan if isinstance(plan, CpuExecutable) else None
+        return self.plans[wanted]
+
+    def _build(
+        self, special: Specialisation, specs: Specs, opened: Collection[str] = ()
+    ) -> Executable:
+        return build(self.comprehension, special, specs, self.target, self.options, opened)
+
+
+class OpenExecutable(Executable):
+    """Code for all values of the sizes in ``options.open_sizes``; the others are fixed."""
+
+    def __init__(
+        self,
+        opening: Opening,
+        specialise: Specialise,
+        first: Executable,
+        layouts: Layouts,
+        target: str,
+        options: Options,
+    ) -> None:
+        super().__init__(first.comprehension, first.special, first.specs, first.target, options)
+        self._opening = opening
+        self._specialise = specialise
+        self._first = first
+        self._layouts = layouts
+        self._chosen = target
+        self._known: dict[Any, Executable] = {}
+
+    @property
+    def opened(self) -> tuple[str, ...]:
+        return self._first.opened
+
+    @property
+    def stages(self) -> Mapping[str, str]:
+        return self._first.stages
+
+    @property
+    def kernels(self) -> tuple[Mapping[str, Any], ...]:
+        return self._first.kernels
+
+    def explain(self) -> str:
+        if self.opened:
+            return self._first.explain()
+        names = ", ".join(self.options.open_sizes)
+        return f"{names}: cannot be left open, other values are compiled\n{self._first.explain()}"
+
+    def at(self, args: Sequence[Any]) -> Executable:
+        """Return the code at the sizes of *args*, remembered by their signature.
+
+        :raises ShapeError: they do not fit the types, the fixed sizes or each other.
+        """
+        key = signature(args)
+        executable = self._known.get(key)
+        if executable is None:
+            executable = remember(self._known, key, self._at(args))
+        return executable
+
+    def _at(self, args: Sequence[Any]) -> Executable:
+        c = self.comprehension
+        require_count(c, args)
+        specs = {}
+        for name, arg in zip(c.inputs, args, strict=True):
+            specs[name] = describe(arg, f"argument {name!r}")
+            require_type(c, name, specs[name])
+        sizes = bind_sizes(c, {name: spec.shape for name, spec in specs.items()})
+        self._require_fixed(sizes)
+        laid_out = {
+            name: _in_layout(spec, layout, name)
+            for (name, spec), layout in zip(specs.items(), self._layouts, strict=True)
+        }
+        special = self._specialise(sizes)
+        return self._opening.executable(special, laid_out, self._chosen, self.options)
+
+    def _require_fixed(self, sizes: Mapping[str, int]) -> None:
+        """Raise EXTENT_DISAGREES where a size that is not open has another value."""
+        c = self.comprehension
+        for name in c.inputs:
+            for dim, size in enumerate(c.tensors[name].dims):
+                if not isinstance(size, str) or size in self.options.open_sizes:
+                    continue
+                if sizes[size] != self.special.sizes[size]:
+                    raise EXTENT_DISAGREES(
+                        c.source, c.tensors[name].span, tensor=name, dim=dim,
+                        declared=f"{self.special.sizes[size]} in this code", got=sizes[size],
+                        hint=f"leave {size} open too, or call the function itself",
+                    )  # fmt: skip
+
+    def __call__(self, *args: Any, out: Any = None) -> Any:
+        return self.at(args)(*args, out=out)
+
+    def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
+        return self.at(inputs).run(inputs, out)
+
+    def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
+        return self.at(args).fitted(args)
+
+    def views(self, args: Sequence[Any]) -> list[NDArray]:
+        return self.at(args).views(args)
+
+    def bind(self, *args: Any, out: Any = None) -> Bound:
+        return self.at(args).bind(*args, out=out)
+
+    def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
+        self.at(inputs).launch(inputs, results)
+
+
+def _in_layout(spec: ArraySpec, layout: tuple[int | None, ...] | None, name: str) -> ArraySpec:
+    """Return *spec* with strides that code for *layout* can read; others mean a copy is made."""
+    if layout is None:
+        return _with_strides(spec, row_major(spec.shape))
+    fits = zip(spec.strides, layout, strict=True)
+    if all(wanted is None or wanted == stride for stride, wanted in fits):
+        return spec
+    if 0 in layout:
+        raise WRONG_STRIDES(what=f"argument {name!r}")
+    # The dimension whose neighbours are adjacent goes innermost, the others keep their order.
+    order = sorted(range(spec.rank), key=lambda dim: (layout[dim] == 1, dim))
+    strides = [0] * spec.rank
+    for dim, stride in zip(order, row_major([spec.shape[dim] for dim in order]), strict=True):
+        strides[dim] = stride
+    return _with_strides(spec, tuple(strides))
+
+
+def _with_strides(spec: ArraySpec, strides: tuple[int, ...]) -> ArraySpec:
+    return ArraySpec(spec.dtype, spec.shape, strides, spec.device, spec.writable, spec.library)
+
+
+__all__ = ["OpenExecutable", "Opening", "layouts_of"]

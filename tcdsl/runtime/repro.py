@@ -1,0 +1,144 @@
+"""A script that compiles one program again: what an InternalError names.
+
+It holds the program's text, the types, sizes and strides of the call, the options, and as comments
+how far the compilation came and the traceback.  It holds no data: compiling needs none.
+"""
+
+import contextlib
+import os
+import tempfile
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tcdsl.errors import TCError
+from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.parser import parse_program
+from tcdsl.options import Options
+from tcdsl.version import __version__
+
+Strides = Mapping[str, tuple[int | None, ...] | None]
+
+_SCRIPT = '''\
+"""An internal error of tcdsl {version}, in {stage}; running this file shows it again.
+
+Please report it together with this file.
+"""
+{traceback}
+import dataclasses
+import os
+
+os.environ["TCDSL_CACHE"] = "off"
+os.environ["TCDSL_DEBUG"] = "on"  # the first failure, not a cheaper schedule
+{settings}
+import tcdsl
+
+SOURCE = {source}
+OPTIONS = tcdsl.Options.from_json({options})
+
+
+def spec(shape, dtype, strides=None):  # strides count elements
+    dense = tcdsl.spec(shape, dtype)
+    return dense if strides is None else dataclasses.replace(dense, strides=strides)
+
+
+INPUTS = {{
+{inputs}
+}}
+{function}
+f.compile(*INPUTS.values(), target="cpu", options=OPTIONS)
+print("it compiles: the error is gone")
+'''
+
+_OF_DEF = """
+f = tcdsl.define(SOURCE)[{name!r}]
+"""
+
+_OF_STATEMENTS = """
+from tcdsl.api import Function
+from tcdsl.lang.parser import parse_statements
+from tcdsl.lang.sema import analyse_statements
+from tcdsl.source import Source
+
+source = Source(SOURCE)
+types = {{name: (a.dtype, a.rank) for name, a in INPUTS.items()}}
+f = Function(analyse_statements(parse_statements(source), source, types))
+"""
+
+_SETTINGS = ("TCDSL_ISL_OPERATIONS", "TCDSL_CC", "TCDSL_CFLAGS")
+
+
+def repro_script(
+    comprehension: Comprehension,
+    special: Specialisation,
+    strides: Strides,
+    options: Options,
+    stage: str,
+    error: BaseException,
+) -> str:
+    """Return the script for the compilation that *error* ended in *stage*."""
+    inputs = [
+        f"    {name!r}: {_spec_text(comprehension, special, strides, name)},"
+        for name in comprehension.inputs
+    ]
+    settings = [
+        f"os.environ[{name!r}] = {os.environ[name]!r}" for name in _SETTINGS if name in os.environ
+    ]
+    is_def = comprehension.name in _defs(comprehension)
+    return _SCRIPT.format(
+        version=__version__,
+        stage=stage,
+        traceback="\n".join(f"# {line}" for line in _traceback(error)),
+        settings="\n".join(settings),
+        source=_text_literal(comprehension.source.text),
+        options=repr(options.to_json()),
+        inputs="\n".join(inputs),
+        function=(_OF_DEF if is_def else _OF_STATEMENTS).format(name=comprehension.name),
+    )
+
+
+def _traceback(error: BaseException) -> list[str]:
+    return [line for part in traceback.format_exception(error) for line in part.splitlines()]
+
+
+def _defs(comprehension: Comprehension) -> set[str]:
+    """Return the names of the defs in the source: none for statements without a header."""
+    with contextlib.suppress(TCError):
+        return {definition.name for definition in parse_program(comprehension.source).defs}
+    return set()
+
+
+def _spec_text(
+    comprehension: Comprehension, special: Specialisation, strides: Strides, name: str
+) -> str:
+    shape, dtype = tuple(special.shapes[name]), comprehension.tensors[name].dtype.name
+    given = strides.get(name)
+    tail = "" if given is None else f", {given!r}"
+    return f"spec({shape!r}, {dtype!r}{tail})"
+
+
+def _text_literal(text: str) -> str:
+    """Return *text* as a literal, a line of it a line."""
+    lines = [f"    {line!r}" for line in text.splitlines(keepends=True)]
+    return "(\n" + "\n".join(lines or ["    ''"]) + "\n)"
+
+
+def write_repro(
+    comprehension: Comprehension,
+    special: Specialisation,
+    strides: Strides,
+    options: Options,
+    threads: int,
+    stage: str,
+    error: BaseException,
+) -> str:
+    """Write the script to the folder for temporary files; return its path, or why there is none."""
+    options = replace(options, threads=threads)
+    script = repro_script(comprehension, special, strides, options, stage, error)
+    try:
+        number, path = tempfile.mkstemp(".py", f"tcdsl-{comprehension.name[:40]}-")
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            file.write(script)
+    except OSError as failure:
+        return f"the program (no script: {failure.strerror})"
+    return path
