@@ -49,8 +49,8 @@ Strides = Mapping[str, tuple[int | None, ...] | None]
 
 # isl operations that a plan for open sizes may take, some seconds; usually it is a tenth of it.
 OPEN_OPERATIONS = 20_000_000
-# Lowering, verification and the loops as written have nothing cheaper to fall back on: they may take
-# more, some ten seconds.  The library's largest program needs 3e5 in its longest step.
+# Lowering, verification and the loops as written have nothing cheaper to fall back on: they may
+# take more, some ten seconds.  The library's largest program needs 3e5 in its longest step.
 GENEROUS_OPERATIONS = 100_000_000
 STEP_SECONDS, GENEROUS_SECONDS = 20.0, 120.0
 

@@ -386,6 +386,8 @@ def _cpu_program(
     strides = {name: steps for name, steps in layouts.items() if steps is not None}
     compiler = find_compiler()
     flags = c_flags(compiler, fast_math=options.fast_math)
+    if not options.vectorise:
+        flags = (*flags, "-fno-tree-vectorize", "-fno-tree-slp-vectorize")
     threads = thread_count(options.threads)
     key = key_of(
         kind="cpu",
@@ -423,7 +425,8 @@ def _cpu_program(
         tuple({"name": k.name, "why": list(k.why)} for k in compiled.plan.kernels),
         compiled.c.integers,
     )
-    cache.put(key, code, {"program": manifest.to_json()})
+    if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
+        cache.put(key, code, {"program": manifest.to_json()})
     return CpuProgram(code, manifest, _integers(manifest, special, specs))
 
 

@@ -39,6 +39,7 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.dtypes import DType, arithmetic
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Storage
+from tcdsl.strategies.rows import PARALLEL_WORK, operations_of
 from tcdsl.transforms.placement import Placement
 from tcdsl.transforms.plan import Kernel, Plan
 
@@ -254,13 +255,24 @@ class _KernelPrinter:
             case LoopKind.PARALLEL if self.parent.threads > 1 and not self.is_in_parallel:
                 depth = self._collapsible(node)
                 collapse = f" collapse({depth})" if depth > 1 else ""
-                return f"#pragma omp parallel for{collapse} schedule(static)"
+                return f"#pragma omp parallel for{collapse} schedule(static){self._if_it_pays(loop)}"
             case LoopKind.VECTOR:
                 return "#pragma omp simd"
             case LoopKind.UNROLL:
                 return f"#pragma GCC unroll {loop.extent or 8}"
             case _:
                 return ""
+
+    def _if_it_pays(self, loop: Loop) -> str:
+        """Return the clause by which open sizes decide whether threads bring more than they cost."""
+        own = [self.scop.by_name[name] for name in statements_of(loop.body)]
+        statements = [s for s in own if s.kind is not Kind.INIT] or own
+        if not self.parent.sizes.is_open:
+            return ""
+        work = " + ".join(
+            f"{self.parent.sizes.instances(s)} * {operations_of(s)}" for s in statements
+        )
+        return f" if ({work} >= {PARALLEL_WORK})"
 
     def _hoist(self, node: loop_ast.For, depth: int) -> None:
         """Compute function calls that a vector loop does not change before the loop.
@@ -281,18 +293,29 @@ class _KernelPrinter:
                 self.hoisted.setdefault(id(leaf), {})[expr] = name
 
     def _collapsible(self, node: loop_ast.For) -> int:
-        """Return how many parallel loops with constant bounds are nested with nothing between."""
-        depth = 1
+        """Return how many parallel loops with constant bounds are nested with nothing between.
+
+        Bounds that only open sizes determine are as good.
+        """
+        depth, variables = 1, [node.variable]
         while isinstance(node.body, loop_ast.Mark):
             loop, inner = self.loops[node.body.name], node.body.body
             is_parallel = loop.kind is LoopKind.PARALLEL and isinstance(inner, loop_ast.For)
-            if not is_parallel or self.local_of.get(loop.name) or not node.is_constant:
+            if not is_parallel or self.local_of.get(loop.name):
                 break
             assert isinstance(inner, loop_ast.For)
-            if not inner.is_constant or not inner.condition:
+            if not (self._is_rectangular(node, []) and self._is_rectangular(inner, variables)):
                 break
             depth, node = depth + 1, inner
+            variables.append(inner.variable)
         return depth
+
+    def _is_rectangular(self, node: loop_ast.For, variables: Sequence[str]) -> bool:
+        """Return whether the bounds of *node* are the same for all values of *variables*."""
+        if node.is_constant or not node.condition:
+            return node.is_constant and bool(node.condition)
+        bounds = f"{node.init} {node.condition}"
+        return self.parent.sizes.is_open and not any(_mentions(bounds, v) for v in variables)
 
     def _declare_locals(self, loops: Sequence[str | None], depth: int) -> None:
         """Declare the arrays that live in one iteration of *loops*."""

@@ -86,7 +86,7 @@ class SizeTexts:
         factors = []
         for dim in range(len(statement.indices)):
             low, end = dim_bounds(statement.domain, dim, self.scop.context)
-            factors.append(self.extent(minus(end, low)))
+            factors.append(str(self.extent(minus(end, low))))
         return " * ".join(factors) or "1"
 
     def _product(self, extents: Sequence[Extent]) -> int | str:

@@ -165,8 +165,6 @@ def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Opera
         return []
     if statement.value is None or any(role is Role.ORDERED for role in shape.roles):
         return []
-    if any(not isinstance(extent, int) for array in scop.arrays.values() for extent in array.shape):
-        return []
     factors = factors_of(statement.value)
     if len(factors) < 2:
         return []
@@ -344,7 +342,10 @@ class _Sketcher:
         extent = self.shape.extents[dim]
         limit: Extent = extent if tile > 1 and extent % tile else 0
         if tile > 1 and self.shape.is_open(dim):
-            limit = minus(self.shape.end(dim), shift)
+            # Of blocks of tiles the whole ones are not set apart: that would double the code once
+            # more, for nothing but constant bounds of the loop over the tiles.
+            is_block = tile > self.tile.rows.get(dim, tile)
+            limit = 0 if is_block else minus(self.shape.end(dim), shift)
         return OuterLoop(pieces, kind, limit)
 
     def _remaining(self, name: str, tiles: Mapping[int, int]) -> tuple[Piece, ...]:

@@ -32,7 +32,7 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.comprehension import fold as fold_expression
 from tcdsl.lang.dtypes import INT32
 from tcdsl.lang.rewrite import with_operands
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
 from tcdsl.poly.lowering import access, builder_of, guarded_loads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 
@@ -163,18 +163,18 @@ def materialise(scop: Scop, name: str, operand: Operand, vector: str) -> Scop | 
     order = _layout(operand, vector)
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     image = access(builder, operand.tensor, operand.subscripts, scop.arrays, statement.domain)
-    bounds = [
-        constant_bounds(image.relation.range(), d) for d in range(len(operand.subscripts))
-    ]
-    if any(bound is None for bound in bounds):
+    if image.relation.is_empty():
         return None
+    bounds = [
+        dim_bounds(image.relation.range(), d, scop.context) for d in range(len(operand.subscripts))
+    ]
     box = [bounds[d] for d in order]
     number = sum(".packed" in array for array in scop.arrays)
     packed = Array(
         f"{operand.tensor}.packed{number}",
         operand.expr.dtype,
-        tuple(bound[0] for bound in box if bound is not None),
-        tuple(bound[1] - bound[0] + 1 for bound in box if bound is not None),
+        tuple(low for low, _ in box),
+        tuple(minus(end, low) for low, end in box),
         Storage.SCRATCH,
     )
     arrays = {**scop.arrays, packed.name: packed}
@@ -201,13 +201,9 @@ def _copy_statement(
     names = tuple(f"u{d}" for d in order)
     name = f"{statement.name}_{packed.name.rpartition('.')[2]}"
     builder = builder_of(names, name, scop.sizes)
-    domain = isl.Set.universe(builder.space)
+    domain = isl.Set.universe(builder.space).intersect_params(scop.context)
     for position, (low, extent) in enumerate(zip(packed.origin, packed.shape, strict=True)):
-        assert isinstance(low, int) and isinstance(extent, int)
-        value = isl.Val.int_from_si(isl.DEFAULT_CONTEXT, low)
-        domain = domain.lower_bound_val(isl.dim_type.set, position, value)
-        value = isl.Val.int_from_si(isl.DEFAULT_CONTEXT, low + extent - 1)
-        domain = domain.upper_bound_val(isl.dim_type.set, position, value)
+        domain = within_bounds(domain, position, low, plus(low, extent))
     return Statement(
         name=name,
         domain=domain,
@@ -240,13 +236,11 @@ def _guarded_reads(
 def _is_in_bounds(copy: Statement, scop: Scop) -> bool:
     for read in copy.reads:
         array = scop.arrays[read.array]
-        touched = read.relation.range()
+        elements = isl.Set.universe(read.relation.get_space().range())
         for dim, (origin, extent) in enumerate(zip(array.origin, array.shape, strict=True)):
-            bounds = constant_bounds(touched, dim)
-            if not (isinstance(origin, int) and isinstance(extent, int)):
-                return False
-            if bounds and (bounds[0] < origin or bounds[1] >= origin + extent):
-                return False
+            elements = within_bounds(elements, dim, origin, plus(origin, extent))
+        if not read.relation.range().is_subset(elements):
+            return False
     return all(not read.inexact for read in copy.reads)
 
 

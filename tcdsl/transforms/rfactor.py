@@ -6,7 +6,8 @@
 
 where ``c`` are coordinates of the reduced indices: a chunk of the range (one a thread), the lane of
 a vector, or nothing at all (an accumulator of its own, in the reduction's type).  Legal for every
-associative and commutative operator, whose terms may be combined in any order and grouping.
+associative and commutative operator, whose terms may be combined in any order and grouping, in a
+statement that does not read its own target: the fold of all elements comes after all updates.
 Where S initialises its target, and the fold runs once an element, the fold assigns and the
 initialisation is dropped.
 
@@ -24,7 +25,7 @@ from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Reduction
 from tcdsl.lang.dtypes import INT32
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within, within_bounds
 from tcdsl.poly.lowering import access, builder_of
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage, loads_of
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ def why_not_laned(statement: Statement) -> str | None:
     """Return why *statement* has no accumulators in lanes, or None if it may have them."""
     if statement.kind is not Kind.UPDATE or statement.reduction is None:
         return "it is no reduction"
+    if any(read.array == statement.write.array for read in statement.reads):
+        return "it is a recurrence: a partial accumulator would be stored after it is read"
     if not statement.write.is_exact:
         return "its target is scattered"
     is_partial = ".part" in statement.write.array
@@ -318,8 +321,3 @@ class _Rewriter:
     ) -> Access:
         return access(builder, array, subscripts, self.scop.arrays, domain)
 
-
-def loads_target(statement: Statement) -> bool:
-    """Return whether the value of *statement* reads the array that it writes."""
-    exprs = () if statement.value is None else (statement.value,)
-    return any(load.tensor == statement.write.array for load in loads_of(*exprs))

@@ -26,8 +26,8 @@ CASES = [
      [(4, 4)], "S1", (R, R)),
     ("def f(float(N) x, int32(N) p, float(E) e) -> (g) { g(k) = e(k)\n g(p(i)) += x(i) }",
      [(4,), (4,), (3,)], "S1", (R,)),
-    # One iteration carries nothing.
-    ("def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }", [(4, 1)], "S0", (P, P)),
+    # A reduced index with one value names no accumulator either.
+    ("def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }", [(4, 1)], "S0", (P, R)),
 ]  # fmt: skip
 
 

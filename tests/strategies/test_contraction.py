@@ -100,7 +100,8 @@ def test_products(source: str, threads: int, check_all: CheckAll) -> None:
 
 @pytest.mark.parametrize("fuse", ["max", "none"])
 def test_products_and_what_follows_them(fuse: Any, check_all: CheckAll) -> None:
-    cases = [(s, operands(s, z)) for s in (BIASED, IN_PLACE, KEPT) for z in PRODUCTS]
+    sizes = [PRODUCTS[n] for n in (0, 1, 4, 6, 7, 13)]
+    cases = [(s, operands(s, z)) for s in (BIASED, IN_PLACE, KEPT) for z in sizes]
     check_all(cases, options=Options(fuse=fuse))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -17,7 +18,7 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import LoopKind, loops_of, sequence, statements_of
 from tcdsl.poly.verify import schedule_of, violated_dependences, why_not_legal
 from tcdsl.source import Source
-from tcdsl.testing import programs
+from tcdsl.testing import check, programs
 from tcdsl.transforms.plan import Plan
 
 Compile = Callable[..., Compiled]
@@ -142,10 +143,25 @@ OPTIONS: Mapping[str, Options] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_every_option_gives_right_results(name: str, check_all: Callable[..., None]) -> None:
-    chosen = [SOURCES[which] for which in ("matmul", "softmax", "recurrence")]
-    check_all([(s, shapes(33, 70)) for s, shapes in chosen], options=OPTIONS[name])
+def test_every_option_gives_right_results(
+    unit: Callable[..., Any], batch: Callable[..., Any]
+) -> None:
+    chosen = [
+        (SOURCES[which][0], SOURCES[which][1](m, n))
+        for which, m, n in (("matmul", 33, 40), ("softmax", 17, 70), ("recurrence", 5, 9))
+    ]
+    cases = [
+        (name, shapes, unit(source, *shapes, options=options))
+        for name, options in OPTIONS.items()
+        for source, shapes in chosen
+    ]
+    rng = np.random.default_rng(0)
+    for (name, shapes, _), loaded in zip(cases, batch([u for *_, u in cases]), strict=True):
+        inputs = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+        try:
+            check(loaded, *inputs)
+        except AssertionError as error:
+            raise AssertionError(f"with the option {name}: {error}") from None
 
 
 # --- random programs ------------------------------------------------------------------------

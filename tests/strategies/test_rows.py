@@ -218,7 +218,6 @@ def test_recurrences(threads: int, check_all: CheckAll) -> None:
     cases += [
         (source, [shape]) for source in GRIDS.values() for shape in ((2, 2), (3, 65), (17, 9))
     ]
-    cases += [(GRIDS["columns"], [(3, 2000)])] * (threads > 1)
     check_all(cases, threads=threads)
 
 

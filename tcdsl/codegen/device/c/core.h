@@ -140,8 +140,17 @@ TC_FN int tc_arg_better_min_b(uint8_t candidate, uint8_t best) { return candidat
  * -fno-math-errno to be one instruction, the roundings -fno-trapping-math. */
 #define TC_FLOAT(t, T, f)                                                                          \
   TC_FN T tc_neg_##t(T a) { return -a; }                                                           \
-  TC_FN T tc_min_##t(T a, T b) { return ((a < b) | (a != a)) ? a : b; }                            \
-  TC_FN T tc_max_##t(T a, T b) { return ((a > b) | (a != a)) ? a : b; }                            \
+  /* Of the forms that keep NaN the fastest: one minps and one blend, with the accumulator first. */ \
+  TC_FN T tc_min_##t(T a, T b)                                                                     \
+  {                                                                                                \
+    const T least = b < a ? b : a;                                                                 \
+    return b != b ? b : least;                                                                     \
+  }                                                                                                \
+  TC_FN T tc_max_##t(T a, T b)                                                                     \
+  {                                                                                                \
+    const T most = b > a ? b : a;                                                                  \
+    return b != b ? b : most;                                                                      \
+  }                                                                                                \
   TC_FN T tc_fmin_##t(T a, T b) { return ((a < b) | (b != b)) ? a : b; }                           \
   TC_FN T tc_fmax_##t(T a, T b) { return ((a > b) | (b != b)) ? a : b; }                           \
   TC_FN T tc_fdim_##t(T a, T b) { return a <= b ? (T)0 : a - b; }                                  \
