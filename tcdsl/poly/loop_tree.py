@@ -268,8 +268,12 @@ def _print_coordinate(scop: Scop, statement: str, coordinate: AnyCoordinate) -> 
 
 
 def _print_sum(scop: Scop, statement: str, terms: tuple[tuple[int, AnyCoordinate], ...]) -> str:
-    parts = [
-        f"{'' if factor == 1 else f'{factor}*'}{_print_coordinate(scop, statement, term)}"
-        for factor, term in terms
-    ]
+    """Return the sum of *terms* as text."""
+    parts = []
+    for factor, term in terms:
+        text = _print_coordinate(scop, statement, term)
+        if factor != 1:
+            text = f"{factor}*({text})" if " " in text else f"{factor}*{text}"
+        parts.append(text)
     return f"({' + '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0"
+

@@ -155,20 +155,19 @@ class _Mapper:
         return _Level(moved, extent, member.is_coincident)
 
     def _range(self, coordinates: Mapping[str, AnyCoordinate]) -> tuple[int, int]:
-        """Return the least value of the functions over all instances, and how many there are."""
+        """Return the least value of the functions over all instances, and how many there are.
+
+        Where sizes are open, they are guesses: tiles are then not aligned, and none the worse.
+        """
         lows, highs = [], []
         for name, coordinate in coordinates.items():
             domain = self.scop.by_name[name].domain
+            if domain.is_empty():
+                continue
             function = isl.PwAff.from_aff(coordinate.function(domain.get_space()))
-            values = domain.apply(isl.Map.from_pw_aff(function))
-            bounds = constant_bounds(values, 0)
-            if bounds is None and not values.is_empty():  # open
-                low, _ = dim_bounds(values, 0, self.scop.context)
-                start = low if isinstance(low, int) else 0
-                bounds = start, start + OPEN_EXTENT - 1
-            if bounds is not None:
-                lows.append(bounds[0])
-                highs.append(bounds[1])
+            bounds = constant_bounds(domain.apply(isl.Map.from_pw_aff(function)), 0)
+            lows.append(bounds[0] if bounds else 0)
+            highs.append(bounds[1] if bounds else OPEN_EXTENT - 1)
         return (min(lows), max(highs) - min(lows) + 1) if lows else (0, 0)
 
     def _tiled(self, whole: list[_Level]) -> tuple[list[_Level], list[_Level]]:
