@@ -20,7 +20,7 @@ from tcdsl.lang.parser import parse_program, parse_statements
 from tcdsl.lang.range_inference import bind_sizes
 from tcdsl.lang.sema import analyse, analyse_statements
 from tcdsl.lang.specialiser import Specialiser
-from tcdsl.opening import Opening, OpenExecutable, layouts_of
+from tcdsl.opening import OpenExecutable, Opening, layouts_of
 from tcdsl.options import BAD_OPTION, Options
 from tcdsl.runtime.arrays import ArraySpec, describe
 from tcdsl.runtime.fitting import require_count, signature_text

@@ -448,7 +448,7 @@ def layout_of(
 def _integers(
     manifest: Manifest, special: Specialisation, specs: Mapping[str, ArraySpec]
 ) -> list[int]:
-    """Return the values of the open sizes and strides, in the order in which the code takes them."""
+    """Return the values of the open sizes and strides, in the order that the code expects."""
     return [
         special.sizes[name] if dim < 0 else specs[name].strides[dim]
         for name, dim in manifest.integers

@@ -255,7 +255,8 @@ class _KernelPrinter:
             case LoopKind.PARALLEL if self.parent.threads > 1 and not self.is_in_parallel:
                 depth = self._collapsible(node)
                 collapse = f" collapse({depth})" if depth > 1 else ""
-                return f"#pragma omp parallel for{collapse} schedule(static){self._if_it_pays(loop)}"
+                condition = self._if_it_pays(loop)
+                return f"#pragma omp parallel for{collapse} schedule(static){condition}"
             case LoopKind.VECTOR:
                 return "#pragma omp simd"
             case LoopKind.UNROLL:
@@ -264,7 +265,7 @@ class _KernelPrinter:
                 return ""
 
     def _if_it_pays(self, loop: Loop) -> str:
-        """Return the clause by which open sizes decide whether threads bring more than they cost."""
+        """Return the clause by which open sizes decide whether threads pay."""
         own = [self.scop.by_name[name] for name in statements_of(loop.body)]
         statements = [s for s in own if s.kind is not Kind.INIT] or own
         if not self.parent.sizes.is_open:

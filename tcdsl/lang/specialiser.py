@@ -108,9 +108,7 @@ def evaluator(expr: Expr, positions: Mapping[str, int]) -> Evaluator:
     return fold(expr, node)
 
 
-def _node(
-    expr: Expr, operands: tuple[Evaluator, ...], positions: Mapping[str, int]
-) -> Evaluator:
+def _node(expr: Expr, operands: tuple[Evaluator, ...], positions: Mapping[str, int]) -> Evaluator:
     match expr:
         case Const(value=value):
             number = int(value)

@@ -186,7 +186,10 @@ class StatementLowering:
         self.arrays = arrays
         self.context = context
 
-    def _box(self, builder: Builder, indices: tuple[str, ...], bounds: Mapping[str, Bounds]) -> isl.Set:
+    def _box(
+        self, builder: Builder, indices: tuple[str, ...], bounds: Mapping[str, Bounds]
+    ) -> isl.Set:
+        """Return the box of *indices*, for the sizes that may occur."""
         return box(builder, indices, bounds).intersect_params(self.context)
 
     def lower(self, check_gathers: bool) -> list[Statement]:

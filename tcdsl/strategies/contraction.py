@@ -23,11 +23,12 @@ from tcdsl.lang.comprehension import Load
 from tcdsl.poly.isl_utils import Extent, minus
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Access, Scop
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.materialisation import (
     Operand,
+    box_elements,
     elements_of,
     factors_of,
     materialise,
@@ -38,7 +39,7 @@ from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.rfactor import Partial, why_not_rfactored
 
 MIN_WORK = 1 << 14  # multiply-adds below which the simple loops do
-MIN_REUSE = 4  # values of an index that reuse an operand
+MIN_REUSE = 4  # of an element of an operand, for it to be worth a register
 MIN_USES = 8  # of an element of an operand, for it to be materialised
 ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
 ROWS_A_BLOCK = 64  # rows of the tile's operand that stay in the second-level cache
@@ -78,19 +79,17 @@ def why_not_contraction(shape: Shape) -> str | None:
         return "it is a recurrence"
     if len(statement.reads) < 2 or statement.conditions:
         return "it has fewer than two operands"
-    reused = [
-        row
-        for row in _operand_rows(shape)
-        if any(
-            stride == 0 and extent >= MIN_REUSE and role is Role.PARALLEL
-            for stride, extent, role in zip(row, shape.extents, shape.roles, strict=True)
-        )
-    ]
-    if len(reused) < 2:
+    if sum(_uses(shape, read) >= MIN_REUSE for read in statement.reads) < 2:
         return "no two operands are reused"
     if choose_tile(shape, Cpu(1)) is None:
         return "no dimension is contiguous in all operands"
     return None
+
+
+def _uses(shape: Shape, read: Access) -> float:
+    """Return how often, on average, an element of *read* is read (a sliding window counts too)."""
+    extents = dict(zip(shape.statement.indices, shape.extents, strict=True))
+    return shape.instances / max(1, box_elements(read.subscripts, extents))
 
 
 def _operand_rows(shape: Shape) -> tuple[tuple[int, ...], ...]:
@@ -213,7 +212,11 @@ def _left_tile(shape: Shape, vector: int, left: list[int], width: int) -> Tile:
     candidates = [d for d in left if d != vector and any(row[d] == 0 for row in walking)]
     if not candidates:
         return Tile(vector, lanes, {})
-    row = max(candidates, key=lambda d: (min(shape.extents[d], 16), shape.order.index(d)))
+    # Of an open dimension the last rows are slow: another one is better, if it is long enough.
+    row = max(
+        candidates,
+        key=lambda d: (min(shape.extents[d], 16), not shape.is_open(d), shape.order.index(d)),
+    )
     most = max(1, ACCUMULATORS // _vector_operations(lanes, width))
     return Tile(vector, lanes, {row: _divisor(shape.extents[row], most)})
 
@@ -232,12 +235,17 @@ def _divisor(extent: int, most: int) -> int:
     return next((n for n in range(most, most // 2, -1) if extent % n == 0), most)
 
 
+def _row_preference(shape: Shape, dim: int) -> tuple[int, bool, int]:
+    """Return a key: larger for a dimension that is long, and not open if it is long enough."""
+    return min(shape.extents[dim], 4), not shape.is_open(dim), shape.extents[dim]
+
+
 def _dot_tile(shape: Shape, vector: int, left: list[int], width: int) -> Tile:
     rows: dict[int, int] = {}
     for operand in _operand_rows(shape):
         still = [d for d in left if operand[d] == 0 and d not in rows]
         if still:
-            best = max(still, key=lambda d: shape.extents[d])
+            best = max(still, key=lambda d: _row_preference(shape, d))
             rows[best] = _divisor(shape.extents[best], 4)
     return Tile(vector, width, dict(list(rows.items())[:2]))
 

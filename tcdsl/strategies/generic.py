@@ -24,7 +24,7 @@ import islpy as isl
 from tcdsl.costmodel.locality import OPEN_EXTENT, Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.poly.dependences import Dependences
-from tcdsl.poly.isl_utils import constant_bounds, dim_bounds
+from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
     AnyCoordinate,

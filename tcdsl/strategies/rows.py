@@ -124,7 +124,7 @@ def _choose_outer(
 def _serial(
     parallel: list[Mapping[str, int]], lead: str, shapes: Mapping[str, Shape]
 ) -> list[_Outer]:
-    """Open the first of the parallel axes if it is open: what lives in one iteration stays small."""
+    """Open the first of the parallel axes if it is open: what lives in an iteration is small."""
     first = next(iter(parallel), None)
     if first is None or not _is_open(first, shapes) or first[lead] == shapes[lead].order[-1]:
         return []

@@ -139,8 +139,13 @@ def _over(form: Linear, forms: list[Linear]) -> Expr | None:
 
 def elements_of(operand: Operand, extents: dict[str, int]) -> int:
     """Return how many elements the materialised operand would have."""
+    return box_elements(operand.subscripts, extents)
+
+
+def box_elements(subscripts: tuple[Expr, ...], extents: dict[str, int]) -> int:
+    """Return how many elements the box of *subscripts* holds, for indices of these *extents*."""
     total = 1
-    for subscript in operand.subscripts:
+    for subscript in subscripts:
         form = linear(subscript)
         coefficients = {} if form is None else form[0]
         total *= 1 + sum(abs(a) * (extents.get(n, 1) - 1) for n, a in coefficients.items())

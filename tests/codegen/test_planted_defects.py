@@ -136,7 +136,11 @@ def test_a_defect_in_a_plan_is_rejected_or_harmless(
 
 
 def _numbers(shape: tuple[int, ...]) -> Array:
-    return np.asarray(np.random.default_rng(5).normal(size=shape).astype(np.float32))
+    """Return random numbers such that every column holds the least of some row."""
+    numbers = np.random.default_rng(5).normal(size=shape)
+    rows = np.arange(shape[0])
+    numbers[rows, rows % shape[1]] -= 10
+    return np.asarray(numbers.astype(np.float32))
 
 
 def test_certain_defects_are_rejected(compiled: Callable[..., Compiled]) -> None:

@@ -173,7 +173,7 @@ def test_affine_loops_are_scheduled_printed_and_verified(lower: Lower) -> None:
     front = AffineCoordinate(((1, Coordinate(0)), (2, skewed)), -1)
     alone = Loop("front", {"S0": front}, LoopKind.SERIAL, Leaf("S0"))
     assert print_tree(alone, scop).splitlines()[0] == (
-        "serial front: (t + 2*(((t + i) - 2) / 4) + 1)"
+        "serial front: ((t + 2*(((t + i) - 2) / 4)) + 1)"
     )
     assert why_not_complete(scop, alone) is not None  # many instances on one front
     whole = replace(alone, body=Loop("i", {"S0": Coordinate(1)}, LoopKind.SERIAL, Leaf("S0")))
