@@ -272,8 +272,10 @@ def _to_integer(v: Approximate, dtype: DType) -> Approximate:
     value = to_integer(v.value, dtype)
     if not v.bound.any():
         return Approximate(value, np.zeros(value.shape))
-    ends = [to_integer(v.value + s * v.bound, dtype).astype(np.float64) for s in (-1, 1)]
-    gaps = np.max([np.abs(end - value.astype(np.float64)) for end in ends], axis=0)
+    # Neighbouring 64-bit integers are one float64: their distance is taken in a wider type.
+    ends = [to_integer(v.value + s * v.bound, dtype).astype(np.longdouble) for s in (-1, 1)]
+    gaps = np.max([np.abs(end - value.astype(np.longdouble)) for end in ends], axis=0)
+    gaps = gaps.astype(np.float64)
     bound = np.where(np.isinf(v.bound), np.inf, np.where(v.bound > 0, gaps, 0.0))
     return Approximate(value, bound)
 

@@ -218,7 +218,9 @@ class Nester:
     def _lower(self, name: str, piece: Piece) -> int:
         return self.shapes[name].lower[piece.coordinate.position]
 
-    def loop(self, pieces: Mapping[str, Piece], kind: LoopKind, body: Node, limit: Extent = 0) -> Loop:
+    def loop(
+        self, pieces: Mapping[str, Piece], kind: LoopKind, body: Node, limit: Extent = 0
+    ) -> Loop:
         """Return a loop over *pieces*, one a statement below it."""
         name, piece = next(iter(pieces.items()))
         index = self.shapes[name].statement.indices[piece.coordinate.position]

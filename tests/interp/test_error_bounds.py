@@ -231,3 +231,13 @@ def test_plain_and_bounded_values_agree_on_integers() -> None:
         plain = Plain().binary(op, a, b, INT64, INT64)
         x, y = (Bounded().exact(v, INT64) for v in (a, b))
         assert Bounded().binary(op, x, y, INT64, INT64).value.tolist() == plain.tolist()
+
+
+def test_large_integers_from_floats_keep_their_doubt() -> None:
+    """2^64 - 2 rounds to 2^64 as a float64, which saturates to 2^64 - 1."""
+    from tcdsl.testing import compare
+
+    expected = np.array([2**64 - 2], np.uint64)
+    actual = np.array([2**64 - 1], np.uint64)
+    assert compare(expected, np.array([2.0]), actual) is None
+    assert compare(expected, np.array([0.0]), actual) is not None

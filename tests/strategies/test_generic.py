@@ -1,6 +1,7 @@
 """isl's schedules mapped to threads and tiles, loops as written, tiles on request: all are right."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,25 +51,21 @@ BEST = "def f(float(M,N) x) -> (y) { y(i) argmax=! x(i,j) }"
 GATHER = "def f(float(N,D) T, int32(L) I) -> (O) { O(d) +=! T(I(l), d) }"
 TRIANGLE = "def f(float(N,M) x) -> (y) { y(i) +=! x(i,j) where j in 0:i+1 }"
 
-CASES: tuple[tuple[str, Shapes], ...] = (
-    (MATMUL, [(37, 40), (40, 41)]),
-    (MATMUL, [(1, 0), (0, 3)]),
-    (SOFTMAX, [(33, 70)]),
+CASES: tuple[tuple[str, Sequence[Any]], ...] = (
+    (MATMUL, [(7, 11), (11, 9)]),
+    (SOFTMAX, [(5, 13)]),
     (SOFTMAX, [(0, 5)]),
-    (WAVE, [(70, 41)]),
+    (WAVE, [(11, 14)]),
     (WAVE, [(2, 1)]),
-    (STENCIL, [(41, 70)]),
-    (DIAGONAL, [(41, 37)]),
-    (CUBE, [(7, 11, 13)]),
-    (TRANSPOSE, [(67, 131)]),
-    (CHANNELS_LAST, [(2, 17, 11, 13)]),
-    (SUM, [(5000,)]),
-    (SUM, [(0,)]),
-    (SUM, [()]) if False else (SUM, [(1,)]),
-    (ROWS, [(5, 1000)]),
-    (HALF, [(33, 65)]),
-    (BEST, [(9, 33)]),
-    (TRIANGLE, [(33, 40)]),
+    (STENCIL, [(11, 14)]),
+    (DIAGONAL, [(8, 7)]),
+    (CUBE, [(4, 5, 7)]),
+    (TRANSPOSE, [(7, 13)]),
+    (CHANNELS_LAST, [(2, 5, 3, 3)]),
+    (HALF, [(5, 33)]),
+    (BEST, [(5, 7)]),
+    (TRIANGLE, [(8, 9)]),
+    (GATHER, [np.ones((5, 4), np.float32), np.array([1, 4, 0], np.int32)]),
     ("def f(float s, float(N) x) -> (y, t) { y(i) = s * x(i)  t = s + 1.0 }", [(), (7,)]),
 )
 OPTIONS = {
@@ -105,28 +102,20 @@ def kinds(compiled: Compiled) -> list[str]:
     return [loop.kind.value for loop in all_loops(compiled)]
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("name", OPTIONS)
-def test_results_are_right(check_all: CheckAll, name: str, threads: int) -> None:
-    check_all(CASES, threads=threads, options=OPTIONS[name])
-
-
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", OPTIONS)
-def test_results_are_right_where_everything_is_tiled_and_parallel(
-    check_all: CheckAll, name: str
-) -> None:
+def test_results_are_right(check_all: CheckAll, name: str) -> None:
     check_all(CASES, threads=2, options=OPTIONS[name])
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("name", ["isl in tiles", "textual", "tiles", "scalar", "auto"])
+@pytest.mark.parametrize("name", ["isl in tiles", "tiles", "scalar"])
 def test_random_programs(check_all: CheckAll, name: str) -> None:
     drawn: list[tuple[str, Mapping[str, Array]]] = []
 
     @seed(41)
     @settings(
-        max_examples=15, database=None, deadline=None, phases=[Phase.generate],
+        max_examples=12, database=None, deadline=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(programs())
@@ -240,8 +229,7 @@ def test_a_wavefront_computes_what_the_loops_as_written_do() -> None:
 
 def test_tiles_on_request(compiled: Compile) -> None:
     source = "def f(float(M,N) x, float(N) b) -> (y) { y(i,j) = x(i,j) + b(j) }"
-    done = compiled(source, (100, 90), options=Options(tile=(4, 16)))
-    (kernel,) = done.plan.kernels
+    done = compiled(source, (100, 90), (90,), options=Options(tile=(4, 16)))
     parts = [
         (c.position, c.div, c.mod) for c in (loop.coordinates["S0"] for loop in all_loops(done))
     ]
@@ -250,9 +238,9 @@ def test_tiles_on_request(compiled: Compile) -> None:
 
 def test_only_as_many_axes_as_tiles_are_tiled_and_none_that_fits_in_one(compiled: Compile) -> None:
     source = "def f(float(M,N) x, float(N) b) -> (y) { y(i,j) = x(i,j) + b(j) }"
-    first = compiled(source, (100, 90), options=Options(tile=(4,)))
+    first = compiled(source, (100, 90), (90,), options=Options(tile=(4,)))
     assert [loop.coordinates["S0"].div for loop in all_loops(first)] == [4, 1, 1]
-    large = compiled(source, (10, 9), options=Options(tile=(100, 100)))
+    large = compiled(source, (10, 9), (9,), options=Options(tile=(100, 100)))
     assert [loop.coordinates["S0"].div for loop in all_loops(large)] == [1, 1]
 
 
@@ -296,7 +284,7 @@ def test_what_is_written_is_walked_innermost(compiled: Compile) -> None:
     ("source", "shapes"),
     [
         (TRANSPOSE, [(60, 70)]),  # stays in the cache
-        ("def f(float(M,N) x, float(N) b) -> (y) { y(i,j) = x(i,j) + b(j) }", [(500, 500)] * 1 + [(500,)]),
+        ("def f(float(M,N) x, float(N) b) -> (y) { y(i,j) = x(i,j) + b(j) }", [(500, 500), (500,)]),
         ("def f(float(M,N) x) -> (y) { y(i,j) = x(i,j) * x(i,0) }", [(500, 500)]),
         (ROWS, [(500, 500)]),
     ],
