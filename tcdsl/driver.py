@@ -23,8 +23,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-import islpy as isl
-
 from tcdsl.codegen.c_printer import CSource, print_plan
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.machine import Cpu
@@ -113,7 +111,11 @@ def compile_to_c(
             with bounded(OPEN_OPERATIONS):
                 general, context = leave_open(comprehension, special.sizes, opened, safe)
                 compiled = _compile(general, context, strides, options, cpu, _Steps())
-        except (QuotaExceededError, isl.Error, InternalError) as error:
+        except CannotOpenError:
+            raise
+        except Exception as error:  # whatever failed: fixed sizes have the ladder
+            if is_users(error):
+                raise
             raise CannotOpenError(str(error)) from error
     given = {new: old for old, new in safe.items()}
     integers = tuple((given[n] if dim < 0 else n, dim) for n, dim in compiled.c.integers)
@@ -142,7 +144,7 @@ def _by_ladder(
         except QuotaExceededError as error:
             failure: Exception = error
         except Exception as error:  # our own bugs, whatever they are
-            if isinstance(error, TCError) and not isinstance(error, InternalError):
+            if is_users(error):
                 raise
             failure = error
         is_quota = isinstance(failure, QuotaExceededError)
@@ -160,6 +162,11 @@ def _by_ladder(
             reason = f"{internal.message}; it is now compiled {below.what}. {internal.hint}"
         warnings.warn(reason, TCWarning, stacklevel=2)
     raise AssertionError("the last rung returns or raises")
+
+
+def is_users(error: Exception) -> bool:
+    """Return whether *error* is about the user's program or call, not about tcdsl."""
+    return isinstance(error, TCError) and not isinstance(error, InternalError)
 
 
 def _internal(

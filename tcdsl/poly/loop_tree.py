@@ -276,4 +276,3 @@ def _print_sum(scop: Scop, statement: str, terms: tuple[tuple[int, AnyCoordinate
             text = f"{factor}*({text})" if " " in text else f"{factor}*{text}"
         parts.append(text)
     return f"({' + '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0"
-
