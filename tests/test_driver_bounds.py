@@ -1,4 +1,4 @@
-"""isl is bounded and our own bugs are survived: cheaper plans, warnings, scripts; never bare errors."""
+"""isl is bounded and our own bugs are survived: cheaper plans, warnings, scripts, no bare errors."""
 
 import runpy
 import time
@@ -14,6 +14,7 @@ import pytest
 
 import tcdsl
 from tcdsl import driver
+from tcdsl.codegen.c_printer import print_plan
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled
 from tcdsl.errors import InternalError, ShapeError, TCWarning
@@ -22,7 +23,7 @@ from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Loop, LoopKind
 from tcdsl.poly.scop import Scop
 from tcdsl.runtime.repro import repro_script
-from tcdsl.strategies.planner import Scheme
+from tcdsl.strategies.planner import Scheme, plan_scop
 from tcdsl.transforms.plan import Plan
 
 Compile = Callable[..., Compiled]
@@ -51,7 +52,7 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def schemes_of(monkeypatch: pytest.MonkeyPatch) -> list[Scheme | None]:
     """Return a list that gets the scheme of every plan that is made."""
     seen: list[Scheme | None] = []
-    original = driver.plan_scop
+    original = plan_scop
 
     def plan(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme | None = None) -> Plan:
         seen.append(scheme)
@@ -166,7 +167,7 @@ def test_bounds_nest() -> None:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, *, everywhere: bool) -> None:
     """Let the planner run sums in parallel; unless *everywhere*, only as the usual plan."""
-    original = driver.plan_scop
+    original = plan_scop
 
     def plan(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme | None = None) -> Plan:
         done = original(scop, options, cpu, scheme)
@@ -224,8 +225,8 @@ def test_no_legal_plan_at_all_is_an_internal_error(
 
 @pytest.mark.parametrize(
     "error",
-    [KeyError("S7"), isl.Error("isl_map.c:1: spaces do not match"), AssertionError(), RecursionError()],
-)  # fmt: skip
+    [KeyError("S7"), isl.Error("spaces do not match"), AssertionError(), RecursionError()],
+)
 def test_exceptions_never_escape_bare(
     compiled: Compile, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -240,16 +241,16 @@ def test_exceptions_never_escape_bare(
 def test_one_failing_step_is_survived(
     check_all: CheckAll, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    original = driver.print_plan
+    original = print_plan
     calls: list[int] = []
 
-    def print_plan(*args: Any) -> Any:
+    def flaky(*args: Any) -> Any:
         calls.append(1)
         if len(calls) == 1:
             raise IndexError("tuple index out of range")
         return original(*args)
 
-    monkeypatch.setattr(driver, "print_plan", print_plan)
+    monkeypatch.setattr(driver, "print_plan", flaky)
     with pytest.warns(TCWarning, match="the printing of 'soft': IndexError: tuple index") as caught:
         check_all([(SOFTMAX, [(7, 40)])])
     assert len(caught) == 1 and len(calls) == 2 and len(scripts(tmp_path)) == 1

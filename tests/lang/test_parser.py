@@ -379,5 +379,6 @@ def test_no_text_makes_anything_but_a_parse_error(parts: list[str], space: str) 
             except TCError as error:
                 assert isinstance(error, ParseError)
                 assert re.fullmatch("TC01[0-9]", error.code)
-                assert not re.search(r"\b[A-Z]{4,}\b|lark|Token|__ANON", error.message)
+                ours = re.sub(r"'[^']*'", "", error.message)  # without what it quotes of the text
+                assert not re.search(r"\b[A-Z]{4,}\b|lark|Token|__ANON", ours)
                 assert str(error)
