@@ -18,7 +18,6 @@ isl's work is bounded, step by step.  Where a step takes more, or something in t
 warning, an internal error also leaves a script that reproduces it.
 """
 
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from tcdsl.codegen.c_printer import CSource, print_plan
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.errors import INTERNAL, InternalError, TCError, TCWarning
+from tcdsl.errors import INTERNAL, InternalError, TCError, warn
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.open_sizes import AnySpecialisation, CannotOpenError, leave_open, open_names
 from tcdsl.lang.reads import size_names_in
@@ -160,7 +159,7 @@ def _by_ladder(
             if below is None or settings().debug:
                 raise internal from failure
             reason = f"{internal.message}; it is now compiled {below.what}. {internal.hint}"
-        warnings.warn(reason, TCWarning, stacklevel=2)
+        warn(reason)
     raise AssertionError("the last rung returns or raises")
 
 

@@ -8,6 +8,9 @@ Codes: TC01x parsing, TC02x and TC03x semantics, TC04x ranges, TC05x shapes and 
 options, TC065 to TC069 targets, TC07x compilation, TC08x launches, TC09x our own bugs.
 """
 
+import os
+import sys
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,6 +107,15 @@ class InternalError(TCError):
 
 class TCWarning(UserWarning):
     """Something worked, but not as well as it should; says what to do."""
+
+
+def warn(message: str) -> None:
+    """Issue a TCWarning at the line that called tcdsl, however deep inside tcdsl this is."""
+    package = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, TCWarning, stacklevel=level)
 
 
 CATALOGUE: dict[str, "Entry"] = {}

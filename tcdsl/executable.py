@@ -1,7 +1,6 @@
 """An executable: one comprehension, compiled for certain types, sizes and strides."""
 
 import contextlib
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.errors import OUT_OF_RANGE, TARGET_MISSING, TCWarning
+from tcdsl.errors import OUT_OF_RANGE, TARGET_MISSING, warn
 from tcdsl.interp.oracle import evaluate
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.options import Options
@@ -372,7 +371,7 @@ def _warn_once(message: str) -> None:
     """Warn once a process, whatever the warning filters are."""
     if message not in _warned:
         _warned.add(message)
-        warnings.warn(message, TCWarning, stacklevel=6)
+        warn(message)
 
 
 def _cpu_program(

@@ -1,4 +1,4 @@
-"""isl is bounded and our own bugs are survived: cheaper plans, warnings, scripts, no bare errors."""
+"""isl is bounded, and our own bugs are survived: cheaper plans, warnings, scripts."""
 
 import runpy
 import time
@@ -366,3 +366,11 @@ def test_the_script_holds_the_settings_that_matter(
     text = repro_script(f.comprehension, special, {}, Options(), "lowering", KeyError("x"))
     assert "os.environ['TCDSL_CFLAGS'] = '-g'" in text
     assert "'x': spec((7,), 'bfloat16')," in text
+
+
+def test_warnings_point_at_the_line_that_called_tcdsl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCDSL_ISL_OPERATIONS", "1")
+    monkeypatch.setenv("TCDSL_CACHE", "off")
+    with pytest.warns(TCWarning) as caught:
+        tcdsl.define(SOFTMAX).soft(np.ones((3, 4), np.float32), target="cpu")
+    assert {warning.filename for warning in caught} == {__file__}
