@@ -28,6 +28,7 @@ from tcdsl.codegen.size_texts import Integer, SizeTexts
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
+    Cast,
     Expr,
     Index,
     Load,
@@ -477,10 +478,21 @@ class _StatementPrinter:
         if statement.companion is not None:
             body = self._arg_update()
         else:
-            body = [self._store(statement.write, self._new_value(statement.value))]
+            body = [self._copy() or self._store(statement.write, self._new_value(statement.value))]
         if not conditions:
             return body
         return [f"if ({' && '.join(conditions)}) {{", *(f"  {line}" for line in body), "}"]
+
+    def _copy(self) -> str:
+        """Return the assignment of a half value as it is, "" if the statement is no such copy."""
+        statement = self.statement
+        stored = self.scop.arrays[statement.write.array].dtype
+        match statement.value:
+            case Cast(operand=Load(dtype=loaded) as load) if loaded == stored and stored.is_half:
+                if statement.kind is Kind.ASSIGN:
+                    element = self.expressions.value(load)
+                    return f"{self._element(statement.write)} = {element};"
+        return ""
 
     def _new_value(self, value: Expr) -> str:
         """Return the text of the value to be stored, in the type of the arithmetic."""

@@ -444,5 +444,3 @@ def _elements(relation: isl.Map, array: Array, dims: frozenset[int]) -> isl.Set:
         origin, extent = array.origin[dim], array.shape[dim]
         elements = within_bounds(elements, dim, origin, plus(origin, extent))
     return elements
-
-

@@ -180,6 +180,8 @@ def coordinate_of(function: isl.PwAff) -> AnyCoordinate:
     assert function.isa_aff(), "isl's scheduler gave a statement a function in pieces"
     aff = function.as_aff()
     assert aff.dim(isl.dim_type.div) == 0, "isl's scheduler gave a statement a quotient"
+    n_params = aff.dim(isl.dim_type.param)
+    assert not aff.involves_dims(isl.dim_type.param, 0, n_params), "a schedule depends on a size"
     terms = []
     for dim in range(aff.dim(isl.dim_type.in_)):
         factor = aff.get_coefficient_val(isl.dim_type.in_, dim).to_python()

@@ -148,7 +148,7 @@ def _leading(
     for axis in parallel:
         if iterations >= enough:
             break
-        extent = _extent(axis, shapes)
+        extent = max(1, _extent(axis, shapes))
         is_last = axis[lead] == shapes[lead].order[-1]
         tile = 1
         if is_last:

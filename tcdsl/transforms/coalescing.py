@@ -104,9 +104,7 @@ def _is_contiguous(name: str, p: int, special: AnySpecialisation, strides: Strid
 class _Uses:
     """Where one statement's indices occur."""
 
-    def __init__(
-        self, statement: Statement, ranges: AnyRanges, special: AnySpecialisation
-    ) -> None:
+    def __init__(self, statement: Statement, ranges: AnyRanges, special: AnySpecialisation) -> None:
         self.statement = statement
         self.ranges = ranges
         self.special = special
@@ -242,7 +240,9 @@ def _merge_special(
         return replace(
             special,
             ranges=ranges,
-            origins={n: _scaled(special.origins[n], special.shapes[n], g) for n, g in merged.items()},
+            origins={
+                n: _scaled(special.origins[n], special.shapes[n], g) for n, g in merged.items()
+            },
             shapes={n: _scaled(special.shapes[n], special.shapes[n], g) for n, g in merged.items()},
         )
     fixed = [{n: r for n, r in each.items() if isinstance(r, range)} for each in ranges]
@@ -263,8 +263,7 @@ def _scaled(
 ) -> tuple[Extent, ...]:
     """Return, for each group, its first dimension's value times the other extents."""
     return tuple(
-        times(first[g[0]], prod(e for d in g[1:] if isinstance(e := shape[d], int)))
-        for g in groups
+        times(first[g[0]], prod(e for d in g[1:] if isinstance(e := shape[d], int))) for g in groups
     )
 
 

@@ -266,9 +266,7 @@ def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
     return with_operands(expr, tuple(_replaced(child, old, new) for child in children(expr)))
 
 
-def _inserted(
-    scop: Scop, copy: Statement, old: Statement, new: Statement
-) -> tuple[Statement, ...]:
+def _inserted(scop: Scop, copy: Statement, old: Statement, new: Statement) -> tuple[Statement, ...]:
     """Return the statements with *copy* before all that belongs to *old*, and *new* in its place."""
     statements: list[Statement] = []
     is_placed = False
@@ -285,4 +283,3 @@ def factors_of(value: Expr) -> list[Expr]:
     if isinstance(value, Binary) and value.op == "*":
         return [*factors_of(value.left), *factors_of(value.right)]
     return [value]
-

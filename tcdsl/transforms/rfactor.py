@@ -320,4 +320,3 @@ class _Rewriter:
         self, builder: Builder, array: str, subscripts: tuple[Expr, ...], domain: isl.Set
     ) -> Access:
         return access(builder, array, subscripts, self.scop.arrays, domain)
-
