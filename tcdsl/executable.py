@@ -1,6 +1,7 @@
 """An executable: one comprehension, compiled for certain types, sizes and strides."""
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -30,7 +31,7 @@ from tcdsl.settings import settings
 from tcdsl.version import build_identity
 
 
-class Executable:
+class Executable(ABC):
     """Callable code; ``source``, ``schedule``, ``kernels`` and ``explain()`` show how it works."""
 
     def __init__(
@@ -126,9 +127,9 @@ class Executable:
         """
         return Bound(self, args, self.fitted(args), self.results.given(out))
 
+    @abstractmethod
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         """Compute *results* from *inputs*; memory is shared only where a result is its input."""
-        raise NotImplementedError  # pragma: no cover - every target has its own
 
     def bound_launch(
         self, args: Sequence[Any], fitted: Sequence[Any], results: list[NDArray]

@@ -11,7 +11,7 @@ operands of a :class:`Binary` have the same type, as have both branches of a :cl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import islpy as isl
 
@@ -281,11 +281,10 @@ class Precondition:
     error: "PreconditionError"
 
 
-class PreconditionError:
-    """Protocol: ``error(sizes) -> TCError`` naming the index, the tensors and the extents."""
+class PreconditionError(Protocol):
+    """``error(sizes)`` names the index, the tensors and the extents."""
 
-    def __call__(self, sizes: Mapping[str, int]) -> TCError:
-        raise NotImplementedError  # pragma: no cover - a protocol
+    def __call__(self, sizes: Mapping[str, int]) -> TCError: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -244,7 +244,7 @@ class StatementLowering:
             kind=Kind.CHECK,
             write=_nothing(access_.array, domain),
             value=None,
-            reads=self._reads(builder, domain, exprs),
+            reads=guarded_reads(builder, domain, exprs, self.arrays),
             conditions=guards,
             checked=checked,
             source_name=body.source_name,
@@ -264,7 +264,7 @@ class StatementLowering:
             kind=Kind.ASSIGN if statement.reduction is None else Kind.UPDATE,
             write=access(builder, statement.target, statement.subscripts, self.arrays, domain),
             value=statement.value,
-            reads=self._reads(builder, domain, (*statement.subscripts, *runtime)),
+            reads=guarded_reads(builder, domain, (*statement.subscripts, *runtime), self.arrays),
             reduction=statement.reduction,
             conditions=conditions,
             companion=self._companion(builder, domain),
@@ -272,21 +272,6 @@ class StatementLowering:
             source_name=statement.name,
             span=statement.span,
         )
-
-    def _reads(
-        self, builder: Builder, domain: isl.Set, exprs: tuple[Expr, ...]
-    ) -> tuple[Access, ...]:
-        """Return the reads of *exprs*, each where the conditions around it may hold."""
-        accesses = []
-        for (array, subscripts), alternatives in guarded_loads(*exprs).items():
-            runs = isl.Set.empty(domain.get_space())
-            for guards in alternatives:
-                where = domain
-                for guard in guards:
-                    where = where.intersect(builder.truth(guard).above)
-                runs = runs.union(where)
-            accesses.append(access(builder, array, subscripts, self.arrays, runs.coalesce()))
-        return tuple(accesses)
 
     def _arg_origin(self) -> Extent:
         statement = self.statement
@@ -394,6 +379,22 @@ def guarded_loads(*exprs: Expr) -> dict[tuple[str, tuple[Expr, ...]], list[Guard
         for child, extra in reversed(_lazily(expr)):
             stack.append((child, (*guards, *extra)))
     return found
+
+
+def guarded_reads(
+    builder: Builder, domain: isl.Set, exprs: tuple[Expr, ...], arrays: Mapping[str, Array]
+) -> tuple[Access, ...]:
+    """Return the reads of *exprs*, each where the conditions around it may hold."""
+    accesses = []
+    for (array, subscripts), alternatives in guarded_loads(*exprs).items():
+        runs = isl.Set.empty(domain.get_space())
+        for guards in alternatives:
+            where = domain
+            for guard in guards:
+                where = where.intersect(builder.truth(guard).above)
+            runs = runs.union(where)
+        accesses.append(access(builder, array, subscripts, arrays, runs.coalesce()))
+    return tuple(accesses)
 
 
 def _lazily(expr: Expr) -> list[tuple[Expr, tuple[Expr, ...]]]:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcdsl.lang.affine import Builder
 from tcdsl.lang.comprehension import (
     Binary,
     Const,
@@ -33,8 +32,8 @@ from tcdsl.lang.comprehension import fold as fold_expression
 from tcdsl.lang.dtypes import INT32
 from tcdsl.lang.rewrite import with_operands
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
-from tcdsl.poly.lowering import access, builder_of, guarded_loads
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.lowering import access, builder_of, guarded_reads
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 
 Linear = tuple[dict[str, int], int]  # coefficients of the indices, and the constant
 
@@ -217,25 +216,10 @@ def _copy_statement(
         kind=Kind.ASSIGN,
         write=access(builder, packed.name, tuple(map(Index, names)), scop.arrays, domain),
         value=operand.body,
-        reads=_guarded_reads(scop, builder, domain, (operand.body,)),
+        reads=guarded_reads(builder, domain, (operand.body,), scop.arrays),
         source_name=statement.source_name,
         span=statement.span,
     )
-
-
-def _guarded_reads(
-    scop: Scop, builder: Builder, domain: isl.Set, exprs: tuple[Expr, ...]
-) -> tuple[Access, ...]:
-    accesses = []
-    for (array, subscripts), alternatives in guarded_loads(*exprs).items():
-        runs = isl.Set.empty(domain.get_space())
-        for guards in alternatives:
-            where = domain
-            for guard in guards:
-                where = where.intersect(builder.truth(guard).above)
-            runs = runs.union(where)
-        accesses.append(access(builder, array, subscripts, scop.arrays, runs.coalesce()))
-    return tuple(accesses)
 
 
 def _is_in_bounds(copy: Statement, scop: Scop) -> bool:
@@ -256,7 +240,7 @@ def _reading(scop: Scop, statement: Statement, operand: Operand, load: Load) -> 
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     exprs = (*statement.write.subscripts, value, *statement.conditions)
     return replace(
-        statement, value=value, reads=_guarded_reads(scop, builder, statement.domain, exprs)
+        statement, value=value, reads=guarded_reads(builder, statement.domain, exprs, scop.arrays)
     )
 
 
@@ -267,7 +251,7 @@ def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
 
 
 def _inserted(scop: Scop, copy: Statement, old: Statement, new: Statement) -> tuple[Statement, ...]:
-    """Return the statements with *copy* before all that belongs to *old*, and *new* in its place."""
+    """Return the statements with *copy* before what belongs to *old*, and *new* in its place."""
     statements: list[Statement] = []
     is_placed = False
     for statement in scop.statements:

@@ -1,0 +1,356 @@
+"""One statement's instances as C text, at one leaf of the generated loops."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tcdsl.codegen import loop_ast
+from tcdsl.codegen.c_expressions import (
+    ExpressionPrinter,
+    Scope,
+    c_type,
+    cast_text,
+    combine,
+    fold,
+    identity,
+    suffix,
+)
+from tcdsl.codegen.names import Names
+from tcdsl.codegen.size_texts import SizeTexts
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Cast,
+    Expr,
+    Index,
+    Load,
+    Operator,
+    Select,
+    children,
+    walk,
+)
+from tcdsl.lang.dtypes import DType, arithmetic
+from tcdsl.poly.scop import Access, Kind, Scop
+from tcdsl.transforms.placement import Placement
+
+_VECTOR_BYTES = 64  # TC_VECTOR_BYTES of the device library: what tc_fold_* takes at once
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the statements of a plan have in common; *sites* grows by every checked subscript."""
+
+    scop: Scop
+    names: Names
+    sizes: SizeTexts
+    placements: Mapping[str, Placement]
+    sites: list[tuple[str, int]]
+
+
+def mentions(line: str, name: str) -> bool:
+    """Return whether *name* stands in *line* as a word."""
+    return re.search(rf"\b{re.escape(name)}\b", line) is not None
+
+
+class StatementPrinter:
+    """Prints one statement's instances at one leaf."""
+
+    def __init__(
+        self, context: Context, leaf: loop_ast.Leaf, known: Mapping[Expr, str] | None = None
+    ) -> None:
+        """Print *leaf*; the expressions in *known* have been computed under those names."""
+        self.context = context
+        self.scop = context.scop
+        self.names = context.names
+        self.sizes = context.sizes
+        self.leaf = leaf
+        self.statement = self.scop.by_name[leaf.statement]
+        self._by_load = {
+            (access.array, access.subscripts): position
+            for position, access in enumerate((*self.statement.writes, *self.statement.reads))
+        }
+        scope = Scope(
+            index=lambda name: self.names.of("index", name),
+            size=self._size,
+            element=self._load,
+        )
+        self.expressions = ExpressionPrinter(scope, known)
+
+    def invariant_calls(self, loop: loop_ast.For, written: set[str]) -> list[Expr]:
+        """Return the largest calls in the value that *loop* does not change, and may run early.
+
+        What they load must exist even if the loop never runs: local arrays always do.
+        """
+        moving = {
+            index
+            for index, text in zip(self.statement.indices, self.leaf.iterators, strict=True)
+            if mentions(text, loop.variable)
+        }
+        runs = loop.is_constant and bool(loop.condition)
+
+        def is_free(expr: Expr) -> bool:
+            for node in walk(expr):
+                if isinstance(node, Index) and node.name in moving:
+                    return False
+                if isinstance(node, Load):
+                    is_local = node.tensor in self.context.placements
+                    if node.tensor in written or not (is_local or runs):
+                        return False
+            return True
+
+        found: list[Expr] = []
+        stack = [self.statement.value] if self.statement.value is not None else []
+        while stack:
+            expr = stack.pop()
+            # Guarded operands may not be evaluated where their guard does not hold.
+            if isinstance(expr, Select) or (isinstance(expr, Binary) and expr.op in ("&&", "||")):
+                continue
+            if isinstance(expr, Call) and is_free(expr):
+                found.append(expr)
+            else:
+                stack.extend(children(expr))
+        return list(dict.fromkeys(found))
+
+    def outside(self, expr: Expr) -> str:
+        """Return *expr* as text for a place outside the statement's own block."""
+        values = dict(zip(self.statement.indices, self.leaf.iterators, strict=True))
+        scope = Scope(lambda name: f"({values[name]})", self._size, self._load)
+        return ExpressionPrinter(scope).value(expr)
+
+    def _size(self, name: str) -> str:
+        known = self.scop.sizes[name]
+        return str(known) if known is not None else self.names.of("size", name)
+
+    def lines(self) -> list[str]:
+        statement = self.statement
+        match statement.kind:
+            case Kind.INIT:
+                return self._init()
+            case Kind.FOLD:
+                return self._fold()
+            case Kind.CHECK:
+                return self._check()
+        assert statement.value is not None
+        conditions = [self.expressions.value(c) for c in statement.conditions]
+        conditions += self._scatter_guards()
+        if statement.companion is not None:
+            body = self._arg_update()
+        else:
+            body = [self._copy() or self._store(statement.write, self._new_value(statement.value))]
+        if not conditions:
+            return body
+        return [f"if ({' && '.join(conditions)}) {{", *(f"  {line}" for line in body), "}"]
+
+    def _copy(self) -> str:
+        """Return the assignment of a half value as it is, "" if the statement is no such copy."""
+        statement = self.statement
+        stored = self.scop.arrays[statement.write.array].dtype
+        match statement.value:
+            case Cast(operand=Load(dtype=loaded) as load) if loaded == stored and stored.is_half:
+                if statement.kind is Kind.ASSIGN:
+                    element = self.expressions.value(load)
+                    return f"{self._element(statement.write)} = {element};"
+        return ""
+
+    def _new_value(self, value: Expr) -> str:
+        """Return the text of the value to be stored, in the type of the arithmetic."""
+        statement = self.statement
+        if statement.kind is Kind.ASSIGN:
+            return self.expressions.value(value)
+        reduction = statement.reduction
+        assert reduction is not None
+        accumulator = self._accumulator(statement.write, reduction.dtype)
+        is_sum = reduction.operator is Operator.ADD and reduction.dtype.is_float
+        if is_sum and isinstance(value, Binary) and value.op == "*":
+            factors = f"{self.expressions.value(value.left)}, {self.expressions.value(value.right)}"
+            return f"tc_mad_{suffix(reduction.dtype)}({factors}, {accumulator})"
+        term = self.expressions.value(value)
+        return combine(reduction.operator, reduction.dtype, accumulator, term)
+
+    def _accumulator(self, access: Access, dtype: DType) -> str:
+        stored = self.scop.arrays[access.array].dtype
+        return cast_text(self._element(access), stored, dtype)
+
+    def _store(self, access: Access, value: str) -> str:
+        array = self.scop.arrays[access.array]
+        value_type = arithmetic(array.dtype)
+        if self.statement.reduction is not None and not self.statement.companion:
+            value_type = self.statement.reduction.dtype
+        return f"{self._element(access)} = {cast_text(value, value_type, array.dtype)};"
+
+    def _init(self) -> list[str]:
+        statement = self.statement
+        assert statement.reduction is not None
+        reduction = statement.reduction
+        if statement.companion is not None:
+            best = identity(reduction.operator, reduction.dtype)
+            return [
+                f"{self._element(statement.write)} = -1;",
+                f"{self._element(statement.companion)} = {best};",
+            ]
+        array = self.scop.arrays[statement.write.array]
+        value = cast_text(
+            identity(reduction.operator, reduction.dtype), reduction.dtype, array.dtype
+        )
+        return [f"{self._element(statement.write)} = {value};"]
+
+    def _arg_update(self) -> list[str]:
+        """Keep the better of the candidate and the best so far; the first wins a tie."""
+        statement = self.statement
+        assert statement.companion is not None and statement.value is not None
+        reduction = statement.reduction
+        assert reduction is not None
+        best, index = self._element(statement.companion), self._element(statement.write)
+        (reduced,) = statement.reduced
+        origin = self._arg_origin()
+        value = f"({self.names.of('index', reduced)} - {origin})"
+        stored = self.scop.arrays[statement.write.array].dtype
+        return [
+            f"const {c_type(reduction.dtype)} w_candidate"
+            f" = {self.expressions.value(statement.value)};",
+            f"const int w_takes = ({index} < 0) | {self._better()}(w_candidate, {best});",
+            f"{best} = w_takes ? w_candidate : {best};",
+            f"{index} = w_takes ? ({c_type(stored)}){value} : {index};",
+        ]
+
+    def _arg_origin(self) -> str:
+        return self.sizes.extent(self.statement.arg_origin)
+
+    def _fold(self) -> list[str]:
+        """Fold the lanes as a tree, then store or combine with the target."""
+        statement = self.statement
+        reduction = statement.reduction
+        assert reduction is not None
+        if reduction.operator.is_arg:
+            return self._arg_fold()
+        (read,) = statement.reads
+        lines = [f"{c_type(reduction.dtype)} *w_part = &{self._element(read)};"]
+        width, vector = statement.lanes, _VECTOR_BYTES // reduction.dtype.size_bytes
+        while width > vector:
+            width //= 2
+            term = combine(reduction.operator, reduction.dtype, "w_part[w_lane]",
+                           f"w_part[w_lane + {width}]")  # fmt: skip
+            lines += [
+                "#pragma omp simd",
+                f"for (int w_lane = 0; w_lane < {width}; w_lane++) w_part[w_lane] = {term};",
+            ]
+        result = fold(reduction.operator, reduction.dtype, "w_part")
+        if not reduction.initialise:
+            accumulator = self._accumulator(statement.write, reduction.dtype)
+            result = combine(reduction.operator, reduction.dtype, accumulator, result)
+        return [*lines, self._store(statement.write, result)]
+
+    def _arg_fold(self) -> list[str]:
+        """Take the best lane, of equal ones that of the smallest index; -1 is no index."""
+        statement = self.statement
+        assert statement.reduction is not None
+        indices, values = statement.reads
+        better = self._better()
+        index_type = c_type(self.scop.arrays[indices.array].dtype)
+        return [
+            f"const {index_type} *w_index = &{self._element(indices)};",
+            f"const {c_type(statement.reduction.dtype)} *w_value = &{self._element(values)};",
+            "int w_best = 0;",
+            f"for (int w_lane = 1; w_lane < {statement.lanes}; w_lane++)",
+            "  if (w_index[w_lane] >= 0 && (w_index[w_best] < 0 ||"
+            f" {better}(w_value[w_lane], w_value[w_best]) ||",
+            f"      (!{better}(w_value[w_best], w_value[w_lane])"
+            " && w_index[w_lane] < w_index[w_best])))",
+            "    w_best = w_lane;",
+            f"{self._element(statement.write)} = w_index[w_best];",
+        ]
+
+    def _better(self) -> str:
+        reduction = self.statement.reduction
+        assert reduction is not None
+        name = "max" if reduction.operator is Operator.ARGMAX else "min"
+        return f"tc_arg_better_{name}_{suffix(reduction.dtype)}"
+
+    def _check(self) -> list[str]:
+        """Record a gathered or scattered subscript that is out of range."""
+        statement = self.statement
+        array = self.scop.arrays[statement.write.array]
+        conditions = [self.expressions.value(c) for c in statement.conditions]
+        lines = []
+        for dim, subscript in statement.checked:
+            site = len(self.context.sites)
+            self.context.sites.append((array.name, dim))
+            origin = self.sizes.extent(array.origin[dim])
+            extent = self.sizes.extent(array.shape[dim])
+            index = f"{self.expressions.subscript(subscript)} - {origin}"
+            guard = "".join(f"{c} && " for c in conditions)
+            lines += [
+                f"const int64_t w_index{site} = {index};" if not guard else
+                f"const int64_t w_index{site} = ({' && '.join(conditions)}) ? {index} : 0;",
+                f"if ({guard}(w_index{site} < 0 || w_index{site} >= {extent}))"
+                f" tc_fault(fault, {site}, w_index{site} + {origin}, {extent});",
+            ]  # fmt: skip
+        return lines
+
+    def _scatter_guards(self) -> list[str]:
+        """Return conditions that keep a scattered write inside its array."""
+        statement = self.statement
+        if statement.write.is_exact:
+            return []
+        array = self.scop.arrays[statement.write.array]
+        guards = []
+        for dim, subscript in enumerate(statement.write.subscripts):
+            if dim in statement.write.inexact:
+                origin = self.sizes.extent(array.origin[dim])
+                index = f"({self.expressions.subscript(subscript)} - {origin})"
+                guards.append(
+                    f"(uint64_t){index} < (uint64_t){self.sizes.extent(array.shape[dim])}"
+                )
+        return guards
+
+    def _load(self, load: Load, subscripts: tuple[str, ...]) -> str:
+        position = self._by_load[(load.tensor, load.subscripts)]
+        access = (*self.statement.writes, *self.statement.reads)[position]
+        return self._element(access, subscripts)
+
+    def _element(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
+        """Return the text of the element that *access* touches."""
+        position = self._by_load[(access.array, access.subscripts)]
+        name = self.names.of("array", access.array)
+        placement = self.context.placements.get(access.array)
+        if placement is not None:
+            if placement.elements() == 1:
+                return name
+            indices = self.leaf.local[(access.array, position)]
+            return f"{name}[{_row_major(indices, [d.extent for d in placement.dims])}]"
+        if (access.array, position) in self.leaf.local:
+            subscripts = tuple(f"({text})" for text in self.leaf.local[access.array, position])
+        if subscripts is None:
+            subscripts = tuple(self.expressions.subscript(s) for s in access.subscripts)
+        array = self.scop.arrays[access.array]
+        shifted = []
+        for dim, (text, origin) in enumerate(zip(subscripts, array.origin, strict=True)):
+            is_shifted = not self.sizes.is_zero(origin)
+            index = f"({text} - {self.sizes.extent(origin)})" if is_shifted else text
+            if dim in access.inexact:
+                # Whatever was gathered, memory is safe; a fault has been recorded.
+                index = f"tcdsl_clamp({index}, {self.sizes.extent(array.shape[dim])})"
+            shifted.append(index)
+        return f"{name}[{_linear(shifted, self.sizes.strides(array))}]"
+
+
+def _row_major(indices: Sequence[str], extents: Sequence[int]) -> str:
+    strides, step = [], 1
+    for extent in reversed(extents):
+        strides.append(step)
+        step *= extent
+    kept = [
+        (index, stride)
+        for index, stride, extent in zip(indices, reversed(strides), extents, strict=True)
+        if extent > 1
+    ]
+    return _linear([index for index, _ in kept], [stride for _, stride in kept])
+
+
+def _linear(indices: Sequence[str], strides: Sequence[int | str]) -> str:
+    terms = [
+        index if stride == 1 else f"({index}) * {stride}"
+        for index, stride in zip(indices, strides, strict=True)
+        if stride != 0
+    ]
+    return " + ".join(terms) or "0"
