@@ -17,6 +17,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from lark.lexer import PatternStr
 
 from tcdsl.errors import BAD_CHARACTER, SYNTAX, TCError
+from tcdsl.lang.dtypes import ALL
 from tcdsl.lang.limits import shortened
 from tcdsl.source import Source, Span
 
@@ -240,6 +241,9 @@ def _untyped_parameter(mistake: Mistake) -> str | None:
     """``def f(A)``: only a return may do without its type."""
     if mistake.kind != "NAME" or "DTYPE" not in mistake.accepted or mistake.operand_fits:
         return None
+    if re.match(r"\w+\s*(\([^)]*\)\s*)?[A-Za-z_]", mistake.rest):
+        # A name follows: this was to be the type.
+        return f"there is no type '{mistake.found}'; the types are {', '.join(map(str, ALL))}"
     return (
         f"give the type: float(N) {mistake.found} for a tensor, float {mistake.found} for a scalar"
     )
