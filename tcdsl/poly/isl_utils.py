@@ -104,7 +104,8 @@ def on_params(value: int, like: isl.PwAff) -> isl.PwAff:
 def dim_bounds(values: isl.Set, dim: int, context: isl.Set) -> tuple[Extent, Extent]:
     """Return ``(low, end)``: the values of dimension *dim* lie in ``[low, end)``; of none, (0, 0).
 
-    Numbers where they do not depend on the parameters in *context*.
+    Numbers where they do not depend on the parameters in *context*.  For parameters without any
+    values they may say anything: who makes a box of them intersects it with ``values.params()``.
     """
     if values.is_empty():
         return 0, 0

@@ -303,10 +303,11 @@ class StatementLowering:
                 left_over.append(condition)
         return domain.coalesce(), tuple(left_over)
 
-    def _image(self) -> list[Bounds]:
+    def _image(self) -> tuple[list[Bounds], isl.Set]:
         """Return the box around the elements that the left-hand indices name in their ranges.
 
-        Where a subscript is gathered, that is the whole array.
+        Where a subscript is gathered, that is the whole array.  Also return for which sizes there
+        are such elements.
         """
         statement = self.statement
         target = self.arrays[statement.target]
@@ -320,20 +321,20 @@ class StatementLowering:
                 bounds.append((origin, plus(origin, extent)))
             else:
                 bounds.append(dim_bounds(image.relation.range(), dim, self.context))
-        return bounds
+        return bounds, self.context if is_scatter else image.relation.range().params()
 
     def _init(self, reduction: Reduction) -> Statement:
         statement = self.statement
         name = f"{statement.name}_init"
         subscripts: tuple[Expr, ...] = statement.subscripts
-        indices, bounds = statement.left, dict(self.bounds)
+        indices, bounds, occurs = statement.left, dict(self.bounds), self.context
         if not all(isinstance(subscript, Index) for subscript in subscripts):
-            box_of_image = self._image()
+            box_of_image, occurs = self._image()
             indices = tuple(f"e{d}" for d in range(len(subscripts)))
             subscripts = tuple(Index(index) for index in indices)
             bounds = dict(zip(indices, box_of_image, strict=True))
         builder = builder_of(indices, name, self.sizes)
-        domain = self._box(builder, indices, bounds)
+        domain = self._box(builder, indices, bounds).intersect_params(occurs)
         companion = None
         if reduction.operator.is_arg:
             target_name = companion_name(statement)

@@ -205,7 +205,7 @@ def _copy_statement(
     names = tuple(f"u{d}" for d in order)
     name = f"{statement.name}_{packed.name.rpartition('.')[2]}"
     builder = builder_of(names, name, scop.sizes)
-    domain = isl.Set.universe(builder.space).intersect_params(scop.context)
+    domain = isl.Set.universe(builder.space).intersect_params(statement.domain.params())
     for position, (low, extent) in enumerate(zip(packed.origin, packed.shape, strict=True)):
         domain = within_bounds(domain, position, low, plus(low, extent))
     return Statement(

@@ -299,7 +299,9 @@ class _Rewriter:
 
     def _left_box(self, builder: Builder) -> isl.Set:
         """Return the accumulators' box in *builder*'s space."""
-        image = isl.Set.universe(builder.space).intersect_params(self.scop.context)
+        init = initialisation(self.scop, self.statement)
+        domain = self.statement.domain if init is None else init.domain
+        image = isl.Set.universe(builder.space).intersect_params(domain.params())
         for position, (low, end) in enumerate(self.box):
             image = within_bounds(image, position, low, end)
         return image

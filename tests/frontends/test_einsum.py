@@ -199,7 +199,7 @@ def test_dtype() -> None:
 
 
 def test_out_and_torch() -> None:
-    import torch
+    torch = pytest.importorskip("torch")
 
     a, b = reals(2, 3, dtype=np.float32), reals(3, 4, dtype=np.float32)
     out = np.empty((4, 2), np.float32).T
