@@ -93,7 +93,8 @@ class StatementPrinter:
                 if isinstance(node, Index) and node.name in moving:
                     return False
                 if isinstance(node, Load):
-                    is_local = node.tensor in self.context.placements
+                    # Local arrays and single numbers exist even if the loop never runs.
+                    is_local = node.tensor in self.context.placements or not node.subscripts
                     if node.tensor in written or not (is_local or runs):
                         return False
             return True

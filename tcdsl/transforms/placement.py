@@ -18,7 +18,15 @@ from math import prod
 import islpy as isl
 
 from tcdsl.lang.comprehension import Index
-from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, partial_schedule, statements_of
+from tcdsl.poly.loop_tree import (
+    AnyCoordinate,
+    Loop,
+    LoopKind,
+    Node,
+    loops_around,
+    partial_schedule,
+    statements_of,
+)
 from tcdsl.poly.scop import Access, Array, Scop, Statement, Storage
 
 MAX_LOCAL_BYTES = 64 << 10  # of one array on a thread's stack
@@ -84,7 +92,10 @@ def _place(scop: Scop, trees: Sequence[Node], array: Array) -> Placement | None:
     outer = prefix[:depth]
     if not inside <= {loop.name for loop in outer}:
         return None
-    dims = tuple(_local_dim(array, dim, uses, outer) for dim in range(array.rank))
+    dims = tuple(
+        _FIXED if _is_fixed(uses, dim, outer) else _local_dim(array, dim, uses, outer)
+        for dim in range(array.rank)
+    )
     if any(dim is None for dim in dims):
         return None
     placement = Placement(
@@ -92,6 +103,33 @@ def _place(scop: Scop, trees: Sequence[Node], array: Array) -> Placement | None:
     )
     size_bytes = placement.elements() * array.dtype.size_bytes
     return placement if size_bytes <= MAX_LOCAL_BYTES else None
+
+
+_FIXED = LocalDim(0, 1, 1)
+
+
+def _is_fixed(uses: Sequence[tuple[Statement, Access]], dim: int, outer: Sequence[Loop]) -> bool:
+    """Return whether the loops *outer* determine the subscript of dimension *dim*.
+
+    So do, for the coordinate of a chunk, the loop over the chunks.
+    """
+    subscripts: isl.Map | None = None
+    for statement, access in uses:
+        space = statement.domain.get_space()
+        values = access.relation
+        rank = values.dim(isl.dim_type.out)
+        values = values.project_out(isl.dim_type.out, dim + 1, rank - dim - 1)
+        values = values.project_out(isl.dim_type.out, 0, dim)
+        iterations: isl.Map | None = None
+        for loop in outer:
+            aff = loop.coordinates[statement.name].function(space)
+            one = isl.Map.from_pw_aff(isl.PwAff.from_aff(aff))
+            iterations = one if iterations is None else iterations.flat_range_product(one)
+        if iterations is None:
+            return False
+        own = iterations.reverse().apply_range(values.reset_tuple_id(isl.dim_type.out))
+        subscripts = own if subscripts is None else subscripts.union(own)
+    return subscripts is not None and bool(subscripts.is_single_valued())
 
 
 def _common_prefix(paths: Sequence[tuple[Loop, ...]]) -> tuple[Loop, ...]:
@@ -155,6 +193,7 @@ def _finest_tile(
         for loop in outer
         if loop.coordinates[statement.name].position == position
     ]
+    fixed = [coordinate for coordinate in fixed if _is_determined(coordinate, fixed)]
     if not fixed:
         return None
     if len({coordinate.shift for coordinate in fixed if coordinate.div > 1}) > 1:
@@ -162,6 +201,21 @@ def _finest_tile(
     finest = min(fixed, key=lambda coordinate: coordinate.div)
     shift = max(coordinate.shift for coordinate in fixed)
     return shift, finest.div
+
+
+def _is_determined(coordinate: AnyCoordinate, fixed: Sequence[AnyCoordinate]) -> bool:
+    """Return whether *coordinate*, with the others of *fixed*, tells ``(x - shift) / div``.
+
+    A remainder does so only together with the quotient: of tiles that are taken in turn, every
+    turn has another one, and they must not share a place.
+    """
+    return coordinate.mod == 0 or any(
+        other.div == coordinate.div * coordinate.mod
+        and other.shift == coordinate.shift
+        and _is_determined(other, fixed)
+        for other in fixed
+        if other is not coordinate
+    )
 
 
 def local_functions(
