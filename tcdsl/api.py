@@ -3,8 +3,9 @@
     prog = tcdsl.define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
     C = prog.mm(A, B)
 
-A call is checked and compiled once for each combination of types, shapes and strides; a later call
-with the same combination costs a dictionary look-up and the launch.
+A call is checked once for each combination of types, shapes and strides; a later call with the
+same combination costs a dictionary look-up and the launch.  It is compiled for its sizes, and once
+more when one of them varies, with that size left open (opening.py).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,19 +1,29 @@
 """Open sizes: one kernel for many values, its results, and how often anything is compiled."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import islpy as isl
 import ml_dtypes
 import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl import executable
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import compile_to_c
 from tcdsl.errors import OptionError, RangeError, ShapeError, TCError
-from tcdsl.lang.open_sizes import CannotOpenError
+from tcdsl.lang.open_sizes import CannotOpenError, leave_open
+from tcdsl.lang.parser import parse_program
+from tcdsl.lang.sema import analyse
 from tcdsl.options import Options
+from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Sequence
+from tcdsl.poly.lowering import lower_comprehension
+from tcdsl.poly.scop import Scop
+from tcdsl.poly.verify import why_not_in_bounds, why_not_legal
+from tcdsl.runtime.c_compiler import compile_shared
+from tcdsl.source import Source
 from tcdsl.testing import check
 
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -36,13 +46,12 @@ def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The sources that were given to the C compiler."""
     sources: list[str] = []
-    compile_shared = executable.compile_shared
 
     def counted(source: str, *args: Any, **kwargs: Any) -> bytes:
         sources.append(source)
         return compile_shared(source, *args, **kwargs)
 
-    monkeypatch.setattr(executable, "compile_shared", counted)
+    monkeypatch.setattr("tcdsl.executable.compile_shared", counted)
     yield sources
 
 
@@ -447,3 +456,34 @@ def test_gathered_subscripts_are_checked_against_open_extents() -> None:
         with pytest.raises(TCError) as caught:
             f(drawn((n,)), np.array([0, n], np.int32))
         assert str(n) in str(caught.value)
+
+
+# --- verification ----------------------------------------------------------------------------
+
+
+def opened_scop(source: str, **sizes: int) -> Scop:
+    c = analyse(parse_program(Source(source)))[-1]
+    general, special = leave_open(c, sizes, tuple(sizes), {name: name for name in sizes})
+    return lower_comprehension(general, special, {})
+
+
+def test_bounds_are_checked_for_all_sizes() -> None:
+    scop = opened_scop(ADD, N=4)
+    assert why_not_in_bounds(scop) is None
+    short = replace(scop.arrays["C"], shape=(isl.PwAff("[N] -> { [(N - 1)] }"),))
+    reason = why_not_in_bounds(replace(scop, arrays={**scop.arrays, "C": short}))
+    assert reason is not None and "C" in reason
+
+
+def test_order_and_races_are_checked_for_all_sizes() -> None:
+    scop = opened_scop("def f(float(N) A) -> (s) { s +=! A(i) }", N=4)
+    dependences = dependences_of(scop)
+
+    def tree(kind: LoopKind, *, init_first: bool = True) -> Sequence:
+        loop = Loop("i", {"S0": Coordinate(0)}, kind, Leaf("S0"))
+        init = Leaf("S0_init")
+        return Sequence((init, loop) if init_first else (loop, init))
+
+    assert why_not_legal(scop, dependences, tree(LoopKind.SERIAL)) is None
+    assert why_not_legal(scop, dependences, tree(LoopKind.PARALLEL)) is not None
+    assert why_not_legal(scop, dependences, tree(LoopKind.SERIAL, init_first=False)) is not None

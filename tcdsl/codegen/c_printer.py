@@ -61,6 +61,7 @@ class _PlanPrinter:
         self.lines: list[str] = []
         self.sites: list[tuple[str, int]] = []
         self.sizes = SizeTexts(plan.scop, self.names)
+        self.workspace = "0"  # its bytes
 
     def print(self) -> CSource:
         arguments = [a for a in self.scop.arrays.values() if a.storage is Storage.ARGUMENT]
@@ -82,7 +83,7 @@ class _PlanPrinter:
             "{", *self.lines, "}", "",
         ])  # fmt: skip
         if workspace_bytes is None:
-            body += self._workspace_function(scratch)
+            body += self._workspace_function()
         header = header_text(parts_for(used_functions(body) | {"tc_div_i64", "tc_mod_i64"}))
         pointers = [array.name for array in arguments] + ([""] if workspace_bytes != 0 else [])
         return CSource(
@@ -102,35 +103,26 @@ class _PlanPrinter:
                 f"  {const}{c_type(array.dtype)} *restrict {self.names.of('array', array.name)}"
                 f" = pointers[{position}];"
             )
-        if any(array.size_bytes() is None for array in scratch):
-            self._declare_open_scratch(scratch, len(arguments))
-            return None
-        offset = 0
-        for array in scratch:
-            base = f"(char *)pointers[{len(arguments)}] + {offset}"
+        offset, open_bytes = 0, ""
+        # First what has a known offset: the C compiler then knows how far it is apart.
+        for array in sorted(scratch, key=lambda array: array.size_bytes() is None):
+            base = f"(char *)pointers[{len(arguments)}] + {offset}{open_bytes}"
             name = self.names.of("array", array.name)
             self.lines.append(f"  {c_type(array.dtype)} *restrict {name} = (void *)({base});")
             size = array.size_bytes()
-            assert size is not None
-            offset += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
-        return offset
+            if size is None:
+                open_bytes += f" + {self._aligned_bytes(array)}"
+            else:
+                offset += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+        self.workspace = f"{offset}{open_bytes}"
+        return None if open_bytes else offset
 
-    def _declare_open_scratch(self, scratch: Sequence[Array], position: int) -> None:
-        """Declare pointers into a workspace whose parts are as large as the sizes make them."""
-        self.lines.append(f"  char *w_workspace = pointers[{position}];")
-        for array in scratch:
-            name = self.names.of("array", array.name)
-            self.lines += [
-                f"  {c_type(array.dtype)} *restrict {name} = (void *)w_workspace;",
-                f"  w_workspace += {self._aligned_bytes(array)};",
-            ]
-
-    def _workspace_function(self, scratch: Sequence[Array]) -> str:
+    def _workspace_function(self) -> str:
         """Return the C of ``tcdsl_workspace``: the bytes that a call with *integers* needs."""
-        total = " + ".join(map(self._aligned_bytes, scratch))
         return "\n".join([
             "", "int64_t tcdsl_workspace(const int64_t *integers)", "{",
-            *(f"  {line}" for line in self.sizes.declarations()), f"  return {total};", "}", "",
+            *(f"  {line}" for line in self.sizes.declarations()),
+            f"  return {self.workspace};", "}", "",
         ])  # fmt: skip
 
     def _aligned_bytes(self, array: Array) -> str:
