@@ -466,7 +466,6 @@ def recorded(call: Callable[[], Any]) -> tuple[Any, list[str]]:
     return result, [str(warning.message) for warning in caught]
 
 
-@pytest.mark.xfail(strict=False, reason="the driver does not bound isl yet")
 @pytest.mark.usefixtures("own_cache")
 def test_row_29_the_quota_of_isl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCDSL_ISL_OPERATIONS", "50")
@@ -475,7 +474,8 @@ def test_row_29_the_quota_of_isl(monkeypatch: pytest.MonkeyPatch) -> None:
     result, messages = recorded(lambda: f(ramp(5, 7), ramp(7, 3)))
     assert time.perf_counter() - start < 10
     np.testing.assert_allclose(result, ramp(5, 7) @ ramp(7, 3))
-    assert len(messages) == 1 and "isl" in messages[0]
+    # One warning for each cheaper way of scheduling that was taken.
+    assert 1 <= len(messages) <= 3 and all("isl took more than 50" in text for text in messages)
 
 
 def script(path: Path, text: str) -> Path:
