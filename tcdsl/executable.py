@@ -333,6 +333,16 @@ class CpuExecutable(Executable):
         )  # fmt: skip
 
 
+def require_arguments(
+    comprehension: Comprehension, specs: Mapping[str, ArraySpec], target: str
+) -> None:
+    """Raise a TCError unless every argument has its declared type and lies where *target* runs."""
+    for name, spec in specs.items():
+        require_type(comprehension, name, spec)
+        if target in ("cpu", "reference", "emulate"):
+            require_cpu(spec, f"argument {name!r}")
+
+
 def build(
     comprehension: Comprehension,
     special: Specialisation,
@@ -346,10 +356,7 @@ def build(
     :arg opened: sizes that the code leaves open; its method ``at`` gives them other values.
     :raises CannotOpenError: there is no such code.
     """
-    for name, spec in specs.items():
-        require_type(comprehension, name, spec)
-        if target in ("cpu", "reference", "emulate"):
-            require_cpu(spec, f"argument {name!r}")
+    require_arguments(comprehension, specs, target)
     if target == "reference":
         return ReferenceExecutable(comprehension, special, specs, target, options)
     if target != "cpu":

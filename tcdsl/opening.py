@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tcdsl.errors import EXTENT_DISAGREES, WRONG_STRIDES
-from tcdsl.executable import Bound, CpuExecutable, Executable, build, layout_of
+from tcdsl.executable import Bound, CpuExecutable, Executable, build, layout_of, require_arguments
 from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.open_sizes import CannotOpenError
@@ -44,6 +44,8 @@ class Opening:
         self, special: Specialisation, specs: Specs, target: str, options: Options
     ) -> Executable:
         """Return code for *specs* at the sizes of *special*, compiling if it must."""
+        # Code that is there already is not built again, and its layouts know nothing of types.
+        require_arguments(self._comprehension, specs, target)
         return self._family(special, specs, target, options).executable(special, specs)
 
     def specialised(

@@ -703,10 +703,22 @@ def _child(queue: Any) -> None:
     queue.put(float(PROGRAM.mm(ramp(70, 70), ramp(70, 70)).sum()))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_in_another_process(method: Any) -> None:
+def test_in_a_fresh_process() -> None:
+    """As ``spawn`` does: a function travels as a pickle, and is compiled where it arrives."""
+    code = (
+        "import pickle, sys, numpy as np\n"
+        "f = pickle.load(sys.stdin.buffer)\n"
+        "a = np.arange(1600, dtype=np.float32).reshape(40, 40) / 1600\n"
+        "assert np.allclose(f(a, a), a @ a, atol=1e-4)\n"
+    )
+    program = [sys.executable, "-c", code]
+    done = subprocess.run(program, input=pickle.dumps(PROGRAM.mm), timeout=60, check=False)
+    assert done.returncode == 0
+
+
+def test_in_a_forked_process() -> None:
     PROGRAM.mm(ramp(70, 70), ramp(70, 70))  # so that OpenMP's threads are there
-    context = multiprocessing.get_context(method)
+    context = multiprocessing.get_context("fork")
     queue = context.Queue()
     process = context.Process(target=_child, args=(queue,))
     process.start()

@@ -487,3 +487,14 @@ def test_order_and_races_are_checked_for_all_sizes() -> None:
     assert why_not_legal(scop, dependences, tree(LoopKind.SERIAL)) is None
     assert why_not_legal(scop, dependences, tree(LoopKind.PARALLEL)) is not None
     assert why_not_legal(scop, dependences, tree(LoopKind.SERIAL, init_first=False)) is not None
+
+
+def test_code_that_is_open_takes_no_other_types() -> None:
+    """An array of another type fits the layouts of code that is there: it must still be refused."""
+    f = tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) + 1 }").f
+    for n in (3, 4, 5):
+        f(np.ones(n, np.float32))
+    for n in (3, 4, 6):
+        with pytest.raises(tcdsl.ShapeError) as caught:
+            f(np.ones(n, np.float64))
+        assert caught.value.code == "TC057" and "'x'" in caught.value.message
