@@ -229,8 +229,11 @@ def unknown_function(node: ast.Apply, scope: Scope) -> Exception:
     elif node.id in scope.sizes:
         hint = f"{node.id} is a size, which has no elements"
     else:
-        hint = did_you_mean(node.id, (*scope.tensors, *scope.later, *BUILTINS, *scope.defs)) or (
-            "declare it as a parameter, or assign it before"
+        # Names of the user's own come first: 'acb' is nearer to a tensor 'abc' than to 'abs'.
+        hint = (
+            did_you_mean(node.id, (*scope.tensors, *scope.later))
+            or did_you_mean(node.id, (*BUILTINS, *scope.defs))
+            or "declare it as a parameter, or assign it before"
         )
     return UNKNOWN_NAME(
         scope.source, node.id_span, what="tensor or function", name=node.id, hint=hint
