@@ -11,7 +11,7 @@ more when one of them varies, with that size left open (opening.py).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tcdsl.errors import BAD_IDENTIFIER, UNKNOWN_DEF, UNKNOWN_TARGET, TCError
+from tcdsl.errors import BAD_IDENTIFIER, BAD_NAMED, UNKNOWN_DEF, UNKNOWN_TARGET, TCError
 from tcdsl.executable import Executable
 from tcdsl.lang.ast import Assign
 from tcdsl.lang.comprehension import Comprehension, Specialisation
@@ -98,15 +98,31 @@ class Function:
         out: Any = None,
         target: str | None = None,
         options: Options | None = None,
+        **named: Any,
     ) -> Any:
         """Return the outputs for *args*: one array, or a tuple where there are several.
 
+        :arg named: inputs by their names, after the positional ones.
         :arg out: an array, or one an output in order, that receives the result.
         :arg target: "cpu", "cuda", "emulate" or "reference"; by default where the arrays are.
         :raises ShapeError: the arrays do not fit the program, before anything runs.
         """
+        if named:
+            args = self._in_order(args, named)
         executable, direct = self._plan(args, target, options)
         return executable.run(args if direct else executable.views(args), out)
+
+    def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return *args* and then the *named* inputs, in the order of the parameters."""
+        expected = self.comprehension.inputs[len(args) :]
+        if set(named) != set(expected):
+            wrong = sorted(set(named) - set(expected)) or sorted(set(expected) - set(named))
+            raise BAD_NAMED(
+                name=self.comprehension.name, wrong=", ".join(wrong),
+                what="unexpected" if set(named) - set(expected) else "missing",
+                signature=signature_text(self.comprehension),
+            )  # fmt: skip
+        return (*args, *(named[name] for name in expected))
 
     def compile(
         self, *args: Any, target: str | None = None, options: Options | None = None

@@ -304,6 +304,7 @@ OUT_REQUIRED = Entry(
 BAD_ARGUMENTS = Entry(
     "TC048", ShapeError, "{name!r} takes {expected} argument{s}, got {got}", "it is {signature}"
 )
+BAD_NAMED = Entry("TC068", ShapeError, "{name!r}: {what} argument {wrong}", "it is {signature}")
 UNKNOWN_DEF = Entry("TC047", SemanticError, "the program has no def {name!r}")
 
 # --- targets -------------------------------------------------------------------------------

@@ -60,10 +60,10 @@ class Options:
         if not all(isinstance(size, str) for size in self.open_sizes):
             raise BAD_OPTION(name="open_sizes", what=f"{self.open_sizes!r} has what is no name",
                              advice="give names of size symbols")  # fmt: skip
-        if any(not isinstance(size, int) or size < 1 for size in self.tile):
+        if any(type(size) is not int or size < 1 for size in self.tile):
             raise BAD_OPTION(name="tile", what=f"{self.tile!r} has a size below 1",
                              advice="give positive integers, outermost loop first")  # fmt: skip
-        if not isinstance(self.threads, int) or self.threads < 0:
+        if type(self.threads) is not int or self.threads < 0:
             raise BAD_OPTION(name="threads", what=f"{self.threads!r} is no number of threads",
                              advice="give 0 for all there are, or a positive integer")  # fmt: skip
 

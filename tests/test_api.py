@@ -703,6 +703,18 @@ def _child(queue: Any) -> None:
     queue.put(float(PROGRAM.mm(ramp(70, 70), ramp(70, 70)).sum()))
 
 
+def test_inputs_by_name() -> None:
+    a, b = ramp(2, 3), ramp(3, 4)
+    np.testing.assert_array_equal(PROGRAM.mm(B=b, A=a), PROGRAM.mm(a, b))
+    np.testing.assert_array_equal(PROGRAM.mm(a, B=b), PROGRAM.mm(a, b))
+    for call in (
+        lambda: PROGRAM.mm(a, C=b), lambda: PROGRAM.mm(A=a), lambda: PROGRAM.mm(a, b, A=a),
+    ):  # fmt: skip
+        with pytest.raises(ShapeError) as caught:
+            call()
+        assert "'mm'" in caught.value.message and "float32(M,K) A" in (caught.value.hint or "")
+
+
 def test_in_a_fresh_process() -> None:
     """As ``spawn`` does: a function travels as a pickle, and is compiled where it arrives."""
     code = (
