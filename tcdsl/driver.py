@@ -134,11 +134,13 @@ def _by_ladder(
     """
     name = comprehension.name
     ladder = LADDER if options.scheduler != "textual" else (USUAL, SERIAL)
+    reasons: list[str] = []
     for rung, below in zip(ladder, (*ladder[1:], None), strict=True):
         steps = _Steps(rung)
         on = replace(cpu, threads=1) if rung.is_serial else cpu
         try:
             compiled = _compile(comprehension, special, strides, options, on, steps)
+            _warn_of(reasons)
             return replace(compiled, is_fallback=rung is not USUAL)
         except QuotaExceededError as error:
             failure: Exception = error
@@ -157,10 +159,17 @@ def _by_ladder(
                 comprehension, special, strides, options, cpu, steps.stage, failure
             )
             if below is None or settings().debug:
+                _warn_of(reasons)
                 raise internal from failure
             reason = f"{internal.message}; it is now compiled {below.what}. {internal.hint}"
-        warn(reason)
+        reasons.append(reason)
     raise AssertionError("the last rung returns or raises")
+
+
+def _warn_of(reasons: list[str]) -> None:
+    """Give one warning, however many rungs failed."""
+    if reasons:
+        warn("\n".join(reasons))
 
 
 def is_users(error: Exception) -> bool:

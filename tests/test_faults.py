@@ -474,8 +474,7 @@ def test_row_29_the_quota_of_isl(monkeypatch: pytest.MonkeyPatch) -> None:
     result, messages = recorded(lambda: f(ramp(5, 7), ramp(7, 3)))
     assert time.perf_counter() - start < 10
     np.testing.assert_allclose(result, ramp(5, 7) @ ramp(7, 3))
-    # One warning for each cheaper way of scheduling that was taken.
-    assert 1 <= len(messages) <= 3 and all("isl took more than 50" in text for text in messages)
+    assert len(messages) == 1 and "isl" in messages[0]
 
 
 def script(path: Path, text: str) -> Path:
