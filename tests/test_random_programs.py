@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 PROGRAMS = 1100
 
-# A plan that fails, or is too hard for isl, falls back on a simpler one with a warning: here that is
-# a find too.
+# A plan that fails, or is too hard for isl, falls back on a simpler one with a warning: here that
+# is a find too.
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 HUNT = settings(
     max_examples=PROGRAMS,

@@ -157,13 +157,12 @@ class _KernelPrinter:
         self.hoisted: dict[int, dict[Expr, str]] = {}  # by id(leaf)
         self.n_hoisted = 0
         self.local_of: dict[str | None, list[Placement]] = {}
-        mine = {s for loop in self.loops.values() for s in loop.coordinates}
         for placement in self.placements.values():
             is_mine = placement.loop in self.loops or placement.loop is None
-            if is_mine and self._is_used_here(placement, kernel, mine):
+            if is_mine and self._is_used_here(placement, kernel):
                 self.local_of.setdefault(placement.loop, []).append(placement)
 
-    def _is_used_here(self, placement: Placement, kernel: Kernel, mine: set[str]) -> bool:
+    def _is_used_here(self, placement: Placement, kernel: Kernel) -> bool:
         names = set(statements_of(kernel.tree))
         return any(
             access.array == placement.array

@@ -17,7 +17,7 @@ from functools import cached_property
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Expr, Load, Operator, Reduction, walk
+from tcdsl.lang.comprehension import Expr, Load, Reduction, walk
 from tcdsl.lang.dtypes import DType
 from tcdsl.poly.isl_utils import Extent
 from tcdsl.source import NOWHERE, Span
@@ -174,8 +174,3 @@ class Scop:
 def loads_of(*exprs: Expr) -> list[Load]:
     """Return every load in *exprs*, those inside subscripts included."""
     return [node for expr in exprs for node in walk(expr) if isinstance(node, Load)]
-
-
-IDEMPOTENT = frozenset(
-    {Operator.MIN, Operator.MAX, Operator.AND, Operator.OR, Operator.ARGMIN, Operator.ARGMAX}
-)

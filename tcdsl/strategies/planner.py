@@ -18,9 +18,8 @@ from tcdsl.costmodel.locality import Shape, shape_of
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.options import Options
 from tcdsl.poly.dependences import Dependences, dependences_of
-from tcdsl.poly.loop_tree import Loop, sequence
 from tcdsl.poly.parallelism import roles_of
-from tcdsl.poly.scop import Kind, Scop
+from tcdsl.poly.scop import Scop
 from tcdsl.strategies.contraction import (
     find_contraction,
     materialise_operands,
@@ -41,7 +40,7 @@ from tcdsl.strategies.rows import PARALLEL_WORK, sketch_rows, work_of
 from tcdsl.strategies.scalar import has_lanes, without_lanes, without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
 from tcdsl.strategies.tiling import crossing_tiles, requested_tiles
-from tcdsl.transforms.fusion import Group, affinities_of, group_statements, leaders_of
+from tcdsl.transforms.fusion import Group, affinities_of, group_statements
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.placement import place
 from tcdsl.transforms.plan import Kernel, Plan
@@ -230,6 +229,3 @@ class _Policy:
         for axis in group.axes:
             product *= max(self.shapes[name].extents[dim] for name, dim in axis.items())
         return product
-
-
-__all__ = ["Kind", "Loop", "leaders_of", "plan_scop", "sequence", "shapes_of"]

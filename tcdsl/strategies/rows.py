@@ -258,10 +258,8 @@ def _partials(
     if statement.kind is not Kind.UPDATE or not is_splittable:
         return None
     partials = []
-    lowest = {}
     for loop in outer:
         dim = loop.axis[statement.name]
-        lowest[dim] = shape.lower[dim]
         if loop.is_chunk and shape.roles[dim] is Role.REDUCED:
             chunks = loop.cycle or -(-shape.extents[dim] // loop.tile)
             partials.append(Partial(

@@ -24,7 +24,6 @@ from tcdsl.poly.loop_tree import (
     LoopKind,
     Node,
     loops_around,
-    partial_schedule,
     statements_of,
 )
 from tcdsl.poly.scop import Access, Array, Scop, Statement, Storage
@@ -146,14 +145,13 @@ def _lifetime_depth(
 ) -> int:
     """Return the number of loops of *prefix* that determine each element's only iteration."""
     for depth, loop in enumerate(prefix):
-        when = partial_schedule(scop, loop)
         lifetimes: isl.Map | None = None
         for statement, access in uses:
             aff = loop.coordinates[statement.name].function(statement.domain.get_space())
             iteration = isl.Map.from_pw_aff(isl.PwAff.from_aff(aff))
             touched = access.relation.reverse().apply_range(iteration)
             lifetimes = touched if lifetimes is None else lifetimes.union(touched)
-        assert lifetimes is not None and when is not None
+        assert lifetimes is not None
         if not lifetimes.is_single_valued():
             return depth
     return len(prefix)
