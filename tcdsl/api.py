@@ -11,6 +11,7 @@ more when one of them varies, with that size left open (opening.py).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tcdsl import cuda
 from tcdsl.errors import BAD_IDENTIFIER, BAD_NAMED, UNKNOWN_DEF, UNKNOWN_TARGET, TCError
 from tcdsl.executable import Executable
 from tcdsl.lang.ast import Assign
@@ -23,7 +24,7 @@ from tcdsl.lang.sema import analyse, analyse_statements
 from tcdsl.lang.specialiser import Specialiser
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
 from tcdsl.options import BAD_OPTION, Options
-from tcdsl.runtime.arrays import ArraySpec, describe
+from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
 from tcdsl.runtime.fitting import require_count, signature_text
 from tcdsl.runtime.warm_path import chosen_target, is_direct, remember, signature
 from tcdsl.settings import settings
@@ -245,10 +246,16 @@ def choose_target(target: str | None, specs: Mapping[str, ArraySpec]) -> str:
     chosen = target or settings().target
     if chosen is None:
         devices = {spec.device for spec in specs.values()}
-        chosen = "cuda" if any(device.startswith("cuda") for device in devices) else "cpu"
+        is_on_gpu = any(device.startswith("cuda") for device in devices)
+        chosen = "cuda" if is_on_gpu or (_may_move(specs) and cuda.is_available()) else "cpu"
     if chosen not in TARGETS:
         raise UNKNOWN_TARGET(target=chosen, known=", ".join(TARGETS), why="")
     return chosen
+
+
+def _may_move(specs: Mapping[str, ArraySpec]) -> bool:
+    """Return whether all arrays are of libraries that know no devices."""
+    return {spec.library for spec in specs.values()} <= {NUMPY, PYTHON}
 
 
 def compute(statements: str, /, *, out: Any = None, target: str | None = None,

@@ -1,4 +1,4 @@
-"""The pipeline, from a program's text to C, as flat functions of its steps; it needs no compiler.
+"""The pipeline, from a program's text to C or CUDA, as flat functions of its steps.
 
     1. parse                text -> syntax tree                            lang/parser
     2. analyse              typed comprehensions with ranges               lang/sema
@@ -7,9 +7,9 @@
     5. lower                domains, accesses, bodies                      poly/lowering
     6. plan                 kernels, loops, partial accumulators, scratch  strategies/planner
     7. verify               order, races, completeness, bounds             poly/verify
-    8. print                C text                                         codegen/c_printer
+    8. print                C or CUDA text                                 codegen/*_printer
 
-The order: ranges come before sizes, so that errors speak of the program and not of one call;
+It needs no compiler and no GPU.  Targets differ in the steps from 6 on (:class:`Backend`).  The order: ranges come before sizes, so that errors speak of the program and not of one call;
 coalescing before lowering, for isl would undo it; verification after every rewrite, on what is
 printed.
 
@@ -21,10 +21,13 @@ warning, an internal error also leaves a script that reproduces it.
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from tcdsl.codegen.c_printer import CSource, print_plan
+from tcdsl.codegen.cuda_printer import print_cuda
+from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.codegen.names import Names
-from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.machine import Cpu, Gpu
 from tcdsl.errors import INTERNAL, InternalError, TCError, warn
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.open_sizes import AnySpecialisation, CannotOpenError, leave_open, open_names
@@ -38,9 +41,12 @@ from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.runtime.repro import write_repro
 from tcdsl.settings import settings
+from tcdsl.strategies.gpu_planner import plan_for_gpu
 from tcdsl.strategies.planner import Scheme, plan_scop
 from tcdsl.transforms.coalescing import Coalesced, coalesce, print_merged
+from tcdsl.transforms.mapping import Mapped, why_not_mapped
 from tcdsl.transforms.plan import Plan
+from tcdsl.transforms.synchronisation import why_not_synchronised
 
 Strides = Mapping[str, tuple[int | None, ...] | None]
 
@@ -52,12 +58,15 @@ GENEROUS_OPERATIONS = 100_000_000
 STEP_SECONDS, GENEROUS_SECONDS = 20.0, 120.0
 
 
+Source = TypeVar("Source", CSource, CudaSource)
+
+
 @dataclass(frozen=True, eq=False)
-class Compiled:
+class Compiled(Generic[Source]):
     """Everything that one run of the pipeline made."""
 
     plan: Plan
-    c: CSource
+    source: Source
     stages: Mapping[str, str] = field(default_factory=dict)
     is_fallback: bool = False  # a cheaper plan than the options ask for
 
@@ -86,6 +95,90 @@ LADDER = (
 )
 
 
+class Backend(Generic[Source]):
+    """The steps that depend on the target."""
+
+    stage = "c"  # what the printed text is called among the stages
+    threads = 0
+
+    def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
+        """Return the kernels of *scop* (step 6)."""
+        raise NotImplementedError
+
+    def why_not_legal(self, plan: Plan) -> str | None:
+        """Return what is wrong with *plan*, or None (step 7)."""
+        tree = sequence([kernel.tree for kernel in plan.kernels])
+        return why_not_legal(plan.scop, dependences_of(plan.scop), tree)
+
+    def print(self, plan: Plan, rung: "Rung | None") -> Source:
+        """Return the text of *plan* (step 8)."""
+        raise NotImplementedError
+
+
+class CpuBackend(Backend[CSource]):
+    """C with OpenMP."""
+
+    def __init__(self, cpu: Cpu) -> None:
+        self.cpu = cpu
+        self.threads = cpu.threads
+
+    def _on(self, rung: "Rung | None") -> Cpu:
+        is_serial = rung is not None and rung.is_serial
+        return replace(self.cpu, threads=1) if is_serial else self.cpu
+
+    def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
+        return plan_scop(scop, options, self._on(rung), rung.scheme if rung is not None else None)
+
+    def print(self, plan: Plan, rung: "Rung | None") -> CSource:
+        return print_plan(plan, self._on(rung).threads)
+
+
+class GpuBackend(Backend[CudaSource]):
+    """CUDA."""
+
+    stage = "cuda"
+
+    def __init__(self, gpu: Gpu, alignments: Mapping[str, int]) -> None:
+        self.gpu = gpu
+        self.alignments = alignments
+
+    def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
+        if rung is not None and rung.is_serial:
+            return plan_for_gpu(scop, options, self.gpu, is_serial=True)
+        return plan_for_gpu(scop, options, self.gpu, rung.scheme if rung is not None else None)
+
+    def why_not_legal(self, plan: Plan) -> str | None:
+        dependences = dependences_of(plan.scop)
+        for kernel in plan.kernels:
+            mapped = Mapped(plan.scop, kernel.tree)
+            reason = why_not_mapped(mapped) or why_not_synchronised(
+                mapped, dependences, plan.placements
+            )
+            if reason is not None:
+                return reason
+        return super().why_not_legal(plan)
+
+    def print(self, plan: Plan, rung: "Rung | None") -> CudaSource:
+        return print_cuda(plan, self.alignments)
+
+
+def compile_to_cuda(
+    comprehension: Comprehension,
+    special: Specialisation,
+    strides: Strides,
+    options: Options,
+    gpu: Gpu,
+    alignments: Mapping[str, int] | None = None,
+) -> Compiled[CudaSource]:
+    """Return the CUDA of *comprehension* at the sizes of *special*; see :func:`compile_to_c`.
+
+    :arg alignments: bytes of which arguments' pointers are multiples; 16 for others.
+    """
+    backend = GpuBackend(gpu, alignments or {})
+    with COMPILE_LOCK:
+        return _by_ladder(comprehension, special, strides, options, backend)
+
+
 def compile_to_c(
     comprehension: Comprehension,
     special: Specialisation,
@@ -93,7 +186,7 @@ def compile_to_c(
     options: Options,
     cpu: Cpu,
     opened: Collection[str] = (),
-) -> Compiled:
+) -> Compiled[CSource]:
     """Return the C of *comprehension* at the sizes of *special*, for all values of those *opened*.
 
     :arg strides: in elements, of the arguments that are not dense and row-major; None: open.
@@ -101,7 +194,7 @@ def compile_to_c(
     """
     if not opened:
         with COMPILE_LOCK:
-            return _by_ladder(comprehension, special, strides, options, cpu)
+            return _by_ladder(comprehension, special, strides, options, CpuBackend(cpu))
     # isl's parameters are printed into C by their own names: sizes get names that are safe there.
     names = Names()
     safe = {name: names.of("size", name) for name in comprehension.sizes}
@@ -109,7 +202,7 @@ def compile_to_c(
         try:
             with bounded(OPEN_OPERATIONS):
                 general, context = leave_open(comprehension, special.sizes, opened, safe)
-                compiled = _compile(general, context, strides, options, cpu, _Steps())
+                compiled = _compile(general, context, strides, options, CpuBackend(cpu), _Steps())
         except CannotOpenError:
             raise
         except Exception as error:  # whatever failed: fixed sizes have the ladder
@@ -117,8 +210,8 @@ def compile_to_c(
                 raise
             raise CannotOpenError(str(error)) from error
     given = {new: old for old, new in safe.items()}
-    integers = tuple((given[n] if dim < 0 else n, dim) for n, dim in compiled.c.integers)
-    return replace(compiled, c=replace(compiled.c, integers=integers))
+    integers = tuple((given[n] if dim < 0 else n, dim) for n, dim in compiled.source.integers)
+    return replace(compiled, source=replace(compiled.source, integers=integers))
 
 
 def _by_ladder(
@@ -126,20 +219,21 @@ def _by_ladder(
     special: Specialisation,
     strides: Strides,
     options: Options,
-    cpu: Cpu,
-) -> Compiled:
+    backend: Backend[Source],
+) -> Compiled[Source]:
     """Return the code of the first rung that gets through.
 
     :raises InternalError: the last did not; or, under ``TCDSL_DEBUG``, the first that fails.
     """
     name = comprehension.name
-    ladder = LADDER if options.scheduler != "textual" else (USUAL, SERIAL)
+    ladder: tuple[Rung, ...] = LADDER
+    if options.scheduler == "textual":
+        ladder = USUAL, SERIAL
     reasons: list[str] = []
     for rung, below in zip(ladder, (*ladder[1:], None), strict=True):
         steps = _Steps(rung)
-        on = replace(cpu, threads=1) if rung.is_serial else cpu
         try:
-            compiled = _compile(comprehension, special, strides, options, on, steps)
+            compiled = _compile(comprehension, special, strides, options, backend, steps)
             _warn_of(reasons)
             return replace(compiled, is_fallback=rung is not USUAL)
         except QuotaExceededError as error:
@@ -156,7 +250,7 @@ def _by_ladder(
             )
         else:
             internal = _internal(
-                comprehension, special, strides, options, cpu, steps.stage, failure
+                comprehension, special, strides, options, backend.threads, steps.stage, failure
             )
             if below is None or settings().debug:
                 _warn_of(reasons)
@@ -182,12 +276,12 @@ def _internal(
     special: Specialisation,
     strides: Strides,
     options: Options,
-    cpu: Cpu,
+    threads: int,
     stage: str,
     failure: Exception,
 ) -> TCError:
     """Return the InternalError for *failure*, whose hint names a script that reproduces it."""
-    repro = write_repro(comprehension, special, strides, options, cpu.threads, stage, failure)
+    repro = write_repro(comprehension, special, strides, options, threads, stage, failure)
     return INTERNAL(
         comprehension.source, comprehension.span,
         where=f"the {stage} of {comprehension.name!r}", what=_summary(failure), repro=repro,
@@ -232,9 +326,9 @@ def _compile(
     special: AnySpecialisation,
     strides: Strides,
     options: Options,
-    cpu: Cpu,
+    backend: Backend[Source],
     steps: _Steps,
-) -> Compiled:
+) -> Compiled[Source]:
     """Run steps 4 to 8."""
     scheme = steps.rung.scheme if steps.rung is not None else None
     if scheme is Scheme.TEXTUAL:
@@ -248,17 +342,24 @@ def _compile(
     if reason := why_not_open(scop):
         raise CannotOpenError(reason)
     with steps.step("planning"):
-        plan = plan_scop(scop, options, cpu, scheme)
+        plan = backend.plan(scop, options, steps.rung)
     with steps.step("verification", is_generous=True):
-        verify(plan)
+        reason = backend.why_not_legal(plan)
+    if reason is not None:
+        raise INTERNAL(where="verification", what=reason, repro="the program")
     with steps.step("printing"):
-        c = print_plan(plan, cpu.threads)
+        source = backend.print(plan, steps.rung)
     merged = canonical.merged
-    integers = tuple((n, merged[n][dim][-1] if dim >= 0 else dim) for n, dim in c.integers)
-    c = replace(c, integers=integers)
+    integers = tuple((n, merged[n][dim][-1] if dim >= 0 else dim) for n, dim in source.integers)
+    source = replace(source, integers=integers)
     with steps.step("description", is_generous=True):
-        stages = describe(comprehension, canonical, scop, plan, c)
-    return Compiled(plan, c, stages)
+        stages = describe(comprehension, canonical, scop, plan)
+    return Compiled(plan, source, {**stages, backend.stage: _readable(source)})
+
+
+def _readable(source: CSource | CudaSource) -> str:
+    """Return the text without the device library."""
+    return source.body if isinstance(source, CSource) else source.text
 
 
 def why_not_open(scop: Scop) -> str | None:
@@ -290,19 +391,8 @@ def canonicalise(
     return Coalesced(comprehension, special, strides, whole)
 
 
-def verify(plan: Plan) -> None:
-    """Check the plan against the dependences of the scop that it runs.
-
-    :raises InternalError: the plan would compute something else.
-    """
-    tree = sequence([kernel.tree for kernel in plan.kernels])
-    reason = why_not_legal(plan.scop, dependences_of(plan.scop), tree)
-    if reason is not None:
-        raise INTERNAL(where="verification", what=reason, repro="the program")
-
-
 def describe(
-    comprehension: Comprehension, canonical: Coalesced, scop: Scop, plan: Plan, c: CSource
+    comprehension: Comprehension, canonical: Coalesced, scop: Scop, plan: Plan
 ) -> dict[str, str]:
     """Return the stages of a compilation as text, by name."""
     from tcdsl.lang.printer import print_comprehension  # only for people to read
@@ -317,7 +407,6 @@ def describe(
             for kernel in plan.kernels
         ),
         "tree": str(schedule_of(plan.scop, tree).get_root()),
-        "c": c.body,
     }
 
 

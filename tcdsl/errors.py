@@ -105,6 +105,10 @@ class InternalError(TCError):
     """A bug in tcdsl; the message names a file that reproduces it."""
 
 
+class EmulationError(InternalError):
+    """The emulator found a defect in generated CUDA, such as a data race."""
+
+
 class TCWarning(UserWarning):
     """Something worked, but not as well as it should; says what to do."""
 
@@ -313,6 +317,14 @@ UNKNOWN_TARGET = Entry(
 )
 TARGET_MISSING = Entry("TC067", TargetError, "the target {target!r} is not available: {why}",
                        "use target='cpu', and see 'tcdsl doctor'")  # fmt: skip
+MIXED_DEVICES = Entry(
+    "TC089", TargetError, "the arguments are on several devices: {places}",
+    "move all of them to one device; Python numbers may stay where they are",
+)  # fmt: skip
+FORKED = Entry(
+    "TC082", TargetError, "this process was forked from one that used CUDA, where no GPU works",
+    "start processes by 'spawn': multiprocessing.get_context('spawn')",
+)  # fmt: skip
 
 # --- settings ------------------------------------------------------------------------------
 BAD_SETTING = Entry(
@@ -337,6 +349,16 @@ COMPILATION_TIMED_OUT = Entry(
     "the generated C is kept in {path}; fewer fused statements compile faster",
 )  # fmt: skip
 LOAD_FAILED = Entry("TC073", CompileError, "the compiled code cannot be loaded: {why}")
+NO_CUDA_COMPILER = Entry(
+    "TC074", CompileError, "there is no usable compiler for CUDA: {why}", "{advice}"
+)
+CUDA_REJECTED = Entry(
+    "TC075", CompileError, "{compiler} rejected the generated CUDA: {message}",
+    "the generated CUDA is kept in {path}",
+)  # fmt: skip
+UNKNOWN_ARCH = Entry(
+    "TC076", CompileError, "{compiler} makes no code for {arch}: it knows {known}", "{advice}"
+)
 
 # --- memory of a call ----------------------------------------------------------------------
 OUT_OF_RANGE = Entry(
@@ -352,8 +374,32 @@ OUT_OF_MEMORY = Entry(
     "TC083", LaunchError, "{what} needs {size_bytes} bytes, which this machine cannot give"
 )
 
+# --- launches on a GPU -----------------------------------------------------------------------
+NO_DEVICE_MEMORY = Entry(
+    "TC084", LaunchError,
+    "{what} needs {size_bytes} bytes on {device}, of whose memory {free_bytes} bytes are free",
+    "free arrays there, or compute in pieces; the inputs are as they were",
+)  # fmt: skip
+CONTEXT_LOST = Entry(
+    "TC085", LaunchError, "the CUDA context of this process is lost ({why})",
+    "no CUDA call works in this process any more: start a new one; an earlier launch went wrong, "
+    "of this library or another: TCDSL_DEBUG=1 waits for every launch and names the first",
+)  # fmt: skip
+LAUNCH_LIMITS = Entry(
+    "TC086", LaunchError, "kernel {kernel!r} cannot be launched on {device}: {why}", "{advice}"
+)
+WHILE_CAPTURING = Entry(
+    "TC087", LaunchError, "a CUDA graph is being captured, and this call would have to {what}",
+    "{advice}",
+)  # fmt: skip
+CUDA_FAILED = Entry("TC088", LaunchError, "{call} failed: {why}", "see 'tcdsl doctor'")
+
 # --- our own bugs --------------------------------------------------------------------------
 INTERNAL = Entry(
     "TC090", InternalError, "internal error in {where}: {what}",
     "this is a bug in tcdsl; {repro} reproduces it",
+)  # fmt: skip
+EMULATION_FINDING = Entry(
+    "TC091", EmulationError, "the emulated kernel {kernel!r}{thread}: {what}{where}",
+    "this is a bug in tcdsl; it happens with the seed {seed}",
 )  # fmt: skip

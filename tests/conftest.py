@@ -175,7 +175,7 @@ def unit() -> Callable[..., Unit]:
     ) -> Unit:
         c = comprehension_of(source)
         special = specialisation_of(c, shapes)
-        return Unit(c, special, compile_to_c(c, special, {}, options or Options(), Cpu(threads)).c)
+        return Unit(c, special, compile_to_c(c, special, {}, options or Options(), Cpu(threads)).source)
 
     return unit_
 
@@ -249,7 +249,7 @@ def check_all() -> Callable[..., None]:
             inputs = arrays_for(c, given, number)
             special = specialisation_of(c, [array.shape for array in inputs])
             done = compile_to_c(c, special, {}, options or Options(), Cpu(threads))
-            units.append(Unit(c, special, done.c))
+            units.append(Unit(c, special, done.source))
             arguments.append(inputs)
         failures = []
         for loaded, inputs in zip(compile_batch(units), arguments, strict=True):

@@ -287,7 +287,7 @@ def test_loops_as_written_fall_back_on_one_thread(
     spoil(monkeypatch, everywhere=False)
     with pytest.warns(TCWarning, match="compiled as written, on one thread"):
         done = compiled(MATMUL, (64, 64), (64, 64), options=Options(scheduler="textual"))
-    assert "omp parallel" not in done.c.body
+    assert "omp parallel" not in done.source.body
 
 
 # --- the script ------------------------------------------------------------------------------

@@ -309,17 +309,17 @@ def test_row_15_what_is_no_name(name: str) -> None:
 
 
 def test_row_15_the_c_has_the_same_shape(compiled: Callable[..., Compiled]) -> None:
-    plain = compiled("def f(float(N) abc) -> (d) { d(i) = abc(i) }", (70,)).c.text
-    named = compiled("def f(float(N) __global__) -> (d) { d(i) = __global__(i) }", (70,)).c.text
+    plain = compiled("def f(float(N) abc) -> (d) { d(i) = abc(i) }", (70,)).source.text
+    named = compiled("def f(float(N) __global__) -> (d) { d(i) = __global__(i) }", (70,)).source.text
     assert "__global__" not in named
     assert len(plain.splitlines()) == len(named.splitlines())
 
 
 def test_row_16_comments_reach_no_c(compiled: Callable[..., Compiled]) -> None:
     evil = "# */ evil() #include <evil.h> ??/ \\\n"
-    c = compiled(evil + COPY.replace("{", "{ " + evil) + evil, (70,)).c
+    c = compiled(evil + COPY.replace("{", "{ " + evil) + evil, (70,)).source
     assert "evil" not in c.text and "??/" not in c.text
-    assert c.text == compiled(COPY, (70,)).c.text
+    assert c.text == compiled(COPY, (70,)).source.text
     np.testing.assert_array_equal(run(evil + COPY + " # \\", ramp(5)), ramp(5))
 
 

@@ -51,7 +51,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         sources.append(source)
         return compile_shared(source, *args, **kwargs)
 
-    monkeypatch.setattr("tcdsl.executable.compile_shared", counted)
+    monkeypatch.setattr("tcdsl.executable.cpu.compile_shared", counted)
     yield sources
 
 

@@ -25,6 +25,14 @@ from tcdsl.cli.console import standard_output
 from tcdsl.errors import TCError, TCWarning
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler, why_no_compiler
 from tcdsl.runtime.cache import default_cache
+from tcdsl.runtime.cuda import device, libcuda
+from tcdsl.runtime.nvrtc import ADVICE as NVRTC_ADVICE
+from tcdsl.runtime.nvrtc import (
+    compile_cuda,
+    find_cuda_compiler,
+    version_of,
+    why_no_cuda_compiler,
+)
 from tcdsl.settings import settings, unknown_variables
 
 OLDEST_PYTHON = (3, 11)
@@ -33,6 +41,7 @@ PACKAGES = (
     "numpy", "islpy", "lark", "rich", "platformdirs", "filelock", "opt_einsum", "ml_dtypes",
 )  # fmt: skip
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+EXPOSE_DRIVER = "nvidia-smi  (in a container: start it with --gpus all)"
 
 
 class State(StrEnum):
@@ -158,12 +167,62 @@ def examine_settings() -> Finding:
 
 
 def examine_gpu() -> Finding:
-    """Is there an NVIDIA GPU?  This version cannot use one, and says so."""
-    if not NVIDIA_DRIVER.exists():
-        return Finding("GPU", State.NOTE, "no NVIDIA driver; the CPU is used")
-    pycuda = "PyCUDA is installed" if find_spec("pycuda") else "PyCUDA is not installed"
-    detail = f"an NVIDIA driver is there, {pycuda}; this version runs on the CPU only"
-    return Finding("GPU", State.NOTE, detail)
+    """Is there an NVIDIA GPU with a driver that starts?"""
+    if why := libcuda.why_no_gpu():
+        if not NVIDIA_DRIVER.exists():
+            return Finding("GPU", State.NOTE, f"{why}; the CPU is used")
+        # The kernel's half of the driver is there: a container without the other half, mostly.
+        return Finding("GPU", State.BROKEN, why, EXPOSE_DRIVER)
+    count, version = libcuda.device_count(), libcuda.driver_version()
+    detail = f"{count} NVIDIA GPU{'s' if count > 1 else ''}, driver for CUDA {_dotted(version)}"
+    if (names := _device_names()) is not None:
+        detail += f": {names}"
+    return Finding("GPU", State.GOOD, detail)
+
+
+def _device_names() -> str | None:
+    if device.pycuda_problem() is not None:
+        return None
+    driver = device.pycuda()
+    devices = [driver.Device(number) for number in range(driver.Device.count())]
+    return ", ".join(
+        "{} (sm_{}{})".format(found.name(), *found.compute_capability()) for found in devices
+    )
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return "{}.{}".format(*version)
+
+
+def examine_pycuda() -> Finding:
+    """Can PyCUDA be imported, which needs the driver?"""
+    has_gpu = libcuda.why_no_gpu() is None
+    problem = device.pycuda_problem()
+    if problem is None:
+        return Finding("PyCUDA", State.GOOD, version("pycuda"))
+    why, remedy = problem
+    if not has_gpu:
+        return Finding("PyCUDA", State.NOTE, f"{why}; without a GPU nothing needs it")
+    is_installed = find_spec("pycuda") is not None
+    return Finding("PyCUDA", State.BROKEN if is_installed else State.NOTE, why, remedy)
+
+
+def examine_nvrtc() -> Finding:
+    """Is there a compiler for CUDA, and does the driver load what it makes?"""
+    has_gpu = libcuda.why_no_gpu() is None
+    if why := why_no_cuda_compiler():
+        remedy = NVRTC_ADVICE if has_gpu or settings().nvrtc else None
+        return Finding("NVRTC", State.NOTE, why, remedy)
+    served = libcuda.driver_version() if has_gpu else (0, 0)
+    compiler = find_cuda_compiler(served[0])
+    found = version_of(compiler)
+    compile_cuda('extern "C" __global__ void tcdsl_doctor() {}', "sm_80", compiler=compiler)
+    detail = f"{_dotted(found)}, {compiler.path}"
+    if has_gpu and found[0] > served[0]:
+        detail += f" is newer than the driver, which serves CUDA {_dotted(served)}"
+        remedy = f"{sys.executable} -m pip install nvidia-cuda-nvrtc-cu{served[0]}"
+        return Finding("NVRTC", State.BROKEN, detail, remedy)
+    return Finding("NVRTC", State.GOOD, detail)
 
 
 EXAMINATIONS: dict[str, Callable[[], Finding]] = {
@@ -173,6 +232,8 @@ EXAMINATIONS: dict[str, Callable[[], Finding]] = {
     "threads": examine_threads,
     "cache": examine_cache,
     "GPU": examine_gpu,
+    "PyCUDA": examine_pycuda,
+    "NVRTC": examine_nvrtc,
 }
 
 

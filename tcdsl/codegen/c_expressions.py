@@ -69,10 +69,10 @@ def literal(value: bool | int | float, dtype: DType) -> str:
         return _integer_literal(int(value), dtype)
     number = float(value)
     tail = "f" if dtype.name == "float32" else ""
-    if math.isnan(number):
-        return f'__builtin_nan{tail}("")'
-    if math.isinf(number):
-        return f"{'-' if number < 0 else ''}__builtin_inf{tail}()"
+    if not math.isfinite(number):
+        what = "NAN" if math.isnan(number) else "INF"
+        text = f"TC_{what}_{suffix(dtype).upper()}"
+        return f"(-{text})" if number < 0 else text
     if number == int(number) and abs(number) < 1e6 and math.copysign(1, number) > 0:
         return f"{int(number)}.0{tail}"
     text = f"{number.hex()}{tail}"
@@ -134,10 +134,16 @@ class Scope:
 class ExpressionPrinter:
     """Prints expressions in one :class:`Scope`."""
 
-    def __init__(self, scope: Scope, known: Mapping[Expr, str] | None = None) -> None:
-        """Print in *scope*; the expressions in *known* have been computed under those names."""
+    def __init__(
+        self, scope: Scope, known: Mapping[Expr, str] | None = None, index_type: str = "i64"
+    ) -> None:
+        """Print in *scope*; the expressions in *known* have been computed under those names.
+
+        :arg index_type: of index arithmetic, as a suffix of the device library.
+        """
         self.scope = scope
         self.known = known or {}
+        self.index_type = index_type
 
     def value(self, expr: Expr) -> str:
         """Return *expr* as C text of its own type."""
@@ -199,14 +205,14 @@ class ExpressionPrinter:
             case Binary(op="+" | "-" | "*" as op):
                 return f"({operands[0]} {op} {operands[1]})"
             case Binary(op="/" | "%" as op):
-                return f"tc_{_INTEGER_OPS[op]}_i64({', '.join(operands)})"
+                return f"tc_{_INTEGER_OPS[op]}_{self.index_type}({', '.join(operands)})"
             case Select():
                 condition = self.value(expr.condition)
                 return f"({condition} ? {operands[1]} : {operands[2]})"
             case Cast() if expr.dtype.is_integer and _keeps_indices(expr.operand, expr.dtype):
                 return operands[0]
             case Call(function="min" | "max" as function) if expr.dtype.is_integer:
-                return f"tc_{function}_i64({', '.join(operands)})"
+                return f"tc_{function}_{self.index_type}({', '.join(operands)})"
             case _:
                 return f"((int64_t){self._node(expr, tuple(map(self.value, children(expr))))})"
 

@@ -45,6 +45,7 @@ class Context:
     sizes: SizeTexts
     placements: Mapping[str, Placement]
     sites: list[tuple[str, int]]
+    index_type: str = "i64"
 
 
 def mentions(line: str, name: str) -> bool:
@@ -74,7 +75,7 @@ class StatementPrinter:
             size=self._size,
             element=self._load,
         )
-        self.expressions = ExpressionPrinter(scope, known)
+        self.expressions = ExpressionPrinter(scope, known, context.index_type)
 
     def invariant_calls(self, loop: loop_ast.For, written: set[str]) -> list[Expr]:
         """Return the largest calls in the value that *loop* does not change, and may run early.
@@ -150,7 +151,7 @@ class StatementPrinter:
             case Cast(operand=Load(dtype=loaded) as load) if loaded == stored and stored.is_half:
                 if statement.kind is Kind.ASSIGN:
                     element = self.expressions.value(load)
-                    return f"{self._element(statement.write)} = {element};"
+                    return f"{self.element(statement.write)} = {element};"
         return ""
 
     def _new_value(self, value: Expr) -> str:
@@ -170,14 +171,14 @@ class StatementPrinter:
 
     def _accumulator(self, access: Access, dtype: DType) -> str:
         stored = self.scop.arrays[access.array].dtype
-        return cast_text(self._element(access), stored, dtype)
+        return cast_text(self.element(access), stored, dtype)
 
     def _store(self, access: Access, value: str) -> str:
         array = self.scop.arrays[access.array]
         value_type = arithmetic(array.dtype)
         if self.statement.reduction is not None and not self.statement.companion:
             value_type = self.statement.reduction.dtype
-        return f"{self._element(access)} = {cast_text(value, value_type, array.dtype)};"
+        return f"{self.element(access)} = {cast_text(value, value_type, array.dtype)};"
 
     def _init(self) -> list[str]:
         statement = self.statement
@@ -186,14 +187,14 @@ class StatementPrinter:
         if statement.companion is not None:
             best = identity(reduction.operator, reduction.dtype)
             return [
-                f"{self._element(statement.write)} = -1;",
-                f"{self._element(statement.companion)} = {best};",
+                f"{self.element(statement.write)} = -1;",
+                f"{self.element(statement.companion)} = {best};",
             ]
         array = self.scop.arrays[statement.write.array]
         value = cast_text(
             identity(reduction.operator, reduction.dtype), reduction.dtype, array.dtype
         )
-        return [f"{self._element(statement.write)} = {value};"]
+        return [f"{self.element(statement.write)} = {value};"]
 
     def _arg_update(self) -> list[str]:
         """Keep the better of the candidate and the best so far; the first wins a tie."""
@@ -201,7 +202,7 @@ class StatementPrinter:
         assert statement.companion is not None and statement.value is not None
         reduction = statement.reduction
         assert reduction is not None
-        best, index = self._element(statement.companion), self._element(statement.write)
+        best, index = self.element(statement.companion), self.element(statement.write)
         (reduced,) = statement.reduced
         origin = self._arg_origin()
         value = f"({self.names.of('index', reduced)} - {origin})"
@@ -225,7 +226,7 @@ class StatementPrinter:
         if reduction.operator.is_arg:
             return self._arg_fold()
         (read,) = statement.reads
-        lines = [f"{c_type(reduction.dtype)} *w_part = &{self._element(read)};"]
+        lines = [f"{c_type(reduction.dtype)} *w_part = &{self.element(read)};"]
         width, vector = statement.lanes, _VECTOR_BYTES // reduction.dtype.size_bytes
         while width > vector:
             width //= 2
@@ -249,8 +250,8 @@ class StatementPrinter:
         better = self._better()
         index_type = c_type(self.scop.arrays[indices.array].dtype)
         return [
-            f"const {index_type} *w_index = &{self._element(indices)};",
-            f"const {c_type(statement.reduction.dtype)} *w_value = &{self._element(values)};",
+            f"const {index_type} *w_index = &{self.element(indices)};",
+            f"const {c_type(statement.reduction.dtype)} *w_value = &{self.element(values)};",
             "int w_best = 0;",
             f"for (int w_lane = 1; w_lane < {statement.lanes}; w_lane++)",
             "  if (w_index[w_lane] >= 0 && (w_index[w_best] < 0 ||"
@@ -258,7 +259,7 @@ class StatementPrinter:
             f"      (!{better}(w_value[w_best], w_value[w_lane])"
             " && w_index[w_lane] < w_index[w_best])))",
             "    w_best = w_lane;",
-            f"{self._element(statement.write)} = w_index[w_best];",
+            f"{self.element(statement.write)} = w_index[w_best];",
         ]
 
     def _better(self) -> str:
@@ -307,9 +308,9 @@ class StatementPrinter:
     def _load(self, load: Load, subscripts: tuple[str, ...]) -> str:
         position = self._by_load[(load.tensor, load.subscripts)]
         access = (*self.statement.writes, *self.statement.reads)[position]
-        return self._element(access, subscripts)
+        return self.element(access, subscripts)
 
-    def _element(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
+    def element(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
         """Return the text of the element that *access* touches."""
         position = self._by_load[(access.array, access.subscripts)]
         name = self.names.of("array", access.array)
@@ -318,7 +319,7 @@ class StatementPrinter:
             if placement.elements() == 1:
                 return name
             indices = self.leaf.local[(access.array, position)]
-            return f"{name}[{_row_major(indices, [d.extent for d in placement.dims])}]"
+            return f"{name}[{_row_major(indices, placement.extents)}]"
         if (access.array, position) in self.leaf.local:
             subscripts = tuple(f"({text})" for text in self.leaf.local[access.array, position])
         if subscripts is None:
@@ -350,8 +351,13 @@ def _row_major(indices: Sequence[str], extents: Sequence[int]) -> str:
 
 def _linear(indices: Sequence[str], strides: Sequence[int | str]) -> str:
     terms = [
-        index if stride == 1 else f"({index}) * {stride}"
+        index if stride == 1 else f"{_factor(index)} * {stride}"
         for index, stride in zip(indices, strides, strict=True)
         if stride != 0
     ]
     return " + ".join(terms) or "0"
+
+
+def _factor(text: str) -> str:
+    """Return *text* as it may stand beside a ``*``."""
+    return text if re.fullmatch(r"\w+|\(\w+\)", text) else f"({text})"

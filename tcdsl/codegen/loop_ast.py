@@ -5,13 +5,13 @@ the indices into local arrays) is asked of isl where it is known best, at the le
 loop variables around it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, walk
-from tcdsl.poly.loop_tree import Node, schedule_of
+from tcdsl.poly.loop_tree import Loop, Node, loops_of, schedule_of
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Scop, Statement
 from tcdsl.transforms.placement import Placement, local_functions
@@ -26,6 +26,7 @@ class Leaf:
     statement: str
     iterators: tuple[str, ...]
     local: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)  # loop -> its coordinate
 
 
 @dataclass(slots=True)
@@ -67,9 +68,18 @@ class Mark:
 AstNode = Leaf | For | If | Block | Mark
 
 
-def generate(scop: Scop, tree: Node, placements: Mapping[str, Placement]) -> AstNode:
-    """Return the loops of the kernel *tree*."""
-    leaves = _LeafCollector(scop, placements)
+def generate(
+    scop: Scop,
+    tree: Node,
+    placements: Mapping[str, Placement],
+    asked: Collection[str] = (),
+) -> AstNode:
+    """Return the loops of the kernel *tree*.
+
+    :arg asked: loops whose coordinates every leaf below them is to tell.
+    """
+    loops = tuple(loop for loop in loops_of(tree) if loop.name in asked)
+    leaves = _LeafCollector(scop, placements, loops)
     build = isl.AstBuild.from_context(scop.context)
     # The handle keeps the hook alive; without it isl calls freed memory.
     build, handle = build.set_at_each_domain(leaves)
@@ -83,7 +93,10 @@ def generate(scop: Scop, tree: Node, placements: Mapping[str, Placement]) -> Ast
 class _LeafCollector:
     """The hook that isl calls at every leaf; keeps the first exception, for isl loses them."""
 
-    def __init__(self, scop: Scop, placements: Mapping[str, Placement]) -> None:
+    def __init__(
+        self, scop: Scop, placements: Mapping[str, Placement], asked: Sequence[Loop]
+    ) -> None:
+        self.asked = asked
         self.scop = scop
         self.placements = placements
         self.by_id: dict[str, Leaf] = {}
@@ -107,7 +120,8 @@ class _LeafCollector:
         )
         leaf = Leaf(statement, iterators)
         functions = self._local_functions(self.scop.by_name[statement])
-        if functions:
+        asked = [loop for loop in self.asked if statement in loop.coordinates]
+        if functions or asked:
             when = isl.Map.from_union_map(build.get_schedule())
             instance = isl.PwMultiAff.from_map(when.reverse())
             for key, affs in functions:
@@ -115,6 +129,11 @@ class _LeafCollector:
                     build.expr_from_pw_aff(aff.pullback_pw_multi_aff(instance)).to_C_str()
                     for aff in affs
                 )
+            space = self.scop.by_name[statement].domain.get_space()
+            for loop in asked:
+                aff = isl.PwAff.from_aff(loop.coordinates[statement].function(space))
+                value = build.expr_from_pw_aff(aff.pullback_pw_multi_aff(instance))
+                leaf.values[loop.name] = value.to_C_str()
         return leaf
 
     def _local_functions(

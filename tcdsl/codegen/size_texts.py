@@ -46,7 +46,7 @@ class SizeTexts:
     def declarations(self) -> list[str]:
         """Return the C that names the integers of the call."""
         return [
-            f"const int64_t {self._name(integer)} = integers[{position}];"
+            f"const int64_t {self.name(integer)} = integers[{position}];"
             for position, integer in enumerate(self.integers)
         ]
 
@@ -63,7 +63,7 @@ class SizeTexts:
         """Return the strides of *array* in elements, outermost first."""
         if array.strides is not None:
             return [
-                self._name((array.name, dim)) if stride is None else stride
+                self.name((array.name, dim)) if stride is None else stride
                 for dim, stride in enumerate(array.strides)
             ]
         strides: list[int | str] = []
@@ -101,7 +101,7 @@ class SizeTexts:
             return number
         return f"({' * '.join(texts if number == 1 else [*texts, str(number)])})"
 
-    def _name(self, integer: Integer) -> str:
+    def name(self, integer: Integer) -> str:
         name, dim = integer
         return self._size(name) if dim < 0 else self.names.of("stride", f"{name}_stride{dim}")
 

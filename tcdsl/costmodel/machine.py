@@ -1,4 +1,4 @@
-"""What the cost model knows of a CPU."""
+"""What the cost model knows of a CPU and of a GPU."""
 
 import os
 from dataclasses import dataclass
@@ -17,3 +17,23 @@ class Cpu:
 def this_cpu(threads: int = 0) -> Cpu:
     """Return the machine's CPU, with *threads* threads or (0) all that this process may use."""
     return Cpu(threads or len(os.sched_getaffinity(0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU: its multiprocessors, and what one block may have of them.
+
+    The defaults are those of an H200.  *shared_bytes* is what a block may have statically.
+    """
+
+    arch: str = "sm_90"
+    multiprocessors: int = 132
+    threads_per_block: int = 1024
+    threads_per_multiprocessor: int = 2048
+    shared_bytes: int = 48 << 10
+    grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
+
+    @property
+    def threads(self) -> int:
+        """How many threads the chip holds at once."""
+        return self.multiprocessors * self.threads_per_multiprocessor

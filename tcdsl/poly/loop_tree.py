@@ -29,6 +29,9 @@ class LoopKind(StrEnum):
     SERIAL = "serial"
     VECTOR = "vector"  # in the lanes of a vector
     UNROLL = "unroll"  # a short constant number, written out by the C compiler
+    LANES = "lanes"  # neighbours that one thread takes in order, loaded and stored together
+    BLOCK = "block"  # on the blocks of a grid, in turn: value % width is the block
+    THREAD = "thread"  # on the threads of a block, in turn: value % width is the thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,14 @@ class Loop:
     # If not 0, iterations whose whole tile (of ``div`` values) lies below ``shift + limit`` get
     # loops of their own, so that what is below them has constant bounds.
     limit: Extent = 0
+    # Of BLOCK and THREAD loops: x, y or z (0, 1, 2), and how many blocks or threads there are.
+    axis: int = 0
+    width: int = 0
+
+    @property
+    def has_one_turn(self) -> bool:
+        """Whether no block or thread runs two iterations."""
+        return self.extent is not None and self.extent <= self.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +260,10 @@ def print_tree(node: Node, scop: Scop, indent: int = 0) -> str:
         case Loop():
             texts = {_print_coordinate(scop, s, c) for s, c in sorted(node.coordinates.items())}
             extent = "" if node.extent is None else f"  # {node.extent} iterations"
-            head = f"{pad}{node.kind} {node.name}: {', '.join(sorted(texts))}{extent}\n"
+            kind = str(node.kind)
+            if node.width:
+                kind += f".{'xyz'[node.axis]}[{node.width}]"
+            head = f"{pad}{kind} {node.name}: {', '.join(sorted(texts))}{extent}\n"
             return head + print_tree(node.body, scop, indent + 1)
 
 

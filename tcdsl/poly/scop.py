@@ -88,6 +88,7 @@ class Kind(StrEnum):
     UPDATE = "update"  # element = element op value
     FOLD = "fold"  # element = element op (all lanes of a partial, a tree)
     CHECK = "check"  # writes nothing: records a gathered subscript that is out of range
+    BARRIER = "barrier"  # touches nothing: the threads of a block wait for one another
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +116,7 @@ class Statement:
     checked: tuple[tuple[int, Expr], ...] = ()  # for a CHECK: dimensions and their subscripts
     source_name: str = ""  # the comprehension's statement
     span: Span = NOWHERE
+    is_atomic: bool = False  # an UPDATE whose instances may run at the same time
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -126,7 +128,7 @@ class Statement:
 
     @property
     def writes(self) -> tuple[Access, ...]:
-        if self.kind is Kind.CHECK:
+        if self.kind in (Kind.CHECK, Kind.BARRIER):
             return ()
         return (self.write,) if self.companion is None else (self.write, self.companion)
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import islpy as isl
 
 from tcdsl.poly.dependences import Dependence, Dependences
-from tcdsl.poly.isl_utils import plus, within_bounds
+from tcdsl.poly.isl_utils import plus, val, within_bounds
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, schedule_of, statements_of
 from tcdsl.poly.scop import Scop, Statement
 
-CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTOR)
+CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.BLOCK)
 
 
 def why_not_legal(scop: Scop, dependences: Dependences, tree: Node) -> str | None:
@@ -93,21 +93,42 @@ def _coordinates(scop: Scop, edge: Dependence, loop: Loop) -> tuple[isl.MultiPwA
 
 
 def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> str | None:
-    """Return the first dependence between iterations of a concurrent loop, or None."""
+    """Return the first dependence between iterations of a concurrent loop, or None.
+
+    A block runs its iterations of a BLOCK loop in order.  THREAD loops are not judged here: threads
+    may wait for one another (transforms/synchronisation.py).
+    """
     position = {name: i for i, name in enumerate(statements_of(tree))}
     paths = {name: loops_around(tree, name) for name in position}
     for edge in dependences.edges:
+        if edge.is_relaxed and scop.by_name[edge.source].is_atomic:
+            continue
         conflicts = edge.relation
         for loop in _shared_loops(paths[edge.source], paths[edge.sink]):
-            source, sink = _coordinates(scop, edge, loop)
-            together = conflicts.intersect(source.eq_map(sink))
-            if loop.kind in CONCURRENT and not conflicts.is_subset(together):
+            together = conflicts.intersect(_same(scop, edge, loop))
+            one = together
+            if loop.kind is LoopKind.BLOCK:
+                one = conflicts.intersect(_same(scop, edge, loop, loop.width))
+            is_concurrent = loop.kind in CONCURRENT
+            if loop.kind is LoopKind.LANES:  # accumulates lane by lane, the rest at once
+                is_concurrent = not edge.is_relaxed
+            if is_concurrent and not conflicts.is_subset(one):
                 return (
                     f"iterations of the {loop.kind} loop {loop.name} conflict: "
-                    f"{conflicts.subtract(together)}"
+                    f"{conflicts.subtract(one)}"
                 )
             conflicts = together
     return None
+
+
+def _same(scop: Scop, edge: Dependence, loop: Loop, modulo: int = 0) -> isl.Map:
+    """Return the pairs in equal iterations of *loop*, or in ones that are equal modulo *modulo*."""
+    source, sink = _coordinates(scop, edge, loop)
+    if modulo:
+        source, sink = (
+            isl.MultiPwAff.from_pw_aff(end.get_at(0).mod_val(val(modulo))) for end in (source, sink)
+        )
+    return source.eq_map(sink)
 
 
 def why_not_complete(scop: Scop, tree: Node) -> str | None:

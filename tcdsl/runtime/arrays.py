@@ -23,6 +23,7 @@ import numpy as np
 
 from tcdsl.errors import NOT_AN_ARRAY, UNSUPPORTED_DTYPE, WRONG_DEVICE
 from tcdsl.lang.dtypes import ALL, BOOL, BY_NAME, FLOAT64, INT64, DType, from_numpy
+from tcdsl.runtime.cuda import libcuda
 
 NDArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Number: TypeAlias = "bool | int | float | np.generic[Any]"
@@ -30,6 +31,8 @@ Number: TypeAlias = "bool | int | float | np.generic[Any]"
 CPU = "cpu"
 NUMPY = "numpy"
 PYTHON = "python"  # the library of a Python number or a NumPy scalar
+
+WIDEST_ACCESS = 16  # bytes: the widest load of a GPU
 
 _OVERLAP_WORK = 10_000  # the most steps that the exact overlap test may take
 
@@ -44,7 +47,8 @@ _SUPPORTED = ", ".join(dtype.name for dtype in ALL)
 class ArraySpec:
     """What compilation needs to know of an array: everything but its data.
 
-    *strides* count elements, and may be zero or negative.
+    *strides* count elements, and may be zero or negative.  *alignment* is of a device array only:
+    the bytes, up to :data:`WIDEST_ACCESS`, of which its address is known to be a multiple.
     """
 
     dtype: DType
@@ -53,6 +57,7 @@ class ArraySpec:
     device: str = CPU  # "cpu", "cuda:0", ...
     writable: bool = True
     library: str = NUMPY
+    alignment: int = WIDEST_ACCESS
 
     @property
     def rank(self) -> int:
@@ -158,6 +163,8 @@ def describe(x: object, what: str = "the argument") -> ArraySpec:
         return ArraySpec(number_dtype(x, what), (), (), CPU, False, PYTHON)
     if _is_torch(x):
         return _describe_torch(x, what)
+    if _is_jax_on_device(x):
+        return _describe_jax(x, what)
     if _cuda_interface(x) is not None:
         return _describe_cuda(x, what)
     return _describe_numpy(as_numpy(x, what), what, library_of(x))
@@ -242,7 +249,13 @@ def _describe_torch(x: Any, what: str) -> ArraySpec:
     return ArraySpec(
         BY_NAME[name], tuple(x.shape), strides if is_aligned else row_major(x.shape),
         str(x.device), is_aligned and not (x.requires_grad or x.is_neg()), "torch",
+        alignment_of(x.data_ptr()) if x.is_cuda and not x.is_neg() else WIDEST_ACCESS,
     )  # fmt: skip
+
+
+def alignment_of(pointer: int) -> int:
+    """Return the largest power of two, up to WIDEST_ACCESS, that divides *pointer*."""
+    return min(pointer & -pointer, WIDEST_ACCESS) if pointer else WIDEST_ACCESS
 
 
 def _cuda_interface(x: object) -> dict[str, Any] | None:
@@ -258,13 +271,33 @@ def _describe_cuda(x: object, what: str) -> ArraySpec:
     strides = interface.get("strides")
     dense = row_major(shape)
     elements = tuple(s // dtype.size_bytes for s in strides) if strides is not None else dense
-    read_only = bool(interface["data"][1])
-    return ArraySpec(dtype, shape, elements, _cuda_device(x), not read_only, library_of(x))
+    pointer, read_only = interface["data"]
+    return ArraySpec(
+        dtype, shape, elements, _cuda_device(x, pointer), not read_only, library_of(x),
+        alignment_of(pointer),
+    )  # fmt: skip
 
 
-def _cuda_device(x: object) -> str:
+def _cuda_device(x: object, pointer: int) -> str:
     device = getattr(x, "__dlpack_device__", None)
-    return _device_name(*device()) if device is not None else "cuda"
+    if device is not None:
+        return _device_name(*device())
+    number = libcuda.device_of(pointer) if pointer else None
+    return "cuda" if number is None else f"cuda:{number}"
+
+
+def _is_jax_on_device(x: object) -> bool:
+    if library_of(x) != "jax" or not hasattr(x, "__dlpack_device__"):
+        return False
+    return _device_name(*x.__dlpack_device__()) != CPU
+
+
+def _describe_jax(x: Any, what: str) -> ArraySpec:
+    # Its interface knows no bfloat16; its arrays are dense, immutable, and aligned.
+    dtype = element_dtype(np.dtype(x.dtype), what)
+    shape = tuple(x.shape)
+    device = _device_name(*x.__dlpack_device__())
+    return ArraySpec(dtype, shape, row_major(shape), device, False, "jax")
 
 
 def _device_name(kind: int, number: int) -> str:

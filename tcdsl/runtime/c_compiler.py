@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -136,7 +136,7 @@ def _examine(command: tuple[str, ...]) -> Compiler | str:
     cache = default_cache()
     key = key_of(
         what="c-compiler", version=_PROBE_VERSION, command=command,
-        files=_file_stamps(command), cpu=cpu_identity(),
+        files=file_stamps(command), cpu=cpu_identity(),
     )  # fmt: skip
     entry = cache.get(key)
     if entry is not None:
@@ -147,7 +147,7 @@ def _examine(command: tuple[str, ...]) -> Compiler | str:
     return found
 
 
-def _file_stamps(command: Sequence[str]) -> list[tuple[str, int, int]]:
+def file_stamps(command: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return path, time and size of each program in *command* ("ccache gcc" has two)."""
     paths = [os.path.realpath(path) for word in command if (path := shutil.which(word))]
     infos = [(path, os.stat(path)) for path in paths]
@@ -155,8 +155,7 @@ def _file_stamps(command: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def _probe(command: tuple[str, ...]) -> Compiler | str:
-    version = _run_quietly((*command, "--version"))
-    identity = version.stdout.strip().partition("\n")[0] if version is not None else ""
+    identity = identity_of(command)
     if not identity:
         return f"{' '.join(command)!r} does not answer to --version"
     if reason := _why_rejected(command, BASE_FLAGS, _PROBE):
@@ -183,6 +182,12 @@ def _why_rejected(command: tuple[str, ...], flags: tuple[str, ...], program: str
     except (subprocess.TimeoutExpired, OSError) as error:
         return str(error)
     return outcome if isinstance(outcome, str) else None
+
+
+def identity_of(command: tuple[str, ...]) -> str:
+    """Return the first line that *command* answers to ``--version``, or ""."""
+    version = _run_quietly((*command, "--version"))
+    return version.stdout.strip().partition("\n")[0] if version is not None else ""
 
 
 def _run_quietly(command: tuple[str, ...]) -> "subprocess.CompletedProcess[str] | None":
@@ -249,14 +254,14 @@ def compile_shared(
     try:
         outcome = _compile(chosen.command, all_flags, source, timeout_s)
     except subprocess.TimeoutExpired:
-        path = _keep(source)
+        path = keep_source(source)
         raise COMPILATION_TIMED_OUT(compiler=name, limit_s=timeout_s, path=path) from None
     except OSError as error:
         raise NO_COMPILER(
             why=f"{name!r} cannot be run: {error}", advice="see 'tcdsl doctor'"
         ) from None
     if isinstance(outcome, str):
-        raise COMPILATION_FAILED(compiler=name, message=outcome, path=_keep(source))
+        raise COMPILATION_FAILED(compiler=name, message=outcome, path=keep_source(source))
     return outcome
 
 
@@ -264,15 +269,35 @@ def _compile(
     command: tuple[str, ...], flags: tuple[str, ...], source: str, timeout_s: float
 ) -> bytes | str:
     """Return the code that *command* makes of *source*, or its first error."""
+    # Relative names, so that neither messages nor the code depend on the folder.
+    words = (*command, *flags, "kernel.c", "-o", "kernel.so", *LIBRARIES)
+    return build({"kernel.c": source.encode()}, [words], "kernel.so", timeout_s)
+
+
+def build(
+    files: Mapping[str, bytes],
+    commands: Sequence[Sequence[str]],
+    result: str,
+    timeout_s: float = TIMEOUT_S,
+) -> bytes | str:
+    """Run *commands* one after the other in a folder with *files*.
+
+    Return the file *result* that they make, or the first error of the command that failed.
+
+    :raises subprocess.TimeoutExpired: if a command takes longer than *timeout_s*.
+    """
+    status, messages = 0, ""
     with _work_folder() as folder:
-        (folder / "kernel.c").write_text(source, encoding="utf-8")
-        # Relative names, so that neither messages nor the code depend on the folder.
-        words = (*command, *flags, "kernel.c", "-o", "kernel.so", *LIBRARIES)
-        status, messages = _run_guarded(words, folder, timeout_s)
-        result = folder / "kernel.so"
-        if status != 0 or not result.is_file():
-            return first_error(messages, status)
-        return result.read_bytes()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        for words in commands:
+            status, messages = _run_guarded(words, folder, timeout_s)
+            if status != 0:
+                break
+        path = folder / result
+        if status == 0 and path.is_file():
+            return path.read_bytes()
+    return first_error(messages, status)
 
 
 @contextmanager
@@ -354,9 +379,9 @@ def first_error(messages: str, status: int) -> str:
     return f"{died}: {lines[0]}" if lines else died
 
 
-def _keep(source: str) -> Path:
+def keep_source(source: str, suffix: str = ".c") -> Path:
     """Return a new file with *source*, for whoever looks into the failure."""
-    handle, path = tempfile.mkstemp(prefix="tcdsl-failed-", suffix=".c")
+    handle, path = tempfile.mkstemp(prefix="tcdsl-failed-", suffix=suffix)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(source)
     return Path(path)

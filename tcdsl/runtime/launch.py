@@ -114,7 +114,7 @@ def load(code: bytes, entry: str, n_pointers: int, n_integers: int = 0) -> Kerne
 
     :raises CompileError: (TC073) if *code* cannot be loaded here or has no such function.
     """
-    library = _library(code)
+    library = load_library(code)
     try:
         function = library[entry]  # item access: a new function object, its types are ours alone
     except AttributeError:
@@ -131,7 +131,7 @@ def load_workspace(code: bytes) -> WorkspaceFunction:
 
     :raises CompileError: (TC073) if *code* cannot be loaded here or has no such function.
     """
-    library = _library(code)
+    library = load_library(code)
     try:
         function = library["tcdsl_workspace"]
     except AttributeError:
@@ -141,7 +141,11 @@ def load_workspace(code: bytes) -> WorkspaceFunction:
     return cast(WorkspaceFunction, function)
 
 
-def _library(code: bytes) -> ctypes.CDLL:
+def load_library(code: bytes) -> ctypes.CDLL:
+    """Return the shared object *code*, loaded once a process.
+
+    :raises CompileError: (TC073) if *code* cannot be loaded here.
+    """
     digest = hashlib.sha256(code).digest()
     with _lock:
         library = _libraries.get(digest)

@@ -3,7 +3,8 @@
 A batch is as many calls as take about a millisecond, so that the clock's cost vanishes.  The
 median of the batches resists what else the machine does; the spread (the middle half of them,
 relative to the median) says how much to believe it.  Callables that are compared take turns,
-batch by batch, so that a slow second of the machine hits all of them alike.
+batch by batch, so that a slow second of the machine hits all of them alike.  On a GPU a batch is
+one run between two events, with a cold cache.
 """
 
 import statistics
@@ -70,6 +71,49 @@ def compare(
             batches[name].append(_batch_us(fn, calls[name]))
     timings = {name: _timing(times, calls[name]) for name, times in batches.items()}
     ratios = {name: _median_ratio(times, batches[baseline]) for name, times in batches.items()}
+    return Comparison(timings, ratios)
+
+
+# --- kernels -------------------------------------------------------------------------------
+
+_FLUSH_SHARE = 2  # times the second-level cache: what is written to push everything out of it
+_WARM_UP = 3
+
+
+def measure_cuda(
+    fn: Callable[[], object], min_time_s: float = 0.2, repeats: int = 0, stream: int = 0
+) -> Timing:
+    """Return the time that a GPU takes for ``fn()``, between events on *stream*.
+
+    Before each run the second-level cache is filled with something else, so that the inputs come
+    from memory.  *fn* must launch on *stream*, the default one or its handle.
+    """
+    timings = compare_cuda({"": fn}, min_time_s, repeats, stream).timings
+    return timings[""]
+
+
+def compare_cuda(
+    fns: Mapping[str, Callable[[], object]],
+    min_time_s: float = 0.2,
+    repeats: int = 0,
+    stream: int = 0,
+) -> Comparison:
+    """Return the times of *fns* on the current GPU, run in turns; see :func:`measure_cuda`."""
+    from tcdsl.runtime.cuda.stopwatch import Stopwatch
+
+    times: dict[str, list[float]] = {name: [] for name in fns}
+    baseline = next(iter(fns))
+    with Stopwatch(stream, _FLUSH_SHARE) as stopwatch:
+        for fn in fns.values():
+            for _ in range(_WARM_UP):
+                fn()
+        stopwatch.wait()
+        stop = time.perf_counter() + min_time_s * len(fns)
+        while not _is_enough(len(times[baseline]), repeats, stop):
+            for name, fn in fns.items():
+                times[name].append(stopwatch.time_us(fn))
+    timings = {name: _timing(found, 1) for name, found in times.items()}
+    ratios = {name: _median_ratio(found, times[baseline]) for name, found in times.items()}
     return Comparison(timings, ratios)
 
 

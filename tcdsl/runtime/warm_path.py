@@ -7,7 +7,6 @@ its arguments :func:`is_direct`; if so, a later call needs only their :func:`poi
 """
 
 import ctypes
-import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
@@ -15,7 +14,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tcdsl.runtime.arrays import NDArray, describe, is_addressable
+from tcdsl.runtime.arrays import WIDEST_ACCESS, NDArray, describe, is_addressable
+from tcdsl.runtime.cuda import libcuda
+from tcdsl.settings import reader
 
 Value = TypeVar("Value")
 
@@ -26,28 +27,87 @@ def signature(args: Sequence[object]) -> tuple[Hashable, ...]:
     It is the key of a call's plan, not of the disk cache: it holds the libraries' own objects.
     """
     key: list[Hashable] = []
+    has_gpuarray = False
     for x in args:
         if type(x) is np.ndarray:
             key += (x.dtype, x.shape, x.strides, x.flags.aligned)
-        else:
-            key.append(_foreign_signature(x))
+            continue
+        sign = _signers.get(type(x)) or _signer_of(type(x))
+        key.append(sign(x))
+        if sign is _gpuarray_signature:
+            has_gpuarray = True
+    if has_gpuarray:
+        # The context that is current decides where they are computed on.
+        key.append(libcuda.current_context())
     return tuple(key)
 
 
-def _foreign_signature(x: Any) -> Hashable:
-    if isinstance(x, (bool, int, float)):
-        return type(x).__name__
-    if _is_dense_torch(x):
-        return x.dtype, x.shape, x.stride(), x.device, x.is_neg(), x.data_ptr() % x.element_size()
-    return describe(x)
+def output_signature(x: object) -> Hashable:
+    """Return a key of all that makes *x* fit for an output or not; None: it has to be looked at."""
+    sign = _signers.get(type(x))
+    if sign is None:
+        return None
+    return sign(x), getattr(x, "requires_grad", False)
+
+
+# How to sign objects of the types that have been met; those of other types are described.
+_signers: dict[type[Any], Callable[[Any], Hashable]] = {
+    bool: lambda x: "bool",
+    int: lambda x: "int",
+    float: lambda x: "float",
+}
+
+
+def _signer_of(kind: type[Any]) -> Callable[[Any], Hashable]:
+    """Return how to sign objects of the type *kind*, which is new, and learn it."""
+    module = kind.__module__
+    if module == "pycuda.gpuarray":
+        sign: Callable[[Any], Hashable] = _gpuarray_signature
+    elif module == "cupy" or module.startswith("cupy."):
+        sign = _cupy_signature
+    # Subclasses may mean anything, but for torch.nn.Parameter, which is a tensor with a gradient.
+    elif (module, kind.__name__) in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter")):
+        sign = _torch_signer()
+    else:  # not learnt: a program may make ever new types
+        return _described
+    return _signers.setdefault(kind, sign)
+
+
+def _described(x: object) -> Hashable:
+    return type(x).__name__ if isinstance(x, (bool, int, float)) else describe(x)
+
+
+def _torch_signer() -> Callable[[Any], Hashable]:
+    strided = sys.modules["torch"].strided  # whoever made a tensor has imported it
+
+    def sign(x: Any) -> Hashable:
+        if x.layout is not strided:
+            return describe(x)
+        step = WIDEST_ACCESS if x.is_cuda else x.element_size()
+        return x.dtype, x.shape, x.stride(), x.device, x.is_neg(), x.data_ptr() % step
+
+    return sign
+
+
+def _cupy_signature(x: Any) -> Hashable:
+    data = x.data
+    return "cupy", x.dtype, x.shape, x.strides, data.device_id, data.ptr % WIDEST_ACCESS
+
+
+def _gpuarray_signature(x: Any) -> Hashable:
+    data = x.gpudata
+    pointer = 0 if data is None else int(data)
+    # They do not know their device.  One is asked for only where there is a choice: it takes time.
+    device = libcuda.device_of(pointer) if pointer and libcuda.has_several_devices() else None
+    return "pycuda", x.dtype, x.shape, x.strides, pointer % WIDEST_ACCESS, device
 
 
 def _is_dense_torch(x: Any) -> bool:
-    if type(x).__module__ != "torch":
-        return False
     # Not str(x.layout), which takes a microsecond.  Other tensors are left to describe.
+    if type(x).__module__ not in ("torch", "torch.nn.parameter"):
+        return False
     torch: Any = sys.modules["torch"]
-    return type(x) is torch.Tensor and x.layout is torch.strided
+    return type(x) in (torch.Tensor, torch.nn.Parameter) and x.layout is torch.strided
 
 
 _KEPT = 1024  # plans of one function; a program that meets ever new shapes must not leak
@@ -66,9 +126,12 @@ def remember(kept: dict[Any, Value], key: Hashable, value: Value) -> Value:
     return value
 
 
-def chosen_target(target: str | None) -> str | None:
+_target_setting = reader("TCDSL_TARGET")
+
+
+def chosen_target(target: str | None) -> Hashable:
     """Return what decides about the target: the caller's choice, else that of the environment."""
-    return os.environ.get("TCDSL_TARGET") if target is None else target
+    return _target_setting() if target is None else target
 
 
 def is_direct(x: object) -> bool:

@@ -41,6 +41,8 @@ class Sketch:
     unrolled: frozenset[tuple[str, int]] = frozenset()  # (statement, dimension)
     innermost: Mapping[str, str] = field(default_factory=dict)  # see rfactor
     why: tuple[str, ...] = ()
+    # Per reduction the (axis, width) of the threads that are its lanes, in the partials' order.
+    threads: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def _with_partial(
         piece = loop.pieces[name]
         index = names[piece.coordinate.position]
         if index in chunk_at and piece.coordinate.div > 1 and index not in positions:
-            mapped = Piece(Coordinate(positions[chunk_at[index]]), piece.extent, Role.PARALLEL)
+            coordinate = Coordinate(positions[chunk_at[index]])
+            mapped = replace(piece, coordinate=coordinate, role=Role.PARALLEL)
         else:
             coordinate = replace(piece.coordinate, position=positions[index])
             mapped = replace(piece, coordinate=coordinate, role=Role.PARALLEL)
@@ -148,8 +151,13 @@ def _with_partial(
             coordinate = replace(piece.coordinate, position=positions[index])
             remaining.append(replace(piece, coordinate=coordinate, role=Role.PARALLEL))
             seen.add(positions[index])
-    for dim in range(len(new.indices)):
-        if dim not in seen:
+    lanes = {f"l{d}": thread for d, thread in enumerate(sketch.threads.get(name, ()))}
+    for dim, index in enumerate(new.indices):
+        if dim not in seen and index in lanes:
+            axis, width = lanes[index]
+            thread = LoopKind.THREAD, axis, width
+            remaining.append(Piece(Coordinate(dim), width, Role.PARALLEL, *thread))
+        elif dim not in seen:
             remaining.append(Piece(Coordinate(dim), 0, Role.PARALLEL))
     unrolled = sketch.unrolled | {
         (new.name, positions[names[d]])

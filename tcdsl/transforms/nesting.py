@@ -30,11 +30,15 @@ class Piece:
     coordinate: Coordinate
     extent: int
     role: Role
+    kind: LoopKind | None = None  # None: the nester decides
+    axis: int = 0  # of a BLOCK or THREAD loop, see Loop
+    width: int = 0
 
     @property
-    def part(self) -> tuple[int, int, int]:
+    def part(self) -> tuple[object, ...]:
         """What must agree, beside the dimension's value, for two pieces to be one loop."""
-        return self.coordinate.shift, self.coordinate.div, self.coordinate.mod
+        c = self.coordinate
+        return c.shift, c.div, c.mod, self.kind, self.axis, self.width
 
 
 Remaining = Mapping[str, tuple[Piece, ...]]
@@ -172,6 +176,9 @@ class Nester:
         lanes = max((self.lanes.get(name, 0) for name in group), default=0)
         if is_last and lanes:
             return self._open_lanes(group, heads, lanes)
+        chosen = next(iter(heads.values())).kind
+        if chosen is not None:
+            return self.loop(heads, chosen, self.nest(group, rest), self._chosen_limit(heads))
         parallel = all(head.role is Role.PARALLEL for head in heads.values())
         kind = LoopKind.VECTOR if is_last and parallel else LoopKind.SERIAL
         if not is_last and all(
@@ -188,6 +195,17 @@ class Nester:
             return 0
         ((shift, div, _),) = tiles
         return minus(reduce(least, [s.end(d) for s, d in dims]), shift) if div > 1 else 0
+
+    def _chosen_limit(self, heads: Mapping[str, Piece]) -> Extent:
+        """Return where the whole tiles of a loop end whose kind a strategy chose."""
+        coordinates = {head.coordinate for head in heads.values()}
+        tiles = {(c.shift, c.div, c.mod) for c in coordinates}
+        ((shift, div, mod),) = tiles
+        if div == 1 or mod:
+            return 0
+        ends = [self.shapes[n].end(head.coordinate.position) for n, head in heads.items()]
+        limit = minus(reduce(least, ends), shift)
+        return 0 if isinstance(limit, int) and limit % div == 0 else limit
 
     def _open_lanes(self, group: Sequence[str], heads: Mapping[str, Piece], lanes: int) -> Node:
         """Split the last loop of *group* into vectors of *lanes*, whole ones apart."""
@@ -231,4 +249,6 @@ class Nester:
             body,
             max(p.extent for p in pieces.values()),
             limit,
+            piece.axis,
+            piece.width,
         )

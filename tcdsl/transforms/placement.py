@@ -13,11 +13,13 @@ Every parallel loop must be among the d loops, or threads would share the array.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from math import prod
 
 import islpy as isl
 
 from tcdsl.lang.comprehension import Index
+from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import (
     AnyCoordinate,
     Loop,
@@ -33,23 +35,42 @@ MAX_LOCAL_BYTES = 64 << 10  # of one array on a thread's stack
 
 @dataclass(frozen=True, slots=True)
 class LocalDim:
-    """``(subscript - shift) % tile``; tile 0: the whole extent, ``subscript - shift``."""
+    """``((subscript - shift) / div) % tile``; tile 0: no remainder, the whole extent."""
 
     shift: int
     tile: int
     extent: int
+    div: int = 1
+
+
+class Space(StrEnum):
+    """The memory of a local array."""
+
+    PRIVATE = "private"  # registers, or a thread's stack
+    SHARED = "shared"  # of a block
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A local array: declared in the body of *loop* (None: at the kernel's start)."""
+    """A local array: declared in the body of *loop* (None: at the kernel's start).
+
+    *padding* elements follow each row of a shared array, so that columns are in different banks.
+    """
 
     array: str
     loop: str | None
     dims: tuple[LocalDim, ...]
+    space: Space = Space.PRIVATE
+    padding: int = 0
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The extents in memory, padding included."""
+        plain = tuple(dim.extent for dim in self.dims)
+        return (*plain[:-1], plain[-1] + self.padding) if plain else ()
 
     def elements(self) -> int:
-        return prod(dim.extent for dim in self.dims)
+        return prod(self.extents)
 
 
 def accesses_of(scop: Scop, array: str) -> list[tuple[Statement, Access]]:
@@ -80,8 +101,8 @@ def _place(scop: Scop, trees: Sequence[Node], array: Array) -> Placement | None:
     tree = next((t for t in trees if names <= set(statements_of(t))), None)
     if tree is None or not names or any(access.inexact for _, access in uses):
         return None
-    prefix = _common_prefix([loops_around(tree, name) for name in sorted(names)])
-    depth = _lifetime_depth(scop, uses, prefix)
+    prefix = common_prefix([loops_around(tree, name) for name in sorted(names)])
+    depth = lifetime_depth(uses, prefix)
     inside = {
         loop.name
         for name in names
@@ -91,8 +112,12 @@ def _place(scop: Scop, trees: Sequence[Node], array: Array) -> Placement | None:
     outer = prefix[:depth]
     if not inside <= {loop.name for loop in outer}:
         return None
+    fixed = {
+        statement.name: [loop.coordinates[statement.name] for loop in outer]
+        for statement, _ in uses
+    }
     dims = tuple(
-        _FIXED if _is_fixed(uses, dim, outer) else _local_dim(array, dim, uses, outer)
+        FIXED if is_fixed(uses, dim, fixed) else local_dim(array, dim, uses, fixed)
         for dim in range(array.rank)
     )
     if any(dim is None for dim in dims):
@@ -104,13 +129,16 @@ def _place(scop: Scop, trees: Sequence[Node], array: Array) -> Placement | None:
     return placement if size_bytes <= MAX_LOCAL_BYTES else None
 
 
-_FIXED = LocalDim(0, 1, 1)
+FIXED = LocalDim(0, 1, 1)
+
+Uses = Sequence[tuple[Statement, Access]]
+Fixed = Mapping[str, Sequence[AnyCoordinate]]  # statement -> what is constant at a declaration
 
 
-def _is_fixed(uses: Sequence[tuple[Statement, Access]], dim: int, outer: Sequence[Loop]) -> bool:
-    """Return whether the loops *outer* determine the subscript of dimension *dim*.
+def is_fixed(uses: Uses, dim: int, fixed: Fixed) -> bool:
+    """Return whether what is *fixed* determines the subscript of dimension *dim*.
 
-    So do, for the coordinate of a chunk, the loop over the chunks.
+    So does, for the coordinate of a chunk, the loop over the chunks.
     """
     subscripts: isl.Map | None = None
     for statement, access in uses:
@@ -120,8 +148,8 @@ def _is_fixed(uses: Sequence[tuple[Statement, Access]], dim: int, outer: Sequenc
         values = values.project_out(isl.dim_type.out, dim + 1, rank - dim - 1)
         values = values.project_out(isl.dim_type.out, 0, dim)
         iterations: isl.Map | None = None
-        for loop in outer:
-            aff = loop.coordinates[statement.name].function(space)
+        for coordinate in fixed[statement.name]:
+            aff = coordinate.function(space)
             one = isl.Map.from_pw_aff(isl.PwAff.from_aff(aff))
             iterations = one if iterations is None else iterations.flat_range_product(one)
         if iterations is None:
@@ -131,7 +159,7 @@ def _is_fixed(uses: Sequence[tuple[Statement, Access]], dim: int, outer: Sequenc
     return subscripts is not None and bool(subscripts.is_single_valued())
 
 
-def _common_prefix(paths: Sequence[tuple[Loop, ...]]) -> tuple[Loop, ...]:
+def common_prefix(paths: Sequence[tuple[Loop, ...]]) -> tuple[Loop, ...]:
     depth = 0
     while all(len(path) > depth for path in paths) and (
         len({path[depth].name for path in paths}) == 1
@@ -140,9 +168,7 @@ def _common_prefix(paths: Sequence[tuple[Loop, ...]]) -> tuple[Loop, ...]:
     return paths[0][:depth]
 
 
-def _lifetime_depth(
-    scop: Scop, uses: Sequence[tuple[Statement, Access]], prefix: tuple[Loop, ...]
-) -> int:
+def lifetime_depth(uses: Uses, prefix: Sequence[Loop]) -> int:
     """Return the number of loops of *prefix* that determine each element's only iteration."""
     for depth, loop in enumerate(prefix):
         lifetimes: isl.Map | None = None
@@ -157,13 +183,11 @@ def _lifetime_depth(
     return len(prefix)
 
 
-def _local_dim(
-    array: Array, dim: int, uses: Sequence[tuple[Statement, Access]], outer: Sequence[Loop]
-) -> LocalDim | None:
-    """Return how dimension *dim* is indexed inside the loops *outer*."""
+def local_dim(array: Array, dim: int, uses: Uses, fixed: Fixed) -> LocalDim | None:
+    """Return how dimension *dim* is indexed where the coordinates *fixed* are constant."""
     origin, extent = array.origin[dim], array.shape[dim]
-    tiles: set[tuple[int, int] | None] = {
-        _finest_tile(statement, access, dim, outer) for statement, access in uses
+    tiles: set[tuple[int, int, int] | None] = {
+        _free_part(statement, access, dim, fixed[statement.name]) for statement, access in uses
     }
     whole = None  # of an open extent no array of constant size holds all
     if isinstance(origin, int) and isinstance(extent, int):
@@ -172,48 +196,50 @@ def _local_dim(
         return whole
     (tile,) = tiles
     assert tile is not None
-    shift, size = tile
+    shift, size, div = tile
+    if not size:
+        if whole is None or div == 1:
+            return whole
+        size = -(-(whole.shift + whole.extent - shift) // div)
     if whole is not None and size >= whole.extent:
         return whole
-    return LocalDim(shift, size, size)
+    return LocalDim(shift, size, size, div)
 
 
-def _finest_tile(
-    statement: Statement, access: Access, dim: int, outer: Sequence[Loop]
-) -> tuple[int, int] | None:
-    """Return (shift, size) of the smallest tile of the subscript's index that *outer* fixes."""
+def _free_part(
+    statement: Statement, access: Access, dim: int, coordinates: Sequence[AnyCoordinate]
+) -> tuple[int, int, int] | None:
+    """Return (shift, size, div): ``((x - shift) / div) % size`` is all of index x that is not fixed.
+
+    A size of 0 means that no remainder is taken.  A coordinate ``((x - shift) / d) % m`` tells the digits of x from d up to d * m.
+    """
     subscript = access.subscripts[dim]
     if not isinstance(subscript, Index) or subscript.name not in statement.indices:
         return None
     position = statement.indices.index(subscript.name)
-    fixed = [
-        loop.coordinates[statement.name]
-        for loop in outer
-        if loop.coordinates[statement.name].position == position
-    ]
-    fixed = [coordinate for coordinate in fixed if _is_determined(coordinate, fixed)]
-    if not fixed:
+    fixed = [coordinate for coordinate in coordinates if coordinate.position == position]
+    shifts = {c.shift for c in fixed if c.div > 1 or c.mod}
+    if not fixed or len(shifts) > 1:
         return None
-    if len({coordinate.shift for coordinate in fixed if coordinate.div > 1}) > 1:
+    known = sorted((c.div, c.div * c.mod if c.mod else None) for c in fixed)
+    low, top = 1, 0  # the digits from low up to top are free
+    reached: int | None = None  # those from top up to here are known; None: all
+    for start, end in known:
+        if start <= low:
+            if end is None:
+                return max(shifts, default=0), 1, 1
+            low = max(low, end)
+        elif not top:
+            top, reached = start, end
+        elif reached is not None and start <= reached:
+            reached = None if end is None else max(reached, end)
+        else:
+            return None  # free digits in two places
+    if not top:
+        return max(shifts, default=0), 0, low
+    if reached is not None or top % low:
         return None
-    finest = min(fixed, key=lambda coordinate: coordinate.div)
-    shift = max(coordinate.shift for coordinate in fixed)
-    return shift, finest.div
-
-
-def _is_determined(coordinate: AnyCoordinate, fixed: Sequence[AnyCoordinate]) -> bool:
-    """Return whether *coordinate*, with the others of *fixed*, tells ``(x - shift) / div``.
-
-    A remainder does so only together with the quotient: of tiles that are taken in turn, every
-    turn has another one, and they must not share a place.
-    """
-    return coordinate.mod == 0 or any(
-        other.div == coordinate.div * coordinate.mod
-        and other.shift == coordinate.shift
-        and _is_determined(other, fixed)
-        for other in fixed
-        if other is not coordinate
-    )
+    return max(shifts, default=0), top // low, low
 
 
 def local_functions(
@@ -227,10 +253,10 @@ def local_functions(
     for position, dim in enumerate(placement.dims):
         function = functions[position]
         if dim.tile:
-            moved = function.add_constant_val(isl.Val.int_from_si(isl.DEFAULT_CONTEXT, -dim.shift))
-            result.append(moved.mod_val(isl.Val.int_from_si(isl.DEFAULT_CONTEXT, dim.tile)))
+            moved = function.add_constant_val(val(-dim.shift))
+            if dim.div > 1:
+                moved = moved.scale_down_val(val(dim.div)).floor()
+            result.append(moved.mod_val(val(dim.tile)))
         else:
-            result.append(
-                function.add_constant_val(isl.Val.int_from_si(isl.DEFAULT_CONTEXT, -dim.shift))
-            )
+            result.append(function.add_constant_val(val(-dim.shift)))
     return result

@@ -129,16 +129,84 @@ def test_a_cache_that_cannot_be_used_is_a_note(
     assert "set TCDSL_CACHE_DIR to a folder of yours" in printed
 
 
-@pytest.mark.parametrize(("has_pycuda", "words"), [(True, "is installed"), (False, "is not")])
-def test_a_driver_without_use_is_a_note(
-    has_pycuda: bool, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "driver").write_text("NVRM version")
-    monkeypatch.setattr(doctor, "NVIDIA_DRIVER", tmp_path / "driver")
-    monkeypatch.setattr(doctor, "find_spec", lambda _: object() if has_pycuda else None)
+class Driver:
+    """What the doctor asks of the driver."""
+
+    def __init__(self, version: tuple[int, int] = (13, 0), why: str | None = None) -> None:
+        self.version, self.why = version, why
+
+    def why_no_gpu(self) -> str | None:
+        return self.why
+
+    def device_count(self) -> int:
+        return 2
+
+    def driver_version(self) -> tuple[int, int]:
+        return self.version
+
+
+@pytest.fixture
+def with_driver(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``with_driver(version, why, pycuda)``: a machine with that driver and PyCUDA's problem."""
+
+    def set_up(
+        version: tuple[int, int] = (13, 0),
+        why: str | None = None,
+        problem: tuple[str, str] | None = None,
+    ) -> None:
+        monkeypatch.setattr(doctor, "libcuda", Driver(version, why))
+        monkeypatch.setattr(doctor.device, "pycuda_problem", lambda: problem)
+
+    return set_up
+
+
+def test_no_gpu_is_a_note(with_driver: Callable[..., None]) -> None:
+    with_driver(why="no driver", problem=("PyCUDA is not installed", "pip install pycuda"))
+    assert doctor.examine_gpu() == Finding("GPU", State.NOTE, "no driver; the CPU is used")
+    finding = doctor.examine_pycuda()
+    assert finding.state is State.NOTE and finding.remedy is None
+
+
+def test_half_a_driver_is_broken(with_driver: Callable[..., None]) -> None:
+    doctor.NVIDIA_DRIVER.write_text("NVRM version")
+    with_driver(why="libcuda.so.1 cannot be loaded")
     finding = doctor.examine_gpu()
-    assert finding.state is State.NOTE
-    assert words in finding.detail
+    assert finding.state is State.BROKEN
+    assert finding.remedy is not None and "nvidia-smi" in finding.remedy
+
+
+@pytest.mark.parametrize(("is_installed", "state"), [(True, State.BROKEN), (False, State.NOTE)])
+def test_a_gpu_without_pycuda_names_the_command(
+    is_installed: bool,
+    state: State,
+    with_driver: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_driver(problem=("no PyCUDA", "pip install pycuda"))
+    monkeypatch.setattr(doctor, "find_spec", lambda _: object() if is_installed else None)
+    assert doctor.examine_gpu().detail == "2 NVIDIA GPUs, driver for CUDA 13.0"
+    finding = doctor.examine_pycuda()
+    assert finding.state is state and finding.remedy == "pip install pycuda"
+
+
+def test_an_nvrtc_newer_than_the_driver_is_broken(with_driver: Callable[..., None]) -> None:
+    with_driver(version=(11, 8))
+    finding = doctor.examine_nvrtc()
+    assert finding.state is State.BROKEN
+    assert "serves CUDA 11.8" in finding.detail
+    assert finding.remedy is not None and finding.remedy.endswith("nvidia-cuda-nvrtc-cu11")
+    with_driver()
+    assert doctor.examine_nvrtc().state is State.GOOD
+
+
+def test_a_wrong_path_of_nvrtc_names_the_variable(
+    with_driver: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TCDSL_NVRTC", str(tmp_path / "none"))
+    with_driver()
+    finding = doctor.examine_nvrtc()
+    assert finding.state is State.NOTE and "TCDSL_NVRTC" in finding.detail
+    assert finding.remedy is not None
 
 
 def test_an_examination_that_raises_is_a_finding() -> None:

@@ -28,21 +28,21 @@ def balanced(text: str) -> bool:
 
 
 def test_a_function_with_a_fixed_signature(compiled: Compile) -> None:
-    c = compiled(SUM, (64, 65)).c
+    c = compiled(SUM, (64, 65)).source
     assert c.body.startswith("int32_t tcdsl_entry(void *const *pointers, const int64_t *integers")
     assert c.text.endswith(c.body) and balanced(c.body)
     assert c.pointers == ("x", "y")
 
 
 def test_inputs_are_constant_and_outputs_are_not(compiled: Compile) -> None:
-    body = compiled(SUM, (64, 65)).c.body
+    body = compiled(SUM, (64, 65)).source.body
     assert "const float *restrict x = pointers[0];" in body
     assert re.search(r"^ *float \*restrict y = pointers\[1\];", body, re.MULTILINE)
 
 
 def test_scratch_in_memory_is_one_aligned_workspace(compiled: Compile) -> None:
     source = "def f(float(N) x) -> (y) { s +=! x(i)\n t max=! x(i)\n y(i) = x(i) * s + t }"
-    c = compiled(source, (100_000,), threads=4).c
+    c = compiled(source, (100_000,), threads=4).source
     assert c.pointers[-1] == "" and c.workspace_bytes
     assert c.workspace_bytes % 64 == 0
     offsets = [int(o) for o in re.findall(r"\(char \*\)pointers\[2\] \+ (\d+)", c.body)]
@@ -51,20 +51,20 @@ def test_scratch_in_memory_is_one_aligned_workspace(compiled: Compile) -> None:
 
 
 def test_no_workspace_where_there_is_nothing_to_keep(compiled: Compile) -> None:
-    c = compiled(SUM, (4, 5)).c
+    c = compiled(SUM, (4, 5)).source
     assert c.workspace_bytes == 0 and "" not in c.pointers
 
 
 def test_kernels_say_why(compiled: Compile) -> None:
-    body = compiled(SUM, (640, 650), threads=4).c.body
+    body = compiled(SUM, (640, 650), threads=4).source.body
     assert "// threads over" in body and "#pragma omp parallel for" in body
 
 
 def test_gathers_are_clamped_and_checked(compiled: Compile) -> None:
-    c = compiled(GATHER, (7, 3), (4,)).c
+    c = compiled(GATHER, (7, 3), (4,)).source
     assert "tcdsl_clamp(" in c.body and "tc_fault(fault" in c.body
     assert c.sites == (("T", 0),)
-    unchecked = compiled(GATHER, (7, 3), (4,), options=Options(check_gathers=False)).c
+    unchecked = compiled(GATHER, (7, 3), (4,), options=Options(check_gathers=False)).source
     assert "tcdsl_clamp(" in unchecked.body and "tc_fault" not in unchecked.body
     assert unchecked.sites == ()
 
@@ -107,13 +107,13 @@ def _is_keyword(name: str) -> bool:
 
 def test_text_of_the_program_never_reaches_c(compiled: Compile) -> None:
     source = "def f(float(N) x) -> (y) { # */ #include \\\n y(i) = x(i) # ??/ trigraph\n }"
-    body = compiled(source, (9,)).c.body
+    body = compiled(source, (9,)).source.body
     assert "include" not in body and "trigraph" not in body and "\\" not in body
 
 
 def test_wide_offsets(compiled: Compile) -> None:
     """Offsets are computed in 64 bits: 2^16 rows of 2^17 elements overflow 32."""
-    body = compiled("def f(float(M,N) x) -> (y) { y(j,i) = x(i,j) }", (2**16, 2**17)).c.body
+    body = compiled("def f(float(M,N) x) -> (y) { y(j,i) = x(i,j) }", (2**16, 2**17)).source.body
     assert "int64_t c0" in body and "(int32_t)" not in body
 
 
@@ -127,5 +127,5 @@ def test_zero_dimensional_tensors_and_scalars(n: int, check_all: CheckAll) -> No
 
 
 def test_an_unchanged_copy_of_the_source_is_printed_the_same(compiled: Compile) -> None:
-    first, second = (compiled(SUM, (64, 65)).c for _ in range(2))
+    first, second = (compiled(SUM, (64, 65)).source for _ in range(2))
     assert first == second == replace(first)

@@ -199,7 +199,7 @@ def test_what_follows_a_product_shares_its_kernel(compiled: Compile) -> None:
     done = compiled(BIASED, (64, 64), (64, 64), (64,))
     assert len(done.plan.kernels) == 1
     assert any("register tile" in why for why in done.plan.kernels[0].why)
-    assert "C" in done.plan.placements or done.c.workspace_bytes == 0
+    assert "C" in done.plan.placements or done.source.workspace_bytes == 0
 
 
 def test_the_kind_of_vector_is_explained(compiled: Compile) -> None:

@@ -316,7 +316,7 @@ def test_without_vectors_there_is_none(
     options = Options(vectorise=False, scheduler=scheduler)
     done = compiled(source, *shapes, options=options)
     assert "vector" not in kinds(done)
-    assert "omp simd" not in done.c.body
+    assert "omp simd" not in done.source.body
     assert not any(statement.lanes for statement in done.plan.scop.statements)
 
 

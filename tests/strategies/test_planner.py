@@ -126,7 +126,7 @@ def test_one_thread_gets_serial_loops_and_no_pragma(compiled: Compile) -> None:
     source, shapes = SOURCES["matmul"]
     done = compiled(source, *shapes(640, 640), threads=1)
     kinds = {loop.kind for kernel in done.plan.kernels for loop in loops_of(kernel.tree)}
-    assert LoopKind.PARALLEL not in kinds and "omp parallel" not in done.c.text
+    assert LoopKind.PARALLEL not in kinds and "omp parallel" not in done.source.text
 
 
 OPTIONS: Mapping[str, Options] = {

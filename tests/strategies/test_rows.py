@@ -284,7 +284,7 @@ def test_rows_are_shared_by_threads_and_summed_in_lanes(compiled: Compile) -> No
     assert len(rows.plan.kernels) == 1
     assert kinds(rows)[0] == "parallel" and kinds(rows)[-1] == "vector"
     assert Kind.FOLD in {s.kind for s in rows.plan.scop.statements}
-    assert rows.c.workspace_bytes == 0, "partials live in the thread"
+    assert rows.source.workspace_bytes == 0, "partials live in the thread"
 
 
 def test_a_whole_sum_is_shared_in_chunks(compiled: Compile) -> None:

@@ -10,6 +10,12 @@
 #define TC_FN static inline __attribute__((always_inline, unused))
 /* Large and rare functions: a call of one keeps a loop scalar, but costs no code when unused. */
 #define TC_SLOW static __attribute__((noinline, unused))
+/* The emulator of CUDA compiles this text as C++. */
+#ifdef __cplusplus
+#define TC_LIBM extern "C"
+#else
+#define TC_LIBM extern
+#endif
 
 /* Under reassociation (-ffast-math) rounding by a magic constant, the error terms of sums and
  * two-part reductions would vanish: wrong results without a warning.  It is taken back for the
@@ -183,8 +189,8 @@ TC_FLOAT(f64, double, )
 
 /* fma rounds once, on every machine (through libm where there is no instruction); mad rounds once
  * or twice, whichever is faster: for sums whose order is free, and for polynomials. */
-extern float fmaf(float, float, float);
-extern double fma(double, double, double);
+TC_LIBM float fmaf(float, float, float);
+TC_LIBM double fma(double, double, double);
 TC_FN float tc_fma_f32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 TC_FN double tc_fma_f64(double a, double b, double c) { return __builtin_fma(a, b, c); }
 #if defined(__FMA__) || defined(__aarch64__) || defined(__FP_FAST_FMA)
@@ -281,6 +287,7 @@ TC_CASTS(u64, uint64_t)
 TC_CASTS_TO_FLOATS(f32, float)
 TC_CASTS_TO_FLOATS(f64, double)
 
+#ifndef __cplusplus /* emulated CUDA brings its own, of CUDA's atomics */
 /* ---- faults ------------------------------------------------------------------------------
  * fault is {0, ...} before the launch; the first thread to claim it records {1, site, index,
  * extent}.  Read it after the parallel region, whose end orders the stores. */
@@ -293,3 +300,4 @@ TC_SLOW void tc_fault(int64_t *fault, int64_t site, int64_t index, int64_t exten
   fault[2] = index;
   fault[3] = extent;
 }
+#endif

@@ -7,8 +7,8 @@
 #define TC_LOG10_2_HIGH 0x1.34413509f8p-2
 #define TC_LOG10_2_LOW (-0x1.80433b83b532ap-44)
 
-extern double acos(double), asin(double), atan(double), cos(double), sin(double), tan(double);
-extern double erf(double), pow(double, double);
+TC_LIBM double acos(double), asin(double), atan(double), cos(double), sin(double), tan(double);
+TC_LIBM double erf(double), pow(double, double);
 
 /* e 2^k, rounded once; -2044 <= k <= 2046. */
 TC_FN double tc_scale_f64(double e, uint64_t k) {

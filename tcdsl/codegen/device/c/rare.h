@@ -3,14 +3,14 @@
  * Most are libm's.  The float32 versions of what libm lacks, or computes badly in float32, run in
  * float64 and round once.  Needs part "core" only. */
 
-extern double acosh(double), asinh(double), atanh(double), cbrt(double), sin(double), cos(double);
-extern double erf(double), erfc(double), exp(double), log(double), lgamma_r(double, int *);
-extern double tgamma(double), j0(double), j1(double), y0(double), y1(double), logb(double);
-extern double atan2(double, double), fmod(double, double), hypot(double, double);
-extern double nextafter(double, double), remainder(double, double);
-extern float acoshf(float), asinhf(float), atanhf(float), cbrtf(float), logbf(float);
-extern float atan2f(float, float), fmodf(float, float), nextafterf(float, float);
-extern float remainderf(float, float);
+TC_LIBM double acosh(double), asinh(double), atanh(double), cbrt(double), sin(double), cos(double);
+TC_LIBM double erf(double), erfc(double), exp(double), log(double), lgamma_r(double, int *);
+TC_LIBM double tgamma(double), j0(double), j1(double), y0(double), y1(double), logb(double);
+TC_LIBM double atan2(double, double), fmod(double, double), hypot(double, double);
+TC_LIBM double nextafter(double, double), remainder(double, double);
+TC_LIBM float acoshf(float), asinhf(float), atanhf(float), cbrtf(float), logbf(float);
+TC_LIBM float atan2f(float, float), fmodf(float, float), nextafterf(float, float);
+TC_LIBM float remainderf(float, float);
 
 #define TC_LIBM_1(name)                                                                            \
   TC_FN float tc_##name##_f32(float x) { return name##f(x); }                                      \

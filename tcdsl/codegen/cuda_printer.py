@@ -1,0 +1,708 @@
+"""Plans as CUDA: a __global__ function a kernel, mapped loops as strides over blocks and threads.
+
+    THREAD.x[256] j in 0:n       if (threadIdx.x < n) { const int j = threadIdx.x; ... }     n <= 256
+                                 for (int j = threadIdx.x; j < n; j += 256) ...              else
+
+Loops above the threads' have bounds that no thread number is in: the threads of a block run them
+together, and meet every barrier.  A collective below a guarded thread loop is called by all
+threads, and the guard moves to what is around the call.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tcdsl.codegen import loop_ast
+from tcdsl.codegen.c_expressions import c_type
+from tcdsl.codegen.c_statements import Context, mentions
+from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
+from tcdsl.codegen.cuda_statements import (
+    CudaStatementPrinter,
+    Vectors,
+    is_block_collective,
+)
+from tcdsl.codegen.names import Names
+from tcdsl.codegen.size_texts import SizeTexts
+from tcdsl.codegen.tidy import without_idle_braces
+from tcdsl.codegen.vectors import vector_accesses
+from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
+from tcdsl.poly.scop import Array, Kind, Statement, Storage
+from tcdsl.transforms.mapping import Mapped
+from tcdsl.transforms.placement import Placement, Space
+from tcdsl.transforms.plan import Kernel, Plan
+from tcdsl.transforms.synchronisation import is_replicated
+
+SCRATCH_ALIGNMENT = 256  # bytes
+VECTOR_BYTES = 16  # the widest load, and what arrays are aligned to if nothing else is known
+_AXES = "xyz"
+_MAPPED = (LoopKind.BLOCK, LoopKind.THREAD)
+_INDEX_LIMIT = 2**31 - 2**16  # room for a stride past the end
+
+_FIRST = """\
+/* The least number from low on that leaves the remainder me, divided by width. */
+static __device__ __forceinline__ int64_t tcdsl_first(int64_t low, int me, int width)
+{
+  const int64_t step = (me - low) % width;
+  return low + (step < 0 ? step + width : step);
+}
+
+"""
+
+_CLAMP = """\
+static __device__ __forceinline__ int64_t tcdsl_clamp(int64_t index, int64_t extent)
+{
+  return (uint64_t)index < (uint64_t)extent ? index : 0;
+}
+
+"""
+
+
+def print_cuda(plan: Plan, known_alignments: Mapping[str, int] | None = None) -> CudaSource:
+    """Return *plan* as CUDA.
+
+    :arg known_alignments: bytes of which arguments' pointers are multiples; 16 for others.
+    """
+    return _PlanPrinter(plan, known_alignments or {}).print()
+
+
+class _PlanPrinter:
+    def __init__(self, plan: Plan, known_alignments: Mapping[str, int]) -> None:
+        self.known_alignments = known_alignments
+        self.plan = plan
+        self.scop = plan.scop
+        self.sites: list[tuple[str, int]] = []
+        self.alignments: dict[str, int] = {}
+        self.names = Names()
+        self.sizes = SizeTexts(plan.scop, self.names)
+        self.offsets, self.workspace_bytes = self._scratch()
+
+    def print(self) -> CudaSource:
+        texts, launches = [], []
+        for number, kernel in enumerate(self.plan.kernels):
+            printer = _KernelPrinter(self, kernel, number)
+            texts.append(printer.print())
+            launches.append(printer.launch)
+        text = "\n".join(texts)
+        if "tcdsl_clamp(" in text:
+            text = _CLAMP + text
+        if "tcdsl_first(" in text:
+            text = _FIRST + text
+        functions = frozenset(re.findall(r"\btc_[a-z0-9_]+", text))
+        return CudaSource(
+            text, functions, tuple(launches), self.workspace_bytes, tuple(self.sites),
+            self.sizes.integers, self.alignments,
+        )  # fmt: skip
+
+    def _scratch(self) -> tuple[dict[str, int], int]:
+        """Return the offset of every scratch array in memory, and the workspace's bytes.
+
+        Arrays whose kernels do not overlap in time share memory.
+        """
+        spans: dict[str, tuple[int, int]] = {}
+        for number, kernel in enumerate(self.plan.kernels):
+            for name in _arrays_of(self.plan, kernel):
+                array = self.scop.arrays[name]
+                if array.storage is Storage.SCRATCH and name not in self.plan.placements:
+                    first, _ = spans.get(name, (number, number))
+                    spans[name] = (first, number)
+        offsets: dict[str, int] = {}
+        total = 0
+        for name, (first, last) in sorted(spans.items(), key=lambda item: -self._bytes(item[0])):
+            busy = sorted(
+                (offsets[other], offsets[other] + self._bytes(other))
+                for other, (begin, end) in spans.items()
+                if other in offsets and begin <= last and first <= end
+            )
+            offset = 0
+            for low, high in busy:
+                if offset + self._bytes(name) <= low:
+                    break
+                offset = max(offset, high)
+            offsets[name] = offset
+            total = max(total, offset + self._bytes(name))
+        return offsets, total
+
+    def _bytes(self, name: str) -> int:
+        size = self.scop.arrays[name].size_bytes()
+        assert size is not None, "open sizes are specialised on a GPU"
+        return -(-max(size, 1) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+
+
+def _arrays_of(plan: Plan, kernel: Kernel) -> list[str]:
+    """Return the arrays that *kernel* touches, in the order of the scop."""
+    touched = {
+        access.array
+        for name in statements_of(kernel.tree)
+        for access in (*plan.scop.by_name[name].writes, *plan.scop.by_name[name].reads)
+    }
+    return [name for name in plan.scop.arrays if name in touched]
+
+
+@dataclass(slots=True)
+class _Vector:
+    """Neighbours of *array* from *address* on, in registers called *name*."""
+
+    array: str
+    address: str
+    name: str
+    type: str
+    width: int
+    is_loaded: bool
+    is_stored: bool = False
+
+    @property
+    def declaration(self) -> str:
+        const = "" if self.is_stored else "const "
+        load = f" = tc_vload<{self.width}>(&{self.address})" if self.is_loaded else ""
+        return f"{const}{self.type} {self.name}{load};"
+
+
+class _KernelPrinter:
+    """Prints one kernel."""
+
+    def __init__(self, parent: _PlanPrinter, kernel: Kernel, number: int) -> None:
+        self.parent = parent
+        self.scop = parent.scop
+        self.kernel = kernel
+        self.mapped = Mapped(parent.scop, kernel.tree)
+        self.placements = parent.plan.placements
+        self.names = parent.names
+        self.loops: Mapping[str, Loop] = {loop.name: loop for loop in loops_of(kernel.tree)}
+        self.wide = _needs_wide_index(parent, kernel)
+        self.index_type = "int64_t" if self.wide else "int"
+        self.context = Context(
+            parent.scop, parent.names, parent.sizes, parent.plan.placements, parent.sites,
+            "i64" if self.wide else "i32",
+        )  # fmt: skip
+        # No name of the user's begins with tc (see names.py).
+        self.name = f"tcdsl_{number}_{re.sub('[^A-Za-z0-9_]', '_', parent.scop.name)[:40]}"
+        self.lines: list[str] = []
+        self.eliminated: list[Loop] = []
+        self.n_predicates = 0
+        self.n_vectors = 0
+        self.local_of: dict[str | None, list[Placement]] = {}
+        own = set(_arrays_of(parent.plan, kernel))
+        for placement in self.placements.values():
+            if placement.array in own:
+                self.local_of.setdefault(placement.loop, []).append(placement)
+        self.launch = self._launch()
+
+    # --- the function ----------------------------------------------------------------------
+
+    def _launch(self) -> Launch:
+        x, y, z = self.mapped.block
+        return Launch(
+            self.name, self.mapped.grid, (x, y, z), 0, tuple(self._parameters()),
+            self.kernel.name, self.kernel.why,
+        )  # fmt: skip
+
+    def _parameters(self) -> Iterator[Parameter]:
+        statements = [self.scop.by_name[name] for name in statements_of(self.kernel.tree)]
+        written = {access.array for s in statements for access in s.writes}
+        for name in _arrays_of(self.parent.plan, self.kernel):
+            if name in self.placements:
+                continue
+            array = self.scop.arrays[name]
+            const = "" if name in written else "const "
+            text = f"{const}{c_type(array.dtype)} *__restrict__ {self.names.of('array', name)}"
+            if array.storage is Storage.ARGUMENT:
+                yield Parameter(text, ParameterKind.ARRAY, name)
+            else:
+                yield Parameter(text, ParameterKind.SCRATCH, name, self.parent.offsets[name])
+        for position, integer in enumerate(self.parent.sizes.integers):
+            text = f"const int64_t {self.parent.sizes.name(integer)}"
+            yield Parameter(text, ParameterKind.INTEGER, integer[0], position)
+        if any(statement.kind is Kind.CHECK for statement in statements):
+            yield Parameter("int64_t *__restrict__ fault", ParameterKind.FAULT)
+
+    def print(self) -> str:
+        tree, placements = self.kernel.tree, self.placements
+        ast = loop_ast.generate(self.scop, tree, placements)
+        lost = {name for name in _lost(ast) if self.loops[name].kind in _MAPPED}
+        lost = {name for name in lost if self._has_many(self.loops[name])}
+        if lost:
+            ast = loop_ast.generate(self.scop, tree, placements, lost)
+        self._shared()
+        self._declare_locals([None, *_unopened(ast)], 1)
+        self._node(ast, 1, (), [])
+        x, y, z = self.mapped.block
+        parameters = ",\n    ".join(p.declaration for p in self.launch.parameters)
+        head = [
+            f"// {self.kernel.name}: {_times(self.mapped.grid)} blocks of"
+            f" {_times(self.mapped.block)} threads",
+            *(f"// {reason}" for reason in self.kernel.why),
+            f'extern "C" __global__ void __launch_bounds__({x * y * z}) {self.name}(',
+            f"    {parameters})",
+        ]
+        return "\n".join([*head, "{", *without_idle_braces(self.lines, 1), "}", ""])
+
+    def _has_many(self, loop: Loop) -> bool:
+        widths = self.mapped.grid if loop.kind is LoopKind.BLOCK else self.mapped.block
+        return widths[loop.axis] > 1
+
+    def _shared(self) -> None:
+        for placements in self.local_of.values():
+            for placement in placements:
+                if placement.space is Space.SHARED:
+                    array = self.scop.arrays[placement.array]
+                    name = self.names.of("array", array.name)
+                    size = max(placement.elements(), 1)
+                    text = name if size == 1 else f"{name}[{size}]"
+                    self._emit(1, f"__shared__ {c_type(array.dtype)} {text};")
+
+    def _declare_locals(self, loops: Sequence[str | None], depth: int) -> None:
+        """Declare the private arrays that live in one iteration of *loops*."""
+        for placement in (p for loop in loops for p in self.local_of.get(loop, ())):
+            if placement.space is Space.SHARED:
+                continue
+            array = self.scop.arrays[placement.array]
+            name = self.names.of("array", array.name)
+            size = placement.elements()
+            text = name if size == 1 else f"{name}[{max(size, 1)}]"
+            self._emit(depth, f"{c_type(array.dtype)} {text};")
+
+    def _emit(self, depth: int, text: str) -> None:
+        self.lines.append("  " * depth + text)
+
+    # --- loops -----------------------------------------------------------------------------
+
+    def _node(
+        self, node: loop_ast.AstNode, depth: int, pending: tuple[Loop, ...], active: list[str]
+    ) -> None:
+        """Print *node*.
+
+        :arg pending: loops whose mark was met, but no C loop since.
+        :arg active: conditions on the thread that guard all but collectives.
+        """
+        match node:
+            case loop_ast.Block(children=children):
+                for child in children:
+                    self._node(child, depth, pending, active)
+            case loop_ast.Mark(name=name, body=body):
+                self._node(body, depth, (*pending, self.loops[name]), active)
+            case loop_ast.If():
+                self._if(node, depth, pending, active)
+            case loop_ast.For():
+                *lost, own = pending
+                before = self.eliminated
+                self.eliminated = [*before, *lost]
+                self._for(node, depth, own, active)
+                self.eliminated = before
+            case loop_ast.Leaf():
+                before = self.eliminated
+                self.eliminated = [*before, *pending]
+                self._leaf(node, depth, active)
+                self.eliminated = before
+
+    def _if(
+        self, node: loop_ast.If, depth: int, pending: tuple[Loop, ...], active: list[str]
+    ) -> None:
+        self._emit(depth, f"if ({_cuda(node.condition)}) {{")
+        self._node(node.then, depth + 1, pending, active)
+        if node.otherwise is not None:
+            self._emit(depth, "} else {")
+            self._node(node.otherwise, depth + 1, pending, active)
+        self._emit(depth, "}")
+
+    def _for(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        if active and not self._has_collective(node.body):
+            self._emit(depth, f"if ({' && '.join(active)}) {{")
+            self._for(node, depth + 1, loop, [])
+            self._emit(depth, "}")
+            return
+        if not node.condition:
+            self._single(node, depth, loop, active)
+        elif loop.kind in _MAPPED:
+            self._mapped_loop(node, depth, loop, active)
+        elif loop.kind is LoopKind.UNROLL:
+            self._unrolled(node, depth, loop, active)
+        elif loop.kind is LoopKind.LANES:
+            self._vector(node, depth, loop, active)
+        else:
+            self._open(depth, self._head(node))
+            self._body(node, depth, loop, active)
+
+    def _single(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        """Print a loop of one iteration, which isl still shows."""
+        guard = self._is_mine(loop, _cuda(node.init))
+        if guard and loop.kind is LoopKind.THREAD and self._has_collective(node.body):
+            active, guard = [*active, guard], ""
+        self._open(depth, f"if ({guard})" if guard else "")
+        self._emit(depth + 1, f"const {self.index_type} {node.variable} = {_cuda(node.init)};")
+        self._body(node, depth, loop, active)
+
+    def _is_mine(self, loop: Loop, value: str) -> str:
+        """Return the condition that this block or thread runs the iteration *value* of *loop*."""
+        if loop.kind not in _MAPPED or not self._has_many(loop):
+            return ""
+        me = self._me(loop)
+        return f"{me} == ({value}) % {loop.width}" if not value.isdigit() else (
+            f"{me} == {int(value) % loop.width}"
+        )  # fmt: skip
+
+    def _me(self, loop: Loop) -> str:
+        what = "blockIdx" if loop.kind is LoopKind.BLOCK else "threadIdx"
+        return f"(int){what}.{_AXES[loop.axis]}"
+
+    def _head(self, node: loop_ast.For) -> str:
+        return (
+            f"for ({self.index_type} {node.variable} = {_cuda(node.init)};"
+            f" {_cuda(node.condition)}; {_step(node)})"
+        )
+
+    def _mapped_loop(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        """Print a loop over blocks or threads: each takes every width-th iteration."""
+        me, variable, width = self._me(loop), node.variable, loop.width
+        init, condition = _cuda(node.init), _cuda(node.condition)
+        if not self._has_many(loop):
+            self._open(depth, self._head(node))
+            self._body(node, depth, loop, active)
+        elif loop.has_one_turn:
+            guards = [] if init == "0" else [f"{variable} >= {init}"]
+            if not _covers(node, width):
+                guards.append(condition)
+            self._open(depth, "")
+            self._emit(depth + 1, f"const {self.index_type} {variable} = {me};")
+            is_on_threads = loop.kind is LoopKind.THREAD
+            if guards and is_on_threads and self._has_collective(node.body):
+                name = f"w_active{self.n_predicates}"
+                self.n_predicates += 1
+                self._emit(depth + 1, f"const bool {name} = {' && '.join(guards)};")
+                self._body(node, depth, loop, [*active, name])
+            elif guards:
+                self._emit(depth + 1, f"if ({' && '.join(guards)}) {{")
+                self._body(node, depth + 1, loop, active)
+                self._emit(depth, "}")
+            else:
+                self._body(node, depth, loop, active)
+        else:
+            assert loop.kind is LoopKind.BLOCK or not self._has_collective(node.body), (
+                "a collective in a loop that threads leave at different times"
+            )
+            first = me if init == "0" else f"tcdsl_first({init}, {me}, {width})"
+            self._open(
+                depth,
+                f"for ({self.index_type} {variable} = {first}; {condition}; {variable} += {width})",
+            )
+            self._body(node, depth, loop, active)
+
+    def _unrolled(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        """Print a loop with a constant trip count, so that indices into registers are numbers."""
+        assert loop.extent is not None
+        variable = node.variable
+        self._emit(depth, "#pragma unroll")
+        self._open(depth, f"for (int {variable} = 0; {variable} < {loop.extent}; {variable}++)")
+        guards = [] if node.init == "0" else [f"{variable} >= {_cuda(node.init)}"]
+        if not _covers(node, loop.extent):
+            guards.append(_cuda(node.condition))
+        if guards:
+            self._emit(depth + 1, f"if ({' && '.join(guards)}) {{")
+            self._body(node, depth + 1, loop, active)
+            self._emit(depth, "}")
+        else:
+            self._body(node, depth, loop, active)
+
+    def _vector(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        """Print the lanes of a vector: all loads, then the lanes one by one, then all stores."""
+        width = loop.extent or 0
+        leaves = _leaves(node.body)
+        if leaves is None or not _covers(node, width) or node.init != "0":
+            self._unrolled(node, depth, loop, active)
+            return
+        vectors = self._vectors(leaves, node.variable, loop, width)
+        if not vectors:
+            self._unrolled(node, depth, loop, active)
+            return
+        self._open(depth, "")
+        for vector in vectors:
+            self._emit(depth + 1, vector.declaration)
+        self._emit(depth + 1, "#pragma unroll")
+        head = f"for (int {node.variable} = 0; {node.variable} < {width}; {node.variable}++)"
+        self._open(depth + 1, head)
+        self._declare_locals([loop.name, *_unopened(node.body)], depth + 2)
+        names = {(v.array, v.address): v.name for v in vectors}
+        for leaf in leaves:
+            self._leaf(leaf, depth + 2, active, self._lanes(leaf, node.variable, width, names))
+        self._emit(depth + 1, "}")
+        for vector in vectors:
+            if vector.is_stored:
+                self._emit(depth + 1, f"tc_vstore(&{vector.address}, {vector.name});")
+        self._emit(depth, "}")
+
+    def _lanes(
+        self,
+        leaf: loop_ast.Leaf,
+        variable: str,
+        width: int,
+        names: Mapping[tuple[str, str], str],
+    ) -> Vectors:
+        """Return which accesses of *leaf* are lanes of which vector."""
+        statement = self.scop.by_name[leaf.statement]
+        first = self._printer(leaf).at_lane_zero(variable)
+        found = {}
+        for position, access in enumerate((*statement.writes, *statement.reads)):
+            if access.array in self.placements or not access.is_exact:
+                continue
+            name = names.get((access.array, first.outside_element(access)))
+            if name is not None:
+                found[position] = name
+        return Vectors(width, variable, found)
+
+    def _vectors(
+        self, leaves: Sequence[loop_ast.Leaf], variable: str, loop: Loop, width: int
+    ) -> "list[_Vector]":
+        """Return the vectors of *leaves*.
+
+        An array that is written has vectors only if all that is touched of it is one vector: then
+        what a lane reads is what the lane wrote.
+        """
+        touched: dict[str, set[str]] = {}
+        written: set[str] = set()
+        order: list[tuple[str, str, bool, bool]] = []  # array, address, is a vector, is a write
+        for leaf in leaves:
+            statement = self.scop.by_name[leaf.statement]
+            wide = vector_accesses(self.scop, statement, loop, width, self.placements)
+            wide = frozenset(p for p in wide if self._is_aligned(statement, p, width))
+            first = self._printer(leaf).at_lane_zero(variable)
+            n_writes = len(statement.writes)
+            accesses = list(enumerate((*statement.writes, *statement.reads)))
+            for position, access in [*accesses[n_writes:], *accesses[:n_writes]]:
+                if access.array in self.placements:
+                    continue
+                address = first.outside_element(access)
+                is_write = position < n_writes
+                touched.setdefault(access.array, set()).add(address)
+                if is_write:
+                    written.add(access.array)
+                    if statement.accumulates:
+                        order.append((access.array, address, position in wide, False))
+                order.append((access.array, address, position in wide, is_write))
+        narrow = {array for array, _, is_wide, _ in order if not is_wide} & written
+        narrow |= {array for array in written if len(touched[array]) > 1}
+        vectors: dict[tuple[str, str], _Vector] = {}
+        for array, address, is_wide, is_write in order:
+            if array in narrow or not is_wide:
+                continue
+            key = (array, address)
+            if key not in vectors:
+                dtype = self.scop.arrays[array].dtype
+                self._align(array, width * dtype.size_bytes)
+                name = f"w_vector{self.n_vectors}"
+                self.n_vectors += 1
+                type_ = f"tc_vec<{c_type(dtype)}, {width}>"
+                vectors[key] = _Vector(array, address, name, type_, width, not is_write)
+            vectors[key].is_stored |= is_write
+        return list(vectors.values())
+
+    def _open(self, depth: int, head: str) -> None:
+        self._emit(depth, f"{head} {{".lstrip())
+
+    def _body(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        self._declare_locals([loop.name, *_unopened(node.body)], depth + 1)
+        self._node(node.body, depth + 1, (), active)
+        self._emit(depth, "}")
+
+    def _has_collective(self, node: loop_ast.AstNode) -> bool:
+        return any(
+            is_block_collective(self.mapped, self.scop.by_name[leaf.statement])
+            for leaf in _all_leaves(node)
+        )
+
+    # --- leaves ----------------------------------------------------------------------------
+
+    def _printer(self, leaf: loop_ast.Leaf, vectors: Vectors | None = None) -> CudaStatementPrinter:
+        statement = self.scop.by_name[leaf.statement]
+        return CudaStatementPrinter(
+            self.context, _cuda_leaf(leaf), self.mapped,
+            is_replicated(statement, self.placements), vectors,
+        )  # fmt: skip
+
+    def _leaf(
+        self,
+        leaf: loop_ast.Leaf,
+        depth: int,
+        active: list[str],
+        vectors: Vectors | None = None,
+    ) -> None:
+        printer = self._printer(leaf, vectors)
+        guards = list(active)
+        for loop in self.eliminated:
+            if loop.name in leaf.values and (mine := self._is_mine(loop, leaf.values[loop.name])):
+                guards.append(_cuda(mine))
+        statement = self.scop.by_name[leaf.statement]
+        if is_block_collective(self.mapped, statement):
+            lines = printer.fold(guards) if statement.kind is Kind.FOLD else printer.lines()
+            guards = []
+        else:
+            lines = printer.lines()
+        prefix = self._indices(leaf, lines)
+        if guards:
+            self._emit(depth, f"if ({' && '.join(guards)}) {{")
+        elif prefix or len(lines) > 1:
+            self._emit(depth, "{")
+        else:
+            self._emit(depth, lines[0])
+            return
+        for line in [*prefix, *lines]:
+            self._emit(depth + 1, line)
+        self._emit(depth, "}")
+
+    def _indices(self, leaf: loop_ast.Leaf, lines: Sequence[str]) -> list[str]:
+        """Return the declaration of the statement's indices that *lines* mention."""
+        statement = self.scop.by_name[leaf.statement]
+        named = zip(statement.indices, leaf.iterators, strict=True)
+        texts = [(self.names.of("index", index), _cuda(text)) for index, text in named]
+        needed = [f"{n} = {t}" for n, t in texts if any(mentions(line, n) for line in lines)]
+        return [f"const {self.index_type} {', '.join(needed)};"] if needed else []
+
+    def _is_aligned(self, statement: Statement, position: int, width: int) -> bool:
+        array = (*statement.writes, *statement.reads)[position].array
+        size_bytes = width * self.scop.arrays[array].dtype.size_bytes
+        return size_bytes <= self.parent.known_alignments.get(array, VECTOR_BYTES)
+
+    def _align(self, array: str, size_bytes: int) -> None:
+        if self.scop.arrays[array].storage is Storage.ARGUMENT:
+            known = self.parent.alignments.get(array, 1)
+            self.parent.alignments[array] = max(known, size_bytes)
+
+
+# --- texts ---------------------------------------------------------------------------------
+
+
+def _cuda(text: str) -> str:
+    """Return isl's C with the device library's functions in place of its macros."""
+    for name, function in (("floord", "tc_floordiv"), ("min", "tc_imin"), ("max", "tc_imax")):
+        text = re.sub(rf"\b{name}\(", f"{function}(", text)
+    return text
+
+
+def _step(node: loop_ast.For) -> str:
+    return f"{node.variable}++" if node.step == "1" else f"{node.variable} += {node.step}"
+
+
+def _cuda_leaf(leaf: loop_ast.Leaf) -> loop_ast.Leaf:
+    return loop_ast.Leaf(
+        leaf.statement,
+        tuple(map(_cuda, leaf.iterators)),
+        {key: tuple(map(_cuda, texts)) for key, texts in leaf.local.items()},
+        leaf.values,
+    )
+
+
+def _times(dims: Sequence[int]) -> str:
+    kept = list(dims)
+    while len(kept) > 1 and kept[-1] == 1:
+        kept.pop()
+    return " x ".join(map(str, kept))
+
+
+def _covers(node: loop_ast.For, width: int) -> bool:
+    """Return whether the upper bound of *node* is exactly *width* - 1, a number."""
+    match = re.fullmatch(rf"{re.escape(node.variable)} (<=?) (-?\d+)", node.condition)
+    if match is None:
+        return False
+    last = int(match[2]) - (match[1] == "<")
+    return last == width - 1
+
+
+def _lost(node: loop_ast.AstNode) -> set[str]:
+    """Return the loops that isl printed without a C loop somewhere below *node*."""
+    match node:
+        case loop_ast.Mark(name=name, body=body):
+            return _lost(body) | (set() if _is_loop(body) else {name})
+        case loop_ast.Block(children=children):
+            return {name for child in children for name in _lost(child)}
+        case loop_ast.If(then=then, otherwise=otherwise):
+            return _lost(then) | (_lost(otherwise) if otherwise is not None else set())
+        case loop_ast.For(body=body):
+            return _lost(body)
+        case _:
+            return set()
+
+
+def _unopened(node: loop_ast.AstNode) -> list[str]:
+    """Return the loops below *node*, outside any C loop, that have no C loop of their own."""
+    match node:
+        case loop_ast.Mark(name=name, body=body):
+            own = [] if _is_loop(body) else [name]
+            return list(dict.fromkeys([*own, *_unopened(body)]))
+        case loop_ast.Block(children=children):
+            return list(dict.fromkeys(n for child in children for n in _unopened(child)))
+        case loop_ast.If(then=then, otherwise=otherwise):
+            rest = _unopened(otherwise) if otherwise is not None else []
+            return list(dict.fromkeys([*_unopened(then), *rest]))
+        case _:
+            return []
+
+
+def _is_loop(node: loop_ast.AstNode) -> bool:
+    """Return whether the band under a mark became nothing but C loops."""
+    match node:
+        case loop_ast.For():
+            return True
+        case loop_ast.Block(children=children):
+            return all(_is_loop(child) for child in children)
+        case loop_ast.If(then=then, otherwise=otherwise):
+            return _is_loop(then) and (otherwise is None or _is_loop(otherwise))
+        case _:
+            return False
+
+
+def _all_leaves(node: loop_ast.AstNode) -> Iterator[loop_ast.Leaf]:
+    match node:
+        case loop_ast.Leaf():
+            yield node
+        case loop_ast.Block(children=children):
+            for child in children:
+                yield from _all_leaves(child)
+        case loop_ast.If(then=then, otherwise=otherwise):
+            yield from _all_leaves(then)
+            if otherwise is not None:
+                yield from _all_leaves(otherwise)
+        case loop_ast.For(body=body) | loop_ast.Mark(body=body):
+            yield from _all_leaves(body)
+
+
+def _leaves(node: loop_ast.AstNode) -> list[loop_ast.Leaf] | None:
+    """Return the leaves of *node* if it holds nothing else, else None."""
+    match node:
+        case loop_ast.Leaf():
+            return [node]
+        case loop_ast.Block(children=children):
+            found = [_leaves(child) for child in children]
+            if any(leaves is None for leaves in found):
+                return None
+            return [leaf for leaves in found if leaves is not None for leaf in leaves]
+        case _:
+            return None
+
+
+def _needs_wide_index(parent: _PlanPrinter, kernel: Kernel) -> bool:
+    """Return whether an element's distance or an index may not fit 32 bits."""
+    if parent.sizes.is_open:
+        return True
+    arrays = [parent.scop.arrays[name] for name in _arrays_of(parent.plan, kernel)]
+    if any(_reach(array) >= _INDEX_LIMIT for array in arrays):
+        return True
+    for name in statements_of(kernel.tree):
+        domain = parent.scop.by_name[name].domain
+        for dim in range(len(parent.scop.by_name[name].indices)):
+            bounds = constant_bounds(domain, dim)
+            if bounds is not None and max(abs(b) for b in bounds) >= _INDEX_LIMIT:
+                return True
+    return False
+
+
+def _reach(array: Array) -> int:
+    """Return the largest distance of an element from the array's pointer, in elements."""
+    extents = [extent for extent in array.shape if isinstance(extent, int)]
+    if array.strides is None:
+        total = 1
+        for extent in extents:
+            total *= max(extent, 1)
+        return total
+    return sum(
+        (extent - 1) * abs(stride or 0)
+        for extent, stride in zip(extents, array.strides, strict=True)
+    )

@@ -1,0 +1,115 @@
+"""What the CUDA printer makes: kernels as text, and how each of them is launched.
+
+The same text is compiled by NVRTC for the GPU and by a C++ compiler for the emulator; what they put
+before it differs (``device/cuda``, ``emulator/emulate.h``), and who launches it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+Dim3 = tuple[int, int, int]
+
+
+class ParameterKind(StrEnum):
+    """Where the value of a kernel's parameter comes from."""
+
+    ARRAY = "array"  # the pointer of an argument
+    SCRATCH = "scratch"  # a pointer into the call's workspace
+    INTEGER = "integer"  # an open size or stride, 64 bits
+    FAULT = "fault"  # the pointer of the fault record
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a kernel."""
+
+    declaration: str  # "const float *__restrict__ x"
+    kind: ParameterKind
+    name: str = ""  # the array's, as the program calls it
+    offset: int = 0  # SCRATCH: bytes from the workspace's start; INTEGER: position in `integers`
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel: its function, its grid, and what it is called with."""
+
+    name: str  # of the __global__ function
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int  # dynamic shared memory
+    parameters: tuple[Parameter, ...]
+    label: str = ""  # the statements that it runs, for people
+    why: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "grid": list(self.grid),
+            "block": list(self.block),
+            "shared_bytes": self.shared_bytes,
+            "parameters": [[p.declaration, p.kind, p.name, p.offset] for p in self.parameters],
+            "label": self.label,
+            "why": list(self.why),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Launch":
+        return cls(
+            str(data["name"]),
+            _dim3(data["grid"]),
+            _dim3(data["block"]),
+            int(data["shared_bytes"]),
+            tuple(
+                Parameter(str(text), ParameterKind(kind), str(name), int(offset))
+                for text, kind, name, offset in data["parameters"]
+            ),
+            str(data["label"]),
+            tuple(map(str, data["why"])),
+        )
+
+
+def _dim3(values: Any) -> Dim3:
+    x, y, z = map(int, values)
+    return x, y, z
+
+
+@dataclass(frozen=True, slots=True)
+class CudaSource:
+    """The kernels of a plan.
+
+    *functions* are the device library's that *text* calls; *alignments* the bytes of which an
+    argument's pointer must be a multiple (1 where it is not named).
+    """
+
+    text: str  # without the device library
+    functions: frozenset[str]
+    launches: tuple[Launch, ...]
+    workspace_bytes: int
+    sites: tuple[tuple[str, int], ...]  # fault site -> (array, dimension)
+    integers: tuple[tuple[str, int], ...] = ()  # (open size, -1), or (tensor, dim): its stride
+    alignments: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "functions": sorted(self.functions),
+            "launches": [launch.to_json() for launch in self.launches],
+            "workspace_bytes": self.workspace_bytes,
+            "sites": [list(site) for site in self.sites],
+            "integers": [list(integer) for integer in self.integers],
+            "alignments": dict(self.alignments),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "CudaSource":
+        return cls(
+            str(data["text"]),
+            frozenset(map(str, data["functions"])),
+            tuple(map(Launch.from_json, data["launches"])),
+            int(data["workspace_bytes"]),
+            tuple((str(name), int(dim)) for name, dim in data["sites"]),
+            tuple((str(name), int(dim)) for name, dim in data["integers"]),
+            {str(name): int(size) for name, size in data["alignments"].items()},
+        )

@@ -1,0 +1,212 @@
+"""One statement's instances as CUDA text: atomics, collectives, vectors, guards of threads.
+
+What the C printer prints stands here too, but for folds: on a GPU the partial accumulators are
+registers of different threads, and all of them take part.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tcdsl.codegen import loop_ast
+from tcdsl.codegen.c_expressions import c_type, cast_text, combine, suffix
+from tcdsl.codegen.c_statements import Context, StatementPrinter
+from tcdsl.lang.comprehension import Const, Operator
+from tcdsl.poly.scop import Access, Kind, Statement
+from tcdsl.transforms.mapping import Mapped
+from tcdsl.transforms.placement import Space
+
+WARP = 32
+_OPERATORS = {
+    Operator.ADD: "add", Operator.MUL: "mul", Operator.MIN: "min", Operator.MAX: "max",
+    Operator.AND: "and", Operator.OR: "or",
+}  # fmt: skip
+_AXIS_NAMES = "xyz"
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The accesses of a leaf that move vectors: position -> the register array's name."""
+
+    width: int
+    variable: str  # the lane
+    names: Mapping[int, str] = field(default_factory=dict)
+
+
+def fold_function(mapped: Mapped, fold: Statement) -> tuple[str, tuple[int, ...]]:
+    """Return the suffix of the collective that *fold* is ("x", "y" or "xy"), and its axes."""
+    axes = mapped.fold_axes(fold)
+    return "".join(_AXIS_NAMES[axis] for axis in axes), axes
+
+
+def is_block_collective(mapped: Mapped, statement: Statement) -> bool:
+    """Return whether all threads of the block must run *statement* together."""
+    if statement.kind is Kind.BARRIER:
+        return True
+    if statement.kind is not Kind.FOLD:
+        return False
+    _, axes = fold_function(mapped, statement)
+    x = mapped.block[0]
+    is_in_warp = axes == (0,) and x <= WARP and WARP % x == 0
+    return bool(axes) and not is_in_warp
+
+
+class CudaStatementPrinter(StatementPrinter):
+    """Prints one statement's instances at one leaf of a kernel."""
+
+    def __init__(
+        self,
+        context: Context,
+        leaf: loop_ast.Leaf,
+        mapped: Mapped,
+        is_replicated: bool,
+        vectors: Vectors | None = None,
+    ) -> None:
+        super().__init__(context, leaf)
+        self.mapped = mapped
+        self.is_replicated = is_replicated
+        self.vectors = vectors
+
+    def pins(self) -> list[str]:
+        """Return the conditions that leave one thread of those along which this is uniform."""
+        if self.is_replicated or self.statement.kind is Kind.BARRIER:
+            return []
+        return [
+            f"threadIdx.{_AXIS_NAMES[axis]} == 0"
+            for axis in self.mapped.axes
+            if self.mapped.is_uniform(self.statement.name, axis)
+        ]
+
+    def lines(self) -> list[str]:
+        statement = self.statement
+        if statement.kind is Kind.BARRIER:
+            return ["__syncthreads();"]
+        if statement.kind is Kind.FOLD:
+            return self.fold([])
+        body = self._atomic() if statement.is_atomic else super().lines()
+        return _guarded(self.pins(), body)
+
+    def _atomic(self) -> list[str]:
+        """Return the update of an element that other threads may be updating."""
+        statement = self.statement
+        assert statement.value is not None and statement.reduction is not None
+        stored = self.scop.arrays[statement.write.array].dtype
+        term = cast_text(self.expressions.value(statement.value), statement.reduction.dtype, stored)
+        operator = _OPERATORS[statement.reduction.operator]
+        call = f"tc_atomic_{operator}_{suffix(stored)}(&{self.element(statement.write)}, {term});"
+        conditions = [self.expressions.value(c) for c in statement.conditions]
+        return _guarded([*conditions, *self._scatter_guards()], [call])
+
+    def fold(self, active: list[str]) -> list[str]:
+        """Return the collective: all threads call it, those that are *active* keep the result."""
+        statement = self.statement
+        reduction = statement.reduction
+        assert reduction is not None
+        axes, numbers = fold_function(self.mapped, statement)
+        if not numbers:
+            return _guarded([*active, *self.pins()], self._fold_alone())
+        x, y, _ = self.mapped.block
+        guards = [*active, *self.pins()]
+        if reduction.operator.is_arg:
+            return [*self._arg_call(axes, x, y), *_guarded(guards, self._arg_result("w_fold"))]
+        (read,) = statement.reads
+        operator = f"tc_op_{_OPERATORS[reduction.operator]}_{suffix(reduction.dtype)}"
+        call = f"tc_fold_{axes}<{operator}, {x}, {y}>({self._at_own_lane(read)})"
+        lines = [f"const {c_type(reduction.dtype)} w_fold = {call};"]
+        return [*lines, *_guarded(guards, [self._folded("w_fold")])]
+
+    def _folded(self, result: str) -> str:
+        """Return the store of the fold's *result*."""
+        statement = self.statement
+        reduction = statement.reduction
+        assert reduction is not None
+        if not reduction.initialise:
+            accumulator = self._accumulator(statement.write, reduction.dtype)
+            result = combine(reduction.operator, reduction.dtype, accumulator, result)
+        return self._store(statement.write, result)
+
+    def _fold_alone(self) -> list[str]:
+        """Return the fold of a block that has one thread along its axes."""
+        reduction = self.statement.reduction
+        assert reduction is not None
+        if reduction.operator.is_arg:
+            return self._arg_result("", self.element(self.statement.reads[0]))
+        return [self._folded(self.element(self.statement.reads[0]))]
+
+    def _arg_call(self, axes: str, x: int, y: int) -> list[str]:
+        statement = self.statement
+        assert statement.reduction is not None
+        indices, values = statement.reads
+        dtype = statement.reduction.dtype
+        name = "max" if statement.reduction.operator is Operator.ARGMAX else "min"
+        index_type = c_type(self.scop.arrays[indices.array].dtype)
+        better = f"tc_better_{name}_{suffix(dtype)}"
+        call = (
+            f"tc_argfold_{axes}<{better}, {x}, {y}>"
+            f"({self._at_own_lane(values)}, {self._at_own_lane(indices)})"
+        )
+        return [f"const tc_pair<{c_type(dtype)}, {index_type}> w_fold = {call};"]
+
+    def _arg_result(self, pair: str, index: str = "") -> list[str]:
+        return [f"{self.element(self.statement.write)} = {index or f'{pair}.index'};"]
+
+    def _at_own_lane(self, read: Access) -> str:
+        """Return the partial accumulator of this thread, which *read* has at lane 0."""
+        placement = self.context.placements.get(read.array)
+        if placement is not None and placement.space is Space.PRIVATE:
+            return self.element(read)
+        axes = iter(self.mapped.fold_axes(self.statement))
+        lanes = {
+            dim: f"(int)threadIdx.{_AXIS_NAMES[next(axes)]}"
+            for dim, subscript in enumerate(read.subscripts)
+            if isinstance(subscript, Const)
+        }
+        if placement is not None:
+            position = self._by_load[(read.array, read.subscripts)]
+            local = self.leaf.local[(read.array, position)]
+            texts = tuple(lanes.get(dim, text) for dim, text in enumerate(local))
+            leaf = replace(self.leaf, local={(read.array, position): texts})
+            moved = CudaStatementPrinter(self.context, leaf, self.mapped, self.is_replicated)
+            return moved.element(read)
+        texts = tuple(
+            lanes.get(dim) or self.expressions.subscript(subscript)
+            for dim, subscript in enumerate(read.subscripts)
+        )
+        return self.element(read, texts)
+
+    def element(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
+        if self.vectors is not None:
+            position = self._by_load[(access.array, access.subscripts)]
+            name = self.vectors.names.get(position)
+            if name is not None:
+                return f"{name}[{self.vectors.variable}]"
+        return super().element(access, subscripts)
+
+    def at_lane_zero(self, variable: str) -> "CudaStatementPrinter":
+        """Return a printer of the instance in lane 0 of the vector loop over *variable*."""
+        leaf = loop_ast.Leaf(
+            self.leaf.statement,
+            tuple(_zeroed(text, variable) for text in self.leaf.iterators),
+            {k: tuple(_zeroed(t, variable) for t in v) for k, v in self.leaf.local.items()},
+        )
+        return CudaStatementPrinter(self.context, leaf, self.mapped, self.is_replicated)
+
+    def outside_element(self, access: Access) -> str:
+        """Return the element as text for a place where the statement's indices have no names."""
+        values = dict(zip(self.statement.indices, self.leaf.iterators, strict=True))
+        scope = replace(self.expressions.scope, index=lambda name: f"({values[name]})")
+        printer = type(self.expressions)(scope, None, self.context.index_type)
+        return super().element(access, tuple(printer.subscript(s) for s in access.subscripts))
+
+
+def _zeroed(text: str, variable: str) -> str:
+    text = re.sub(rf" \+ {variable}\b", "", text)
+    return re.sub(rf"\b{variable}\b", "0", text)
+
+
+def _guarded(conditions: list[str], body: list[str]) -> list[str]:
+    if not conditions:
+        return body
+    if len(body) == 1:
+        return [f"if ({' && '.join(conditions)}) {body[0]}"]
+    return [f"if ({' && '.join(conditions)}) {{", *(f"  {line}" for line in body), "}"]

@@ -1,0 +1,124 @@
+"""The CUDA device library: what generated CUDA calls, put before it as text.
+
+    core math_f32 math_f64 rare half    scalar functions: the names and the results of device/c
+    index                               floored division, fault records; always there
+    vector                              tc_vec<T, N>, tc_vload, tc_vstore
+    operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
+    collective                          tc_fold_x, _y, _xy and tc_argfold_x, _y, _xy
+    atomic                              tc_atomic_<op>_<type>
+
+``header_text`` is for NVRTC with ``--std=c++17 --fmad=false``; it needs no header.  For the CPU,
+``emulated_text`` has the scalar functions of device/c, which compile as C++ too, and the other
+parts as they are.  These are written over few intrinsics, which whoever emulates them provides:
+
+    threadIdx.x, .y    __syncthreads    __shfl_xor_sync, __shfl_down_sync (int, long long, float,
+    double; mask, value, distance)    atomicCAS (unsigned short, int, long long)    atomicAdd
+    (unsigned int, unsigned long long, float, double)    atomicMin, atomicMax (int, unsigned int,
+    long long, unsigned long long)    atomicAnd, atomicOr (unsigned int, unsigned long long)
+    __shared__ in a function template    __device__, __forceinline__
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+from tcdsl.codegen.device import c
+from tcdsl.codegen.device.c import FLOATS, HALVES, INTEGERS, TYPES
+
+# In the order in which their texts must stand.
+SCALAR_PARTS: tuple[str, ...] = ("core", "half", "math_f32", "math_f64", "rare")
+SHARED_PARTS: tuple[str, ...] = ("index", "vector", "operators", "collective", "atomic")
+PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
+_ALWAYS = frozenset({"core", "index"})
+_NEEDS = {"collective": {"vector"}, "atomic": {"half", "operators"}}
+
+OPERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"b": ("and", "or", "min", "max")}
+    | dict.fromkeys(INTEGERS, ("add", "mul", "min", "max", "and", "or"))
+    | dict.fromkeys((*HALVES, *FLOATS), ("add", "mul", "min", "max"))
+)
+
+
+def _functions() -> dict[str, str]:
+    """Return { function, operator or other name that a kernel may write -> part }."""
+    scalars = {name: part for name, part in c.FUNCTIONS.items() if part in SCALAR_PARTS}
+    index = dict.fromkeys(["tc_fault", "tc_floordiv", "tc_imin", "tc_imax"], "index")
+    vector = dict.fromkeys(["tc_vec", "tc_vload", "tc_vstore"], "vector")
+    operators = [f"tc_op_{op}_{t}" for t in TYPES if t not in HALVES for op in OPERATORS[t]]
+    operators += [f"tc_better_{op}_{t}" for t in TYPES if t not in HALVES for op in ("min", "max")]
+    folds = [f"tc_{fold}_{way}" for fold in ("fold", "argfold") for way in ("x", "y", "xy")]
+    atomics = [f"tc_atomic_{op}_{t}" for t in TYPES for op in OPERATORS[t]]
+    return (
+        scalars
+        | index
+        | vector
+        | dict.fromkeys(operators, "operators")
+        | dict.fromkeys([*folds, "tc_pair"], "collective")
+        | dict.fromkeys(atomics, "atomic")
+    )
+
+
+FUNCTIONS: Mapping[str, str] = MappingProxyType(_functions())
+
+
+_BINARY = (
+    "add arg_better_max arg_better_min atan2 copysign div fdim fmax fmin fmod hypot max min mod mul"
+    " nextafter pow remainder rhypot shl shr sub"
+)
+_TERNARY = "fma mad norm3d rnorm3d"
+_QUATERNARY = "norm4d rnorm4d"
+_ARITIES = {
+    function: arity
+    for arity, functions in ((2, _BINARY), (3, _TERNARY), (4, _QUATERNARY))
+    for function in functions.split()
+}
+
+
+def signature(name: str) -> tuple[tuple[str, ...], str]:
+    """Return the types of the operands and of the result of the scalar function *name*."""
+    if match := re.fullmatch(r"tc_cast_(\w+)_(\w+)|tc_(\w+)_to_(\w+)", name):
+        from_, to = (group for group in match.groups() if group)
+        return (from_,), to
+    function, _, dtype = name.removeprefix("tc_").rpartition("_")
+    is_predicate = function.startswith(("arg_better", "is"))
+    return (dtype,) * _ARITIES.get(function, 1), "b" if is_predicate else dtype
+
+
+def parts_for(function_names: Iterable[str]) -> frozenset[str]:
+    """Return the parts that define *function_names*, and those that these need.
+
+    :raises KeyError: for a name that the library does not define.
+    """
+    return _with_needs(FUNCTIONS[name] for name in function_names)
+
+
+def _with_needs(parts: Iterable[str]) -> frozenset[str]:
+    chosen = set(parts) | _ALWAYS
+    for part in tuple(chosen):
+        chosen |= _NEEDS.get(part, set())
+    assert chosen <= set(PARTS), f"unknown parts {sorted(chosen - set(PARTS))}"
+    return frozenset(chosen)
+
+
+@cache
+def _part_text(part: str) -> str:
+    return files(__name__).joinpath(f"{part}.cuh").read_text(encoding="utf-8")
+
+
+def header_text(features: frozenset[str] | None = None) -> str:
+    """Return the CUDA text of the parts in *features* (default: all) and of what they need."""
+    return _joined(PARTS, features)
+
+
+def emulated_text(features: frozenset[str] | None = None) -> str:
+    """Return the same parts as C++ for the CPU, to stand after the intrinsics."""
+    chosen = frozenset(PARTS) if features is None else _with_needs(features)
+    scalars = c.header_text(chosen & frozenset(SCALAR_PARTS))
+    return f"{scalars}\n{_joined(SHARED_PARTS, features)}"
+
+
+def _joined(parts: tuple[str, ...], features: frozenset[str] | None) -> str:
+    chosen = frozenset(PARTS) if features is None else _with_needs(features)
+    return "\n".join(_part_text(part) for part in parts if part in chosen)

@@ -1,0 +1,92 @@
+"""Which accesses of a vector loop move whole vectors.
+
+    for v in 0:4   y[4*q + v] = 2 * x[4*q + v]     --->    vector loads and stores of 4 elements
+
+An access of a loop over ``v = (x_p - shift) % V`` moves a vector iff neighbours in *v* are
+neighbours in memory, the element at v = 0 is at a multiple of V in every instance, and every
+instance makes the access (a guarded one would touch what it must not).  The array's pointer must
+then be a multiple of the vector's bytes, which the call checks.
+"""
+
+from collections.abc import Container
+
+import islpy as isl
+
+from tcdsl.costmodel.locality import access_stride, array_strides
+from tcdsl.poly.isl_utils import val
+from tcdsl.poly.loop_tree import Loop
+from tcdsl.poly.lowering import builder_of
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement
+
+WIDTHS_BYTES = (2, 4, 8, 16)
+_CHECKED = (Kind.ASSIGN, Kind.UPDATE, Kind.INIT)
+
+
+def vector_accesses(
+    scop: Scop, statement: Statement, loop: Loop, width: int, local: Container[str]
+) -> frozenset[int]:
+    """Return the positions (writes first) of the accesses that move *width* elements at once.
+
+    :arg local: arrays that are in no memory with addresses.
+    """
+    if statement.kind not in _CHECKED or statement.is_atomic:
+        return frozenset()
+    found = set()
+    accesses = (*statement.writes, *statement.reads)
+    for position, access in enumerate(accesses):
+        if access.array in local or (position < len(statement.writes) and statement.conditions):
+            continue
+        if _is_vector(scop, statement, access, loop, width):
+            found.add(position)
+    return frozenset(found)
+
+
+def _is_vector(scop: Scop, statement: Statement, access: Access, loop: Loop, width: int) -> bool:
+    array = scop.arrays[access.array]
+    lane = loop.coordinates[statement.name]
+    if not access.is_exact or width * array.dtype.size_bytes not in WIDTHS_BYTES:
+        return False
+    if lane.position < 0 or (array.strides is not None and None in array.strides):
+        return False
+    index = statement.indices[lane.position]
+    if access_stride(array, access, index) != 1:
+        return False
+    if not statement.domain.is_subset(access.relation.domain()):
+        return False
+    address = _address(scop, statement, access, array)
+    if address is None:
+        return False
+    space = statement.domain.get_space()
+    first = isl.PwAff.from_aff(lane.function(space)).zero_set().intersect(statement.domain)
+    return bool(first.is_subset(address.mod_val(val(width)).zero_set())) and _grows(
+        address, lane.position
+    )
+
+
+def _address(scop: Scop, statement: Statement, access: Access, array: Array) -> isl.PwAff | None:
+    """Return the element's distance from the array's pointer, in elements."""
+    if any(not isinstance(x, int) for x in (*array.origin, *array.shape)):
+        return None
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    total: isl.PwAff | None = None
+    for subscript, stride, origin in zip(
+        access.subscripts, array_strides(array), array.origin, strict=True
+    ):
+        function = builder.affine(subscript)
+        if function is None or not isinstance(origin, int):
+            return None
+        term = function.add_constant_val(val(-origin)).scale_val(val(stride))
+        total = term if total is None else total.add(term)
+    return total
+
+
+def _grows(address: isl.PwAff, position: int) -> bool:
+    """Return whether the address is one affine function, with coefficient 1 at *position*."""
+    pieces = address.get_pieces()
+    if len(pieces) != 1:
+        return False
+    ((_, aff),) = pieces
+    if aff.involves_dims(isl.dim_type.div, 0, aff.dim(isl.dim_type.div)):
+        return False
+    coefficient = aff.get_coefficient_val(isl.dim_type.in_, position)
+    return bool(coefficient.is_one())

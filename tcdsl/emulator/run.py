@@ -1,0 +1,236 @@
+"""Loading emulated kernels and running them.
+
+Arrays are copied into memory of the emulator's own, where every byte's owner, last writer and last
+reader are known, and what was written is copied back.  A run is one call of all launches in order.
+"""
+
+import ctypes
+import math
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
+from tcdsl.emulator.build import kernel_names
+from tcdsl.emulator.findings import Finding, error_of
+from tcdsl.errors import EMULATION_FINDING
+from tcdsl.runtime.launch import FAULT_WORDS, Fault, load_library
+
+_WRITABLE, _WRITTEN_BEFORE = 1, 4  # RegionFlags of memory.h
+_PAUSED, _FOUND = 1, 2  # Outcome of state.h
+_SCRATCH_ALIGNMENT = 256
+_POISON = 0xFF  # a NaN, where read as floats
+
+_BOUNDS = re.compile(r"__launch_bounds__\((?P<most>\d+)[^)]*\)\s*(?P<name>\w+)\s*\(")
+
+_Array = np.ndarray[Any, Any]
+
+# The library's runtime has one set of fibres, and its signal handlers are the process's.
+_one_at_a_time = threading.RLock()
+# A fork waits for the end of a run: its child would find the lock taken, by nobody.
+os.register_at_fork(
+    before=_one_at_a_time.acquire,
+    after_in_parent=_one_at_a_time.release,
+    after_in_child=_one_at_a_time.release,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """A copy of *array* for the run; *view* has its strides."""
+
+    array: _Array
+    view: _Array
+    address: int  # of the first element
+
+
+class EmulatedProgram:
+    """The loaded object of :func:`tcdsl.emulator.compile_emulated`, for the same source."""
+
+    def __init__(self, code: bytes, source: CudaSource) -> None:
+        self.source = source
+        self._numbers = {name: number for number, name in enumerate(kernel_names(source))}
+        self._bounds = {m["name"]: int(m["most"]) for m in _BOUNDS.finditer(source.text)}
+        self._runs = 0
+        self._code = code
+        self._library = _declare(load_library(code))
+
+    def run(
+        self,
+        arrays: Mapping[str, _Array],
+        integers: Sequence[int] = (),
+        *,
+        written: AbstractSet[str] = frozenset(),
+        seed: int | None = None,
+    ) -> Fault | None:
+        """Run all launches on *arrays*, in place; return the fault that the kernels report.
+
+        :arg written: arrays whose first contents mean nothing: reading them is a finding.
+        :arg seed: of the order of blocks and threads; by default another one each time, the same
+            in every process.
+        :raises EmulationError: at the first finding; *arrays* are as they were.
+        """
+        self._runs += 1
+        chosen = self._runs if seed is None else seed
+        sizes = [_extent(arrays[name])[1] for name in _used(self.source)]
+        room = sum(sizes) + self.source.workspace_bytes
+        with _one_at_a_time:
+            try:
+                if not self._library.emu_begin(chosen, len(sizes) + 2, room):
+                    raise MemoryError(f"the emulator has no room for {room} bytes of arrays")
+                return self._run(arrays, integers, written, chosen)
+            finally:
+                self._library.emu_end()
+
+    def _run(
+        self,
+        arrays: Mapping[str, _Array],
+        integers: Sequence[int],
+        written: AbstractSet[str],
+        seed: int,
+    ) -> Fault | None:
+        memories = {
+            name: self._copy_in(name, arrays[name], name in written, is_written)
+            for name, is_written in _used(self.source).items()
+        }
+        workspace = self._workspace()
+        fault = np.zeros(FAULT_WORDS, np.int64)
+        record = self._copy_in("the fault record", fault, False, True)
+        addresses = {name: memory.address for name, memory in memories.items()}
+        for launch in self.source.launches:
+            values = [
+                _value(parameter, addresses, workspace, record.address, integers)
+                for parameter in launch.parameters
+            ]
+            self._launch(launch, values, seed)
+        for name, is_written in _used(self.source).items():
+            if is_written:
+                memories[name].array[...] = memories[name].view
+        return Fault(*map(int, record.view)) if record.view[0] else None
+
+    def _launch(self, launch: Launch, values: Sequence[int], seed: int) -> None:
+        n_threads, most = math.prod(launch.block), self._bounds.get(launch.name)
+        if most is not None and n_threads > most:
+            what = f"a block of {n_threads} threads, beyond __launch_bounds__({most})"
+            raise EMULATION_FINDING(kernel=launch.name, thread="", what=what, where="", seed=seed)
+        sizes = (ctypes.c_uint32 * 6)(*launch.grid, *launch.block)
+        packed = (ctypes.c_uint64 * max(1, len(values)))(*(value % 2**64 for value in values))
+        outcome = self._library.emu_launch(
+            self._numbers[launch.name], sizes, launch.shared_bytes, packed, len(values)
+        )
+        while outcome == _PAUSED:  # an interrupt of the user is raised here
+            outcome = self._library.emu_resume()
+        if outcome == _FOUND:
+            finding = self._library.emu_finding().contents
+            raise error_of(finding, launch.name, seed, self._code)
+
+    # --- memory ----------------------------------------------------------------------------
+
+    def _copy_in(self, name: str, array: _Array, poison: bool, is_written: bool) -> _Memory:
+        """Return a copy of *array*, of which the kernels may touch the elements only."""
+        lowest, extent = _extent(array)
+        flags = _WRITABLE if is_written and array.flags.writeable else 0
+        flags |= 0 if poison else _WRITTEN_BEFORE
+        alignment = max(self.source.alignments.get(name, 1), array.itemsize)
+        base = self._allocate(extent, _power_of_two(alignment), array.itemsize, flags, name)
+        view = _view(base, base - lowest, extent, array)
+        if poison:
+            _bytes_at(base, extent).fill(_POISON)
+        else:
+            view[...] = array
+        if array.size and extent != array.size * array.itemsize:
+            shape, strides = (
+                (ctypes.c_int64 * array.ndim)(*v) for v in (array.shape, array.strides)
+            )
+            self._library.emu_only_elements(base - lowest, array.ndim, shape, strides, base)
+        return _Memory(array, view, base - lowest)
+
+    def _workspace(self) -> int:
+        size = self.source.workspace_bytes
+        base = self._allocate(size, _SCRATCH_ALIGNMENT, 4, _WRITABLE, "the workspace")
+        _bytes_at(base, size).fill(_POISON)
+        return base
+
+    def _allocate(self, size: int, alignment: int, element: int, flags: int, name: str) -> int:
+        address = self._library.emu_allocate(size, alignment, element, flags, name.encode())
+        if not address:
+            raise MemoryError(f"the emulator has no room for {size} bytes of {name}")
+        return int(address)
+
+
+def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    u32, u64, i64, text = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_char_p
+    signatures: dict[str, tuple[Any, list[Any]]] = {
+        "emu_begin": (ctypes.c_int32, [u64, u64, u64]),
+        "emu_end": (None, []),
+        "emu_allocate": (u64, [u64, u32, u32, u32, text]),
+        "emu_only_elements": (None, [u64, u32, ctypes.POINTER(i64), ctypes.POINTER(i64), u64]),
+        "emu_launch": (ctypes.c_int32, [u32, ctypes.POINTER(u32), u64, ctypes.POINTER(u64), u32]),
+        "emu_resume": (ctypes.c_int32, []),
+        "emu_finding": (ctypes.POINTER(Finding), []),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _used(source: CudaSource) -> dict[str, bool]:
+    """Return { array that a kernel takes -> whether one may write it }."""
+    used: dict[str, bool] = {}
+    for launch in source.launches:
+        for parameter in launch.parameters:
+            if parameter.kind is ParameterKind.ARRAY:
+                is_const = parameter.declaration.lstrip().startswith("const ")
+                used[parameter.name] = used.get(parameter.name, False) or not is_const
+    return used
+
+
+def _value(
+    parameter: Parameter,
+    addresses: Mapping[str, int],
+    workspace: int,
+    fault: int,
+    integers: Sequence[int],
+) -> int:
+    match parameter.kind:
+        case ParameterKind.ARRAY:
+            return addresses[parameter.name]
+        case ParameterKind.SCRATCH:
+            return workspace + parameter.offset
+        case ParameterKind.INTEGER:
+            return integers[parameter.offset]
+        case ParameterKind.FAULT:
+            return fault
+
+
+def _extent(array: _Array) -> tuple[int, int]:
+    """Return the lowest element's offset from the first, and the bytes from it to the end."""
+    if array.size == 0:
+        return 0, 0
+    reach = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
+    lowest = sum(min(0, r) for r in reach)
+    return lowest, sum(max(0, r) for r in reach) - lowest + array.itemsize
+
+
+def _view(base: int, first: int, extent: int, array: _Array) -> _Array:
+    """Return *array*'s counterpart in the emulator's memory."""
+    return np.ndarray(
+        array.shape, array.dtype, _bytes_at(base, extent).data, first - base, array.strides
+    )
+
+
+def _bytes_at(address: int, size: int) -> _Array:
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    return np.ndarray((size,), np.uint8, memoryview(memory))
+
+
+def _power_of_two(alignment: int) -> int:
+    """Return the largest power of two that divides *alignment*."""
+    return alignment & -alignment

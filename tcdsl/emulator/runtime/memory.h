@@ -1,0 +1,173 @@
+/* Emulated memory: regions, where they lie, and what is known of every piece of them.
+ *
+ *     chunks 1 .. 4     dynamic shared memory
+ *     chunks 8 .. 23    static shared variables, with gaps between them
+ *     from chunk 32 on  arrays, each on chunks of its own between unmapped ones
+ *
+ * of one large reservation of address space.  A region's cells, one for 1 << shift bytes, hold the
+ * last write and the last read. */
+#pragma once
+#include "order.h"
+
+enum RegionFlags : uint32_t {
+  WRITABLE = 1,
+  SHARED = 2,        /* per block: what an earlier block wrote counts as unwritten */
+  WRITTEN_BEFORE = 4 /* all of it was written before the first launch */
+};
+
+struct Cell { Access write, read; };
+
+struct Region {
+  uintptr_t base;
+  uint64_t size;
+  Cell *cells; /* null where nothing need be known: written before, not writable, without gaps */
+  uint32_t flags, shift;
+  uint32_t element; /* bytes, for messages */
+  uint64_t cells_bytes;
+  char name[120];
+};
+
+static const uint64_t CHUNK = 1 << 16;
+static const uint64_t DYNAMIC_CHUNK = 1, STATIC_CHUNK = 8, N_STATIC_CHUNKS = 16, ARRAYS_CHUNK = 32;
+static const uint64_t GAP = 256; /* bytes around a shared variable */
+static const uint32_t MAX_REGIONS = 4096, IN_STATIC = MAX_REGIONS + 2;
+
+static Region regions[MAX_REGIONS + 1]; /* the last one is the dynamic shared memory */
+static Region &dynamic_shared = regions[MAX_REGIONS];
+static uint32_t n_regions; /* arrays of the run, then shared variables of the launch */
+static uint32_t n_arrays;
+static uintptr_t arena, arena_size, arena_used, static_used;
+static uint16_t *chunk_regions;  /* by chunk: 1 + the region's number, 0 for none, IN_STATIC */
+static uint16_t *static_regions; /* by 16 bytes of the static shared memory: the same */
+static uintptr_t stacks, stacks_size;
+
+static EMU_HOT uintptr_t static_shared() { return arena + STATIC_CHUNK * CHUNK; }
+static uintptr_t dynamic_shared_address() { return arena + DYNAMIC_CHUNK * CHUNK + 16; }
+
+/* Address space, or zeros; null if there is none left. */
+static void *reserve(uint64_t bytes, int protection) {
+  void *p = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+static EMU_HOT Region *region_at(uintptr_t address) {
+  if (address - arena >= arena_size) return nullptr;
+  uint32_t number = chunk_regions[(address - arena) / CHUNK];
+  if (number == IN_STATIC) number = static_regions[(address - static_shared()) / 16];
+  return number ? &regions[number - 1] : nullptr;
+}
+
+static void make_cells(Region &r) {
+  r.cells_bytes = ((r.size >> r.shift) + 1) * sizeof(Cell);
+  r.cells = (Cell *)reserve(r.cells_bytes, PROT_READ | PROT_WRITE); /* zero: never accessed */
+  if (!r.cells) fail(LIMIT, NO_SITE, "no memory is left to check %s", r.name);
+}
+
+static void drop_cells(Region &r) {
+  if (r.cells) munmap(r.cells, r.cells_bytes);
+  r.cells = nullptr;
+}
+
+/* Tell apart every byte of *r*, for an access of a part of a cell. */
+EMU_COLD static void split_cells(Region &r) {
+  Region fine = r;
+  fine.shift = 0;
+  make_cells(fine);
+  for (uint64_t i = 0; i < r.size; ++i) fine.cells[i] = r.cells[i >> r.shift];
+  drop_cells(r);
+  r = fine;
+}
+
+/* Largest cells that neither straddle elements nor the region's ends. */
+static uint32_t shift_for(uint32_t element, uintptr_t base, uint64_t size) {
+  uint32_t shift = element >= 4 ? 2 : element >= 2 ? 1 : 0;
+  while (shift && ((base | size) & ((1u << shift) - 1))) --shift;
+  return shift;
+}
+
+static void set_region(Region &r, uintptr_t base, uint64_t size, uint32_t element, uint32_t flags,
+                       const char *name) {
+  r = Region{base, size, nullptr, flags, shift_for(element, base, size), element ? element : 1,
+             0, {}};
+  snprintf(r.name, sizeof r.name, "%s", name);
+  if (!(flags & WRITTEN_BEFORE) || (flags & WRITABLE)) make_cells(r);
+}
+
+static Region *new_region(uintptr_t base, uint64_t size, uint32_t element, uint32_t flags,
+                          const char *name) {
+  if (n_regions == MAX_REGIONS) return nullptr;
+  Region *r = &regions[n_regions++];
+  set_region(*r, base, size, element, flags, name);
+  return r;
+}
+
+/* Memory in the arena at an address that is an odd multiple of *alignment* (a power of two): code
+ * that needs more does not get it by chance. */
+static uint64_t chunks_of(uint64_t size) { return size / CHUNK + 2; }
+static const uint64_t ARRAY_GAP = 64; /* chunks, and the array's size, so that far indices miss */
+
+/* What an array of *size* bytes takes of the arena. */
+static uint64_t room_for(uint64_t size) { return (ARRAY_GAP + 2 * chunks_of(size)) * CHUNK; }
+
+static Region *allocate(uint64_t size, uint32_t alignment, uint32_t element, uint32_t flags,
+                        const char *name) {
+  const uint64_t offset = alignment % CHUNK, bytes = chunks_of(size) * CHUNK;
+  if (arena_used + room_for(size) > arena_size) return nullptr;
+  const uintptr_t start = arena + arena_used + room_for(size) - bytes;
+  if (mprotect((void *)start, bytes, PROT_READ | PROT_WRITE)) return nullptr;
+  arena_used += room_for(size);
+  Region *r = new_region(start + offset, size, element, flags, name);
+  if (!r) return nullptr;
+  for (uint64_t at = start; at < start + bytes; at += CHUNK)
+    chunk_regions[(at - arena) / CHUNK] = (uint16_t)(r - regions + 1);
+  return r;
+}
+
+/* A shared variable of the launch, at an odd multiple of *alignment* too. */
+static Region *allocate_shared(uint64_t size, uint32_t alignment, uint32_t element,
+                               const char *name) {
+  const uint64_t align = alignment > 16 ? alignment : 16; /* gaps end on what is looked up */
+  uint64_t start = (static_used + GAP + 2 * align - 1) / (2 * align) * (2 * align) + alignment;
+  if (start + size + 2 * GAP > N_STATIC_CHUNKS * CHUNK) return nullptr;
+  Region *r = new_region(static_shared() + start, size, element, WRITABLE | SHARED, name);
+  if (!r) return nullptr;
+  static_used = start + size;
+  for (uint64_t at = start / 16; at <= (start + size - 1) / 16; ++at)
+    static_regions[at] = (uint16_t)(r - regions + 1);
+  return r;
+}
+
+/* Forget the shared variables of a launch. */
+static void release_shared() {
+  while (n_regions > n_arrays) drop_cells(regions[--n_regions]);
+  memset(static_regions, 0, (static_used + 15) / 16 * sizeof(uint16_t));
+  static_used = 0;
+}
+
+/* ---- texts for findings ------------------------------------------------------------------ */
+EMU_COLD static const char *place(const Region &r, uintptr_t address) {
+  static char text[256];
+  const int64_t offset = (int64_t)(address - r.base);
+  const int64_t element = r.element;
+  const int64_t index = offset >= 0 ? offset / element : -((element - 1 - offset) / element);
+  const int64_t rest = offset - index * element;
+  char byte[48] = "";
+  if (rest) snprintf(byte, sizeof byte, ", byte %lld of it", (long long)rest);
+  snprintf(text, sizeof text, "%s[%lld]%s (%s%llu elements of %u bytes)", r.name, (long long)index,
+           byte, r.flags & SHARED ? "shared, " : "", (unsigned long long)(r.size / r.element),
+           r.element);
+  return text;
+}
+
+/* The region that *address* misses by the least, for messages. */
+EMU_COLD static const Region *nearest(uintptr_t address) {
+  const Region *best = nullptr;
+  uint64_t least = 1 << 20;
+  for (uint32_t i = 0; i <= n_regions; ++i) {
+    const Region &r = i < n_regions ? regions[i] : dynamic_shared;
+    const uintptr_t end = r.base + r.size;
+    const uint64_t miss = address < r.base ? r.base - address : address > end ? address - end : 0;
+    if (miss < least) least = miss, best = &r;
+  }
+  return best;
+}

@@ -1,0 +1,239 @@
+/* Which accesses happen before which: the order behind the race check.
+ *
+ * Everything runs on one processor thread, block after block, so that a counter `now` gives every
+ * access a stamp.  It is advanced by whatever orders threads.  An access of thread t with stamp s
+ * happens before what thread u does now iff u knows t's accesses up to s, through
+ *   - a barrier of the block: all its accesses up to `barrier`;
+ *   - __syncwarp: rows[u][lane of t], for threads of one warp;
+ *   - a fence and an atomic access by t's side, then an atomic access by u's side of the same
+ *     location ("publish" and "acquire" below), as in a ticket for the last block.  The fence that
+ *     CUDA also wants on the reader's side is not asked for;
+ * and what the others knew then.  Shuffles and votes order nothing: CUDA promises it of
+ * __syncwarp only. */
+#pragma once
+#include "state.h"
+
+enum : uint32_t { WRITTEN = 1, ATOMIC = 2, INVALID = 4 };
+static const uint32_t MANY = 0xffffffffu; /* as a warp: threads of several warps */
+
+/* The last access of one kind to a piece of memory: by lanes of one warp, or by MANY.  All its
+ * threads were unordered with one another; the stamp is the last one's. */
+struct Access {
+  uint32_t stamp;
+  uint32_t warp; /* counted through all blocks of the launch */
+  uint32_t lanes;
+  uint32_t flags;
+};
+
+static uint32_t now = 1, launch_start, block_start, barrier;
+static struct { uint32_t warp, lanes, lane; } me; /* the current fibre */
+
+/* Of each thread of the block; never cleared, as stamps of earlier blocks are below block_start. */
+struct Knowledge {
+  uint32_t row[32];       /* what it knows of its warp through __syncwarp */
+  uint32_t fence;         /* its last fence, ... */
+  uint32_t fence_barrier; /* ... and what it knew then: of the block, ... */
+  uint32_t fence_row[32]; /* ... and of its warp */
+  uint32_t known_fence;   /* its last fence before the last barrier */
+};
+static Knowledge *knowledge; /* 1024 */
+static uint32_t known_fence_barrier;
+static bool has_fences; /* in this block */
+
+/* What a thread publishes: the accesses of its block's thread t up to upto[t]. */
+struct Log;
+struct Acquired { Log *log; uint32_t size, thread, stamp; };
+struct Snapshot {
+  uint32_t block_start, thread, fence, barrier;
+  const uint32_t *upto;
+  const Acquired *acquired; /* what it had acquired itself */
+  uint32_t n_acquired;
+};
+struct Log { const void *location; Vector<Snapshot *> entries; };
+static Vector<Log *> logs;         /* open addressing by location; size is the number in use */
+static Vector<Acquired> acquired;  /* by threads of this block */
+static Snapshot *latest;
+
+static EMU_HOT bool in_earlier_epoch(uint32_t stamp) {
+  return stamp - block_start <= barrier - block_start;
+}
+
+static void start_launch_order() {
+  launch_start = ++now; /* all earlier stamps are below it, all later ones at least it */
+}
+
+static void end_launch_order() {
+  free_launch_memory();
+  logs = {};
+  acquired = {};
+}
+
+static void start_block_order() {
+  block_start = barrier = ++now; /* below the stamps of this block, above those of earlier ones */
+  ++now;
+  acquired.size = 0;
+  latest = nullptr;
+  has_fences = false;
+  known_fence_barrier = 0;
+}
+
+static void order_by_barrier() {
+  barrier = now++;
+  if (!has_fences) return;
+  for (uint32_t t = 0; t < launch.n_threads; ++t) {
+    const Knowledge &k = knowledge[t];
+    knowledge[t].known_fence = k.fence;
+    if (k.fence >= block_start && k.fence_barrier > known_fence_barrier)
+      known_fence_barrier = k.fence_barrier;
+  }
+}
+
+/* Order the lanes of one warp, of which *first* is lane 0, among one another. */
+static void order_lanes(uint32_t first, uint32_t lanes) {
+  const uint32_t stamp = now++;
+  uint32_t joined[32] = {};
+  for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+    const uint32_t *row = knowledge[first + (uint32_t)__builtin_ctz(rest)].row;
+    for (int x = 0; x < 32; ++x) joined[x] = row[x] > joined[x] ? row[x] : joined[x];
+  }
+  for (uint32_t rest = lanes; rest; rest &= rest - 1) joined[__builtin_ctz(rest)] = stamp;
+  for (uint32_t rest = lanes; rest; rest &= rest - 1)
+    memcpy(knowledge[first + (uint32_t)__builtin_ctz(rest)].row, joined, sizeof joined);
+}
+
+/* ---- fences and atomics ------------------------------------------------------------------ */
+static void order_by_fence() {
+  Knowledge &k = knowledge[current->index];
+  k.fence = now++;
+  k.fence_barrier = barrier;
+  memcpy(k.fence_row, k.row, sizeof k.row);
+  has_fences = true;
+}
+
+static bool has_published(const Knowledge &k) {
+  return has_fences && (k.fence >= block_start || known_fence_barrier >= block_start);
+}
+
+static Snapshot *snapshot(const Knowledge &k) {
+  const uint32_t self = current->index;
+  if (latest && latest->thread == self && latest->fence == k.fence && latest->barrier == barrier &&
+      latest->n_acquired == acquired.size)
+    return latest;
+  uint32_t *upto = (uint32_t *)launch_memory(launch.n_threads * sizeof(uint32_t));
+  const bool fenced = k.fence >= block_start;
+  const uint32_t base = fenced && k.fence_barrier > known_fence_barrier ? k.fence_barrier
+                                                                       : known_fence_barrier;
+  for (uint32_t t = 0; t < launch.n_threads; ++t)
+    upto[t] = knowledge[t].known_fence > base ? knowledge[t].known_fence : base;
+  for (uint32_t lane = 0; fenced && lane < 32; ++lane) {
+    const uint32_t t = (self & ~31u) + lane;
+    if (t < launch.n_threads && k.fence_row[lane] > upto[t]) upto[t] = k.fence_row[lane];
+  }
+  if (fenced) upto[self] = k.fence;
+  Acquired *copy = (Acquired *)launch_memory(acquired.size * sizeof(Acquired));
+  if (acquired.size) memcpy(copy, acquired.items, acquired.size * sizeof(Acquired));
+  latest = (Snapshot *)launch_memory(sizeof(Snapshot));
+  *latest = {block_start, self, k.fence, barrier, upto, copy, acquired.size};
+  return latest;
+}
+
+static Log **place_of(const void *location) {
+  uint32_t i = (uint32_t)(((uintptr_t)location >> 1) * 0x9e3779b97f4a7c15u >> 32);
+  for (;; ++i) {
+    Log **place = &logs.items[i & (logs.room - 1)];
+    if (!*place || (*place)->location == location) return place;
+  }
+}
+
+static Log *log_of(const void *location) {
+  if (2 * logs.size >= logs.room) { /* grow; launch memory is freed with the launch */
+    const Vector<Log *> old = logs;
+    logs.room = old.room ? 2 * old.room : 64;
+    logs.items = (Log **)launch_memory(logs.room * sizeof(Log *));
+    memset(logs.items, 0, logs.room * sizeof(Log *));
+    for (uint32_t i = 0; i < old.room; ++i)
+      if (old.items[i]) *place_of(old.items[i]->location) = old.items[i];
+  }
+  Log **place = place_of(location);
+  if (!*place) {
+    *place = (Log *)launch_memory(sizeof(Log));
+    memset(*place, 0, sizeof(Log));
+    (*place)->location = location;
+    ++logs.size;
+  }
+  return *place;
+}
+
+static void order_by_atomic(const void *location) {
+  const Knowledge &k = knowledge[current->index];
+  const bool publishes = has_published(k);
+  if (!publishes && !logs.size) return; /* plain counting, the common case */
+  Log *log = publishes ? log_of(location) : *place_of(location);
+  if (!log) return;
+  if (log->entries.size) acquired.push({log, log->entries.size, current->index, now});
+  if (publishes) log->entries.push(snapshot(k));
+}
+
+/* ---- asking ------------------------------------------------------------------------------ */
+static bool knows_thread(uint32_t thread, uint32_t stamp) {
+  return in_earlier_epoch(stamp) || thread == current->index ||
+         (thread / 32 == current->index / 32 && knowledge[current->index].row[thread & 31] >= stamp);
+}
+
+/* Whether the first *size* entries of *log* cover thread *thread*'s access at *stamp*. */
+static bool covers(const Log *log, uint32_t size, uint32_t thread, uint32_t stamp, int depth) {
+  uint32_t low = 0, high = size; /* the first entry of a block that started after stamp */
+  while (low < high) {
+    const uint32_t middle = (low + high) / 2;
+    if (log->entries.items[middle]->block_start <= stamp) low = middle + 1;
+    else high = middle;
+  }
+  for (uint32_t i = low; i-- > 0 && log->entries.items[i]->block_start ==
+                                        log->entries.items[low - 1]->block_start;)
+    if (stamp <= log->entries.items[i]->upto[thread]) return true;
+  for (uint32_t i = size; depth > 0 && i-- > low;) { /* through a block in between */
+    const Snapshot *through = log->entries.items[i];
+    for (uint32_t j = 0; j < through->n_acquired; ++j)
+      if (through->acquired[j].log != log &&
+          covers(through->acquired[j].log, through->acquired[j].size, thread, stamp, depth - 1))
+        return true;
+  }
+  return false;
+}
+
+static bool has_acquired(uint32_t thread, uint32_t stamp) {
+  for (uint32_t i = 0; i < acquired.size; ++i) {
+    const Acquired &a = acquired.items[i];
+    if (knows_thread(a.thread, a.stamp) && covers(a.log, a.size, thread, stamp, 2)) return true;
+  }
+  return false;
+}
+
+EMU_COLD static bool happened_before_slowly(const Access &a) {
+  if (a.warp == MANY) /* of other blocks: taken for ordered where anything was acquired at all */
+    return a.stamp < block_start && acquired.size > 0;
+  const uint32_t first = a.warp % launch.n_warps * 32;
+  for (uint32_t rest = a.lanes; rest; rest &= rest - 1) {
+    const uint32_t thread = first + (uint32_t)__builtin_ctz(rest);
+    const bool known = a.stamp >= block_start && knows_thread(thread, a.stamp);
+    if (!known && !has_acquired(thread, a.stamp)) return false;
+  }
+  return true;
+}
+
+/* Whether all of *a* happened before what the current fibre does now. */
+static EMU_HOT bool happened_before(const Access &a) {
+  return in_earlier_epoch(a.stamp) || a.stamp < launch_start ||
+         (a.warp == me.warp && a.lanes == me.lanes) || happened_before_slowly(a);
+}
+
+/* Make *a* an access by the current fibre; what it was must have happened before. */
+static EMU_HOT void set_access(Access &a, uint32_t flags) { a = {now, me.warp, me.lanes, flags}; }
+
+/* Add the current fibre to *a*, whose threads it is not ordered with.  An access of earlier blocks
+ * keeps its stamp, lest a barrier of this block seem to order it. */
+static EMU_HOT void join_access(Access &a) {
+  if (a.warp == me.warp) a.lanes |= me.lanes;
+  else a.warp = MANY;
+  if (a.stamp >= block_start) a.stamp = now;
+}

@@ -1,0 +1,90 @@
+/* The memory of a run, for the caller: arrays are placed in the arena, launches follow. */
+#pragma once
+#include "access.h"
+#include "fibres.h"
+
+/* One piece of address space for a run: the arena, the tables, the stacks. */
+static char *memory;
+static uint64_t memory_size;
+
+static bool reserve_memory(uint64_t arena_bytes) {
+  const uint64_t chunk_table = arena_bytes / CHUNK * sizeof(uint16_t);
+  const uint64_t static_table = N_STATIC_CHUNKS * CHUNK / 16 * sizeof(uint16_t);
+  const uint64_t knowledge_size = MAX_THREADS * sizeof(Knowledge);
+  stacks_size = MAX_THREADS * (STACK_BYTES + GUARD_BYTES);
+  memory_size = arena_bytes + stacks_size + chunk_table + static_table + knowledge_size;
+  memory = (char *)reserve(memory_size, PROT_NONE);
+  if (!memory) return false;
+  char *const tables = memory + arena_bytes;
+  arena = (uintptr_t)memory;
+  arena_size = arena_bytes;
+  stacks = (uintptr_t)tables;
+  chunk_regions = (uint16_t *)(tables + stacks_size);
+  static_regions = (uint16_t *)(tables + stacks_size + chunk_table);
+  knowledge = (Knowledge *)(tables + stacks_size + chunk_table + static_table);
+  const int both = PROT_READ | PROT_WRITE;
+  return !mprotect(tables, memory_size - arena_bytes, both) &&
+         !mprotect(memory + CHUNK, (ARRAYS_CHUNK - 1) * CHUNK, both);
+}
+
+/* Forget a run, and give its memory back. */
+EMU_API void emu_end() {
+  release_shared();
+  while (n_regions > 0) drop_cells(regions[--n_regions]);
+  drop_cells(dynamic_shared);
+  n_arrays = n_stacks = n_free_stacks = 0;
+  for (Fibre &f : fibres) f.stack = nullptr;
+  end_launch_order();
+  if (memory) munmap(memory, memory_size);
+  memory = nullptr;
+  arena = arena_size = stacks_size = 0;
+}
+
+/* Begin a run with *n_arrays_to_come* arrays of *bytes* in all; false if there is no memory. */
+EMU_API int32_t emu_begin(uint64_t seed, uint64_t n_arrays_to_come, uint64_t bytes) {
+  emu_end();
+  arena_used = ARRAYS_CHUNK * CHUNK;
+  const uint64_t arrays = n_arrays_to_come * room_for(0) + (2 * bytes / CHUNK + 1) * CHUNK;
+  if (!reserve_memory(arena_used + arrays)) return 0;
+  for (uint64_t chunk = DYNAMIC_CHUNK; chunk < STATIC_CHUNK - 1; ++chunk)
+    chunk_regions[chunk] = MAX_REGIONS + 1;
+  for (uint64_t chunk = STATIC_CHUNK; chunk < STATIC_CHUNK + N_STATIC_CHUNKS; ++chunk)
+    chunk_regions[chunk] = IN_STATIC;
+  if (!n_constants) dl_iterate_phdr(note_constants, nullptr);
+  random_state = seed * 0x9e3779b97f4a7c15u + 0x853c49e6748fea9bu;
+  if (!random_state) random_state = 1;
+  now = 1;
+  return 1;
+}
+
+/* Memory of the run; 0 if there is none left. */
+EMU_API uint64_t emu_allocate(uint64_t size, uint32_t alignment, uint32_t element, uint32_t flags,
+                              const char *name) {
+  const Region *r = allocate(size, alignment, element, flags, name);
+  n_arrays = n_regions;
+  return r ? r->base : 0;
+}
+
+/* Allow accesses to the elements of a strided array only, not to what lies between them. */
+EMU_API void emu_only_elements(uint64_t first, uint32_t n_dims, const int64_t *sizes,
+                               const int64_t *strides, uint64_t base) {
+  Region &r = *region_at(base);
+  if (!r.cells) make_cells(r);
+  const uint64_t step = 1u << r.shift;
+  for (uint64_t i = 0; i < r.size / step; ++i) r.cells[i].write.flags |= INVALID;
+  int64_t at[64] = {};
+  for (uint64_t element = first;;) {
+    for (uint64_t i = 0; i < r.element; i += step)
+      r.cells[(element + i - r.base) / step].write.flags &= ~INVALID;
+    uint32_t d = n_dims;
+    for (; d > 0; --d) {
+      element += (uint64_t)strides[d - 1];
+      if (++at[d - 1] < sizes[d - 1]) break;
+      element -= (uint64_t)(strides[d - 1] * sizes[d - 1]);
+      at[d - 1] = 0;
+    }
+    if (d == 0) return;
+  }
+}
+
+EMU_API const Finding *emu_finding() { return &finding; }

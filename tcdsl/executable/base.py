@@ -1,0 +1,246 @@
+"""What all executables share: the checks of a call, its results, what it shows; and the oracle."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tcdsl.errors import warn
+from tcdsl.interp.oracle import evaluate
+from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.options import Options
+from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, overlaps
+from tcdsl.runtime.fitting import Fitting
+from tcdsl.runtime.results import Results
+from tcdsl.runtime.warm_path import address
+from tcdsl.settings import settings
+
+
+class Executable(ABC):
+    """Callable code; ``source``, ``schedule``, ``kernels`` and ``explain()`` show how it works."""
+
+    def __init__(
+        self,
+        comprehension: Comprehension,
+        special: Specialisation,
+        specs: Mapping[str, ArraySpec],
+        target: str,
+        options: Options,
+    ) -> None:
+        self.comprehension = comprehension
+        self.special = special
+        self.specs = dict(specs)
+        self.target = target
+        self.options = options
+        self._fitting = Fitting(comprehension, self.specs)
+        library = next((s.library for s in specs.values() if not s.is_number), NUMPY)
+        self.results = Results(comprehension, special, library)
+        self._is_single_array = library == NUMPY and len(comprehension.outputs) == 1
+        # Inputs that the call also updates: their contents are copied to the output first.
+        self._updated = {n for n in comprehension.outputs if comprehension.tensors[n].is_input}
+
+    @property
+    def opened(self) -> tuple[str, ...]:
+        """The sizes that are open in this code."""
+        return ()
+
+    # --- what it shows ---------------------------------------------------------------------
+
+    @property
+    def stages(self) -> Mapping[str, str]:
+        """Every stage of the compilation as text: comprehension, scop, schedule, tree, c."""
+        return {}
+
+    @property
+    def source(self) -> str:
+        """The generated code, without the device library."""
+        return self.stages.get("c", "")
+
+    @property
+    def schedule(self) -> str:
+        """The loops of every kernel."""
+        return self.stages.get("schedule", "")
+
+    @property
+    def kernels(self) -> tuple[Mapping[str, Any], ...]:
+        """One entry a kernel: its name, its loops, and why it has this shape."""
+        return ()
+
+    def explain(self) -> str:
+        """Return why each kernel looks as it does."""
+        lines = [f"target {self.target}, {len(self.kernels)} kernel(s)"]
+        if self.opened:
+            lines.append(f"open sizes: {', '.join(self.opened)}")
+        for kernel in self.kernels:
+            lines.append(f"kernel {kernel['name']}")
+            lines += [f"  {reason}" for reason in kernel.get("why", ())]
+        return "\n".join([*lines, "", self.schedule])
+
+    def __repr__(self) -> str:
+        return f"<tcdsl.Executable {self.comprehension.name} for {self.target}>"
+
+    # --- calls -----------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, out: Any = None) -> Any:
+        """Run on arrays of the types and shapes that it was compiled for.
+
+        :raises ShapeError: an array does not fit; arrays of other strides are copied.
+        """
+        return self.run(self.fitted(args), out)
+
+    def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
+        """Run on arrays that fit (:meth:`fitted`), such as those that the plan was made for."""
+        if out is None and not self.results.needed:
+            return self._run_fresh(inputs)
+        return self._run_into(inputs, self.results.given(out))
+
+    def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Return *args* as the code can read them, after checking that it may.
+
+        :raises ShapeError: another number of arguments, another type or shape.
+        """
+        return self._fitting.fitted(args)
+
+    def views(self, args: Sequence[Any]) -> list[NDArray]:
+        """Return *args* as NumPy arrays of the declared types."""
+        return self._fitting.views(args)
+
+    def bind(self, *args: Any, out: Any = None) -> "Bound":
+        """Return the call with its arrays fixed: calling it again launches and nothing else.
+
+        It sees what the arrays hold when it is called.
+        """
+        return Bound(self, args, self.fitted(args), self.results.given(out))
+
+    @abstractmethod
+    def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
+        """Compute *results* from *inputs*; memory is shared only where a result is its input."""
+
+    def bound_launch(
+        self, args: Sequence[Any], fitted: Sequence[Any], results: list[NDArray]
+    ) -> Callable[[], None]:
+        """Return the launch on these arrays; *fitted* is what *args* are as the code reads them."""
+        given = dict(zip(self.comprehension.outputs, results, strict=True))
+
+        def launch() -> None:
+            self._run_into(self.fitted(args), given)
+
+        return launch
+
+    def _run_fresh(self, inputs: Sequence[Any]) -> Any:
+        results = self.results.fresh()
+        if self._updated:
+            self._fill_updated(inputs, results)
+        self.launch(inputs, results)
+        if self._is_single_array:
+            return results[0]
+        return self.results.delivered({}, results)
+
+    def _run_into(self, inputs: Sequence[Any], given: Mapping[str, Any]) -> Any:
+        """Run into the caller's arrays; where they share memory with an input, through copies."""
+        plain = [value if isinstance(value, np.ndarray) else as_numpy(value) for value in inputs]
+        views = self.results.views(given)
+        results = [
+            self._safe_result(name, view, plain)
+            for name, view in zip(self.comprehension.outputs, views, strict=True)
+        ]
+        self._fill_updated(plain, results)
+        self.launch(plain, results)
+        for view, result in zip(views, results, strict=True):
+            if view is not result:
+                np.copyto(view, result)
+        return self.results.delivered(given, views)
+
+    def _safe_result(self, name: str, view: NDArray, inputs: Sequence[NDArray]) -> NDArray:
+        """Return *view* if the kernel may write it directly, else a copy of it."""
+        needs_copy = not view.flags.c_contiguous
+        for input_name, value in zip(self.comprehension.inputs, inputs, strict=True):
+            is_itself = input_name == name and is_same(value, view)
+            if not is_itself and overlaps(view, value):
+                needs_copy = True
+        return np.array(view, order="C", copy=True) if needs_copy else view
+
+    def _fill_updated(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
+        names = self.comprehension.inputs
+        for name, result in zip(self.comprehension.outputs, results, strict=True):
+            if name in self._updated:
+                source = inputs[names.index(name)]
+                array = source if isinstance(source, np.ndarray) else as_numpy(source)
+                if not is_same(array, result):
+                    np.copyto(result, array)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("compiled code cannot be pickled: pickle the function, and compile again")
+
+
+def is_same(a: NDArray, b: NDArray) -> bool:
+    """Return whether two arrays are the same elements in the same places."""
+    return address(a) == address(b) and a.shape == b.shape and a.strides == b.strides
+
+
+class Bound:
+    """A call with its arrays fixed; calling it launches, and returns the outputs."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        args: Sequence[Any],
+        fitted: Sequence[Any],
+        given: Mapping[str, Any],
+    ) -> None:
+        self._executable = executable
+        self._given = given
+        self._views = executable.results.views(given)
+        # The arguments themselves too: their fitted forms may be copies, made anew by each call.
+        self._launch = executable.bound_launch(args, fitted, self._views)
+        self._outputs = executable.results.delivered(given, self._views)
+        self._is_shared = executable.results.shares_memory()
+
+    def __call__(self) -> Any:
+        self._launch()
+        if self._is_shared:
+            return self._outputs
+        return self._executable.results.delivered(self._given, self._views)
+
+    def __repr__(self) -> str:
+        return f"<tcdsl.Bound {self._executable.comprehension.name}>"
+
+
+class ReferenceExecutable(Executable):
+    """The oracle as a target."""
+
+    def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
+        named = {
+            name: value if isinstance(value, np.ndarray) else as_numpy(value)
+            for name, value in zip(self.comprehension.inputs, inputs, strict=True)
+        }
+        start = dict(zip(self.comprehension.outputs, results, strict=True))
+        values = evaluate(self.comprehension, self.special, named, start)
+        for name, result in start.items():
+            np.copyto(result, values[name])
+
+
+# --- messages and files ----------------------------------------------------------------------
+
+_warned: set[str] = set()
+
+
+def warn_once(message: str) -> None:
+    """Warn once a process, whatever the warning filters are."""
+    if message not in _warned:
+        _warned.add(message)
+        warn(message)
+
+
+def dump_stages(comprehension: Comprehension, stages: Mapping[str, str]) -> None:
+    """Write every stage under ``TCDSL_DUMP``, if that is set."""
+    folder = settings().dump
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for stage, text in stages.items():
+            (folder / f"{comprehension.name}.{stage}.txt").write_text(text, encoding="utf-8")
+    except OSError as error:
+        warn_once(f"the stages cannot be written to TCDSL_DUMP={folder}: {error.strerror}")

@@ -1,0 +1,199 @@
+"""The target "cpu": C, compiled for the sizes of a call or for all values of some."""
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.errors import OUT_OF_RANGE
+from tcdsl.executable.base import Executable, dump_stages, is_same
+from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.options import Options
+from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy, overlaps
+from tcdsl.runtime.c_compiler import c_flags, compile_shared, cpu_identity, find_compiler
+from tcdsl.runtime.cache import default_cache, key_of
+from tcdsl.runtime.cpu import CpuProgram, Manifest
+from tcdsl.runtime.launch import Fault, thread_count
+from tcdsl.runtime.warm_path import address
+from tcdsl.version import build_identity
+
+
+class CpuExecutable(Executable):
+    """Compiled C."""
+
+    def __init__(
+        self,
+        comprehension: Comprehension,
+        special: Specialisation,
+        specs: Mapping[str, ArraySpec],
+        options: Options,
+        program: CpuProgram,
+    ) -> None:
+        super().__init__(comprehension, special, specs, "cpu", options)
+        self.program = program
+        names = [*comprehension.inputs, *comprehension.outputs]
+        last = {name: position for position, name in enumerate(names)}
+        # Of a tensor that is input and output, the pointer is the output's.
+        self._order = [last[name] for name in program.manifest.pointers if name]
+
+    @cached_property
+    def stages(self) -> Mapping[str, str]:
+        return dict(self.program.manifest.stages)
+
+    @property
+    def kernels(self) -> tuple[Mapping[str, Any], ...]:
+        return self.program.manifest.kernels
+
+    @property
+    def opened(self) -> tuple[str, ...]:
+        return self.program.manifest.opened
+
+    def at(self, special: Specialisation, specs: Mapping[str, ArraySpec]) -> "CpuExecutable":
+        """Return this code at other values of its open sizes and strides.
+
+        The layouts must be those that it was compiled for (see :func:`layout_of`).
+        """
+        integers = _integers(self.program.manifest, special, specs)
+        program = self.program.at(integers)
+        return CpuExecutable(self.comprehension, special, specs, self.options, program)
+
+    def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
+        addresses = [
+            address(x) if type(x) is np.ndarray else x.data_ptr() for x in (*inputs, *results)
+        ]
+        pointers = [addresses[position] for position in self._order]
+        program = self.program
+        if not program.needs_workspace:
+            fault = program.kernel(pointers, program.integers)
+        else:
+            workspace = program.take_workspace()
+            try:
+                fault = program.kernel([*pointers, address(workspace)], program.integers)
+            finally:
+                program.give_back(workspace)
+        if fault is not None:
+            self._raise_fault(fault)
+
+    def bound_launch(
+        self, args: Sequence[Any], fitted: Sequence[Any], results: list[NDArray]
+    ) -> Callable[[], None]:
+        if not self._may_fix_pointers(args, fitted, results):
+            return super().bound_launch(args, fitted, results)
+        values = [*map(as_numpy, fitted), *results]
+        pointers = [address(values[position]) for position in self._order]
+        if self.program.needs_workspace:
+            values.append(self.program.take_workspace())
+            pointers.append(address(values[-1]))
+        bound = self.program.kernel.bind(pointers, self.program.integers, (values, args))
+
+        def launch() -> None:
+            fault = bound()
+            if fault is not None:
+                self._raise_fault(fault)
+
+        return launch
+
+    def _may_fix_pointers(
+        self, args: Sequence[Any], fitted: Sequence[Any], results: list[NDArray]
+    ) -> bool:
+        """Return whether a call needs no copies, neither of arguments nor of results."""
+        if self._updated or not all(result.flags.c_contiguous for result in results):
+            return False
+        for arg, value in zip(args, fitted, strict=True):
+            plain = as_numpy(value)
+            is_number = isinstance(arg, (bool, int, float, np.generic))
+            if not is_number and not is_same(plain, as_numpy(arg)):
+                return False
+            if any(overlaps(result, plain) for result in results):
+                return False
+        return True
+
+    def _raise_fault(self, fault: Fault) -> None:
+        tensor, _ = self.program.manifest.sites[fault.site]
+        raise OUT_OF_RANGE(
+            self.comprehension.source, self.comprehension.tensors[tensor].span,
+            index=fault.index, tensor=tensor, extent=fault.extent,
+        )  # fmt: skip
+
+
+def cpu_program(
+    comprehension: Comprehension,
+    special: Specialisation,
+    specs: Mapping[str, ArraySpec],
+    options: Options,
+    opened: Collection[str],
+) -> CpuProgram:
+    layouts = {name: layout_of(comprehension, name, s, opened) for name, s in specs.items()}
+    strides = {name: steps for name, steps in layouts.items() if steps is not None}
+    compiler = find_compiler()
+    flags = c_flags(compiler, fast_math=options.fast_math)
+    if not options.vectorise:
+        flags = (*flags, "-fno-tree-vectorize", "-fno-tree-slp-vectorize")
+    threads = thread_count(options.threads)
+    key = key_of(
+        kind="cpu",
+        build=build_identity(),
+        source=comprehension.source.text,
+        name=comprehension.name,
+        types={n: t.dtype.name for n, t in comprehension.tensors.items()},
+        sizes={n: None if n in opened else size for n, size in special.sizes.items()},
+        shapes={} if opened else {n: list(s) for n, s in special.shapes.items()},
+        strides={n: list(s) for n, s in strides.items()},
+        options=options.to_json(),
+        threads=threads,
+        compiler=compiler.identity,
+        flags=list(flags),
+        cpu=cpu_identity(),
+    )
+    cache = default_cache()
+    entry = cache.get(key)
+    if entry is not None:
+        with contextlib.suppress(KeyError, ValueError, TypeError):
+            manifest = Manifest.from_json(entry.manifest["program"])
+            dump_stages(comprehension, manifest.stages)
+            return CpuProgram(entry.code, manifest, _integers(manifest, special, specs))
+    # Imported here so that a cached program starts without the polyhedral part.
+    from tcdsl.driver import compile_to_c
+
+    compiled = compile_to_c(comprehension, special, strides, options, Cpu(threads), opened)
+    dump_stages(comprehension, compiled.stages)
+    code = compile_shared(compiled.source.text, flags, compiler=compiler)
+    manifest = Manifest(
+        compiled.source.pointers,
+        compiled.source.workspace_bytes,
+        compiled.source.sites,
+        compiled.stages,
+        tuple({"name": k.name, "why": list(k.why)} for k in compiled.plan.kernels),
+        compiled.source.integers,
+    )
+    if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
+        cache.put(key, code, {"program": manifest.to_json()})
+    return CpuProgram(code, manifest, _integers(manifest, special, specs))
+
+
+def layout_of(
+    c: Comprehension, name: str, spec: ArraySpec, opened: Collection[str]
+) -> tuple[int | None, ...] | None:
+    """Return what code for *spec* knows of its strides; None: dense and row-major.
+
+    With open sizes a stride is open too, unless it is 0 or 1, on which vectors depend.  Of an input
+    that is also an output the code sees the output, which is dense.
+    """
+    if spec.is_contiguous or name in c.outputs:
+        return None
+    if not opened:
+        return spec.strides
+    return tuple(stride if stride in (0, 1) else None for stride in spec.strides)
+
+
+def _integers(
+    manifest: Manifest, special: Specialisation, specs: Mapping[str, ArraySpec]
+) -> list[int]:
+    """Return the values of the open sizes and strides, in the order that the code expects."""
+    return [
+        special.sizes[name] if dim < 0 else specs[name].strides[dim]
+        for name, dim in manifest.integers
+    ]

@@ -1,0 +1,329 @@
+"""The target "cuda": kernels for an NVIDIA GPU, on device arrays or, through copies, on NumPy's.
+
+One executable may be called with arrays of any library and device; for each signature there is a
+:class:`~tcdsl.runtime.cuda.call.DeviceCall`, made at its first call.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import Any
+
+from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.errors import (
+    EXTENT_DISAGREES,
+    MIXED_DEVICES,
+    OUT_OF_RANGE,
+    RANK_DISAGREES,
+    WRONG_DEVICE,
+    TCError,
+)
+from tcdsl.executable.base import Bound, Executable, dump_stages
+from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.options import Options
+from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
+from tcdsl.runtime.cache import default_cache, key_of
+from tcdsl.runtime.cuda import libcuda
+from tcdsl.runtime.cuda.call import DeviceCall
+from tcdsl.runtime.cuda.device import Context, context_for, primary_context
+from tcdsl.runtime.cuda.host_call import run_on_host_arrays
+from tcdsl.runtime.cuda.libraries import library
+from tcdsl.runtime.cuda.module import CudaProgram, Manifest
+from tcdsl.runtime.cuda.operands import Operand
+from tcdsl.runtime.fitting import require_count, require_type
+from tcdsl.runtime.launch import Fault
+from tcdsl.runtime.nvrtc import compile_cuda, cuda_flags, find_cuda_compiler
+from tcdsl.runtime.results import Results
+from tcdsl.runtime.warm_path import remember, signature
+from tcdsl.version import build_identity
+
+Specs = Mapping[str, ArraySpec]
+
+_HOST_LIBRARIES = (NUMPY, PYTHON)  # those whose arrays are copied to the device and back
+
+
+class CudaExecutable(Executable):
+    """Kernels for one architecture."""
+
+    def __init__(
+        self,
+        comprehension: Comprehension,
+        special: Specialisation,
+        specs: Specs,
+        options: Options,
+        program: CudaProgram,
+    ) -> None:
+        super().__init__(comprehension, special, specs, "cuda", options)
+        self.program = program
+        self._is_home_host = is_on_host(specs)
+        self._home: DeviceCall | None = None  # for the arguments that it was compiled for
+        self._calls: dict[Any, DeviceCall | None] = {}  # by signature; None: host arrays
+
+    # --- what it shows ---------------------------------------------------------------------
+
+    @cached_property
+    def stages(self) -> Mapping[str, str]:
+        return dict(self.program.manifest.stages)
+
+    @property
+    def source(self) -> str:
+        return self.stages.get("cuda", "")
+
+    @property
+    def kernels(self) -> tuple[Mapping[str, Any], ...]:
+        """One entry a kernel: name, grid, block, bytes of dynamic shared memory, and why."""
+        return tuple(
+            {
+                "name": launch.name,
+                "grid": launch.grid,
+                "block": launch.block,
+                "shared": launch.shared_bytes,
+                "why": (launch.label, *launch.why) if launch.label else launch.why,
+            }
+            for launch in self.program.manifest.launches
+        )
+
+    # --- calls -----------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, out: Any = None) -> Any:
+        call = self._call_for(args)
+        if call is None:
+            return super().run(super().fitted(args), out)
+        return call.run(args, out)
+
+    def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
+        if self._is_home_host:
+            return super().run(inputs, out)
+        if self._home is None:
+            self._home = self._new_call(inputs, self._described(inputs))
+        return self._home.run(inputs, out)
+
+    def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
+        return super().fitted(args) if self._call_for(args) is None else args
+
+    def views(self, args: Sequence[Any]) -> Any:
+        return super().views(args) if self._is_home_host else args
+
+    def bind(self, *args: Any, out: Any = None) -> Bound:
+        call = self._call_for(args)
+        if call is None:
+            return super().bind(*args, out=out)
+        return DeviceBound(self, call.bind(args, out))
+
+    def launch(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        c = self.comprehension
+        arrays = dict(zip(c.inputs, inputs, strict=True))
+        arrays |= dict(zip(c.outputs, results, strict=True))
+        read_first = {*self._updated, *self.results.needed}
+        written = [name for name in c.outputs if name not in read_first]
+        run_on_host_arrays(
+            self.program.loaded(primary_context()), arrays, written, c.outputs, self._integers()
+        )
+
+    def _integers(self) -> list[int]:
+        return [
+            self.special.sizes[name] if dim < 0 else self.specs[name].strides[dim]
+            for name, dim in self.program.manifest.integers
+        ]
+
+    # --- the first call of a signature ---------------------------------------------------------
+
+    def _call_for(self, args: Sequence[Any]) -> DeviceCall | None:
+        """Return the call for arguments like *args*, or None for host arrays.
+
+        :raises ShapeError: they do not fit this code.
+        """
+        key = signature(args)
+        if key not in self._calls:
+            specs = self._described(args)
+            call = None if is_on_host(specs) else self._new_call(args, specs)
+            return remember(self._calls, key, call)
+        return self._calls[key]
+
+    def _described(self, args: Sequence[Any]) -> dict[str, ArraySpec]:
+        c = self.comprehension
+        require_count(c, args)
+        specs = {}
+        for name, arg in zip(c.inputs, args, strict=True):
+            specs[name] = describe(arg, f"argument {name!r}")
+            require_type(c, name, specs[name])
+            self._require_shape(name, specs[name].shape)
+        require_one_device(specs)
+        return specs
+
+    def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        c, expected = self.comprehension, self.specs[name].shape
+        hint = "compile again, or call the function itself, which compiles for every shape"
+        if len(shape) != len(expected):
+            raise RANK_DISAGREES(
+                c.source, c.tensors[name].span, tensor=name, declared=len(expected),
+                s="" if len(expected) == 1 else "s", got=len(shape), shape=shape, hint=hint,
+            )  # fmt: skip
+        for dim, (one, other) in enumerate(zip(expected, shape, strict=True)):
+            if one != other:
+                raise EXTENT_DISAGREES(
+                    c.source, c.tensors[name].span, tensor=name, dim=dim,
+                    declared=f"{one} in this code", got=other, hint=hint,
+                )  # fmt: skip
+
+    def _new_call(self, args: Sequence[Any], specs: Specs) -> DeviceCall:
+        c = self.comprehension
+        first, name = next(
+            (arg, spec.library)
+            for arg, spec in zip(args, specs.values(), strict=True)
+            if not spec.is_number
+        )
+        chosen = library(name)
+        context = context_for(chosen.pointer(first), ordinal_of(specs))
+        if context.gpu.arch != self.program.manifest.arch:
+            raise WRONG_DEVICE(
+                what=f"an argument ({context.gpu.arch})", device=context.name,
+                target=f"cuda for {self.program.manifest.arch}",
+            )  # fmt: skip
+        operands = [
+            self._operand(input_name, arg, specs[input_name])
+            for input_name, arg in zip(c.inputs, args, strict=True)
+        ]
+        results = Results(c, self.special, name)
+        loaded = self.program.loaded(context)
+        names = dict.fromkeys(spec.library for spec in specs.values() if not spec.is_number)
+        others = [library(other) for other in names if other != name]
+        return DeviceCall(c, results, operands, self._integers(), loaded, chosen, others)
+
+    def _operand(self, name: str, arg: Any, spec: ArraySpec) -> Operand:
+        compiled = self.specs[name]
+        is_updated = name in self._updated
+        fits = (compiled.is_contiguous and spec.is_contiguous) or compiled.strides == spec.strides
+        alignment = self.program.manifest.alignments.get(name, 1)
+        is_read = not spec.is_number and not is_updated
+        return Operand(
+            name, self.comprehension.tensors[name].dtype, spec, compiled,
+            _no_pointer if spec.is_number else library(spec.library).pointer, is_updated,
+            needs_copy=is_read and not (fits and spec.alignment >= alignment),
+            is_negated=spec.library == "torch" and arg.is_neg(),
+        )  # fmt: skip
+
+
+def _no_pointer(x: Any) -> int:
+    raise AssertionError("a number has no memory")
+
+
+class DeviceBound(Bound):
+    """A call on device arrays, fixed."""
+
+    def __init__(self, executable: Executable, call: Callable[[], Any]) -> None:
+        self._executable = executable
+        self._call = call
+
+    def __call__(self) -> Any:
+        return self._call()
+
+
+# --- devices -------------------------------------------------------------------------------
+
+
+def is_on_host(specs: Specs) -> bool:
+    """Return whether no argument is in a device's memory."""
+    return all(spec.device == CPU for spec in specs.values())
+
+
+def ordinal_of(specs: Specs) -> int:
+    """Return the number of the device that the arguments are on; 0 for those of the host."""
+    for spec in specs.values():
+        if spec.device.startswith("cuda"):
+            return int(spec.device.partition(":")[2] or 0)
+    return 0
+
+
+def require_one_device(specs: Specs) -> None:
+    """Raise a TargetError unless all arrays are on one GPU, or all are NumPy's."""
+    arrays = {name: spec for name, spec in specs.items() if not spec.is_number}
+    if len({spec.device for spec in arrays.values()}) > 1:
+        places = ", ".join(f"{name!r} on {spec.device}" for name, spec in arrays.items())
+        raise MIXED_DEVICES(places=places)
+    for name, spec in arrays.items():
+        is_host_array = spec.device == CPU and spec.library in _HOST_LIBRARIES
+        if not is_host_array and not spec.device.startswith("cuda"):
+            raise WRONG_DEVICE(what=f"argument {name!r}", device=spec.device, target="cuda")
+
+
+# --- building ------------------------------------------------------------------------------
+
+_programs: dict[str, CudaProgram] = {}  # by key: loaded code is shared by all executables
+
+
+def cuda_executable(
+    comprehension: Comprehension, special: Specialisation, specs: Specs, options: Options
+) -> CudaExecutable:
+    """Return the executable, from this process, the disk cache, or compiled.
+
+    :raises TargetError: CUDA is not available, or the arguments are on several devices.
+    """
+    require_one_device(specs)
+    context = primary_context(ordinal_of(specs))
+    if is_on_host(specs):  # they are copied anyway
+        specs = {n: replace(s, strides=row_major(s.shape)) for n, s in specs.items()}
+    program = _program(comprehension, special, specs, options, context)
+    return CudaExecutable(comprehension, special, specs, options, program)
+
+
+def _program(
+    c: Comprehension, special: Specialisation, specs: Specs, options: Options, context: Context
+) -> CudaProgram:
+    strides = {
+        name: spec.strides
+        for name, spec in specs.items()
+        if not spec.is_contiguous and name not in c.outputs
+    }
+    alignments = {name: spec.alignment for name, spec in specs.items()}
+    compiler, gpu = find_cuda_compiler(libcuda.driver_version()[0]), context.gpu
+    key = key_of(
+        kind="cuda",
+        build=build_identity(),
+        source=c.source.text,
+        name=c.name,
+        types={n: t.dtype.name for n, t in c.tensors.items()},
+        sizes=dict(special.sizes),
+        shapes={n: list(s) for n, s in special.shapes.items()},
+        strides={n: list(s) for n, s in strides.items()},
+        alignments=alignments,
+        options=options.to_json(),
+        compiler=compiler.identity,
+        flags=list(cuda_flags(fast_math=options.fast_math)),
+        gpu=asdict(gpu),
+    )
+    known = _programs.get(key)
+    if known is not None:
+        return known
+
+    def error(fault: Fault) -> TCError:
+        tensor, _ = manifest.sites[fault.site]
+        return OUT_OF_RANGE(
+            c.source, c.tensors[tensor].span, index=fault.index, tensor=tensor,
+            extent=fault.extent,
+        )  # fmt: skip
+
+    cache = default_cache()
+    entry = cache.get(key)
+    if entry is not None:
+        with suppress(KeyError, ValueError, TypeError):
+            manifest = Manifest.from_json(entry.manifest["program"])
+            dump_stages(c, manifest.stages)
+            return remember(_programs, key, CudaProgram(entry.code, manifest, error))
+    # Imported here so that a cached program starts without the polyhedral part.
+    from tcdsl.codegen.device.cuda import header_text, parts_for
+    from tcdsl.driver import compile_to_cuda
+
+    compiled = compile_to_cuda(c, special, strides, options, gpu, alignments)
+    dump_stages(c, compiled.stages)
+    source: CudaSource = compiled.source
+    text = header_text(parts_for(source.functions)) + source.text
+    code = compile_cuda(text, gpu.arch, fast_math=options.fast_math, compiler=compiler)
+    manifest = Manifest(
+        gpu.arch, source.launches, source.workspace_bytes, source.sites, source.integers,
+        source.alignments, compiled.stages,
+    )  # fmt: skip
+    if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
+        cache.put(key, code, {"program": manifest.to_json()})
+    return remember(_programs, key, CudaProgram(code, manifest, error))

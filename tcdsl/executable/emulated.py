@@ -1,0 +1,127 @@
+"""The target "emulate": the CUDA text of a program, run and checked on the CPU.
+
+It is for tests, and for looking into a kernel where there is no GPU: it is slow, and finds races,
+accesses out of bounds and uninitialised memory (EmulationError).
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.emulator import EmulatedProgram, compile_emulated
+from tcdsl.emulator import build_identity as emulator_identity
+from tcdsl.errors import OUT_OF_RANGE
+from tcdsl.executable.base import Executable, dump_stages
+from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.options import Options
+from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy
+from tcdsl.runtime.cache import default_cache, key_of
+from tcdsl.version import build_identity
+
+Specs = Mapping[str, ArraySpec]
+
+EMULATED_GPU = Gpu()  # kernels are those of an H200
+
+
+class EmulatedExecutable(Executable):
+    """CUDA text as C++ on the CPU."""
+
+    def __init__(
+        self,
+        comprehension: Comprehension,
+        special: Specialisation,
+        specs: Specs,
+        options: Options,
+        program: EmulatedProgram,
+        stages: Mapping[str, str],
+    ) -> None:
+        super().__init__(comprehension, special, specs, "emulate", options)
+        self.program = program
+        self._stages = dict(stages)
+
+    @property
+    def stages(self) -> Mapping[str, str]:
+        return self._stages
+
+    @property
+    def source(self) -> str:
+        return self.program.source.text
+
+    @property
+    def kernels(self) -> tuple[Mapping[str, Any], ...]:
+        """One entry a kernel: name, grid, block, bytes of dynamic shared memory, and why."""
+        return tuple(
+            {
+                "name": launch.name,
+                "grid": launch.grid,
+                "block": launch.block,
+                "shared": launch.shared_bytes,
+                "why": (launch.label, *launch.why),
+            }
+            for launch in self.program.source.launches
+        )
+
+    def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
+        c = self.comprehension
+        arrays = {n: as_numpy(value) for n, value in zip(c.inputs, inputs, strict=True)}
+        arrays |= dict(zip(c.outputs, results, strict=True))
+        read_first = {*self._updated, *self.results.needed}
+        written = {name for name in c.outputs if name not in read_first}
+        fault = self.program.run(arrays, self._integers(), written=written)
+        if fault is not None:
+            tensor, _ = self.program.source.sites[fault.site]
+            raise OUT_OF_RANGE(
+                c.source, c.tensors[tensor].span, index=fault.index, tensor=tensor,
+                extent=fault.extent,
+            )  # fmt: skip
+
+    def _integers(self) -> list[int]:
+        return [
+            self.special.sizes[name] if dim < 0 else self.specs[name].strides[dim]
+            for name, dim in self.program.source.integers
+        ]
+
+
+def emulated_executable(
+    c: Comprehension, special: Specialisation, specs: Specs, options: Options
+) -> EmulatedExecutable:
+    """Return the executable, from the disk cache or compiled.
+
+    :raises CompileError: there is no C++ compiler.
+    """
+    strides = {
+        name: spec.strides
+        for name, spec in specs.items()
+        if not spec.is_contiguous and name not in c.outputs
+    }
+    key = key_of(
+        kind="emulate",
+        build=build_identity(),
+        source=c.source.text,
+        name=c.name,
+        types={n: t.dtype.name for n, t in c.tensors.items()},
+        sizes=dict(special.sizes),
+        shapes={n: list(s) for n, s in special.shapes.items()},
+        strides={n: list(s) for n, s in strides.items()},
+        options=options.to_json(),
+        emulator=emulator_identity(),
+    )
+    cache = default_cache()
+    entry = cache.get(key)
+    if entry is not None:
+        with suppress(KeyError, ValueError, TypeError):
+            source = CudaSource.from_json(entry.manifest["source"])
+            stages = dict(entry.manifest["stages"])
+            program = EmulatedProgram(entry.code, source)
+            return EmulatedExecutable(c, special, specs, options, program, stages)
+    from tcdsl.driver import compile_to_cuda
+
+    compiled = compile_to_cuda(c, special, strides, options, EMULATED_GPU)
+    dump_stages(c, compiled.stages)
+    code = compile_emulated(compiled.source)
+    if not compiled.is_fallback:
+        cache.put(key, code, {"source": compiled.source.to_json(), "stages": dict(compiled.stages)})
+    program = EmulatedProgram(code, compiled.source)
+    return EmulatedExecutable(c, special, specs, options, program, compiled.stages)

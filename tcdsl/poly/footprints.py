@@ -1,0 +1,107 @@
+"""Footprints: the box of an array's elements that one iteration of some outer loops touches.
+
+    S[m,n,k] reads A[m,k], under o = (m/64, n/64, k/16)
+        --->   { [o0,o1,o2] -> A[64 o0 + e0, 16 o2 + e1] : 0 <= e0 < 64, 0 <= e1 < 16 }
+
+A box has constant sizes and, in each dimension, an offset that is quasi-affine in the iteration o.
+The offset is found by trial: any quasi-affine f gives a box if e - f(o) is bounded over the
+footprint { [o] -> A[e] }, of size max(e - f(o)) - min(e - f(o)) + 1; the smallest is taken.  Tried
+are 0, and the least and largest elements of an iteration: at the borders of the domain these are
+clipped, and another function in every piece, but elsewhere they move as the box does.
+
+After Verdoolaege et al., "Polyhedral Parallel Code Generation for CUDA", ACM TACO 9(4), 2013,
+doi:10.1145/2400682.2400713, who take the offsets from the constraints.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import islpy as isl
+
+from tcdsl.poly.isl_utils import constant_bounds, val
+from tcdsl.poly.loop_tree import AnyCoordinate
+from tcdsl.poly.scop import Access, Scop, Statement
+
+_MAX_PIECES = 8  # of a bound: what has more is not the bound of one moving box
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Use:
+    """An access of *statement*, whose instances run in the iteration *outer* of shared loops."""
+
+    statement: Statement
+    access: Access
+    outer: tuple[AnyCoordinate, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """``[offset(o), offset(o) + size)`` in each dimension; *offsets*: { [o] -> [(f)] }."""
+
+    offsets: tuple[isl.Aff, ...]
+    sizes: tuple[int, ...]
+
+
+def outer_map(statement: Statement, outer: Sequence[AnyCoordinate]) -> isl.Map:
+    """Return { S[i] -> [o] }: the iteration of the outer loops that runs each instance."""
+    space = statement.domain.get_space()
+    when = isl.Map.from_domain(isl.Set.universe(space))
+    for coordinate in outer:
+        function = isl.PwAff.from_aff(coordinate.function(space))
+        when = when.flat_range_product(isl.Map.from_pw_aff(function))
+    return when
+
+
+def footprint_of(uses: Sequence[Use]) -> isl.Map:
+    """Return { [o] -> A[e] }: what an iteration touches of the array, over all *uses* of it."""
+    maps = [
+        outer_map(use.statement, use.outer).reverse().apply_range(use.access.relation)
+        for use in uses
+    ]
+    return reduce(isl.Map.union, maps)
+
+
+def box_hull(scop: Scop, uses: Sequence[Use]) -> Box | None:
+    """Return the smallest box found around what *uses* of one array touch in an iteration.
+
+    None where nothing is touched, or no box has a constant size.
+    """
+    footprint = footprint_of(uses).intersect_params(scop.context).coalesce()
+    if footprint.is_empty():
+        return None
+    offsets, sizes = [], []
+    for dim in range(footprint.dim(isl.dim_type.out)):
+        found = _interval(_only(footprint, dim))
+        if found is None:
+            return None
+        offsets.append(found[0])
+        sizes.append(found[1])
+    return Box(tuple(offsets), tuple(sizes))
+
+
+def _only(footprint: isl.Map, dim: int) -> isl.Map:
+    """Return { [o] -> [e_dim] }."""
+    rank = footprint.dim(isl.dim_type.out)
+    one = footprint.project_out(isl.dim_type.out, dim + 1, rank - dim - 1)
+    return one.project_out(isl.dim_type.out, 0, dim).reset_tuple_id(isl.dim_type.out)
+
+
+def _interval(elements: isl.Map) -> tuple[isl.Aff, int] | None:
+    """Return the offset and the size of the smallest interval found, None if none is bounded."""
+    found = []
+    for guess in _guesses(elements):
+        distance = elements.sum(isl.Map.from_aff(guess.neg())).range()  # { [e - f(o)] }
+        bounds = constant_bounds(distance, 0)
+        if bounds is not None:
+            low, high = bounds
+            found.append((guess.add_constant_val(val(low)), high - low + 1))
+    return min(found, key=lambda interval: interval[1], default=None)
+
+
+def _guesses(elements: isl.Map) -> Iterator[isl.Aff]:
+    """Yield quasi-affine functions that may move with the elements, the simplest first."""
+    yield isl.Aff.zero_on_domain(isl.LocalSpace.from_space(elements.get_space().domain()))
+    for bound in (elements.dim_min(0), elements.dim_max(0)):
+        for _, aff in bound.get_pieces()[:_MAX_PIECES]:
+            yield aff

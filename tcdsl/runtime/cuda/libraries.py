@@ -1,0 +1,291 @@
+"""Device arrays of other libraries: where their memory is, on which stream, and new ones.
+
+            pointer                    stream                       new arrays
+    torch   data_ptr()                 torch's current stream        torch.empty
+    cupy    data.ptr                   CuPy's current stream         cupy.empty
+    pycuda  gpudata                    the default stream            GPUArray, by its allocator
+    numba   __cuda_array_interface__   the interface's "stream"      numba.cuda.device_array
+    jax     unsafe_buffer_pointer()    the default stream            our memory, through DLPack
+    others  __cuda_array_interface__   the interface's "stream"      our memory, through DLPack
+
+Whoever made an array has imported its library, so it is looked up and never imported.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter, methodcaller
+from typing import Any, Protocol, TypeAlias
+
+from tcdsl.errors import NO_DEVICE_MEMORY, TCError
+from tcdsl.lang.dtypes import DType
+from tcdsl.runtime.arrays import ArraySpec
+from tcdsl.runtime.cuda import libcuda
+from tcdsl.runtime.cuda.device import Context
+from tcdsl.runtime.cuda.dlpack import DeviceArray
+from tcdsl.runtime.cuda.memory import DevicePool
+
+_PER_THREAD = 2  # CU_STREAM_PER_THREAD; 1 and None stand for the default stream
+
+
+Maker: TypeAlias = Callable[[Any], Any]
+
+
+class Library(Protocol):
+    """What tcdsl needs of a library of device arrays."""
+
+    waits: bool  # whether the caller must find results finished
+    makes_immutable: bool  # whether arrays never change, so that each call returns new ones
+
+    def pointer(self, x: Any) -> int:
+        """Return the address of *x*'s first element, 0 if it may have none."""
+
+    def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
+        """Return the stream to run on."""
+
+    def stream_source(self, ordinal: int) -> Callable[[], int] | None:
+        """Return a function for the library's current stream; None where the arrays decide."""
+
+    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
+        """Return a function that makes new dense arrays, given the first array of the call."""
+
+    def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
+        """Return memory that may be taken while a graph is captured, and its address."""
+
+
+class _Torch:
+    waits = makes_immutable = False
+
+    def __init__(self) -> None:
+        self._torch: Any = sys.modules["torch"]
+        # What torch.cuda.current_stream asks, without making an object of it (1 us).
+        self._raw = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
+
+    pointer = staticmethod(methodcaller("data_ptr"))
+
+    def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
+        return self.stream_source(ordinal)()
+
+    def stream_source(self, ordinal: int) -> Callable[[], int]:
+        if self._raw is not None:
+            return partial(self._raw, ordinal)
+        current = self._torch.cuda.current_stream
+        return lambda: int(current(ordinal).cuda_stream)
+
+    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
+        torch = self._torch
+        empty, error = torch.empty, torch.OutOfMemoryError
+        kind, device = getattr(torch, dtype.name), torch.device("cuda", context.ordinal)
+
+        def make(like: Any) -> Any:
+            try:
+                return empty(shape, dtype=kind, device=device)
+            except error:
+                raise _out_of_memory(shape, dtype, context) from None
+
+        return make
+
+    def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
+        torch = self._torch
+        block = torch.empty(
+            size_bytes, dtype=torch.uint8, device=torch.device("cuda", context.ordinal)
+        )
+        return block, block.data_ptr()
+
+
+class _Cupy:
+    waits = makes_immutable = False
+
+    def __init__(self) -> None:
+        self._cupy: Any = sys.modules["cupy"]
+
+    pointer = staticmethod(attrgetter("data.ptr"))
+
+    def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
+        return self.stream_source(ordinal)()
+
+    def stream_source(self, ordinal: int) -> Callable[[], int]:
+        current = self._cupy.cuda.get_current_stream
+        return lambda: _plain(current(ordinal).ptr)
+
+    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
+        cupy, kind = self._cupy, dtype.numpy
+
+        empty, error = cupy.empty, cupy.cuda.memory.OutOfMemoryError
+        current_device = cupy.cuda.runtime.getDevice
+
+        def make(like: Any) -> Any:
+            try:
+                # It nearly always is, since the call has made the device's context current.
+                if current_device() == context.ordinal:
+                    return empty(shape, kind)
+                with cupy.cuda.Device(context.ordinal):
+                    return empty(shape, kind)
+            except error:
+                raise _out_of_memory(shape, dtype, context) from None
+
+        return make
+
+    def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
+        with self._cupy.cuda.Device(context.ordinal):
+            block = self._cupy.empty(size_bytes, "uint8")
+        return block, block.data.ptr
+
+
+class _Pycuda:
+    waits = makes_immutable = False
+
+    def __init__(self) -> None:
+        self._gpuarray: Any = sys.modules["pycuda.gpuarray"]
+        self._driver: Any = sys.modules["pycuda.driver"]
+
+    def pointer(self, x: Any) -> int:
+        data = x.gpudata
+        return 0 if data is None else int(data)
+
+    def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
+        return libcuda.DEFAULT_STREAM
+
+    def stream_source(self, ordinal: int) -> Callable[[], int]:
+        return _default_stream
+
+    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
+        array, driver, kind = self._gpuarray.GPUArray, self._driver, dtype.numpy
+
+        def make(like: Any) -> Any:
+            allocator = getattr(like, "allocator", driver.mem_alloc)
+            try:
+                # In the caller's own context object if there is one: PyCUDA frees memory only in
+                # the thread that made that object.
+                if driver.Context.get_current() is not None:
+                    return array(shape, kind, allocator)
+                with context.pushed():
+                    return array(shape, kind, allocator)
+            except driver.MemoryError:
+                raise _out_of_memory(shape, dtype, context) from None
+
+        return make
+
+    def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
+        return None
+
+
+class _Interface:
+    """Arrays that are known by ``__cuda_array_interface__`` only."""
+
+    waits, makes_immutable = True, False  # nobody else knows on which stream we ran
+
+    def pointer(self, x: Any) -> int:
+        return int(x.__cuda_array_interface__["data"][0])
+
+    def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
+        streams = dict.fromkeys(
+            _plain(x.__cuda_array_interface__.get("stream"))
+            for x in arrays
+            if hasattr(x, "__cuda_array_interface__")
+        )
+        chosen, *others = streams or (libcuda.DEFAULT_STREAM,)
+        for other in others:
+            libcuda.wait_for(chosen, other)
+        return chosen
+
+    def stream_source(self, ordinal: int) -> Callable[[], int] | None:
+        return None
+
+    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
+        return lambda like: new_array(shape, dtype, context)
+
+    def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
+        return None
+
+
+class _Numba(_Interface):
+    def __init__(self) -> None:
+        self._cuda: Any = sys.modules.get("numba.cuda") or sys.modules["numba_cuda.numba.cuda"]
+
+    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
+        def make(like: Any) -> Any:
+            with self._cuda.gpus[context.ordinal]:
+                return self._cuda.device_array(shape, dtype.numpy)
+
+        return make
+
+
+class _Jax:
+    waits = makes_immutable = True
+
+    def pointer(self, x: Any) -> int:
+        if isinstance(x, DeviceArray):
+            return x.address
+        return int(x.block_until_ready().unsafe_buffer_pointer())
+
+    def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
+        return libcuda.DEFAULT_STREAM
+
+    def stream_source(self, ordinal: int) -> Callable[[], int]:
+        return _default_stream
+
+    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
+        return lambda like: new_array(shape, dtype, context)
+
+    def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
+        return None
+
+
+def _default_stream() -> int:
+    return libcuda.DEFAULT_STREAM
+
+
+def _plain(stream: int | None) -> int:
+    """Return the driver's handle for the interface's *stream*."""
+    return libcuda.DEFAULT_STREAM if stream in (None, 0, 1) else int(stream)
+
+
+def _out_of_memory(shape: tuple[int, ...], dtype: DType, context: Context) -> TCError:
+    size_bytes = ArraySpec(dtype, shape, ()).size_bytes
+    with context.current():
+        free_bytes = libcuda.free_memory()[0]
+    return NO_DEVICE_MEMORY(
+        what=f"an output of shape {shape}", size_bytes=size_bytes, device=context.name,
+        free_bytes=free_bytes,
+    )  # fmt: skip
+
+
+def new_array(shape: tuple[int, ...], dtype: DType, context: Context) -> DeviceArray:
+    """Return an array in memory of our own, which it frees."""
+    size_bytes = max(ArraySpec(dtype, shape, ()).size_bytes, 1)
+    with context.current():
+        address = DevicePool(context.name).allocate(size_bytes, f"an output of shape {shape}")
+    return DeviceArray(address, shape, dtype, context.ordinal, context.handle)
+
+
+_MAKERS: dict[str, type[Any]] = {
+    "torch": _Torch,
+    "cupy": _Cupy,
+    "pycuda": _Pycuda,
+    "numba": _Numba,
+    "numba_cuda": _Numba,
+    "jax": _Jax,
+}
+_known: dict[str, Library] = {}
+
+
+def library(name: str) -> Library:
+    """Return the library *name*, that of a device array's class."""
+    found = _known.get(name)
+    if found is None:
+        maker = _MAKERS.get(name, _Interface)
+        found = _known.setdefault(name, maker())
+    return found
+
+
+def deliver(x: Any, name: str) -> Any:
+    """Return *x*, made by a :class:`Library`, as the caller's library knows it."""
+    if not isinstance(x, DeviceArray):
+        return x
+    module: Any = sys.modules.get("jax.numpy" if name == "jax" else name)
+    from_dlpack = getattr(module, "from_dlpack", None)
+    return x if from_dlpack is None else from_dlpack(x)
+
+
+__all__ = ["Library", "deliver", "library", "new_array"]

@@ -1,0 +1,238 @@
+"""The warm path of a call on device arrays: nothing to be copied, nothing to wait for.
+
+    signature known   ->  DeviceCall      (the executable's dictionary)
+    out's too         ->  pointers, parameters, launches
+
+Whatever is otherwise goes the long way (``DeviceCall.run_slowly``), which also says what is wrong:
+another context is current, an ``out=`` that was never looked at or that shares memory with an
+input, a fault of an earlier call, a number out of range, memory to be had while a graph is captured.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import byref, c_void_p
+from typing import Any, Final
+
+from tcdsl.errors import FORKED
+from tcdsl.lang.dtypes import BOOL, DType
+from tcdsl.runtime.cuda import device, libcuda
+from tcdsl.runtime.cuda.libraries import Library
+from tcdsl.runtime.cuda.module import Loaded, RawKernel, Select, selector
+from tcdsl.runtime.cuda.operands import Operand
+from tcdsl.runtime.cuda.outputs import Outputs
+from tcdsl.runtime.warm_path import output_signature
+from tcdsl.settings import reader
+
+_FORMATS: Mapping[str, str] = {
+    "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B",
+    "uint16": "H", "uint32": "I", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
+_SLOWLY: Final = object()  # what _run returns where it has done nothing
+_debug_setting = reader("TCDSL_DEBUG")
+
+
+def packer(dtype: DType, found: DType) -> Callable[[Any], bytes] | None:
+    """Return a function that makes the bytes of a number of type *found* as one of *dtype*, or None.
+
+    It raises an error where ``arguments.host_scalar`` refuses the number, and makes the same bytes
+    everywhere else.
+    """
+    text = _FORMATS.get(dtype.name)
+    if text is None or (dtype == BOOL) != (found == BOOL):
+        return None
+    return struct.Struct("=" + text).pack
+
+
+class QuickCall:
+    """The launches of a :class:`~tcdsl.runtime.cuda.call.DeviceCall` whose arguments are direct."""
+
+    __slots__ = (
+        "_context_of", "_error", "_first", "_handle", "_launches", "_library", "_loaded",
+        "_makers", "_may_be_fresh", "_numbers", "_offsets", "_outputs", "_raw", "_readers",
+        "_reaches", "_records", "_selects", "_slowly", "_state", "_stream", "_tail",
+        "_workspace_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        library: Library,
+        operands: Sequence[Operand],
+        outputs: Outputs,
+        order: Sequence[int],
+        tail: Sequence[int],
+        slowly: Callable[[Sequence[Any], Any], Any],
+    ) -> None:
+        """Take the *order* of inputs and outputs among the slots, and the slots after these."""
+        manifest = loaded.manifest
+        self._loaded, self._library, self._outputs = loaded, library, outputs
+        self._slowly = slowly
+        self._context_of: Callable[[Any], int] = libcuda.library().cuCtxGetCurrent
+        self._handle = loaded.context.handle
+        stream = library.stream_source(loaded.context.ordinal)
+        assert stream is not None
+        self._stream = stream
+        self._state = loaded.state
+        self._records = loaded.state.faults.records
+        self._error = loaded.driver_error
+        self._numbers = [
+            (n, packer(operand.dtype, operand.spec.dtype))
+            for n, operand in enumerate(operands)
+            if operand.spec.is_number
+        ]
+        self._readers = [_no_address if o.spec.is_number else o.pointer for o in operands]
+        self._first = next(n for n, o in enumerate(operands) if not o.spec.is_number)
+        self._makers = outputs.makers
+        self._may_be_fresh = not outputs.results.needed and not any(o.is_updated for o in operands)
+        self._reaches = [_reaches(operands, output.name) for output in outputs.outputs]
+        self._workspace_bytes, self._offsets = manifest.workspace_bytes, manifest.offsets
+        self._tail = tuple(tail)
+        self._selects = [_select(step.positions, order, len(operands), outputs) for step in loaded.steps]
+        self._launches = [
+            (step.launch_kernel, step.grid, step.block, step.format.pack, select, step.shared)
+            for step, select in zip(loaded.steps, self._selects, strict=True)
+        ]
+        self._raw: list[tuple[RawKernel, Select]] | None = None
+
+    def run(self, args: Sequence[Any], out: Any = None) -> Any:
+        """Launch on *args*, and return the outputs in arrays of their library."""
+        if device.in_forked_child:
+            raise FORKED()
+        context = c_void_p()
+        if (
+            self._context_of(byref(context))
+            or context.value != self._handle
+            or _debug_setting() is not None
+        ):
+            return self._slowly(args, out)
+        for record in self._records:
+            if record.words[0]:
+                return self._slowly(args, out)
+        if self._numbers:
+            result = self._run_with_numbers(args, out)
+        else:
+            stream = self._stream()
+            pointers = [read(x) for read, x in zip(self._readers, args, strict=False)]
+            result = self._run(args, pointers, out, stream)
+        return self._slowly(args, out) if result is _SLOWLY else result
+
+    def _run_with_numbers(self, args: Sequence[Any], out: Any) -> Any:
+        stream, scalars = self._stream(), self._state.scalars
+        if stream and libcuda.is_capturing(stream):
+            return _SLOWLY
+        pointers = [read(x) for read, x in zip(self._readers, args, strict=False)]
+        with scalars.lock:  # until the launch: the slots are written anew later
+            for position, pack in self._numbers:
+                assert pack is not None
+                try:
+                    value = pack(args[position])
+                except (struct.error, OverflowError, TypeError, ValueError):
+                    return _SLOWLY
+                pointers[position] = scalars.address_of(value, stream)
+            return self._run(args, pointers, out, stream)
+
+    def _run(self, args: Sequence[Any], pointers: list[int], out: Any, stream: int) -> Any:
+        objects: Sequence[Any]
+        if out is None:
+            if not self._may_be_fresh:
+                return _SLOWLY
+            like, pointer = args[self._first], self._library.pointer
+            objects = [make(like) for make in self._makers]
+            addresses = [pointer(x) for x in objects]
+        else:
+            objects = out if type(out) is tuple else (out,)
+            found = self._addresses(objects, pointers)
+            if found is None:
+                return _SLOWLY
+            addresses = found
+        if self._workspace_bytes:
+            if stream and libcuda.is_capturing(stream):
+                return _SLOWLY
+            self._launch_with_workspace(pointers, addresses, stream)
+        else:
+            self._launch((*pointers, *addresses, *self._tail), stream)
+        return objects[0] if len(objects) == 1 else tuple(objects)
+
+    def _addresses(self, given: Sequence[Any], pointers: Sequence[int]) -> list[int] | None:
+        """Return the addresses of the caller's outputs; None: the kernels may not write there."""
+        if len(given) != len(self._reaches):
+            return None
+        found: list[tuple[int, int]] = []
+        pointer = self._library.pointer
+        for x, fitting, reaches in zip(given, self._outputs.fitting, self._reaches, strict=True):
+            size_bytes = fitting.get(output_signature(x))
+            if size_bytes is None:
+                return None
+            start = pointer(x)
+            end = start + size_bytes
+            for at, (low, high, is_updated) in zip(pointers, reaches, strict=True):
+                if start < at + high and at + low < end and not (is_updated and at == start):
+                    return None
+                if is_updated and at != start:
+                    return None  # its contents have to be copied
+            for other_start, other_end in found:
+                if start < other_end and other_start < end:
+                    return None
+            found.append((start, end))
+        return [start for start, _ in found]
+
+    def _launch_with_workspace(
+        self, pointers: Sequence[int], addresses: Sequence[int], stream: int
+    ) -> None:
+        pool = self._state.pool
+        block = pool.take(self._workspace_bytes, stream, "the workspace")
+        try:
+            scratch = [block.address + offset for offset in self._offsets]
+            self._launch((*pointers, *addresses, *scratch, *self._tail), stream)
+        finally:
+            pool.give_back(block, stream)
+
+    def _launch(self, slots: Sequence[int], stream: int) -> None:
+        if stream:
+            for kernel, select in self._raw or self._load_raw():
+                kernel.launch(select(slots), stream)
+            return
+        try:
+            for launch, grid, block, pack, select, shared in self._launches:
+                launch(grid, block, pack(*select(slots)), shared, None)
+        except self._error as error:
+            raise device.translated(error, "cuLaunchKernel") from None
+
+    def _load_raw(self) -> list[tuple[RawKernel, Select]]:
+        self._raw = list(zip(self._loaded.raw_kernels(), self._selects, strict=True))
+        return self._raw
+
+
+def why_not_quick(operands: Sequence[Operand], outputs: Outputs, library: Library) -> str | None:
+    """Return why calls with *operands* always go the long way, or None if they need not."""
+    if library.waits or library.makes_immutable:
+        return "the host waits for the results"
+    if outputs.are_empty:
+        return "there is nothing to launch"
+    for operand in operands:
+        if operand.spec.is_number:
+            if operand.is_updated or packer(operand.dtype, operand.spec.dtype) is None:
+                return f"{operand.name!r} is a number that is converted"
+        elif not operand.is_direct or (operand.is_updated and not operand.spec.is_contiguous):
+            return f"{operand.name!r} is copied"
+    return None
+
+
+def _reaches(operands: Sequence[Operand], name: str) -> list[tuple[int, int, bool]]:
+    """Return for each input which bytes are read, and whether it is the output *name* before."""
+    return [
+        (0, 0, False) if o.spec.is_number else (*o.reach_bytes, o.is_updated and o.name == name)
+        for o in operands
+    ]
+
+
+def _select(
+    positions: Sequence[int], order: Sequence[int], n_inputs: int, outputs: Outputs
+) -> Select:
+    """Return the selection of a step's parameters from (inputs, outputs, the other slots)."""
+    shift = n_inputs + len(outputs.outputs) - len(order)
+    return selector([order[p] if p < len(order) else p + shift for p in positions])
+
+
+def _no_address(x: object) -> int:
+    return 0

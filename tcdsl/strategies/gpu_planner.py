@@ -1,0 +1,242 @@
+"""From a scop to its plan on a GPU: group, sketch, rewrite, nest, promote, synchronise.
+
+The steps are those of ``planner.py``; what differs is who decides (``strategies/threads``), where
+scratch arrays live (``transforms/promotion``) and the barriers (``transforms/synchronisation``).
+What a rewrite leaves for a kernel after this one (the partial sums of blocks) is a group like any
+other.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.lang.comprehension import Operator
+from tcdsl.options import Options
+from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.loop_tree import Node
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.strategies.generic import textual_tree, with_own_accumulators
+from tcdsl.strategies.planner import Scheme, shapes_of
+from tcdsl.strategies.rows import work_of
+from tcdsl.strategies.sketch import Sketch, apply
+from tcdsl.strategies.threads import GpuSketcher
+from tcdsl.strategies.tiles import TiledKernel, is_tiled, tiled_kernel
+from tcdsl.transforms.fusion import Group, affinities_of, group_statements
+from tcdsl.transforms.nesting import Alignment, Nester
+from tcdsl.transforms.plan import Kernel, Plan
+from tcdsl.transforms.promotion import promote
+from tcdsl.transforms.rfactor import why_not_rfactored
+from tcdsl.transforms.synchronisation import synchronise
+
+ENOUGH = 0.75  # of the parallelism that a part has alone: fusion saves memory traffic
+SMALL_WORK = 1 << 16  # operations for which another launch costs more than idle multiprocessors
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """A kernel to be nested."""
+
+    kernel: Sketch | TiledKernel
+    name: str
+
+
+def plan_for_gpu(
+    scop: Scop, options: Options, gpu: Gpu, scheme: Scheme | None = None, is_serial: bool = False
+) -> Plan:
+    """Return the plan of *scop* on *gpu*.
+
+    :arg scheme: None for that of *options*.
+    :arg is_serial: on one thread, the loops as written.
+    """
+    if is_serial:
+        return _serial(scop, gpu)
+    scheme = scheme or Scheme(options.scheduler)
+    dependences = dependences_of(scop)
+    shapes = shapes_of(scop, dependences)
+    scop = _with_atomics(scop, shapes, options)
+    shapes = {name: _free(shape, scop.by_name[name]) for name, shape in shapes.items()}
+    fused = replace(options, fuse="none") if scheme is not Scheme.AUTO else options
+    policy = _Policy(scop, shapes, fused, gpu)
+    groups = group_statements(scop, dependences, shapes, policy.why_not)
+    scop, queue = _rewrite(scop, groups, shapes, gpu)
+    return _nest(scop, queue, gpu)
+
+
+def _with_atomics(scop: Scop, shapes: Mapping[str, Shape], options: Options) -> Scop:
+    """Return *scop* with the updates marked that have no other way to run in parallel.
+
+    Sums of floats depend on the order of atomics: ``deterministic`` forbids them.
+    """
+    statements = []
+    for statement in scop.statements:
+        shape = shapes[statement.name]
+        reduction = statement.reduction
+        is_candidate = (
+            statement.kind is Kind.UPDATE
+            and reduction is not None
+            and why_not_rfactored(statement) is not None
+            and not reduction.operator.is_arg
+            and all(read.array != statement.write.array for read in statement.reads)
+            and Role.ORDERED not in shape.roles
+        )
+        if is_candidate and reduction is not None:
+            is_exact = not reduction.dtype.is_float or reduction.operator not in (
+                Operator.ADD,
+                Operator.MUL,
+            )
+            statement = replace(statement, is_atomic=is_exact or not options.deterministic)
+        statements.append(statement)
+    return scop.with_statements(tuple(statements))
+
+
+def _free(shape: Shape, statement: Statement) -> Shape:
+    """Return the shape of *statement*, every dimension parallel if its updates are atomic."""
+    if not statement.is_atomic:
+        return shape
+    return replace(shape, statement=statement, roles=(Role.PARALLEL,) * len(shape.roles))
+
+
+def _serial(scop: Scop, gpu: Gpu) -> Plan:
+    """Return the plan in which one thread runs every statement as it was written."""
+    scop = with_own_accumulators(scop)
+    shapes = shapes_of(scop, dependences_of(scop))
+    trees = [textual_tree(s, Cpu(1), f"k{n}") for n, s in enumerate(shapes.values())]
+    labels = [(name, ("the loops as written, on one thread",)) for name in shapes]
+    return _finished(scop, trees, labels, gpu)
+
+
+def _rewrite(
+    scop: Scop, groups: Sequence[Group], shapes: Mapping[str, Shape], gpu: Gpu
+) -> tuple[Scop, list[_Queued]]:
+    """Sketch every group and apply its rewrites, one group after another."""
+    queue: list[_Queued] = []
+    pending = [(group, True) for group in groups]
+    while pending:
+        group, may_chunk = pending.pop(0)
+        tiled = tiled_kernel(scop, group, shapes, gpu)
+        if tiled is not None:
+            scop = tiled.scop
+            queue.append(_Queued(tiled, "+".join(group.members)))
+            continue
+        sketch = GpuSketcher(scop, group, shapes, gpu).sketch(may_chunk)
+        done = apply(scop, sketch)
+        scop = done.scop
+        for name in done.before:
+            alone = Group((name,), tuple({name: d} for d in range(len(shapes[name].extents))))
+            queue.append(_Queued(GpuSketcher(scop, alone, shapes, gpu).sketch(False), name))
+        queue.append(_Queued(done.sketch, "+".join(group.members)))
+        if done.after:
+            shapes = shapes_of(scop, dependences_of(scop))
+            own = {name for name in done.after if scop.by_name[name].kind is not Kind.INIT}
+            later = [
+                (Group((name,), tuple({name: d} for d in shapes[name].order)), False)
+                for name in done.after
+                if name in own
+            ]
+            pending = [*later, *pending]
+    return scop, queue
+
+
+def _nest(scop: Scop, queue: Sequence[_Queued], gpu: Gpu) -> Plan:
+    """Open the loops of every kernel, place the scratch arrays, put the barriers in."""
+    dependences = dependences_of(scop)
+    shapes = shapes_of(scop, dependences)
+    alignment = Alignment(dependences, affinities_of(scop))
+    trees: list[Node] = []
+    for position, queued in enumerate(queue):
+        nester = Nester(alignment, shapes, {}, prefix=f"k{position}")
+        trees.append(_tree(queued.kernel, nester))
+    return _finished(scop, trees, [(q.name, q.kernel.why) for q in queue], gpu)
+
+
+def _tree(kernel: Sketch | TiledKernel, nester: Nester) -> Node:
+    """Return the loops of *kernel*."""
+    if isinstance(kernel, TiledKernel):
+        return kernel.tree(nester)
+    tree = nester.nest(kernel.members, kernel.remaining)
+    for loop in reversed(kernel.outer):
+        tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
+    return tree
+
+
+def _finished(
+    scop: Scop, trees: Sequence[Node], labels: Sequence[tuple[str, tuple[str, ...]]], gpu: Gpu
+) -> Plan:
+    placements = promote(scop, trees, gpu)
+    dependences = dependences_of(scop)
+    scop, synchronised = synchronise(scop, trees, dependences, placements)
+    kernels = tuple(
+        Kernel(name, tree, why) for (name, why), tree in zip(labels, synchronised, strict=True)
+    )
+    return Plan(scop, kernels, placements)
+
+
+class _Policy:
+    """Whether a statement joins a group: it must leave the chip its work."""
+
+    def __init__(self, scop: Scop, shapes: Mapping[str, Shape], options: Options, gpu: Gpu) -> None:
+        self.scop = scop
+        self.shapes = shapes
+        self._tiled: dict[str, bool] = {}
+        self.options = options
+        self.gpu = gpu
+
+    def why_not(self, group: Group, grown: Group) -> str | None:
+        """Return why *group* should not grow, or None."""
+        if self.options.fuse == "none":
+            return "fusion is off"
+        if any(map(self._is_tiled, grown.members)) and not self._has_tiles(grown):
+            return "a contraction would lose its tiles"
+        new = grown.members[-1]
+        alone = Group((new,), tuple({new: d} for d in range(len(self.shapes[new].extents))))
+        after = self._filled(grown)
+        for part in (group, alone):
+            least = ENOUGH * min(self._filled(part), 1.0)
+            if self._work(part) >= SMALL_WORK and after < least:
+                return f"only {after:.2g} of the chip would have work, not {least:.2g}"
+        return None
+
+    def _is_tiled(self, name: str) -> bool:
+        """Return whether *name* alone is a contraction in tiles."""
+        if name not in self._tiled:
+            axes = tuple({name: d} for d in self.shapes[name].order)
+            self._tiled[name] = self._has_tiles(Group((name,), axes))
+        return self._tiled[name]
+
+    def _has_tiles(self, group: Group) -> bool:
+        return is_tiled(self.scop, group, self.shapes, self.gpu)
+
+    def _work(self, group: Group) -> int:
+        return sum(work_of(self.shapes[name]) for name in group.members)
+
+    def _filled(self, group: Group) -> float:
+        """Return the part of the chip that has work when it runs over the shared axes.
+
+        Blocks run over axes that are parallel for all members, and over chunks of one that is
+        reduced for some, if threads can share that too.
+        """
+        lead = max(group.members, key=lambda name: self.shapes[name].instances)
+        shape = self.shapes[lead]
+        inner = next((d for d in reversed(shape.order) if shape.extents[d] > 1), -1)
+        is_flat = any(axis[lead] == inner and self._is_shared(axis) for axis in group.axes)
+        parallel = [axis for axis in group.axes if group.has_parallel(axis, self.shapes)]
+        chunks = [
+            shape.extents[axis[lead]]
+            for axis in group.axes
+            if axis not in parallel and is_flat and self._is_shared(axis)
+        ]
+        extent = prod(shape.extents[axis[lead]] for axis in parallel) * max(chunks, default=1)
+        full = self.gpu.threads // 4 if is_flat else self.gpu.multiprocessors
+        return extent / full
+
+    def _is_shared(self, axis: Mapping[str, int]) -> bool:
+        """Return whether blocks may share *axis*: partial sums are folded afterwards."""
+        for name, dim in axis.items():
+            shape = self.shapes[name]
+            is_reduced = shape.roles[dim] is Role.REDUCED and not why_not_rfactored(shape.statement)
+            if shape.roles[dim] is not Role.PARALLEL and not is_reduced:
+                return False
+        return True

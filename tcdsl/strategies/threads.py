@@ -1,0 +1,447 @@
+"""GPU kernels: which axes go to blocks, which to threads, and what each thread keeps.
+
+Shared axes (all dependences between members have distance zero along them) go to blocks, and to
+threads where neighbours in memory lie along them::
+
+    flat    z(i,j) = x(i,j) + y(j)     blocks over i and tiles of j, threads along j, 16 bytes each
+            C(m,n) +=! A(m,k)*B(k,n)   the same, with k in each thread
+    lanes   y(i) +=! x(i,j)            blocks (or warps) over i, threads along j: partial sums that
+            z(i,j) = x(i,j) / y(i)     the block folds; every member's last axis is along threads
+            y(j) +=! x(i,j)            few j: threads.x along j, threads.y along i
+
+Where that leaves multiprocessors without work, a reduced axis is cut into chunks, one a block; a
+second kernel folds their partial sums in order (after Reddy et al., Panamera, PACT 2022, with the
+atomics left out).  Accumulators are registers of the reduction's own type.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.transforms.fusion import Group
+from tcdsl.transforms.nesting import Piece
+from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
+
+WARP = 32
+BLOCK_THREADS = 256
+VECTOR_BYTES = 16
+LONG_ROW = 4096  # vectors of a row from which a block gets more threads
+MIN_LANES = 8  # iterations that are worth threads of their own
+CHUNK_VECTORS = 16  # vectors that a thread takes of a chunk, at least
+
+Axis = Mapping[str, int]  # member -> dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How one shared axis is cut: blocks of ``threads * repeat * vector`` values."""
+
+    axis: Axis
+    extent: int
+    lower: int
+    thread_axis: int = -1  # x, y or z; -1: no threads along it
+    threads: int = 1
+    repeat: int = 1
+    vector: int = 1
+
+    @property
+    def block(self) -> int:
+        return self.threads * self.repeat * self.vector
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.extent // self.block)
+
+
+class GpuSketcher:
+    """Sketches one group."""
+
+    def __init__(self, scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu) -> None:
+        self.scop = scop
+        self.group = group
+        self.shapes = shapes
+        self.gpu = gpu
+        self.lead = max(group.members, key=lambda name: shapes[name].instances)
+        order = shapes[self.lead].order
+        axes = sorted(group.axes, key=lambda axis: order.index(axis[self.lead]))
+        self.parallel = [axis for axis in axes if group.has_parallel(axis, shapes)]
+        self.why: list[str] = []
+
+    # --- choices ---------------------------------------------------------------------------
+
+    def sketch(self, may_chunk: bool = True) -> Sketch:
+        """Return the sketch of the group; every group has one."""
+        inner = self._innermost(self.lead)
+        flat = next((a for a in self.parallel if a[self.lead] == inner), None)
+        if flat is not None:
+            return self._flat(flat, may_chunk)
+        return self._rows(may_chunk)
+
+    def _innermost(self, name: str) -> int:
+        """Return the last dimension of *name* with more than one value, -1 if none has."""
+        shape = self.shapes[name]
+        return next((d for d in reversed(shape.order) if shape.extents[d] > 1), -1)
+
+    def extent(self, axis: Axis) -> int:
+        ends = [self.shapes[n].lower[d] + self.shapes[n].extents[d] for n, d in axis.items()]
+        return max(max(ends) - self.lower(axis), 1)
+
+    def lower(self, axis: Axis) -> int:
+        return min(self.shapes[name].lower[dim] for name, dim in axis.items())
+
+    def _flat(self, inner: Axis, may_chunk: bool) -> Sketch:
+        """Threads along the innermost shared axis; what is left of each member in a thread."""
+        others = [axis for axis in self.parallel if axis is not inner]
+        total = prod(self.extent(axis) for axis in self.parallel)
+        rest = max((self._rest_of(name) for name in self.group.members), default=1)
+        vector = self._vector_width(inner, others) if total >= 1 << 12 else 1
+        if self._wants_lanes(total // vector, rest):
+            return self._columns(inner, others, vector, may_chunk)
+        if rest > 1 and total // vector < self.gpu.threads // 2:
+            vector = 1
+        groups = -(-self.extent(inner) // vector)
+        x = min(BLOCK_THREADS, _power_of_two(groups))
+        y = 1
+        if x < BLOCK_THREADS and others:
+            y = min(BLOCK_THREADS // x, _power_of_two(self.extent(others[-1])))
+        repeat = self._repeat(total, vector, groups, x) if rest == 1 else 1
+        tiles = [Tile(inner, self.extent(inner), self.lower(inner), 0, x, repeat, vector)]
+        if y > 1:
+            axis = others.pop()
+            tiles.append(Tile(axis, self.extent(axis), self.lower(axis), 1, y))
+        tiles += [Tile(a, self.extent(a), self.lower(a)) for a in reversed(others)]
+        self.why.append(f"threads along {self._name(inner)}, neighbours in memory")
+        return self._assembled(tiles, {}, None)
+
+    def _repeat(self, total: int, vector: int, groups: int, threads: int) -> int:
+        """Return how many vectors a thread takes: several only if the chip stays full."""
+        if groups >= 2 * threads and total // vector >= 4 * self.gpu.threads:
+            return 2
+        return 1
+
+    def _rest_of(self, name: str) -> int:
+        """Return how many instances of *name* one value of all parallel axes has."""
+        taken = {axis[name] for axis in self.parallel}
+        extents = self.shapes[name].extents
+        return prod(extent for dim, extent in enumerate(extents) if dim not in taken)
+
+    def _wants_lanes(self, threads: int, rest: int) -> bool:
+        """Return whether threads along the parallel axes alone would leave the chip idle."""
+        return rest >= 2 * WARP and threads < self.gpu.threads // 4
+
+    def _columns(self, inner: Axis, others: list[Axis], vector: int, may_chunk: bool) -> Sketch:
+        """Threads.x along the innermost shared axis, threads.y along what members have left."""
+        groups = -(-self.extent(inner) // vector)
+        x = min(WARP, _power_of_two(groups))
+        y = BLOCK_THREADS // x
+        tiles = [Tile(inner, self.extent(inner), self.lower(inner), 0, x, 1, vector)]
+        tiles += [Tile(a, self.extent(a), self.lower(a)) for a in reversed(others)]
+        lanes = {
+            name: dim
+            for name in self.group.members
+            if (dim := self._outermost_rest(name)) is not None
+        }
+        lead_dim = lanes.get(self.lead)
+        if lead_dim is not None:
+            y = min(y, _power_of_two(self.shapes[self.lead].extents[lead_dim]))
+        chunk = self._chunk(tiles, lanes, y, 1) if may_chunk else None
+        self.why.append(
+            f"threads.x along {self._name(inner)}, threads.y along what is reduced: {x} x {y}"
+        )
+        return self._assembled(tiles, {n: (d, 1, y, 1) for n, d in lanes.items()}, chunk)
+
+    def _rows(self, may_chunk: bool) -> Sketch:
+        """Every member's innermost axis along threads.x; shared axes over blocks, or packed."""
+        lanes = {name: dim for name in self.group.members if (dim := self._lane(name)) is not None}
+        length = max((self.shapes[n].extents[d] for n, d in lanes.items()), default=1)
+        vector = min((self._lane_vector(n, d) for n, d in lanes.items()
+                      if self.shapes[n].extents[d] == length), default=1)  # fmt: skip
+        groups = -(-length // vector)
+        tiles = [Tile(a, self.extent(a), self.lower(a)) for a in reversed(self.parallel)]
+        rows = prod(tile.extent for tile in tiles)
+        if groups <= 8 * WARP and rows >= 4 * self.gpu.multiprocessors and tiles:
+            x = min(WARP, _power_of_two(groups))
+            y = min(BLOCK_THREADS // x, _power_of_two(tiles[0].extent))
+            tiles[0] = replace(tiles[0], thread_axis=1 if y > 1 else -1, threads=y)
+            self.why.append(f"{x} threads a row, {y} rows a block")
+        else:
+            x = BLOCK_THREADS if groups <= LONG_ROW else 2 * BLOCK_THREADS
+            x = max(WARP, min(x, _power_of_two(groups)))
+            y = 1
+            self.why.append(f"{x} threads a row")
+        if not lanes:
+            x = 1
+        chunk = self._chunk(tiles, lanes, x, vector) if may_chunk and y == 1 else None
+        width = {
+            n: (d, 0, x, vector if self.shapes[n].extents[d] == length else 1)
+            for n, d in lanes.items()
+        }
+        return self._assembled(tiles, width, chunk)
+
+    def _lane(self, name: str) -> int | None:
+        """Return the dimension of *name* that threads share: its innermost free one."""
+        shape = self.shapes[name]
+        taken = {axis[name] for axis in self.parallel}
+        for dim in reversed(shape.order):
+            if dim not in taken and shape.extents[dim] >= MIN_LANES:
+                return dim if self._may_split(name, dim) else None
+        return None
+
+    def _outermost_rest(self, name: str) -> int | None:
+        shape = self.shapes[name]
+        taken = {axis[name] for axis in self.parallel}
+        free = [d for d in shape.order if d not in taken and shape.extents[d] >= MIN_LANES]
+        dim = max(free, key=lambda d: shape.extents[d], default=None)
+        return dim if dim is not None and self._may_split(name, dim) else None
+
+    def _may_split(self, name: str, dim: int) -> bool:
+        """Return whether threads may share dimension *dim* of *name*."""
+        shape = self.shapes[name]
+        if shape.roles[dim] is Role.PARALLEL:
+            return True
+        return shape.roles[dim] is Role.REDUCED and why_not_laned(shape.statement) is None
+
+    def _chunk(
+        self, tiles: Sequence[Tile], lanes: Mapping[str, int], width: int, vector: int
+    ) -> tuple[Axis, int] | None:
+        """Return a reduced axis and the values a block takes of it, if blocks would be too few."""
+        blocks = prod(tile.blocks for tile in tiles)
+        if blocks >= self.gpu.multiprocessors or not lanes:
+            return None
+        free = [
+            axis
+            for axis in self.group.axes
+            if axis not in self.parallel and self._is_chunkable(axis)
+        ]
+        axis = max(free, key=self.extent, default=None)
+        if axis is None:
+            return None
+        is_lane = any(axis[name] == dim for name, dim in lanes.items())
+        step = width * vector if is_lane else 1
+        least = CHUNK_VECTORS * step if is_lane else 4
+        wanted = -(-2 * self.gpu.multiprocessors // blocks)
+        size = max(least, -(-self.extent(axis) // wanted // step) * step)
+        if size * 2 > self.extent(axis):
+            return None
+        count = -(-self.extent(axis) // size)
+        self.why.append(f"{count} blocks over chunks of {size} of the reduced {self._name(axis)}")
+        return axis, size
+
+    def _is_chunkable(self, axis: Axis) -> bool:
+        for name, dim in axis.items():
+            shape = self.shapes[name]
+            if shape.roles[dim] is Role.PARALLEL:
+                continue
+            if shape.roles[dim] is not Role.REDUCED or why_not_rfactored(shape.statement):
+                return False
+        return True
+
+    def _name(self, axis: Axis) -> str:
+        return self.shapes[self.lead].statement.indices[axis[self.lead]]
+
+    # --- vectors ---------------------------------------------------------------------------
+
+    def _vector_width(self, inner: Axis, others: Sequence[Axis]) -> int:
+        """Return how many neighbours along *inner* a thread takes at once."""
+        widths = [self._lane_vector(n, d) for n, d in inner.items() if self._is_wide(n, inner)]
+        return min(widths, default=1)
+
+    def _is_wide(self, name: str, inner: Axis) -> bool:
+        """Return whether *name* is among the members that touch the most."""
+        return 2 * self.shapes[name].instances >= self.shapes[self.lead].instances
+
+    def _lane_vector(self, name: str, dim: int) -> int:
+        """Return the widest vector along *dim* whose accesses are aligned, 1 if there is none."""
+        shape = self.shapes[name]
+        statement = shape.statement
+        accesses = (*statement.writes, *statement.reads)
+        sizes, steps = [], []
+        for access, row in zip(accesses, shape.strides, strict=True):
+            if row[dim] == 1:
+                sizes.append(self.scop.arrays[access.array].dtype.size_bytes)
+                steps += [s for d, s in enumerate(row) if d != dim and shape.extents[d] > 1]
+            elif row[dim] > 1:
+                return 1
+        if not sizes or statement.conditions:
+            return 1
+        width = VECTOR_BYTES // max(sizes)
+        is_flat = not any(steps)
+        while width > 1 and (
+            any(step % width for step in steps)
+            or shape.lower[dim] % width
+            or (shape.extents[dim] % width and not is_flat)
+        ):
+            width //= 2
+        return width if shape.extents[dim] >= 4 * width else 1
+
+    # --- assembly --------------------------------------------------------------------------
+
+    def _assembled(
+        self,
+        tiles: Sequence[Tile],
+        lanes: Mapping[str, tuple[int, int, int, int]],
+        chunk: tuple[Axis, int] | None,
+    ) -> Sketch:
+        """Return the sketch.
+
+        :arg tiles: of the shared parallel axes, innermost first.
+        :arg lanes: member -> (dimension, thread axis, threads, vector) of its own threads.
+        """
+        blocks = self._block_loops(tiles, chunk)
+        threads = [_thread_loop(tile) for tile in tiles if tile.thread_axis >= 0]
+        remaining = {
+            name: self._remaining(name, tiles, lanes.get(name), chunk)
+            for name in self.group.members
+        }
+        partials, lane_threads = {}, {}
+        for name in self.group.members:
+            found = self._partials(name, lanes.get(name), chunk)
+            if found is not None:
+                partials[name] = found
+                lane_threads[name] = tuple(
+                    (lanes[name][1], lanes[name][2]) for p in found if p.is_lane
+                )
+        return Sketch(
+            self.group.members, (*blocks, *threads), remaining, partials,
+            why=tuple(self.why), threads=lane_threads,
+        )  # fmt: skip
+
+    def _block_loops(
+        self, tiles: Sequence[Tile], chunk: tuple[Axis, int] | None
+    ) -> list[OuterLoop]:
+        """Return the loops over blocks: the most numerous along x, at most three."""
+        found: list[tuple[int, Axis, int, int, int]] = []  # blocks, axis, lower, size, limit
+        for tile in tiles:
+            if tile.blocks > 1:
+                is_cut = tile.block > 1 and tile.extent % tile.block
+                limit = tile.extent if is_cut else 0
+                found.append((tile.blocks, tile.axis, tile.lower, tile.block, limit))
+        if chunk is not None:
+            axis, size = chunk
+            count = -(-self.extent(axis) // size)
+            found.append((count, axis, self.lower(axis), size, 0))
+        mapped = sorted(found, key=lambda entry: -entry[0])[:3]
+        loops = []
+        for entry in reversed(found):
+            count, axis, lower, size, limit = entry
+            is_mapped = entry in mapped
+            number = mapped.index(entry) if is_mapped else 0
+            width = min(count, self.gpu.grid[number]) if is_mapped else 0
+            kind = LoopKind.BLOCK if is_mapped else LoopKind.SERIAL
+            pieces = {
+                name: Piece(Coordinate(dim, lower, size), count, Role.PARALLEL, kind, number, width)
+                for name, dim in axis.items()
+            }
+            loops.append(OuterLoop(pieces, kind, limit))
+        return sorted(loops, key=lambda loop: loop.kind is not LoopKind.BLOCK)
+
+    def _remaining(
+        self,
+        name: str,
+        tiles: Sequence[Tile],
+        lane: tuple[int, int, int, int] | None,
+        chunk: tuple[Axis, int] | None,
+    ) -> tuple[Piece, ...]:
+        """Return what a thread runs of *name*: its own axes, repeats, lanes of vectors last."""
+        shape = self.shapes[name]
+        by_dim = {tile.axis[name]: tile for tile in tiles}
+        serial, threads, last = [], [], []
+        for dim in shape.order:
+            low, extent = shape.lower[dim], shape.extents[dim]
+            size = 0
+            if chunk is not None and chunk[0].get(name) == dim:
+                low, size = self.lower(chunk[0]), chunk[1]
+                extent = size
+            if dim in by_dim:
+                last += self._points(by_dim[dim], dim)
+            elif lane is not None and lane[0] == dim:
+                _, axis, width, vector = lane
+                mod = size // vector if size else 0
+                count = -(-extent // vector)
+                threads.append(Piece(
+                    Coordinate(dim, low, vector, mod), count, shape.roles[dim], LoopKind.THREAD,
+                    axis, width,
+                ))  # fmt: skip
+                if vector > 1:
+                    last.append(Piece(
+                        Coordinate(dim, low, 1, vector), vector, shape.roles[dim],
+                        LoopKind.LANES,
+                    ))  # fmt: skip
+            else:
+                serial.append(Piece(
+                    Coordinate(dim, low if size else 0, 1, size), extent, shape.roles[dim],
+                    LoopKind.SERIAL,
+                ))  # fmt: skip
+        return (*serial, *threads, *last)
+
+    def _points(self, tile: Tile, dim: int) -> list[Piece]:
+        """Return the pieces of a shared axis that are inside a thread."""
+        pieces = []
+        if tile.repeat > 1:
+            step = tile.threads * tile.vector
+            pieces.append(Piece(
+                Coordinate(dim, tile.lower, step, tile.repeat), tile.repeat, Role.PARALLEL,
+                LoopKind.UNROLL,
+            ))  # fmt: skip
+        if tile.vector > 1:
+            pieces.append(Piece(
+                Coordinate(dim, tile.lower, 1, tile.vector), tile.vector, Role.PARALLEL,
+                LoopKind.LANES,
+            ))  # fmt: skip
+        return pieces
+
+    def _partials(
+        self,
+        name: str,
+        lane: tuple[int, int, int, int] | None,
+        chunk: tuple[Axis, int] | None,
+    ) -> tuple[Partial, ...] | None:
+        """Return the partial accumulators of a reduction, None if it accumulates in its target."""
+        shape = self.shapes[name]
+        statement = shape.statement
+        if statement.kind is not Kind.UPDATE or why_not_laned(statement):
+            return None
+        partials = []
+        if chunk is not None and shape.roles[chunk[0][name]] is Role.REDUCED:
+            axis, size = chunk
+            count = -(-self.extent(axis) // size)
+            index = statement.indices[axis[name]]
+            partials.append(Partial(index, self.lower(axis), size, 0, count, False))
+        if lane is not None and shape.roles[lane[0]] is Role.REDUCED:
+            dim, _, width, vector = lane
+            low = shape.lower[dim]
+            if chunk is not None and chunk[0].get(name) == dim:
+                low = self.lower(chunk[0])
+            partials.append(Partial(statement.indices[dim], low, vector, width, width, True))
+        if not partials and why_not_rfactored(statement):
+            return None
+        return tuple(partials)
+
+
+def _thread_loop(tile: Tile) -> OuterLoop:
+    """Return the loop over the threads along a shared axis."""
+    is_whole = tile.blocks == 1 and tile.repeat == 1
+    pieces = {
+        name: Piece(
+            Coordinate(dim, tile.lower, tile.vector, 0 if is_whole else tile.threads),
+            min(tile.threads, -(-tile.extent // tile.vector)),
+            Role.PARALLEL,
+            LoopKind.THREAD,
+            tile.thread_axis,
+            tile.threads,
+        )
+        for name, dim in tile.axis.items()
+    }
+    limit = tile.extent if is_whole and tile.extent % tile.vector else 0
+    return OuterLoop(pieces, LoopKind.THREAD, limit)
+
+
+def _power_of_two(number: int) -> int:
+    """Return the least power of two that is at least *number*."""
+    return 1 << max(0, number - 1).bit_length()

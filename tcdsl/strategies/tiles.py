@@ -1,0 +1,290 @@
+"""Contractions on a GPU: tiles of operands in shared memory, tiles of results in registers.
+
+    C(m,n) +=! A(m,k) * B(k,n)
+    ---> blocks over m / 64, n / 64
+           threads:  part = 0                               4 x 4 results a thread, in registers
+           for k / 16:
+             threads copy  A[64 x 16], B[16 x 64]           shared memory, each element read once
+             threads:  for k % 16:  part += A * B           4 + 4 loads for 16 operations
+           threads:  C = part; what else the group computes from it
+
+Two parallel axes are tiled, each of which an operand does not mention, and one reduced axis; other
+parallel axes go to blocks, other reduced ones stay inside a thread.  Operands may be windows: what
+is copied is the box around what an iteration reads.  After Volkov and Demmel, SC 2008,
+doi:10.1109/SC.2008.5214359, for the register tile.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies.sketch import OuterLoop, Sketch, apply
+from tcdsl.strategies.threads import Axis, GpuSketcher, Tile
+from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
+from tcdsl.transforms.fusion import Group
+from tcdsl.transforms.nesting import Nester, Piece
+from tcdsl.transforms.rfactor import why_not_rfactored
+
+MIN_WORK = 1 << 18  # multiplications below which a launch takes longer than the arithmetic
+MIN_REUSE = 8  # how often an operand's element is used
+K_TILES = (16, 8, 4)
+THREADS = 16  # along each tiled axis
+REGISTERS = (8, 4, 2)  # results of a thread along each tiled axis
+
+
+@dataclass(frozen=True, eq=False)
+class TiledKernel:
+    """A contraction's kernel before its loops are opened."""
+
+    scop: Scop
+    name: str  # the contraction's statement
+    outer: tuple[OuterLoop, ...]  # over blocks
+    steps: tuple[OuterLoop, ...]  # over what is reduced, around the copies and the contraction
+    copies: tuple[str, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    remaining: Mapping[str, tuple[Piece, ...]]
+    why: tuple[str, ...]
+
+    def tree(self, nester: Nester) -> Node:
+        """Return the loops."""
+        inner = sequence([
+            nester.nest([name], {name: self.remaining[name]}) for name in (*self.copies, self.name)
+        ])  # fmt: skip
+        for loop in reversed(self.steps):
+            inner = nester.loop(loop.pieces, loop.kind, inner, loop.limit)
+        parts: list[Node] = []
+        for names in (self.before, self.after):
+            if names:
+                pieces = {name: self.remaining[name] for name in names}
+                parts.append(nester.nest(names, pieces))
+            if names is self.before:
+                parts.append(inner)
+        tree = sequence(parts)
+        for loop in reversed(self.outer):
+            tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
+        return tree
+
+
+def tiled_kernel(
+    scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu
+) -> TiledKernel | None:
+    """Return the kernel of *group* if it is a contraction that tiles pay for."""
+    for size in REGISTERS:
+        tiler = _Tiler(scop, group, shapes, gpu, size)
+        if tiler.why_not() is None:
+            for k_tile in K_TILES:
+                kernel = tiler.kernel(k_tile)
+                if kernel is not None:
+                    return kernel
+    return None
+
+
+def is_tiled(scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu) -> bool:
+    """Return whether *group* looks like a contraction that tiles pay for."""
+    return any(_Tiler(scop, group, shapes, gpu, size).why_not() is None for size in REGISTERS)
+
+
+class _Tiler(GpuSketcher):
+    """Tiles one group with *size* x *size* results a thread."""
+
+    def __init__(
+        self, scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu, size: int
+    ) -> None:
+        super().__init__(scop, group, shapes, gpu)
+        self.size = size
+        self.shape = shapes[self.lead]
+        self.statement = self.shape.statement
+
+    def why_not(self) -> str | None:
+        """Return why the group gets no tiles, or None."""
+        statement, shape = self.statement, self.shape
+        if reason := why_not_rfactored(statement):
+            return reason
+        if statement.conditions or shape.instances < MIN_WORK or shape.has_open:
+            return "it is small, or has conditions"
+        if any(role is Role.ORDERED for role in shape.roles):
+            return "it is a recurrence"
+        if len(self.parallel) < len([r for r in shape.roles if r is Role.PARALLEL]):
+            return "a member does not share all of its parallel axes"
+        for name in self.group.members:
+            if name != self.lead and self._rest_of(name) > 1:
+                return f"{name} has axes of its own"
+            is_before = self.scop.position(name) < self.scop.position(self.lead)
+            if is_before or self.shapes[name].statement.kind is Kind.CHECK:
+                return f"{name} comes before it"
+        if self._axes() is None:
+            return "no two axes are each missing in an operand"
+        blocks = prod(tile.blocks for tile in self._tiles())
+        if self.size > REGISTERS[-1] and blocks < self.gpu.multiprocessors:
+            return "too few blocks"
+        return None
+
+    def _axes(self) -> tuple[Axis, Axis] | None:
+        """Return the tiled axes (rows, columns): columns are neighbours in what is written."""
+        reads = self.shape.strides[len(self.statement.writes) :]
+        movable = [
+            axis
+            for axis in self.parallel
+            if self.extent(axis) >= self.size * THREADS // 2
+            and any(row[axis[self.lead]] == 0 for row in reads)
+        ]
+        for column in sorted(movable, key=lambda a: self.shape.strides[0][a[self.lead]]):
+            for row in sorted(movable, key=lambda a: -self.extent(a)):
+                if row is not column and self._are_crossed(row, column, reads):
+                    return row, column
+        return None
+
+    def _are_crossed(self, row: Axis, column: Axis, reads: Sequence[tuple[int, ...]]) -> bool:
+        """Return whether one operand has *row* without *column*, another the reverse."""
+        r, c = row[self.lead], column[self.lead]
+        return any(x[r] and not x[c] for x in reads) and any(x[c] and not x[r] for x in reads)
+
+    def _tiles(self) -> list[Tile]:
+        found = self._axes()
+        assert found is not None
+        row, column = found
+        tiles = [
+            Tile(axis, self.extent(axis), self.lower(axis), number, THREADS, self.size)
+            for number, axis in ((0, column), (1, row))
+        ]
+        rest = [a for a in self.parallel if a not in (row, column)]
+        return tiles + [Tile(a, self.extent(a), self.lower(a)) for a in reversed(rest)]
+
+    def kernel(self, k_tile: int) -> TiledKernel | None:
+        """Return the kernel with steps of *k_tile* along the longest reduced axis, or None."""
+        shape = self.shape
+        reduced = [d for d, role in enumerate(shape.roles) if role is Role.REDUCED]
+        k = max(reduced, key=lambda d: (shape.extents[d], -d))
+        if shape.extents[k] < k_tile:
+            return None
+        tiles = self._tiles()
+        outer = tuple(self._block_loops(tiles, None))
+        if any(loop.kind is not LoopKind.BLOCK for loop in outer):
+            return None
+        remaining = {
+            name: self._inside(name, tiles, (k, k_tile) if name == self.lead else None)
+            for name in self.group.members
+        }
+        sketch = Sketch(self.group.members, outer, remaining, {self.lead: ()})
+        done = apply(self.scop, sketch)
+        if done.before or done.after:
+            return None
+        steps = Piece(
+            Coordinate(k, shape.lower[k], k_tile), -(-shape.extents[k] // k_tile), Role.REDUCED,
+            LoopKind.SERIAL,
+        )  # fmt: skip
+        return self._cached(done.scop, done.sketch, steps)
+
+    def _inside(
+        self, name: str, tiles: Sequence[Tile], step: tuple[int, int] | None
+    ) -> tuple[Piece, ...]:
+        """Return the loops of a member inside a block: threads, what is reduced, registers."""
+        shape = self.shapes[name]
+        threads = [
+            Piece(
+                Coordinate(tile.axis[name], tile.lower, 1, tile.threads), tile.threads,
+                Role.PARALLEL, LoopKind.THREAD, tile.thread_axis, tile.threads,
+            )
+            for tile in reversed(tiles)
+            if tile.thread_axis >= 0
+        ]  # fmt: skip
+        serial = []
+        for dim in shape.order:
+            if shape.roles[dim] is Role.REDUCED and name == self.lead:
+                low, extent, mod = 0, shape.extents[dim], 0
+                if step is not None and step[0] == dim:
+                    low, extent, mod = shape.lower[dim], step[1], step[1]
+                serial.append(Piece(
+                    Coordinate(dim, low, 1, mod), extent, Role.REDUCED, LoopKind.SERIAL
+                ))  # fmt: skip
+        registers = [
+            piece
+            for tile in reversed(tiles)
+            if tile.thread_axis >= 0
+            for piece in self._points(tile, tile.axis[name])
+        ]
+        return (*threads, *serial, *registers)
+
+    def _cached(self, scop: Scop, sketch: Sketch, step: Piece) -> TiledKernel | None:
+        """Return the kernel with its operands in shared memory, None if they do not fit."""
+        loops = [*(loop.pieces[self.lead].coordinate for loop in sketch.outer), step.coordinate]
+        coordinates: dict[str, tuple[AnyCoordinate, ...]] = {self.lead: tuple(loops)}
+        copies: list[Cached] = []
+        size_bytes = 0
+        for number, array in enumerate(dict.fromkeys(r.array for r in self.statement.reads)):
+            if why_not_cached(scop, [self.lead], array, coordinates) is not None:
+                continue
+            cached = cache_read(
+                scop, array, [self.lead], coordinates, f"{array}.tile{number}{self.lead}"
+            )
+            size = prod(cached.box.sizes) * scop.arrays[array].dtype.size_bytes
+            if size < 2 * scop.arrays[array].dtype.size_bytes:
+                continue
+            scop = cached.scop
+            copies.append(cached)
+            size_bytes += size + 4 * max(cached.box.sizes)
+        if size_bytes > self.gpu.shared_bytes or not copies:
+            return None
+        outer = tuple(
+            replace(loop, pieces={
+                **loop.pieces,
+                **{c.copy: _along(loop.pieces[self.lead], c.outer[n]) for c in copies},
+            })
+            for n, loop in enumerate(sketch.outer)
+        )  # fmt: skip
+        last = len(sketch.outer)
+        steps = OuterLoop(
+            {self.lead: step, **{c.copy: _along(step, c.outer[last]) for c in copies}},
+            LoopKind.SERIAL,
+            _limit(self.shape.extents[step.coordinate.position], step.coordinate.div),
+        )
+        remaining = dict(sketch.remaining)
+        for cached in copies:
+            remaining[cached.copy] = _copy_pieces(cached)
+        members = sketch.members
+        position = members.index(self.lead)
+        results = self.size * THREADS
+        return TiledKernel(
+            scop, self.lead, outer, (steps,), tuple(c.copy for c in copies), members[:position],
+            members[position + 1 :], remaining,
+            (
+                f"{results} x {results} results a block, {self.size} x {self.size} a thread",
+                f"steps of {step.coordinate.div} along"
+                f" {self.statement.indices[step.coordinate.position]}, operands in shared memory",
+            ),
+        )  # fmt: skip
+
+
+def _limit(extent: int, size: int) -> int:
+    """Return where the whole tiles of *size* end, 0 if all are whole."""
+    return extent if extent % size else 0
+
+
+def _along(piece: Piece, position: int) -> Piece:
+    """Return the loop *piece* for a copy, whose dimension *position* is the loop's iteration."""
+    return replace(piece, coordinate=Coordinate(position), role=Role.PARALLEL)
+
+
+def _copy_pieces(cached: Cached) -> tuple[Piece, ...]:
+    """Return the loops of a copy: threads along its last axis, and along the longest other."""
+    sizes = cached.box.sizes
+    long = [d for d, size in enumerate(sizes) if size > 1]
+    x = long[-1] if long else len(sizes) - 1
+    y = max((d for d in long if d != x), key=lambda d: sizes[d], default=-1)
+    serial, threads = [], []
+    for dim in range(len(sizes)):
+        position = cached.elements[dim]
+        if dim in (x, y):
+            axis = 0 if dim == x else 1
+            threads.append(Piece(
+                Coordinate(position), sizes[dim], Role.PARALLEL, LoopKind.THREAD, axis, THREADS
+            ))  # fmt: skip
+        else:
+            serial.append(Piece(Coordinate(position), sizes[dim], Role.PARALLEL, LoopKind.SERIAL))
+    return (*serial, *threads)

@@ -1,0 +1,319 @@
+"""cache_read: what an iteration of some outer loops reads of an array is first copied to a tile.
+
+    S[m,n,k]:  C[m,n] += A[m,k] * B[k,n]               under o = (m/64, n/64, k/16)
+        --->
+    A_tile_copy[o0,o1,o2,e0,e1]:  A_tile[o0,o1,o2,e0,e1] = A[64 o0 + e0, 16 o2 + e1]
+    S[m,n,k]:  C[m,n] += A_tile[m/64, n/64, k/16, m - 64(m/64), k - 16(k/16)] * B[k,n]
+
+The copy is a statement like any other: the dependences say that it runs before its readers, in the
+same iteration if the outer loops are shared.  Then placement drops the dimensions o, and a tile of
+one iteration is left, in registers or in shared memory.  The copy brings the box around the
+elements that the iteration reads, as far as they exist; so the readers need none of the guards that
+the box's border would.
+
+Legal iff every read is known (no gathered subscript), and nothing writes the array between the copy
+and its last reader.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Size
+from tcdsl.lang.dtypes import INT32, INT64, arithmetic
+from tcdsl.lang.rewrite import minus as minus_expr
+from tcdsl.lang.rewrite import plus as plus_expr
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.poly.footprints import Box, Use, box_hull, outer_map
+from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
+from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
+from tcdsl.poly.lowering import access, builder_of, guarded_reads
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+
+Outer = Mapping[str, tuple[AnyCoordinate, ...]]  # statement -> the outer loops' coordinates
+Subscripts = tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cached:
+    """The new scop, and what is needed to place the copy in a loop tree."""
+
+    scop: Scop
+    array: str  # the tile
+    copy: str  # the statement that fills it
+    outer: tuple[int, ...]  # positions of the copy's dimensions: the outer loops' coordinates
+    elements: tuple[int, ...]  # those of the box, in the order of the array's dimensions
+    box: Box  # of the array, an iteration
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The extents of the dimensions *elements*."""
+        return self.box.sizes
+
+
+def why_not_cached(
+    scop: Scop,
+    readers: Sequence[str],
+    array: str,
+    outer: Outer,
+    only: Collection[Subscripts] | None = None,
+) -> str | None:
+    """Return why *array* is not served to *readers* from a tile, or None if it may be."""
+    assert len({len(outer[name]) for name in readers}) == 1, "the outer loops are shared"
+    uses = _uses(scop, readers, array, outer, only)
+    if not uses:
+        return f"{array} is not read"
+    if any(use.statement.kind is Kind.FOLD for use in uses):
+        return "a fold reads all lanes of its partial at once"
+    if any(not use.access.is_exact for use in uses):
+        return f"a subscript of {array} is gathered"
+    last = max(scop.position(name) for name in readers)
+    for statement in scop.statements[_insertion(scop, readers) : last + 1]:
+        if any(write.array == array for write in statement.writes):
+            return f"{statement.name} writes {array} before its last reader"
+    if all(use.access.relation.is_empty() for use in uses):
+        return f"no element of {array} is read"
+    if box_hull(scop, uses) is None:
+        return f"what an iteration reads of {array} has no constant size"
+    return None
+
+
+def cache_read(
+    scop: Scop,
+    array: str,
+    readers: Sequence[str],
+    outer: Outer,
+    name: str,
+    only: Collection[Subscripts] | None = None,
+) -> Cached:
+    """Serve the reads of *array* in the statements *readers* from the new array *name*.
+
+    :arg outer: for every reader the coordinates of the loops around it and the copy.
+    :arg only: the subscripts of the loads that are served; None for all loads of *array*.
+    """
+    reason = why_not_cached(scop, readers, array, outer, only)
+    assert reason is None, reason
+    uses = _uses(scop, readers, array, outer, only)
+    box = box_hull(scop, uses)
+    assert box is not None
+    statements = [scop.by_name[reader] for reader in readers]
+    iterations = _iterations(statements, outer)
+    tile = _tile(scop, scop.arrays[array], iterations, box, name)
+    assert name not in scop.arrays, f"there is an array {name} already"
+    wide = replace(scop, arrays={**scop.arrays, name: tile})
+    first = min(statements, key=lambda statement: scop.position(statement.name))
+    copy = _copy(wide, scop.arrays[array], tile, iterations, box, first)
+    assert copy.name not in scop.by_name, f"there is a statement {copy.name} already"
+    served = {use.access.subscripts for use in uses}
+    new = {s.name: _reading(wide, s, array, tile, outer[s.name], box, served) for s in statements}
+    result = [new.get(statement.name, statement) for statement in scop.statements]
+    result.insert(_insertion(scop, readers), copy)
+    n_outer, rank = iterations.dim(isl.dim_type.set), len(box.sizes)
+    return Cached(
+        replace(wide, statements=tuple(result)),
+        name,
+        copy.name,
+        tuple(range(n_outer)),
+        tuple(range(n_outer, n_outer + rank)),
+        box,
+    )
+
+
+def _uses(
+    scop: Scop,
+    readers: Sequence[str],
+    array: str,
+    outer: Outer,
+    only: Collection[Subscripts] | None,
+) -> list[Use]:
+    return [
+        Use(scop.by_name[name], read, outer[name])
+        for name in readers
+        for read in scop.by_name[name].reads
+        if read.array == array and (only is None or read.subscripts in only)
+    ]
+
+
+def _insertion(scop: Scop, readers: Sequence[str]) -> int:
+    """Return where the copy goes: before the first reader, and before what initialises its target.
+
+    An initialisation that stands directly before its updates is known to belong to them.
+    """
+    position = min(scop.position(name) for name in readers)
+    source = scop.statements[position].source_name
+    while position > 0:
+        before = scop.statements[position - 1]
+        if before.kind is not Kind.INIT or before.source_name != source:
+            break
+        position -= 1
+    return position
+
+
+def _iterations(readers: Sequence[Statement], outer: Outer) -> isl.Set:
+    """Return { [o] }: the iterations that run an instance of a reader."""
+    when = [s.domain.apply(outer_map(s, outer[s.name])) for s in readers]
+    iterations = when[0]
+    for other in when[1:]:
+        iterations = iterations.union(other)
+    return iterations.coalesce().remove_redundancies()
+
+
+def _tile(scop: Scop, array: Array, iterations: isl.Set, box: Box, name: str) -> Array:
+    """Return the array of all iterations' boxes."""
+    n_outer = iterations.dim(isl.dim_type.set)
+    bounds = [dim_bounds(iterations, dim, scop.context) for dim in range(n_outer)]
+    origin = (*(low for low, _ in bounds), *(0 for _ in box.sizes))
+    shape = (*(minus(end, low) for low, end in bounds), *box.sizes)
+    return Array(name, array.dtype, origin, shape, Storage.SCRATCH)
+
+
+def _copy(
+    scop: Scop, array: Array, tile: Array, iterations: isl.Set, box: Box, reader: Statement
+) -> Statement:
+    """Return ``tile[o, e] = array[offset(o) + e]``, wherever that element exists."""
+    name = f"{tile.name}_copy"
+    outer = tuple(f"o{dim}" for dim in range(iterations.dim(isl.dim_type.set)))
+    elements = tuple(f"e{dim}" for dim in range(len(box.sizes)))
+    builder = builder_of((*outer, *elements), name, scop.sizes)
+    values = [Index(index) for index in outer]
+    subscripts = tuple(
+        plus_expr(_aff_expression(offset, values), Index(element))
+        for offset, element in zip(box.offsets, elements, strict=True)
+    )
+    domain = iterations.add_dims(isl.dim_type.set, len(elements)).set_tuple_name(name)
+    domain = domain.align_params(builder.space)
+    for dim, size in enumerate(box.sizes, len(outer)):
+        domain = within_bounds(domain, dim, 0, size)
+    everything = access(builder, array.name, subscripts, scop.arrays, domain).relation
+    domain = everything.intersect_range(_elements(everything, array)).domain().coalesce()
+    value: Expr = Load(array.name, subscripts, array.dtype)
+    if arithmetic(array.dtype) != array.dtype:
+        value = Cast(value, arithmetic(array.dtype))
+    indices = tuple(map(Index, (*outer, *elements)))
+    return Statement(
+        name=name,
+        domain=domain,
+        indices=(*outer, *elements),
+        n_left=len(outer) + len(elements),
+        kind=Kind.ASSIGN,
+        write=access(builder, tile.name, indices, scop.arrays, domain),
+        value=value,
+        reads=(access(builder, array.name, subscripts, scop.arrays, domain),),
+        source_name=reader.source_name,
+        span=reader.span,
+    )
+
+
+def _elements(relation: isl.Map, array: Array) -> isl.Set:
+    """Return the elements of *array*."""
+    elements = isl.Set.universe(relation.get_space().range())
+    for dim, (origin, extent) in enumerate(zip(array.origin, array.shape, strict=True)):
+        elements = within_bounds(elements, dim, origin, plus(origin, extent))
+    return elements
+
+
+def _reading(
+    scop: Scop,
+    statement: Statement,
+    array: str,
+    tile: Array,
+    outer: tuple[AnyCoordinate, ...],
+    box: Box,
+    served: Collection[Subscripts],
+) -> Statement:
+    """Return *statement* with its loads of *array* at the subscripts *served* from *tile*."""
+    values = [coordinate_expression(coordinate, statement.indices) for coordinate in outer]
+
+    def change(node: Expr) -> Expr:
+        if not (isinstance(node, Load) and node.tensor == array and node.subscripts in served):
+            return node
+        inside = (
+            Const(0, INT32) if size == 1 else _distance(s, _aff_expression(offset, values))
+            for s, offset, size in zip(node.subscripts, box.offsets, box.sizes, strict=True)
+        )
+        return Load(tile.name, (*values, *inside), tile.dtype, node.span)
+
+    def changed(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
+        return tuple(rewrite(expr, change) for expr in exprs)
+
+    def rewritten(write: Access) -> Access:
+        return replace(write, subscripts=changed(write.subscripts))
+
+    new = replace(
+        statement,
+        value=None if statement.value is None else rewrite(statement.value, change),
+        conditions=changed(statement.conditions),
+        checked=tuple((dim, rewrite(expr, change)) for dim, expr in statement.checked),
+        write=rewritten(statement.write),
+        companion=None if statement.companion is None else rewritten(statement.companion),
+    )
+    builder = builder_of(new.indices, new.name, scop.sizes)
+    return replace(new, reads=guarded_reads(builder, new.domain, _evaluated(new), scop.arrays))
+
+
+def _evaluated(statement: Statement) -> tuple[Expr, ...]:
+    """Return the expressions that an instance of *statement* evaluates."""
+    if statement.kind is Kind.CHECK:
+        return (*statement.conditions, *(expr for _, expr in statement.checked))
+    value = () if statement.value is None else (statement.value,)
+    return (*statement.write.subscripts, *value, *statement.conditions)
+
+
+def _distance(subscript: Expr, offset: Expr) -> Expr:
+    """Return ``subscript - offset``, in a type that holds negative numbers."""
+    if subscript.dtype not in (INT32, INT64):
+        subscript = Cast(subscript, INT32 if subscript.dtype.size_bytes < 4 else INT64)
+    return minus_expr(subscript, offset)
+
+
+def coordinate_expression(coordinate: AnyCoordinate, indices: Sequence[str]) -> Expr:
+    """Return *coordinate* as an expression of a statement's *indices*."""
+    match coordinate:
+        case Coordinate(position=position):
+            expr: Expr = Index(indices[position])
+        case AffineCoordinate(terms=terms):
+            expr = _sum([(a, coordinate_expression(term, indices)) for a, term in terms], 0)
+    expr = _plus_constant(expr, -coordinate.shift)
+    if coordinate.div > 1:
+        expr = Binary("/", expr, Const(coordinate.div, INT32), INT32)
+    return Binary("%", expr, Const(coordinate.mod, INT32), INT32) if coordinate.mod else expr
+
+
+def _aff_expression(aff: isl.Aff, values: Sequence[Expr]) -> Expr:
+    """Return *aff* with *values* for its variables, floored if it has a denominator."""
+    denominator = aff.get_denominator_val()
+
+    def factor(kind: isl.dim_type, position: int) -> int:
+        return int((aff.get_coefficient_val(kind, position) * denominator).to_python())
+
+    in_, param, div = isl.dim_type.in_, isl.dim_type.param, isl.dim_type.div
+    terms = [(factor(in_, d), value) for d, value in enumerate(values)]
+    terms += [(factor(param, d), Size(str(n))) for d, n in enumerate(aff.get_var_names(param))]
+    # Each division knows all of them: of those without a factor here, one would be itself.
+    terms += [
+        (factor(div, d), _aff_expression(aff.get_div(d), values))
+        for d in range(aff.dim(div))
+        if factor(div, d)
+    ]
+    total = _sum(terms, int((aff.get_constant_val() * denominator).to_python()))
+    divisor = int(denominator.to_python())
+    return total if divisor == 1 else Binary("/", total, Const(divisor, INT32), INT32)
+
+
+def _sum(terms: Sequence[tuple[int, Expr]], constant: int) -> Expr:
+    """Return the sum of factors times terms, those with positive factors first."""
+    total: Expr = Const(0, INT32)
+    for factor, term in sorted(terms, key=lambda item: item[0] < 0):
+        if factor == 0:
+            continue
+        size = abs(factor)
+        scaled = term if size == 1 else Binary("*", Const(size, INT32), term, INT32)
+        total = plus_expr(total, scaled) if factor > 0 else Binary("-", total, scaled, INT32)
+    return _plus_constant(total, constant)
+
+
+def _plus_constant(expr: Expr, constant: int) -> Expr:
+    if constant >= 0:
+        return plus_expr(expr, Const(constant, INT32))
+    return minus_expr(expr, Const(-constant, INT32))

@@ -1,0 +1,129 @@
+"""Which block and which thread runs an instance: what the mapped loops of a kernel say.
+
+    for b = blockIdx.x, + gridDim.x, ...         BLOCK  b = i / 8:     block  b % gridDim.x
+      for r = threadIdx.y, ...           <---      THREAD r = i % 8:   thread r % blockDim.y
+        S[i]
+
+A statement that is below no THREAD loop of an axis is *uniform* along it.  It is *replicated* if it
+writes nothing but registers: every thread runs it, and has a copy.  Else it is *pinned*: thread 0
+runs it.  The updates of a partial accumulator are mapped along axes along which their fold is
+uniform: the fold is a *collective* of those axes, in which all threads take part.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import islpy as isl
+
+from tcdsl.poly.isl_utils import val
+from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, loops_of, statements_of
+from tcdsl.poly.scop import Access, Kind, Scop, Statement
+
+AXES = (0, 1, 2)  # x, y, z
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """A kernel's loop tree, seen as a mapping to blocks and threads."""
+
+    scop: Scop
+    tree: Node
+
+    @cached_property
+    def paths(self) -> Mapping[str, tuple[Loop, ...]]:
+        """The loops around each statement, outermost first."""
+        return {name: loops_around(self.tree, name) for name in statements_of(self.tree)}
+
+    @cached_property
+    def grid(self) -> Dim3:
+        return self._widths(LoopKind.BLOCK)
+
+    @cached_property
+    def block(self) -> Dim3:
+        return self._widths(LoopKind.THREAD)
+
+    def _widths(self, kind: LoopKind) -> Dim3:
+        widths = [1, 1, 1]
+        for loop in loops_of(self.tree):
+            if loop.kind is kind:
+                widths[loop.axis] = max(widths[loop.axis], loop.width)
+        x, y, z = widths
+        return x, y, z
+
+    @cached_property
+    def axes(self) -> tuple[int, ...]:
+        """The axes along which a block has several threads."""
+        return tuple(axis for axis in AXES if self.block[axis] > 1)
+
+    def thread_loop(self, statement: str, axis: int) -> Loop | None:
+        """Return the loop that maps *statement* along *axis*, None if it is uniform."""
+        loops = [
+            loop
+            for loop in self.paths[statement]
+            if loop.kind is LoopKind.THREAD and loop.axis == axis
+        ]
+        return loops[0] if loops else None
+
+    def is_uniform(self, statement: str, axis: int) -> bool:
+        return self.thread_loop(statement, axis) is None
+
+    def thread(self, statement: str, axis: int) -> isl.PwAff | None:
+        """Return the thread's number along *axis* as a function of the instance."""
+        loop = self.thread_loop(statement, axis)
+        if loop is None:
+            return None
+        space = self.scop.by_name[statement].domain.get_space()
+        coordinate = loop.coordinates[statement].function(space)
+        return isl.PwAff.from_aff(coordinate.mod_val(val(loop.width)))
+
+    def fold_axes(self, fold: Statement) -> tuple[int, ...]:
+        """Return the axes whose threads hold the partial accumulators that *fold* combines."""
+        parts = {read.array for read in fold.reads}
+        updates = [
+            name
+            for name in self.paths
+            if any(write.array in parts for write in self.scop.by_name[name].writes)
+        ]
+        return tuple(
+            axis
+            for axis in self.axes
+            if self.is_uniform(fold.name, axis)
+            and any(not self.is_uniform(name, axis) for name in updates)
+        )
+
+    def is_collective_read(self, statement: Statement, access: Access, axis: int) -> bool:
+        """Return whether all threads along *axis* take part in this read, each with its own."""
+        return (
+            statement.kind is Kind.FOLD
+            and any(access is read for read in statement.reads)
+            and axis in self.fold_axes(statement)
+        )
+
+
+def why_not_mapped(mapped: Mapped) -> str | None:
+    """Return why the tree is no kernel, or None.
+
+    Blocks run in no order, so that BLOCK loops must stand around everything; and an axis is mapped
+    once on a path.
+    """
+    for name, path in mapped.paths.items():
+        kinds = [loop.kind for loop in path]
+        n_blocks = kinds.count(LoopKind.BLOCK)
+        if LoopKind.BLOCK in kinds[n_blocks:]:
+            return f"a loop around {name} that is not over blocks is outside one that is"
+        for kind, widths in ((LoopKind.BLOCK, mapped.grid), (LoopKind.THREAD, mapped.block)):
+            mine = [loop for loop in path if loop.kind is kind]
+            if len({loop.axis for loop in mine}) < len(mine):
+                return f"two {kind} loops around {name} are mapped to one axis"
+            if any(loop.width != widths[loop.axis] for loop in mine):
+                return f"the {kind} loops of an axis are not equally wide"
+        missing = [a for a in AXES if mapped.grid[a] > 1 and not _is_on_blocks(path, a)]
+        if missing:
+            return f"every block would run {name}"
+    return None
+
+
+def _is_on_blocks(path: tuple[Loop, ...], axis: int) -> bool:
+    return any(loop.kind is LoopKind.BLOCK and loop.axis == axis for loop in path)

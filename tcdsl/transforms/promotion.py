@@ -1,0 +1,262 @@
+"""Where a kernel's scratch arrays live on a GPU: in registers, in shared memory, or in memory.
+
+Let W = { s[x] -> e } be the accesses to an array, T_a = { s[x] -> t } the thread along axis a.
+
+    private   for every axis, W^-1 . T_a is single valued: one thread touches the element; or all
+              writers are uniform along it, so that each thread writes a copy of its own
+    shared    otherwise, if one block touches the element, within one iteration of loops that all
+              its threads run together, and the block's budget allows it
+    memory    otherwise
+
+Registers have no addresses: a private array that needs an index is kept to a few elements, all its
+indices numbers once short loops are written out.  Whatever does not fit gives way to the next kind
+of memory; nothing fails.  After Verdoolaege et al., TACO 2013, doi:10.1145/2400682.2400713,
+section 5.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+import islpy as isl
+
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.lang.comprehension import Const
+from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, LoopKind, Node, statements_of
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.transforms.mapping import Mapped
+from tcdsl.transforms.placement import (
+    FIXED,
+    LocalDim,
+    Placement,
+    Space,
+    Uses,
+    accesses_of,
+    common_prefix,
+    is_fixed,
+    lifetime_depth,
+    local_dim,
+)
+
+MAX_PRIVATE_BYTES = 512  # of one array in registers
+BANKS = 32  # of 4 bytes
+_WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES)
+
+
+def promote(scop: Scop, trees: Sequence[Node], gpu: Gpu) -> dict[str, Placement]:
+    """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory."""
+    placements: dict[str, Placement] = {}
+    for tree in trees:
+        placements |= _Kernel(scop, tree, gpu).placements()
+    return placements
+
+
+class _Kernel:
+    """Places the arrays that one kernel has for itself."""
+
+    def __init__(self, scop: Scop, tree: Node, gpu: Gpu) -> None:
+        self.scop = scop
+        self.mapped = Mapped(scop, tree)
+        self.gpu = gpu
+        names = set(statements_of(tree))
+        self.arrays: dict[str, Uses] = {}
+        for array in scop.arrays.values():
+            uses = accesses_of(scop, array.name)
+            is_own = bool(uses) and {statement.name for statement, _ in uses} <= names
+            is_exact = not any(access.inexact for _, access in uses)
+            if array.storage is Storage.SCRATCH and is_own and is_exact:
+                self.arrays[array.name] = uses
+        self.not_private: set[str] = set()
+
+    def placements(self) -> dict[str, Placement]:
+        """Return the placements, after private arrays gave way until all writers agree."""
+        while True:
+            private = self._private()
+            mixed = {name for name in private if self._has_pinned_writer(name, private)}
+            if not mixed:
+                return private | self._shared(private)
+            self.not_private |= mixed
+
+    def _private(self) -> dict[str, Placement]:
+        found = {}
+        for name, uses in self.arrays.items():
+            if name not in self.not_private and self._is_private(uses):
+                placement = self._private_placement(self.scop.arrays[name], uses)
+                if placement is not None:
+                    found[name] = placement
+        return found
+
+    def _has_pinned_writer(self, name: str, private: Mapping[str, Placement]) -> bool:
+        """Return whether one thread alone would write copies that all threads read.
+
+        A uniform statement that also writes memory is pinned.
+        """
+        for statement, access in self.arrays[name]:
+            writes_memory = any(write.array not in private for write in statement.writes)
+            is_write = any(access is write for write in statement.writes)
+            if is_write and writes_memory and self._is_somewhere_uniform(statement):
+                return True
+        return False
+
+    def _is_somewhere_uniform(self, statement: Statement) -> bool:
+        return any(self.mapped.is_uniform(statement.name, axis) for axis in self.mapped.axes)
+
+    def _is_private(self, uses: Uses) -> bool:
+        return all(self._is_private_along(uses, axis) for axis in self.mapped.axes)
+
+    def _is_private_along(self, uses: Uses, axis: int) -> bool:
+        """Return whether no thread along *axis* sees what another one wrote."""
+        own = [use for use in uses if not self.mapped.is_collective_read(*use, axis)]
+        mapped = [use for use in own if not self.mapped.is_uniform(use[0].name, axis)]
+        if len(mapped) < len(own):
+            return not any(
+                access is write for statement, access in mapped for write in statement.writes
+            )
+        threads: isl.Map | None = None
+        for statement, access in mapped:
+            function = self.mapped.thread(statement.name, axis)
+            assert function is not None
+            one = access.relation.reverse().apply_range(isl.Map.from_pw_aff(function))
+            threads = one if threads is None else threads.union(one)
+        return threads is None or bool(threads.is_single_valued())
+
+    def _private_placement(self, array: Array, uses: Uses) -> Placement | None:
+        outer = self._lifetime(uses)
+        if outer is None:
+            return None
+        dims: list[LocalDim] = []
+        for dim in range(array.rank):
+            kept = [use for use in uses if not self._is_lane(use, dim)]
+            axes = [a for a in self.mapped.axes if self._all_mapped(kept, a)]
+            fixed = {s.name: self._fixed(s, outer, axes) for s, _ in kept}
+            found = FIXED if is_fixed(kept, dim, fixed) else local_dim(array, dim, kept, fixed)
+            if found is None:
+                return None
+            dims.append(found)
+        placement = Placement(array.name, outer[-1].name if outer else None, tuple(dims))
+        if placement.elements() == 1:
+            return placement
+        fits = placement.elements() * array.dtype.size_bytes <= MAX_PRIVATE_BYTES
+        return placement if fits and self._has_literal_indices(uses, outer) else None
+
+    def _is_lane(self, use: tuple[Statement, Access], dim: int) -> bool:
+        """Return whether *use* is a fold's, and *dim* runs over the threads that it folds."""
+        statement, access = use
+        is_read = any(access is read for read in statement.reads)
+        is_number = isinstance(access.subscripts[dim], Const)
+        return statement.kind is Kind.FOLD and is_read and is_number
+
+    def _all_mapped(self, uses: Uses, axis: int) -> bool:
+        """Return whether the thread along *axis* is a coordinate of every use."""
+        loops = [self.mapped.thread_loop(statement.name, axis) for statement, _ in uses]
+        return all(
+            loop is not None and _modulo(loop.coordinates[statement.name], loop.width) is not None
+            for loop, (statement, _) in zip(loops, uses, strict=True)
+        )
+
+    def _fixed(
+        self, statement: Statement, outer: Sequence[Loop], axes: Sequence[int]
+    ) -> list[AnyCoordinate]:
+        """Return the coordinates of *statement* that are constant where the array is declared."""
+        fixed = [loop.coordinates[statement.name] for loop in outer]
+        for axis in axes:
+            loop = self.mapped.thread_loop(statement.name, axis)
+            assert loop is not None
+            thread = _modulo(loop.coordinates[statement.name], loop.width)
+            if loop not in outer and thread is not None:
+                fixed.append(thread)
+        return fixed
+
+    def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop]) -> bool:
+        """Return whether every loop that an index may depend on is written out."""
+        for statement, _ in uses:
+            for loop in self.mapped.paths[statement.name]:
+                is_constant = loop in outer or loop.kind in (LoopKind.THREAD, *_WRITTEN_OUT)
+                if not is_constant and self._moves(statement, loop, uses):
+                    return False
+        return True
+
+    def _moves(self, statement: Statement, loop: Loop, uses: Uses) -> bool:
+        """Return whether the element that *statement* touches depends on *loop*."""
+        position = loop.coordinates[statement.name].position
+        if position < 0:
+            return True
+        return any(
+            access.relation.involves_dims(isl.dim_type.in_, position, 1)
+            and not _is_free(access.relation, position)
+            for user, access in uses
+            if user is statement
+        )
+
+    def _lifetime(self, uses: Uses) -> Sequence[Loop] | None:
+        """Return the loops in whose one iteration an element lives, None if it outlives a block."""
+        names = sorted({statement.name for statement, _ in uses})
+        prefix = common_prefix([self.mapped.paths[name] for name in names])
+        outer = prefix[: lifetime_depth(uses, prefix)]
+        blocks = {
+            loop.name
+            for name in names
+            for loop in self.mapped.paths[name]
+            if loop.kind is LoopKind.BLOCK
+        }
+        return outer if blocks <= {loop.name for loop in outer} else None
+
+    def _shared(self, private: Mapping[str, Placement]) -> dict[str, Placement]:
+        """Return shared arrays, the smallest first, until the block's budget is spent."""
+        candidates = []
+        for name, uses in self.arrays.items():
+            if name in private:
+                continue
+            placement = self._shared_placement(self.scop.arrays[name], uses)
+            if placement is not None:
+                size_bytes = placement.elements() * self.scop.arrays[name].dtype.size_bytes
+                candidates.append((size_bytes, name, placement))
+        found, left = {}, self.gpu.shared_bytes
+        for size_bytes, name, placement in sorted(candidates, key=lambda c: c[:2]):
+            rounded = -(-size_bytes // 16) * 16
+            if rounded <= left:
+                found[name] = placement
+                left -= rounded
+        return found
+
+    def _shared_placement(self, array: Array, uses: Uses) -> Placement | None:
+        outer = self._lifetime(uses)
+        if outer is None:
+            return None
+        outer = list(takewhile(lambda loop: loop.kind is not LoopKind.THREAD, outer))
+        fixed = {s.name: [loop.coordinates[s.name] for loop in outer] for s, _ in uses}
+        dims: list[LocalDim] = []
+        for dim in range(array.rank):
+            is_constant = is_fixed(uses, dim, fixed)
+            found = FIXED if is_constant else local_dim(array, dim, uses, fixed)
+            if found is None:
+                return None
+            dims.append(found)
+        placement = Placement(
+            array.name, outer[-1].name if outer else None, tuple(dims), Space.SHARED
+        )
+        return replace(placement, padding=_padding(array, dims))
+
+
+def _padding(array: Array, dims: Sequence[LocalDim]) -> int:
+    """Return the elements by which rows grow so that a column does not lie in one bank."""
+    rows = [dim.extent for dim in dims[:-1] if dim.extent > 1]
+    is_column_bound = rows and dims[-1].extent * array.dtype.size_bytes % (4 * BANKS) == 0
+    return max(1, 4 // array.dtype.size_bytes) if is_column_bound else 0
+
+
+def _modulo(coordinate: AnyCoordinate, width: int) -> AnyCoordinate | None:
+    """Return ``coordinate % width`` as a coordinate, None where that has no such form."""
+    if not isinstance(coordinate, Coordinate):
+        return None
+    if coordinate.mod == 0:
+        return replace(coordinate, mod=width)
+    if coordinate.mod <= width:
+        return coordinate
+    return replace(coordinate, mod=width) if coordinate.mod % width == 0 else None
+
+
+def _is_free(relation: isl.Map, position: int) -> bool:
+    """Return whether dimension *position* of the instance says nothing about the element."""
+    moved = relation.drop_constraints_involving_dims(isl.dim_type.in_, position, 1)
+    return bool(moved.intersect_domain(relation.domain()).is_equal(relation))

@@ -1,0 +1,381 @@
+"""Barriers: where the threads of a block wait for one another, as few as suffice.
+
+A dependence *crosses* if its source and its sink may run on different threads, and what they touch
+is not private.  Between the two there must be a barrier:
+
+    { s[x] -> t[y] : same element, one writes }  -  { s[x] -> t[y] : thread(x) = thread(y) }
+
+Barriers stand between the children of a sequence that all threads run together (below no THREAD
+loop of several turns), or at the end of the body of a loop that carries the dependence::
+
+    for k (together)                      for k
+      for i (threads)  a[i] = ...           for i (threads)  a[i] = ...
+      for j (threads)  ... a[j+1] ...  -->  barrier
+                                            for j (threads)  ... a[j+1] ...
+                                            barrier          (a is written again in the next k)
+
+In a sequence each dependence is an interval of gaps, and the fewest gaps that hit all intervals are
+found by taking, in the order of their ends, the last gap of each that is not hit yet.  A barrier is
+a statement: it runs where any statement of its sequence does, so that it is met by all threads.
+Storage of a shared array that is reused by the next iteration of a loop counts as a dependence.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcdsl.poly.dependences import Dependence, Dependences
+from tcdsl.poly.loop_tree import (
+    Coordinate,
+    Leaf,
+    Loop,
+    LoopKind,
+    Node,
+    statements_of,
+)
+from tcdsl.poly.loop_tree import Sequence as Children
+from tcdsl.poly.scop import Access, Kind, Scop, Statement
+from tcdsl.transforms.mapping import Mapped
+from tcdsl.transforms.placement import Placement, Space, accesses_of
+
+Placements = Mapping[str, Placement]
+
+
+@dataclass(frozen=True, eq=False)
+class Crossing:
+    """Pairs of instances on different threads that must not run at the same time."""
+
+    source: str
+    sink: str
+    relation: isl.Map
+    reuse: str | None = None  # the loop whose next iteration reuses the storage
+
+
+def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) -> list[Crossing]:
+    """Return what in the kernel of *mapped* needs a barrier."""
+    names = set(mapped.paths)
+    found = []
+    for edge in dependences.edges:
+        if edge.source not in names or edge.sink not in names:
+            continue
+        if _is_private(edge.array, placements) or _is_atomic(mapped.scop, edge):
+            continue
+        relation = _on_different_threads(mapped, edge, placements)
+        if not relation.is_empty():
+            found.append(Crossing(edge.source, edge.sink, relation))
+    return [*found, *_reuses(mapped, placements)]
+
+
+def _is_private(array: str, placements: Placements) -> bool:
+    return array in placements and placements[array].space is Space.PRIVATE
+
+
+def _is_atomic(scop: Scop, edge: Dependence) -> bool:
+    return edge.is_relaxed and scop.by_name[edge.source].is_atomic
+
+
+def is_replicated(statement: Statement, placements: Placements) -> bool:
+    """Return whether all threads run *statement* where it is uniform."""
+    return bool(statement.writes) and all(
+        _is_private(write.array, placements) for write in statement.writes
+    )
+
+
+def _on_different_threads(mapped: Mapped, edge: Dependence, placements: Placements) -> isl.Map:
+    """Return the part of *edge* whose ends may run on different threads."""
+    together = edge.relation
+    for axis in mapped.axes:
+        source, sink = mapped.thread(edge.source, axis), mapped.thread(edge.sink, axis)
+        if source is not None and sink is not None:
+            ends = isl.MultiPwAff.from_pw_aff(source), isl.MultiPwAff.from_pw_aff(sink)
+            together = together.intersect(ends[0].eq_map(ends[1]))
+        elif source is not None or sink is not None or _is_spread(mapped, edge, placements):
+            return edge.relation
+    return edge.relation.subtract(together)
+
+
+def _is_spread(mapped: Mapped, edge: Dependence, placements: Placements) -> bool:
+    """Return whether an end of *edge* runs on all threads."""
+    return any(
+        is_replicated(mapped.scop.by_name[name], placements) for name in (edge.source, edge.sink)
+    )
+
+
+def _reuses(mapped: Mapped, placements: Placements) -> Iterator[Crossing]:
+    """Yield what reuses the storage of a shared array in the next iteration of a loop."""
+    loops = {loop.name: loop for path in mapped.paths.values() for loop in path}
+    for placement in placements.values():
+        loop = loops.get(placement.loop or "")
+        if placement.space is not Space.SHARED or loop is None or not _repeats(loop):
+            continue
+        uses = accesses_of(mapped.scop, placement.array)
+        writers = {s.name for s, a in uses if any(a is write for write in s.writes)}
+        for user in {statement.name for statement, _ in uses}:
+            for writer in writers:
+                source = mapped.scop.by_name[user].domain.get_space()
+                space = source.map_from_domain_and_range(
+                    mapped.scop.by_name[writer].domain.get_space()
+                )
+                yield Crossing(user, writer, isl.Map.universe(space), loop.name)
+
+
+def _is_together(loop: Loop) -> bool:
+    """Return whether all threads may meet a barrier inside *loop*.
+
+    Below a loop over threads they do if each has one turn: a guard moves to what is around the
+    barrier.
+    """
+    return loop.kind is not LoopKind.THREAD or loop.has_one_turn
+
+
+def _repeats(loop: Loop) -> bool:
+    """Return whether one thread may run several iterations of *loop*."""
+    if loop.kind in (LoopKind.BLOCK, LoopKind.THREAD):
+        return not loop.has_one_turn
+    return loop.extent is None or loop.extent > 1
+
+
+def synchronise(
+    scop: Scop, trees: Sequence[Node], dependences: Dependences, placements: Placements
+) -> tuple[Scop, list[Node]]:
+    """Return *scop* with the barriers that its kernels *trees* need, and the trees with them."""
+    barriers: list[Statement] = []
+    done = []
+    for number, tree in enumerate(trees):
+        mapped = Mapped(scop, tree)
+        synchroniser = _Synchroniser(mapped, crossings(mapped, dependences, placements), number)
+        done.append(synchroniser.node(tree, ()) if synchroniser.pending else tree)
+        barriers += synchroniser.barriers
+    return scop.with_statements((*scop.statements, *barriers)), done
+
+
+class _Synchroniser:
+    """Puts barriers into the tree of one kernel."""
+
+    def __init__(self, mapped: Mapped, pending: list[Crossing], number: int) -> None:
+        self.mapped = mapped
+        self.pending = pending
+        self.number = number
+        self.barriers: list[Statement] = []
+
+    def node(self, tree: Node, path: tuple[Loop, ...]) -> Node:
+        """Return *tree*, below the loops *path*, with barriers for what it has inside."""
+        match tree:
+            case Leaf():
+                return tree
+            case Loop() if not _is_together(tree):
+                return tree
+            case Children(children=children):
+                return self._sequence(children, path, None)
+            case Loop(body=body):
+                below = (*path, tree)
+                inner = body.children if isinstance(body, Children) else (body,)
+                new = self._sequence(inner, below, tree)
+                return _with_barriers(tree, new, self.barriers)
+
+    def _sequence(
+        self, children: tuple[Node, ...], path: tuple[Loop, ...], loop: Loop | None
+    ) -> Node:
+        """Return *children* with barriers between them; they are the body of *loop*, if any."""
+        place = {name: i for i, child in enumerate(children) for name in statements_of(child)}
+        mine = [c for c in self.pending if c.source in place and c.sink in place]
+        gaps: set[int] = set()  # a barrier in gap g stands before child g; n: after the last
+        intervals = []
+        for crossing in mine:
+            first, last = place[crossing.source], place[crossing.sink]
+            if crossing.reuse is None and first < last and self._is_within(crossing, path):
+                intervals.append((first + 1, last))
+        for low, high in sorted(intervals, key=lambda interval: interval[1]):
+            if not any(low <= gap <= high for gap in gaps):
+                gaps.add(high)
+        if loop is not None and _repeats(loop):
+            for crossing in mine:
+                first, last = place[crossing.source], place[crossing.sink]
+                is_met = any(gap > first or gap <= last for gap in gaps)
+                if not is_met and self._is_carried(crossing, path):
+                    gaps.add(len(children))
+        names = list(place)
+        result: list[Node] = []
+        for position, child in enumerate(children):
+            if position in gaps:
+                result.append(self._barrier(names, path))
+            result.append(self.node(child, path))
+        if len(children) in gaps:
+            result.append(self._barrier(names, path))
+        return result[0] if len(result) == 1 else Children(tuple(result))
+
+    def _is_within(self, crossing: Crossing, path: tuple[Loop, ...]) -> bool:
+        """Return whether some pair of *crossing* is in one iteration of all loops of *path*."""
+        return not _equal_along(self.mapped.scop, crossing, path).is_empty()
+
+    def _is_carried(self, crossing: Crossing, path: tuple[Loop, ...]) -> bool:
+        """Return whether some pair is in two iterations of the last loop of *path*."""
+        *outer, loop = path
+        if crossing.reuse is not None:
+            return crossing.reuse == loop.name
+        around = _equal_along(self.mapped.scop, crossing, outer)
+        within = _equal_along(self.mapped.scop, crossing, path)
+        return not around.is_subset(within)
+
+    def _barrier(self, names: Sequence[str], path: tuple[Loop, ...]) -> Leaf:
+        """Return a barrier for an iteration of *path* in which any of *names* runs."""
+        statement = barrier_statement(
+            self.mapped.scop, f"barrier{self.number}_{len(self.barriers)}", names, path
+        )
+        self.barriers.append(statement)
+        return Leaf(statement.name)
+
+
+def _equal_along(scop: Scop, crossing: Crossing, path: Sequence[Loop]) -> isl.Map:
+    """Return the pairs that are in the same iteration of every loop of *path*.
+
+    Iterations of a loop over threads run at the same time.
+    """
+    relation = crossing.relation
+    for loop in path:
+        if loop.kind is LoopKind.THREAD:
+            continue
+        ends = []
+        for name in (crossing.source, crossing.sink):
+            aff = loop.coordinates[name].function(scop.by_name[name].domain.get_space())
+            ends.append(isl.MultiPwAff.from_pw_aff(isl.PwAff.from_aff(aff)))
+        relation = relation.intersect(ends[0].eq_map(ends[1]))
+    return relation
+
+
+def barrier_statement(
+    scop: Scop, name: str, around: Sequence[str], path: Sequence[Loop]
+) -> Statement:
+    """Return the statement { name[o] }: one instance for each iteration of *path* with work."""
+    domain: isl.Set | None = None
+    for statement in around:
+        own = scop.by_name[statement].domain
+        when: isl.Map | None = None
+        for loop in path:
+            aff = loop.coordinates[statement].function(own.get_space())
+            one = isl.Map.from_pw_aff(isl.PwAff.from_aff(aff))
+            when = one if when is None else when.flat_range_product(one)
+        if when is None:
+            image = isl.Set(f"{{ {name}[] }}").align_params(own.get_space())
+        else:
+            image = own.apply(when).set_tuple_name(name)
+        domain = image if domain is None else domain.union(image)
+    assert domain is not None
+    nowhere = isl.Map.empty(domain.get_space().map_from_domain_and_range(domain.get_space()))
+    indices = tuple(f"o{depth}" for depth in range(len(path)))
+    return Statement(
+        name=name, domain=domain.coalesce(), indices=indices, n_left=len(indices),
+        kind=Kind.BARRIER, write=Access("", (), nowhere), value=None, reads=(),
+    )  # fmt: skip
+
+
+def _with_barriers(loop: Loop, body: Node, barriers: Sequence[Statement]) -> Loop:
+    """Return *loop* around *body*, with the coordinates of the barriers there."""
+    inside = set(statements_of(body))
+    new = {b.name: b for b in barriers if b.name in inside and b.name not in loop.coordinates}
+    # A barrier's indices are the iterations of the loops around it, outermost first: this loop is
+    # the last but as many as are between it and the barrier.
+    coordinates = dict(loop.coordinates)
+    for name, barrier in new.items():
+        depth = len(barrier.indices) - 1 - _loops_between(body, name)
+        coordinates[name] = Coordinate(depth)
+    return replace(loop, body=body, coordinates=coordinates)
+
+
+def _loops_between(node: Node, name: str) -> int:
+    match node:
+        case Loop(body=body):
+            return 1 + _loops_between(body, name)
+        case Children(children=children):
+            inner = next(child for child in children if name in statements_of(child))
+            return _loops_between(inner, name)
+        case _:
+            return 0
+
+
+def why_not_synchronised(
+    mapped: Mapped, dependences: Dependences, placements: Placements
+) -> str | None:
+    """Return a crossing pair without a barrier between its ends, or None.
+
+    What is private needs none: then the pair must be on one thread, or its source on all threads,
+    or its sink a collective.
+    """
+    if reason := _why_not_private(mapped, dependences, placements):
+        return reason
+    for crossing in crossings(mapped, dependences, placements):
+        if not _is_synchronised(mapped.tree, crossing, mapped.scop, ()):
+            return f"no barrier is between {crossing.source} and {crossing.sink}"
+    return None
+
+
+def _why_not_private(
+    mapped: Mapped, dependences: Dependences, placements: Placements
+) -> str | None:
+    for edge in dependences.edges:
+        if not (_is_private(edge.array, placements) and edge.is_flow):
+            continue
+        source, sink = mapped.scop.by_name[edge.source], mapped.scop.by_name[edge.sink]
+        inside = source.name in mapped.paths, sink.name in mapped.paths
+        if not any(inside):
+            continue
+        if not all(inside):
+            return f"{edge.array} is private, but two kernels use it"
+        for axis in mapped.axes:
+            if reason := _why_not_own(mapped, edge, axis, placements):
+                return f"{edge.array} is private, but {reason}"
+    return None
+
+
+def _why_not_own(mapped: Mapped, edge: Dependence, axis: int, placements: Placements) -> str | None:
+    """Return why a thread reads along *axis* what another one wrote, or None."""
+    source, sink = mapped.scop.by_name[edge.source], mapped.scop.by_name[edge.sink]
+    from_, to = mapped.thread(source.name, axis), mapped.thread(sink.name, axis)
+    if from_ is None:
+        is_everywhere = is_replicated(source, placements)
+        return None if is_everywhere else f"one thread alone runs {source.name}"
+    if to is None:
+        is_collective = sink.kind is Kind.FOLD and axis in mapped.fold_axes(sink)
+        return None if is_collective else f"all threads run {sink.name}"
+    ends = isl.MultiPwAff.from_pw_aff(from_), isl.MultiPwAff.from_pw_aff(to)
+    is_same = edge.relation.is_subset(ends[0].eq_map(ends[1]))
+    return None if is_same else f"{sink.name} is on another thread"
+
+
+def _is_synchronised(node: Node, crossing: Crossing, scop: Scop, path: tuple[Loop, ...]) -> bool:
+    """Return whether a barrier is between the ends of *crossing*, which are both below *node*.
+
+    From the outermost loop inwards: pairs in different iterations of a loop need a barrier in its
+    body outside the part from sink to source, the others one between the children they are in.
+    """
+    if isinstance(node, Leaf) or (isinstance(node, Loop) and not _is_together(node)):
+        return _equal_along(scop, crossing, path).is_empty()
+    loop = node if isinstance(node, Loop) else None
+    below = (*path, loop) if loop is not None else path
+    body = loop.body if loop is not None else node
+    children = body.children if isinstance(body, Children) else (body,)
+    ends = [
+        next(i for i, child in enumerate(children) if name in statements_of(child))
+        for name in (crossing.source, crossing.sink)
+    ]
+    first, last = ends
+    barriers = [
+        position
+        for position, child in enumerate(children)
+        if isinstance(child, Leaf) and scop.by_name[child.statement].kind is Kind.BARRIER
+    ]
+    if loop is not None and _repeats(loop):
+        is_carried = crossing.reuse == loop.name
+        if crossing.reuse is None:
+            around, within = (_equal_along(scop, crossing, p) for p in (path, below))
+            is_carried = not around.is_subset(within)
+        if is_carried and not any(b > first or b < last for b in barriers):
+            return False
+    if crossing.reuse is not None:
+        is_there = loop is not None and loop.name == crossing.reuse
+        return is_there or _is_synchronised(children[first], crossing, scop, below)
+    if first != last:
+        is_within = not _equal_along(scop, crossing, below).is_empty()
+        return not is_within or (first < last and any(first < b < last for b in barriers))
+    return _is_synchronised(children[first], crossing, scop, below)

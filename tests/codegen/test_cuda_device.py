@@ -1,0 +1,392 @@
+"""The CUDA device library: what NVRTC makes of it, and its shared parts on the emulator."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from configparser import ConfigParser
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.codegen.cuda_source import CudaSource, Launch
+from tcdsl.codegen.device import c
+from tcdsl.codegen.device.cuda import (
+    FUNCTIONS,
+    HALVES,
+    PARTS,
+    SCALAR_PARTS,
+    SHARED_PARTS,
+    TYPES,
+    emulated_text,
+    header_text,
+    parts_for,
+    signature,
+)
+from tcdsl.emulator import EmulatedProgram, compile_emulated
+from tcdsl.errors import EmulationError
+from tcdsl.runtime.nvrtc import compile_cuda, find_cuda_compiler, why_no_cuda_compiler
+
+ROOT = Path(__file__).parents[2]
+GXX = shutil.which("g++")
+
+
+def _cuda_cases() -> ModuleType:
+    path = Path(__file__).with_name("cuda_cases.py")
+    spec = importlib.util.spec_from_file_location("cuda_cases", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look it up
+    spec.loader.exec_module(module)
+    return module
+
+
+cases = _cuda_cases()
+CUDA_TYPES: dict[str, str] = cases.CUDA_TYPES
+
+needs_gxx = pytest.mark.skipif(GXX is None, reason="no C++ compiler")
+needs_nvrtc = pytest.mark.skipif(
+    why_no_cuda_compiler() is not None or find_cuda_compiler().is_nvcc, reason="no NVRTC"
+)
+
+
+# --- parts ---------------------------------------------------------------------------------
+def test_scalar_functions_are_those_of_the_c_library() -> None:
+    scalars = {name for name, part in FUNCTIONS.items() if part in SCALAR_PARTS}
+    assert scalars | {"tc_fault"} == {n for n in c.FUNCTIONS if not n.startswith("tc_fold_")}
+
+
+def test_parts_are_exactly_what_the_functions_need() -> None:
+    assert parts_for([]) == {"core", "index"}
+    assert parts_for({"tc_exp_f32", "tc_fault"}) == {"core", "index", "math_f32"}
+    assert parts_for({"tc_fold_x"}) == {"core", "index", "vector", "collective"}
+    assert parts_for({"tc_atomic_add_i8"}) == {"core", "half", "index", "operators", "atomic"}
+    assert header_text(frozenset({"half"})).startswith(header_text(frozenset()).split("\n")[0])
+    with pytest.raises(KeyError):
+        parts_for({"tc_nosuch_f32"})
+    with pytest.raises(AssertionError, match="nosuch"):
+        header_text(frozenset({"nosuch"}))
+
+
+def test_the_headers_are_shipped() -> None:
+    parser = ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    assert parser["options.package_data"]["tcdsl.codegen.device.cuda"] == "*.cuh"
+    found = {path.stem for path in (ROOT / "tcdsl/codegen/device/cuda").glob("*.cuh")}
+    assert found == set(PARTS)
+
+
+# --- NVRTC ---------------------------------------------------------------------------------
+def kernel(name: str, parameters: str, body: str) -> str:
+    return f'extern "C" __global__ void {name}({parameters}) {{\n{body}\n}}\n'
+
+
+def use(name: str) -> str:
+    """Return a kernel that uses *name*, whatever that is."""
+    part = FUNCTIONS[name]
+    dtype = name.rpartition("_")[2]
+    if part in SCALAR_PARTS:
+        operands, result = signature(name)
+        params = "".join(f", const {CUDA_TYPES[t]} *a{i}" for i, t in enumerate(operands))
+        call = ", ".join(f"a{i}[threadIdx.x]" for i in range(len(operands)))
+        return kernel(f"k_{name}", f"{CUDA_TYPES[result]} *out{params}", f"*out = {name}({call});")
+    if part == "atomic":
+        body = f"{name}(p, p[1]);"
+    elif name.startswith("tc_op_"):
+        body = f"p[0] = {name}::combine({name}::identity(), p[1]);"
+    elif name.startswith("tc_better_"):
+        body = f"p[0] = {name}::better(p[1], p[2]);"
+    else:
+        dtype, body = "i64", OTHER_USES[name]
+    return kernel(f"k_{name}", f"{CUDA_TYPES[dtype]} *p", body)
+
+
+FOLD = "<tc_op_add_i64, 48, 3>(p[threadIdx.x]);"
+ARGFOLD = "<tc_better_min_i64, 48, 3>(p[threadIdx.x], p[0]).index;"
+OTHER_USES = {
+    "tc_fault": "tc_fault(p, 1, p[5], 7);",
+    "tc_floordiv": "p[0] = tc_floordiv(p[1], 3) + tc_floordiv((int)p[1], 3);",
+    "tc_imin": "p[0] = tc_imin(p[1], 3);",
+    "tc_imax": "p[0] = tc_imax(3, p[1]);",
+    "tc_vec": "tc_vec<int64_t, 2> v; v[0] = v[1] = p[4]; p[1] = v[0];",
+    "tc_vload": "p[0] = tc_vload<2>(p + 2)[1];",
+    "tc_vstore": "tc_vstore(p, tc_vload<2>(p + 2));",
+    "tc_pair": "tc_pair<int64_t, int64_t> pair = {p[0], p[1]}; p[2] = pair.index;",
+    **{f"tc_fold_{way}": f"p[0] = tc_fold_{way}{FOLD}" for way in ("x", "y", "xy")},
+    **{f"tc_argfold_{way}": f"p[0] = tc_argfold_{way}{ARGFOLD}" for way in ("x", "y", "xy")},
+}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_defines_its_functions(part: str, arch: str) -> None:
+    names = [name for name in FUNCTIONS if FUNCTIONS[name] == part]
+    assert names
+    chosen = parts_for(names)
+    if part == "collective":
+        chosen |= {"operators"}  # of which a kernel names those that it passes
+    assert compile_cuda(header_text(chosen) + "".join(map(use, names)), arch)
+
+
+@needs_nvrtc
+def test_an_older_gpu_gets_integer_code_for_what_it_lacks() -> None:
+    names = ["tc_f32_to_bf16", "tc_min_f32", "tc_max_f32"]
+    text = header_text(parts_for(names)) + "".join(map(use, names))
+    assert b".NaN" not in compile_cuda(text, "sm_75", ptx=True)
+
+
+def ptx(body: str, names: set[str], parameters: str = "float *p") -> str:
+    text = header_text(parts_for(names)) + kernel("k", parameters, body)
+    return compile_cuda(text, "sm_80", ptx=True).decode()
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    "dtype, lanes, load, store",
+    [
+        ("float", 4, "v4.f32", "v4.f32"),
+        ("float", 2, "v2.f32", "v2.f32"),
+        ("double", 2, "v2.f64", "v2.f64"),
+        ("int64_t", 2, "v2.u64", "v2.u64"),
+        ("uint16_t", 8, "v4.u32", "v4.u32"),
+        ("uint16_t", 4, "v4.u16", "v4.u16"),
+        ("uint8_t", 16, "v4.u32", "v4.u32"),
+        ("int8_t", 4, "v4.u8", "v4.u8"),
+        ("uint8_t", 2, "v2.u8", "v2.u8"),
+    ],
+)
+def test_vectors_move_by_one_instruction(dtype: str, lanes: int, load: str, store: str) -> None:
+    text = ptx(
+        f"const int i = threadIdx.x * {lanes};\n"
+        f"tc_vec<{dtype}, {lanes}> v = tc_vload<{lanes}>(x + i);\n"
+        f"for (int l = 0; l < {lanes}; l++) v[l] = v[l] + ({dtype})1;\n"
+        "tc_vstore(y + i, v);",
+        {"tc_vload"},
+        f"const {dtype} *__restrict__ x, {dtype} *y",
+    )
+    assert re.findall(r"ld\.global\S*", text) == [f"ld.global.nc.{load}"]
+    assert re.findall(r"st\.global\S*", text) == [f"st.global.{store}"]
+    assert ".local" not in text
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    "call, shuffles, barriers",
+    [
+        ("tc_fold_x<tc_op_add_f32, 32, 4>", 5, 0),
+        ("tc_fold_x<tc_op_add_f32, 8, 5>", 3, 0),
+        ("tc_fold_x<tc_op_add_f32, 1, 64>", 0, 0),
+        ("tc_fold_x<tc_op_add_f32, 256, 1>", 5, 2),
+        ("tc_fold_x<tc_op_add_f32, 256, 1, 0>", 5, 1),
+        ("tc_fold_x<tc_op_add_f32, 1024, 1>", 10, 2),
+        ("tc_fold_x<tc_op_add_f32, 48, 3>", 5, 2),
+        ("tc_fold_xy<tc_op_add_f32, 4, 8>", 5, 0),
+        ("tc_fold_xy<tc_op_add_f32, 32, 8>", 5, 2),
+        ("tc_fold_y<tc_op_add_f32, 128, 1>", 0, 0),
+        ("tc_fold_y<tc_op_add_f32, 4, 8>", 3, 0),
+        ("tc_fold_y<tc_op_add_f32, 4, 64>", 3, 2),
+        ("tc_fold_y<tc_op_add_f32, 32, 8>", 0, 2),
+        ("tc_fold_y<tc_op_add_f32, 32, 32>", 0, 3),
+    ],
+)
+def test_folds_wait_no_more_than_they_must(call: str, shuffles: int, barriers: int) -> None:
+    text = ptx(f"p[threadIdx.x] = {call}(p[threadIdx.x]);", {"tc_fold_x", "tc_op_add_f32"})
+    assert (text.count("shfl.sync"), text.count("bar.sync")) == (shuffles, barriers)
+
+
+@needs_nvrtc
+def test_a_vector_of_folds_waits_once() -> None:
+    body = (
+        "tc_vec<float, 4> v = tc_vload<4>(p + 4 * threadIdx.x);\n"
+        "tc_vstore(p + 4 * threadIdx.x, tc_fold_y<tc_op_add_f32, 32, 8>(v));"
+    )
+    text = ptx(body, {"tc_fold_y", "tc_op_add_f32"})
+    assert text.count("bar.sync") == 2
+    assert set(re.findall(r"[ls][dt]\.shared\S*", text)) == {"ld.shared.v4.f32", "st.shared.v4.f32"}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    "body, instruction",
+    [
+        ("p[0] = tc_min_f32(p[1], p[2]);", "min.NaN.f32"),
+        ("p[0] = tc_max_f32(p[1], p[2]);", "max.NaN.f32"),
+        ("p[0] = tc_mad_f32(p[1], p[2], p[3]);", "fma.rn.f32"),
+        ("p[0] = tc_rsqrt_f32(p[1]);", "rsqrt.approx.f32"),
+        ("tc_atomic_add_f32(p, p[1]);", "atom.global.add.f32"),
+        ("tc_atomic_add_i32((int32_t *)p, 3);", "atom.global.add.u32"),
+        ("tc_atomic_max_u64((uint64_t *)p, 3);", "atom.global.max.u64"),
+        ("((uint16_t *)p)[0] = tc_cast_f32_bf16(p[1]);", "cvt.rn.bf16.f32"),
+        ("((uint16_t *)p)[0] = tc_cast_f32_f16(p[1]);", "cvt.rn.f16.f32"),
+    ],
+)
+def test_one_instruction_where_there_is_one(body: str, instruction: str) -> None:
+    names = set(re.findall(r"tc_\w+", body))
+    assert re.search(instruction.replace(".", r"\."), ptx(body, names))
+
+
+@needs_nvrtc
+def test_nothing_is_contracted_but_what_asks_for_it() -> None:
+    text = ptx("p[0] = p[1] * p[2] + p[3];", set())
+    assert "fma" not in text
+
+
+# --- C++, as the emulator has it -----------------------------------------------------------
+@needs_gxx
+def test_the_c_library_is_a_c_plus_plus_library_too(tmp_path: Path) -> None:
+    assert GXX is not None
+    loops = [
+        f"{CUDA_TYPES[signature(n)[1]]} f_{n}("
+        + ", ".join(f"{CUDA_TYPES[t]} a{i}" for i, t in enumerate(signature(n)[0]))
+        + f") {{ return {n}({', '.join(f'a{i}' for i in range(len(signature(n)[0])))}); }}\n"
+        for n, part in FUNCTIONS.items()
+        if part in SCALAR_PARTS
+    ]
+    path = tmp_path / "device.cpp"
+    path.write_text(c.header_text() + "".join(loops))
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1"]
+    done = subprocess.run(
+        [GXX, *flags, str(path), "-o", str(tmp_path / "device.so"), "-Wl,--no-undefined", "-lm"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_emulated_text_has_the_same_parts() -> None:
+    text = emulated_text(parts_for({"tc_fold_x", "tc_exp_f32"}))
+    assert "tc_exp_f32" in text and "tc_fold_x" in text and "tc_atomic_add_f32" not in text
+    counts = Counter(re.findall(r'part "(\w+)"', emulated_text()))
+    assert {*SHARED_PARTS, *SCALAR_PARTS} <= set(counts)
+
+
+# --- the emulator --------------------------------------------------------------------------
+
+
+def emulate(source: CudaSource, arrays: Mapping[str, Any]) -> None:
+    """Run *source* with every access checked: also for races and missing barriers."""
+    fault = EmulatedProgram(compile_emulated(source), source).run(arrays)
+    assert fault is None
+
+
+def block_kernel(body: str, threads: tuple[int, int], *functions: str) -> CudaSource:
+    """Return one block that computes r from v, both of int32."""
+    parameters = (cases.pointer("i32", "v", is_read=True), cases.pointer("i32", "r"))
+    launch = Launch("k", (1, 1, 1), (*threads, 1), 0, parameters)
+    source: CudaSource = cases.source_of([(launch, body)], functions)
+    return source
+
+
+@needs_gxx
+def test_folds_of_many_shapes() -> None:
+    shapes = cases.SHAPES
+    cases.check_folds(emulate, [cases.FoldCase("f32", "max", *shape) for shape in shapes])
+
+
+@needs_gxx
+@pytest.mark.fuzz
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", range(8))
+def test_folds_of_every_shape(part: int) -> None:
+    shapes = cases.ALL_SHAPES[part::8]
+    cases.check_folds(emulate, [cases.FoldCase("f64", "min", *shape) for shape in shapes])
+    sites = [cases.FoldCase("i32", "add", *shape, is_site=True) for shape in shapes]
+    cases.check_folds(emulate, sites)
+
+
+@needs_gxx
+def test_folds_of_every_operator_and_type() -> None:
+    shapes = cases.FEW_SHAPES
+    chosen = [
+        cases.FoldCase(dtype, op, *shapes[number % len(shapes)])
+        for number, (dtype, op) in enumerate(cases.FOLDED)
+    ]
+    chosen += [cases.FoldCase("f32", "add", *shape, lanes=4) for shape in shapes]
+    chosen += [cases.FoldCase("u8", "max", *shape, lanes=8, is_site=True) for shape in shapes]
+    cases.check_folds(emulate, chosen)
+
+
+@needs_gxx
+def test_arg_folds() -> None:
+    shapes = [*cases.FEW_SHAPES, (1000, 1), (3, 85), (16, 64)]
+    pairs = [(dtype, op) for dtype in TYPES if dtype not in HALVES for op in ("min", "max")]
+    chosen = [
+        cases.ArgCase(dtype, op, *shapes[number % len(shapes)], index=("i32", "i64")[number % 2])
+        for number, (dtype, op) in enumerate(pairs)
+    ]
+    cases.check_arg_folds(emulate, chosen)
+
+
+@needs_gxx
+def test_atomics() -> None:
+    cases.check_atomics(emulate, cases.ATOMIC)
+
+
+@needs_gxx
+def test_segments_of_a_warp_fold_by_themselves() -> None:
+    body = (
+        "const int thread = threadIdx.x + 8 * threadIdx.y;\n"
+        "r[thread] = -1;\n"
+        "if (threadIdx.y % 3 != 1) r[thread] = tc_fold_x<tc_op_add_i32, 8, 11>(v[thread]);"
+    )
+    values = np.arange(88, dtype=np.int32)
+    arrays = {"v": values, "r": np.zeros(88, np.int32)}
+    emulate(block_kernel(body, (8, 11), "tc_fold_x", "tc_op_add_i32"), arrays)
+    sums = values.reshape(11, 8).sum(1)
+    want = np.where(np.arange(11) % 3 != 1, sums, -1)
+    assert np.array_equal(arrays["r"].reshape(11, 8), np.repeat(want, 8).reshape(11, 8))
+
+
+@needs_gxx
+@pytest.mark.parametrize("site, is_race", [("", False), (", 0", True)])
+def test_a_numbered_fold_must_meet_another_barrier_before_it_comes_back(
+    site: str, is_race: bool
+) -> None:
+    call = f"tc_fold_x<tc_op_add_i32, 96, 1{site}>"
+    body = f"for (int k = 0; k < 2; k++) r[k * 96 + threadIdx.x] = {call}(v[threadIdx.x] + k);"
+    arrays = {"v": np.arange(96, dtype=np.int32), "r": np.zeros(192, np.int32)}
+    source = block_kernel(body, (96, 1), "tc_fold_x", "tc_op_add_i32")
+    if is_race:
+        with pytest.raises(EmulationError, match="race"):
+            emulate(source, arrays)
+    else:
+        emulate(source, arrays)
+        assert set(arrays["r"][:96]) == {4560} and set(arrays["r"][96:]) == {4656}
+
+
+@needs_gxx
+def test_index_arithmetic() -> None:
+    body = (
+        "const int n = v[threadIdx.x];\n"
+        "r[4 * threadIdx.x] = tc_floordiv(n, 7);\n"
+        "r[4 * threadIdx.x + 1] = (int)tc_floordiv((int64_t)n << 32, 7) == tc_floordiv(n, 7ll);\n"
+        "r[4 * threadIdx.x + 2] = (int)tc_imin(n, (int64_t)-3);\n"
+        "r[4 * threadIdx.x + 3] = (int)tc_imax((int64_t)n * 2, 5);"
+    )
+    values = np.arange(-20, 21, dtype=np.int32)
+    arrays = {"v": values, "r": np.zeros(4 * values.size, np.int32)}
+    emulate(block_kernel(body, (values.size, 1), "tc_floordiv"), arrays)
+    got = arrays["r"].reshape(-1, 4)
+    assert np.array_equal(got[:, 0], values // 7)
+    wide = ((values.astype(np.int64) << 32) // 7).astype(np.int32)
+    assert np.array_equal(got[:, 1], wide == values // 7)
+    assert np.array_equal(got[:, 2], np.minimum(values, -3))
+    assert np.array_equal(got[:, 3], np.maximum(2 * values, 5))
+
+
+@needs_gxx
+def test_the_first_fault_is_recorded_whole() -> None:
+    parameters = (cases.pointer("i32", "v", is_read=True), cases.pointer("i64", "r"))
+    launch = Launch("k", (4, 1, 1), (50, 1, 1), 0, parameters)
+    body = "const int i = threadIdx.x + 50 * blockIdx.x;\nif (v[i] >= 60) tc_fault(r, i, v[i], 60);"
+    source = cases.source_of([(launch, body)], ["tc_fault"])
+    arrays = {"v": np.arange(200, dtype=np.int32), "r": np.zeros(4, np.int64)}
+    emulate(source, arrays)
+    claimed, site, index, extent = arrays["r"].tolist()
+    assert (claimed, extent) == (1, 60) and site == index and 60 <= index < 200

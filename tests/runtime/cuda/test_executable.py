@@ -1,0 +1,357 @@
+"""Calls for the target "cuda", from arguments to launches, on the GPU that is none."""
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcdsl
+from tcdsl import driver
+from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
+from tcdsl.errors import LaunchError, ShapeError, TargetError
+from tcdsl.executable import cuda as cuda_executable
+from tcdsl.runtime.cuda import libcuda, module
+
+Make = Callable[..., Any]
+SCALE = "def scale(float(N) x, float s) -> (y) { y(i) = x(i) * s }"
+GATHER = "def pick(float(N) x, int32(M) at) -> (y) { y(i) = x(at(i)) }"
+UPDATE = "def add(float(N) y, float(N) x) -> (y) { y(i) += x(i) }"
+N = 10
+
+
+def array(name: str) -> Parameter:
+    return Parameter(f"float *{name}", ParameterKind.ARRAY, name)
+
+
+def source_of(*parameters: Parameter, **changes: Any) -> CudaSource:
+    launch = Launch("tc_k0", (1, 1, 1), (32, 1, 1), 0, parameters, "S0", ("because",))
+    known: dict[str, Any] = {
+        "text": "", "functions": frozenset(), "launches": (launch,), "workspace_bytes": 0,
+        "sites": (),
+    }  # fmt: skip
+    return CudaSource(**(known | changes))
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch, fake: Any, tmp_path: Any) -> Make:
+    """``compiles(source, kernel)``: what every program is compiled to."""
+    monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("TCDSL_DEBUG", raising=False)
+    cuda_executable._programs.clear()
+
+    def set_up(source: CudaSource, kernel: Callable[[list[int]], None]) -> None:
+        compiled = SimpleNamespace(source=source, stages={"cuda": "text"}, is_fallback=False)
+        monkeypatch.setattr(driver, "compile_to_cuda", lambda *args: compiled)
+        monkeypatch.setattr(cuda_executable, "compile_cuda", lambda *args, **more: b"code")
+        for launch in source.launches:
+            fake.kernels[launch.name] = kernel
+
+    return set_up
+
+
+@pytest.fixture
+def scale(compiles: Make, at: Make) -> Any:
+    def kernel(p: list[int]) -> None:
+        at(p[2], "f4", N)[:] = at(p[0], "f4", N) * at(p[1], "f4", 1)[0]
+
+    compiles(source_of(array("x"), array("s"), array("y")), kernel)
+    return tcdsl.define(SCALE).scale
+
+
+X = np.arange(N, dtype="f4")
+
+
+def test_numpy_arrays_go_over_and_back(scale: Any, fake: Any) -> None:
+    y = scale(X, 3.0, target="cuda")
+    assert type(y) is np.ndarray
+    np.testing.assert_array_equal(y, 3 * X)
+    assert fake.contexts == []
+    assert fake.launched == [("tc_k0", 0, 1000)]
+
+
+def test_numpy_is_the_default_where_there_is_a_gpu(scale: Any, fake: Any) -> None:
+    np.testing.assert_array_equal(scale(X, 3.0), 3 * X)
+    assert len(fake.launched) == 1
+    np.testing.assert_array_equal(scale(X[::-1], 3.0, out=np.zeros(N, "f4")), 3 * X[::-1])
+
+
+def test_without_a_gpu_numpy_is_computed_on_the_cpu(fake: Any) -> None:
+    fake.n_devices = 0
+    assert not tcdsl.cuda.is_available()
+    np.testing.assert_array_equal(tcdsl.define(SCALE).scale(X, 3.0), 3 * X)
+    with pytest.raises(TargetError, match="no GPU"):
+        tcdsl.define(SCALE).scale(X, 3.0, target="cuda")
+
+
+def test_gpuarrays_stay_on_the_device(scale: Any, gpuarray: Make, fake: Any) -> None:
+    x = gpuarray(X)
+    y = scale(x, 2.0)
+    assert type(y).__name__ == "GPUArray"
+    np.testing.assert_array_equal(y.get(), 2 * X)
+    before = list(fake.contexts)
+    for factor in (3.0, 4.0, 3.0):
+        np.testing.assert_array_equal(scale(x, factor).get(), factor * X)
+    assert fake.contexts == before and fake.waited == 0
+
+
+def test_out_receives_the_result(scale: Any, gpuarray: Make) -> None:
+    x, y = gpuarray(X), gpuarray(np.zeros(N, "f4"))
+    assert scale(x, 2.0, out=y) is y
+    np.testing.assert_array_equal(y.get(), 2 * X)
+    assert scale(x, 2.0, out=x) is x  # shares memory with the input: through a copy
+    np.testing.assert_array_equal(x.get(), 2 * X)
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros(N, "f8"), np.zeros(N + 1, "f4"), np.zeros((N, 1), "f4")]
+)
+def test_a_wrong_out_is_refused(scale: Any, gpuarray: Make, wrong: Any) -> None:
+    with pytest.raises(ShapeError, match="out 'y'"):
+        scale(gpuarray(X), 2.0, out=gpuarray(wrong))
+
+
+def test_arrays_on_two_devices(scale: Any, gpuarray: Make) -> None:
+    two = tcdsl.define("def add(float(N) a, float(N) b) -> (c) { c(i) = a(i) + b(i) }").add
+    with pytest.raises(TargetError, match="'a' on cuda:0, 'b' on cpu"):
+        two(gpuarray(X), X)
+
+
+def test_a_bound_call_only_launches(scale: Any, gpuarray: Make, fake: Any) -> None:
+    factor = gpuarray(np.asarray(2.0, "f4"))
+    x, y = gpuarray(X), gpuarray(np.zeros(N, "f4"))
+    bound = scale.compile(x, factor).bind(x, factor, out=y)
+    used = fake.used()
+    x.set(5 * X)
+    assert bound() is y and bound() is y
+    np.testing.assert_array_equal(y.get(), 10 * X)
+    assert fake.used() == used and len(fake.launched) == 2
+
+
+def test_a_bound_call_with_a_host_scalar(scale: Any, gpuarray: Make) -> None:
+    x = gpuarray(X)
+    bound = scale.compile(x, 1.0).bind(x, 7.0)
+    np.testing.assert_array_equal(bound().get(), 7 * X)
+
+
+def test_a_compiled_program_takes_both_kinds_of_arrays(scale: Any, gpuarray: Make) -> None:
+    exe = scale.compile(tcdsl.spec((N,), "float32"), tcdsl.spec((), "float32"), target="cuda")
+    np.testing.assert_array_equal(exe(X, 2.0), 2 * X)
+    np.testing.assert_array_equal(exe(gpuarray(X), 2.0).get(), 2 * X)
+    with pytest.raises(ShapeError, match="10 in this code"):
+        exe(gpuarray(X[:3]), 2.0)
+    assert exe.kernels[0]["grid"] == (1, 1, 1) and exe.source == "text"
+    assert "because" in exe.explain()
+
+
+def test_the_second_process_finds_it_in_the_cache(
+    scale: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scale(X, 2.0, target="cuda")
+    cuda_executable._programs.clear()
+    monkeypatch.delattr(driver, "compile_to_cuda")
+    again = tcdsl.define(SCALE).scale
+    np.testing.assert_array_equal(again(X, 2.0, target="cuda"), 2 * X)
+
+
+def test_an_update_starts_from_the_input(compiles: Make, at: Make, gpuarray: Make) -> None:
+    def kernel(p: list[int]) -> None:
+        at(p[0], "f4", N)[:] += at(p[1], "f4", N)
+
+    compiles(source_of(array("y"), array("x")), kernel)
+    add = tcdsl.define(UPDATE).add
+    y, x = gpuarray(X), gpuarray(10 * X)
+    np.testing.assert_array_equal(add(y, x).get(), 11 * X)
+    np.testing.assert_array_equal(y.get(), X)
+    assert add(y, x, out=y) is y
+    np.testing.assert_array_equal(y.get(), 11 * X)
+    np.testing.assert_array_equal(add(X, 10 * X, target="cuda"), 11 * X)
+
+
+def test_a_workspace_is_kept_for_the_next_call(
+    compiles: Make, at: Make, gpuarray: Make, fake: Any
+) -> None:
+    seen = []
+
+    def kernel(p: list[int]) -> None:
+        seen.append(p[1:3])
+        at(p[2], "f4", N)[:] = at(p[0], "f4", N)
+
+    scratch = [Parameter("float *t", ParameterKind.SCRATCH, "t", n) for n in (0, 4096)]
+    compiles(source_of(array("x"), *scratch, workspace_bytes=8192), kernel)
+    copy = tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) }").f
+    copy(gpuarray(X))
+    used = fake.used()
+    copy(gpuarray(X))
+    assert seen[0] == seen[1] and seen[0][1] == seen[0][0] + 4096
+    assert fake.used() - used < 8192
+
+
+def test_out_of_memory_names_both_sizes(compiles: Make, gpuarray: Make, fake: Any) -> None:
+    compiles(source_of(array("x"), array("y"), workspace_bytes=1 << 22), lambda p: None)
+    x = gpuarray(X)
+    fake.capacity = fake.used() + (1 << 20)
+    with pytest.raises(LaunchError, match="the workspace needs 4194304 bytes on cuda:0") as caught:
+        tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) }").f(x)
+    assert caught.value.code == "TC084"
+    np.testing.assert_array_equal(x.get(), X)
+    fake.capacity = 1 << 30
+    tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) }").f(x)
+
+
+def gather(compiles: Make, at: Make) -> Any:
+    def kernel(p: list[int]) -> None:
+        x, where, y, fault = (
+            at(p[0], "f4", N),
+            at(p[1], "i4", 3),
+            at(p[2], "f4", 3),
+            at(p[3], "i8", 4),
+        )
+        for i, k in enumerate(where):
+            if not 0 <= k < N and fault[0] == 0:
+                fault[:] = 1, 0, k, N
+            y[i] = x[k] if 0 <= k < N else 0
+
+    fault = Parameter("int64_t *fault", ParameterKind.FAULT)
+    sites = (("x", 0),)
+    compiles(source_of(array("x"), array("at"), array("y"), fault, sites=sites), kernel)
+    return tcdsl.define(GATHER).pick
+
+
+def test_a_fault_is_raised_by_the_next_call(
+    compiles: Make, at: Make, gpuarray: Make, fake: Any
+) -> None:
+    pick = gather(compiles, at)
+    x = gpuarray(X)
+    good, bad = gpuarray(np.array([1, 2, 3], "i4")), gpuarray(np.array([1, 99, 3], "i4"))
+    np.testing.assert_array_equal(pick(x, good).get(), X[[1, 2, 3]])
+    pick(x, bad)
+    with pytest.raises(LaunchError, match="index 99 of 'x' is out of range: the extent is 10"):
+        pick(x, good)
+    np.testing.assert_array_equal(pick(x, good).get(), X[[1, 2, 3]])
+    pick(x, bad)
+    with pytest.raises(LaunchError, match="index 99"):
+        tcdsl.cuda.synchronize()
+    tcdsl.cuda.synchronize()
+
+
+def test_a_fault_is_raised_at_once_for_numpy_and_under_debug(
+    compiles: Make, at: Make, gpuarray: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pick = gather(compiles, at)
+    bad = np.array([1, -4, 3], "i4")
+    with pytest.raises(LaunchError, match="index -4"):
+        pick(X, bad, target="cuda")
+    monkeypatch.setenv("TCDSL_DEBUG", "1")
+    with pytest.raises(LaunchError, match="index -4"):
+        pick(gpuarray(X), gpuarray(bad))
+
+
+def test_a_lost_context_is_said_to_be_lost(scale: Any, gpuarray: Make, fake: Any) -> None:
+    x = gpuarray(X)
+    scale(x, 1.0)
+    fake.lost = 700
+    with pytest.raises(LaunchError, match="illegal memory access") as caught:
+        scale(x, 1.0)
+    assert caught.value.code == "TC085"
+
+
+def test_a_forked_child_is_told_to_spawn(scale: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tcdsl.runtime.cuda import device
+
+    scale(X, 1.0, target="cuda")
+    monkeypatch.setattr(device, "in_forked_child", True)
+    with pytest.raises(TargetError, match="spawn"):
+        scale(X, 1.0, target="cuda")
+
+
+def test_zero_sizes_launch_nothing(scale: Any, gpuarray: Make, fake: Any) -> None:
+    assert scale(gpuarray(np.zeros(0, "f4")), 2.0).shape == (0,)
+    assert scale(np.zeros(0, "f4"), 2.0, target="cuda").shape == (0,)
+    assert fake.launched == []
+
+
+def test_too_large_a_launch_is_refused_before(compiles: Make, gpuarray: Make) -> None:
+    launch = Launch("tc_k0", (1, 70000, 1), (32, 1, 1), 0, (array("x"), array("y")))
+    compiles(source_of(launches=(launch,)), lambda p: None)
+    with pytest.raises(LaunchError, match="70000 blocks in y, of 65535"):
+        tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) }").f(gpuarray(X))
+
+
+def test_registers_that_are_too_few(compiles: Make, gpuarray: Make) -> None:
+    launch = Launch("tc_k0", (1, 1, 1), (1024, 1, 1), 0, (array("x"), array("y")))
+    compiles(source_of(launches=(launch,)), lambda p: None)
+    with pytest.raises(LaunchError, match="enough for 512 threads a block, it has 1024"):
+        tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) }").f(gpuarray(X))
+
+
+class Interface:
+    """An array of a library that nobody knows, on a stream of its own."""
+
+    def __init__(self, array: Any, stream: int) -> None:
+        self.array, self.streams = array, stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.array.__cuda_array_interface__ | {"stream": self.streams}
+
+
+def test_other_arrays_run_on_their_stream(scale: Any, gpuarray: Make, fake: Any, at: Make) -> None:
+    x = Interface(gpuarray(X), 4242)
+    y = scale(x, 3.0)
+    assert fake.launched == [("tc_k0", 4242, 1000)] and fake.waited == 1
+    assert y.__cuda_array_interface__["shape"] == (N,)
+    np.testing.assert_array_equal(at(y.address, "f4", N), 3 * X)
+
+
+def test_while_a_graph_is_captured_nothing_is_allocated(
+    compiles: Make, gpuarray: Make, fake: Any
+) -> None:
+    compiles(source_of(array("x"), array("y"), workspace_bytes=1024), lambda p: None)
+    f = tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) }").f
+    x, y = Interface(gpuarray(X), 4242), Interface(gpuarray(X), 4242)
+    f.compile(x)
+    fake.capturing.add(4242)
+    with pytest.raises(LaunchError, match="allocate 1024 bytes for the workspace") as caught:
+        f(x, out=y)
+    assert caught.value.code == "TC087"
+    fake.capturing.clear()
+    f(x, out=y)
+    fake.capturing.add(4242)
+    used = fake.used()
+    f(x, out=y)
+    assert fake.used() == used
+    # The graph keeps the workspace: the next one has to find its own.
+    with pytest.raises(LaunchError, match="being captured"):
+        f(x, out=y)
+
+
+def test_memory_in_a_context_of_pycudas_own(scale: Any, gpuarray: Make, fake: Any) -> None:
+    context = sys.modules["pycuda.driver"].Context
+    own = context(fake, 2000)
+    own.push()
+    x = gpuarray(X)
+    np.testing.assert_array_equal(scale(x, 2.0).get(), 2 * X)
+    assert fake.launched == [("tc_k0", 0, 2000)]
+    context.pop()
+
+
+def test_the_manifest_survives_json() -> None:
+    fault = Parameter("int64_t *fault", ParameterKind.FAULT)
+    size = Parameter("int64_t n", ParameterKind.INTEGER, "N", 0)
+    source = source_of(array("x"), fault, size)
+    manifest = module.Manifest(
+        "sm_90", source.launches, 12, (("x", 0),), (("N", -1),), {"x": 16}, {"cuda": "t"}
+    )
+    assert module.Manifest.from_json(manifest.to_json()) == manifest
+
+
+def test_scalars_keep_their_bits(fake: Any, at: Make) -> None:
+    fake.contexts.append(1000)
+    for dtype, value in (("u1", 200), ("i2", -3), ("f4", -0.0), ("f8", 1e300), ("i8", -(2**40))):
+        address = libcuda.allocate(8)
+        bits = np.asarray(value, dtype).tobytes()
+        libcuda.write_value(address, bits, 0)
+        assert at(address, dtype, 1).tobytes() == bits
