@@ -13,7 +13,7 @@ from typing import Any
 
 from tcdsl import cuda
 from tcdsl.errors import BAD_IDENTIFIER, BAD_NAMED, UNKNOWN_DEF, UNKNOWN_TARGET, TCError
-from tcdsl.executable import Executable
+from tcdsl.executable import Executable, Run
 from tcdsl.lang.ast import Assign
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.dtypes import DType
@@ -26,7 +26,7 @@ from tcdsl.opening import OpenExecutable, Opening, layouts_of
 from tcdsl.options import BAD_OPTION, Options
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
 from tcdsl.runtime.fitting import require_count, signature_text
-from tcdsl.runtime.warm_path import chosen_target, is_direct, remember, signature
+from tcdsl.runtime.warm_path import chosen_target, remember, signature
 from tcdsl.settings import settings
 from tcdsl.source import Source
 
@@ -86,7 +86,8 @@ class Function:
         self.options = options or Options()
         self.__name__ = comprehension.name
         self.__doc__ = signature_text(comprehension)
-        self._plans: dict[Any, tuple[Executable, bool]] = {}
+        self._plans: dict[Any, Executable] = {}
+        self._runs: dict[Any, Run] = {}  # what a call goes through, by the same keys
         self._specialise = Specialiser(comprehension)
         self._opening = Opening(comprehension)
 
@@ -110,8 +111,12 @@ class Function:
         """
         if named:
             args = self._in_order(args, named)
-        executable, direct = self._plan(args, target, options)
-        return executable.run(args if direct else executable.views(args), out)
+        key = self._key(args, target, options)
+        run = self._runs.get(key)
+        if run is None:
+            run = self._executable(key, args, target, options).runner(args)
+            run = remember(self._runs, key, run)
+        return run(args, out)
 
     def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return *args* and then the *named* inputs, in the order of the parameters."""
@@ -135,16 +140,17 @@ class Function:
         key = self._key(args, target, options)
         chosen = options or self.options
         if chosen.open_sizes:
-            first = self._plan(args, target, options)[0]
+            first = self._executable(key, args, target, options)
             _, specs, where = self._specs_and_sizes(args, target, chosen)
             layouts = layouts_of(self.comprehension, specs)
             return OpenExecutable(self._opening, self._specialise, first, layouts, where, chosen)
         plan = self._plans.get(key)
-        if plan is not None and not plan[0].opened:
-            return plan[0]
+        if plan is not None and not plan.opened:
+            return plan
         # A call may have found code with open sizes good enough.
         executable = self._opening.specialised(*self._specs_and_sizes(args, target, chosen), chosen)
-        self._plans[key] = executable, all(map(is_direct, args))
+        self._plans[key] = executable
+        self._runs.pop(key, None)
         return executable
 
     def output_shapes(self, *args: Any) -> dict[str, tuple[int, ...]]:
@@ -180,17 +186,15 @@ class Function:
             raise TypeError(f"{self!r} has no def that another process could look up")
         return _function_again, (c.source.text, c.source.name, c.name, self.options)
 
-    def _plan(
-        self, args: Sequence[Any], target: str | None, options: Options | None
-    ) -> tuple[Executable, bool]:
-        """Return the code for *args*, and whether it may read their memory as it is."""
-        key = self._key(args, target, options)
-        plan = self._plans.get(key)
-        if plan is None:
+    def _executable(
+        self, key: Any, args: Sequence[Any], target: str | None, options: Options | None
+    ) -> Executable:
+        """Return the code for calls of *key*, that of *args*."""
+        executable = self._plans.get(key)
+        if executable is None:
             executable = self._make(args, target, options or self.options)
-            plan = executable, all(map(is_direct, args))
-            plan = remember(self._plans, key, plan)
-        return plan
+            executable = remember(self._plans, key, executable)
+        return executable
 
     def _key(self, args: Sequence[Any], target: str | None, options: Options | None) -> Any:
         """Return what the code for a call depends on."""

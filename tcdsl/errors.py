@@ -106,7 +106,9 @@ class InternalError(TCError):
 
 
 class EmulationError(InternalError):
-    """The emulator found a defect in generated CUDA, such as a data race."""
+    """The emulator found a defect in generated CUDA; *kind* is "race", "out_of_bounds", ..."""
+
+    kind = ""
 
 
 class TCWarning(UserWarning):

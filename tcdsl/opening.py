@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tcdsl.errors import EXTENT_DISAGREES, WRONG_STRIDES
-from tcdsl.executable import Bound, CpuExecutable, Executable, build, layout_of, require_arguments
+from tcdsl.executable import (
+    Bound,
+    CpuExecutable,
+    Executable,
+    Run,
+    build,
+    layout_of,
+    require_arguments,
+)
 from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.open_sizes import CannotOpenError
@@ -199,6 +207,9 @@ class OpenExecutable(Executable):
 
     def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
         return self.at(inputs).run(inputs, out)
+
+    def runner(self, args: Sequence[Any]) -> Run:
+        return self.at(args).runner(args)
 
     def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
         return self.at(args).fitted(args)

@@ -49,6 +49,7 @@ def test_every_variable_has_a_field_and_a_description() -> None:
         ("CACHE", "YES", True),
         ("CC", "ccache gcc-12", ("ccache", "gcc-12")),
         ("CC", "'/a b/cc'", ("/a b/cc",)),
+        ("CXX", "clang++ -m64", ("clang++", "-m64")),
         ("CFLAGS", "-g -DX=1", ("-g", "-DX=1")),
         ("CACHE_DIR", "/somewhere", Path("/somewhere")),
         ("DUMP", "~/dump", Path.home() / "dump"),

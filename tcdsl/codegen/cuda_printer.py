@@ -179,6 +179,7 @@ class _KernelPrinter:
         self.name = f"tcdsl_{number}_{re.sub('[^A-Za-z0-9_]', '_', parent.scop.name)[:40]}"
         self.lines: list[str] = []
         self.eliminated: list[Loop] = []
+        self.declared: list[str] = []  # private arrays, in the scopes around
         self.n_predicates = 0
         self.n_vectors = 0
         self.local_of: dict[str | None, list[Placement]] = {}
@@ -252,10 +253,15 @@ class _KernelPrinter:
                     self._emit(1, f"__shared__ {c_type(array.dtype)} {text};")
 
     def _declare_locals(self, loops: Sequence[str | None], depth: int) -> None:
-        """Declare the private arrays that live in one iteration of *loops*."""
+        """Declare the private arrays that live in one iteration of *loops*.
+
+        isl may print some iterations of a loop outside its C loop: a scope around both has the
+        array then, and the C loop declares none of its own.
+        """
         for placement in (p for loop in loops for p in self.local_of.get(loop, ())):
-            if placement.space is Space.SHARED:
+            if placement.space is Space.SHARED or placement.array in self.declared:
                 continue
+            self.declared.append(placement.array)
             array = self.scop.arrays[placement.array]
             name = self.names.of("array", array.name)
             size = placement.elements()
@@ -410,21 +416,25 @@ class _KernelPrinter:
         if leaves is None or not _covers(node, width) or node.init != "0":
             self._unrolled(node, depth, loop, active)
             return
+        guards = [tuple(self._guards(leaf, active)) for leaf in leaves]
         vectors = self._vectors(leaves, node.variable, loop, width)
-        if not vectors:
+        if not vectors or len(set(guards)) > 1:
             self._unrolled(node, depth, loop, active)
             return
-        self._open(depth, "")
+        # Stores are outside the lanes: what guards a lane guards them too.
+        self._open(depth, f"if ({' && '.join(guards[0])})" if guards[0] else "")
         for vector in vectors:
             self._emit(depth + 1, vector.declaration)
         self._emit(depth + 1, "#pragma unroll")
         head = f"for (int {node.variable} = 0; {node.variable} < {width}; {node.variable}++)"
         self._open(depth + 1, head)
+        n_declared = len(self.declared)
         self._declare_locals([loop.name, *_unopened(node.body)], depth + 2)
         names = {(v.array, v.address): v.name for v in vectors}
         for leaf in leaves:
             self._leaf(leaf, depth + 2, active, self._lanes(leaf, node.variable, width, names))
         self._emit(depth + 1, "}")
+        del self.declared[n_declared:]
         for vector in vectors:
             if vector.is_stored:
                 self._emit(depth + 1, f"tc_vstore(&{vector.address}, {vector.name});")
@@ -499,9 +509,11 @@ class _KernelPrinter:
         self._emit(depth, f"{head} {{".lstrip())
 
     def _body(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        n_declared = len(self.declared)
         self._declare_locals([loop.name, *_unopened(node.body)], depth + 1)
         self._node(node.body, depth + 1, (), active)
         self._emit(depth, "}")
+        del self.declared[n_declared:]
 
     def _has_collective(self, node: loop_ast.AstNode) -> bool:
         return any(
@@ -526,10 +538,7 @@ class _KernelPrinter:
         vectors: Vectors | None = None,
     ) -> None:
         printer = self._printer(leaf, vectors)
-        guards = list(active)
-        for loop in self.eliminated:
-            if loop.name in leaf.values and (mine := self._is_mine(loop, leaf.values[loop.name])):
-                guards.append(_cuda(mine))
+        guards = self._guards(leaf, active, is_pinned=False) if vectors is None else []
         statement = self.scop.by_name[leaf.statement]
         if is_block_collective(self.mapped, statement):
             lines = printer.fold(guards) if statement.kind is Kind.FOLD else printer.lines()
@@ -547,6 +556,16 @@ class _KernelPrinter:
         for line in [*prefix, *lines]:
             self._emit(depth + 1, line)
         self._emit(depth, "}")
+
+    def _guards(
+        self, leaf: loop_ast.Leaf, active: Sequence[str], *, is_pinned: bool = True
+    ) -> list[str]:
+        """Return the conditions under which a thread runs *leaf*."""
+        guards = list(active)
+        for loop in self.eliminated:
+            if loop.name in leaf.values and (mine := self._is_mine(loop, leaf.values[loop.name])):
+                guards.append(_cuda(mine))
+        return [*guards, *self._printer(leaf).pins()] if is_pinned else guards
 
     def _indices(self, leaf: loop_ast.Leaf, lines: Sequence[str]) -> list[str]:
         """Return the declaration of the statement's indices that *lines* mention."""

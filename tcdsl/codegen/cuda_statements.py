@@ -71,6 +71,8 @@ class CudaStatementPrinter(StatementPrinter):
         """Return the conditions that leave one thread of those along which this is uniform."""
         if self.is_replicated or self.statement.kind is Kind.BARRIER:
             return []
+        if self.vectors is not None:  # the whole vector is guarded
+            return []
         return [
             f"threadIdx.{_AXIS_NAMES[axis]} == 0"
             for axis in self.mapped.axes

@@ -245,7 +245,7 @@ EMU_FN T emu_atomic(T *p, F next, const char *file, int line) {
   EMU_ATOMIC(T, atomicExch, v)                                                                     \
   EMU_ATOMIC(T, atomicMin, v < old ? v : old)                                                      \
   EMU_ATOMIC(T, atomicMax, old < v ? v : old)                                                      \
-  EMU_ATOMIC(T, atomicAnd, old &v)                                                                 \
+  EMU_ATOMIC(T, atomicAnd, old & v)                                                                \
   EMU_ATOMIC(T, atomicOr, old | v)                                                                 \
   EMU_ATOMIC(T, atomicXor, old ^ v)                                                                \
   EMU_ATOMIC_CAS(T)
@@ -281,7 +281,7 @@ template <typename T> struct emu_value {
   static T of(uint64_t bits) { return (T)bits; }
 };
 template <unsigned... N> struct emu_numbers {};
-template <unsigned count, unsigned... N> struct emu_count : emu_count<count - 1, count - 1, N...> {};
+template <unsigned n, unsigned... N> struct emu_count : emu_count<n - 1, n - 1, N...> {};
 template <unsigned... N> struct emu_count<0, N...> { typedef emu_numbers<N...> type; };
 template <typename... A, unsigned... N>
 EMU_FN void emu_apply(void (*kernel)(A...), const uint64_t *values, emu_numbers<N...>) {

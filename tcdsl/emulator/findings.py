@@ -6,8 +6,11 @@ import subprocess
 import tempfile
 from enum import IntEnum
 
+from tcdsl.codegen.cuda_source import Launch, ParameterKind
 from tcdsl.emulator.build import KERNEL_FILE
-from tcdsl.errors import EMULATION_FINDING, TCError
+from tcdsl.errors import EMULATION_FINDING, EmulationError
+
+_WORKSPACE = re.compile(r"the workspace\[(-?\d+)\](?:, byte \d of it)? \([^)]*\)")
 
 
 class FindingKind(IntEnum):
@@ -42,8 +45,8 @@ class Finding(ctypes.Structure):
     )
 
 
-def error_of(finding: Finding, kernel: str, seed: int, code: bytes) -> TCError:
-    """Return the error for *finding* in *kernel* of the shared object *code*."""
+def error_of(finding: Finding, launch: Launch, seed: int, code: bytes) -> EmulationError:
+    """Return the error for *finding* in *launch* of the shared object *code*."""
     thread = ""
     if finding.has_thread:
         thread = f", block {_dim(finding.block)}, thread {_dim(finding.thread)}"
@@ -51,9 +54,27 @@ def error_of(finding: Finding, kernel: str, seed: int, code: bytes) -> TCError:
     if KERNEL_FILE not in place and finding.address:
         place = _line_of(code, finding.address) or place
     where = f" ({place})" if place else ""
-    return EMULATION_FINDING(
-        kernel=kernel, thread=thread, what=finding.text.decode(), where=where, seed=seed
-    )
+    what = _WORKSPACE.sub(lambda match: _scratch(launch, match), finding.text.decode())
+    return emulation_error(FindingKind(finding.kind), launch.name, thread, what, where, seed)
+
+
+def emulation_error(
+    kind: FindingKind, kernel: str, thread: str, what: str, where: str, seed: int
+) -> EmulationError:
+    error = EMULATION_FINDING(kernel=kernel, thread=thread, what=what, where=where, seed=seed)
+    assert isinstance(error, EmulationError)
+    error.kind = kind.name.lower()
+    return error
+
+
+def _scratch(launch: Launch, match: re.Match[str]) -> str:
+    """Return the scratch array for an element of the workspace: the one that starts before it."""
+    byte = 4 * int(match[1])
+    arrays = [p for p in launch.parameters if p.kind is ParameterKind.SCRATCH and p.offset <= byte]
+    if not arrays:
+        return match[0]
+    array = max(arrays, key=lambda p: p.offset)
+    return f"byte {byte - array.offset} of scratch array {array.name}"
 
 
 def _line_of(code: bytes, address: int) -> str:

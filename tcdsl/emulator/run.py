@@ -18,8 +18,7 @@ import numpy as np
 
 from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
 from tcdsl.emulator.build import kernel_names
-from tcdsl.emulator.findings import Finding, error_of
-from tcdsl.errors import EMULATION_FINDING
+from tcdsl.emulator.findings import Finding, FindingKind, emulation_error, error_of
 from tcdsl.runtime.launch import FAULT_WORDS, Fault, load_library
 
 _WRITABLE, _WRITTEN_BEFORE = 1, 4  # RegionFlags of memory.h
@@ -118,7 +117,7 @@ class EmulatedProgram:
         n_threads, most = math.prod(launch.block), self._bounds.get(launch.name)
         if most is not None and n_threads > most:
             what = f"a block of {n_threads} threads, beyond __launch_bounds__({most})"
-            raise EMULATION_FINDING(kernel=launch.name, thread="", what=what, where="", seed=seed)
+            raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
         sizes = (ctypes.c_uint32 * 6)(*launch.grid, *launch.block)
         packed = (ctypes.c_uint64 * max(1, len(values)))(*(value % 2**64 for value in values))
         outcome = self._library.emu_launch(
@@ -128,7 +127,7 @@ class EmulatedProgram:
             outcome = self._library.emu_resume()
         if outcome == _FOUND:
             finding = self._library.emu_finding().contents
-            raise error_of(finding, launch.name, seed, self._code)
+            raise error_of(finding, launch, seed, self._code)
 
     # --- memory ----------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tcdsl.codegen.cuda_source import CudaSource, Launch, ParameterKind
 from tcdsl.emulator.build import compile_sanitized, kernel_names
-from tcdsl.errors import EMULATION_FINDING
+from tcdsl.emulator.findings import FindingKind, emulation_error
 from tcdsl.runtime.launch import FAULT_WORDS
 
 _TIMEOUT_S = 300.0
@@ -46,8 +46,9 @@ def run_sanitized(
     words += b"".join(_packed(source, launch, names, integers) for launch in source.launches)
     done = _run(compile_sanitized(source), words)
     if done.returncode != 0:
-        what = _reported(done.stderr.decode(errors="replace"), done.returncode)
-        raise EMULATION_FINDING(kernel=_all(source), thread="", what=what, where="", seed=seed)
+        kind, what = _reported(done.stderr.decode(errors="replace"), done.returncode)
+        kernels = ", ".join(kernel_names(source))
+        raise emulation_error(kind, kernels, "", what, "", seed)
     start = 0
     for array in arrays.values():
         if array.flags.writeable:
@@ -92,13 +93,10 @@ def _run(program: bytes, words: bytes) -> "subprocess.CompletedProcess[bytes]":
         )  # fmt: skip
 
 
-def _reported(messages: str, status: int) -> str:
+def _reported(messages: str, status: int) -> tuple[FindingKind, str]:
     found = _SUMMARY.search(messages)
     if found is None:
-        return f"the sanitized program failed with status {status}: {messages.strip()[:200]}"
+        what = f"the sanitized program failed with status {status}: {messages.strip()[:200]}"
+        return FindingKind.CRASH, what
     access = f", {found[2]}" if found[2] else ""
-    return f"the address sanitizer reports {found[1]}{access}"
-
-
-def _all(source: CudaSource) -> str:
-    return ", ".join(kernel_names(source))
+    return FindingKind.OUT_OF_BOUNDS, f"the address sanitizer reports {found[1]}{access}"

@@ -6,7 +6,7 @@ cuda    kernels for an NVIDIA GPU
 build   from a call's arguments and target to one of these
 """
 
-from tcdsl.executable.base import Bound, Executable, ReferenceExecutable, _warned
+from tcdsl.executable.base import Bound, Executable, ReferenceExecutable, Run, _warned
 from tcdsl.executable.build import build, require_arguments
 from tcdsl.executable.cpu import CpuExecutable, layout_of
 
@@ -15,6 +15,7 @@ __all__ = [
     "CpuExecutable",
     "Executable",
     "ReferenceExecutable",
+    "Run",
     "_warned",
     "build",
     "layout_of",

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,8 +13,11 @@ from tcdsl.options import Options
 from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, overlaps
 from tcdsl.runtime.fitting import Fitting
 from tcdsl.runtime.results import Results
-from tcdsl.runtime.warm_path import address
+from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.settings import settings
+
+
+Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
 
 
 class Executable(ABC):
@@ -94,6 +97,12 @@ class Executable(ABC):
         if out is None and not self.results.needed:
             return self._run_fresh(inputs)
         return self._run_into(inputs, self.results.given(out))
+
+    def runner(self, args: Sequence[Any]) -> Run:
+        """Return what runs on arguments of the signature of *args*, the outputs after them."""
+        if all(map(is_direct, args)):
+            return self.run
+        return lambda args, out: self.run(self.views(args), out)
 
     def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
         """Return *args* as the code can read them, after checking that it may.

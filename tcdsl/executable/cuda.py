@@ -19,7 +19,7 @@ from tcdsl.errors import (
     WRONG_DEVICE,
     TCError,
 )
-from tcdsl.executable.base import Bound, Executable, dump_stages
+from tcdsl.executable.base import Bound, Executable, Run, dump_stages
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
@@ -57,7 +57,6 @@ class CudaExecutable(Executable):
         super().__init__(comprehension, special, specs, "cuda", options)
         self.program = program
         self._is_home_host = is_on_host(specs)
-        self._home: DeviceCall | None = None  # for the arguments that it was compiled for
         self._calls: dict[Any, DeviceCall | None] = {}  # by signature; None: host arrays
 
     # --- what it shows ---------------------------------------------------------------------
@@ -93,11 +92,12 @@ class CudaExecutable(Executable):
         return call.run(args, out)
 
     def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
-        if self._is_home_host:
-            return super().run(inputs, out)
-        if self._home is None:
-            self._home = self._new_call(inputs, self._described(inputs))
-        return self._home.run(inputs, out)
+        call = None if self._is_home_host else self._call_for(inputs)
+        return super().run(inputs, out) if call is None else call.run(inputs, out)
+
+    def runner(self, args: Sequence[Any]) -> Run:
+        call = self._call_for(args)
+        return super().runner(args) if call is None else call.run
 
     def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
         return super().fitted(args) if self._call_for(args) is None else args

@@ -14,13 +14,13 @@ from typing import Any
 
 from tcdsl.api import Function, define, require_choices
 from tcdsl.errors import BAD_ARGUMENTS, NOT_AN_ARRAY, UNSUPPORTED_DTYPE, ShapeError
-from tcdsl.executable import Executable
+from tcdsl.executable import Executable, Run
 from tcdsl.frontends.einsum_text import program_text
 from tcdsl.frontends.subscripts import SOURCE_NAME, Subscripts, bind, from_sublists, parse
 from tcdsl.lang.dtypes import ALL, BOOL, BY_NAME, FLOAT32, FLOAT64, INT64, DType, promote
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, describe
-from tcdsl.runtime.warm_path import chosen_target, is_direct, remember, signature
+from tcdsl.runtime.warm_path import chosen_target, remember, signature
 
 
 def einsum(
@@ -76,7 +76,7 @@ class Einsum:
         self.dtype = None if dtype is None else _dtype_named(dtype)
         self.__name__ = "einsum"
         self.__doc__ = f"The einsum {subscripts}."
-        self._plans: dict[Any, tuple[Executable, bool]] = {}
+        self._runs: dict[Any, Run] = {}
         self._functions: dict[str, Function] = {}
 
     def __repr__(self) -> str:
@@ -100,13 +100,11 @@ class Einsum:
         except ShapeError:  # lists, which NumPy takes too; if it is something else, it stays so
             operands = self._arrays(operands)
             key = (signature(operands), chosen_target(target), options)
-        plan = self._plans.get(key)
-        if plan is None:
-            executable = self.compile(*operands, target=target, options=options)
-            plan = executable, all(map(is_direct, operands))
-            plan = remember(self._plans, key, plan)
-        executable, direct = plan
-        return executable.run(operands if direct else executable.views(operands), out)
+        run = self._runs.get(key)
+        if run is None:
+            run = self.compile(*operands, target=target, options=options).runner(operands)
+            run = remember(self._runs, key, run)
+        return run(operands, out)
 
     def compile(
         self, *operands: Any, target: str | None = None, options: Options | None = None

@@ -102,11 +102,12 @@ def apply(scop: Scop, sketch: Sketch) -> Rewritten:
 def _with_init(sketch: Sketch, statement: Statement, init: Statement) -> tuple[Sketch, bool]:
     """Put *init* into the sketch if every outer loop walks one of its indices."""
     n_left = len(init.indices)
-    is_plain = init.indices == statement.indices[:n_left]
+    if init.indices != statement.indices[:n_left]:
+        return sketch, False
     outer = []
     for loop in sketch.outer:
         piece = loop.pieces[statement.name]
-        if not is_plain or piece.coordinate.position >= n_left:
+        if piece.coordinate.position >= n_left:
             return sketch, False
         outer.append(replace(loop, pieces={**loop.pieces, init.name: piece}))
     remaining = tuple(

@@ -686,6 +686,16 @@ def test_norms_neither_overflow_nor_vanish(tc: Callable[[str], Call], dtype: str
     assert tc(f"tc_rnorm4d_{dtype}")(big, big, big, big)[0] == NUMPY[dtype].type(want)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_modified_bessel_functions_of_anything_large_are_infinite(
+    tc: Callable[[str], Call], dtype: str
+) -> None:
+    most = float(np.finfo(NUMPY[dtype]).max)
+    x = np.array([-most, -most / 4, -721, 721, most / 4, most], NUMPY[dtype])
+    np.testing.assert_array_equal(tc(f"tc_cyl_bessel_i0_{dtype}")(x), np.full(6, INF))
+    np.testing.assert_array_equal(tc(f"tc_cyl_bessel_i1_{dtype}")(x), np.copysign(INF, x))
+
+
 # --- what the generated code does with them ------------------------------------------------
 HOT = [
     *(f"tc_{name}_f32" for name in words(

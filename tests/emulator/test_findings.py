@@ -300,7 +300,7 @@ def test_scratch_memory_that_nobody_wrote(emulate: Emulate) -> None:
         }""",
         1, 32, workspace_bytes=256, scratch={"t": 128},
     )  # fmt: skip
-    finding(program, "read of memory that was never written: the workspace[63]",
+    finding(program, "read of memory that was never written: byte 124 of scratch array t",
             y=np.zeros(32, F32))  # fmt: skip
 
 
@@ -448,6 +448,21 @@ def test_local_variables_that_overflow_the_stack(emulate: Emulate) -> None:
 def test_a_trap(emulate: Emulate) -> None:
     finding(emulate('extern "C" __global__ void k(float *y) { __trap(); }', 1, 1),
             "the kernel called __trap", y=np.zeros(1, F32))  # fmt: skip
+
+
+def test_findings_have_kinds(emulate: Emulate) -> None:
+    texts = {
+        "race": "y[0] = 1;",
+        "out_of_bounds": "y[9 + threadIdx.x] = 1;",
+        "uninitialised": "__shared__ float s[2]; y[threadIdx.x] = s[threadIdx.x];",
+        "divergent_barrier": "if (threadIdx.x) __syncthreads();",
+        "crash": "__trap();",
+    }
+    for kind, text in texts.items():
+        program = emulate(f'extern "C" __global__ void k(float *y) {{ {text} }}', 1, 2)
+        with pytest.raises(EmulationError) as caught:
+            program.run({"y": np.zeros(2, F32)})
+        assert caught.value.kind == kind
 
 
 def test_arrays_stay_as_they_were(emulate: Emulate) -> None:

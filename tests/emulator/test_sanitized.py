@@ -7,10 +7,23 @@ import numpy as np
 import pytest
 
 from tcdsl.emulator import EmulatedProgram
+from tcdsl.emulator.cxx import find_cxx_compiler, why_no_cxx_compiler
 from tcdsl.emulator.sanitized import run_sanitized
 from tcdsl.errors import EmulationError
+from tcdsl.runtime.c_compiler import build
 
 Emulate = Callable[..., EmulatedProgram]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sanitizer() -> None:
+    """Skip where the compiler has no address sanitizer, which is a package of its own."""
+    if reason := why_no_cxx_compiler():
+        pytest.skip(reason)
+    words = (*find_cxx_compiler().command, "-fsanitize=address", "probe.cpp", "-o", "probe")
+    if isinstance(build({"probe.cpp": b"int main() {}"}, [words], "probe"), str):
+        pytest.skip("the C++ compiler has no address sanitizer")
+
 
 GATHER = """extern "C" __global__ void k(const float *x, const int *i, float *t, float *y) {
   __shared__ float tile[32];

@@ -4,7 +4,6 @@ Run by ``pytest -m gpu``; each library that is not installed skips its own tests
 """
 
 import gc
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -304,25 +303,6 @@ def test_threads(prog: Any, rng: np.random.Generator) -> None:
     assert not failures
 
 
-def _child(queue: Any) -> None:
-    try:
-        f = tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) }").f
-        queue.put(str(f(np.ones(3, "f4"), target="cuda")))
-    except TargetError as error:
-        queue.put(str(error))
-
-
-def test_a_forked_child_is_told_to_spawn(prog: Any) -> None:
-    prog.saxpy(np.ones(3, "f4"), np.ones(3, "f4"), 1.0, target="cuda")
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    process = context.Process(target=_child, args=(queue,))
-    process.start()
-    assert "spawn" in queue.get(timeout=30)
-    process.join(30)
-    assert process.exitcode == 0
-
-
 # --- faults --------------------------------------------------------------------------------
 
 
@@ -344,24 +324,6 @@ def test_a_bad_index_is_raised_later(prog: Any) -> None:
 def test_a_bad_index_in_numpy_is_raised_at_once(prog: Any) -> None:
     with pytest.raises(LaunchError, match="index 7"):
         prog.pick(np.ones(7, "f4"), np.array([7], "i4"), target="cuda")
-
-
-def test_an_illegal_access_loses_the_context() -> None:
-    code = """
-import torch, tcdsl
-from tcdsl.errors import LaunchError
-f = tcdsl.define("def pick(float(N) x, int32(M) at) -> (y) { y(i) = x(at(i)) }").pick
-x = torch.ones(10, device="cuda")
-at = torch.tensor([2**30], dtype=torch.int32, device="cuda")
-f(x, at, options=tcdsl.Options(check_gathers=False))
-try:
-    for _ in range(100):
-        f(x, at)
-        tcdsl.cuda.synchronize()
-except LaunchError as error:
-    print(error.code)
-"""
-    assert run(code) == "TC085"
 
 
 def test_out_of_memory(prog: Any) -> None:
@@ -417,24 +379,39 @@ def per_call_us(call: Callable[[], object], n: int = 2000) -> float:
     return min(times)
 
 
-def test_what_a_launch_costs(record_property: Any) -> None:
-    pytest.importorskip("torch")
-    driver = pytest.importorskip("pycuda.driver")
-    import torch
-    from pycuda import gpuarray
+ADD = "def f(float(N) x, float(N) y) -> (z) { z(i) = x(i) + y(i) }"
+BOUND_COSTS, CALL_COSTS = 1.2, 2.5  # at most, as multiples of a prepared PyCUDA call
 
-    f = tcdsl.define("def f(float(N) x, float(N) y) -> (z) { z(i) = x(i) + y(i) }").f
-    x, out = torch.ones(64, device="cuda"), torch.ones(64, device="cuda")
-    f(x, x)
-    exe = f.compile(x, x)
-    step = exe._home.loaded.steps[0] if exe._home else exe._call_for((x, x)).loaded.steps[0]
+
+def bare_launch(f: Any, x: Any, out: Any) -> Callable[[], object]:
+    """Return the launch of *f* as whoever uses PyCUDA alone would write it."""
+    step = f.compile(x, x)._call_for((x, x)).loaded.steps[0]
     function = step.launch_kernel.__self__
     function.prepare("PPP")
     pointers = x.data_ptr(), x.data_ptr(), out.data_ptr()
-    bare = per_call_us(lambda: function.prepared_async_call(step.grid, step.block, None, *pointers))
-    bound = exe.bind(x, x, out=out)
-    costs = {
-        "bare prepared PyCUDA call": bare,
+    return lambda: function.prepared_async_call(step.grid, step.block, None, *pointers)
+
+
+def require_costs(costs: dict[str, float], record_property: Any) -> None:
+    """Print what each call costs, and hold it to the bound: the first one is the bare launch."""
+    bare = costs["bare prepared PyCUDA call"]
+    text = ", ".join(f"{name} {cost:.1f} us ({cost / bare:.2f})" for name, cost in costs.items())
+    print(text)
+    record_property("launch", text)
+    for name, cost in costs.items():
+        limit = BOUND_COSTS if "bound" in name else CALL_COSTS
+        assert cost <= limit * bare or name in ("bare prepared PyCUDA call", "torch eager"), text
+
+
+def test_what_a_launch_costs(record_property: Any) -> None:
+    torch, driver = pytest.importorskip("torch"), pytest.importorskip("pycuda.driver")
+    from pycuda import gpuarray
+
+    f = tcdsl.define(ADD).f
+    x, out = torch.ones(64, device="cuda"), torch.ones(64, device="cuda")
+    costs = {"bare prepared PyCUDA call": per_call_us(bare_launch(f, x, out))}
+    bound = f.compile(x, x).bind(x, x, out=out)
+    costs |= {
         "bound": per_call_us(bound),
         "torch, out=": per_call_us(lambda: f(x, x, out=out)),
         "torch": per_call_us(lambda: f(x, x)),
@@ -450,11 +427,34 @@ def test_what_a_launch_costs(record_property: Any) -> None:
         context.pop()
     with torch.cuda.stream(torch.cuda.Stream()):
         costs["bound, side stream"] = per_call_us(bound)
-    text = ", ".join(f"{name} {cost:.1f} us ({cost / bare:.2f})" for name, cost in costs.items())
-    print(text)
-    record_property("launch", text)
-    assert costs["bound"] <= 1.2 * bare and costs["GPUArray, bound"] <= 1.2 * bare, text
-    assert costs["torch"] <= 2.5 * bare and costs["GPUArray, out="] <= 2.5 * bare, text
+        costs["torch, out=, side stream"] = per_call_us(lambda: f(x, x, out=out))
+    require_costs(costs, record_property)
+
+
+def test_what_a_launch_costs_with_cupy(record_property: Any) -> None:
+    torch, cupy = pytest.importorskip("torch"), pytest.importorskip("cupy")
+    f = tcdsl.define(ADD).f
+    x, out = torch.ones(64, device="cuda"), torch.ones(64, device="cuda")
+    costs = {"bare prepared PyCUDA call": per_call_us(bare_launch(f, x, out))}
+    a, b = cupy.ones(64, "f4"), cupy.ones(64, "f4")
+    costs["CuPy, out="] = per_call_us(lambda: f(a, a, out=b))
+    costs["CuPy"] = per_call_us(lambda: f(a, a))
+    costs["CuPy, bound"] = per_call_us(f.compile(a, a).bind(a, a, out=b))
+    require_costs(costs, record_property)
+
+
+def test_what_else_a_warm_call_costs(prog: Any, record_property: Any) -> None:
+    """Numbers, a gather's fault record, a workspace: what most real calls have."""
+    torch = pytest.importorskip("torch")
+    x, out = torch.ones(64, device="cuda"), torch.ones(64, device="cuda")
+    at = torch.zeros(64, dtype=torch.int32, device="cuda")
+    costs = {
+        "bare prepared PyCUDA call": per_call_us(bare_launch(tcdsl.define(ADD).f, x, out)),
+        "a Python number": per_call_us(lambda: prog.saxpy(x, x, 2.0, out=out)),
+        "a gather": per_call_us(lambda: prog.pick(x, at, out=out)),
+        "in place": per_call_us(lambda: prog.add(out, x, out=out)),
+    }
+    require_costs(costs, record_property)
 
 
 def test_the_first_result_from_the_disk_cache(tmp_path: Any) -> None:

@@ -60,16 +60,15 @@ EMU_COLD static const char *who(const Access &a) {
 
 EMU_COLD static void race(const Region &r, uintptr_t a, const Access &other, bool other_writes,
                           bool writes, bool atomic, Site site) {
-  fail(RACE, site, "data race at %s: this %s and the %s by %s are not ordered: %s",
-       place(r, a), verb(writes, atomic), verb(other_writes, other.flags & ATOMIC), who(other),
-       other.stamp >= block_start ? "no barrier lies between them"
-                                  : "blocks may run at the same time");
+  const char *why = other.stamp >= block_start ? "no barrier lies between them"
+                                               : "blocks may run at the same time";
+  fail(RACE, site, "data race at %s: this %s and the %s by %s are not ordered: %s", place(r, a),
+       verb(writes, atomic), verb(other_writes, other.flags & ATOMIC), who(other), why);
 }
 
 EMU_COLD static void unwritten(const Region &r, uintptr_t a, const Cell &cell, Site site) {
   if (cell.write.flags & INVALID)
-    return fail(OUT_OF_BOUNDS, site, "access between the elements of an array: %s",
-                place(r, a));
+    return fail(OUT_OF_BOUNDS, site, "access between the elements of an array: %s", place(r, a));
   fail(UNINITIALISED, site, "read of memory that was never written%s: %s",
        r.flags & SHARED ? " by this block" : "", place(r, a));
 }
@@ -80,10 +79,8 @@ static EMU_HOT void touch(Region &r, Cell &cell, uintptr_t a, Site site) {
   if (r.flags & SHARED && write.stamp <= block_start && read.stamp <= block_start) cell = Cell{};
   if (__builtin_expect(write.flags & INVALID, 0)) return unwritten(r, a, cell, site);
   const bool reads = !WRITES || ATOMICALLY;
-  if (reads && !(r.flags & WRITTEN_BEFORE)) {
-    const bool is_written = write.flags & WRITTEN;
-    if (__builtin_expect(!is_written, 0)) return unwritten(r, a, cell, site);
-  }
+  if (reads && __builtin_expect(!(write.flags & WRITTEN) && !(r.flags & WRITTEN_BEFORE), 0))
+    return unwritten(r, a, cell, site);
   const bool written_before_me = happened_before(write);
   if (__builtin_expect(!written_before_me, 0) && !(ATOMICALLY && write.flags & ATOMIC))
     return race(r, a, write, true, WRITES, ATOMICALLY, site);
@@ -114,7 +111,7 @@ static EMU_HOT void check_access(uintptr_t a, uint64_t size, uint64_t alignment,
                 (unsigned long long)size, place(*r, a));
   if (--budget < 0 && current) leave(PAUSED);
   if (WRITES && __builtin_expect(!(r->flags & WRITABLE), 0))
-    return fail(READ_ONLY, site, "%s to read-only memory: %s", verb(true, ATOMICALLY),
+    return fail(READ_ONLY, site, "%s to read-only memory: %s", verb(WRITES, ATOMICALLY),
                 place(*r, a));
   if (!r->cells) return;
   const uint64_t offset = a - r->base;

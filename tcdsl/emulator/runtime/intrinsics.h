@@ -18,7 +18,9 @@ EMU_LOCAL uint64_t emu_atomic_load(const void *p, int size, const char *file, in
   return bits;
 }
 
-EMU_LOCAL void emu_atomic_store(void *p, int size, uint64_t bits) { memcpy(p, &bits, (size_t)size); }
+EMU_LOCAL void emu_atomic_store(void *p, int size, uint64_t bits) {
+  memcpy(p, &bits, (size_t)size);
+}
 
 EMU_LOCAL void emu_fence(int scope) {
   if (scope > 0) order_by_fence();

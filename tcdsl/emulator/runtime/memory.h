@@ -57,10 +57,10 @@ static EMU_HOT Region *region_at(uintptr_t address) {
   return number ? &regions[number - 1] : nullptr;
 }
 
-static void make_cells(Region &r) {
+static bool make_cells(Region &r) {
   r.cells_bytes = ((r.size >> r.shift) + 1) * sizeof(Cell);
   r.cells = (Cell *)reserve(r.cells_bytes, PROT_READ | PROT_WRITE); /* zero: never accessed */
-  if (!r.cells) fail(LIMIT, NO_SITE, "no memory is left to check %s", r.name);
+  return r.cells;
 }
 
 static void drop_cells(Region &r) {
@@ -72,7 +72,7 @@ static void drop_cells(Region &r) {
 EMU_COLD static void split_cells(Region &r) {
   Region fine = r;
   fine.shift = 0;
-  make_cells(fine);
+  if (!make_cells(fine)) fail(LIMIT, NO_SITE, "no memory is left to check %s", r.name);
   for (uint64_t i = 0; i < r.size; ++i) fine.cells[i] = r.cells[i >> r.shift];
   drop_cells(r);
   r = fine;
@@ -85,30 +85,29 @@ static uint32_t shift_for(uint32_t element, uintptr_t base, uint64_t size) {
   return shift;
 }
 
-static void set_region(Region &r, uintptr_t base, uint64_t size, uint32_t element, uint32_t flags,
+static bool set_region(Region &r, uintptr_t base, uint64_t size, uint32_t element, uint32_t flags,
                        const char *name) {
-  r = Region{base, size, nullptr, flags, shift_for(element, base, size), element ? element : 1,
-             0, {}};
+  r = Region{base, size, nullptr, flags, shift_for(element, base, size), element, 0, {}};
   snprintf(r.name, sizeof r.name, "%s", name);
-  if (!(flags & WRITTEN_BEFORE) || (flags & WRITABLE)) make_cells(r);
+  const bool needs_cells = !(flags & WRITTEN_BEFORE) || flags & WRITABLE;
+  return !needs_cells || make_cells(r);
 }
 
 static Region *new_region(uintptr_t base, uint64_t size, uint32_t element, uint32_t flags,
                           const char *name) {
   if (n_regions == MAX_REGIONS) return nullptr;
   Region *r = &regions[n_regions++];
-  set_region(*r, base, size, element, flags, name);
-  return r;
+  return set_region(*r, base, size, element, flags, name) ? r : nullptr;
 }
 
-/* Memory in the arena at an address that is an odd multiple of *alignment* (a power of two): code
- * that needs more does not get it by chance. */
 static uint64_t chunks_of(uint64_t size) { return size / CHUNK + 2; }
 static const uint64_t ARRAY_GAP = 64; /* chunks, and the array's size, so that far indices miss */
 
 /* What an array of *size* bytes takes of the arena. */
 static uint64_t room_for(uint64_t size) { return (ARRAY_GAP + 2 * chunks_of(size)) * CHUNK; }
 
+/* Memory in the arena at an address that is an odd multiple of *alignment* (a power of two): code
+ * that needs more does not get it by chance. */
 static Region *allocate(uint64_t size, uint32_t alignment, uint32_t element, uint32_t flags,
                         const char *name) {
   const uint64_t offset = alignment % CHUNK, bytes = chunks_of(size) * CHUNK;

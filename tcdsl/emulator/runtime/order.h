@@ -177,10 +177,12 @@ static void order_by_atomic(const void *location) {
 /* ---- asking ------------------------------------------------------------------------------ */
 static bool knows_thread(uint32_t thread, uint32_t stamp) {
   return in_earlier_epoch(stamp) || thread == current->index ||
-         (thread / 32 == current->index / 32 && knowledge[current->index].row[thread & 31] >= stamp);
+         (thread / 32 == current->index / 32 &&
+          knowledge[current->index].row[thread & 31] >= stamp);
 }
 
-/* Whether the first *size* entries of *log* cover thread *thread*'s access at *stamp*. */
+/* Whether the first *size* entries of *log*, in the order of their blocks, cover the access of
+ * *thread* at *stamp*, be it through a block that had acquired it from another location. */
 static bool covers(const Log *log, uint32_t size, uint32_t thread, uint32_t stamp, int depth) {
   uint32_t low = 0, high = size; /* the first entry of a block that started after stamp */
   while (low < high) {

@@ -101,7 +101,6 @@ static int32_t advance() {
   return outcome;
 }
 
-static stack_t signal_stack;
 static struct sigaction old_actions[3];
 static stack_t old_signal_stack;
 static const int SIGNALS[3] = {SIGSEGV, SIGBUS, SIGFPE};
@@ -116,15 +115,15 @@ static void on_signal(int number, siginfo_t *info, void *) {
   if (number != SIGFPE && a - stacks < stacks_size)
     fail(CRASH, NO_SITE, "the local variables of a thread take more than %zu KB",
          STACK_BYTES >> 10);
-  fail(CRASH, NO_SITE, "the kernel crashed with signal %d at address %p", number,
-       info->si_addr);
+  fail(CRASH, NO_SITE, "the kernel crashed with signal %d at address %p", number, info->si_addr);
 }
 
 static void catch_signals() {
-  static char memory[32 << 10] __attribute__((aligned(16)));
-  signal_stack.ss_sp = memory;
-  signal_stack.ss_size = sizeof memory;
-  sigaltstack(&signal_stack, &old_signal_stack);
+  static char stack[32 << 10] __attribute__((aligned(16)));
+  stack_t ours = {};
+  ours.ss_sp = stack;
+  ours.ss_size = sizeof stack;
+  sigaltstack(&ours, &old_signal_stack);
   struct sigaction action = {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER; /* the handler never returns */
@@ -150,8 +149,7 @@ static bool is_launchable(uint64_t shared_bytes) {
   const Dim g = launch.grid, b = launch.block;
   const uint64_t threads = (uint64_t)b.x * b.y * b.z, blocks = (uint64_t)g.x * g.y * g.z;
   if (threads < 1 || threads > MAX_THREADS || b.z > 64)
-    fail(LIMIT, NO_SITE, "a block of %s threads; at most 1024, and 64 along z",
-         text_of(b));
+    fail(LIMIT, NO_SITE, "a block of %s threads; at most 1024, and 64 along z", text_of(b));
   else if (blocks < 1 || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535)
     fail(LIMIT, NO_SITE, "a grid of %s blocks; at most 2147483647 along x, 65535 along "
          "y and z, and at least 1", text_of(g));
@@ -163,7 +161,7 @@ static bool is_launchable(uint64_t shared_bytes) {
   return outcome != FOUND;
 }
 
-/* Start kernel number *kernel* with *n_values* arguments. */
+/* Start kernel number *kernel* with a grid and a block of these *sizes*. */
 EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shared_bytes,
                            const uint64_t *arguments, uint32_t n_arguments) {
   if (n_arguments > MAX_VALUES) abort();
@@ -183,8 +181,10 @@ EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shar
   ++launches;
   release_shared();
   drop_cells(dynamic_shared);
-  set_region(dynamic_shared, dynamic_shared_address(), shared_bytes, 4, WRITABLE | SHARED,
-             "dynamic shared memory");
+  if (!set_region(dynamic_shared, dynamic_shared_address(), shared_bytes, 4, WRITABLE | SHARED,
+                  "dynamic shared memory"))
+    fail(LIMIT, NO_SITE, "no memory is left to check shared memory");
+  if (outcome == FOUND) return FOUND;
   block_order = (uint32_t *)launch_memory(launch.n_blocks * sizeof(uint32_t));
   shuffle(block_order, launch.n_blocks);
   blocks_done = 0;

@@ -240,9 +240,7 @@ class DeviceCall:
         is_plain = self._is_direct and not self._updated and not self._others
         return is_plain and not self.library.makes_immutable
 
-    def _bound(
-        self, args: Sequence[Any], targets: Sequence[Target]
-    ) -> Callable[[], Any] | None:
+    def _bound(self, args: Sequence[Any], targets: Sequence[Target]) -> Callable[[], Any] | None:
         """Return a call of which nothing but the launches is left, or None: it needs copies."""
         pointers = [read(x) for read, x in zip(self._readers, args, strict=True)]
         for target in targets:

@@ -100,7 +100,16 @@ def selector(positions: Sequence[int]) -> Select:
 class Step:
     """One kernel, ready to be launched with the slots of a call."""
 
-    __slots__ = ("block", "format", "grid", "launch_kernel", "name", "positions", "select", "shared")
+    __slots__ = (
+        "block",
+        "format",
+        "grid",
+        "launch_kernel",
+        "name",
+        "positions",
+        "select",
+        "shared",
+    )
 
     def __init__(
         self, launch: Launch, function: Any, positions: Sequence[int], formats: str
@@ -116,11 +125,22 @@ class Step:
         self.select = selector(positions)
 
 
+@dataclass(slots=True, eq=False)
+class Record:
+    """The memory of one launch: its shape and stream, its parameters, and references to these."""
+
+    config: libcuda.LaunchConfig
+    buffer: Any
+    size: ctypes.c_size_t
+    config_reference: Any
+    extra: Any
+
+
 class RawKernel:
     """One kernel on streams that PyCUDA cannot launch on, through the driver.
 
-    A launch needs memory for its parameters until it returns.  A record of that memory is taken
-    and given back, so that threads do not share one, and nothing is allocated.
+    A launch needs memory for its parameters until it returns.  A :class:`Record` is taken and
+    given back, so that threads do not share one, and nothing is allocated.
     """
 
     __slots__ = ("_free", "_function", "_launch", "_pack_into", "_step")
@@ -130,7 +150,7 @@ class RawKernel:
         self._step = step
         self._launch = libcuda.launcher()
         self._pack_into = step.format.pack_into
-        self._free: list[tuple[libcuda.LaunchConfig, Any, Any, Any]] = []
+        self._free: list[Record] = []
 
     def launch(self, values: Values, stream: int) -> None:
         """Launch with the parameters *values*; the context must be current."""
@@ -138,15 +158,14 @@ class RawKernel:
             record = self._free.pop()
         except IndexError:
             record = self._new_record()
-        config, buffer, config_reference, extra_reference = record
-        config.stream = stream
-        self._pack_into(buffer, 0, *values)
-        status = self._launch(config_reference, self._function, None, extra_reference)
+        record.config.stream = stream
+        self._pack_into(record.buffer, 0, *values)
+        status = self._launch(record.config_reference, self._function, None, record.extra)
         self._free.append(record)
         if status != 0:
             raise libcuda.error_of(status, "cuLaunchKernel")
 
-    def _new_record(self) -> tuple[libcuda.LaunchConfig, Any, Any, Any]:
+    def _new_record(self) -> "Record":
         step, size_bytes = self._step, self._step.format.size
         config = libcuda.LaunchConfig(step.grid, step.block, step.shared, None, None, 0)
         buffer = ctypes.create_string_buffer(max(size_bytes, 1))
@@ -154,8 +173,7 @@ class RawKernel:
         extra = (ctypes.c_void_p * 5)(
             _BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size), 0
         )
-        extra.size = size  # kept alive by it
-        return config, buffer, ctypes.byref(config), ctypes.byref(extra)
+        return Record(config, buffer, size, ctypes.byref(config), ctypes.byref(extra))
 
 
 class Loaded:

@@ -87,7 +87,9 @@ class QuickCall:
         self._reaches = [_reaches(operands, output.name) for output in outputs.outputs]
         self._workspace_bytes, self._offsets = manifest.workspace_bytes, manifest.offsets
         self._tail = tuple(tail)
-        self._selects = [_select(step.positions, order, len(operands), outputs) for step in loaded.steps]
+        self._selects = [
+            _select(step.positions, order, len(operands), outputs) for step in loaded.steps
+        ]
         self._launches = [
             (step.launch_kernel, step.grid, step.block, step.format.pack, select, step.shared)
             for step, select in zip(loaded.steps, self._selects, strict=True)

@@ -183,12 +183,17 @@ class FakeDriver:
         self.names[out._obj.value] = name.decode()
         return 0
 
-    def cuLaunchKernel(self, function: int, *rest: Any) -> int:
-        stream, extra = rest[7], rest[9]
+    def cuLaunchKernel(self, function: Any, *rest: Any) -> int:
+        stream, extra = rest[7], rest[9]._obj
         size = ctypes.c_size_t.from_address(extra[3]).value
         values = (ctypes.c_uint64 * (size // 8)).from_address(extra[1])
-        self.launch(self.names[function], list(values), stream)
+        self.launch(self.names[function.value], list(values), stream)
         return self.lost
+
+    def cuLaunchKernelEx(self, config: Any, function: Any, parameters: None, extra: Any) -> int:
+        c = config._obj
+        shape = (*c.grid, *c.block, c.shared_bytes)
+        return self.cuLaunchKernel(function, *shape, c.stream, parameters, extra)
 
     def cuGetErrorString(self, status: int, out: Any) -> int:
         out._obj.value = {700: b"an illegal memory access was encountered"}.get(status, b"failed")
@@ -355,6 +360,7 @@ def forget() -> None:
     device._used_in, device.in_forked_child = None, False
     state._states.clear()
     libraries._known.clear()
+    libcuda.has_several_devices.cache_clear()
     memory._abandoned.clear()
 
 

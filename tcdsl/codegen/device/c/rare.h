@@ -213,7 +213,8 @@ TC_SLOW double tc_bessel_i(int order, double x) {
     }
     return sum;
   }
-  if (!(x < TC_INF_F64)) return x;
+  /* Both have overflowed at 714; far beyond, 2 pi x would too, and make a NaN of it. */
+  if (!(x < 720.0)) return x + TC_INF_F64;
   double term = 1.0, sum = 1.0;
   for (int k = 1; k < 30; ++k) {
     const double odd = 2 * k - 1;
