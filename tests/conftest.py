@@ -1,9 +1,11 @@
 """What the tests of all layers share: the pipeline's stages, batches of kernels, golden files.
 
 A test that compiles C costs 0.2 s and more; ``batch`` puts the kernels of many programs and sizes
-into one translation unit, so that hundreds of them cost a second or two.
+into one translation unit, so that hundreds of them cost a second or two.  The same goes for CUDA
+on the emulator: ``cuda_unit``, ``emulated``, ``check_emulated``.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +18,13 @@ import pytest
 
 from tcdsl.codegen.c_expressions import used_functions
 from tcdsl.codegen.c_printer import CSource
+from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.codegen.device.c import PARTS, header_text, parts_for
-from tcdsl.costmodel.machine import Cpu
-from tcdsl.driver import Compiled, compile_to_c
-from tcdsl.errors import CompileError
+from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.driver import Compiled, compile_to_c, compile_to_cuda
+from tcdsl.emulator import EmulatedProgram, emulated_programs
+from tcdsl.emulator.cxx import why_no_cxx_compiler
+from tcdsl.errors import CompileError, EmulationError
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.binding import bind_sizes, specialise
 from tcdsl.lang.comprehension import Comprehension, Specialisation
@@ -31,11 +36,24 @@ from tcdsl.poly.scop import Scop
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler
 from tcdsl.runtime.launch import Fault, Kernel, load
 from tcdsl.source import Source
+from tcdsl.strategies import gpu_planner, threads, tiles
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 
 _MARGIN = 256  # elements on both sides of every argument that the code must leave alone
 _ENTRY = "tcdsl_entry"
+
+
+# Arrays of NumPy go to a GPU where there is one; the tests mean the CPU, in child processes too.
+# Whoever sets another target runs them all on that one.
+os.environ.setdefault("TCDSL_TARGET", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def default_target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tests marked ``gpu`` see the default: the device on which the arrays are."""
+    if request.node.get_closest_marker("gpu"):
+        monkeypatch.delenv("TCDSL_TARGET", raising=False)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -175,7 +193,9 @@ def unit() -> Callable[..., Unit]:
     ) -> Unit:
         c = comprehension_of(source)
         special = specialisation_of(c, shapes)
-        return Unit(c, special, compile_to_c(c, special, {}, options or Options(), Cpu(threads)).source)
+        return Unit(
+            c, special, compile_to_c(c, special, {}, options or Options(), Cpu(threads)).source
+        )
 
     return unit_
 
@@ -271,3 +291,153 @@ def arrays_for(c: Comprehension, given: Sequence[Any], seed: int) -> list[Array]
         else np.asarray(value)
         for position, (name, value) in enumerate(zip(c.inputs, given, strict=True))
     ]
+
+
+# --- CUDA on the emulator -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CudaUnit:
+    """One program of a batch for the emulator: a comprehension at its sizes, and its CUDA."""
+
+    comprehension: Comprehension
+    special: Specialisation
+    done: Compiled[CudaSource]
+
+    @property
+    def source(self) -> CudaSource:
+        return self.done.source
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """A unit that runs on the emulator, and can be given to ``tcdsl.testing.check``."""
+
+    unit: CudaUnit
+    program: EmulatedProgram
+
+    @property
+    def comprehension(self) -> Comprehension:
+        return self.unit.comprehension
+
+    def specialise(self, *inputs: Any) -> Specialisation:
+        return self.unit.special
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Fault | None:
+        """Compute *outputs*; what the program should write first is poison until it does."""
+        c = self.comprehension
+        arrays = dict(zip(c.inputs, inputs, strict=True))
+        written = set()
+        for name, array in zip(c.outputs, outputs, strict=True):
+            if name in c.inputs:
+                array[...] = arrays[name]
+            elif not c.tensors[name].needs_out:
+                written.add(name)
+            arrays[name] = array
+        return self.program.run(arrays, written=written)
+
+    def __call__(self, *inputs: Any, out: Any = None, target: str | None = None) -> Any:
+        outputs = list(out) if isinstance(out, tuple) else [out]
+        fault = self.run([np.asarray(array) for array in inputs], outputs)
+        assert fault is None, f"{self.comprehension.name}: {fault}"
+
+
+def cuda_unit_of(
+    source: str,
+    shapes: Sequence[tuple[int, ...]],
+    *,
+    gpu: Gpu | None = None,
+    options: Options | None = None,
+    strides: Mapping[str, tuple[int, ...]] | None = None,
+    alignments: Mapping[str, int] | None = None,
+) -> CudaUnit:
+    """Return the verified CUDA of the last def of *source* for inputs of these shapes."""
+    c = comprehension_of(source)
+    special = specialisation_of(c, shapes)
+    given = {name: value for name, value in (strides or {}).items() if name not in c.outputs}
+    chip = gpu or Gpu()
+    done = compile_to_cuda(c, special, given, options or Options(), chip, alignments)
+    return CudaUnit(c, special, done)
+
+
+def emulate_all(units: Sequence[CudaUnit]) -> list[Emulated]:
+    """Return the units as callables, compiled in one go."""
+    if reason := why_no_cxx_compiler():
+        pytest.skip(reason)
+    programs = emulated_programs([unit.source for unit in units])
+    return [Emulated(unit, program) for unit, program in zip(units, programs, strict=True)]
+
+
+def strides_of(c: Comprehension, inputs: Sequence[Array]) -> dict[str, tuple[int, ...]]:
+    """Return the strides, in elements, of the inputs that are not dense and row-major."""
+    return {
+        name: tuple(stride // array.itemsize for stride in array.strides)
+        for name, array in zip(c.inputs, inputs, strict=True)
+        if not array.flags.c_contiguous
+    }
+
+
+@pytest.fixture(scope="session")
+def cuda_unit() -> Callable[..., CudaUnit]:
+    """``cuda_unit(source, *shapes, gpu=, options=, strides=)``: the CUDA of one program."""
+
+    def cuda_unit_(source: str, *shapes: tuple[int, ...], **choices: Any) -> CudaUnit:
+        return cuda_unit_of(source, shapes, **choices)
+
+    return cuda_unit_
+
+
+@pytest.fixture(scope="session")
+def emulated() -> Callable[[Sequence[CudaUnit]], list[Emulated]]:
+    """A function that compiles many units for the emulator, as one text."""
+    return emulate_all
+
+
+@pytest.fixture
+def small_chip(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """A chip for which small programs are large: blocks, chunks, rows, lanes and tiles in all.
+
+    What is worth threads, tiles or another launch begins at next to nothing.
+    """
+    for module, name, value in (
+        (threads, "BLOCK_THREADS", 32), (threads, "WARP", 8), (threads, "MIN_LANES", 2),
+        (threads, "CHUNK_VECTORS", 1), (threads, "LONG_ROW", 8), (tiles, "MIN_WORK", 1),
+        (tiles, "THREADS", 2), (tiles, "REGISTERS", (2, 1)), (tiles, "K_TILES", (4, 2)),
+        (gpu_planner, "SMALL_WORK", 1),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+    return Gpu(multiprocessors=3, threads_per_multiprocessor=32)
+
+
+@pytest.fixture(scope="session")
+def check_emulated() -> Callable[..., None]:
+    """``check_emulated([(source, inputs), ...])``: every program, on the emulator, against the oracle.
+
+    Inputs are arrays, or shapes, for which random values of the declared types are drawn.
+    """
+
+    def check_emulated_(
+        cases: Sequence[tuple[str, Sequence[Any]]],
+        *,
+        gpu: Gpu | None = None,
+        options: Options | None = None,
+        out: Mapping[str, Any] | None = None,
+    ) -> None:
+        units, arguments = [], []
+        for number, (source, given) in enumerate(cases):
+            c = comprehension_of(source)
+            inputs = arrays_for(c, given, number)
+            shapes = [array.shape for array in inputs]
+            strides = strides_of(c, inputs)
+            units.append(cuda_unit_of(source, shapes, gpu=gpu, options=options, strides=strides))
+            arguments.append(inputs)
+        failures = []
+        for program, inputs in zip(emulate_all(units), arguments, strict=True):
+            try:
+                check(program, *inputs, out=out)
+            except (AssertionError, EmulationError) as error:
+                shapes = [array.shape for array in inputs]
+                failures.append(f"{shapes}: {error}\n{program.comprehension.source.text}")
+        assert not failures, "\n".join(failures)
+
+    return check_emulated_

@@ -6,6 +6,7 @@
     shared       declarations of shared variables
     build        the text and the runtime, compiled into one shared object
     run          loading and running it
+    batch        many programs in one object
     findings     what it found, as an error
     sanitized    the same kernels under the address sanitizer
 
@@ -13,7 +14,8 @@ A finding (a data race, an access out of bounds, a barrier that some threads do 
 an ``EmulationError``.
 """
 
+from tcdsl.emulator.batch import emulated_programs
 from tcdsl.emulator.build import build_identity, compile_emulated
 from tcdsl.emulator.run import EmulatedProgram
 
-__all__ = ["EmulatedProgram", "build_identity", "compile_emulated"]
+__all__ = ["EmulatedProgram", "build_identity", "compile_emulated", "emulated_programs"]

@@ -52,9 +52,13 @@ class _Memory:
 class EmulatedProgram:
     """The loaded object of :func:`tcdsl.emulator.compile_emulated`, for the same source."""
 
-    def __init__(self, code: bytes, source: CudaSource) -> None:
+    def __init__(
+        self, code: bytes, source: CudaSource, kernels: Sequence[str] | None = None
+    ) -> None:
+        """Load *code*; *kernels* are all that it has, in order, if these are not *source*'s."""
         self.source = source
-        self._numbers = {name: number for number, name in enumerate(kernel_names(source))}
+        names = kernel_names(source) if kernels is None else kernels
+        self._numbers = {name: number for number, name in enumerate(names)}
         self._bounds = {m["name"]: int(m["most"]) for m in _BOUNDS.finditer(source.text)}
         self._runs = 0
         self._code = code

@@ -16,7 +16,6 @@ from tcdsl.runtime.results import Results
 from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.settings import settings
 
-
 Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
 
 

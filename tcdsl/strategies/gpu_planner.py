@@ -118,23 +118,21 @@ def _rewrite(
         group, may_chunk = pending.pop(0)
         tiled = tiled_kernel(scop, group, shapes, gpu)
         if tiled is not None:
-            scop = tiled.scop
+            scop, after = tiled.scop, tiled.following
             queue.append(_Queued(tiled, "+".join(group.members)))
-            continue
-        sketch = GpuSketcher(scop, group, shapes, gpu).sketch(may_chunk)
-        done = apply(scop, sketch)
-        scop = done.scop
-        for name in done.before:
-            alone = Group((name,), tuple({name: d} for d in range(len(shapes[name].extents))))
-            queue.append(_Queued(GpuSketcher(scop, alone, shapes, gpu).sketch(False), name))
-        queue.append(_Queued(done.sketch, "+".join(group.members)))
-        if done.after:
+        else:
+            done = apply(scop, GpuSketcher(scop, group, shapes, gpu).sketch(may_chunk))
+            scop, after = done.scop, done.after
+            for name in done.before:
+                alone = Group((name,), tuple({name: d} for d in range(len(shapes[name].extents))))
+                queue.append(_Queued(GpuSketcher(scop, alone, shapes, gpu).sketch(False), name))
+            queue.append(_Queued(done.sketch, "+".join(group.members)))
+        if after:
             shapes = shapes_of(scop, dependences_of(scop))
-            own = {name for name in done.after if scop.by_name[name].kind is not Kind.INIT}
             later = [
                 (Group((name,), tuple({name: d} for d in shapes[name].order)), False)
-                for name in done.after
-                if name in own
+                for name in after
+                if scop.by_name[name].kind is not Kind.INIT
             ]
             pending = [*later, *pending]
     return scop, queue

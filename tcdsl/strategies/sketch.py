@@ -43,6 +43,7 @@ class Sketch:
     why: tuple[str, ...] = ()
     # Per reduction the (axis, width) of the threads that are its lanes, in the partials' order.
     threads: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    in_registers: bool = False  # the sums of a chunk are accumulated apart, and stored once
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,9 @@ def apply(scop: Scop, sketch: Sketch) -> Rewritten:
             scop = rfactor(scop, name, chunks)
             new = [s for s in scop.statements if s.name not in old]
             after += [new[1].name] if init is None else [init.name, new[1].name]
-            if not lanes:
+            if not (lanes or sketch.in_registers):
                 sketch = _with_partial(scop, sketch, name, new[0], chunks)
-        if lanes or not chunks:
+        if lanes or not chunks or sketch.in_registers:
             old = {s.name for s in scop.statements}
             scop = rfactor(scop, name, lanes, sketch.innermost.get(name))
             init_new, fold_new = (s for s in scop.statements if s.name not in old)

@@ -309,7 +309,7 @@ class GpuSketcher:
                 )
         return Sketch(
             self.group.members, (*blocks, *threads), remaining, partials,
-            why=tuple(self.why), threads=lane_threads,
+            why=tuple(self.why), threads=lane_threads, in_registers=True,
         )  # fmt: skip
 
     def _block_loops(

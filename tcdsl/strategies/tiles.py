@@ -18,21 +18,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.locality import Shape, array_strides
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.sketch import OuterLoop, Sketch, apply
-from tcdsl.strategies.threads import Axis, GpuSketcher, Tile
+from tcdsl.strategies.threads import VECTOR_BYTES, Axis, GpuSketcher, Tile
 from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Nester, Piece
-from tcdsl.transforms.rfactor import why_not_rfactored
+from tcdsl.transforms.rfactor import Partial, why_not_rfactored
 
 MIN_WORK = 1 << 18  # multiplications below which a launch takes longer than the arithmetic
 MIN_REUSE = 8  # how often an operand's element is used
 K_TILES = (16, 8, 4)
+MIN_CHUNK = 128  # values of a reduced axis that are worth a block of their own
 THREADS = 16  # along each tiled axis
 REGISTERS = (8, 4, 2)  # results of a thread along each tiled axis
 
@@ -50,6 +51,7 @@ class TiledKernel:
     after: tuple[str, ...]
     remaining: Mapping[str, tuple[Piece, ...]]
     why: tuple[str, ...]
+    following: tuple[str, ...] = ()  # what is left for a kernel after this one
 
     def tree(self, nester: Nester) -> Node:
         """Return the loops."""
@@ -86,8 +88,15 @@ def tiled_kernel(
 
 
 def is_tiled(scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu) -> bool:
-    """Return whether *group* looks like a contraction that tiles pay for."""
-    return any(_Tiler(scop, group, shapes, gpu, size).why_not() is None for size in REGISTERS)
+    """Return whether *group* looks like a contraction that tiles pay for.
+
+    Where blocks share the reduced axis, nothing that needs the whole sum may be in the kernel.
+    """
+    for size in REGISTERS:
+        tiler = _Tiler(scop, group, shapes, gpu, size)
+        if tiler.why_not() is None:
+            return len(group.members) == 1 or tiler.chunks() == 1
+    return False
 
 
 class _Tiler(GpuSketcher):
@@ -121,9 +130,23 @@ class _Tiler(GpuSketcher):
         if self._axes() is None:
             return "no two axes are each missing in an operand"
         blocks = prod(tile.blocks for tile in self._tiles())
-        if self.size > REGISTERS[-1] and blocks < self.gpu.multiprocessors:
+        most = blocks * max(1, self._reduced_extent() // MIN_CHUNK)
+        if self.size > REGISTERS[-1] and most < self.gpu.multiprocessors:
             return "too few blocks"
         return None
+
+    def _reduced_extent(self) -> int:
+        return self.shape.extents[self._longest_reduced()]
+
+    def _longest_reduced(self) -> int:
+        reduced = [d for d, role in enumerate(self.shape.roles) if role is Role.REDUCED]
+        return max(reduced, key=lambda d: (self.shape.extents[d], -d))
+
+    def chunks(self) -> int:
+        """Return how many blocks share the longest reduced axis."""
+        blocks = prod(tile.blocks for tile in self._tiles())
+        wanted = -(-self.gpu.multiprocessors // blocks)
+        return min(wanted, max(1, self._reduced_extent() // MIN_CHUNK))
 
     def _axes(self) -> tuple[Axis, Axis] | None:
         """Return the tiled axes (rows, columns): columns are neighbours in what is written."""
@@ -158,28 +181,40 @@ class _Tiler(GpuSketcher):
 
     def kernel(self, k_tile: int) -> TiledKernel | None:
         """Return the kernel with steps of *k_tile* along the longest reduced axis, or None."""
-        shape = self.shape
-        reduced = [d for d, role in enumerate(shape.roles) if role is Role.REDUCED]
-        k = max(reduced, key=lambda d: (shape.extents[d], -d))
+        shape, k = self.shape, self._longest_reduced()
         if shape.extents[k] < k_tile:
             return None
         tiles = self._tiles()
-        outer = tuple(self._block_loops(tiles, None))
+        chunk: tuple[Axis, int] | None = None
+        partials: tuple[Partial, ...] = ()
+        size, low = 0, shape.lower[k]
+        if self.chunks() > 1 and len(self.group.members) == 1:
+            size = -(-shape.extents[k] // self.chunks() // k_tile) * k_tile
+            count = -(-shape.extents[k] // size)
+            chunk = {self.lead: k}, size
+            partials = (Partial(self.statement.indices[k], low, size, 0, count, False),)
+            self.why.append(f"{count} blocks over chunks of {size} of {self._name(chunk[0])}")
+        outer = tuple(self._block_loops(tiles, chunk))
         if any(loop.kind is not LoopKind.BLOCK for loop in outer):
             return None
         remaining = {
             name: self._inside(name, tiles, (k, k_tile) if name == self.lead else None)
             for name in self.group.members
         }
-        sketch = Sketch(self.group.members, outer, remaining, {self.lead: ()})
-        done = apply(self.scop, sketch)
-        if done.before or done.after:
+        # The accumulators of a chunk are registers too: they are stored once.
+        scop = self.scop
+        sketch = Sketch(
+            self.group.members, outer, remaining, {self.lead: partials}, in_registers=True
+        )
+        done = apply(scop, sketch)
+        if done.before or (done.after and not chunk):
             return None
         steps = Piece(
-            Coordinate(k, shape.lower[k], k_tile), -(-shape.extents[k] // k_tile), Role.REDUCED,
-            LoopKind.SERIAL,
+            Coordinate(k, low, k_tile, size // k_tile), -(-(size or shape.extents[k]) // k_tile),
+            Role.REDUCED, LoopKind.SERIAL,
         )  # fmt: skip
-        return self._cached(done.scop, done.sketch, steps)
+        kernel = self._cached(done.scop, done.sketch, steps)
+        return None if kernel is None else replace(kernel, following=done.after)
 
     def _inside(
         self, name: str, tiles: Sequence[Tile], step: tuple[int, int] | None
@@ -246,7 +281,7 @@ class _Tiler(GpuSketcher):
         )
         remaining = dict(sketch.remaining)
         for cached in copies:
-            remaining[cached.copy] = _copy_pieces(cached)
+            remaining[cached.copy] = _copy_pieces(cached, scop)
         members = sketch.members
         position = members.index(self.lead)
         results = self.size * THREADS
@@ -254,6 +289,7 @@ class _Tiler(GpuSketcher):
             scop, self.lead, outer, (steps,), tuple(c.copy for c in copies), members[:position],
             members[position + 1 :], remaining,
             (
+                *self.why,
                 f"{results} x {results} results a block, {self.size} x {self.size} a thread",
                 f"steps of {step.coordinate.div} along"
                 f" {self.statement.indices[step.coordinate.position]}, operands in shared memory",
@@ -271,20 +307,38 @@ def _along(piece: Piece, position: int) -> Piece:
     return replace(piece, coordinate=Coordinate(position), role=Role.PARALLEL)
 
 
-def _copy_pieces(cached: Cached) -> tuple[Piece, ...]:
+def _copy_pieces(cached: Cached, scop: Scop) -> tuple[Piece, ...]:
     """Return the loops of a copy: threads along its last axis, and along the longest other."""
     sizes = cached.box.sizes
     long = [d for d, size in enumerate(sizes) if size > 1]
     x = long[-1] if long else len(sizes) - 1
     y = max((d for d in long if d != x), key=lambda d: sizes[d], default=-1)
+    width = _copy_width(cached, scop, x)
     serial, threads = [], []
     for dim in range(len(sizes)):
         position = cached.elements[dim]
         if dim in (x, y):
-            axis = 0 if dim == x else 1
+            axis, vector = (0, width) if dim == x else (1, 1)
             threads.append(Piece(
-                Coordinate(position), sizes[dim], Role.PARALLEL, LoopKind.THREAD, axis, THREADS
+                Coordinate(position, 0, vector), -(-sizes[dim] // vector), Role.PARALLEL,
+                LoopKind.THREAD, axis, THREADS,
             ))  # fmt: skip
         else:
             serial.append(Piece(Coordinate(position), sizes[dim], Role.PARALLEL, LoopKind.SERIAL))
+    if width > 1:
+        lanes = Coordinate(cached.elements[x], 0, 1, width)
+        threads.append(Piece(lanes, width, Role.PARALLEL, LoopKind.LANES))
     return (*serial, *threads)
+
+
+def _copy_width(cached: Cached, scop: Scop, x: int) -> int:
+    """Return how many neighbours along dimension *x* of the box a thread copies at once."""
+    (read,) = scop.by_name[cached.copy].reads
+    strides = array_strides(scop.arrays[read.array])
+    width = VECTOR_BYTES // scop.arrays[read.array].dtype.size_bytes
+    while width > 1 and (
+        cached.box.sizes[x] % width
+        or any(stride % width for dim, stride in enumerate(strides) if dim != x)
+    ):
+        width //= 2
+    return width if strides[x] == 1 else 1

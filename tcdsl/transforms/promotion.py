@@ -39,7 +39,7 @@ from tcdsl.transforms.placement import (
 )
 
 MAX_PRIVATE_BYTES = 512  # of one array in registers
-BANKS = 32  # of 4 bytes
+WORD_BYTES = 4  # of a bank of shared memory
 _WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES)
 
 
@@ -168,25 +168,29 @@ class _Kernel:
         return fixed
 
     def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop]) -> bool:
-        """Return whether every loop that an index may depend on is written out."""
-        for statement, _ in uses:
+        """Return whether loops that are written out determine the index, with what is constant."""
+        for statement, access in uses:
+            relation = access.relation
+            for dim in reversed(range(relation.dim(isl.dim_type.out))):
+                if self._is_lane((statement, access), dim):
+                    relation = relation.project_out(isl.dim_type.out, dim, 1)
+            known: isl.Map | None = None
             for loop in self.mapped.paths[statement.name]:
-                is_constant = loop in outer or loop.kind in (LoopKind.THREAD, *_WRITTEN_OUT)
-                if not is_constant and self._moves(statement, loop, uses):
-                    return False
+                if loop not in outer and loop.kind not in (LoopKind.THREAD, *_WRITTEN_OUT):
+                    continue
+                space = statement.domain.get_space()
+                function = loop.coordinates[statement.name].function(space)
+                one = isl.Map.from_pw_aff(isl.PwAff.from_aff(function))
+                known = one if known is None else known.flat_range_product(one)
+            elements = relation.range() if known is None else known.reverse().apply_range(relation)
+            is_one = (
+                elements.is_singleton()
+                if isinstance(elements, isl.Set)
+                else elements.is_single_valued()
+            )
+            if not is_one:
+                return False
         return True
-
-    def _moves(self, statement: Statement, loop: Loop, uses: Uses) -> bool:
-        """Return whether the element that *statement* touches depends on *loop*."""
-        position = loop.coordinates[statement.name].position
-        if position < 0:
-            return True
-        return any(
-            access.relation.involves_dims(isl.dim_type.in_, position, 1)
-            and not _is_free(access.relation, position)
-            for user, access in uses
-            if user is statement
-        )
 
     def _lifetime(self, uses: Uses) -> Sequence[Loop] | None:
         """Return the loops in whose one iteration an element lives, None if it outlives a block."""
@@ -239,10 +243,14 @@ class _Kernel:
 
 
 def _padding(array: Array, dims: Sequence[LocalDim]) -> int:
-    """Return the elements by which rows grow so that a column does not lie in one bank."""
+    """Return the elements by which rows grow so that a column's elements are in all banks.
+
+    They are if a row's length in words is odd.
+    """
     rows = [dim.extent for dim in dims[:-1] if dim.extent > 1]
-    is_column_bound = rows and dims[-1].extent * array.dtype.size_bytes % (4 * BANKS) == 0
-    return max(1, 4 // array.dtype.size_bytes) if is_column_bound else 0
+    row_bytes = dims[-1].extent * array.dtype.size_bytes if dims else 0
+    is_column_bound = rows and row_bytes >= 2 * WORD_BYTES and row_bytes % (2 * WORD_BYTES) == 0
+    return max(1, WORD_BYTES // array.dtype.size_bytes) if is_column_bound else 0
 
 
 def _modulo(coordinate: AnyCoordinate, width: int) -> AnyCoordinate | None:
@@ -254,9 +262,3 @@ def _modulo(coordinate: AnyCoordinate, width: int) -> AnyCoordinate | None:
     if coordinate.mod <= width:
         return coordinate
     return replace(coordinate, mod=width) if coordinate.mod % width == 0 else None
-
-
-def _is_free(relation: isl.Map, position: int) -> bool:
-    """Return whether dimension *position* of the instance says nothing about the element."""
-    moved = relation.drop_constraints_involving_dims(isl.dim_type.in_, position, 1)
-    return bool(moved.intersect_domain(relation.domain()).is_equal(relation))

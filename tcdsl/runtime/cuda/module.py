@@ -274,7 +274,7 @@ class Loaded:
             raise translated(error, "cuLaunchKernel") from None
 
     def raw_kernels(self) -> list[RawKernel]:
-        """Return the kernels for streams of other libraries, loading the code once more at first."""
+        """Return the kernels for other libraries' streams, at first loading the code again."""
         if self._raw is None:
             with self._lock, libcuda.relaxed_capture():
                 if self._raw is None:

@@ -4,8 +4,8 @@
     out's too         ->  pointers, parameters, launches
 
 Whatever is otherwise goes the long way (``DeviceCall.run_slowly``), which also says what is wrong:
-another context is current, an ``out=`` that was never looked at or that shares memory with an
-input, a fault of an earlier call, a number out of range, memory to be had while a graph is captured.
+another context is current, an ``out=`` is new or shares memory with an input, an earlier call has
+reported a fault, a number is out of range, memory is needed while a graph is captured.
 """
 
 import struct
@@ -32,7 +32,7 @@ _debug_setting = reader("TCDSL_DEBUG")
 
 
 def packer(dtype: DType, found: DType) -> Callable[[Any], bytes] | None:
-    """Return a function that makes the bytes of a number of type *found* as one of *dtype*, or None.
+    """Return what makes bytes of *dtype* of numbers of the type *found*; None: the long way does.
 
     It raises an error where ``arguments.host_scalar`` refuses the number, and makes the same bytes
     everywhere else.
@@ -48,8 +48,8 @@ class QuickCall:
 
     __slots__ = (
         "_context_of", "_error", "_first", "_handle", "_launches", "_library", "_loaded",
-        "_makers", "_may_be_fresh", "_numbers", "_offsets", "_outputs", "_raw", "_readers",
-        "_reaches", "_records", "_selects", "_slowly", "_state", "_stream", "_tail",
+        "_makers", "_may_be_fresh", "_numbers", "_offsets", "_outputs", "_raw", "_reaches",
+        "_readers", "_records", "_selects", "_slowly", "_state", "_stream", "_tail",
         "_workspace_bytes",
     )  # fmt: skip
 

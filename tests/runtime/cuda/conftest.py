@@ -13,6 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tcdsl
+from tcdsl import driver
+from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
+from tcdsl.executable import cuda as cuda_executable
 from tcdsl.runtime.cuda import device, libcuda, libraries, memory, state
 
 PRIMARY, OTHER = 1000, 2000  # handles of contexts: the primary ones are PRIMARY + ordinal
@@ -367,6 +371,7 @@ def forget() -> None:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     driver = FakeDriver()
+    monkeypatch.delenv("TCDSL_TARGET", raising=False)
     monkeypatch.setattr(libcuda, "library", lambda: driver)
     for name, each in fake_pycuda(driver).items():
         monkeypatch.setitem(sys.modules, name, each)
@@ -387,3 +392,45 @@ def gpuarray(fake: FakeDriver) -> Callable[..., Any]:
         return arrays.GPUArray(values.shape, values.dtype).set(values)
 
     return make
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch, fake: Any, tmp_path: Any) -> Callable[..., None]:
+    """``compiles(source, kernel)``: what every program is compiled to."""
+    monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("TCDSL_DEBUG", raising=False)
+    cuda_executable._programs.clear()
+
+    def set_up(source: CudaSource, kernel: Callable[[list[int]], None]) -> None:
+        compiled = SimpleNamespace(source=source, stages={"cuda": "text"}, is_fallback=False)
+        monkeypatch.setattr(driver, "compile_to_cuda", lambda *args: compiled)
+        monkeypatch.setattr(cuda_executable, "compile_cuda", lambda *args, **more: b"code")
+        for launch in source.launches:
+            fake.kernels[launch.name] = kernel
+
+    return set_up
+
+
+@pytest.fixture
+def program(compiles: Callable[..., None]) -> Callable[..., Any]:
+    """``program(text, kernel, *names)``: the last def, as one kernel of the arrays *names*.
+
+    Of the names, "fault" is the record, and "t@8" a pointer eight bytes into the workspace.
+    """
+
+    def make(text: str, kernel: Kernel, *names: str, **changes: Any) -> Any:
+        launch = Launch("tc_k0", (1, 1, 1), (32, 1, 1), 0, tuple(map(_parameter, names)), "S0")
+        known = {"workspace_bytes": 0, "sites": ()} | changes
+        compiles(CudaSource("", frozenset(), (launch,), **known), kernel)
+        defs = tcdsl.define(text)
+        return defs[defs.names[-1]]
+
+    return make
+
+
+def _parameter(name: str) -> Parameter:
+    if name == "fault":
+        return Parameter("int64_t *fault", ParameterKind.FAULT)
+    name, _, offset = name.partition("@")
+    kind = ParameterKind.SCRATCH if offset else ParameterKind.ARRAY
+    return Parameter(f"float *{name}", kind, name, int(offset or 0))

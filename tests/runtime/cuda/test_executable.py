@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,23 +32,6 @@ def source_of(*parameters: Parameter, **changes: Any) -> CudaSource:
         "sites": (),
     }  # fmt: skip
     return CudaSource(**(known | changes))
-
-
-@pytest.fixture
-def compiles(monkeypatch: pytest.MonkeyPatch, fake: Any, tmp_path: Any) -> Make:
-    """``compiles(source, kernel)``: what every program is compiled to."""
-    monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
-    monkeypatch.delenv("TCDSL_DEBUG", raising=False)
-    cuda_executable._programs.clear()
-
-    def set_up(source: CudaSource, kernel: Callable[[list[int]], None]) -> None:
-        compiled = SimpleNamespace(source=source, stages={"cuda": "text"}, is_fallback=False)
-        monkeypatch.setattr(driver, "compile_to_cuda", lambda *args: compiled)
-        monkeypatch.setattr(cuda_executable, "compile_cuda", lambda *args, **more: b"code")
-        for launch in source.launches:
-            fake.kernels[launch.name] = kernel
-
-    return set_up
 
 
 @pytest.fixture
@@ -113,7 +95,7 @@ def test_a_wrong_out_is_refused(scale: Any, gpuarray: Make, wrong: Any) -> None:
         scale(gpuarray(X), 2.0, out=gpuarray(wrong))
 
 
-def test_arrays_on_two_devices(scale: Any, gpuarray: Make) -> None:
+def test_row_21_arrays_on_two_devices(scale: Any, gpuarray: Make) -> None:
     two = tcdsl.define("def add(float(N) a, float(N) b) -> (c) { c(i) = a(i) + b(i) }").add
     with pytest.raises(TargetError, match="'a' on cuda:0, 'b' on cpu"):
         two(gpuarray(X), X)
@@ -189,7 +171,7 @@ def test_a_workspace_is_kept_for_the_next_call(
     assert fake.used() - used < 8192
 
 
-def test_out_of_memory_names_both_sizes(compiles: Make, gpuarray: Make, fake: Any) -> None:
+def test_row_35_out_of_memory_names_both_sizes(compiles: Make, gpuarray: Make, fake: Any) -> None:
     compiles(source_of(array("x"), array("y"), workspace_bytes=1 << 22), lambda p: None)
     x = gpuarray(X)
     fake.capacity = fake.used() + (1 << 20)
@@ -249,7 +231,7 @@ def test_a_fault_is_raised_at_once_for_numpy_and_under_debug(
         pick(gpuarray(X), gpuarray(bad))
 
 
-def test_a_lost_context_is_said_to_be_lost(scale: Any, gpuarray: Make, fake: Any) -> None:
+def test_row_34_a_lost_context_is_said_to_be_lost(scale: Any, gpuarray: Make, fake: Any) -> None:
     x = gpuarray(X)
     scale(x, 1.0)
     fake.lost = 700
@@ -258,7 +240,9 @@ def test_a_lost_context_is_said_to_be_lost(scale: Any, gpuarray: Make, fake: Any
     assert caught.value.code == "TC085"
 
 
-def test_a_forked_child_is_told_to_spawn(scale: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_33_a_forked_child_is_told_to_spawn(
+    scale: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tcdsl.runtime.cuda import device
 
     scale(X, 1.0, target="cuda")
@@ -273,14 +257,14 @@ def test_zero_sizes_launch_nothing(scale: Any, gpuarray: Make, fake: Any) -> Non
     assert fake.launched == []
 
 
-def test_too_large_a_launch_is_refused_before(compiles: Make, gpuarray: Make) -> None:
+def test_row_24_too_large_a_launch_is_refused_before(compiles: Make, gpuarray: Make) -> None:
     launch = Launch("tc_k0", (1, 70000, 1), (32, 1, 1), 0, (array("x"), array("y")))
     compiles(source_of(launches=(launch,)), lambda p: None)
     with pytest.raises(LaunchError, match="70000 blocks in y, of 65535"):
         tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) }").f(gpuarray(X))
 
 
-def test_registers_that_are_too_few(compiles: Make, gpuarray: Make) -> None:
+def test_row_24_registers_that_are_too_few(compiles: Make, gpuarray: Make) -> None:
     launch = Launch("tc_k0", (1, 1, 1), (1024, 1, 1), 0, (array("x"), array("y")))
     compiles(source_of(launches=(launch,)), lambda p: None)
     with pytest.raises(LaunchError, match="enough for 512 threads a block, it has 1024"):
@@ -306,7 +290,7 @@ def test_other_arrays_run_on_their_stream(scale: Any, gpuarray: Make, fake: Any,
     np.testing.assert_array_equal(at(y.address, "f4", N), 3 * X)
 
 
-def test_while_a_graph_is_captured_nothing_is_allocated(
+def test_row_22_while_a_graph_is_captured_nothing_is_allocated(
     compiles: Make, gpuarray: Make, fake: Any
 ) -> None:
     compiles(source_of(array("x"), array("y"), workspace_bytes=1024), lambda p: None)

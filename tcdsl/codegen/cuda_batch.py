@@ -1,0 +1,42 @@
+"""The kernels of many programs as one text.
+
+What compiles CUDA takes longer to start than to read a kernel: a hundred programs in one text cost
+what two or three cost one by one.
+
+    tcdsl_0_f  of the first program  --->  tcdsl_0_0_f
+    tcdsl_0_f  of the second         --->  tcdsl_1_0_f        so do the helpers that a text brings
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tcdsl.codegen.cuda_source import CudaSource
+
+_OURS = re.compile(r"\btcdsl_")  # no name of the user's begins so
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """*whole* is there to be compiled; *parts* say how each program's kernels are launched."""
+
+    whole: CudaSource
+    parts: tuple[CudaSource, ...]
+
+
+def batched(sources: Sequence[CudaSource]) -> Batch:
+    """Return *sources* in one text, every kernel under a name of its own."""
+    parts = tuple(_renamed(source, f"tcdsl_{number}_") for number, source in enumerate(sources))
+    whole = CudaSource(
+        text="\n".join(part.text for part in parts),
+        functions=frozenset().union(*(part.functions for part in parts)),
+        launches=tuple(launch for part in parts for launch in part.launches),
+        workspace_bytes=max((part.workspace_bytes for part in parts), default=0),
+        sites=(),
+    )
+    return Batch(whole, parts)
+
+
+def _renamed(source: CudaSource, prefix: str) -> CudaSource:
+    launches = tuple(replace(la, name=_OURS.sub(prefix, la.name)) for la in source.launches)
+    return replace(source, text=_OURS.sub(prefix, source.text), launches=launches)

@@ -1,0 +1,60 @@
+"""Every program of the library as CUDA, run on the emulator, in every type that it admits.
+
+Twice: as for the chip that tcdsl is tuned for, where small sizes give few blocks, and with every
+threshold lowered, where they give several of everything.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl import library
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.library import Case
+
+CheckAll = Callable[..., None]
+
+# A plan that fails, or is too hard for isl, falls back on a simpler one with a warning.
+pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+
+
+def batch(cases: list[Case]) -> list[tuple[str, list[Any]]]:
+    """Return (source, inputs): every case in all types at one size, in one type at all sizes."""
+    found = []
+    for case in cases:
+        wanted = [(sizes, case.dtypes[0]) for sizes in case.small_sizes]
+        wanted += [(case.small_sizes[-1], dtype) for dtype in case.dtypes[1:]]
+        for sizes, dtype in wanted:
+            inputs = case.make_inputs(sizes, np.random.default_rng(len(found)), dtype)
+            found.append((library.source_for(case, dtype), list(inputs.values())))
+    return found
+
+
+GROUPS = {
+    f"{family} {number}": group
+    for family in ("reduction", "graph", "contraction")
+    for number, group in enumerate(
+        [list(library.cases(family))[start : start + 20] for start in range(0, 40, 20)]
+    )
+    if group
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_program(group: str, check_emulated: CheckAll) -> None:
+    check_emulated(batch(GROUPS[group]))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_program_with_every_threshold_lowered(
+    group: str, check_emulated: CheckAll, small_chip: Gpu
+) -> None:
+    check_emulated(batch(GROUPS[group]), gpu=small_chip)
+
+
+def test_the_groups_are_the_library() -> None:
+    assert [case for group in GROUPS.values() for case in group] == [
+        case for family in ("reduction", "graph", "contraction") for case in library.cases(family)
+    ]
