@@ -361,6 +361,10 @@ CUDA_REJECTED = Entry(
 UNKNOWN_ARCH = Entry(
     "TC076", CompileError, "{compiler} makes no code for {arch}: it knows {known}", "{advice}"
 )
+COMPILER_CRASHED = Entry(
+    "TC077", InternalError, "{compiler} crashed: {message}",
+    "its input is kept in {path}; it lacks memory, or has a bug: another version of it may work",
+)  # fmt: skip
 
 # --- memory of a call ----------------------------------------------------------------------
 OUT_OF_RANGE = Entry(

@@ -179,6 +179,7 @@ class _KernelPrinter:
         self.name = f"tcdsl_{number}_{re.sub('[^A-Za-z0-9_]', '_', parent.scop.name)[:40]}"
         self.lines: list[str] = []
         self.eliminated: list[Loop] = []
+        self.wide_shared: set[str] = set()  # shared arrays that are accessed in vectors
         self.declared: list[str] = []  # private arrays, in the scopes around
         self.n_predicates = 0
         self.n_vectors = 0
@@ -224,9 +225,9 @@ class _KernelPrinter:
         lost = {name for name in lost if self._has_many(self.loops[name])}
         if lost:
             ast = loop_ast.generate(self.scop, tree, placements, lost)
-        self._shared()
         self._declare_locals([None, *_unopened(ast)], 1)
         self._node(ast, 1, (), [])
+        self.lines[:0] = self._shared()  # their alignment is known now
         x, y, z = self.mapped.block
         parameters = ",\n    ".join(p.declaration for p in self.launch.parameters)
         head = [
@@ -242,7 +243,8 @@ class _KernelPrinter:
         widths = self.mapped.grid if loop.kind is LoopKind.BLOCK else self.mapped.block
         return widths[loop.axis] > 1
 
-    def _shared(self) -> None:
+    def _shared(self) -> list[str]:
+        lines = []
         for placements in self.local_of.values():
             for placement in placements:
                 if placement.space is Space.SHARED:
@@ -250,7 +252,9 @@ class _KernelPrinter:
                     name = self.names.of("array", array.name)
                     size = max(placement.elements(), 1)
                     text = name if size == 1 else f"{name}[{size}]"
-                    self._emit(1, f"__shared__ {c_type(array.dtype)} {text};")
+                    align = "__align__(16) " if array.name in self.wide_shared else ""
+                    lines.append(f"__shared__ {align}{c_type(array.dtype)} {text};")
+        return lines
 
     def _declare_locals(self, loops: Sequence[str | None], depth: int) -> None:
         """Declare the private arrays that live in one iteration of *loops*.
@@ -452,7 +456,7 @@ class _KernelPrinter:
         first = self._printer(leaf).at_lane_zero(variable)
         found = {}
         for position, access in enumerate((*statement.writes, *statement.reads)):
-            if access.array in self.placements or not access.is_exact:
+            if self._is_private(access.array) or not access.is_exact:
                 continue
             name = names.get((access.array, first.outside_element(access)))
             if name is not None:
@@ -478,7 +482,7 @@ class _KernelPrinter:
             n_writes = len(statement.writes)
             accesses = list(enumerate((*statement.writes, *statement.reads)))
             for position, access in [*accesses[n_writes:], *accesses[:n_writes]]:
-                if access.array in self.placements:
+                if self._is_private(access.array):
                     continue
                 address = first.outside_element(access)
                 is_write = position < n_writes
@@ -580,8 +584,13 @@ class _KernelPrinter:
         size_bytes = width * self.scop.arrays[array].dtype.size_bytes
         return size_bytes <= self.parent.known_alignments.get(array, VECTOR_BYTES)
 
+    def _is_private(self, array: str) -> bool:
+        return array in self.placements and self.placements[array].space is Space.PRIVATE
+
     def _align(self, array: str, size_bytes: int) -> None:
-        if self.scop.arrays[array].storage is Storage.ARGUMENT:
+        if array in self.placements:
+            self.wide_shared.add(array)
+        elif self.scop.arrays[array].storage is Storage.ARGUMENT:
             known = self.parent.alignments.get(array, 1)
             self.parent.alignments[array] = max(known, size_bytes)
 

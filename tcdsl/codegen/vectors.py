@@ -8,7 +8,7 @@ instance makes the access (a guarded one would touch what it must not).  The arr
 then be a multiple of the vector's bytes, which the call checks.
 """
 
-from collections.abc import Container
+from collections.abc import Mapping
 
 import islpy as isl
 
@@ -17,31 +17,42 @@ from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import Loop
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement
+from tcdsl.transforms.placement import Placement, Space, local_functions
 
 WIDTHS_BYTES = (2, 4, 8, 16)
 _CHECKED = (Kind.ASSIGN, Kind.UPDATE, Kind.INIT)
 
 
 def vector_accesses(
-    scop: Scop, statement: Statement, loop: Loop, width: int, local: Container[str]
+    scop: Scop, statement: Statement, loop: Loop, width: int, placements: Mapping[str, Placement]
 ) -> frozenset[int]:
     """Return the positions (writes first) of the accesses that move *width* elements at once.
 
-    :arg local: arrays that are in no memory with addresses.
+    Registers have no addresses; what is in shared memory is addressed within its tile.
     """
     if statement.kind not in _CHECKED or statement.is_atomic:
         return frozenset()
     found = set()
     accesses = (*statement.writes, *statement.reads)
     for position, access in enumerate(accesses):
-        if access.array in local or (position < len(statement.writes) and statement.conditions):
+        placement = placements.get(access.array)
+        if placement is not None and placement.space is Space.PRIVATE:
             continue
-        if _is_vector(scop, statement, access, loop, width):
+        if position < len(statement.writes) and statement.conditions:
+            continue
+        if _is_vector(scop, statement, access, loop, width, placement):
             found.add(position)
     return frozenset(found)
 
 
-def _is_vector(scop: Scop, statement: Statement, access: Access, loop: Loop, width: int) -> bool:
+def _is_vector(
+    scop: Scop,
+    statement: Statement,
+    access: Access,
+    loop: Loop,
+    width: int,
+    placement: Placement | None,
+) -> bool:
     array = scop.arrays[access.array]
     lane = loop.coordinates[statement.name]
     if not access.is_exact or width * array.dtype.size_bytes not in WIDTHS_BYTES:
@@ -53,7 +64,10 @@ def _is_vector(scop: Scop, statement: Statement, access: Access, loop: Loop, wid
         return False
     if not statement.domain.is_subset(access.relation.domain()):
         return False
-    address = _address(scop, statement, access, array)
+    if placement is not None:
+        address = _address_in_tile(scop, statement, access, placement)
+    else:
+        address = _address(scop, statement, access, array)
     if address is None:
         return False
     space = statement.domain.get_space()
@@ -77,6 +91,28 @@ def _address(scop: Scop, statement: Statement, access: Access, array: Array) -> 
             return None
         term = function.add_constant_val(val(-origin)).scale_val(val(stride))
         total = term if total is None else total.add(term)
+    return total
+
+
+def _address_in_tile(
+    scop: Scop, statement: Statement, access: Access, placement: Placement
+) -> isl.PwAff | None:
+    """Return the element's distance from the start of a shared array, in elements."""
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    functions: dict[int, isl.PwAff] = {}
+    for position, subscript in enumerate(access.subscripts):
+        function = builder.affine(subscript)
+        if function is None:
+            return None
+        functions[position] = function
+    total: isl.PwAff | None = None
+    stride = 1
+    local = local_functions(placement, access, statement, functions)
+    for function, extent in zip(reversed(local), reversed(placement.extents), strict=True):
+        term = function.scale_val(val(stride)) if extent > 1 else None
+        if term is not None:
+            total = term if total is None else total.add(term)
+        stride *= extent
     return total
 
 

@@ -23,7 +23,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tcdsl.errors import COMPILATION_FAILED, COMPILATION_TIMED_OUT, NO_COMPILER
+from tcdsl.errors import (
+    COMPILATION_FAILED,
+    COMPILATION_TIMED_OUT,
+    COMPILER_CRASHED,
+    NO_COMPILER,
+    warn,
+)
 from tcdsl.runtime.cache import Cache, default_cache, key_of
 from tcdsl.settings import settings
 
@@ -245,14 +251,24 @@ def compile_shared(
     """Return the shared object that the C compiler makes of *source* (C11).
 
     :arg flags: all flags; None for :func:`c_flags`.
+    A compiler that crashes is run once more, with less optimisation, which needs less memory.
+
     :raises CompileError: if there is no compiler, it rejects *source*, or takes too long; the
         source is then kept, and the message says where.
+    :raises InternalError: (TC077) it crashed twice.
     """
     chosen = compiler or find_compiler()
     all_flags = tuple(flags) if flags is not None else c_flags(chosen)
     name = " ".join(chosen.command)
     try:
         outcome = _compile(chosen.command, all_flags, source, timeout_s)
+        if isinstance(outcome, str) and is_crash(outcome):
+            crash, outcome = (
+                outcome,
+                _compile(chosen.command, (*all_flags, *_CAREFUL_FLAGS), source, timeout_s),
+            )
+            if isinstance(outcome, bytes):
+                warn(f"{name} crashed ({crash}), and made slower code of the program with -O1")
     except subprocess.TimeoutExpired:
         path = keep_source(source)
         raise COMPILATION_TIMED_OUT(compiler=name, limit_s=timeout_s, path=path) from None
@@ -261,7 +277,8 @@ def compile_shared(
             why=f"{name!r} cannot be run: {error}", advice="see 'tcdsl doctor'"
         ) from None
     if isinstance(outcome, str):
-        raise COMPILATION_FAILED(compiler=name, message=outcome, path=keep_source(source))
+        entry = COMPILER_CRASHED if is_crash(outcome) else COMPILATION_FAILED
+        raise entry(compiler=name, message=outcome, path=keep_source(source))
     return outcome
 
 
@@ -363,6 +380,19 @@ def _kill_group(process: "subprocess.Popen[bytes]") -> None:
 def _environment(**changes: str) -> dict[str, str]:
     # Messages are searched for "error:", which some languages translate.
     return {**os.environ, "LC_ALL": "C", **changes}
+
+
+# What gcc and clang say of themselves or of the programs that they run.
+_CRASH = re.compile(
+    r"killed by signal|signal terminated program|internal compiler error"
+    r"|unable to execute command|command failed due to signal"
+)
+_CAREFUL_FLAGS = ("-O1", "-fno-tree-vectorize")
+
+
+def is_crash(message: str) -> bool:
+    """Return whether the first error of a compiler tells of its own failure, not of the text's."""
+    return _CRASH.search(message) is not None
 
 
 _ERROR = re.compile(r"(?:fatal |internal compiler )?error: .*|undefined reference to .*")

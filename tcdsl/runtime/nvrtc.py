@@ -10,7 +10,9 @@ The library is only loaded to compile: what the cache needs to know of it is its
 time.  Code is made for the exact architecture; for one that NVRTC does not know yet, PTX of the
 newest that it knows, which the driver translates.
 
-NVRTC cannot be interrupted, so it runs in a thread that is left behind on an interrupt.
+NVRTC cannot be interrupted, so it runs in a thread that is left behind on an interrupt.  It runs in
+this process: one of its own would take 0.3 s a kernel instead of 10 ms.  Where it reports that it has
+failed itself, nvcc is tried, a process; a crash of NVRTC ends the program, as one of torch would.
 """
 
 import ctypes
@@ -30,11 +32,13 @@ from pathlib import Path
 
 from tcdsl.errors import (
     COMPILATION_TIMED_OUT,
+    COMPILER_CRASHED,
     CUDA_REJECTED,
     NO_CUDA_COMPILER,
     UNKNOWN_ARCH,
     CompileError,
     TCError,
+    warn,
 )
 from tcdsl.settings import settings
 
@@ -49,6 +53,15 @@ _SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so
 _PACKAGES = ("nvidia/cu13/lib", "nvidia/cu12/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cu11/lib")
 _SYSTEM_TOOLKIT = "/usr/local/cuda"
 _TOOLKIT_FOLDERS = ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
+
+
+# nvrtcResult where the text is not to blame: out of memory, no program, its builtins' library fails,
+# an internal error.
+_OWN_FAILURES = frozenset({1, 2, 7, 11})
+
+
+class _NvrtcFailedError(Exception):
+    """NVRTC has failed by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +84,7 @@ def find_cuda_compiler(newest: int = 0) -> CudaCompiler:
     :raises CompileError: (TC074) there is none.
     """
     given = settings().nvrtc
-    places = tuple(os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH", "PATH"))
-    compiler = _find(given, places, tuple(sys.path), newest)
+    compiler = _find(given, _places(), tuple(sys.path), newest)
     if compiler is not None:
         return compiler
     if given is not None:
@@ -80,6 +92,10 @@ def find_cuda_compiler(newest: int = 0) -> CudaCompiler:
             why=f"TCDSL_NVRTC={given} is no file", advice="set it to a libnvrtc.so, or unset it"
         )
     raise NO_CUDA_COMPILER(why="there is neither NVRTC nor nvcc", advice=ADVICE)
+
+
+def _places() -> tuple[str, ...]:
+    return tuple(os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH", "PATH"))
 
 
 def why_no_cuda_compiler() -> str | None:
@@ -162,18 +178,23 @@ class _Nvrtc:
         return tuple(found)
 
     def compile(self, text: str, flags: Sequence[str], is_ptx: bool) -> tuple[bytes | None, str]:
-        """Return the code, or None where it was rejected, and the log."""
+        """Return the code, or None where it was rejected, and the log.
+
+        :raises _NvrtcFailedError: not because of the text.
+        """
         program = ctypes.c_void_p()
         lib = self.library
         status = lib.nvrtcCreateProgram(
             ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None
         )
+        self._require_own_success(status, "")
         if status != 0:
             return None, self._error(status)
         try:
             options = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
             status = lib.nvrtcCompileProgram(program, len(flags), options)
             log = self._read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+            self._require_own_success(status, log)
             if status != 0:
                 return None, log.strip() or self._error(status)
             return self._read(program, "PTX" if is_ptx else "CUBIN"), log
@@ -190,6 +211,10 @@ class _Nvrtc:
     def _error(self, status: int) -> str:
         text: bytes = self.library.nvrtcGetErrorString(status)
         return text.decode(errors="replace")
+
+    def _require_own_success(self, status: int, log: str) -> None:
+        if status in _OWN_FAILURES:
+            raise _NvrtcFailedError(" ".join([self._error(status), *log.split()]))
 
 
 @lru_cache(maxsize=4)
@@ -232,13 +257,17 @@ def compile_cuda(
 
     :raises CompileError: there is no compiler, it rejects *text* (which is then kept), takes too
         long, or knows no architecture that would do.
+    :raises InternalError: (TC077) the compiler fails, and so does nvcc.
     """
     chosen = compiler or find_cuda_compiler()
     flags = cuda_flags(fast_math=fast_math)
     if chosen.is_nvcc:
         code, log = _run_nvcc(chosen, text, arch, flags, ptx, timeout_s)
     else:
-        code, log = _run_nvrtc(chosen, text, arch, flags, ptx, timeout_s)
+        try:
+            code, log = _run_nvrtc(chosen, text, arch, flags, ptx, timeout_s)
+        except _NvrtcFailedError as failure:
+            chosen, code, log = _run_instead(chosen, text, arch, flags, ptx, timeout_s, failure)
     if code is None:
         raise CUDA_REJECTED(compiler=_name(chosen), message=first_error(log), path=_keep(text))
     return code
@@ -280,6 +309,28 @@ def _run_nvrtc(
     if isinstance(result, Exception):
         raise result
     return result
+
+
+def _run_instead(
+    failed: CudaCompiler,
+    text: str,
+    arch: str,
+    flags: tuple[str, ...],
+    ptx: bool,
+    timeout_s: float,
+    failure: Exception,
+) -> tuple[CudaCompiler, bytes | None, str]:
+    """Return what nvcc makes of *text*, which NVRTC has failed on.
+
+    :raises InternalError: (TC077) there is none, or it fails too.
+    """
+    nvcc = _find_nvcc(_places())
+    if nvcc is None:
+        raise COMPILER_CRASHED(compiler=_name(failed), message=str(failure), path=_keep(text))
+    code, log = _run_nvcc(nvcc, text, arch, flags, ptx, timeout_s)
+    if code is not None:
+        warn(f"{_name(failed)} failed ({failure}): nvcc compiled the program instead, slowly")
+    return nvcc, code, log
 
 
 def choose_arch(arch: str, known: Sequence[int], compiler: str) -> tuple[str, bool]:
@@ -342,10 +393,13 @@ def _run_nvcc(
     with tempfile.TemporaryDirectory(prefix="tcdsl-", ignore_cleanup_errors=True) as folder:
         Path(folder, "kernel.cu").write_text(text, encoding="utf-8")
         command = [compiler.path, kind, f"-arch={real}", "-w", *words, "kernel.cu", "-o", "out"]
-        process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        try:
+            process = subprocess.Popen(
+                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise NO_CUDA_COMPILER(why=f"{compiler.path}: {error}", advice=ADVICE) from None
         try:
             log, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -356,6 +410,9 @@ def _run_nvcc(
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         result = Path(folder, "out")
+        if process.returncode < 0:  # killed by a signal, for want of memory perhaps
+            name = signal.Signals(-process.returncode).name
+            raise COMPILER_CRASHED(compiler="nvcc", message=name, path=_keep(text))
         if process.returncode != 0 or not result.is_file():
             return None, log.decode(errors="replace")
         code = result.read_bytes()

@@ -51,6 +51,7 @@ def plan_for_gpu(
     :arg scheme: None for that of *options*.
     :arg is_serial: on one thread, the loops as written.
     """
+    scop = _without_idle(scop)
     if is_serial:
         return _serial(scop, gpu)
     scheme = scheme or Scheme(options.scheduler)
@@ -63,6 +64,15 @@ def plan_for_gpu(
     groups = group_statements(scop, dependences, shapes, policy.why_not)
     scop, queue = _rewrite(scop, groups, shapes, gpu)
     return _nest(scop, queue, gpu)
+
+
+def _without_idle(scop: Scop) -> Scop:
+    """Return *scop* without the statements that never run: sums of nothing, and what is empty.
+
+    An empty domain has no extents to choose a mapping by, and a kernel for it would be launched.
+    """
+    busy = tuple(s for s in scop.statements if not s.domain.is_empty())
+    return scop.with_statements(busy)
 
 
 def _with_atomics(scop: Scop, shapes: Mapping[str, Shape], options: Options) -> Scop:

@@ -21,7 +21,7 @@ from itertools import takewhile
 import islpy as isl
 
 from tcdsl.costmodel.machine import Gpu
-from tcdsl.lang.comprehension import Const
+from tcdsl.lang.comprehension import Const, Expr, Index, walk
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, LoopKind, Node, statements_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.transforms.mapping import Mapped
@@ -223,6 +223,19 @@ class _Kernel:
                 left -= rounded
         return found
 
+    def _is_read_by_columns(self, uses: Uses, dims: Sequence[LocalDim]) -> bool:
+        """Return whether neighbouring threads read elements of different rows."""
+        for statement, access in uses:
+            loop = self.mapped.thread_loop(statement.name, 0)
+            if loop is None or any(access is write for write in statement.writes):
+                continue
+            position = loop.coordinates[statement.name].position
+            index = statement.indices[position] if position >= 0 else ""
+            rows = [s for s, d in zip(access.subscripts[:-1], dims, strict=False) if d.extent > 1]
+            if position < 0 or any(_mentions(subscript, index) for subscript in rows):
+                return True
+        return False
+
     def _shared_placement(self, array: Array, uses: Uses) -> Placement | None:
         outer = self._lifetime(uses)
         if outer is None:
@@ -239,7 +252,12 @@ class _Kernel:
         placement = Placement(
             array.name, outer[-1].name if outer else None, tuple(dims), Space.SHARED
         )
-        return replace(placement, padding=_padding(array, dims))
+        is_column = self._is_read_by_columns(uses, dims)
+        return replace(placement, padding=_padding(array, dims) if is_column else 0)
+
+
+def _mentions(subscript: Expr, index: str) -> bool:
+    return any(isinstance(node, Index) and node.name == index for node in walk(subscript))
 
 
 def _padding(array: Array, dims: Sequence[LocalDim]) -> int:
