@@ -207,7 +207,8 @@ class _KernelPrinter:
                 continue
             array = self.scop.arrays[name]
             const = "" if name in written else "const "
-            text = f"{const}{c_type(array.dtype)} *__restrict__ {self.names.of('array', name)}"
+            restrict = "__restrict__ " if self._is_restricted(name, statements) else ""
+            text = f"{const}{c_type(array.dtype)} *{restrict}{self.names.of('array', name)}"
             if array.storage is Storage.ARGUMENT:
                 yield Parameter(text, ParameterKind.ARRAY, name)
             else:
@@ -216,7 +217,20 @@ class _KernelPrinter:
             text = f"const int64_t {self.parent.sizes.name(integer)}"
             yield Parameter(text, ParameterKind.INTEGER, integer[0], position)
         if any(statement.kind is Kind.CHECK for statement in statements):
-            yield Parameter("int64_t *__restrict__ fault", ParameterKind.FAULT)
+            yield Parameter("int64_t *fault", ParameterKind.FAULT)
+
+    def _is_restricted(self, name: str, statements: Sequence[Statement]) -> bool:
+        """Return whether no other thread changes what a thread sees of the array *name*.
+
+        The CUDA compiler moves loads and stores through a __restrict__ pointer across a barrier,
+        for nothing but this thread could change what it points to.
+        """
+        users = [s for s in statements if any(a.array == name for a in (*s.writes, *s.reads))]
+        is_written = any(a.array == name for s in users for a in s.writes)
+        has_barrier = any(s.kind is Kind.BARRIER for s in statements)
+        return not is_written or not (
+            any(s.is_atomic for s in users) or (has_barrier and len(users) > 1)
+        )
 
     def print(self) -> str:
         tree, placements = self.kernel.tree, self.placements

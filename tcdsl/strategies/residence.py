@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Scop, Storage
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.caching import cache_read, why_not_cached
 from tcdsl.transforms.fusion import textual
@@ -23,7 +23,8 @@ from tcdsl.transforms.nesting import Piece
 def keep_rows(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
     """Return *scop* and *sketch* with the resident arrays of the sketch in registers."""
     for array in sketch.resident:
-        scop, sketch = _keep(scop, sketch, array)
+        if scop.arrays[array].storage is Storage.ARGUMENT:
+            scop, sketch = _keep(scop, sketch, array)
     return scop, sketch
 
 

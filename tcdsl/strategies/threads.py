@@ -34,7 +34,8 @@ BLOCK_THREADS = 256
 VECTOR_BYTES = 16
 LONG_ROW = 4096  # vectors of a row from which a block gets more threads
 MIN_LANES = 8  # iterations that are worth threads of their own
-MAX_RESIDENT = 32  # values of a row that a thread keeps, of all arrays together
+MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together
+VECTORS_IN_FLIGHT = 2  # of a thread, where a row has so many
 MAX_ROW_THREADS = 1024
 CHUNK_VECTORS = 16  # vectors that a thread takes of a chunk, at least
 
@@ -213,32 +214,34 @@ class GpuSketcher:
 
         Some four vectors keep loads in flight; a row in one warp needs no barrier.
         """
-        repeat = next((n for n in (8, 4, 2, 1) if n * values <= MAX_RESIDENT), 1)
-        if groups <= repeat * WARP:
-            threads = min(WARP, _power_of_two(-(-groups // repeat)))
+        most = max(1, MAX_RESIDENT // values)
+        if groups <= most * WARP:
+            threads = min(WARP, _power_of_two(groups))
         else:
-            wanted = min(4, repeat)
-            threads = _power_of_two(-(-groups // wanted))
-            if threads > MAX_ROW_THREADS:
-                threads = MAX_ROW_THREADS
+            threads = _power_of_two(-(-groups // min(VECTORS_IN_FLIGHT, most)))
+            threads = min(threads, MAX_ROW_THREADS)
         return threads, -(-groups // threads)
 
     def _resident(self, lanes: Mapping[str, int], length: int) -> tuple[str, ...]:
-        """Return the arrays of which two members read the same row."""
-        readers: dict[str, int] = {}
+        """Return the arrays whose rows several members use, temporaries among them."""
+        users: dict[str, int] = {}
         for name, dim in lanes.items():
             shape = self.shapes[name]
             if shape.extents[dim] != length or shape.lower[dim]:
                 continue
             index = shape.statement.indices[dim]
-            for read in shape.statement.reads:
-                array = self.scop.arrays[read.array]
-                last = read.subscripts[-1] if read.subscripts else None
-                is_row = isinstance(last, Index) and last.name == index and len(read.subscripts) > 1
-                if is_row and read.is_exact and array.storage is Storage.ARGUMENT:
-                    readers[read.array] = readers.get(read.array, 0) + 1
+            for access in (*shape.statement.writes, *shape.statement.reads):
+                last = access.subscripts[-1] if access.subscripts else None
+                is_row = isinstance(last, Index) and last.name == index
+                if is_row and access.is_exact and len(access.subscripts) > 1:
+                    users[access.array] = users.get(access.array, 0) + 1
         written = {w.array for n in self.group.members for w in self.shapes[n].statement.writes}
-        return tuple(a for a, count in readers.items() if count > 1 and a not in written)
+        return tuple(
+            array
+            for array, count in users.items()
+            if count > 1
+            and (self.scop.arrays[array].storage is Storage.SCRATCH or array not in written)
+        )
 
     def _lane(self, name: str) -> int | None:
         """Return the dimension of *name* that threads share: its innermost free one."""
