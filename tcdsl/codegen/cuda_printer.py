@@ -430,7 +430,7 @@ class _KernelPrinter:
     def _vector(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
         """Print the lanes of a vector: all loads, then the lanes one by one, then all stores."""
         width = loop.extent or 0
-        leaves = _leaves(node.body)
+        leaves = self._leaves(node.body)
         if leaves is None or not _covers(node, width) or node.init != "0":
             self._unrolled(node, depth, loop, active)
             return
@@ -457,6 +457,24 @@ class _KernelPrinter:
             if vector.is_stored:
                 self._emit(depth + 1, f"tc_vstore(&{vector.address}, {vector.name});")
         self._emit(depth, "}")
+
+    def _leaves(self, node: loop_ast.AstNode) -> list[loop_ast.Leaf] | None:
+        """Return the leaves of *node* if it holds nothing else, else None.
+
+        A loop of one iteration, of which isl printed nothing, is nothing either.
+        """
+        match node:
+            case loop_ast.Leaf():
+                return [node]
+            case loop_ast.Mark(name=name, body=body) if self.loops[name].kind not in _MAPPED:
+                return self._leaves(body)
+            case loop_ast.Block(children=children):
+                found = [self._leaves(child) for child in children]
+                if any(leaves is None for leaves in found):
+                    return None
+                return [leaf for leaves in found if leaves is not None for leaf in leaves]
+            case _:
+                return None
 
     def _lanes(
         self,
@@ -704,20 +722,6 @@ def _all_leaves(node: loop_ast.AstNode) -> Iterator[loop_ast.Leaf]:
                 yield from _all_leaves(otherwise)
         case loop_ast.For(body=body) | loop_ast.Mark(body=body):
             yield from _all_leaves(body)
-
-
-def _leaves(node: loop_ast.AstNode) -> list[loop_ast.Leaf] | None:
-    """Return the leaves of *node* if it holds nothing else, else None."""
-    match node:
-        case loop_ast.Leaf():
-            return [node]
-        case loop_ast.Block(children=children):
-            found = [_leaves(child) for child in children]
-            if any(leaves is None for leaves in found):
-                return None
-            return [leaf for leaves in found if leaves is not None for leaf in leaves]
-        case _:
-            return None
 
 
 def _needs_wide_index(parent: _PlanPrinter, kernel: Kernel) -> bool:

@@ -20,6 +20,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.planner import Scheme, shapes_of
+from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.rows import work_of
 from tcdsl.strategies.sketch import Sketch, apply
 from tcdsl.strategies.threads import GpuSketcher
@@ -136,7 +137,8 @@ def _rewrite(
             for name in done.before:
                 alone = Group((name,), tuple({name: d} for d in range(len(shapes[name].extents))))
                 queue.append(_Queued(GpuSketcher(scop, alone, shapes, gpu).sketch(False), name))
-            queue.append(_Queued(done.sketch, "+".join(group.members)))
+            scop, sketch = keep_rows(scop, done.sketch)
+            queue.append(_Queued(sketch, "+".join(group.members)))
         if after:
             shapes = shapes_of(scop, dependences_of(scop))
             later = [

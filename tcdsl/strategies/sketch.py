@@ -44,6 +44,7 @@ class Sketch:
     # Per reduction the (axis, width) of the threads that are its lanes, in the partials' order.
     threads: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     in_registers: bool = False  # the sums of a chunk are accumulated apart, and stored once
+    resident: tuple[str, ...] = ()  # arrays of which each thread keeps its part (residence.py)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from math import prod
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
+from tcdsl.lang.comprehension import Index
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Kind, Scop
+from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece
@@ -33,6 +34,9 @@ BLOCK_THREADS = 256
 VECTOR_BYTES = 16
 LONG_ROW = 4096  # vectors of a row from which a block gets more threads
 MIN_LANES = 8  # iterations that are worth threads of their own
+MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together
+VECTORS_IN_FLIGHT = 2  # of a thread, where a row has so many
+MAX_ROW_THREADS = 1024
 CHUNK_VECTORS = 16  # vectors that a thread takes of a chunk, at least
 
 Axis = Mapping[str, int]  # member -> dimension
@@ -57,6 +61,17 @@ class Tile:
     @property
     def blocks(self) -> int:
         return -(-self.extent // self.block)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A member's own axis that threads share: ``repeat`` 0 means as many turns as it takes."""
+
+    dim: int
+    axis: int  # x or y
+    threads: int
+    vector: int = 1
+    repeat: int = 0
 
 
 class GpuSketcher:
@@ -154,7 +169,7 @@ class GpuSketcher:
         self.why.append(
             f"threads.x along {self._name(inner)}, threads.y along what is reduced: {x} x {y}"
         )
-        return self._assembled(tiles, {n: (d, 1, y, 1) for n, d in lanes.items()}, chunk)
+        return self._assembled(tiles, {n: Lane(d, 1, y) for n, d in lanes.items()}, chunk)
 
     def _rows(self, may_chunk: bool) -> Sketch:
         """Every member's innermost axis along threads.x; shared axes over blocks, or packed."""
@@ -165,24 +180,68 @@ class GpuSketcher:
         groups = -(-length // vector)
         tiles = [Tile(a, self.extent(a), self.lower(a)) for a in reversed(self.parallel)]
         rows = prod(tile.extent for tile in tiles)
-        if groups <= 8 * WARP and rows >= 4 * self.gpu.multiprocessors and tiles:
+        resident = self._resident(lanes, length)
+        repeat = 0
+        if resident and groups * vector * len(resident) <= MAX_RESIDENT * MAX_ROW_THREADS:
+            x, repeat = self._threads_of_row(groups, vector * len(resident))
+        elif groups <= 8 * WARP and rows >= 4 * self.gpu.multiprocessors:
             x = min(WARP, _power_of_two(groups))
-            y = min(BLOCK_THREADS // x, _power_of_two(tiles[0].extent))
-            tiles[0] = replace(tiles[0], thread_axis=1 if y > 1 else -1, threads=y)
-            self.why.append(f"{x} threads a row, {y} rows a block")
         else:
             x = BLOCK_THREADS if groups <= LONG_ROW else 2 * BLOCK_THREADS
             x = max(WARP, min(x, _power_of_two(groups)))
-            y = 1
-            self.why.append(f"{x} threads a row")
+        y = 1
+        if x <= WARP and rows >= 4 * self.gpu.multiprocessors and tiles:
+            y = min(BLOCK_THREADS // x, _power_of_two(tiles[0].extent))
+            tiles[0] = replace(tiles[0], thread_axis=1 if y > 1 else -1, threads=y)
+        self.why.append(f"{x} threads a row" + (f", {y} rows a block" if y > 1 else ""))
         if not lanes:
             x = 1
         chunk = self._chunk(tiles, lanes, x, vector) if may_chunk and y == 1 else None
+        if chunk is not None or not repeat:
+            resident, repeat = (), 0
+        else:
+            names = ", ".join(resident)
+            self.why.append(f"rows of {names} in registers: {repeat * vector} values a thread")
         width = {
-            n: (d, 0, x, vector if self.shapes[n].extents[d] == length else 1)
+            n: Lane(d, 0, x, vector, repeat) if self.shapes[n].extents[d] == length
+            else Lane(d, 0, x)
             for n, d in lanes.items()
-        }
-        return self._assembled(tiles, width, chunk)
+        }  # fmt: skip
+        return replace(self._assembled(tiles, width, chunk), resident=resident)
+
+    def _threads_of_row(self, groups: int, values: int) -> tuple[int, int]:
+        """Return the threads of a row that is kept in registers, and the vectors of each.
+
+        Some four vectors keep loads in flight; a row in one warp needs no barrier.
+        """
+        most = max(1, MAX_RESIDENT // values)
+        if groups <= most * WARP:
+            threads = min(WARP, _power_of_two(groups))
+        else:
+            threads = _power_of_two(-(-groups // min(VECTORS_IN_FLIGHT, most)))
+            threads = min(threads, MAX_ROW_THREADS)
+        return threads, -(-groups // threads)
+
+    def _resident(self, lanes: Mapping[str, int], length: int) -> tuple[str, ...]:
+        """Return the arrays whose rows several members use, temporaries among them."""
+        users: dict[str, int] = {}
+        for name, dim in lanes.items():
+            shape = self.shapes[name]
+            if shape.extents[dim] != length or shape.lower[dim]:
+                continue
+            index = shape.statement.indices[dim]
+            for access in (*shape.statement.writes, *shape.statement.reads):
+                last = access.subscripts[-1] if access.subscripts else None
+                is_row = isinstance(last, Index) and last.name == index
+                if is_row and access.is_exact and len(access.subscripts) > 1:
+                    users[access.array] = users.get(access.array, 0) + 1
+        written = {w.array for n in self.group.members for w in self.shapes[n].statement.writes}
+        return tuple(
+            array
+            for array, count in users.items()
+            if count > 1
+            and (self.scop.arrays[array].storage is Storage.SCRATCH or array not in written)
+        )
 
     def _lane(self, name: str) -> int | None:
         """Return the dimension of *name* that threads share: its innermost free one."""
@@ -285,13 +344,13 @@ class GpuSketcher:
     def _assembled(
         self,
         tiles: Sequence[Tile],
-        lanes: Mapping[str, tuple[int, int, int, int]],
+        lanes: Mapping[str, Lane],
         chunk: tuple[Axis, int] | None,
     ) -> Sketch:
         """Return the sketch.
 
         :arg tiles: of the shared parallel axes, innermost first.
-        :arg lanes: member -> (dimension, thread axis, threads, vector) of its own threads.
+        :arg lanes: member -> its own axis along threads.
         """
         blocks = self._block_loops(tiles, chunk)
         threads = [_thread_loop(tile) for tile in tiles if tile.thread_axis >= 0]
@@ -305,7 +364,7 @@ class GpuSketcher:
             if found is not None:
                 partials[name] = found
                 lane_threads[name] = tuple(
-                    (lanes[name][1], lanes[name][2]) for p in found if p.is_lane
+                    (lanes[name].axis, lanes[name].threads) for p in found if p.is_lane
                 )
         return Sketch(
             self.group.members, (*blocks, *threads), remaining, partials,
@@ -345,7 +404,7 @@ class GpuSketcher:
         self,
         name: str,
         tiles: Sequence[Tile],
-        lane: tuple[int, int, int, int] | None,
+        lane: Lane | None,
         chunk: tuple[Axis, int] | None,
     ) -> tuple[Piece, ...]:
         """Return what a thread runs of *name*: its own axes, repeats, lanes of vectors last."""
@@ -360,19 +419,10 @@ class GpuSketcher:
                 extent = size
             if dim in by_dim:
                 last += self._points(by_dim[dim], dim)
-            elif lane is not None and lane[0] == dim:
-                _, axis, width, vector = lane
-                mod = size // vector if size else 0
-                count = -(-extent // vector)
-                threads.append(Piece(
-                    Coordinate(dim, low, vector, mod), count, shape.roles[dim], LoopKind.THREAD,
-                    axis, width,
-                ))  # fmt: skip
-                if vector > 1:
-                    last.append(Piece(
-                        Coordinate(dim, low, 1, vector), vector, shape.roles[dim],
-                        LoopKind.LANES,
-                    ))  # fmt: skip
+            elif lane is not None and lane.dim == dim:
+                mine = lane_pieces(lane, low, extent, size, shape.roles[dim])
+                threads.append(mine[0])
+                last += mine[1:]
             else:
                 serial.append(Piece(
                     Coordinate(dim, low if size else 0, 1, size), extent, shape.roles[dim],
@@ -399,7 +449,7 @@ class GpuSketcher:
     def _partials(
         self,
         name: str,
-        lane: tuple[int, int, int, int] | None,
+        lane: Lane | None,
         chunk: tuple[Axis, int] | None,
     ) -> tuple[Partial, ...] | None:
         """Return the partial accumulators of a reduction, None if it accumulates in its target."""
@@ -413,15 +463,39 @@ class GpuSketcher:
             count = -(-self.extent(axis) // size)
             index = statement.indices[axis[name]]
             partials.append(Partial(index, self.lower(axis), size, 0, count, False))
-        if lane is not None and shape.roles[lane[0]] is Role.REDUCED:
-            dim, _, width, vector = lane
-            low = shape.lower[dim]
-            if chunk is not None and chunk[0].get(name) == dim:
+        if lane is not None and shape.roles[lane.dim] is Role.REDUCED:
+            low, width = shape.lower[lane.dim], lane.threads
+            if chunk is not None and chunk[0].get(name) == lane.dim:
                 low = self.lower(chunk[0])
-            partials.append(Partial(statement.indices[dim], low, vector, width, width, True))
+            index = statement.indices[lane.dim]
+            partials.append(Partial(index, low, lane.vector, width, width, True))
         if not partials and why_not_rfactored(statement):
             return None
         return tuple(partials)
+
+
+def lane_pieces(lane: Lane, low: int, extent: int, size: int, role: Role) -> list[Piece]:
+    """Return the loops over an axis that threads share: threads, then repeats, then a vector.
+
+    :arg size: of a chunk of the axis, 0 if it is not cut.
+    """
+    groups, thread = -(-extent // lane.vector), (LoopKind.THREAD, lane.axis, lane.threads)
+    mod = size // lane.vector if size else 0
+    if lane.repeat > 1:
+        turn = Coordinate(lane.dim, low, lane.vector * lane.threads)
+        pieces = [
+            Piece(
+                Coordinate(lane.dim, low, lane.vector, lane.threads),
+                min(groups, lane.threads), role, *thread,
+            ),
+            Piece(turn, lane.repeat, role, LoopKind.UNROLL),
+        ]  # fmt: skip
+    else:
+        pieces = [Piece(Coordinate(lane.dim, low, lane.vector, mod), groups, role, *thread)]
+    if lane.vector > 1:
+        lanes = Coordinate(lane.dim, low, 1, lane.vector)
+        pieces.append(Piece(lanes, lane.vector, role, LoopKind.LANES))
+    return pieces
 
 
 def _thread_loop(tile: Tile) -> OuterLoop:

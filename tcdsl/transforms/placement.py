@@ -35,12 +35,24 @@ MAX_LOCAL_BYTES = 64 << 10  # of one array on a thread's stack
 
 @dataclass(frozen=True, slots=True)
 class LocalDim:
-    """``((subscript - shift) / div) % tile``; tile 0: no remainder, the whole extent."""
+    """The digits of ``x = subscript - shift`` that the loops around do not tell.
+
+    A part (d, n) is ``(x / d) % n``, or ``x / d`` if n is 0; coarser parts come first.
+    """
 
     shift: int
-    tile: int
+    parts: tuple[tuple[int, int], ...]
     extent: int
-    div: int = 1
+
+    def index(self, function: isl.PwAff) -> isl.PwAff:
+        """Return the index for a subscript that is *function* of the instance."""
+        moved = function.add_constant_val(val(-self.shift))
+        total: isl.PwAff | None = None
+        for div, size in self.parts:
+            part = moved.scale_down_val(val(div)).floor() if div > 1 else moved
+            part = part.mod_val(val(size)) if size else part
+            total = part if total is None else total.scale_val(val(size)).add(part)
+        return moved.scale_val(val(0)) if total is None else total
 
 
 class Space(StrEnum):
@@ -129,7 +141,7 @@ def _place(scop: Scop, trees: Sequence[Node], array: Array) -> Placement | None:
     return placement if size_bytes <= MAX_LOCAL_BYTES else None
 
 
-FIXED = LocalDim(0, 1, 1)
+FIXED = LocalDim(0, (), 1)
 
 Uses = Sequence[tuple[Statement, Access]]
 Fixed = Mapping[str, Sequence[AnyCoordinate]]  # statement -> what is constant at a declaration
@@ -186,32 +198,32 @@ def lifetime_depth(uses: Uses, prefix: Sequence[Loop]) -> int:
 def local_dim(array: Array, dim: int, uses: Uses, fixed: Fixed) -> LocalDim | None:
     """Return how dimension *dim* is indexed where the coordinates *fixed* are constant."""
     origin, extent = array.origin[dim], array.shape[dim]
-    tiles: set[tuple[int, int, int] | None] = {
-        _free_part(statement, access, dim, fixed[statement.name]) for statement, access in uses
+    found = {
+        _free_parts(statement, access, dim, fixed[statement.name]) for statement, access in uses
     }
     whole = None  # of an open extent no array of constant size holds all
     if isinstance(origin, int) and isinstance(extent, int):
-        whole = LocalDim(origin, 0, extent)
-    if len(tiles) != 1 or None in tiles:
+        whole = LocalDim(origin, ((1, 0),), extent)
+    if len(found) != 1 or None in found:
         return whole
-    (tile,) = tiles
-    assert tile is not None
-    shift, size, div = tile
-    if not size:
-        if whole is None or div == 1:
+    ((shift, parts),) = (free for free in found if free is not None)
+    if not parts:
+        return FIXED
+    if not parts[0][1]:  # from some digit on all are free: as many as the array has
+        if whole is None or len(parts) == 1 and parts[0][0] == 1:
             return whole
-        size = -(-(whole.shift + whole.extent - shift) // div)
-    if whole is not None and size >= whole.extent:
-        return whole
-    return LocalDim(shift, size, size, div)
+        top = parts[0][0]
+        parts = ((top, -(-(whole.shift + whole.extent - shift) // top)), *parts[1:])
+    size = prod(n for _, n in parts)
+    return whole if whole is not None and size >= whole.extent else LocalDim(shift, parts, size)
 
 
-def _free_part(
+def _free_parts(
     statement: Statement, access: Access, dim: int, coordinates: Sequence[AnyCoordinate]
-) -> tuple[int, int, int] | None:
-    """Return (shift, size, div): ``((x - shift) / div) % size`` is all of index x that is not fixed.
+) -> tuple[int, tuple[tuple[int, int], ...]] | None:
+    """Return (shift, parts): the digits of the subscript's index that are not fixed.
 
-    A size of 0 means that no remainder is taken.  A coordinate ``((x - shift) / d) % m`` tells the digits of x from d up to d * m.
+    A coordinate ``((x - shift) / d) % m`` tells the digits of x from d up to d * m.
     """
     subscript = access.subscripts[dim]
     if not isinstance(subscript, Index) or subscript.name not in statement.indices:
@@ -221,25 +233,20 @@ def _free_part(
     shifts = {c.shift for c in fixed if c.div > 1 or c.mod}
     if not fixed or len(shifts) > 1:
         return None
-    known = sorted((c.div, c.div * c.mod if c.mod else None) for c in fixed)
-    low, top = 1, 0  # the digits from low up to top are free
-    reached: int | None = None  # those from top up to here are known; None: all
-    for start, end in known:
-        if start <= low:
-            if end is None:
-                return max(shifts, default=0), 1, 1
-            low = max(low, end)
-        elif not top:
-            top, reached = start, end
-        elif reached is not None and start <= reached:
-            reached = None if end is None else max(reached, end)
-        else:
-            return None  # free digits in two places
-    if not top:
-        return max(shifts, default=0), 0, low
-    if reached is not None or top % low:
-        return None
-    return max(shifts, default=0), top // low, low
+    shift = max(shifts, default=max(c.shift for c in fixed))
+    parts: list[tuple[int, int]] = []
+    low = 1  # digits from here on are not yet known
+    for start, end in sorted(
+        ((c.div, c.div * c.mod if c.mod else 0) for c in fixed), key=lambda known: known[0]
+    ):
+        if start > low:
+            if start % low:
+                return None
+            parts.insert(0, (low, start // low))
+        if not end:
+            return shift, tuple(parts)
+        low = max(low, end)
+    return shift, ((low, 0), *parts)
 
 
 def local_functions(
@@ -249,14 +256,4 @@ def local_functions(
 
     :arg functions: dimension -> the subscript as a function of the instance.
     """
-    result = []
-    for position, dim in enumerate(placement.dims):
-        function = functions[position]
-        if dim.tile:
-            moved = function.add_constant_val(val(-dim.shift))
-            if dim.div > 1:
-                moved = moved.scale_down_val(val(dim.div)).floor()
-            result.append(moved.mod_val(val(dim.tile)))
-        else:
-            result.append(function.add_constant_val(val(-dim.shift)))
-    return result
+    return [dim.index(functions[position]) for position, dim in enumerate(placement.dims)]

@@ -176,7 +176,8 @@ class _Kernel:
                     relation = relation.project_out(isl.dim_type.out, dim, 1)
             known: isl.Map | None = None
             for loop in self.mapped.paths[statement.name]:
-                if loop not in outer and loop.kind not in (LoopKind.THREAD, *_WRITTEN_OUT):
+                is_thread = loop.kind is LoopKind.THREAD and loop.has_one_turn
+                if loop not in outer and not is_thread and loop.kind not in _WRITTEN_OUT:
                     continue
                 space = statement.domain.get_space()
                 function = loop.coordinates[statement.name].function(space)

@@ -32,7 +32,7 @@ def rows(kind: LoopKind = LoopKind.SERIAL, inner: LoopKind = LoopKind.SERIAL) ->
 def test_a_row_lives_in_the_iteration_of_its_loop(lower: Lower) -> None:
     scop = lower(CHAIN, (4, 5))
     assert place(scop, [rows()]) == {
-        "a": Placement("a", "i", (LocalDim(0, 1, 1), LocalDim(0, 0, 5)))
+        "a": Placement("a", "i", (LocalDim(0, (), 1), LocalDim(0, ((1, 0),), 5)))
     }
 
 
@@ -51,7 +51,7 @@ def test_a_tile_keeps_its_elements(lower: Lower) -> None:
     body = loop("t", sequence(list(inner)), S0=tile, S1=tile)
     placement = place(lower(CHAIN, (4, 10)), [loop("i", body, S0=at0, S1=at0)])["a"]
     assert placement.loop == "t"
-    assert placement.dims == (LocalDim(0, 1, 1), LocalDim(0, 4, 4))
+    assert placement.dims == (LocalDim(0, (), 1), LocalDim(0, ((1, 4),), 4))
 
 
 def test_what_another_kernel_reads_stays_in_memory(lower: Lower) -> None:
