@@ -92,7 +92,8 @@ def leaders_of(scop: Scop) -> dict[str, str]:
     for position, statement in enumerate(scop.statements):
         if statement.kind is Kind.INIT and position + 1 < len(scop.statements):
             follower = scop.statements[position + 1]
-            if follower.source_name == statement.source_name:
+            is_own = follower.source_name == statement.source_name
+            if is_own and follower.kind is Kind.UPDATE:  # a sum of nothing has none
                 leaders[statement.name] = follower.name
     return leaders
 

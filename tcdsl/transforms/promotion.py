@@ -39,6 +39,7 @@ from tcdsl.transforms.placement import (
 )
 
 MAX_PRIVATE_BYTES = 512  # of one array in registers
+FOLD_BYTES = 16  # of a thread's value and its index
 WORD_BYTES = 4  # of a bank of shared memory
 _WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES)
 
@@ -216,13 +217,19 @@ class _Kernel:
             if placement is not None:
                 size_bytes = placement.elements() * self.scop.arrays[name].dtype.size_bytes
                 candidates.append((size_bytes, name, placement))
-        found, left = {}, self.gpu.shared_bytes
+        found, left = {}, self.gpu.shared_bytes - self._collective_bytes()
         for size_bytes, name, placement in sorted(candidates, key=lambda c: c[:2]):
             rounded = -(-size_bytes // 16) * 16
             if rounded <= left:
                 found[name] = placement
                 left -= rounded
         return found
+
+    def _collective_bytes(self) -> int:
+        """Return what the folds of the kernel may take of the block's shared memory."""
+        folds = [n for n in self.mapped.paths if self.scop.by_name[n].kind is Kind.FOLD]
+        x, y, z = self.mapped.block
+        return len(folds) * x * y * z * FOLD_BYTES
 
     def _is_read_by_columns(self, uses: Uses, dims: Sequence[LocalDim]) -> bool:
         """Return whether neighbouring threads read elements of different rows."""

@@ -107,9 +107,13 @@ def _reuses(mapped: Mapped, placements: Placements) -> Iterator[Crossing]:
     loops = {loop.name: loop for path in mapped.paths.values() for loop in path}
     for placement in placements.values():
         loop = loops.get(placement.loop or "")
-        if placement.space is not Space.SHARED or loop is None or not _repeats(loop):
+        if placement.space is not Space.SHARED or loop is None:
             continue
         uses = accesses_of(mapped.scop, placement.array)
+        path = mapped.paths[uses[0][0].name]
+        # A barrier in the loop serves the loops around it too: they may be what runs it again.
+        if not any(map(_repeats, path[: path.index(loop) + 1])):
+            continue
         writers = {s.name for s, a in uses if any(a is write for write in s.writes)}
         for user in {statement.name for statement, _ in uses}:
             for writer in writers:
@@ -189,7 +193,7 @@ class _Synchroniser:
         for low, high in sorted(intervals, key=lambda interval: interval[1]):
             if not any(low <= gap <= high for gap in gaps):
                 gaps.add(high)
-        if loop is not None and _repeats(loop):
+        if loop is not None:
             for crossing in mine:
                 first, last = place[crossing.source], place[crossing.sink]
                 is_met = any(gap > first or gap <= last for gap in gaps)
@@ -214,6 +218,8 @@ class _Synchroniser:
         *outer, loop = path
         if crossing.reuse is not None:
             return crossing.reuse == loop.name
+        if not _repeats(loop):
+            return False
         around = _equal_along(self.mapped.scop, crossing, outer)
         within = _equal_along(self.mapped.scop, crossing, path)
         return not around.is_subset(within)
@@ -365,9 +371,9 @@ def _is_synchronised(node: Node, crossing: Crossing, scop: Scop, path: tuple[Loo
         for position, child in enumerate(children)
         if isinstance(child, Leaf) and scop.by_name[child.statement].kind is Kind.BARRIER
     ]
-    if loop is not None and _repeats(loop):
+    if loop is not None:
         is_carried = crossing.reuse == loop.name
-        if crossing.reuse is None:
+        if crossing.reuse is None and _repeats(loop):
             around, within = (_equal_along(scop, crossing, p) for p in (path, below))
             is_carried = not around.is_subset(within)
         if is_carried and not any(b > first or b < last for b in barriers):
