@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="take a parameter from a .npy file; the others are random",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of the random arrays (default 0)")
-    parser.add_argument("--target", help="cpu or reference (default: the best there is)")
+    parser.add_argument("--target", help="cpu, cuda, emulate or reference (default: the best)")
     parser.add_argument("--check", action="store_true", help="compare with the NumPy oracle")
     parser.add_argument("--save", metavar="DIR", type=Path, help="write the outputs there, as .npy")
 

@@ -1,8 +1,9 @@
 """``tcdsl show FILE [NAME] --stage S``: what a definition becomes on its way to the machine.
 
-    ast -> comprehension -> scop -> schedule -> c
+    ast -> comprehension -> scop -> schedule -> code
 
-The first two need no sizes; the others are of one compilation, at the sizes given.
+The first two need no sizes; the others are of one compilation, at the sizes given.  The CUDA text
+needs no GPU: the target emulate has it too.
 """
 
 import argparse
@@ -25,14 +26,17 @@ from tcdsl.lang.parser import parse_program
 from tcdsl.lang.printer import print_comprehension
 from tcdsl.source import Source, Span
 
-STAGES = ("ast", "comprehension", "scop", "schedule", "c", "explain")
+STAGES = ("ast", "comprehension", "scop", "schedule", "code", "explain")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to *parser*."""
     add_program_arguments(parser)
-    parser.add_argument("--stage", choices=STAGES, default="c", help="default: c")
-    parser.add_argument("--target", default="cpu", help="default: cpu")
+    parser.add_argument("--stage", choices=STAGES, default="code", help="default: code")
+    parser.add_argument(
+        "--target", default="cpu",
+        help="cpu for C; emulate for CUDA, which needs no GPU (default: cpu)",
+    )  # fmt: skip
 
 
 def tree_lines(value: Any, label: str = "", depth: int = 0) -> Iterator[str]:
@@ -85,6 +89,8 @@ def stage_text(arguments: argparse.Namespace) -> str:
     executable = function.compile(*chosen_specs(function, arguments), target=arguments.target)
     if arguments.stage == "explain":
         return str(executable.explain())
+    if arguments.stage == "code":
+        return str(executable.source)
     return str(executable.stages[arguments.stage])
 
 
@@ -92,8 +98,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     console = standard_output()
     text = stage_text(arguments)
-    if arguments.stage == "c" and console.is_terminal:
-        console.print(Syntax(text, "c", background_color="default"))
+    if arguments.stage == "code" and console.is_terminal:
+        language = "c" if arguments.target == "cpu" else "cuda"
+        console.print(Syntax(text, language, background_color="default"))
     else:
         console.print(text, markup=False)
     return 0

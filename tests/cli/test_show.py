@@ -28,7 +28,7 @@ def test_the_tree_of_a_definition() -> None:
         ("comprehension", "matmul"),
         ("scop", "S0"),
         ("schedule", "S0"),
-        ("c", "int"),
+        ("code", "int"),
         ("explain", "kernel"),
     ],
 )
@@ -47,12 +47,12 @@ def test_the_first_stages_need_no_sizes(stage: str, tcdsl: Tcdsl, program: Path)
 
 
 def test_later_stages_ask_for_sizes(tcdsl: Tcdsl, program: Path) -> None:
-    code, _, errors = tcdsl("show", program, "--stage", "c")
+    code, _, errors = tcdsl("show", program, "--stage", "code")
     assert code == 2
     assert "hint: add --size M=64 --size K=64 --size N=64" in errors
 
 
-@pytest.mark.parametrize("stage", ["ast", "c"])
+@pytest.mark.parametrize("stage", ["ast", "code"])
 def test_an_unknown_name_lists_the_known_ones(stage: str, tcdsl: Tcdsl, program: Path) -> None:
     code, _, errors = tcdsl("show", program, "nothing", "--stage", stage)
     assert code == 2
