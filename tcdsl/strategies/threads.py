@@ -37,6 +37,7 @@ MIN_LANES = 8  # iterations that are worth threads of their own
 MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together
 VECTORS_IN_FLIGHT = 2  # of a thread, where a row has so many
 MAX_ROW_THREADS = 1024
+MIN_VECTORED = 1 << 12  # values for which fewer threads may do
 CHUNK_VECTORS = 16  # vectors that a thread takes of a chunk, at least
 
 Axis = Mapping[str, int]  # member -> dimension
@@ -115,10 +116,10 @@ class GpuSketcher:
         others = [axis for axis in self.parallel if axis is not inner]
         total = prod(self.extent(axis) for axis in self.parallel)
         rest = max((self._rest_of(name) for name in self.group.members), default=1)
-        vector = self._vector_width(inner, others) if total >= 1 << 12 else 1
+        vector = self._vector_width(inner, others)
         if self._wants_lanes(total // vector, rest):
             return self._columns(inner, others, vector, may_chunk)
-        if rest > 1 and total // vector < self.gpu.threads // 2:
+        if total < MIN_VECTORED or (rest > 1 and total // vector < self.gpu.threads // 2):
             vector = 1
         groups = -(-self.extent(inner) // vector)
         x = min(BLOCK_THREADS, _power_of_two(groups))
@@ -188,6 +189,8 @@ class GpuSketcher:
             x = min(WARP, _power_of_two(groups))
         else:
             x = BLOCK_THREADS if groups <= LONG_ROW else 2 * BLOCK_THREADS
+            while x < MAX_ROW_THREADS and rows * x < self.gpu.threads:
+                x *= 2  # few rows: each gets more of the chip
             x = max(WARP, min(x, _power_of_two(groups)))
         y = 1
         if x <= WARP and rows >= 4 * self.gpu.multiprocessors and tiles:
