@@ -183,8 +183,9 @@ class GpuSketcher:
         rows = prod(tile.extent for tile in tiles)
         resident = self._resident(lanes, length)
         repeat = 0
-        if resident and groups * vector * len(resident) <= MAX_RESIDENT * MAX_ROW_THREADS:
-            x, repeat = self._threads_of_row(groups, vector * len(resident))
+        live = self._live(resident) * vector
+        if resident and groups * live <= MAX_RESIDENT * MAX_ROW_THREADS:
+            x, repeat = self._threads_of_row(groups, live)
         elif groups <= 8 * WARP and rows >= 4 * self.gpu.multiprocessors:
             x = min(WARP, _power_of_two(groups))
         else:
@@ -224,6 +225,21 @@ class GpuSketcher:
             threads = _power_of_two(-(-groups // min(VECTORS_IN_FLIGHT, most)))
             threads = min(threads, MAX_ROW_THREADS)
         return threads, -(-groups // threads)
+
+    def _live(self, arrays: Sequence[str]) -> int:
+        """Return of how many of *arrays* a thread keeps an element from one member to the next."""
+        users = [
+            {a.array for a in (*s.writes, *s.reads)}
+            for s in (self.shapes[name].statement for name in self.group.members)
+        ]
+        return max(
+            (
+                sum(any(a in u for u in users[:gap]) and any(a in u for u in users[gap:])
+                    for a in arrays)
+                for gap in range(1, len(users))
+            ),
+            default=0,
+        )  # fmt: skip
 
     def _resident(self, lanes: Mapping[str, int], length: int) -> tuple[str, ...]:
         """Return the arrays whose rows several members use, temporaries among them."""

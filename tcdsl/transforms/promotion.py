@@ -22,6 +22,7 @@ import islpy as isl
 
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.lang.comprehension import Const, Expr, Index, walk
+from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, LoopKind, Node, statements_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.transforms.mapping import Mapped
@@ -177,11 +178,13 @@ class _Kernel:
                     relation = relation.project_out(isl.dim_type.out, dim, 1)
             known: isl.Map | None = None
             for loop in self.mapped.paths[statement.name]:
-                is_thread = loop.kind is LoopKind.THREAD and loop.has_one_turn
+                is_thread = loop.kind is LoopKind.THREAD
                 if loop not in outer and not is_thread and loop.kind not in _WRITTEN_OUT:
                     continue
                 space = statement.domain.get_space()
                 function = loop.coordinates[statement.name].function(space)
+                if is_thread and loop not in outer:  # the turn is not known, the thread is
+                    function = function.mod_val(val(loop.width))
                 one = isl.Map.from_pw_aff(isl.PwAff.from_aff(function))
                 known = one if known is None else known.flat_range_product(one)
             elements = relation.range() if known is None else known.reverse().apply_range(relation)
