@@ -48,10 +48,14 @@ _SUBMODULES = ("cuda", "library", "testing")
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
+    from tcdsl.runtime.collector import collector_paused
+
     if name in _LAZY:
-        value = getattr(import_module(_LAZY[name]), name)
+        with collector_paused():
+            value = getattr(import_module(_LAZY[name]), name)
     elif name in _SUBMODULES:
-        value = import_module(f"tcdsl.{name}")
+        with collector_paused():
+            value = import_module(f"tcdsl.{name}")
     else:
         raise AttributeError(f"module 'tcdsl' has no attribute {name!r}")
     globals()[name] = value

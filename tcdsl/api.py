@@ -25,8 +25,9 @@ from tcdsl.lang.specialiser import Specialiser
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
 from tcdsl.options import BAD_OPTION, Options
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
+from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.fitting import require_count, signature_text
-from tcdsl.runtime.warm_path import chosen_target, remember, signature
+from tcdsl.runtime.warm_path import remember, signature, target_setting
 from tcdsl.settings import settings
 from tcdsl.source import Source
 
@@ -41,7 +42,8 @@ def define(source: str, name: str = "<tc>") -> "Program":
     if not isinstance(source, str):
         raise TypeError(f"define takes the text of a program, not a {type(source).__name__}")
     text = Source(source, name)
-    return Program(analyse(parse_program(text)), text)
+    with collector_paused():
+        return Program(analyse(parse_program(text)), text)
 
 
 class Program:
@@ -201,7 +203,7 @@ class Function:
         if target is not None or options is not None:
             require_choices(target, options)
         try:
-            return signature(args), chosen_target(target), options
+            return signature(args), target_setting() if target is None else target, options
         except TCError:
             self.specs(args)  # says which argument it is
             raise

@@ -21,7 +21,7 @@ warning, an internal error also leaves a script that reproduces it.
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tcdsl.codegen.c_printer import CSource, print_plan
 from tcdsl.codegen.cuda_printer import print_cuda
@@ -99,6 +99,7 @@ class Backend(Generic[Source]):
     """The steps that depend on the target."""
 
     stage = "c"  # what the printed text is called among the stages
+    target = "cpu"  # on which a failure shows again, wherever that is tried
     threads = 0
 
     def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
@@ -137,6 +138,7 @@ class GpuBackend(Backend[CudaSource]):
     """CUDA."""
 
     stage = "cuda"
+    target = "emulate"
 
     def __init__(self, gpu: Gpu, alignments: Mapping[str, int]) -> None:
         self.gpu = gpu
@@ -250,7 +252,7 @@ def _by_ladder(
             )
         else:
             internal = _internal(
-                comprehension, special, strides, options, backend.threads, steps.stage, failure
+                comprehension, special, strides, options, backend, steps.stage, failure
             )
             if below is None or settings().debug:
                 _warn_of(reasons)
@@ -276,12 +278,14 @@ def _internal(
     special: Specialisation,
     strides: Strides,
     options: Options,
-    threads: int,
+    backend: Backend[Any],
     stage: str,
     failure: Exception,
 ) -> TCError:
     """Return the InternalError for *failure*, whose hint names a script that reproduces it."""
-    repro = write_repro(comprehension, special, strides, options, threads, stage, failure)
+    repro = write_repro(
+        comprehension, special, strides, options, backend.threads, stage, failure, backend.target
+    )
     return INTERNAL(
         comprehension.source, comprehension.span,
         where=f"the {stage} of {comprehension.name!r}", what=_summary(failure), repro=repro,

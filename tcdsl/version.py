@@ -6,7 +6,7 @@ from functools import cache
 
 __version__ = "0.1.0"
 
-_CODE = (".py", ".h", ".lark")
+_CODE = (".py", ".h", ".cuh", ".cpp", ".lark")
 
 
 @cache

@@ -406,12 +406,12 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         (gpu_planner, "SMALL_WORK", 1),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
-    return Gpu(multiprocessors=3, threads_per_multiprocessor=32)
+    return Gpu(multiprocessors=3, threads_per_multiprocessor=32, grid=(7, 3, 2))
 
 
 @pytest.fixture(scope="session")
 def check_emulated() -> Callable[..., None]:
-    """``check_emulated([(source, inputs), ...])``: every program, on the emulator, against the oracle.
+    """``check_emulated([(source, inputs), ...])``: as ``check_all``, for CUDA on the emulator.
 
     Inputs are arrays, or shapes, for which random values of the declared types are drawn.
     """

@@ -310,7 +310,9 @@ def test_row_15_what_is_no_name(name: str) -> None:
 
 def test_row_15_the_c_has_the_same_shape(compiled: Callable[..., Compiled]) -> None:
     plain = compiled("def f(float(N) abc) -> (d) { d(i) = abc(i) }", (70,)).source.text
-    named = compiled("def f(float(N) __global__) -> (d) { d(i) = __global__(i) }", (70,)).source.text
+    named = compiled(
+        "def f(float(N) __global__) -> (d) { d(i) = __global__(i) }", (70,)
+    ).source.text
     assert "__global__" not in named
     assert len(plain.splitlines()) == len(named.splitlines())
 

@@ -1,13 +1,18 @@
-"""The hunt: random programs, compiled for the CPU, against the oracle.
+"""The hunt: random programs, compiled, against the oracle.
 
-    pytest -m fuzz tests/test_random_programs.py        2,200 programs, some minutes
+    pytest -m fuzz tests/test_random_programs.py        4,400 programs, some minutes
 
-The seeds are those that docs/design.md reports; another hunt takes others.
+The ordinary run has 300 of them, as CUDA on the emulator.  The seeds are those that docs/design.md
+reports; another hunt takes others.
 """
+
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import tcdsl
+from tcdsl.costmodel.machine import Gpu
 from tcdsl.strategies import contraction, planner, rows
 from tcdsl.testing import check, programs
 
@@ -15,36 +20,59 @@ pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 PROGRAMS = 1100
+ORDINARY = 150  # of each kind, without -m fuzz
+BATCH = 50  # programs that are compiled together
+
+CheckAll = Callable[..., None]
+Program = tuple[str, list[Any]]
 
 # A plan that fails, or is too hard for isl, falls back on a simpler one with a warning: here that
 # is a find too.
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
-HUNT = settings(
-    max_examples=PROGRAMS,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+
+
+def drawn(number: int, count: int) -> list[Program]:
+    """Return *count* programs with their inputs, the same for the same *number*."""
+    found: list[Program] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(programs())
+    def draw(program: tuple[str, dict[str, Any]]) -> None:
+        source, inputs = program
+        found.append((source, list(inputs.values())))
+
+    draw()
+    return found
+
+
+def batches(cases: list[Program]) -> Iterator[list[Program]]:
+    for start in range(0, len(cases), BATCH):
+        yield cases[start : start + BATCH]
+
+
+# --- for the CPU ----------------------------------------------------------------------------
 
 
 def hunt(number: int) -> None:
-    @seed(number)
-    @HUNT
-    @given(programs())
-    def right(program: tuple[str, dict[str, object]]) -> None:
-        source, inputs = program
-        check(tcdsl.define(source)["f"], *inputs.values())
-
-    right()
+    for source, inputs in drawn(number, PROGRAMS):
+        check(tcdsl.define(source)["f"], *inputs)
 
 
 @pytest.mark.fuzz
+@pytest.mark.timeout(3600)
 def test_random_programs_as_they_are() -> None:
     hunt(2026)
 
 
 @pytest.mark.fuzz
+@pytest.mark.timeout(3600)
 def test_random_programs_with_every_threshold_lowered(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
@@ -57,3 +85,29 @@ def test_random_programs_with_every_threshold_lowered(
     monkeypatch.setattr(planner, "PARALLEL_WORK", 1)
     monkeypatch.setattr(rows, "MIN_TILE", 3)
     hunt(2027)
+
+
+# --- for the GPU, on the emulator -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "count"),
+    [(2028, ORDINARY), pytest.param(2030, PROGRAMS, marks=pytest.mark.fuzz)],
+)
+@pytest.mark.timeout(1800)
+def test_random_programs_on_the_emulator(number: int, count: int, check_emulated: CheckAll) -> None:
+    for cases in batches(drawn(number, count)):
+        check_emulated(cases)
+
+
+@pytest.mark.parametrize(
+    ("number", "count"),
+    [(2029, ORDINARY), pytest.param(2031, PROGRAMS, marks=pytest.mark.fuzz)],
+)
+@pytest.mark.timeout(1800)
+def test_random_programs_on_a_small_chip(
+    number: int, count: int, check_emulated: CheckAll, small_chip: Gpu
+) -> None:
+    """Small programs get several blocks, chunks, packed rows, lanes and tiles too."""
+    for cases in batches(drawn(number, count)):
+        check_emulated(cases, gpu=small_chip)

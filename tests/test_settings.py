@@ -11,6 +11,7 @@ from tcdsl.settings import (
     VARIABLES,
     Settings,
     describe_variables,
+    reader,
     settings,
     unknown_variables,
 )
@@ -106,3 +107,17 @@ def test_misspelt_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCDSL_CAHCE_DIR", "x")
     monkeypatch.setenv("TCDSL_QQQ", "x")
     assert unknown_variables() == {"TCDSL_CAHCE_DIR": "TCDSL_CACHE_DIR", "TCDSL_QQQ": None}
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_a_reader_follows_the_environment(monkeypatch: pytest.MonkeyPatch, is_plain: bool) -> None:
+    if is_plain:  # an interpreter whose os.environ is made otherwise
+        monkeypatch.setattr(os, "environ", dict(os.environ))
+    read = reader("TCDSL_TARGET")
+    assert read() is None
+    monkeypatch.setitem(os.environ, "TCDSL_TARGET", "cpu")
+    first = read()
+    monkeypatch.setitem(os.environ, "TCDSL_TARGET", "cuda")
+    assert None is not first != read() is not None
+    monkeypatch.delitem(os.environ, "TCDSL_TARGET")
+    assert read() is None

@@ -17,6 +17,20 @@ EAGER = ("numpy", "torch")
 
 
 @dataclass(frozen=True, slots=True)
+class Launches:
+    """What a call does on a GPU: kernels, the shape of the first, and bytes that it cannot save.
+
+    *least_bytes* are those of all inputs and outputs, once; of a tensor of which only gathered
+    elements are read, these.
+    """
+
+    least_bytes: int
+    kernels: int
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One case at one choice of sizes: the median time of tcdsl ("tcdsl") and of each peer."""
 
@@ -27,6 +41,14 @@ class Row:
     times_us: Mapping[str, float] = field(default_factory=dict)
     spreads: Mapping[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    launches: Launches | None = None
+
+    @property
+    def rate_gbs(self) -> float | None:
+        """The least bytes of tcdsl's call over its time, in GB/s."""
+        if self.launches is None or "tcdsl" not in self.times_us:
+            return None
+        return self.launches.least_bytes / self.times_us["tcdsl"] * 1e-3
 
     @property
     def peers_us(self) -> dict[str, float]:
@@ -49,29 +71,53 @@ def ratio_text(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}"
 
 
-def times_table(rows: Sequence[Row], peers: Sequence[str]) -> str:
-    """Return the table of all *rows*."""
-    header = ("case", "sizes", "tcdsl", *peers, "best peer / tcdsl")
-    body = [
-        (
-            row.case,
-            sizes_text(row.sizes),
-            *(
-                format_us(row.times_us[name]) if name in row.times_us else "-"
-                for name in ("tcdsl", *peers)
-            ),
-            ratio_text(row.ratio(peers)),
-        )
-        for row in rows
-    ]
+def times_table(
+    rows: Sequence[Row], peers: Sequence[str], copy_rate_gbs: float | None = None
+) -> str:
+    """Return the table of all *rows*; those of a GPU also tell their rates and launches.
+
+    :arg copy_rate_gbs: what a copy on the GPU moves in a second, read and written.
+    """
+    header = ["case", "sizes", "tcdsl", *peers, "best peer / tcdsl"]
+    if copy_rate_gbs is not None:
+        header += ["GB/s", "of a copy's", "kernels", "grid", "block"]
+    body = []
+    for row in rows:
+        cells = [row.case, sizes_text(row.sizes)]
+        cells += [_time_text(row, name) for name in ("tcdsl", *peers)]
+        cells.append(ratio_text(row.ratio(peers)))
+        if copy_rate_gbs is not None:
+            cells += _launch_cells(row, copy_rate_gbs)
+        body.append(cells)
     return markdown_table(header, body, n_left=2)
+
+
+def _time_text(row: Row, name: str) -> str:
+    return format_us(row.times_us[name]) if name in row.times_us else "-"
+
+
+def _launch_cells(row: Row, copy_rate_gbs: float) -> list[str]:
+    if row.launches is None or row.rate_gbs is None:
+        return ["-"] * 5
+    rate, launches = row.rate_gbs, row.launches
+    shapes = dim3_text(launches.grid), dim3_text(launches.block)
+    return [f"{rate:.0f}", ratio_text(rate / copy_rate_gbs), str(launches.kernels), *shapes]
+
+
+def dim3_text(extents: Sequence[int]) -> str:
+    """Return a grid or block as ``8x4``, without the ones at its end; "-" where there is none."""
+    if not extents:
+        return "-"
+    last = max((axis for axis, extent in enumerate(extents) if extent != 1), default=0)
+    return "x".join(map(str, extents[: last + 1]))
 
 
 def means_table(rows: Sequence[Row], peers: Sequence[str]) -> str:
     """Return the table of geometric means of (peer's time / tcdsl's), a family a row."""
     choices: dict[str, tuple[str, ...]] = {peer: (peer,) for peer in peers}
-    choices["best eager"] = tuple(peer for peer in peers if peer in EAGER)
-    choices["best"] = tuple(peers)
+    if len(peers) > 1:
+        choices["best eager"] = tuple(peer for peer in peers if peer in EAGER)
+        choices["best"] = tuple(peers)
     families = list(dict.fromkeys(row.family for row in rows))
     body = []
     for family in [*families, "all"]:
@@ -111,7 +157,7 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def write_json(rows: Sequence[Row], path: Path) -> None:
-    """Write *rows* and the machine to *path*."""
-    report = {"machine": machine(), "rows": [asdict(row) for row in rows]}
+def write_json(rows: Sequence[Row], path: Path, about: Mapping[str, str] | None = None) -> None:
+    """Write *rows* and the machine, by default this processor, to *path*."""
+    report = {"machine": about or machine(), "rows": [asdict(row) for row in rows]}
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

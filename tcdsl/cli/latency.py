@@ -1,7 +1,7 @@
 """What surrounds a call: ``import tcdsl``, string to first result, the cache, call overhead.
 
 Everything but the overhead of calls is measured in fresh processes, the compiled programs' cache in
-a folder of its own.
+a folder of its own.  ``device_latency.py`` has the same for a GPU.
 """
 
 import os
@@ -64,12 +64,20 @@ print(measure(bound).median_us)
 
 def run_script(script: str, cache: Path, *arguments: str) -> list[float]:
     """Return the numbers that *script* prints in a fresh process, its cache in *cache*."""
-    environment = os.environ | {"TCDSL_CACHE_DIR": str(cache)}
+    return [float(line) for line in run_process(script, cache, *arguments).split()]
+
+
+def run_process(script: str, cache: Path, *arguments: str) -> str:
+    """Return what *script* prints in a fresh process, its cache in *cache*.
+
+    :raises CalledProcessError: it fails; what it says of that goes to stderr.
+    """
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        env=environment, check=True, capture_output=True, text=True,
+        env=os.environ | {"TCDSL_CACHE_DIR": str(cache)},
+        check=True, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    return [float(line) for line in done.stdout.split()]
+    return done.stdout
 
 
 def largest_case() -> Case:

@@ -1,24 +1,26 @@
 """What ``tcdsl bench`` times: a library case as a call in tcdsl, NumPy, PyTorch, torch.compile.
 
 Every peer gets the same arrays, already in its own form, and computes as its users would write it;
-making and converting arrays is not in the times.
+making and converting arrays is not in the times.  :class:`Host` runs them on this processor;
+``device_peers.py`` has the same for a GPU.
 """
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 import tcdsl
+from tcdsl.errors import TCError
 from tcdsl.library import Case, source_for
+from tcdsl.runtime.timing import Comparison, compare
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 Call = Callable[[], Any]
-
-PEERS = ("numpy", "torch", "torch-compile")
 
 
 def why_missing(peer: str) -> str | None:
@@ -59,8 +61,14 @@ def _without_halves(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def torch_call(case: Case, inputs: Arrays, *, compiled: bool) -> Call:
     """Return the case's call in PyTorch, without gradients, eager or through torch.compile."""
     torch = import_module("torch")  # an extra
-    formula = getattr(import_module("tcdsl.library.torch_peers"), case.name)
     tensors = {name: _as_tensor(torch, array) for name, array in inputs.items()}
+    return call_on_tensors(case, tensors, compiled=compiled)
+
+
+def call_on_tensors(case: Case, tensors: Mapping[str, Any], *, compiled: bool) -> Call:
+    """Return the case's call on *tensors*, wherever they are."""
+    torch = import_module("torch")
+    formula = getattr(import_module("tcdsl.library.torch_peers"), case.name)
     if compiled:
         # A program of its own for each case and sizes, as tcdsl has.
         torch._dynamo.reset()
@@ -104,9 +112,14 @@ def _as_float64(one: Any) -> np.ndarray[Any, Any]:
     return np.asarray(one).astype(np.float64)
 
 
+def tolerance_of(dtype: str) -> float:
+    """Return how far results of element type *dtype* may differ, relative to the largest."""
+    return {"float64": 1e-8, "float16": 3e-2, "bfloat16": 6e-2}.get(dtype, 2e-3)
+
+
 def disagreement(result: Any, expected: Any, dtype: str) -> str | None:
     """Return how *result* differs from *expected* beyond *dtype*'s rounding, or None."""
-    tolerance = {"float64": 1e-8, "float16": 3e-2, "bfloat16": 6e-2}.get(dtype, 2e-3)
+    tolerance = tolerance_of(dtype)
     for number, (ours, theirs) in enumerate(
         zip(as_arrays(result), as_arrays(expected), strict=True)
     ):
@@ -118,3 +131,46 @@ def disagreement(result: Any, expected: Any, dtype: str) -> str | None:
                 worst = np.nanmax(np.abs(ours - theirs)) / scale
             return f"output {number} differs by {worst:.2g} of its largest element"
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Calls on NumPy arrays: *target* is any but "cuda"; *bound* ones have their outputs."""
+
+    target: str
+    bound: bool
+    peers: ClassVar[tuple[str, ...]] = ("numpy", "torch", "torch-compile")
+    default_peers: ClassVar[str] = "numpy,torch"
+    errors: ClassVar[tuple[type[Exception], ...]] = (TCError,)
+
+    def why_missing(self, peer: str) -> str | None:
+        """Return why *peer* cannot be timed here, or None if it can."""
+        return why_missing(peer)
+
+    def sizes(self, case: Case, dtype: str) -> tuple[Mapping[str, int], ...]:
+        """Return the case's sizes that fit this machine, or if none do, the last of the tests."""
+        return case.cpu_sizes or case.small_sizes[-1:]
+
+    def inputs(self, case: Case, sizes: Mapping[str, int], dtype: str) -> Arrays:
+        """Return random inputs, the same ones every time."""
+        return case.make_inputs(sizes, np.random.default_rng(0), dtype)
+
+    def tcdsl_call(self, case: Case, inputs: Arrays, dtype: str) -> tuple[Call, None]:
+        """Return the case's call; nothing is known of its launches."""
+        return tcdsl_call(case, inputs, dtype, bound=self.bound, target=self.target), None
+
+    def peer_call(self, peer: str, case: Case, inputs: Arrays) -> Call:
+        """Return the case's call in *peer*."""
+        return peer_call(peer, case, inputs)
+
+    def disagreement(self, result: Any, expected: Any, dtype: str) -> str | None:
+        """Return how *result* differs from *expected*, or None."""
+        return disagreement(result, expected, dtype)
+
+    def compare(self, calls: Mapping[str, Call], min_time_s: float) -> Comparison:
+        """Return the times of *calls*."""
+        return compare(calls, min_time_s)
+
+    def settle(self) -> str | None:
+        """Return why nothing more can be timed: a processor is never lost."""
+        return None

@@ -577,8 +577,10 @@ class _KernelPrinter:
         guards = self._guards(leaf, active, is_pinned=False) if vectors is None else []
         statement = self.scop.by_name[leaf.statement]
         if is_block_collective(self.mapped, statement):
-            lines = printer.fold(guards) if statement.kind is Kind.FOLD else printer.lines()
-            guards = []
+            # All threads of a block agree on what is about blocks: it may stand around the call.
+            inside = [guard for guard in guards if "blockIdx" not in guard]
+            lines = printer.fold(inside) if statement.kind is Kind.FOLD else printer.lines()
+            guards = [guard for guard in guards if "blockIdx" in guard]
         else:
             lines = printer.lines()
         prefix = self._indices(leaf, lines)

@@ -110,10 +110,11 @@ class CudaStatementPrinter(StatementPrinter):
         x, y, _ = self.mapped.block
         guards = [*active, *self.pins()]
         if reduction.operator.is_arg:
-            return [*self._arg_call(axes, x, y), *_guarded(guards, self._arg_result("w_fold"))]
+            pair = self._arg_call(axes, x, y, active)
+            return [*pair, *_guarded(guards, self._arg_result("w_fold"))]
         (read,) = statement.reads
         operator = f"tc_op_{_OPERATORS[reduction.operator]}_{suffix(reduction.dtype)}"
-        call = f"tc_fold_{axes}<{operator}, {x}, {y}>({self._at_own_lane(read)})"
+        call = f"tc_fold_{axes}<{operator}, {x}, {y}>({self._part(read, active)})"
         lines = [f"const {c_type(reduction.dtype)} w_fold = {call};"]
         return [*lines, *_guarded(guards, [self._folded("w_fold")])]
 
@@ -135,7 +136,7 @@ class CudaStatementPrinter(StatementPrinter):
             return self._arg_result("", self.element(self.statement.reads[0]))
         return [self._folded(self.element(self.statement.reads[0]))]
 
-    def _arg_call(self, axes: str, x: int, y: int) -> list[str]:
+    def _arg_call(self, axes: str, x: int, y: int, active: list[str]) -> list[str]:
         statement = self.statement
         assert statement.reduction is not None
         indices, values = statement.reads
@@ -145,12 +146,20 @@ class CudaStatementPrinter(StatementPrinter):
         better = f"tc_better_{name}_{suffix(dtype)}"
         call = (
             f"tc_argfold_{axes}<{better}, {x}, {y}>"
-            f"({self._at_own_lane(values)}, {self._at_own_lane(indices)})"
+            f"({self._part(values, active)}, {self._part(indices, active)})"
         )
         return [f"const tc_pair<{c_type(dtype)}, {index_type}> w_fold = {call};"]
 
     def _arg_result(self, pair: str, index: str = "") -> list[str]:
         return [f"{self.element(self.statement.write)} = {index or f'{pair}.index'};"]
+
+    def _part(self, read: Access, active: list[str]) -> str:
+        """Return what this thread gives to the fold: anything, where it is not *active*."""
+        text = self._at_own_lane(read)
+        placement = self.context.placements.get(read.array)
+        is_register = placement is not None and placement.space is Space.PRIVATE
+        # Nobody has written what an idle thread would read from memory.
+        return text if is_register or not active else f"({' && '.join(active)} ? {text} : 0)"
 
     def _at_own_lane(self, read: Access) -> str:
         """Return the partial accumulator of this thread, which *read* has at lane 0."""

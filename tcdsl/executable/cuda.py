@@ -24,6 +24,7 @@ from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
 from tcdsl.runtime.cache import default_cache, key_of
+from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.call import DeviceCall
 from tcdsl.runtime.cuda.device import Context, context_for, primary_context
@@ -33,7 +34,7 @@ from tcdsl.runtime.cuda.module import CudaProgram, Manifest
 from tcdsl.runtime.cuda.operands import Operand
 from tcdsl.runtime.fitting import require_count, require_type
 from tcdsl.runtime.launch import Fault
-from tcdsl.runtime.nvrtc import compile_cuda, cuda_flags, find_cuda_compiler
+from tcdsl.runtime.nvrtc import compile_cuda, cuda_flags, find_cuda_compiler, start_nvrtc
 from tcdsl.runtime.results import Results
 from tcdsl.runtime.warm_path import remember, signature
 from tcdsl.version import build_identity
@@ -311,9 +312,11 @@ def _program(
             manifest = Manifest.from_json(entry.manifest["program"])
             dump_stages(c, manifest.stages)
             return remember(_programs, key, CudaProgram(entry.code, manifest, error))
+    start_nvrtc(compiler, gpu.arch)  # while the program is planned
     # Imported here so that a cached program starts without the polyhedral part.
-    from tcdsl.codegen.device.cuda import header_text, parts_for
-    from tcdsl.driver import compile_to_cuda
+    with collector_paused():
+        from tcdsl.codegen.device.cuda import header_text, parts_for
+        from tcdsl.driver import compile_to_cuda
 
     compiled = compile_to_cuda(c, special, strides, options, gpu, alignments)
     dump_stages(c, compiled.stages)

@@ -6,13 +6,13 @@ The text is first measured (:mod:`tcdsl.lang.limits`), then parsed in one pass w
 Lark calls a method of :class:`_Builder` for every rule it reduces, so there is no parse tree in
 between.  An error is a ParseError with the offending token's span; none of Lark's gets out.
 
-The first call builds the parser, which takes some 50 ms; nothing is cached on disk.
+The first call makes the parser, from tables that are part of the package
+(:mod:`tcdsl.lang.parser_tables`).
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -59,18 +59,26 @@ def parse_statements(source: Source) -> tuple[ast.Stmt, ...]:
 @cache
 def grammar_text() -> str:
     """Return the text of grammar/tc.lark: of the installed package, else of the checkout."""
-    try:
-        return resources.files("tcdsl.grammar").joinpath("tc.lark").read_text(encoding="utf-8")
-    except ModuleNotFoundError:
-        # Only an installation maps the checkout's grammar/ to tcdsl.grammar.
-        checkout = Path(__file__).parents[2]
-        return (checkout / "grammar" / "tc.lark").read_text(encoding="utf-8")
+    # Not by importlib.resources, whose import takes longer than the parser's.
+    package = Path(__file__).parents[1]
+    installed = package / "grammar" / "tc.lark"
+    if installed.is_file():
+        return installed.read_text(encoding="utf-8")
+    # Only an installation maps the checkout's grammar/ to tcdsl.grammar.
+    return (package.parent / "grammar" / "tc.lark").read_text(encoding="utf-8")
 
 
 @cache
 def lark_parser() -> "Lark":
-    """Return the LALR(1) parser of the language, built at the first call."""
-    from lark import Lark  # costs 35 ms, which "import tcdsl" shall not pay
+    """Return the LALR(1) parser of the language, made at the first call."""
+    from tcdsl.lang.parser_tables import load  # imports Lark, which "import tcdsl" shall not pay
+
+    return load(grammar_text(), _Builder()) or build_parser()
+
+
+def build_parser() -> "Lark":
+    """Return the parser, built from the grammar without its tables."""
+    from lark import Lark
 
     return Lark(
         grammar_text(),
@@ -89,13 +97,13 @@ def _parsed(source: Source, start: str) -> object:
     parser = lark_parser()
     from lark.exceptions import UnexpectedInput
 
-    from tcdsl.lang.parse_errors import diagnosis  # only a wrong program needs it
-
     # A byte order mark is no part of the program; a space in its place keeps every offset.
     text = " " + source.text[1:] if source.text.startswith("\ufeff") else source.text
     try:
         return parser.parse(text, start=start)
     except UnexpectedInput as problem:
+        from tcdsl.lang.parse_errors import diagnosis  # only a wrong program needs it
+
         raise diagnosis(problem, source, parser, start) from None
     except ParseError as error:  # of a literal: the builder does not know the source
         error.source = source

@@ -11,8 +11,8 @@ time.  Code is made for the exact architecture; for one that NVRTC does not know
 newest that it knows, which the driver translates.
 
 NVRTC cannot be interrupted, so it runs in a thread that is left behind on an interrupt.  It runs in
-this process: one of its own would take 0.3 s a kernel instead of 10 ms.  Where it reports that it has
-failed itself, nvcc is tried, a process; a crash of NVRTC ends the program, as one of torch would.
+this process: one of its own would take 0.3 s a kernel, not 10 ms.  Where it reports that it has
+failed itself, nvcc is tried, a process.  A crash of NVRTC ends the program, as one of torch would.
 """
 
 import ctypes
@@ -55,8 +55,8 @@ _SYSTEM_TOOLKIT = "/usr/local/cuda"
 _TOOLKIT_FOLDERS = ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
 
 
-# nvrtcResult where the text is not to blame: out of memory, no program, its builtins' library fails,
-# an internal error.
+# nvrtcResult where the text is not to blame: out of memory, no program, a failure of its library of
+# builtins, an internal error.
 _OWN_FAILURES = frozenset({1, 2, 7, 11})
 
 
@@ -234,6 +234,32 @@ def version_of(compiler: CudaCompiler) -> tuple[int, int]:
     done = subprocess.run([compiler.path, "--version"], capture_output=True, text=True, check=False)
     match = re.search(r"release (\d+)\.(\d+)", done.stdout)
     return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+_started: set[str] = set()  # paths
+_NOTHING = 'extern "C" __global__ void tc_nothing() {}'
+
+
+def start_nvrtc(compiler: CudaCompiler, arch: str) -> threading.Thread | None:
+    """Let *compiler* do in a thread what its first use in a process takes, up to 0.2 s.
+
+    What is wrong with it is found, and reported, by the first program that it compiles.
+    """
+    if compiler.is_nvcc or compiler.path in _started:
+        return None
+    _started.add(compiler.path)
+
+    def work() -> None:
+        with suppress(OSError, AttributeError, TCError, _NvrtcFailedError):
+            nvrtc = _load(compiler.path)
+            chosen, is_ptx = choose_arch(arch, nvrtc.archs, _name(compiler))
+            if not is_ptx:
+                nvrtc.compile(_NOTHING, (f"--gpu-architecture={chosen}", *FLAGS), is_ptx)
+
+    # No daemon: the library must not be unloaded under it, where the process ends at once.
+    thread = threading.Thread(target=work, name="tcdsl-nvrtc-start")
+    thread.start()
+    return thread
 
 
 # --- compiling -----------------------------------------------------------------------------

@@ -46,7 +46,7 @@ INPUTS = {{
 {inputs}
 }}
 {function}
-f.compile(*INPUTS.values(), target="cpu", options=OPTIONS)
+f.compile(*INPUTS.values(), target={target!r}, options=OPTIONS)
 print("it compiles: the error is gone")
 '''
 
@@ -75,8 +75,9 @@ def repro_script(
     options: Options,
     stage: str,
     error: BaseException,
+    target: str = "cpu",
 ) -> str:
-    """Return the script for the compilation that *error* ended in *stage*."""
+    """Return the script for the compilation for *target* that *error* ended in *stage*."""
     inputs = [
         f"    {name!r}: {_spec_text(comprehension, special, strides, name)},"
         for name in comprehension.inputs
@@ -88,6 +89,7 @@ def repro_script(
     return _SCRIPT.format(
         version=__version__,
         stage=stage,
+        target=target,
         traceback="\n".join(f"# {line}" for line in _traceback(error)),
         settings="\n".join(settings),
         source=_text_literal(comprehension.source.text),
@@ -131,10 +133,11 @@ def write_repro(
     threads: int,
     stage: str,
     error: BaseException,
+    target: str = "cpu",
 ) -> str:
     """Write the script to the folder for temporary files; return its path, or why there is none."""
     options = replace(options, threads=threads)
-    script = repro_script(comprehension, special, strides, options, stage, error)
+    script = repro_script(comprehension, special, strides, options, stage, error, target)
     try:
         number, path = tempfile.mkstemp(".py", f"tcdsl-{comprehension.name[:40]}-")
         with os.fdopen(number, "w", encoding="utf-8") as file:

@@ -183,7 +183,7 @@ class GpuSketcher:
         rows = prod(tile.extent for tile in tiles)
         resident = self._resident(lanes, length)
         repeat = 0
-        live = self._live(resident) * vector
+        live = max(self._live(resident), 1) * vector  # 0: one member reads it, several times
         if resident and groups * live <= MAX_RESIDENT * MAX_ROW_THREADS:
             x, repeat = self._threads_of_row(groups, live)
         elif groups <= 8 * WARP and rows >= 4 * self.gpu.multiprocessors:

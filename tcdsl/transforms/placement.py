@@ -210,7 +210,7 @@ def local_dim(array: Array, dim: int, uses: Uses, fixed: Fixed) -> LocalDim | No
     if not parts:
         return FIXED
     if not parts[0][1]:  # from some digit on all are free: as many as the array has
-        if whole is None or len(parts) == 1 and parts[0][0] == 1:
+        if whole is None or (len(parts) == 1 and parts[0][0] == 1):
             return whole
         top = parts[0][0]
         parts = ((top, -(-(whole.shift + whole.extent - shift) // top)), *parts[1:])

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tcdsl.cli import bench, peers
+from tcdsl.cli import peers
 from tcdsl.errors import TCError
 from tcdsl.library import cases
 
@@ -16,7 +16,7 @@ QUICK = ("--seconds", "0.001", "--peers", "numpy")
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time the sizes of tests: what is tested is the command, not the speed."""
-    monkeypatch.setattr(bench, "fitting_sizes", lambda case: case.small_sizes[-1:])
+    monkeypatch.setattr(peers.Host, "sizes", lambda place, case, dtype: case.small_sizes[-1:])
 
 
 def test_it_prints_markdown_and_writes_json(tcdsl: Tcdsl, tmp_path: Path) -> None:
@@ -44,6 +44,7 @@ def test_list_prints_the_names(tcdsl: Tcdsl) -> None:
     [
         (["no_such_case"], "the library has no 'no_such_case'"),
         (["--peers", "fortran"], "there is no 'fortran'"),
+        (["--copy-rate"], "--copy-rate: it is not for 'cpu'"),
     ],
 )
 def test_wrong_arguments_exit_with_2(words: list[str], message: str, tcdsl: Tcdsl) -> None:
@@ -55,7 +56,7 @@ def test_wrong_arguments_exit_with_2(words: list[str], message: str, tcdsl: Tcds
 def test_a_wrong_result_is_a_problem_and_exits_with_1(
     tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "peer_call", lambda *_: lambda: np.float32(1e9))
+    monkeypatch.setattr(peers, "peer_call", lambda *_: lambda: np.float32(1e9))
     code, printed, _ = tcdsl("bench", "all_sum", *QUICK)
     assert code == 1
     assert "disagree" in printed
@@ -65,10 +66,11 @@ def test_a_failure_is_a_row_with_a_problem(tcdsl: Tcdsl, monkeypatch: pytest.Mon
     def fail(*_: object, **__: object) -> None:
         raise TCError("it cannot be compiled", code="TC071")
 
-    monkeypatch.setattr(bench, "tcdsl_call", fail)
+    monkeypatch.setattr(peers, "tcdsl_call", fail)
     code, printed, _ = tcdsl("bench", "softmax", *QUICK)
     assert code == 1
-    assert "softmax: tcdsl: error[TC071]: it cannot be compiled" in printed
+    (problem,) = (line for line in printed.splitlines() if line.startswith("softmax M="))
+    assert problem.endswith(": tcdsl: error[TC071]: it cannot be compiled")
 
 
 def test_a_peer_that_is_missing_is_left_out(tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tcdsl.errors import CompileError
+from tcdsl.errors import CompileError, InternalError, TCWarning
 from tcdsl.runtime import c_compiler
 from tcdsl.runtime.c_compiler import (
     BASE_FLAGS,
@@ -236,7 +236,7 @@ def test_the_first_error(messages: str, status: int, line: str) -> None:
 
 def test_a_compiler_that_crashes(fake_compiler: Callable[[str], Path]) -> None:
     path = fake_compiler("kill -9 $$")
-    with pytest.raises(CompileError, match="killed by signal 9"):
+    with pytest.raises(InternalError, match="crashed: it was killed by signal 9"):
         compile_shared(GOOD, (), compiler=Compiler((str(path),), "fake", ()))
 
 
@@ -305,6 +305,35 @@ def test_an_interrupt_leaves_no_process(slow: tuple[Compiler, Path], own_cache: 
     thread.join()
     wait_until(lambda: not any(map(is_alive, numbers(pids))), 2)
     assert list((own_cache / "work").iterdir()) == []
+
+
+CRASHES = {
+    "segfault": "kill -SEGV $$",
+    "out of memory": "echo 'cc: fatal error: Killed signal terminated program cc1' >&2; exit 1",
+    "gcc's bug": "echo 'kernel.c:3:1: internal compiler error: in expand' >&2; exit 4",
+    "clang's bug": "echo 'clang: error: clang frontend command failed due to signal' >&2; exit 254",
+}
+
+
+@pytest.mark.parametrize("kind", CRASHES)
+def test_row_30_a_compiler_that_crashes_is_run_once_more(
+    kind: str, own_cache: Path, tmp_path: Path
+) -> None:
+    fake, log = tmp_path / "cc", tmp_path / "log"
+    text = f'echo x >> {log}; case "$*" in *-O1*) exec cc "$@";; esac; {CRASHES[kind]}'
+    fake.write_text(f"#!/bin/sh\n{text}\n")
+    fake.chmod(0o755)
+    compiler = Compiler((str(fake),), "it", ())
+    with pytest.warns(TCWarning, match=f"{fake} crashed .*-O1"):
+        code = compile_shared("int f(void) { return 3; }", ("-fPIC", "-shared"), compiler=compiler)
+    assert code.startswith(b"\x7fELF") and log.read_text() == "x\nx\n"
+    fake.write_text(f"#!/bin/sh\necho x >> {log}; {CRASHES[kind]}\n")
+    with pytest.raises(InternalError) as caught:
+        compile_shared("int g(void) { return 3; }", ("-fPIC", "-shared"), compiler=compiler)
+    assert caught.value.code == "TC077" and log.read_text() == "x\n" * 4
+    path = Path(str(caught.value.hint).partition("kept in ")[2].partition(";")[0])
+    assert "int g(void)" in path.read_text()
+    path.unlink()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tcdsl.errors import CompileError
+from tcdsl.errors import CompileError, InternalError, TCWarning
 from tcdsl.runtime import nvrtc
+from tcdsl.runtime.c_compiler import compile_shared
 from tcdsl.runtime.nvrtc import CudaCompiler, choose_arch, compile_cuda, find_cuda_compiler
 
 KERNEL = """
@@ -171,6 +173,85 @@ def test_nvcc_does_where_nvrtc_is_missing(
     assert compile_cuda("fine", "sm_90", compiler=nvcc, ptx=True) == b"code\0"
     with pytest.raises(CompileError, match=r"nvcc rejected .*: it is broken"):
         compile_cuda("broken", "sm_90", compiler=nvcc)
+
+
+# A library of NVRTC that rejects nothing and fails with the status in TC_STATUS.
+FAILING = """
+#include <stdlib.h>
+#include <string.h>
+int nvrtcVersion(int *major, int *minor) { *major = 13; *minor = 0; return 0; }
+const char *nvrtcGetErrorString(int status) { return status == 11 ? "INTERNAL_ERROR" : "OTHER"; }
+int nvrtcGetNumSupportedArchs(int *n) { *n = 1; return 0; }
+int nvrtcGetSupportedArchs(int *archs) { *archs = 90; return 0; }
+int nvrtcCreateProgram(void **p, const char *s, const char *n, int k, void *h, void *i)
+{
+  *p = 0;
+  return atoi(getenv("TC_STATUS")) == 2 ? 2 : 0;
+}
+int nvrtcCompileProgram(void *p, int n, void *o) { return atoi(getenv("TC_STATUS")); }
+int nvrtcDestroyProgram(void **p) { return 0; }
+int nvrtcGetProgramLogSize(void *p, unsigned long *n) { *n = 9; return 0; }
+int nvrtcGetProgramLog(void *p, char *s) { memcpy(s, "a reason", 9); return 0; }
+"""
+
+
+@pytest.fixture
+def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], CudaCompiler]:
+    """``failing(status)``: an NVRTC that fails so."""
+    path = tmp_path / "libnvrtc.so.13"
+    path.write_bytes(compile_shared(FAILING, ("-shared", "-fPIC")))
+
+    def make(status: int) -> CudaCompiler:
+        # The library reads its own environment, not Python's copy.
+        monkeypatch.setenv("TC_STATUS", str(status))
+        return CudaCompiler(str(path), "fake")
+
+    return make
+
+
+@pytest.mark.parametrize("status", [1, 2, 7, 11])
+def test_row_30_nvcc_is_tried_where_nvrtc_fails_itself(
+    failing: Callable[[int], CudaCompiler], nvcc: CudaCompiler, status: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("PATH", f"{Path(nvcc.path).parent}:/usr/bin:/bin")
+    with pytest.warns(TCWarning, match=r"NVRTC 13\.0 failed .*: nvcc compiled"):
+        assert compile_cuda("fine", "sm_90", compiler=failing(status)) == b"code"
+    with pytest.raises(CompileError, match=r"nvcc rejected .*: it is broken"):
+        compile_cuda("broken", "sm_90", compiler=failing(status))
+
+
+def test_row_30_without_nvcc_the_text_is_kept(
+    failing: Callable[[int], CudaCompiler], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(nvrtc, "_SYSTEM_TOOLKIT", str(tmp_path / "none"))
+    with pytest.raises(
+        InternalError, match=r"NVRTC 13\.0 crashed: INTERNAL_ERROR a reason"
+    ) as error:
+        compile_cuda("the text", "sm_90", compiler=failing(11))
+    assert error.value.code == "TC077"
+    path = Path(str(error.value.hint).partition("kept in ")[2].partition(";")[0])
+    assert path.read_text() == "the text"
+    path.unlink()
+
+
+def test_a_text_that_nvrtc_rejects_goes_nowhere_else(
+    failing: Callable[[int], CudaCompiler], nvcc: CudaCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(nvcc.path).parent}:/usr/bin:/bin")
+    with pytest.raises(CompileError, match=r"NVRTC 13\.0 rejected the generated CUDA: a reason"):
+        compile_cuda("fine", "sm_90", compiler=failing(6))
+
+
+def test_row_30_nvcc_that_is_killed(nvcc: CudaCompiler) -> None:
+    Path(nvcc.path).write_text("#!/bin/sh\nkill -KILL $$\n")
+    with pytest.raises(InternalError, match="nvcc crashed: SIGKILL"):
+        compile_cuda("fine", "sm_90", compiler=nvcc)
+    Path(nvcc.path).unlink()
+    with pytest.raises(CompileError, match="No such file") as error:
+        compile_cuda("fine", "sm_90", compiler=nvcc)
+    assert code_of(error) == "TC074"
 
 
 def test_nvcc_is_stopped_when_it_takes_too_long(nvcc: CudaCompiler) -> None:

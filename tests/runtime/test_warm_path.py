@@ -14,7 +14,13 @@ from tcdsl.runtime.arrays import (
     describe,
     spec,
 )
-from tcdsl.runtime.warm_path import address, is_direct, pointers, signature
+from tcdsl.runtime.warm_path import (
+    address,
+    is_direct,
+    output_signature,
+    pointers,
+    signature,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -72,6 +78,68 @@ def test_signature_knows_lazy_negation() -> None:
     tensor = torch.complex(torch.ones(2), torch.ones(2)).conj().imag
     assert signature([tensor]) != signature([tensor.resolve_neg()])
     assert not is_direct(tensor)
+
+
+def test_parameters_are_tensors_and_other_subclasses_are_described() -> None:
+    class Other(torch.Tensor):
+        pass
+
+    tensor = torch.ones(4, 6)
+    assert signature([torch.nn.Parameter(tensor)]) == signature([tensor])
+    assert is_direct(torch.nn.Parameter(tensor))
+    other = tensor.as_subclass(Other)
+    assert signature([other]) == (describe(other),) and not is_direct(other)
+
+
+class CudaTensor:
+    """What the signature of a torch tensor on a GPU is made of."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.is_cuda, self.dtype, self.shape = True, torch.float32, torch.Size([4, 6])
+        self.known = {"strides": (6, 1), "device": 0, "is_neg": False, "address": 4096} | changes
+        self.dtype = changes.get("dtype", self.dtype)
+        self.shape = changes.get("shape", self.shape)
+
+    def stride(self) -> Any:
+        return self.known["strides"]
+
+    def is_contiguous(self) -> bool:
+        return describe(torch.empty_strided(self.shape, self.stride())).is_contiguous
+
+    def get_device(self) -> Any:
+        return self.known["device"]
+
+    def is_neg(self) -> Any:
+        return self.known["is_neg"]
+
+    def data_ptr(self) -> Any:
+        return self.known["address"]
+
+
+def test_signatures_of_torch_on_a_gpu() -> None:
+    sign = warm_path._torch_signer()
+    plain = sign(CudaTensor())
+    assert plain == sign(CudaTensor(address=8192)) and plain != sign(torch.zeros(4, 6))
+    others = [
+        {"strides": (12, 1)}, {"strides": (1, 4)}, {"strides": (6, 2)}, {"device": 1},
+        {"is_neg": True}, {"address": 4100}, {"address": 4104}, {"dtype": torch.int32},
+        {"shape": torch.Size([4, 5])}, {"shape": torch.Size([24]), "strides": (1,)},
+    ]  # fmt: skip
+    keys = [plain, *(sign(CudaTensor(**change)) for change in others)]
+    assert len(set(keys)) == len(keys)
+    # Strides of extents of 1 are never followed.
+    column = {"shape": torch.Size([4, 1])}
+    assert sign(CudaTensor(strides=(1, 1), **column)) == sign(CudaTensor(strides=(1, 9), **column))
+
+
+def test_signatures_of_outputs_know_gradients() -> None:
+    tensor = torch.ones(4, 6)
+    key = output_signature(tensor)
+    assert key is not None and key == output_signature(torch.zeros(4, 6))
+    assert key != output_signature(torch.ones(4, 6, requires_grad=True))
+    assert key != output_signature(torch.nn.Parameter(tensor))
+    assert output_signature(OnCuda((4, 6), "<f4")) is None  # to be looked at each time
+    assert output_signature(None) is None
 
 
 def test_signature_refuses_what_describe_refuses() -> None:

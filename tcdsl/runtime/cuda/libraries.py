@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tcdsl.errors import NO_DEVICE_MEMORY, TCError
 from tcdsl.lang.dtypes import DType
-from tcdsl.runtime.arrays import ArraySpec
+from tcdsl.runtime.arrays import ArraySpec, row_major
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import Context
 from tcdsl.runtime.cuda.dlpack import DeviceArray
@@ -39,6 +39,9 @@ class Library(Protocol):
 
     def pointer(self, x: Any) -> int:
         """Return the address of *x*'s first element, 0 if it may have none."""
+
+    def pointers(self, arrays: Sequence[Any]) -> list[int]:
+        """Return the address of each array's first element."""
 
     def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
         """Return the stream to run on."""
@@ -63,6 +66,9 @@ class _Torch:
 
     pointer = staticmethod(methodcaller("data_ptr"))
 
+    def pointers(self, arrays: Sequence[Any]) -> list[int]:
+        return [x.data_ptr() for x in arrays]
+
     def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
         return self.stream_source(ordinal)()
 
@@ -73,17 +79,28 @@ class _Torch:
         return lambda: int(current(ordinal).cuda_stream)
 
     def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
-        torch = self._torch
-        empty, error = torch.empty, torch.OutOfMemoryError
-        kind, device = getattr(torch, dtype.name), torch.device("cuda", context.ordinal)
+        new, error = self._allocation(shape, dtype, context), self._torch.OutOfMemoryError
 
         def make(like: Any) -> Any:
             try:
-                return empty(shape, dtype=kind, device=device)
+                return new()
             except error:
                 raise _out_of_memory(shape, dtype, context) from None
 
         return make
+
+    def _allocation(
+        self, shape: tuple[int, ...], dtype: DType, context: Context
+    ) -> Callable[[], Any]:
+        torch, kind = self._torch, getattr(self._torch, dtype.name)
+        # What torch's compiled code allocates by, in half of the time, on the current device only.
+        quick = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+        quick = getattr(quick, "_empty_strided_cuda", None)
+        if quick is not None and not libcuda.has_several_devices():
+            return partial(quick, shape, row_major(shape), kind)
+        device = torch.device("cuda", context.ordinal)
+        # Extents one by one are read faster than a tuple of them.
+        return partial(torch.empty, *(shape or (shape,)), dtype=kind, device=device)
 
     def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
         torch = self._torch
@@ -100,6 +117,9 @@ class _Cupy:
         self._cupy: Any = sys.modules["cupy"]
 
     pointer = staticmethod(attrgetter("data.ptr"))
+
+    def pointers(self, arrays: Sequence[Any]) -> list[int]:
+        return [x.data.ptr for x in arrays]
 
     def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
         return self.stream_source(ordinal)()
@@ -143,6 +163,9 @@ class _Pycuda:
         data = x.gpudata
         return 0 if data is None else int(data)
 
+    def pointers(self, arrays: Sequence[Any]) -> list[int]:
+        return [0 if x.gpudata is None else int(x.gpudata) for x in arrays]
+
     def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
         return libcuda.DEFAULT_STREAM
 
@@ -177,6 +200,9 @@ class _Interface:
 
     def pointer(self, x: Any) -> int:
         return int(x.__cuda_array_interface__["data"][0])
+
+    def pointers(self, arrays: Sequence[Any]) -> list[int]:
+        return [self.pointer(x) for x in arrays]
 
     def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
         streams = dict.fromkeys(
@@ -218,6 +244,9 @@ class _Jax:
         if isinstance(x, DeviceArray):
             return x.address
         return int(x.block_until_ready().unsafe_buffer_pointer())
+
+    def pointers(self, arrays: Sequence[Any]) -> list[int]:
+        return [self.pointer(x) for x in arrays]
 
     def stream(self, ordinal: int, arrays: Sequence[Any]) -> int:
         return libcuda.DEFAULT_STREAM

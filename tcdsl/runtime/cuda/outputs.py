@@ -60,8 +60,8 @@ class Outputs:
         self._context = context
         self._library = chosen
         self.makers = [chosen.maker(o.shape, o.dtype, context) for o in self.outputs]
-        # Of each output: the signatures of arrays that the kernels may write, and their bytes.
-        self.fitting: list[dict[Any, int]] = [{} for _ in self.outputs]
+        # Of each output: the signatures of arrays that the kernels may write.
+        self.fitting: list[dict[Any, bool]] = [{} for _ in self.outputs]
         self._dense = [ArraySpec(o.dtype, o.shape, ()) for o in self.outputs]
         self._known: dict[Any, ArraySpec] = {}
 
@@ -103,7 +103,7 @@ class Outputs:
         # An address is known modulo WIDEST_ACCESS by the signature.
         if key is None or not is_plain or alignment > WIDEST_ACCESS or target.address % alignment:
             return
-        remember(self.fitting[position], key, target.spec.size_bytes)
+        remember(self.fitting[position], key, True)
 
     def _checked(self, output: Output, x: Any) -> ArraySpec:
         """Return what *x* is, once for each signature of it."""

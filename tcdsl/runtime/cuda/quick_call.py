@@ -47,10 +47,10 @@ class QuickCall:
     """The launches of a :class:`~tcdsl.runtime.cuda.call.DeviceCall` whose arguments are direct."""
 
     __slots__ = (
-        "_context_of", "_error", "_first", "_handle", "_launches", "_library", "_loaded",
-        "_makers", "_may_be_fresh", "_numbers", "_offsets", "_outputs", "_raw", "_reaches",
-        "_readers", "_records", "_selects", "_slowly", "_state", "_stream", "_tail",
-        "_workspace_bytes",
+        "_context_of", "_error", "_first", "_fitting", "_handle", "_last_apart",
+        "_last_launches", "_launches", "_loaded", "_makers", "_may_be_fresh", "_numbers",
+        "_offsets", "_outputs", "_pointers", "_raw", "_readers", "_records", "_selects",
+        "_slowly", "_state", "_stream", "_tail", "_workspace_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +65,7 @@ class QuickCall:
     ) -> None:
         """Take the *order* of inputs and outputs among the slots, and the slots after these."""
         manifest = loaded.manifest
-        self._loaded, self._library, self._outputs = loaded, library, outputs
+        self._loaded = loaded
         self._slowly = slowly
         self._context_of: Callable[[Any], int] = libcuda.library().cuCtxGetCurrent
         self._handle = loaded.context.handle
@@ -81,10 +81,13 @@ class QuickCall:
             if operand.spec.is_number
         ]
         self._readers = [_no_address if o.spec.is_number else o.pointer for o in operands]
+        self._pointers = library.pointers
         self._first = next(n for n, o in enumerate(operands) if not o.spec.is_number)
-        self._makers = outputs.makers
+        self._makers, self._fitting = outputs.makers, outputs.fitting
         self._may_be_fresh = not outputs.results.needed and not any(o.is_updated for o in operands)
-        self._reaches = [_reaches(operands, output.name) for output in outputs.outputs]
+        self._outputs = [
+            (output.spec.size_bytes, _reaches(operands, output.name)) for output in outputs.outputs
+        ]
         self._workspace_bytes, self._offsets = manifest.workspace_bytes, manifest.offsets
         self._tail = tuple(tail)
         self._selects = [
@@ -95,6 +98,10 @@ class QuickCall:
             for step, select in zip(loaded.steps, self._selects, strict=True)
         ]
         self._raw: list[tuple[RawKernel, Select]] | None = None
+        # Of the latest call, since many calls are on the same arrays: the slots, and the launches
+        # with their parameters; and the arrays' addresses that were found to be apart.
+        self._last_launches: tuple[Sequence[int], list[Any]] = (), []
+        self._last_apart: Sequence[int] = ()
 
     def run(self, args: Sequence[Any], out: Any = None) -> Any:
         """Launch on *args*, and return the outputs in arrays of their library."""
@@ -113,9 +120,7 @@ class QuickCall:
         if self._numbers:
             result = self._run_with_numbers(args, out)
         else:
-            stream = self._stream()
-            pointers = [read(x) for read, x in zip(self._readers, args, strict=False)]
-            result = self._run(args, pointers, out, stream)
+            result = self._run(args, self._pointers(args), out, self._stream())
         return self._slowly(args, out) if result is _SLOWLY else result
 
     def _run_with_numbers(self, args: Sequence[Any], out: Any) -> Any:
@@ -134,69 +139,84 @@ class QuickCall:
             return self._run(args, pointers, out, stream)
 
     def _run(self, args: Sequence[Any], pointers: list[int], out: Any, stream: int) -> Any:
-        objects: Sequence[Any]
+        """Launch on the inputs at *pointers*, or return _SLOWLY."""
         if out is None:
             if not self._may_be_fresh:
                 return _SLOWLY
-            like, pointer = args[self._first], self._library.pointer
-            objects = [make(like) for make in self._makers]
-            addresses = [pointer(x) for x in objects]
+            like = args[self._first]
+            objects: Sequence[Any] = [make(like) for make in self._makers]
+            arrays = (*pointers, *self._pointers(objects))
         else:
             objects = out if type(out) is tuple else (out,)
-            found = self._addresses(objects, pointers)
+            found = self._given(objects, pointers)
             if found is None:
                 return _SLOWLY
-            addresses = found
+            arrays = found
         if self._workspace_bytes:
             if stream and libcuda.is_capturing(stream):
                 return _SLOWLY
-            self._launch_with_workspace(pointers, addresses, stream)
+            self._launch_with_workspace(arrays, stream)
         else:
-            self._launch((*pointers, *addresses, *self._tail), stream)
+            self._launch((*arrays, *self._tail), stream)
         return objects[0] if len(objects) == 1 else tuple(objects)
 
-    def _addresses(self, given: Sequence[Any], pointers: Sequence[int]) -> list[int] | None:
-        """Return the addresses of the caller's outputs; None: the kernels may not write there."""
-        if len(given) != len(self._reaches):
+    def _given(self, given: Sequence[Any], pointers: list[int]) -> tuple[int, ...] | None:
+        """Return *pointers* and the caller's outputs'; None: the kernels may not write there."""
+        if len(given) != len(self._fitting):
             return None
-        found: list[tuple[int, int]] = []
-        pointer = self._library.pointer
-        for x, fitting, reaches in zip(given, self._outputs.fitting, self._reaches, strict=True):
-            size_bytes = fitting.get(output_signature(x))
-            if size_bytes is None:
+        for x, fitting in zip(given, self._fitting, strict=False):
+            if output_signature(x) not in fitting:
                 return None
-            start = pointer(x)
+        arrays = (*pointers, *self._pointers(given))
+        # All signatures are known here, so that only the addresses vary.
+        if arrays != self._last_apart:
+            if not self._are_apart(pointers, arrays[len(pointers) :]):
+                return None
+            self._last_apart = arrays
+        return arrays
+
+    def _are_apart(self, pointers: Sequence[int], starts: Sequence[int]) -> bool:
+        """Return whether the outputs share no memory with each other, nor with other inputs."""
+        spans: list[tuple[int, int]] = []
+        for start, (size_bytes, reaches) in zip(starts, self._outputs, strict=True):
             end = start + size_bytes
             for at, (low, high, is_updated) in zip(pointers, reaches, strict=True):
-                if start < at + high and at + low < end and not (is_updated and at == start):
-                    return None
-                if is_updated and at != start:
-                    return None  # its contents have to be copied
-            for other_start, other_end in found:
+                if is_updated:
+                    if at != start:
+                        return False  # its contents have to be copied
+                elif start < at + high and at + low < end:
+                    return False
+            for other_start, other_end in spans:
                 if start < other_end and other_start < end:
-                    return None
-            found.append((start, end))
-        return [start for start, _ in found]
+                    return False
+            spans.append((start, end))
+        return True
 
-    def _launch_with_workspace(
-        self, pointers: Sequence[int], addresses: Sequence[int], stream: int
-    ) -> None:
+    def _launch_with_workspace(self, arrays: Sequence[int], stream: int) -> None:
         pool = self._state.pool
         block = pool.take(self._workspace_bytes, stream, "the workspace")
         try:
             scratch = [block.address + offset for offset in self._offsets]
-            self._launch((*pointers, *addresses, *scratch, *self._tail), stream)
+            self._launch((*arrays, *scratch, *self._tail), stream)
         finally:
             pool.give_back(block, stream)
 
-    def _launch(self, slots: Sequence[int], stream: int) -> None:
+    def _launch(self, slots: tuple[int, ...], stream: int) -> None:
+        """Launch with the parameters *slots*, which are packed anew only when they change."""
         if stream:
             for kernel, select in self._raw or self._load_raw():
                 kernel.launch(select(slots), stream)
             return
+        last, launches = self._last_launches
+        if slots != last:
+            launches = [
+                (launch, grid, block, pack(*select(slots)), shared)
+                for launch, grid, block, pack, select, shared in self._launches
+            ]
+            self._last_launches = slots, launches
         try:
-            for launch, grid, block, pack, select, shared in self._launches:
-                launch(grid, block, pack(*select(slots)), shared, None)
+            for launch, grid, block, parameters, shared in launches:
+                launch(grid, block, parameters, shared, None)
         except self._error as error:
             raise device.translated(error, "cuLaunchKernel") from None
 

@@ -405,6 +405,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch, fake: Any, tmp_path: Any) -> Calla
         compiled = SimpleNamespace(source=source, stages={"cuda": "text"}, is_fallback=False)
         monkeypatch.setattr(driver, "compile_to_cuda", lambda *args: compiled)
         monkeypatch.setattr(cuda_executable, "compile_cuda", lambda *args, **more: b"code")
+        monkeypatch.setattr(cuda_executable, "start_nvrtc", lambda *args: None)
         for launch in source.launches:
             fake.kernels[launch.name] = kernel
 

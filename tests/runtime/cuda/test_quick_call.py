@@ -97,6 +97,24 @@ def test_an_out_that_shares_memory_does_not(
     assert len(slow) == 2
 
 
+def test_what_was_apart_is_looked_at_again_elsewhere(
+    add: Any, gpuarray: Make, slow: list[Any]
+) -> None:
+    """The addresses of the latest call are remembered; each of them may be another one next."""
+    arrays = [gpuarray(k * X) for k in range(1, 6)]
+    add(arrays[0], arrays[0], out=arrays[3])
+    slow.clear()
+    for a, b, c in [(0, 1, 3), (0, 1, 3), (1, 1, 3), (1, 2, 3), (1, 2, 4), (1, 2, 4), (2, 1, 4)]:
+        arrays[c].set(0 * X)
+        assert add(arrays[a], arrays[b], out=arrays[c]) is arrays[c]
+        np.testing.assert_array_equal(arrays[c].get(), (a + b + 2) * X)
+    assert slow == []
+    for _ in range(2):
+        arrays[4].set(5 * X)
+        np.testing.assert_array_equal(add(arrays[4], arrays[0], out=arrays[4]).get(), 6 * X)
+    assert len(slow) == 2
+
+
 def test_outs_that_share_memory_with_each_other(program: Make, gpuarray: Make) -> None:
     text = "def two(float(N) x) -> (y, z) { y(i) = x(i)  z(i) = -x(i) }"
     two = program(text, lambda p: None, "x", "y", "z")

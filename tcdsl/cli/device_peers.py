@@ -1,0 +1,237 @@
+"""What ``tcdsl bench --target cuda`` times: a library case as a call in tcdsl and in PyTorch.
+
+All inputs are tensors on the GPU, made before; tcdsl's calls are bound to outputs made before.
+Times are those of the GPU, between events, the second-level cache full of something else.  float32
+means float32 for both: tf32 is off.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import tcdsl
+from tcdsl.cli.arguments import BAD_ARGUMENT
+from tcdsl.cli.bench_report import Launches, machine
+from tcdsl.cli.device_inputs import device_inputs, fresh_output
+from tcdsl.cli.peers import Call, call_on_tensors, tolerance_of
+from tcdsl.errors import TCError
+from tcdsl.executable import Executable
+from tcdsl.lang.comprehension import Comprehension, Index, Load, Specialisation, walk
+from tcdsl.lang.dtypes import BY_NAME
+from tcdsl.library import Case, source_for
+from tcdsl.runtime.cuda.device import primary_context
+from tcdsl.runtime.timing import Comparison, compare_cuda, measure_cuda
+
+Tensors = Mapping[str, Any]
+
+MOST_INPUT_BYTES = 12_000_000_000
+_TARGET = "cuda"
+_SHARE = 8  # of the device's memory, for the inputs: peers make copies of all kinds
+_COPY_BYTES = 1 << 30
+_PIECE = 1 << 26  # elements that are compared at once, in float64
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Calls on tensors of the first GPU."""
+
+    memory_bytes: int
+    peers: ClassVar[tuple[str, ...]] = ("torch", "torch-compile")
+    default_peers: ClassVar[str] = "torch"
+    # PyTorch's own are RuntimeErrors: out of memory, and a context that is lost.
+    errors: ClassVar[tuple[type[Exception], ...]] = (TCError, RuntimeError)
+
+    def why_missing(self, peer: str) -> str | None:
+        """Return why *peer* cannot be timed: none of them is missing, or there is no device."""
+        return None
+
+    def sizes(self, case: Case, dtype: str) -> tuple[Mapping[str, int], ...]:
+        """Return the case's sizes whose inputs fit the device."""
+        limit = min(MOST_INPUT_BYTES, self.memory_bytes // _SHARE)
+        return tuple(sizes for sizes in case.sizes if input_bytes(case, sizes, dtype) <= limit)
+
+    def inputs(self, case: Case, sizes: Mapping[str, int], dtype: str) -> Tensors:
+        """Return random inputs, the same ones every time."""
+        return device_inputs(case, sizes, dtype)
+
+    def tcdsl_call(self, case: Case, inputs: Tensors, dtype: str) -> tuple[Call, Launches]:
+        """Return the case's bound call, and what it launches.
+
+        Tensors that it updates are copies of the inputs: it may run again and again, on what the
+        run before has left.
+        """
+        function = tcdsl.define(source_for(case, dtype))[case.def_name]
+        c = function.comprehension
+        values = {n: inputs[n].clone() if n in c.outputs else inputs[n] for n in c.inputs}
+        executable = function.compile(*values.values(), target=_TARGET)
+        outputs = tuple(
+            values[name] if name in values else fresh_output(
+                executable.special.shapes[name], c.tensors[name].dtype,
+                is_read=c.tensors[name].needs_out,
+            )
+            for name in c.outputs
+        )  # fmt: skip
+        return executable.bind(*values.values(), out=outputs), launches_of(executable)
+
+    def peer_call(self, peer: str, case: Case, inputs: Tensors) -> Call:
+        """Return the case's call in PyTorch."""
+        return call_on_tensors(case, inputs, compiled=peer == "torch-compile")
+
+    def disagreement(self, result: Any, expected: Any, dtype: str) -> str | None:
+        """Return how *result* differs from *expected* beyond *dtype*'s rounding, or None."""
+        for number, (ours, theirs) in enumerate(
+            zip(_as_tuple(result), _as_tuple(expected), strict=True)
+        ):
+            if ours.shape != theirs.shape:
+                return f"output {number} has shape {tuple(ours.shape)}, not {tuple(theirs.shape)}"
+            if not (worst := relative_error(ours, theirs)) <= tolerance_of(dtype):  # also if NaN
+                return f"output {number} differs by {worst:.2g} of its largest element"
+        return None
+
+    def compare(self, calls: Mapping[str, Call], min_time_s: float) -> Comparison:
+        """Return the times of *calls*."""
+        return compare_cuda(calls, min_time_s)
+
+    def settle(self) -> str | None:
+        """Free what the case before has left; return why nothing more can be timed, or None."""
+        torch = import_module("torch")
+        try:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        return None
+
+    def about(self, copy_rate: float) -> dict[str, str]:
+        """Return what the times depend on; *copy_rate* in GB/s."""
+        torch = import_module("torch")
+        return {
+            "gpu": torch.cuda.get_device_name(0), "CUDA of torch": str(torch.version.cuda),
+            "copy": f"{copy_rate:.0f} GB/s", **machine(),
+        }  # fmt: skip
+
+
+def open_device() -> Device:
+    """Return the device.
+
+    :raises TCError: no program can run on a GPU here, or PyTorch cannot.
+    """
+    primary_context()
+    if find_spec("torch") is None:
+        raise _no_torch("PyTorch, which makes the arrays, is not installed")
+    torch = import_module("torch")
+    if not torch.cuda.is_available():
+        raise _no_torch("PyTorch, which makes the arrays, sees no GPU")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    return Device(torch.cuda.mem_get_info()[1])
+
+
+def _no_torch(why: str) -> TCError:
+    return BAD_ARGUMENT(
+        argument="--target cuda", what=why, advice="install a PyTorch that is built for CUDA"
+    )
+
+
+def copy_rate_gbs(size_bytes: int = _COPY_BYTES, min_time_s: float = 0.2) -> float:
+    """Return what a copy of *size_bytes* moves in a second, read and written, in GB/s."""
+    return 2 * size_bytes / measure_cuda(copy_call(size_bytes), min_time_s).median_us * 1e-3
+
+
+def copy_call(size_bytes: int) -> Call:
+    """Return a call that copies *size_bytes* on the GPU."""
+    torch = import_module("torch")
+    source = torch.zeros(size_bytes, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
+# --- comparing on the device -----------------------------------------------------------------
+
+
+def relative_error(ours: Any, theirs: Any) -> float:
+    """Return the largest difference over the largest finite element of *theirs*, at least 1.
+
+    Equal infinities and two NaNs differ by 0; a NaN on one side only gives NaN.
+    """
+    torch = import_module("torch")
+    scale, worst = 1.0, 0.0
+    pieces = zip(
+        ours.reshape(-1).split(_PIECE), theirs.reshape(-1).split(_PIECE), strict=True
+    )  # fmt: skip
+    for our_piece, their_piece in pieces:
+        if not our_piece.numel():
+            continue
+        a, b = our_piece.double(), their_piece.double()
+        size = torch.where(b.isfinite(), b.abs(), 0.0).max().item()
+        is_same = (a == b) | (a.isnan() & b.isnan())
+        error = torch.where(is_same, 0.0, (a - b).abs()).max().item()
+        scale = max(scale, size)
+        worst = error if math.isnan(error) or error > worst else worst
+        if math.isnan(worst):
+            break
+    return worst / scale
+
+
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+# --- what a call does ------------------------------------------------------------------------
+
+
+def input_bytes(case: Case, sizes: Mapping[str, int], dtype: str) -> int:
+    """Return how many bytes the case's inputs at *sizes* have."""
+    shapes = case.input_shapes(sizes)
+    return sum(
+        math.prod(shapes[param.name]) * BY_NAME[param.dtype_for(dtype)].size_bytes
+        for param in case.params
+    )
+
+
+def launches_of(executable: Executable) -> Launches:
+    """Return what a call of *executable* launches."""
+    kernels = executable.kernels
+    first = kernels[0] if kernels else {}
+    return Launches(
+        least_bytes(executable.comprehension, executable.special), len(kernels),
+        tuple(first.get("grid", ())), tuple(first.get("block", ())),
+    )  # fmt: skip
+
+
+def least_bytes(c: Comprehension, special: Specialisation) -> int:
+    """Return the bytes of all inputs and outputs, one that is updated twice.
+
+    Of an input of which only gathered elements are read, at most as many as are read.
+    """
+    gathered = gathered_reads(c, special)
+    total = 0
+    for names, is_read in ((c.inputs, True), (c.outputs, False)):
+        for name in names:
+            count = math.prod(special.shapes[name])
+            if is_read and name in gathered:
+                count = min(count, gathered[name])
+            total += count * c.tensors[name].dtype.size_bytes
+    return total
+
+
+def gathered_reads(c: Comprehension, special: Specialisation) -> dict[str, int]:
+    """Return how often each tensor is read whose every read has a subscript that is loaded."""
+    reads: dict[str, int] = {}
+    plain: set[str] = set()
+    for statement, ranges in zip(c.statements, special.ranges, strict=True):
+        expressions = (statement.value, *statement.conditions, *statement.subscripts)
+        for load in (node for root in expressions for node in walk(root)):
+            if not isinstance(load, Load):
+                continue
+            below = [node for subscript in load.subscripts for node in walk(subscript)]
+            if not any(isinstance(node, Load) for node in below):
+                plain.add(load.tensor)
+                continue
+            indices = {node.name for node in below if isinstance(node, Index)}
+            count = math.prod(len(ranges[name]) for name in indices)
+            reads[load.tensor] = reads.get(load.tensor, 0) + count
+    return {name: count for name, count in reads.items() if name not in plain}

@@ -1,0 +1,134 @@
+"""Statements as CUDA: collectives, atomics, and who of the uniform threads runs them."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.codegen.cuda_statements import fold_function, is_block_collective
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.options import Options
+from tcdsl.poly.scop import Kind
+from tcdsl.transforms.mapping import Mapped
+
+MakeUnit = Callable[..., Any]
+CheckAll = Callable[..., None]
+
+ROW = "def f({t}(M,N) x) -> (y) {{ y(i) {op} x(i,j) }}"
+COLUMN = "def f({t}(M,N) x) -> (y) {{ y(j) {op} x(i,j) }}"
+SCATTER = "def f({t}(V) y, int32(E) I, {t}(E) g) -> (y) {{ y(I(e)) {op} g(e) }}"
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "called"),
+    [
+        ("+=!", "float", "tc_op_add_f32"), ("*=!", "double", "tc_op_mul_f64"),
+        ("max=!", "half", "tc_op_max_f32"), ("min=!", "int8", "tc_op_min_"),
+        ("and=!", "bool", "tc_op_and_b"), ("or=!", "bool", "tc_op_or_b"),
+        ("+=!", "bfloat16", "tc_op_add_f32"),
+    ],
+)  # fmt: skip
+def test_a_fold_is_in_the_reductions_type(
+    op: str, dtype: str, called: str, cuda_unit: MakeUnit
+) -> None:
+    text = cuda_unit(ROW.format(t=dtype, op=op), (300, 4096)).source.text
+    assert re.search(rf"tc_fold_x<{called}\w*, \d+, 1>", text)
+
+
+def test_rows_packed_in_a_warp_fold_without_the_block(cuda_unit: MakeUnit) -> None:
+    for shape, is_block in (((2000, 64), False), ((300, 4096), True)):
+        plan = cuda_unit(ROW.format(t="float", op="+=!"), shape).done.plan
+        mapped = Mapped(plan.scop, plan.kernels[0].tree)
+        (fold,) = (s for s in plan.scop.statements if s.kind is Kind.FOLD)
+        assert fold_function(mapped, fold) == ("x", (0,))
+        assert is_block_collective(mapped, fold) == is_block
+
+
+def test_one_thread_stores_what_all_hold(cuda_unit: MakeUnit) -> None:
+    for source in (ROW, COLUMN):
+        text = cuda_unit(source.format(t="float", op="+=!"), (300, 1000)).source.text
+        (store,) = re.findall(r".*y\w*\[.*\] = w_fold;", text)[:1]
+        assert re.search(r"if \(.*threadIdx\.[xy] == 0\)", store)
+
+
+def test_a_fold_onto_what_is_there(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    source = "def f(float(M) y, float(M,N) x) -> (y) { y(i) += x(i,j) }"
+    text = cuda_unit(source, (300,), (300, 4096)).source.text
+    assert re.search(r"y\[\w+\] = \(y\[\w+\] \+ w_fold\);", text)
+    check_emulated([(source, [(3,), (3, 4096)]), (source, [(300,), (300, 70)])])
+
+
+def test_an_arg_fold_takes_value_and_index(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    source = ROW.format(t="float", op="argmin=!")
+    text = cuda_unit(source, (300, 515)).source.text
+    call = r"tc_argfold_x<tc_better_min_f32, \d+, 1>\(u0_y_part0_best, u0_y_part0\)"
+    assert re.search(call, text)
+    rng = np.random.default_rng(3)
+    ties = rng.integers(-3, 3, (30, 515)).astype(np.float32)
+    holes = np.where(rng.random((30, 515)) < 0.01, np.nan, ties).astype(np.float32)
+    cases: list[tuple[str, list[Any]]] = []
+    for op in ("argmin=!", "argmax=!"):
+        for values in (ties, holes, ties.T.copy(), np.zeros((7, 300), np.float32)):
+            cases += [(s.format(t="float", op=op), [values]) for s in (ROW, COLUMN)]
+    check_emulated(cases)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "called"),
+    [
+        ("+=", "float", "tc_atomic_add_f32(&y["), ("+=", "half", "tc_atomic_add_f32(&u0_y_wide"),
+        ("*=", "double", "tc_atomic_mul_f64(&y["),
+        ("max=", "bfloat16", "tc_atomic_max_f32(&u0_y_wide"),
+        ("min=", "int16", "tc_atomic_min_i16(&y["), ("or=", "bool", "tc_atomic_or_b(&y["),
+        ("and=", "bool", "tc_atomic_and_b(&y["), ("+=", "uint64", "tc_atomic_add_u64(&y["),
+    ],
+)  # fmt: skip
+def test_scattered_updates_are_atomics(
+    op: str, dtype: str, called: str, cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    """Half types accumulate in float32, and are rounded once."""
+    source = SCATTER.format(t=dtype, op=op)
+    assert called in cuda_unit(source, (9,), (50,), (50,)).source.text
+    where = np.random.default_rng(3).integers(0, 9, 500).astype(np.int32)
+    check_emulated([(source, [(9,), where, (500,)])])
+
+
+def test_an_extreme_by_atomics_is_the_same_each_time(
+    cuda_unit: MakeUnit, emulated: Callable[..., Any]
+) -> None:
+    source = SCATTER.format(t="float", op="max=")
+    (program,) = emulated([cuda_unit(source, (9,), (500,), (500,))])
+    rng = np.random.default_rng(3)
+    where, g = rng.integers(0, 9, 500).astype(np.int32), rng.normal(size=500).astype(np.float32)
+    results = []
+    for _ in range(5):  # blocks and threads in another order each time
+        y = np.full(9, -10, np.float32)
+        program.run([y.copy(), where, g], [y])
+        results.append(y)
+    assert all((y == results[0]).all() for y in results)
+
+
+def test_what_every_thread_could_write_is_written_by_one(check_emulated: CheckAll) -> None:
+    """Scalars between rows: pinned where memory is written, replicated where it is not."""
+    source = """def f(float(N) x) -> (s, t, y) {
+        s +=! x(i)
+        t = s * 2.0
+        u = t + 1.0
+        y(i) = x(i) * u
+    }"""
+    for options in (Options(), Options(fuse="none"), Options(deterministic=True)):
+        check_emulated([(source, [(n,)]) for n in (1, 31, 300, 5000)], options=options)
+
+
+def test_half_types_are_rounded_once(check_emulated: CheckAll, small_chip: Gpu) -> None:
+    cases = [
+        (form.format(t=dtype, op=op), [shape])
+        for form in (ROW, COLUMN)
+        for dtype in ("half", "bfloat16")
+        for op in ("+=!", "*=!")
+        for shape in ((3, 700), (700, 3))
+    ]
+    check_emulated(cases)
+    check_emulated(cases, gpu=small_chip)

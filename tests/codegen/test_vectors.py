@@ -1,0 +1,186 @@
+"""Vector accesses: proofs of contiguity and alignment, and scalars where there is none."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.codegen.vectors import vector_accesses
+from tcdsl.lang.binding import bind_sizes, specialise
+from tcdsl.lang.parser import parse_program
+from tcdsl.lang.sema import analyse
+from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, Leaf, Loop, LoopKind
+from tcdsl.poly.lowering import lower_comprehension
+from tcdsl.poly.scop import Scop
+from tcdsl.source import Source
+from tcdsl.transforms.placement import FIXED, LocalDim, Placement, Space
+
+MakeUnit = Callable[..., Any]
+CheckAll = Callable[..., None]
+Strides = Mapping[str, tuple[int, ...]]
+
+COPY = "def f(float(N) x) -> (y) { y(i) = x(i) }"
+ROWS = "def f(float(M,N) x) -> (y) { y(i,j) = x(i,j) }"
+BIG = 100_000  # elements that are worth vectors
+
+
+def scop_of(source: str, *shapes: tuple[int, ...], strides: Strides | None = None) -> Scop:
+    c = analyse(parse_program(Source(source)))[-1]
+    special = specialise(c, bind_sizes(c, dict(zip(c.inputs, shapes, strict=True))))
+    return lower_comprehension(c, special, strides or {}, False)
+
+
+def wide(
+    scop: Scop,
+    width: int = 4,
+    dim: int = 0,
+    at: AnyCoordinate | None = None,
+    places: Mapping[str, Placement] | None = None,
+    name: str = "S0",
+) -> set[str]:
+    """Return the arrays that move *width* elements at once, "=y" for what is written."""
+    statement = scop.by_name[name]
+    loop = Loop("v", {name: at or Coordinate(dim, 0, 1, width)}, LoopKind.LANES, Leaf(name), width)
+    found = vector_accesses(scop, statement, loop, width, places or {})
+    names = [f"={a.array}" for a in statement.writes] + [a.array for a in statement.reads]
+    return {names[position] for position in found}
+
+
+def test_neighbours_move_together() -> None:
+    assert wide(scop_of(COPY, (64,))) == {"=y", "x"}
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        ("x(i + 4)", {"=y", "x"}),
+        ("x(i + 1)", {"=y"}),  # begins at 1, 5, ...
+        ("x(i + 2)", {"=y"}),
+        ("x(2 * i)", {"=y"}),
+        ("x(N - 1 - i)", {"=y"}),
+        ("x(i / 2)", {"=y"}),
+        ("x(0)", {"=y"}),
+    ],
+)
+def test_offsets_steps_and_directions(read: str, expected: set[str]) -> None:
+    source = f"def f(float(N) x) -> (y) {{ y(i) = {read} where i in 0:20 }}"
+    assert wide(scop_of(source, (64,))) == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [(64, {"=y", "x"}), (62, set()), (61, set()), (4, {"=y", "x"}), (3, set())],
+)
+def test_every_row_begins_at_a_multiple(columns: int, expected: set[str]) -> None:
+    assert wide(scop_of(ROWS, (5, columns)), dim=1) == expected
+
+
+def test_half_a_vector_fits_where_a_whole_one_does_not() -> None:
+    scop = scop_of(ROWS, (5, 62))
+    assert wide(scop, width=2, dim=1) == {"=y", "x"} and wide(scop, width=4, dim=1) == set()
+
+
+@pytest.mark.parametrize(
+    ("strides", "expected"),
+    [
+        ((64, 1), {"=y", "x"}), ((68, 1), {"=y", "x"}), ((65, 1), {"=y"}), ((66, 1), {"=y"}),
+        ((128, 2), {"=y"}), ((1, 5), {"=y"}), ((-64, 1), {"=y", "x"}), ((64, -1), {"=y"}),
+        ((0, 1), {"=y", "x"}), ((64, 0), {"=y"}),
+    ],
+)  # fmt: skip
+def test_views(strides: tuple[int, int], expected: set[str]) -> None:
+    assert wide(scop_of(ROWS, (5, 64), strides={"x": strides}), dim=1) == expected
+
+
+def test_lanes_along_another_dimension_are_no_neighbours() -> None:
+    assert wide(scop_of(ROWS, (8, 64)), dim=0) == set()
+
+
+def test_a_row_that_all_rows_share() -> None:
+    source = "def f(float(M,N) x, float(N) b, float(M) c) -> (y) { y(i,j) = x(i,j) * b(j) + c(i) }"
+    assert wide(scop_of(source, (5, 64), (64,), (5,)), dim=1) == {"=y", "x", "b"}
+
+
+def test_a_guarded_read_touches_only_what_it_may() -> None:
+    source = "def f(float(N) x) -> (y) { y(i) = i >= 4 ? x(i - 4) : 0.0 where i in 0:N }"
+    assert wide(scop_of(source, (64,))) == {"=y"}
+
+
+def test_a_gathered_row_is_scalar() -> None:
+    """Nothing is known of where it begins."""
+    source = "def f(float(V,D) T, int32(E) I) -> (y) { y(e,d) = T(I(e),d) }"
+    assert wide(scop_of(source, (9, 64), (5,)), dim=1) == {"=y"}
+
+
+def test_a_vector_has_2_4_8_or_16_bytes() -> None:
+    sizes = {"half": (8, 4, 2), "float": (4, 2), "double": (2,), "int8": (16, 8, 4, 2)}
+    for dtype, widths in sizes.items():
+        scop = scop_of(COPY.replace("float", dtype), (64,))
+        for width in (2, 4, 8, 16, 32):
+            assert bool(wide(scop, width)) == (width in widths), (dtype, width)
+
+
+def test_what_has_no_address_is_no_vector() -> None:
+    register = Placement("x", None, (FIXED,))
+    assert wide(scop_of(COPY, (64,)), places={"x": register}) == {"=y"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "padding", "is_wide"),
+    [(8, 0, True), (8, 1, False), (8, 4, True), (6, 0, False), (6, 2, True)],
+)
+def test_shared_memory_is_addressed_within_its_tile(
+    columns: int, padding: int, is_wide: bool
+) -> None:
+    """Rows of a tile that are no multiple of a vector begin in the middle of one."""
+    dims = LocalDim(0, ((1, 0),), 5), LocalDim(0, ((1, 0),), columns)
+    tile = Placement("x", None, dims, Space.SHARED, padding)
+    found = wide(scop_of(ROWS, (5, 64)), dim=1, places={"x": tile})
+    assert found == ({"=y", "x"} if is_wide else {"=y"})
+
+
+def test_updates_by_atomics_are_scalar() -> None:
+    scop = scop_of("def f(float(M,N) x) -> (y) { y(j) +=! x(i,j) }", (8, 64))
+    (update,) = (s for s in scop.statements if s.name == "S0")
+    atomic = scop.with_statements(tuple(replace(s, is_atomic=s is update) for s in scop.statements))
+    assert wide(scop, dim=0) == {"=y", "x"} and wide(atomic, dim=0) == set()
+
+
+def test_lanes_that_begin_elsewhere() -> None:
+    """(i - 1) % 4: lane 0 is at 1, 5, ...; and a sum of dimensions says nothing."""
+    scop = scop_of(COPY, (64,))
+    assert wide(scop, at=Coordinate(0, 1, 1, 4)) == set()
+    assert wide(scop, at=Coordinate(0, 4, 1, 4)) == {"=y", "x"}
+    assert wide(scop, at=AffineCoordinate(((1, Coordinate(0)),), mod=4)) == set()
+
+
+# --- in a kernel ----------------------------------------------------------------------------
+
+
+def test_a_pointer_must_be_a_multiple_of_the_vector(cuda_unit: MakeUnit) -> None:
+    source = cuda_unit(COPY, (BIG,)).source
+    assert source.alignments == {"x": 16, "y": 16}
+    known = cuda_unit(COPY, (BIG,), alignments={"x": 4}).source
+    assert known.alignments == {"y": 16}
+    assert "tc_vload" not in known.text and "tc_vstore" in known.text
+
+
+def test_an_unaligned_array_gives_the_same(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    room = np.arange(BIG + 1, dtype=np.float32)
+    check_emulated([(COPY, [room[1:]])])
+
+
+def test_an_update_in_place_reads_before_it_writes(check_emulated: CheckAll) -> None:
+    """x(i+1) of a lane is not what its neighbour just wrote."""
+    shift = "def f(float(N) x) -> (y) { y(i) = x(i)\n y(i) = y(i) * 2.0 + x(i) }"
+    sums = "def f(float(N) y, float(N) x) -> (y) { y(i) += x(i) }"
+    same = "def f(float(N) x) -> (y) { y(i) = x(i) * x(i) + x(i) }"
+    check_emulated([(text, [(BIG,)] * text.count("float(")) for text in (shift, sums, same)])
+
+
+@pytest.mark.parametrize("dtype", ["float", "half", "bfloat16", "double", "int8", "bool"])
+def test_vectors_and_their_rests(dtype: str, check_emulated: CheckAll) -> None:
+    source = ROWS.replace("float", dtype)
+    check_emulated([(source, [shape]) for shape in ((67, 132), (70, 131), (1, 10_001), (41, 128))])

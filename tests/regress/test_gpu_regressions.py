@@ -1,0 +1,137 @@
+"""The smallest program for every bug that was found in the GPU target, on the emulator."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.options import Options
+
+CheckAll = Callable[..., None]
+
+pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+
+
+@pytest.fixture(params=["as it is", "on a small chip"])
+def gpu(request: pytest.FixtureRequest) -> Gpu:
+    return request.getfixturevalue("small_chip") if request.param != "as it is" else Gpu()
+
+
+def test_a_register_declared_twice(check_emulated: CheckAll, gpu: Gpu) -> None:
+    """Of a loop with one iteration isl prints parts in two places: one declaration for both."""
+    source = """def f(float(N) A0, float(K) A2) -> (T2) {
+        T0(i) = A0(i)
+        T0(i) += A0(i) * 2.0
+        T2(i) +=! T0(2 * i + k) * A2(k) where i in 0:1
+    }"""
+    updated = """def f(float(N) T0, float(N) A0, float(K) A2) -> (T0, T2) {
+        T0(i) += A0(i)
+        T2(i) +=! T0(2 * i + k) * A2(k) where i in 0:1
+    }"""
+    check_emulated(
+        [(source, [(7,), (5,)]), (source, [(16,), (16,)]), (updated, [(7,), (7,), (5,)])], gpu=gpu
+    )
+
+
+def test_vector_stores_that_are_guarded(check_emulated: CheckAll, gpu: Gpu) -> None:
+    """The lanes of a row or a block beyond the last one were guarded, their store was not."""
+    bias = "def f(float(M,N) x, float(N) b) -> (y) { y(m,n) = exp(x(m,n)) + b(n) }"
+    cube = "def f(int64(A,B,C) x) -> (T0) { T0(i,j,k) = x(i,j,k) * 3 + i }"
+    turned = "def f(int64(B,A,C) x) -> (T0) { T0(i,j,k) = x(j,i,k) * 3 + i }"
+    check_emulated(
+        [
+            (bias, [(65, 130), (130,)]), (bias, [(65, 132), (132,)]), (bias, [(33, 128), (128,)]),
+            (cube, [(16, 19, 16)]), (turned, [(19, 16, 16)]), (turned, [(3, 70, 64)]),
+        ],
+        gpu=gpu,
+    )  # fmt: skip
+
+
+def test_initialisations_of_scattered_and_computed_targets(
+    check_emulated: CheckAll, gpu: Gpu
+) -> None:
+    """They run over elements, and share no loop with the updates, even with one value each."""
+    scattered = "def f(float(V) T0, int32(E) I0, float(E) g) -> (T0) { T0(I0(i)) +=! g(i) }"
+    computed = "def f(float(N) a, float(M) b) -> (T0) { T0(i + j) +=! a(i) * b(j) }"
+    zeros = np.zeros
+    cases: list[tuple[str, list[Any]]] = [
+        (scattered, [(1,), zeros(1, np.int32), (1,)]),
+        (scattered, [(7,), zeros(1, np.int32), (1,)]),
+        (scattered, [(7,), np.array([3, 3, 6], np.int32), (3,)]),
+        (computed, [(1,), (1,)]), (computed, [(1,), (7,)]), (computed, [(16,), (9,)]),
+    ]  # fmt: skip
+    check_emulated(cases, gpu=gpu)
+
+
+def test_a_temporary_of_two_statements_in_one_vector_loop(
+    check_emulated: CheckAll, gpu: Gpu
+) -> None:
+    """mse: the difference, its square and the gradient in the same lanes."""
+    source = """def f(float(N) x, float(N) t) -> (loss, grad) {
+        d(i) = x(i) - t(i)
+        loss +=! d(i) * d(i)
+        grad(i) = d(i) * 2.0
+    }"""
+    check_emulated([(source, [(n,), (n,)]) for n in (1, 64, 1000, 20_000)], gpu=gpu)
+
+
+def test_a_fold_of_partial_sums_that_are_no_registers(check_emulated: CheckAll, gpu: Gpu) -> None:
+    """Cross-entropy on one block: each thread's partial sum is in shared memory or in memory."""
+    source = """def f(float(B,C) x, int32(B) label) -> (loss) {
+        top(b) max=! x(b,c)
+        total(b) +=! exp(x(b,c) - top(b))
+        part(b) = log(total(b)) + top(b) - x(b,label(b))
+        loss +=! part(b)
+    }"""
+    rng = np.random.default_rng(3)
+    cases: list[tuple[str, list[Any]]] = []
+    for rows, columns in ((1, 7), (3, 300), (8, 1000), (40, 33)):
+        label = rng.integers(0, columns, rows).astype(np.int32)
+        cases.append((source, [(rows, columns), label]))
+    check_emulated(cases, gpu=gpu)
+    check_emulated(cases, gpu=gpu, options=Options(fuse="none"))
+
+
+@pytest.mark.parametrize("operator", ["argmax=!", "argmin=!", "max=!", "+=!"])
+def test_reductions_of_nothing(operator: str, check_emulated: CheckAll, gpu: Gpu) -> None:
+    """An arg reduction has no fold to carry its initialisation: nothing ran it."""
+    alone = f"def f(int16(N,M,K) x) -> (y) {{ y(i,j) {operator} x(i,j,k) }}"
+    used = f"def f(int16(N,M,K) x) -> (y, z) {{ y(i,j) {operator} x(i,j,k)\n z(i,j) = y(i,j) }}"
+    shapes = (4, 11, 0), (0, 11, 4), (4, 0, 0)
+    check_emulated([(source, [shape]) for source in (alone, used) for shape in shapes], gpu=gpu)
+
+
+def test_a_scattered_sum_of_nothing(check_emulated: CheckAll, gpu: Gpu) -> None:
+    """The rounding of its wide accumulator stood where its updates had been, and lost the init."""
+    source = """def f(bfloat16(N) A0, int64(M) I0, int8(M) A1) -> (T0) {
+        T0(i) = A0(i)
+        T0(I0(i)) +=! bfloat16(A1(i))
+    }"""
+    nothing = np.zeros(0, np.int64)
+    check_emulated([(source, [(16,), nothing, (0,)]), (source, [(0,), nothing, (0,)])], gpu=gpu)
+
+
+def test_shared_memory_that_another_turn_of_a_block_reuses(check_emulated: CheckAll) -> None:
+    """A product of one step had no barrier at its end; but the loop over blocks has turns."""
+    source = """def f(float(N,C,H,W) I, float(F,C,3,3) K) -> (O) {
+        O(n,f,h,w) +=! I(n,c,h+kh,w+kw) * K(f,c,kh,kw)
+    }"""
+    matmul = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    few_blocks = Gpu(multiprocessors=3, threads_per_multiprocessor=32, grid=(3, 2, 1))
+    check_emulated(
+        [
+            (source, [(1, 16, 34, 34), (32, 16, 3, 3)]), (matmul, [(128, 16), (16, 128)]),
+            (matmul, [(200, 16), (16, 70)]),
+        ],
+        gpu=few_blocks,
+    )  # fmt: skip
+
+
+def test_rows_that_one_statement_reads_twice(check_emulated: CheckAll, gpu: Gpu) -> None:
+    """Kept in registers from one statement to the next: by none, which was divided by."""
+    source = "def f(int8(K,M,N) x) -> (y) { y(k) max=! x(k,j,i) * x(K - 1 - k,3,i) where k in 0:K }"
+    check_emulated([(source, [(33, 11, 8)]), (source, [(3, 5, 300)])], gpu=gpu)
+    once = "def f(bool(K,M,N) a, uint8(K,M,N) b) -> (t) { t(k) and=! a(k,j,i) == a(K - 1 - k,3,i) }"
+    check_emulated([(once, [(33, 11, 8)] * 2)], gpu=gpu)

@@ -1,0 +1,192 @@
+"""The GPU's planner: groups, atomics, what never runs, rungs of the ladder."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.driver import GpuBackend, Rung
+from tcdsl.errors import InternalError
+from tcdsl.options import Options
+from tcdsl.poly.loop_tree import LoopKind, loops_of
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies.gpu_planner import plan_for_gpu
+from tcdsl.strategies.planner import Scheme
+
+Lower = Callable[..., Scop]
+MakeUnit = Callable[..., Any]
+CheckAll = Callable[..., None]
+
+SOFTMAX = """def f(float(N,D) x) -> (y) {
+    m(i) max=! x(i,j)
+    s(i) +=! exp(x(i,j) - m(i))
+    y(i,j) = exp(x(i,j) - m(i)) / s(i)
+}"""
+PROGRAMS = {
+    "softmax": (SOFTMAX, [(30, 70)]),
+    "scatter": (
+        "def f(float(V) y, int32(E) I, float(E) g) -> (y) { y(I(e)) += g(e) }",
+        [(9,), (50,), (50,)],
+    ),
+    "recurrence": (
+        """def f(float(T,N) a) -> (c) {
+            c(t,i) = a(t,i)
+            c(t,i) = c(t-1,i) * 0.5 + c(t,i) where t in 1:T, i in 0:N
+        }""",
+        [(9, 70)],
+    ),
+    "matmul": (
+        "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
+        [(65, 70), (70, 67)],
+    ),
+    "polynomials": (
+        "def f(float(N) a, float(M) b) -> (c) { c(i + j) +=! a(i) * b(j) }", [(33,), (20,)],
+    ),
+    "halves": ("def f(half(M,N) x) -> (y) { y(j) +=! x(i,j) }", [(70, 33)]),
+}  # fmt: skip
+
+
+def statements(plan: Any) -> set[str]:
+    return {s.name for s in plan.scop.statements}
+
+
+# --- what never runs ------------------------------------------------------------------------
+
+
+def test_a_sum_of_nothing_leaves_its_initialisation(lower: Lower) -> None:
+    scop = lower("def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }", (300, 0))
+    plan = plan_for_gpu(scop, Options(), Gpu())
+    assert statements(plan) == {"S0_init"} and len(plan.kernels) == 1
+    kinds = {la.kind for la in loops_of(plan.kernels[0].tree)}
+    assert LoopKind.THREAD in kinds
+
+
+@pytest.mark.parametrize("scheme", [None, *Scheme])
+def test_what_is_empty_is_no_kernel(scheme: Scheme | None, lower: Lower) -> None:
+    scop = lower(SOFTMAX, (0, 70))
+    assert plan_for_gpu(scop, Options(), Gpu(), scheme).kernels == ()
+    assert plan_for_gpu(scop, Options(), Gpu(), is_serial=True).kernels == ()
+
+
+# --- groups ---------------------------------------------------------------------------------
+
+
+def test_rows_are_fused_and_fusion_can_be_switched_off(cuda_unit: MakeUnit) -> None:
+    assert len(cuda_unit(SOFTMAX, (300, 1000)).source.launches) == 1
+    apart = cuda_unit(SOFTMAX, (300, 1000), options=Options(fuse="none"))
+    assert len(apart.source.launches) == 3
+
+
+def test_a_product_keeps_its_tiles(cuda_unit: MakeUnit) -> None:
+    """What follows the product joins only if tiles stay."""
+    source = """def f(float(M,K) A, float(K,N) B) -> (C, y) {
+        C(m,n) +=! A(m,k) * B(k,n)
+        y(m) +=! C(m,n)
+    }"""
+    unit = cuda_unit(source, (256, 256), (256, 256))
+    assert "operands in shared memory" in unit.source.text and len(unit.source.launches) >= 2
+
+
+def test_a_kernel_says_what_it_runs_and_why(cuda_unit: MakeUnit) -> None:
+    (launch,) = cuda_unit(SOFTMAX, (300, 1000)).source.launches
+    assert launch.label == "S0+S1+S2"
+    assert any("threads a row" in reason for reason in launch.why)
+
+
+# --- atomics --------------------------------------------------------------------------------
+
+
+def atomics(source: str, *shapes: tuple[int, ...], lower: Lower, **options: Any) -> set[str]:
+    plan = plan_for_gpu(lower(source, *shapes), Options(**options), Gpu())
+    return {s.name for s in plan.scop.statements if s.is_atomic}
+
+
+def test_only_what_has_no_other_way_uses_atomics(lower: Lower) -> None:
+    scatter = "def f({t}(V) y, int32(E) I, {t}(E) g) -> (y) {{ y(I(e)) {op} g(e) }}"
+    shapes = (9,), (50,), (50,)
+    row = "def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }"
+    assert atomics(scatter.format(t="float", op="+="), *shapes, lower=lower)
+    assert not atomics(row, (300, 400), lower=lower)
+    for dtype, op, is_allowed in (
+        ("float", "+=", False), ("double", "*=", False), ("float", "max=", True),
+        ("int32", "+=", True), ("half", "+=", False),
+    ):  # fmt: skip
+        text = scatter.format(t=dtype, op=op)
+        assert bool(atomics(text, *shapes, lower=lower, deterministic=True)) == is_allowed
+
+
+def test_an_update_that_reads_its_target_has_its_order(lower: Lower) -> None:
+    source = "def f(float(V) y, int32(E) I) -> (y) { y(I(e)) += y(I(e)) * 0.5 }"
+    assert not atomics(source, (9,), (50,), lower=lower)
+
+
+# --- every rung of the ladder ---------------------------------------------------------------
+
+RUNGS = [
+    None,
+    Rung("plain", Scheme.PLAIN),
+    Rung("textual", Scheme.TEXTUAL),
+    Rung("isl", Scheme.ISL),
+    Rung("serial", Scheme.TEXTUAL, is_serial=True),
+]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_rung_is_legal(name: str, lower: Lower) -> None:
+    source, shapes = PROGRAMS[name]
+    backend = GpuBackend(Gpu(), {})
+    for rung in RUNGS:
+        plan = backend.plan(lower(source, *shapes), Options(), rung)
+        assert backend.why_not_legal(plan) is None, rung
+
+
+@pytest.mark.parametrize("rung", RUNGS[1:], ids=lambda rung: str(rung.what))
+def test_every_rung_is_right(
+    rung: Rung, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = GpuBackend.plan
+
+    def plan(self: GpuBackend, scop: Scop, options: Options, _: Rung | None) -> Any:
+        return usual(self, scop, options, rung)
+
+    monkeypatch.setattr(GpuBackend, "plan", plan)
+    where = np.random.default_rng(3).integers(0, 9, 50).astype(np.int32)
+    check_emulated([
+        (source, [where if name == "scatter" and n == 1 else s for n, s in enumerate(shapes)])
+        for name, (source, shapes) in PROGRAMS.items()
+    ])  # fmt: skip
+
+
+def test_the_last_rung_is_one_thread(lower: Lower, cuda_unit: MakeUnit) -> None:
+    plan = plan_for_gpu(lower(SOFTMAX, (30, 70)), Options(), Gpu(), is_serial=True)
+    kinds = {la.kind for kernel in plan.kernels for la in loops_of(kernel.tree)}
+    assert kinds == {LoopKind.SERIAL}
+
+
+@pytest.mark.parametrize("scheduler", ["textual", "isl"])
+def test_schedulers(scheduler: Any, check_emulated: CheckAll) -> None:
+    check_emulated(
+        [(s, shapes) for n, (s, shapes) in PROGRAMS.items() if n != "scatter"],
+        options=Options(scheduler=scheduler),
+    )
+
+
+def test_a_failure_leaves_a_script_for_the_emulator(
+    cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TCDSL_DEBUG", "1")
+    monkeypatch.setattr(GpuBackend, "why_not_legal", lambda *_: "two barriers met")
+    with pytest.raises(InternalError, match="two barriers met") as caught:
+        cuda_unit(SOFTMAX, (30, 70))
+    (path,) = re.findall(r"\S+\.py", caught.value.hint or "")
+    text = Path(path).read_text(encoding="utf-8")
+    assert "target='emulate'" in text
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "the error is gone" in done.stdout, done.stderr
+    Path(path).unlink()
