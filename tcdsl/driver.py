@@ -9,7 +9,9 @@
     7. verify               order, races, completeness, bounds             poly/verify
     8. print                C or CUDA text                                 codegen/*_printer
 
-It needs no compiler and no GPU.  Targets differ in the steps from 6 on (:class:`Backend`).  The order: ranges come before sizes, so that errors speak of the program and not of one call;
+It needs no compiler and no GPU.  Targets differ in the steps from 6 on (:class:`Backend`).
+
+The order: ranges come before sizes, so that errors speak of the program and not of one call;
 coalescing before lowering, for isl would undo it; verification after every rewrite, on what is
 printed.
 

@@ -1,7 +1,7 @@
 """Plans as CUDA: a __global__ function a kernel, mapped loops as strides over blocks and threads.
 
-    THREAD.x[256] j in 0:n       if (threadIdx.x < n) { const int j = threadIdx.x; ... }     n <= 256
-                                 for (int j = threadIdx.x; j < n; j += 256) ...              else
+    THREAD.x[256] j in 0:n     if (threadIdx.x < n) { const int j = threadIdx.x; ... }   n <= 256
+                               for (int j = threadIdx.x; j < n; j += 256) ...            else
 
 Loops above the threads' have bounds that no thread number is in: the threads of a block run them
 together, and meet every barrier.  A collective below a guarded thread loop is called by all

@@ -15,15 +15,17 @@ from tcdsl.costmodel.machine import Cpu, Gpu
 from tcdsl.lang.comprehension import Operator
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
-from tcdsl.poly.loop_tree import Node
+from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
+from tcdsl.strategies.gpu_bands import IslKernel
+from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, threads_without_isl
 from tcdsl.strategies.planner import Scheme, shapes_of
+from tcdsl.strategies.requested import sketcher_for, written_out
 from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.rows import work_of
 from tcdsl.strategies.sketch import Sketch, apply
-from tcdsl.strategies.threads import GpuSketcher
 from tcdsl.strategies.tiles import TiledKernel, is_tiled, tiled_kernel
 from tcdsl.transforms.fusion import Group, affinities_of, group_statements
 from tcdsl.transforms.nesting import Alignment, Nester
@@ -40,7 +42,7 @@ SMALL_WORK = 1 << 16  # operations for which another launch costs more than idle
 class _Queued:
     """A kernel to be nested."""
 
-    kernel: Sketch | TiledKernel
+    kernel: Sketch | TiledKernel | IslKernel
     name: str
 
 
@@ -60,11 +62,11 @@ def plan_for_gpu(
     shapes = shapes_of(scop, dependences)
     scop = _with_atomics(scop, shapes, options)
     shapes = {name: _free(shape, scop.by_name[name]) for name, shape in shapes.items()}
-    fused = replace(options, fuse="none") if scheme is not Scheme.AUTO else options
+    fused = replace(options, fuse="none") if scheme is Scheme.PLAIN else options
     policy = _Policy(scop, shapes, fused, gpu)
     groups = group_statements(scop, dependences, shapes, policy.why_not)
-    scop, queue = _rewrite(scop, groups, shapes, gpu)
-    return _nest(scop, queue, gpu)
+    scop, queue = _rewrite(scop, groups, shapes, options, gpu, scheme)
+    return _nest(scop, queue, options, gpu)
 
 
 def _without_idle(scop: Scop) -> Scop:
@@ -120,23 +122,41 @@ def _serial(scop: Scop, gpu: Gpu) -> Plan:
 
 
 def _rewrite(
-    scop: Scop, groups: Sequence[Group], shapes: Mapping[str, Shape], gpu: Gpu
+    scop: Scop,
+    groups: Sequence[Group],
+    shapes: Mapping[str, Shape],
+    options: Options,
+    gpu: Gpu,
+    scheme: Scheme,
 ) -> tuple[Scop, list[_Queued]]:
     """Sketch every group and apply its rewrites, one group after another."""
     queue: list[_Queued] = []
     pending = [(group, True) for group in groups]
+
+    def sketched(group: Group, may_chunk: bool) -> Sketch:
+        return sketcher_for(options)(scop, group, shapes, gpu).sketch(may_chunk)
+
+    def queue_before(names: Sequence[str]) -> None:
+        for name in names:
+            alone = Group((name,), tuple({name: d} for d in range(len(shapes[name].extents))))
+            queue.append(_Queued(sketched(alone, False), name))
+
     while pending:
         group, may_chunk = pending.pop(0)
-        tiled = tiled_kernel(scop, group, shapes, gpu)
-        if tiled is not None:
+        by_isl = _by_isl(scop, group, shapes, options, gpu, scheme, f"g{len(queue)}")
+        tiled = tiled_kernel(scop, group, shapes, gpu) if by_isl is None else None
+        after: tuple[str, ...] = ()
+        if by_isl is not None:
+            scop = by_isl.scop
+            queue_before(by_isl.before)
+            queue += [_Queued(k, "+".join(statements_of(k.tree))) for k in by_isl.kernels]
+        elif tiled is not None:
             scop, after = tiled.scop, tiled.following
             queue.append(_Queued(tiled, "+".join(group.members)))
         else:
-            done = apply(scop, GpuSketcher(scop, group, shapes, gpu).sketch(may_chunk))
+            done = apply(scop, sketched(group, may_chunk))
             scop, after = done.scop, done.after
-            for name in done.before:
-                alone = Group((name,), tuple({name: d} for d in range(len(shapes[name].extents))))
-                queue.append(_Queued(GpuSketcher(scop, alone, shapes, gpu).sketch(False), name))
+            queue_before(done.before)
             scop, sketch = keep_rows(scop, done.sketch)
             queue.append(_Queued(sketch, "+".join(group.members)))
         if after:
@@ -150,7 +170,23 @@ def _rewrite(
     return scop, queue
 
 
-def _nest(scop: Scop, queue: Sequence[_Queued], gpu: Gpu) -> Plan:
+def _by_isl(
+    scop: Scop,
+    group: Group,
+    shapes: Mapping[str, Shape],
+    options: Options,
+    gpu: Gpu,
+    scheme: Scheme,
+    prefix: str,
+) -> IslKernels | None:
+    """Return the kernels of *group* by isl where it is asked for, or alone finds parallelism."""
+    if scheme is Scheme.ISL:
+        return kernels_by_isl(scop, group, shapes, gpu, options.tile, prefix)
+    few = threads_without_isl(group, shapes) if scheme is Scheme.AUTO else 0
+    return kernels_by_isl(scop, group, shapes, gpu, (), prefix, few + 1) if few else None
+
+
+def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> Plan:
     """Open the loops of every kernel, place the scratch arrays, put the barriers in."""
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
@@ -158,12 +194,15 @@ def _nest(scop: Scop, queue: Sequence[_Queued], gpu: Gpu) -> Plan:
     trees: list[Node] = []
     for position, queued in enumerate(queue):
         nester = Nester(alignment, shapes, {}, prefix=f"k{position}")
-        trees.append(_tree(queued.kernel, nester))
+        tree = _tree(queued.kernel, nester)
+        trees.append(tree if options.vectorise else written_out(tree))
     return _finished(scop, trees, [(q.name, q.kernel.why) for q in queue], gpu)
 
 
-def _tree(kernel: Sketch | TiledKernel, nester: Nester) -> Node:
+def _tree(kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:
     """Return the loops of *kernel*."""
+    if isinstance(kernel, IslKernel):
+        return kernel.tree
     if isinstance(kernel, TiledKernel):
         return kernel.tree(nester)
     tree = nester.nest(kernel.members, kernel.remaining)

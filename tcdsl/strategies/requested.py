@@ -1,0 +1,102 @@
+"""What ``Options(tile=..., vectorise=False)`` change in a GPU kernel's sketch.
+
+    tile=(4, 64)       a block takes 4 x 64 iterations of the two outermost loops that blocks share
+    vectorise=False    one element at a time: for lanes of a vector  --->  loops written out
+
+Sizes that a block's threads do not reach in ``MAX_REPEAT`` turns each are cut to what they reach.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.options import Options
+from tcdsl.poly.loop_tree import Leaf, Loop, LoopKind, Node
+from tcdsl.poly.loop_tree import Sequence as Children
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.threads import BLOCK_THREADS, Axis, GpuSketcher, Lane, Tile
+from tcdsl.transforms.fusion import Group
+
+MAX_REPEAT = 8  # turns of a thread, which are written out
+
+
+class _RequestedSketcher(GpuSketcher):
+    """Sketches a group as its options ask."""
+
+    def __init__(
+        self,
+        scop: Scop,
+        group: Group,
+        shapes: Mapping[str, Shape],
+        gpu: Gpu,
+        *,
+        options: Options,
+    ) -> None:
+        super().__init__(scop, group, shapes, gpu)
+        self.options = options
+
+    def _lane_vector(self, name: str, dim: int) -> int:
+        return super()._lane_vector(name, dim) if self.options.vectorise else 1
+
+    def _assembled(
+        self,
+        tiles: Sequence[Tile],
+        lanes: Mapping[str, Lane],
+        chunk: tuple[Axis, int] | None,
+    ) -> Sketch:
+        asked = zip(self.parallel, self.options.tile, strict=False)
+        sizes = {self._name(axis): size for axis, size in asked}
+        if sizes:
+            taken = {lane.axis: lane.threads for lane in lanes.values()}
+            tiles = self._resized(tiles, sizes, taken)
+        return super()._assembled(tiles, lanes, chunk)
+
+    def _resized(
+        self, tiles: Sequence[Tile], sizes: Mapping[str, int], taken: Mapping[int, int]
+    ) -> list[Tile]:
+        """Return *tiles* with the *sizes* that are given, threads *taken* by axes apart."""
+        found = []
+        budget = BLOCK_THREADS
+        for threads in taken.values():
+            budget = max(1, budget // threads)
+        free = [axis for axis in (0, 1) if axis not in taken]
+        for tile in tiles:
+            size = min(sizes.get(self._name(tile.axis), 0), tile.extent)
+            if not size and tile.thread_axis < 0:
+                found.append(tile)
+                continue
+            vector = next((v for v in (tile.vector, 2) if v <= tile.vector and size % v == 0), 1)
+            threads = min(-(-size // vector) if size else tile.threads, budget)
+            budget //= max(threads, 1)
+            axis = free.pop(0) if threads > 1 and free else -1
+            threads = threads if axis >= 0 else 1
+            repeat = min(-(-size // (threads * vector)), MAX_REPEAT) if size else tile.repeat
+            found.append(replace(
+                tile, thread_axis=axis, threads=threads, repeat=max(repeat, 1), vector=vector
+            ))  # fmt: skip
+        self.why.append(f"tiles as asked: {self.options.tile}")
+        return found
+
+
+def sketcher_for(
+    options: Options,
+) -> "type[GpuSketcher] | partial[_RequestedSketcher]":
+    """Return what sketches groups under *options*."""
+    if options.vectorise and not options.tile:
+        return GpuSketcher
+    return partial(_RequestedSketcher, options=options)
+
+
+def written_out(tree: Node) -> Node:
+    """Return *tree* with the lanes of vectors as short loops, which access one element each."""
+    match tree:
+        case Leaf():
+            return tree
+        case Children(children=children):
+            return Children(tuple(written_out(child) for child in children))
+        case Loop(kind=kind, body=body):
+            kind = LoopKind.UNROLL if kind is LoopKind.LANES else kind
+            return replace(tree, kind=kind, body=written_out(body))
