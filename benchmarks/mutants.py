@@ -29,6 +29,9 @@ COPIED = ("tcdsl", "tests", "grammar", "setup.cfg", "pyproject.toml", "README.md
 TESTS = (
     "tests/codegen/test_gpu_defects.py",
     "tests/transforms",
+    "tests/codegen/test_cuda_printer.py",
+    "tests/codegen/test_cuda_statements.py",
+    "tests/codegen/test_cuda_device.py",
     "tests/strategies",
     "tests/codegen",
     "tests/emulator",

@@ -20,17 +20,26 @@ NOT_OPTIONS = Entry(
 class Options:
     """Choices of one compilation; the defaults need no tuning.
 
-    open_sizes: size symbols that stay open, so that one kernel serves all their values.
-    tile: iterations a tile, outermost loop first; () lets the cost model choose.
-    threads: CPU threads, 0 for all there are.
+    open_sizes: size symbols that stay open, so that one kernel serves all their values.  On a
+        GPU every value has code of its own.
+    tile: iterations a tile of the outer loops, outermost first; () lets the cost model choose.
+        On a CPU tiles are walked one after another; on a GPU a block takes one, as far as its
+        threads reach in a few turns each (scheduler="isl": in as many as it takes).  Contractions
+        choose their own, but for scheduler="isl".
+    threads: CPU threads, 0 for all there are.  Nothing on a GPU.
     fuse: "max" fuses wherever it is legal and pays, "none" gives every statement its own kernel.
     coalesce: rewrite adjacent indices over contiguous dimensions as one.
-    vectorise: use vector instructions.
-    deterministic: bit-identical results from run to run.
-    fast_math: let the compiler reassociate and contract floating-point arithmetic.
+    vectorise: use vector instructions; on a GPU, load and store several neighbours at once.
+    deterministic: bit-identical results from run to run, for a given number of threads or a given
+        GPU.  What else would differ are floating-point sums by atomics on a GPU, where iterations
+        scatter into one element: these are then added in order, by fewer threads.
+    fast_math: let the compiler reassociate and contract floating-point arithmetic.  On a GPU also
+        approximate division, roots and functions.  The target "emulate" never does.
     check_gathers: check gathered and scattered indices while running.
-    scheduler: "auto" aligns loops and falls back on isl, "isl" always asks isl, "textual"
-        keeps the loops as written.
+    scheduler: "auto" aligns loops, and asks isl where recurrences in several dimensions leave
+        that without parallelism; "isl" always asks isl, on a GPU but for sums that it would leave
+        to one thread; "textual" keeps the loops as written, on a GPU the statements: each has
+        a kernel of its own, mapped as under "auto".
     """
 
     open_sizes: tuple[str, ...] = ()

@@ -58,6 +58,7 @@ class CudaExecutable(Executable):
         super().__init__(comprehension, special, specs, "cuda", options)
         self.program = program
         self._is_home_host = is_on_host(specs)
+        self._has_no_arrays = all(specs[name].is_number for name in comprehension.inputs)
         self._calls: dict[Any, DeviceCall | None] = {}  # by signature; None: host arrays
 
     # --- what it shows ---------------------------------------------------------------------
@@ -87,7 +88,7 @@ class CudaExecutable(Executable):
     # --- calls -----------------------------------------------------------------------------
 
     def __call__(self, *args: Any, out: Any = None) -> Any:
-        call = self._call_for(args)
+        call = self._call_for(args, out)
         if call is None:
             return super().run(super().fitted(args), out)
         return call.run(args, out)
@@ -97,6 +98,8 @@ class CudaExecutable(Executable):
         return super().run(inputs, out) if call is None else call.run(inputs, out)
 
     def runner(self, args: Sequence[Any]) -> Run:
+        if self._has_no_arrays:
+            return lambda args, out: self(*args, out=out)
         call = self._call_for(args)
         return super().runner(args) if call is None else call.run
 
@@ -107,7 +110,7 @@ class CudaExecutable(Executable):
         return super().views(args) if self._is_home_host else args
 
     def bind(self, *args: Any, out: Any = None) -> Bound:
-        call = self._call_for(args)
+        call = self._call_for(args, out)
         if call is None:
             return super().bind(*args, out=out)
         return DeviceBound(self, call.bind(args, out))
@@ -130,17 +133,34 @@ class CudaExecutable(Executable):
 
     # --- the first call of a signature ---------------------------------------------------------
 
-    def _call_for(self, args: Sequence[Any]) -> DeviceCall | None:
+    def _call_for(self, args: Sequence[Any], out: Any = None) -> DeviceCall | None:
         """Return the call for arguments like *args*, or None for host arrays.
+
+        Where no argument is an array, *out* decides where the arrays are.
 
         :raises ShapeError: they do not fit this code.
         """
-        key = signature(args)
+        first = self._first_of(out) if self._has_no_arrays else None
+        key = signature(args) if first is None else signature((*args, first))
         if key not in self._calls:
             specs = self._described(args)
-            call = None if is_on_host(specs) else self._new_call(args, specs)
+            if first is not None:
+                call = self._new_call(args, specs, first, describe(first, "out"))
+            elif is_on_host(specs):
+                call = None
+            else:
+                call = self._new_call(args, specs, *_first_array(args, specs))
             return remember(self._calls, key, call)
         return self._calls[key]
+
+    def _first_of(self, out: Any) -> Any:
+        """Return the first array of *out* that is in a device's memory, or None."""
+        arrays = out if isinstance(out, (tuple, list)) else [out]
+        for x in arrays[: len(self.comprehension.outputs)]:
+            with suppress(TCError):  # the call will say what is wrong with it
+                if x is not None and describe(x, "out").device.startswith("cuda"):
+                    return x
+        return None
 
     def _described(self, args: Sequence[Any]) -> dict[str, ArraySpec]:
         c = self.comprehension
@@ -168,15 +188,13 @@ class CudaExecutable(Executable):
                     declared=f"{one} in this code", got=other, hint=hint,
                 )  # fmt: skip
 
-    def _new_call(self, args: Sequence[Any], specs: Specs) -> DeviceCall:
-        c = self.comprehension
-        first, name = next(
-            (arg, spec.library)
-            for arg, spec in zip(args, specs.values(), strict=True)
-            if not spec.is_number
-        )
+    def _new_call(
+        self, args: Sequence[Any], specs: Specs, first: Any, home: ArraySpec
+    ) -> DeviceCall:
+        """Return the call on the device and with the library of *first*, an array like *home*."""
+        c, name = self.comprehension, home.library
         chosen = library(name)
-        context = context_for(chosen.pointer(first), ordinal_of(specs))
+        context = context_for(chosen.pointer(first), ordinal_of({"": home}))
         if context.gpu.arch != self.program.manifest.arch:
             raise WRONG_DEVICE(
                 what=f"an argument ({context.gpu.arch})", device=context.name,
@@ -204,6 +222,11 @@ class CudaExecutable(Executable):
             needs_copy=is_read and not (fits and spec.alignment >= alignment),
             is_negated=spec.library == "torch" and arg.is_neg(),
         )  # fmt: skip
+
+
+def _first_array(args: Sequence[Any], specs: Specs) -> tuple[Any, ArraySpec]:
+    pairs = zip(args, specs.values(), strict=True)
+    return next((arg, spec) for arg, spec in pairs if not spec.is_number)
 
 
 def _no_pointer(x: Any) -> int:

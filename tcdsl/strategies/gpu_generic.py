@@ -1,20 +1,25 @@
 """Kernels by isl's scheduler on a GPU: scheduled, mapped, and verified before they are taken.
 
-Parts of the program that isl puts one after another are kernels one after another; what a kernel's
-bands become is in ``gpu_bands``.  Every kernel is verified here, as the driver will do it: what is
-not legal, or runs on one thread where another strategy would not, is left to that one.
+    [ band[i, j]: S0 ]               kernel 1: S0 over blocks and threads
+    [ S1_init        ]     --->      kernel 2: S1_init, then S1, on one block
+    [ band[t]: S1    ]
+
+Parts of the program that isl puts one after another are kernels one after another; neighbours
+without a loop for blocks share one.  What a kernel's bands become is in ``gpu_bands``.  Every
+kernel is verified here, as the driver will do it: what is not legal, or leaves to one thread what
+another strategy would not, is left to that one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from tcdsl.costmodel.locality import Shape, shape_of
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.dependences import Dependences, dependences_of
-from tcdsl.poly.loop_tree import Node, sequence, statements_of
+from tcdsl.poly.loop_tree import Node, loops_around, sequence, statements_of
 from tcdsl.poly.parallelism import Role, roles_of
-from tcdsl.poly.scheduler import Parts, schedule_by_isl
+from tcdsl.poly.scheduler import Band, Parts, Scheduled, schedule_by_isl
 from tcdsl.poly.scop import Scop
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.strategies.generic import bare_sketch
@@ -39,22 +44,35 @@ class IslKernels:
     kernels: tuple[IslKernel, ...]
 
 
-def threads_without_isl(group: Group, shapes: Mapping[str, Shape]) -> int:
-    """Return how few threads *group* has by its own axes, if it has a recurrence; else 0.
+def recurrence_by_isl(
+    scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu, prefix: str = "isl"
+) -> IslKernels | None:
+    """Return isl's kernels of *group* if it has a recurrence that gets more threads by them."""
+    name = next((name for name in group.members if _is_starved(shapes[name])), None)
+    if name is None:
+        return None
+    found = kernels_by_isl(scop, group, shapes, gpu, (), prefix)
+    if found is None:
+        return None
+    (tree,) = (k.tree for k in found.kernels if name in statements_of(k.tree))
+    return found if threads_of(tree) > _free_instances(shapes[name]) else None
 
-    A recurrence in several dimensions, whose other dimensions are parallel: what is reduced has
-    partial sums for threads.
+
+def _is_starved(shape: Shape) -> bool:
+    """Return whether *shape* is a recurrence in several dimensions, with few others.
+
+    These must be parallel: what is reduced has partial sums for threads.
     """
-    for name in group.members:
-        shape = shapes[name]
-        long = [(r, e) for r, e in zip(shape.roles, shape.extents, strict=True) if e > 1]
-        roles = [role for role, _ in long]
-        if Role.REDUCED in roles or roles.count(Role.ORDERED) < 2:
-            continue
-        free = prod(extent for role, extent in long if role is Role.PARALLEL)
-        if shape.instances >= MIN_RECURRENCE and free < ENOUGH_THREADS:
-            return free
-    return 0
+    roles = [r for r, extent in zip(shape.roles, shape.extents, strict=True) if extent > 1]
+    is_recurrence = Role.REDUCED not in roles and roles.count(Role.ORDERED) > 1
+    is_long = shape.instances >= MIN_RECURRENCE
+    return is_recurrence and is_long and _free_instances(shape) < ENOUGH_THREADS
+
+
+def _free_instances(shape: Shape) -> int:
+    """Return how many instances are independent, whatever isl finds."""
+    free = zip(shape.roles, shape.extents, strict=True)
+    return prod(extent for role, extent in free if role is Role.PARALLEL)
 
 
 def kernels_by_isl(
@@ -64,12 +82,10 @@ def kernels_by_isl(
     gpu: Gpu,
     tile: Sequence[int] = (),
     prefix: str = "isl",
-    least_threads: int = 2,
 ) -> IslKernels | None:
     """Return the kernels of *group* in isl's schedule, None if another strategy does better.
 
     :arg tile: iterations of the members of a kernel's outermost band that a block takes.
-    :arg least_threads: of some kernel, below which isl's schedule is not worth it.
     """
     done = apply(scop, bare_sketch(scop, group.members, shapes))
     names = done.sketch.members
@@ -79,13 +95,12 @@ def kernels_by_isl(
     inside = _inside(done.scop, dependences, names)
     own = {n: _shape(done.scop, n, dependences) for n in names}
     scheduled = schedule_by_isl(done.scop, inside, names)
-    parts = scheduled.children if isinstance(scheduled, Parts) else (scheduled,)
-    kernels = [
-        BandMapper(done.scop, inside, own, gpu, tuple(tile), f"{prefix}.{position}").kernel(part)
-        for position, part in enumerate(parts)
-    ]
+    kernels: list[IslKernel] = []
+    for part in _parts(scheduled):
+        mapper = BandMapper(done.scop, inside, own, gpu, tuple(tile), f"{prefix}.{len(kernels)}")
+        kernels.append(mapper.kernel(part))
     trees = [kernel.tree for kernel in kernels]
-    if max(map(threads_of, trees), default=1) < least_threads:
+    if max(map(threads_of, trees), default=1) == 1:
         return None
     if any(_is_idle(done.scop, tree) for tree in trees):
         return None
@@ -109,11 +124,37 @@ def _inside(scop: Scop, dependences: Dependences, names: Sequence[str]) -> Depen
     ))  # fmt: skip
 
 
+def _parts(scheduled: Scheduled) -> Iterator[Scheduled]:
+    """Yield the parts that are kernels; neighbours that have no loop for blocks are one."""
+    together: list[Scheduled] = []
+    for part in _flattened(scheduled):
+        if isinstance(part, Band) and any(member.is_coincident for member in part.members):
+            if together:
+                yield Parts(tuple(together))
+            together = []
+            yield part
+        else:
+            together.append(part)
+    if together:
+        yield Parts(tuple(together))
+
+
+def _flattened(scheduled: Scheduled) -> Iterator[Scheduled]:
+    match scheduled:
+        case Parts(children=children):
+            for child in children:
+                yield from _flattened(child)
+        case _:
+            yield scheduled
+
+
 def _is_idle(scop: Scop, tree: Node) -> bool:
     """Return whether one thread would run sums that many could share."""
-    if threads_of(tree) > 1:
-        return False
-    return any(why_not_rfactored(scop.by_name[name]) is None for name in statements_of(tree))
+    return any(
+        why_not_rfactored(scop.by_name[name]) is None
+        and not any(loop.width > 1 for loop in loops_around(tree, name))
+        for name in statements_of(tree)
+    )
 
 
 def _why_not(

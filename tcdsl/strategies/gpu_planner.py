@@ -20,7 +20,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
-from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, threads_without_isl
+from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_by_isl
 from tcdsl.strategies.planner import Scheme, shapes_of
 from tcdsl.strategies.requested import sketcher_for, written_out
 from tcdsl.strategies.residence import keep_rows
@@ -62,7 +62,8 @@ def plan_for_gpu(
     shapes = shapes_of(scop, dependences)
     scop = _with_atomics(scop, shapes, options)
     shapes = {name: _free(shape, scop.by_name[name]) for name, shape in shapes.items()}
-    fused = replace(options, fuse="none") if scheme is Scheme.PLAIN else options
+    is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
+    fused = replace(options, fuse="none") if is_alone else options
     policy = _Policy(scop, shapes, fused, gpu)
     groups = group_statements(scop, dependences, shapes, policy.why_not)
     scop, queue = _rewrite(scop, groups, shapes, options, gpu, scheme)
@@ -182,8 +183,9 @@ def _by_isl(
     """Return the kernels of *group* by isl where it is asked for, or alone finds parallelism."""
     if scheme is Scheme.ISL:
         return kernels_by_isl(scop, group, shapes, gpu, options.tile, prefix)
-    few = threads_without_isl(group, shapes) if scheme is Scheme.AUTO else 0
-    return kernels_by_isl(scop, group, shapes, gpu, (), prefix, few + 1) if few else None
+    if scheme is Scheme.AUTO:
+        return recurrence_by_isl(scop, group, shapes, gpu, prefix)
+    return None
 
 
 def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> Plan:

@@ -9,6 +9,7 @@ Sizes that a block's threads do not reach in ``MAX_REPEAT`` turns each are cut t
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
@@ -17,7 +18,7 @@ from tcdsl.poly.loop_tree import Leaf, Loop, LoopKind, Node
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.sketch import Sketch
-from tcdsl.strategies.threads import BLOCK_THREADS, Axis, GpuSketcher, Lane, Tile
+from tcdsl.strategies.threads import BLOCK_THREADS, WARP, Axis, GpuSketcher, Lane, Tile
 from tcdsl.transforms.fusion import Group
 
 MAX_REPEAT = 8  # turns of a thread, which are written out
@@ -57,25 +58,30 @@ class _RequestedSketcher(GpuSketcher):
     def _resized(
         self, tiles: Sequence[Tile], sizes: Mapping[str, int], taken: Mapping[int, int]
     ) -> list[Tile]:
-        """Return *tiles* with the *sizes* that are given, threads *taken* by axes apart."""
+        """Return *tiles* with the *sizes* that are given.
+
+        :arg taken: the threads along each axis that members share by themselves.
+        """
         found = []
-        budget = BLOCK_THREADS
-        for threads in taken.values():
-            budget = max(1, budget // threads)
+        budget = max(1, BLOCK_THREADS // prod(taken.values()))
         free = [axis for axis in (0, 1) if axis not in taken]
+        # All threads meet in the folds of a block: none may have fewer turns than another.
+        meets = any(axis or threads > WARP for axis, threads in taken.items())
         for tile in tiles:
             size = min(sizes.get(self._name(tile.axis), 0), tile.extent)
             if not size and tile.thread_axis < 0:
                 found.append(tile)
                 continue
+            size = size or tile.block
             vector = next((v for v in (tile.vector, 2) if v <= tile.vector and size % v == 0), 1)
-            threads = min(-(-size // vector) if size else tile.threads, budget)
-            budget //= max(threads, 1)
-            axis = free.pop(0) if threads > 1 and free else -1
-            threads = threads if axis >= 0 else 1
-            repeat = min(-(-size // (threads * vector)), MAX_REPEAT) if size else tile.repeat
+            threads = min(-(-size // vector), budget) if free else 1
+            repeat = min(-(-size // (threads * vector)), MAX_REPEAT)
+            if meets and repeat > 1 and threads > 1:
+                repeat = 1
+            axis = free.pop(0) if threads > 1 else -1
+            budget //= threads
             found.append(replace(
-                tile, thread_axis=axis, threads=threads, repeat=max(repeat, 1), vector=vector
+                tile, thread_axis=axis, threads=threads, repeat=repeat, vector=vector
             ))  # fmt: skip
         self.why.append(f"tiles as asked: {self.options.tile}")
         return found

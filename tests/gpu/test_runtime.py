@@ -199,6 +199,25 @@ def test_two_libraries_in_one_call(prog: Any, rng: np.random.Generator) -> None:
 # --- places --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("inputs", [(), (2.0,)])
+def test_no_argument_is_an_array(inputs: tuple[float, ...]) -> None:
+    """Then the outputs decide where they are."""
+    torch = pytest.importorskip("torch")
+    parameter, value = ("float a", "2.0 * a") if inputs else ("", "4.0")
+    body = f"y(i) = {value} * i where i in 0:9 z(i) = y(i) where i in 0:9"
+    f = tcdsl.define(f"def f({parameter}) -> (y, z) {{ {body} }}").f
+    expected = 4 * torch.arange(9.0)
+    y, z = (torch.full((9,), float("nan"), device="cuda") for _ in "yz")
+    for _ in range(2):
+        assert f(*inputs, out=(y, z), target="cuda")[0] is y
+        assert torch.equal(y.cpu(), expected) and torch.equal(z.cpu(), expected)
+    y.fill_(-1)
+    f.compile(*inputs, target="cuda").bind(*inputs, out=(y, z))()
+    assert torch.equal(y.cpu(), expected)
+    host, _ = f(*inputs, target="cuda")
+    np.testing.assert_array_equal(host, expected)
+
+
 def test_arrays_in_the_wrong_places(prog: Any) -> None:
     torch = pytest.importorskip("torch")
     here = torch.ones(N, device="cuda")

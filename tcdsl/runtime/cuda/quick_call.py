@@ -82,7 +82,8 @@ class QuickCall:
         ]
         self._readers = [_no_address if o.spec.is_number else o.pointer for o in operands]
         self._pointers = library.pointers
-        self._first = next(n for n, o in enumerate(operands) if not o.spec.is_number)
+        arrays = [n for n, o in enumerate(operands) if not o.spec.is_number]
+        self._first = arrays[0] if arrays else None
         self._makers, self._fitting = outputs.makers, outputs.fitting
         self._may_be_fresh = not outputs.results.needed and not any(o.is_updated for o in operands)
         self._outputs = [
@@ -143,7 +144,7 @@ class QuickCall:
         if out is None:
             if not self._may_be_fresh:
                 return _SLOWLY
-            like = args[self._first]
+            like = None if self._first is None else args[self._first]
             objects: Sequence[Any] = [make(like) for make in self._makers]
             arrays = (*pointers, *self._pointers(objects))
         else:
