@@ -11,6 +11,7 @@ threads, and the guard moves to what is around the call.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type
@@ -179,6 +180,7 @@ class _KernelPrinter:
         self.name = f"tcdsl_{number}_{re.sub('[^A-Za-z0-9_]', '_', parent.scop.name)[:40]}"
         self.lines: list[str] = []
         self.eliminated: list[Loop] = []
+        self.guarded: frozenset[str] = frozenset()  # eliminated loops whose guard stands around
         self.wide_shared: set[str] = set()  # shared arrays that are accessed in vectors
         self.declared: list[str] = []  # private arrays, in the scopes around
         self.n_predicates = 0
@@ -301,10 +303,9 @@ class _KernelPrinter:
         """
         match node:
             case loop_ast.Block(children=children):
-                for child in children:
-                    self._node(child, depth, pending, active)
+                self._sequence(children, depth, pending, active)
             case loop_ast.Mark(name=name, body=body):
-                self._node(body, depth, (*pending, self.loops[name]), active)
+                self._sequence([body], depth, (*pending, self.loops[name]), active)
             case loop_ast.If():
                 self._if(node, depth, pending, active)
             case loop_ast.For():
@@ -318,6 +319,47 @@ class _KernelPrinter:
                 self.eliminated = [*before, *pending]
                 self._leaf(node, depth, active)
                 self.eliminated = before
+
+    def _sequence(
+        self,
+        nodes: Sequence[loop_ast.AstNode],
+        depth: int,
+        pending: tuple[Loop, ...],
+        active: list[str],
+    ) -> None:
+        """Print *nodes* in order.
+
+        Neighbours that are in one iteration of a loop over blocks, for which isl shows no C loop,
+        are inside one guard: so are their barriers, which all threads of such a block meet then.
+        """
+        for guards, group in groupby(nodes, lambda node: self._block_guards(node, pending)):
+            members = list(group)
+            if not guards or (len(members) == 1 and isinstance(members[0], loop_ast.Leaf)):
+                for node in members:
+                    self._node(node, depth, pending, active)
+                continue
+            self._emit(depth, f"if ({' && '.join(condition for _, condition in guards)}) {{")
+            before = self.guarded
+            self.guarded = before | {name for name, _ in guards}
+            for node in members:
+                self._node(node, depth + 1, pending, active)
+            self.guarded = before
+            self._emit(depth, "}")
+
+    def _block_guards(
+        self, node: loop_ast.AstNode, pending: tuple[Loop, ...]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return loops over blocks of which all of *node* is in one iteration, and its guard."""
+        guards = []
+        for loop in pending:
+            is_lost = loop is not pending[-1] or _is_without_loop(node)
+            if loop.kind is not LoopKind.BLOCK or loop.name in self.guarded or not is_lost:
+                continue
+            values = {leaf.values.get(loop.name, "") for leaf in _all_leaves(node)}
+            value = values.pop() if len(values) == 1 else ""
+            if value.isdigit() and (mine := self._is_mine(loop, value)):
+                guards.append((loop.name, mine))
+        return tuple(guards)
 
     def _if(
         self, node: loop_ast.If, depth: int, pending: tuple[Loop, ...], active: list[str]
@@ -601,6 +643,8 @@ class _KernelPrinter:
         """Return the conditions under which a thread runs *leaf*."""
         guards = list(active)
         for loop in self.eliminated:
+            if loop.name in self.guarded:
+                continue
             if loop.name in leaf.values and (mine := self._is_mine(loop, leaf.values[loop.name])):
                 guards.append(_cuda(mine))
         return [*guards, *self._printer(leaf).pins()] if is_pinned else guards
@@ -709,6 +753,19 @@ def _is_loop(node: loop_ast.AstNode) -> bool:
             return _is_loop(then) and (otherwise is None or _is_loop(otherwise))
         case _:
             return False
+
+
+def _is_without_loop(node: loop_ast.AstNode) -> bool:
+    """Return whether nothing of *node*, which is under a mark, is a C loop of that mark's band."""
+    match node:
+        case loop_ast.For():
+            return False
+        case loop_ast.Block(children=children):
+            return all(map(_is_without_loop, children))
+        case loop_ast.If(then=then, otherwise=otherwise):
+            return _is_without_loop(then) and (otherwise is None or _is_without_loop(otherwise))
+        case _:
+            return True
 
 
 def _all_leaves(node: loop_ast.AstNode) -> Iterator[loop_ast.Leaf]:
