@@ -48,6 +48,7 @@ from tcdsl.strategies.planner import Scheme, plan_scop
 from tcdsl.transforms.coalescing import Coalesced, coalesce, print_merged
 from tcdsl.transforms.mapping import Mapped, why_not_mapped
 from tcdsl.transforms.plan import Plan
+from tcdsl.transforms.stitching import why_not_stitched
 from tcdsl.transforms.synchronisation import why_not_synchronised
 
 Strides = Mapping[str, tuple[int | None, ...] | None]
@@ -155,8 +156,10 @@ class GpuBackend(Backend[CudaSource]):
         dependences = dependences_of(plan.scop)
         for kernel in plan.kernels:
             mapped = Mapped(plan.scop, kernel.tree)
-            reason = why_not_mapped(mapped) or why_not_synchronised(
-                mapped, dependences, plan.placements
+            reason = (
+                why_not_mapped(mapped)
+                or why_not_stitched(mapped)
+                or why_not_synchronised(mapped, dependences, plan.placements)
             )
             if reason is not None:
                 return reason

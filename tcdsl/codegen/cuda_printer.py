@@ -16,7 +16,13 @@ from itertools import groupby
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type
 from tcdsl.codegen.c_statements import Context, mentions
-from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
+from tcdsl.codegen.cuda_source import (
+    TICKETS_BYTES,
+    CudaSource,
+    Launch,
+    Parameter,
+    ParameterKind,
+)
 from tcdsl.codegen.cuda_statements import (
     CudaStatementPrinter,
     Vectors,
@@ -108,14 +114,16 @@ class _PlanPrinter:
                     first, _ = spans.get(name, (number, number))
                     spans[name] = (first, number)
         offsets: dict[str, int] = {}
-        total = 0
+        has_tickets = any(map(_last_of, self.plan.kernels))
+        start = TICKETS_BYTES if has_tickets else 0
+        total = start
         for name, (first, last) in sorted(spans.items(), key=lambda item: -self._bytes(item[0])):
             busy = sorted(
                 (offsets[other], offsets[other] + self._bytes(other))
                 for other, (begin, end) in spans.items()
                 if other in offsets and begin <= last and first <= end
             )
-            offset = 0
+            offset = start
             for low, high in busy:
                 if offset + self._bytes(name) <= low:
                     break
@@ -215,6 +223,9 @@ class _KernelPrinter:
                 yield Parameter(text, ParameterKind.ARRAY, name)
             else:
                 yield Parameter(text, ParameterKind.SCRATCH, name, self.parent.offsets[name])
+        if _last_of(self.kernel) is not None:
+            text = f"unsigned int *{self.names.of('ticket', 'tickets')}"
+            yield Parameter(text, ParameterKind.TICKETS)
         for position, integer in enumerate(self.parent.sizes.integers):
             text = f"const int64_t {self.parent.sizes.name(integer)}"
             yield Parameter(text, ParameterKind.INTEGER, integer[0], position)
@@ -229,9 +240,9 @@ class _KernelPrinter:
         """
         users = [s for s in statements if any(a.array == name for a in (*s.writes, *s.reads))]
         is_written = any(a.array == name for s in users for a in s.writes)
-        has_barrier = any(s.kind is Kind.BARRIER for s in statements)
+        has_barrier = any(s.kind is Kind.BARRIER for s in statements) or _last_of(self.kernel)
         return not is_written or not (
-            any(s.is_atomic for s in users) or (has_barrier and len(users) > 1)
+            any(s.is_atomic for s in users) or (bool(has_barrier) and len(users) > 1)
         )
 
     def print(self) -> str:
@@ -304,6 +315,8 @@ class _KernelPrinter:
         match node:
             case loop_ast.Block(children=children):
                 self._sequence(children, depth, pending, active)
+            case loop_ast.Mark(name=name, body=body) if self.loops[name].kind is LoopKind.LAST:
+                self._last(body, depth, self.loops[name], pending)
             case loop_ast.Mark(name=name, body=body):
                 self._sequence([body], depth, (*pending, self.loops[name]), active)
             case loop_ast.If():
@@ -360,6 +373,26 @@ class _KernelPrinter:
             if value.isdigit() and (mine := self._is_mine(loop, value)):
                 guards.append((loop.name, mine))
         return tuple(guards)
+
+    def _last(
+        self, body: loop_ast.AstNode, depth: int, last: Loop, pending: tuple[Loop, ...]
+    ) -> None:
+        """Print what the last of the blocks does: each takes a ticket, numbered by what is kept."""
+        number = "0"
+        for axis in reversed(self._kept_axes(last)):
+            me, width = f"blockIdx.{_AXES[axis]}", self.mapped.grid[axis]
+            number = me if number == "0" else f"({number}) * {width} + {me}"
+        tickets = self.names.of("ticket", "tickets")
+        place = tickets if number == "0" else f"{tickets} + {number}"
+        self._emit(depth, f"// the last of {last.width} blocks")
+        self._emit(depth, f"if (tc_last_block({place}, {last.width})) {{")
+        self._node(body, depth + 1, pending, [])
+        self._emit(depth, "}")
+
+    def _kept_axes(self, last: Loop) -> list[int]:
+        """Return the axes of the grid along which every block has a last loop of its own."""
+        name = next(statements_of(last.body))
+        return [loop.axis for loop in self.mapped.paths[name] if loop.kind is LoopKind.BLOCK]
 
     def _if(
         self, node: loop_ast.If, depth: int, pending: tuple[Loop, ...], active: list[str]
@@ -766,6 +799,11 @@ def _is_without_loop(node: loop_ast.AstNode) -> bool:
             return _is_without_loop(then) and (otherwise is None or _is_without_loop(otherwise))
         case _:
             return True
+
+
+def _last_of(kernel: Kernel) -> Loop | None:
+    """Return the loop that the last of the kernel's blocks runs, if it has one."""
+    return next((loop for loop in loops_of(kernel.tree) if loop.kind is LoopKind.LAST), None)
 
 
 def _all_leaves(node: loop_ast.AstNode) -> Iterator[loop_ast.Leaf]:

@@ -4,12 +4,16 @@ The same text is compiled by NVRTC for the GPU and by a C++ compiler for the emu
 before it differs (``device/cuda``, ``emulator/emulate.h``), and who launches it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 Dim3 = tuple[int, int, int]
+
+# Where kernels take tickets (transforms/stitching) they are the workspace's first bytes: zero
+# before the first launch, and after every one.
+TICKETS_BYTES = 4 << 10
 
 
 class ParameterKind(StrEnum):
@@ -17,6 +21,7 @@ class ParameterKind(StrEnum):
 
     ARRAY = "array"  # the pointer of an argument
     SCRATCH = "scratch"  # a pointer into the call's workspace
+    TICKETS = "tickets"  # the pointer of the workspace's tickets
     INTEGER = "integer"  # an open size or stride, 64 bits
     FAULT = "fault"  # the pointer of the fault record
 
@@ -70,6 +75,11 @@ class Launch:
         )
 
 
+def has_tickets(launches: Iterable[Launch]) -> bool:
+    """Return whether any of *launches* takes tickets."""
+    return any(p.kind is ParameterKind.TICKETS for launch in launches for p in launch.parameters)
+
+
 def _dim3(values: Any) -> Dim3:
     x, y, z = map(int, values)
     return x, y, z
@@ -90,6 +100,10 @@ class CudaSource:
     sites: tuple[tuple[str, int], ...]  # fault site -> (array, dimension)
     integers: tuple[tuple[str, int], ...] = ()  # (open size, -1), or (tensor, dim): its stride
     alignments: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def has_tickets(self) -> bool:
+        return has_tickets(self.launches)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -16,7 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
+from tcdsl.codegen.cuda_source import (
+    TICKETS_BYTES,
+    CudaSource,
+    Launch,
+    Parameter,
+    ParameterKind,
+)
 from tcdsl.emulator.build import kernel_names
 from tcdsl.emulator.findings import Finding, FindingKind, emulation_error, error_of
 from tcdsl.runtime.launch import FAULT_WORDS, Fault, load_library
@@ -82,10 +88,10 @@ class EmulatedProgram:
         self._runs += 1
         chosen = self._runs if seed is None else seed
         sizes = [_extent(arrays[name])[1] for name in _used(self.source)]
-        room = sum(sizes) + self.source.workspace_bytes
+        room = sum(sizes) + self.source.workspace_bytes + TICKETS_BYTES
         with _one_at_a_time:
             try:
-                if not self._library.emu_begin(chosen, len(sizes) + 2, room):
+                if not self._library.emu_begin(chosen, len(sizes) + 3, room):
                     raise MemoryError(f"the emulator has no room for {room} bytes of arrays")
                 return self._run(arrays, integers, written, chosen)
             finally:
@@ -102,13 +108,13 @@ class EmulatedProgram:
             name: self._copy_in(name, arrays[name], name in written, is_written)
             for name, is_written in _used(self.source).items()
         }
-        workspace = self._workspace()
+        workspace, tickets = self._workspace(), self._tickets()
         fault = np.zeros(FAULT_WORDS, np.int64)
         record = self._copy_in("the fault record", fault, False, True)
         addresses = {name: memory.address for name, memory in memories.items()}
         for launch in self.source.launches:
             values = [
-                _value(parameter, addresses, workspace, record.address, integers)
+                _value(parameter, addresses, workspace, tickets, record.address, integers)
                 for parameter in launch.parameters
             ]
             self._launch(launch, values, seed)
@@ -160,6 +166,13 @@ class EmulatedProgram:
         _bytes_at(base, size).fill(_POISON)
         return base
 
+    def _tickets(self) -> int:
+        size = TICKETS_BYTES if self.source.has_tickets else 0
+        flags = _WRITABLE | _WRITTEN_BEFORE
+        base = self._allocate(size, _SCRATCH_ALIGNMENT, 4, flags, "the tickets")
+        _bytes_at(base, size).fill(0)
+        return base
+
     def _allocate(self, size: int, alignment: int, element: int, flags: int, name: str) -> int:
         address = self._library.emu_allocate(size, alignment, element, flags, name.encode())
         if not address:
@@ -199,6 +212,7 @@ def _value(
     parameter: Parameter,
     addresses: Mapping[str, int],
     workspace: int,
+    tickets: int,
     fault: int,
     integers: Sequence[int],
 ) -> int:
@@ -207,6 +221,8 @@ def _value(
             return addresses[parameter.name]
         case ParameterKind.SCRATCH:
             return workspace + parameter.offset
+        case ParameterKind.TICKETS:
+            return tickets
         case ParameterKind.INTEGER:
             return integers[parameter.offset]
         case ParameterKind.FAULT:

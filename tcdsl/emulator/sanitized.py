@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tcdsl.codegen.cuda_source import CudaSource, Launch, ParameterKind
+from tcdsl.codegen.cuda_source import TICKETS_BYTES, CudaSource, Launch, ParameterKind
 from tcdsl.emulator.build import compile_sanitized, kernel_names
 from tcdsl.emulator.findings import FindingKind, emulation_error
 from tcdsl.runtime.launch import FAULT_WORDS
@@ -39,7 +39,9 @@ def run_sanitized(
     """
     names = list(arrays)
     contents = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
-    contents += [b"\xff" * source.workspace_bytes, bytes(8 * FAULT_WORDS)]
+    tickets = bytes(TICKETS_BYTES if source.has_tickets else 0)
+    workspace = tickets + b"\xff" * (source.workspace_bytes - len(tickets))
+    contents += [workspace, bytes(8 * FAULT_WORDS)]
     words = _words(seed, len(contents))
     words += b"".join(_words(len(content)) + content for content in contents)
     words += _words(len(source.launches))
@@ -66,7 +68,7 @@ def _packed(
         match parameter.kind:
             case ParameterKind.ARRAY:
                 words += _words(names.index(parameter.name), 0)
-            case ParameterKind.SCRATCH:
+            case ParameterKind.SCRATCH | ParameterKind.TICKETS:
                 words += _words(len(names), parameter.offset)
             case ParameterKind.FAULT:
                 words += _words(len(names) + 1, 0)

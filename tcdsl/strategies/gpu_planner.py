@@ -18,6 +18,7 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.strategies.finish import FinishSketcher, joined
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_by_isl
@@ -25,13 +26,14 @@ from tcdsl.strategies.planner import Scheme, shapes_of
 from tcdsl.strategies.requested import sketcher_for, written_out
 from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.rows import work_of
-from tcdsl.strategies.sketch import Sketch, apply
+from tcdsl.strategies.sketch import Layout, Sketch, apply
 from tcdsl.strategies.tiles import TiledKernel, is_tiled, tiled_kernel
 from tcdsl.transforms.fusion import Group, affinities_of, group_statements
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.promotion import promote
 from tcdsl.transforms.rfactor import why_not_rfactored
+from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
 
 ENOUGH = 0.75  # of the parallelism that a part has alone: fusion saves memory traffic
@@ -44,6 +46,7 @@ class _Queued:
 
     kernel: Sketch | TiledKernel | IslKernel
     name: str
+    is_finish: bool = False  # by the last blocks of the kernel before it
 
 
 def plan_for_gpu(
@@ -147,6 +150,8 @@ def _rewrite(
         by_isl = _by_isl(scop, group, shapes, options, gpu, scheme, f"g{len(queue)}")
         tiled = tiled_kernel(scop, group, shapes, gpu) if by_isl is None else None
         after: tuple[str, ...] = ()
+        layout: Layout | None = None
+        ran: tuple[str, ...] = ()
         if by_isl is not None:
             scop = by_isl.scop
             queue_before(by_isl.before)
@@ -160,14 +165,24 @@ def _rewrite(
             queue_before(done.before)
             scop, sketch = keep_rows(scop, done.sketch)
             queue.append(_Queued(sketch, "+".join(group.members)))
-        if after:
+            layout, ran = sketch.layout, sketch.members
+        if after or layout is not None:
             shapes = shapes_of(scop, dependences_of(scop))
-            later = [
-                (Group((name,), tuple({name: d} for d in shapes[name].order)), False)
-                for name in after
-                if scop.by_name[name].kind is not Kind.INIT
-            ]
-            pending = [*later, *pending]
+        folds = [name for name in after if scop.by_name[name].kind is not Kind.INIT]
+        may_finish = scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none"
+        if layout is not None and (folds or may_finish):
+            later = [g for g, _ in pending] if may_finish else []
+            last = joined(scop, shapes, folds, layout, later, () if folds else ran)
+            finish = FinishSketcher(scop, last, shapes, gpu, layout).finish() if last else None
+            if last is not None and finish is not None:
+                done = apply(scop, finish)
+                assert not done.before and not done.after, "a finish leaves nothing to do"
+                scop = done.scop
+                queue.append(_Queued(done.sketch, "+".join(last.members), is_finish=True))
+                pending = [p for p in pending if not set(p[0].members) & set(last.members)]
+                continue
+        alone = [Group((name,), tuple({name: d} for d in shapes[name].order)) for name in folds]
+        pending = [*((group, False) for group in alone), *pending]
     return scop, queue
 
 
@@ -194,11 +209,21 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
     shapes = shapes_of(scop, dependences)
     alignment = Alignment(dependences, affinities_of(scop))
     trees: list[Node] = []
+    labels: list[tuple[str, tuple[str, ...]]] = []
     for position, queued in enumerate(queue):
         nester = Nester(alignment, shapes, {}, prefix=f"k{position}")
         tree = _tree(queued.kernel, nester)
-        trees.append(tree if options.vectorise else written_out(tree))
-    return _finished(scop, trees, [(q.name, q.kernel.why) for q in queue], gpu)
+        tree = tree if options.vectorise else written_out(tree)
+        name, why = queued.name, queued.kernel.why
+        both = stitch(trees[-1], tree, f"k{position}.last") if queued.is_finish else None
+        if both is None:
+            trees.append(tree)
+            labels.append((name, why))
+        else:
+            trees[-1] = both
+            added = (f"{name}: {', '.join(why)}",) if why else ()
+            labels[-1] = f"{labels[-1][0]}+{name}", (*labels[-1][1], *added)
+    return _finished(scop, trees, labels, gpu)
 
 
 def _tree(kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:

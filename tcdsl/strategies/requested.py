@@ -17,8 +17,8 @@ from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Leaf, Loop, LoopKind, Node
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Scop
-from tcdsl.strategies.sketch import Sketch
-from tcdsl.strategies.threads import BLOCK_THREADS, WARP, Axis, GpuSketcher, Lane, Tile
+from tcdsl.strategies.sketch import Axis, Sketch, Tile
+from tcdsl.strategies.threads import BLOCK_THREADS, WARP, GpuSketcher, Lane
 from tcdsl.transforms.fusion import Group
 
 MAX_REPEAT = 8  # turns of a thread, which are written out

@@ -29,6 +29,44 @@ class OuterLoop:
     limit: Extent = 0  # see Loop.limit
 
 
+Axis = Mapping[str, int]  # member -> dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How one shared axis is cut: blocks of ``threads * repeat * vector`` values."""
+
+    axis: Axis
+    extent: int
+    lower: int
+    thread_axis: int = -1  # x, y or z; -1: no threads along it
+    threads: int = 1
+    repeat: int = 1
+    vector: int = 1
+
+    @property
+    def block(self) -> int:
+        return self.threads * self.repeat * self.vector
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.extent // self.block)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a kernel is mapped, for what its last blocks have left to do (finish.py).
+
+    The last blocks of each tile where blocks share one, else the last of all, without tiles.
+    """
+
+    tiles: tuple[Tile, ...]
+    indices: tuple[str, ...]  # along which the tiles are
+    numbers: tuple[int, ...]  # of the tiles' axes of the grid; -1: one block has all of the tile
+    lane: tuple[int, int]  # the axis and the number of the threads that share what is left
+    count: int  # blocks, of which one is the last
+
+
 @dataclass(frozen=True, slots=True)
 class Sketch:
     """See the module's docstring; *why* explains the choices to the user."""
@@ -45,6 +83,7 @@ class Sketch:
     threads: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     in_registers: bool = False  # the sums of a chunk are accumulated apart, and stored once
     resident: tuple[str, ...] = ()  # arrays of which each thread keeps its part (residence.py)
+    layout: Layout | None = None  # of a GPU kernel
 
 
 @dataclass(frozen=True, slots=True)

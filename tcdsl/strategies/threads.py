@@ -24,7 +24,7 @@ from tcdsl.lang.comprehension import Index
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
-from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.strategies.sketch import Axis, Layout, OuterLoop, Sketch, Tile
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
@@ -39,29 +39,6 @@ VECTORS_IN_FLIGHT = 2  # of a thread, where a row has so many
 MAX_ROW_THREADS = 1024
 MIN_VECTORED = 1 << 12  # values for which fewer threads may do
 CHUNK_VECTORS = 16  # vectors that a thread takes of a chunk, at least
-
-Axis = Mapping[str, int]  # member -> dimension
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """How one shared axis is cut: blocks of ``threads * repeat * vector`` values."""
-
-    axis: Axis
-    extent: int
-    lower: int
-    thread_axis: int = -1  # x, y or z; -1: no threads along it
-    threads: int = 1
-    repeat: int = 1
-    vector: int = 1
-
-    @property
-    def block(self) -> int:
-        return self.threads * self.repeat * self.vector
-
-    @property
-    def blocks(self) -> int:
-        return -(-self.extent // self.block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,36 +365,70 @@ class GpuSketcher:
         return Sketch(
             self.group.members, (*blocks, *threads), remaining, partials,
             why=tuple(self.why), threads=lane_threads, in_registers=True,
+            layout=self._layout(tiles, lanes, chunk),
         )  # fmt: skip
 
     def _block_loops(
         self, tiles: Sequence[Tile], chunk: tuple[Axis, int] | None
     ) -> list[OuterLoop]:
-        """Return the loops over blocks: the most numerous along x, at most three."""
-        found: list[tuple[int, Axis, int, int, int]] = []  # blocks, axis, lower, size, limit
-        for tile in tiles:
-            if tile.blocks > 1:
-                is_cut = tile.block > 1 and tile.extent % tile.block
-                limit = tile.extent if is_cut else 0
-                found.append((tile.blocks, tile.axis, tile.lower, tile.block, limit))
+        """Return the loops over blocks: as the grid has axes, the others in turn.
+
+        That over chunks is the innermost: what the last block of some has left to do has none.
+        """
+        found = [
+            (tile.blocks, tile.axis, tile.lower, tile.block,
+             tile.extent if tile.block > 1 and tile.extent % tile.block else 0)
+            for tile in tiles
+        ]  # fmt: skip
         if chunk is not None:
             axis, size = chunk
-            count = -(-self.extent(axis) // size)
-            found.append((count, axis, self.lower(axis), size, 0))
-        mapped = sorted(found, key=lambda entry: -entry[0])[:3]
+            found.insert(0, (-(-self.extent(axis) // size), axis, self.lower(axis), size, 0))
+        numbers = self._grid([count for count, *_ in found])
         loops = []
-        for entry in reversed(found):
-            count, axis, lower, size, limit = entry
-            is_mapped = entry in mapped
-            number = mapped.index(entry) if is_mapped else 0
-            width = min(count, self.gpu.grid[number]) if is_mapped else 0
-            kind = LoopKind.BLOCK if is_mapped else LoopKind.SERIAL
+        for number, (count, axis, lower, size, limit) in zip(numbers, found, strict=True):
+            if count == 1:
+                continue
+            width = min(count, self.gpu.grid[number]) if number >= 0 else 0
+            kind = LoopKind.BLOCK if number >= 0 else LoopKind.SERIAL
             pieces = {
-                name: Piece(Coordinate(dim, lower, size), count, Role.PARALLEL, kind, number, width)
+                name: Piece(
+                    Coordinate(dim, lower, size), count, Role.PARALLEL, kind, max(number, 0), width
+                )
                 for name, dim in axis.items()
             }
             loops.append(OuterLoop(pieces, kind, limit))
+        loops.reverse()  # they were innermost first
         return sorted(loops, key=lambda loop: loop.kind is not LoopKind.BLOCK)
+
+    def _grid(self, counts: Sequence[int]) -> list[int]:
+        """Return the axes of the grid for *counts* of blocks: x for the most; -1 where none is."""
+        order = sorted(range(len(counts)), key=lambda n: -counts[n])
+        several = [n for n in order if counts[n] > 1][:3]
+        return [several.index(n) if n in several else -1 for n in range(len(counts))]
+
+    def _layout(
+        self,
+        tiles: Sequence[Tile],
+        lanes: Mapping[str, Lane],
+        chunk: tuple[Axis, int] | None,
+    ) -> Layout:
+        """Return the mapping for what last blocks do: those of each tile, or the last of all."""
+        threads = [1, 1]
+        for axis, width in (
+            *((lane.axis, lane.threads) for lane in lanes.values()),
+            *((tile.thread_axis, tile.threads) for tile in tiles if tile.thread_axis >= 0),
+        ):
+            threads[axis] = max(threads[axis], width)
+        if chunk is None:
+            widest = max((0, 1), key=lambda axis: threads[axis])
+            total = prod(tile.blocks for tile in tiles)
+            return Layout((), (), (), (widest, threads[widest]), total)
+        count = -(-self.extent(chunk[0]) // chunk[1])
+        _, *numbers = self._grid([count, *(tile.blocks for tile in tiles)])
+        names = tuple(self._name(tile.axis) for tile in tiles)
+        taken = {tile.thread_axis for tile in tiles}
+        free = max((a for a in (0, 1) if a not in taken), key=lambda axis: threads[axis])
+        return Layout(tuple(tiles), names, tuple(numbers), (free, threads[free]), count)
 
     def _remaining(
         self,

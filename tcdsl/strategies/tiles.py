@@ -23,8 +23,8 @@ from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
-from tcdsl.strategies.sketch import OuterLoop, Sketch, apply
-from tcdsl.strategies.threads import VECTOR_BYTES, Axis, GpuSketcher, Tile
+from tcdsl.strategies.sketch import Axis, OuterLoop, Sketch, Tile, apply
+from tcdsl.strategies.threads import VECTOR_BYTES, GpuSketcher
 from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Nester, Piece

@@ -106,7 +106,7 @@ def why_not_mapped(mapped: Mapped) -> str | None:
     """Return why the tree is no kernel, or None.
 
     Blocks run in no order, so that BLOCK loops must stand around everything; and an axis is mapped
-    once on a path.
+    once on a path.  Below a LAST loop one block runs what others have left.
     """
     for name, path in mapped.paths.items():
         kinds = [loop.kind for loop in path]
@@ -120,7 +120,7 @@ def why_not_mapped(mapped: Mapped) -> str | None:
             if any(loop.width != widths[loop.axis] for loop in mine):
                 return f"the {kind} loops of an axis are not equally wide"
         missing = [a for a in AXES if mapped.grid[a] > 1 and not _is_on_blocks(path, a)]
-        if missing:
+        if missing and LoopKind.LAST not in kinds:
             return f"every block would run {name}"
     return None
 

@@ -38,6 +38,7 @@ from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
 from tcdsl.transforms.mapping import Mapped
 from tcdsl.transforms.placement import Placement, Space, accesses_of
+from tcdsl.transforms.stitching import is_finished
 
 Placements = Mapping[str, Placement]
 
@@ -60,6 +61,8 @@ def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) 
         if edge.source not in names or edge.sink not in names:
             continue
         if _is_private(edge.array, placements) or _is_atomic(mapped.scop, edge):
+            continue
+        if is_finished(mapped, edge.source, edge.sink):
             continue
         relation = _on_different_threads(mapped, edge, placements)
         if not relation.is_empty():

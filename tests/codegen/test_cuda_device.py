@@ -111,6 +111,7 @@ FOLD = "<tc_op_add_i64, 48, 3>(p[threadIdx.x]);"
 ARGFOLD = "<tc_better_min_i64, 48, 3>(p[threadIdx.x], p[0]).index;"
 OTHER_USES = {
     "tc_fault": "tc_fault(p, 1, p[5], 7);",
+    "tc_last_block": "p[0] = tc_last_block((unsigned int *)p, 3);",
     "tc_floordiv": "p[0] = tc_floordiv(p[1], 3) + tc_floordiv((int)p[1], 3);",
     "tc_imin": "p[0] = tc_imin(p[1], 3);",
     "tc_imax": "p[0] = tc_imax(3, p[1]);",

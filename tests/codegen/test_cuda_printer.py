@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_source import CudaSource, ParameterKind
+from tcdsl.codegen.cuda_source import TICKETS_BYTES, CudaSource, ParameterKind
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
 
@@ -105,16 +105,14 @@ def test_inputs_are_constant_and_nothing_overlaps(cuda_unit: MakeUnit) -> None:
 
 def test_partial_sums_of_blocks_are_aligned_scratch(cuda_unit: MakeUnit) -> None:
     source = cuda_unit(ALL_SUM, (1_000_003,)).source
-    first, second = source.launches
-    scratch = [
-        p for la in (first, second) for p in la.parameters if p.kind is ParameterKind.SCRATCH
-    ]
-    assert [p.offset % 256 for p in scratch] == [0, 0]
-    assert not scratch[0].declaration.startswith("const")
-    assert scratch[1].declaration.startswith("const")
-    blocks = first.grid[0]
-    assert blocks > 1 and source.workspace_bytes >= 4 * blocks
+    (launch,) = source.launches
+    (scratch,) = [p for p in launch.parameters if p.kind is ParameterKind.SCRATCH]
+    assert scratch.offset % 256 == 0 and scratch.offset >= TICKETS_BYTES
+    assert not scratch.declaration.startswith("const") and "restrict" not in scratch.declaration
+    blocks = launch.grid[0]
+    assert blocks > 1 and source.workspace_bytes >= TICKETS_BYTES + 4 * blocks
     assert source.workspace_bytes % 256 == 0
+    assert source.has_tickets and f"tc_last_block(tickets, {blocks})" in source.text
 
 
 def test_scratch_whose_kernels_do_not_meet_shares_memory(cuda_unit: MakeUnit) -> None:

@@ -19,7 +19,6 @@ from tcdsl.runtime.cuda import device, libcuda
 from tcdsl.runtime.cuda.bound_call import BoundCall
 from tcdsl.runtime.cuda.copying import copy_array
 from tcdsl.runtime.cuda.libraries import Library, deliver
-from tcdsl.runtime.cuda.memory import Block
 from tcdsl.runtime.cuda.module import Loaded, selector
 from tcdsl.runtime.cuda.operands import Operand, Temporaries, copy_to_output, prepared
 from tcdsl.runtime.cuda.outputs import Outputs, Target
@@ -207,8 +206,9 @@ class DeviceCall:
             scratch: list[int] = []
             if manifest.workspace_bytes:
                 base = temporaries.take(
-                    manifest.workspace_bytes, "the workspace", _WORKSPACE_ADVICE
-                )
+                    manifest.workspace_bytes, "the workspace", _WORKSPACE_ADVICE,
+                    has_tickets=manifest.has_tickets,
+                )  # fmt: skip
                 scratch = [base + offset for offset in manifest.offsets]
             self.loaded.launch((*arrays, *scratch, *self._tail), stream)
         finally:
@@ -248,10 +248,15 @@ class DeviceCall:
                 return None
         arrays = self._select([*pointers, *(target.address for target in targets)])
         manifest, block, scratch = self.loaded.manifest, None, []
+        stream = self.library.stream(self.context.ordinal, args)
         if manifest.workspace_bytes:
             # Of its own: calls of it on two streams at once would race for the results anyway.
             size_bytes = manifest.workspace_bytes
-            block = Block(self.loaded.state.pool.allocate(size_bytes, "the workspace"), size_bytes)
+            block = self.loaded.state.pool.new_block(
+                size_bytes, stream, "the workspace", has_tickets=manifest.has_tickets
+            )
+            if manifest.has_tickets:
+                libcuda.synchronize(stream)  # calls may be on other streams
             scratch = [block.address + offset for offset in manifest.offsets]
         objects = [target.x for target in targets]
         steps = [] if self.outputs.are_empty else self.loaded.steps

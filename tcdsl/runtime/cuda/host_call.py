@@ -38,7 +38,10 @@ def run_on_host_arrays(
                     loaded.state.staging.to_device(blocks[name].address, dense, stream)
             slots = [block.address for block in blocks.values()]
             if loaded.manifest.workspace_bytes:
-                block = pool.take(loaded.manifest.workspace_bytes, stream, "the workspace")
+                block = pool.take(
+                    loaded.manifest.workspace_bytes, stream, "the workspace",
+                    has_tickets=loaded.manifest.has_tickets,
+                )  # fmt: skip
                 blocks[""] = block
                 slots += [block.address + offset for offset in loaded.manifest.offsets]
             if any(arrays[name].size for name in outputs):

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tcdsl.codegen.cuda_source import TICKETS_BYTES
 from tcdsl.errors import NO_DEVICE_MEMORY
 from tcdsl.runtime.arrays import NDArray
 from tcdsl.runtime.cuda import libcuda
@@ -35,6 +36,7 @@ class Block:
 
     address: int
     size_bytes: int
+    has_tickets: bool = False  # the first bytes are a workspace's tickets, zero between launches
 
 
 class DevicePool:
@@ -45,26 +47,34 @@ class DevicePool:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self._idle: defaultdict[tuple[int, int], list[Block]] = defaultdict(list)
+        # By size, stream, and whether there are tickets, which nothing else may overwrite.
+        self._idle: defaultdict[tuple[int, int, bool], list[Block]] = defaultdict(list)
         self._kept_bytes = 0
         self._most_bytes = -1  # asked of the driver when it is needed
 
-    def take(self, size_bytes: int, stream: int, what: str) -> Block:
+    def take(self, size_bytes: int, stream: int, what: str, *, has_tickets: bool = False) -> Block:
         """Return a block for *stream*, of which *what* is told where there is none.
 
         :raises LaunchError: (TC084) there is not enough memory.
         """
         size_bytes = _rounded(size_bytes)
         with suppress(IndexError):
-            block = self._idle[size_bytes, stream].pop()
+            block = self._idle[size_bytes, stream, has_tickets].pop()
             self._kept_bytes -= block.size_bytes
             return block
-        return Block(self.allocate(size_bytes, what), size_bytes)
+        return self.new_block(size_bytes, stream, what, has_tickets=has_tickets)
 
-    def take_idle(self, size_bytes: int, stream: int) -> Block | None:
+    def new_block(self, size_bytes: int, stream: int, what: str, *, has_tickets: bool) -> Block:
+        """Return a block that no call has had; its tickets are zero for what *stream* runs next."""
+        block = Block(self.allocate(size_bytes, what), size_bytes, has_tickets)
+        if has_tickets:
+            libcuda.fill(block.address, 0, TICKETS_BYTES, stream)
+        return block
+
+    def take_idle(self, size_bytes: int, stream: int, *, has_tickets: bool = False) -> Block | None:
         """Return a block without asking the driver, or None."""
         with suppress(IndexError):
-            return self._idle[_rounded(size_bytes), stream].pop()
+            return self._idle[_rounded(size_bytes), stream, has_tickets].pop()
         return None
 
     def give_back(self, block: Block, stream: int) -> None:
@@ -75,7 +85,7 @@ class DevicePool:
             libcuda.free(block.address)
             return
         self._kept_bytes += block.size_bytes
-        self._idle[block.size_bytes, stream].append(block)
+        self._idle[block.size_bytes, stream, block.has_tickets].append(block)
 
     def allocate(self, size_bytes: int, what: str) -> int:
         """Return new memory; before giving up, whatever lies idle in this process is freed."""

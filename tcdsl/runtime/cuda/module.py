@@ -14,10 +14,11 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from tcdsl.codegen.cuda_source import Dim3, Launch, ParameterKind
+from tcdsl.codegen.cuda_source import Dim3, Launch, ParameterKind, has_tickets
 from tcdsl.errors import LAUNCH_LIMITS, LOAD_FAILED, TCError
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import Context, never_destroyed, pycuda, translated
@@ -25,11 +26,12 @@ from tcdsl.runtime.cuda.faults import FaultRecord
 from tcdsl.runtime.cuda.state import state_of
 from tcdsl.runtime.launch import Fault
 
+_IN_WORKSPACE = (ParameterKind.SCRATCH, ParameterKind.TICKETS)
 _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_*
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Manifest:
     """What a launch needs to know of compiled code; stored beside it in the cache."""
 
@@ -77,8 +79,13 @@ class Manifest:
         """The places in the workspace that kernels take pointers to, in the order of the slots."""
         return tuple(dict.fromkeys(
             p.offset for launch in self.launches for p in launch.parameters
-            if p.kind is ParameterKind.SCRATCH
+            if p.kind in _IN_WORKSPACE
         ))  # fmt: skip
+
+    @cached_property
+    def has_tickets(self) -> bool:
+        """Whether the workspace begins with tickets."""
+        return has_tickets(self.launches)
 
     @property
     def has_faults(self) -> bool:
@@ -225,7 +232,7 @@ class Loaded:
                 match parameter.kind:
                     case ParameterKind.ARRAY:
                         positions.append(arrays.index(parameter.name))
-                    case ParameterKind.SCRATCH:
+                    case ParameterKind.SCRATCH | ParameterKind.TICKETS:
                         positions.append(first_offset + offsets.index(parameter.offset))
                     case ParameterKind.FAULT:
                         positions.append(fault)

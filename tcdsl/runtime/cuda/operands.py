@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tcdsl.codegen.cuda_source import TICKETS_BYTES
 from tcdsl.errors import WHILE_CAPTURING, WRONG_STRIDES
 from tcdsl.lang.dtypes import DType
 from tcdsl.runtime.arguments import host_scalar
@@ -67,7 +68,7 @@ class Temporaries:
         """Keep *owner* alive until the launches are on the stream."""
         self._owners.append(owner)
 
-    def take(self, size_bytes: int, what: str, advice: str) -> int:
+    def take(self, size_bytes: int, what: str, advice: str, *, has_tickets: bool = False) -> int:
         """Return the address of new memory.
 
         While a graph is captured it is the library's, which knows that a graph uses it; *what* and
@@ -75,15 +76,17 @@ class Temporaries:
         """
         size_bytes = max(size_bytes, 1)
         if not self.is_capturing:
-            block = self._state.pool.take(size_bytes, self.stream, what)
+            block = self._state.pool.take(size_bytes, self.stream, what, has_tickets=has_tickets)
             self._blocks.append(block)
             return block.address
         memory = self._library.memory(size_bytes, self.context)
         if memory is not None:
             self._owners.append(memory[0])
+            if has_tickets:
+                libcuda.fill(memory[1], 0, TICKETS_BYTES, self.stream)
             return memory[1]
         # The graph may run again at any time, so it keeps what an earlier call has left.
-        idle = self._state.pool.take_idle(size_bytes, self.stream)
+        idle = self._state.pool.take_idle(size_bytes, self.stream, has_tickets=has_tickets)
         if idle is None:
             raise WHILE_CAPTURING(what=f"allocate {size_bytes} bytes for {what}", advice=advice)
         return idle.address

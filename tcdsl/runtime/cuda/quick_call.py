@@ -47,7 +47,7 @@ class QuickCall:
     """The launches of a :class:`~tcdsl.runtime.cuda.call.DeviceCall` whose arguments are direct."""
 
     __slots__ = (
-        "_context_of", "_error", "_first", "_fitting", "_handle", "_last_apart",
+        "_context_of", "_error", "_first", "_fitting", "_handle", "_has_tickets", "_last_apart",
         "_last_launches", "_launches", "_loaded", "_makers", "_may_be_fresh", "_numbers",
         "_offsets", "_outputs", "_pointers", "_raw", "_readers", "_records", "_selects",
         "_slowly", "_state", "_stream", "_tail", "_workspace_bytes",
@@ -90,6 +90,7 @@ class QuickCall:
             (output.spec.size_bytes, _reaches(operands, output.name)) for output in outputs.outputs
         ]
         self._workspace_bytes, self._offsets = manifest.workspace_bytes, manifest.offsets
+        self._has_tickets = manifest.has_tickets
         self._tail = tuple(tail)
         self._selects = [
             _select(step.positions, order, len(operands), outputs) for step in loaded.steps
@@ -195,7 +196,9 @@ class QuickCall:
 
     def _launch_with_workspace(self, arrays: Sequence[int], stream: int) -> None:
         pool = self._state.pool
-        block = pool.take(self._workspace_bytes, stream, "the workspace")
+        block = pool.take(
+            self._workspace_bytes, stream, "the workspace", has_tickets=self._has_tickets
+        )
         try:
             scratch = [block.address + offset for offset in self._offsets]
             self._launch((*arrays, *scratch, *self._tail), stream)

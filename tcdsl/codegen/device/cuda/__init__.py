@@ -6,16 +6,18 @@
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
     collective                          tc_fold_x, _y, _xy and tc_argfold_x, _y, _xy
     atomic                              tc_atomic_<op>_<type>
+    ticket                              tc_last_block
 
 ``header_text`` is for NVRTC with ``--std=c++17 --fmad=false``; it needs no header.  For the CPU,
 ``emulated_text`` has the scalar functions of device/c, which compile as C++ too, and the other
 parts as they are.  These are written over few intrinsics, which whoever emulates them provides:
 
-    threadIdx.x, .y    __syncthreads    __shfl_xor_sync, __shfl_down_sync (int, long long, float,
-    double; mask, value, distance)    atomicCAS (unsigned short, int, long long)    atomicAdd
-    (unsigned int, unsigned long long, float, double)    atomicMin, atomicMax (int, unsigned int,
-    long long, unsigned long long)    atomicAnd, atomicOr (unsigned int, unsigned long long)
-    __shared__ in a function template    __device__, __forceinline__
+    threadIdx.x, .y, .z    __syncthreads, __syncthreads_or    __threadfence    __shfl_xor_sync,
+    __shfl_down_sync (int, long long, float, double; mask, value, distance)    atomicCAS (unsigned
+    short, int, long long)    atomicAdd (unsigned int, unsigned long long, float, double)
+    atomicInc (unsigned int)    atomicMin, atomicMax (int, unsigned int, long long, unsigned long
+    long)    atomicAnd, atomicOr (unsigned int, unsigned long long)    __shared__ in a function
+    template    __device__, __forceinline__
 """
 
 import re
@@ -29,7 +31,7 @@ from tcdsl.codegen.device.c import FLOATS, HALVES, INTEGERS, TYPES
 
 # In the order in which their texts must stand.
 SCALAR_PARTS: tuple[str, ...] = ("core", "half", "math_f32", "math_f64", "rare")
-SHARED_PARTS: tuple[str, ...] = ("index", "vector", "operators", "collective", "atomic")
+SHARED_PARTS: tuple[str, ...] = ("index", "vector", "operators", "collective", "atomic", "ticket")
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _ALWAYS = frozenset({"core", "index"})
 _NEEDS = {"collective": {"vector"}, "atomic": {"half", "operators"}}
@@ -57,6 +59,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(operators, "operators")
         | dict.fromkeys([*folds, "tc_pair"], "collective")
         | dict.fromkeys(atomics, "atomic")
+        | {"tc_last_block": "ticket"}
     )
 
 

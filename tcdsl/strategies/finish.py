@@ -1,0 +1,159 @@
+"""The finish of a kernel: what its last blocks do with the sums of chunks, and what is small.
+
+    blocks of (g, c)      part[c, g] = sum of a chunk       tiles of g, threads of what is reduced
+    the last of (., g)    y[g] = sum over c of part[c, g]   the same tiles, threads along c
+                          z[g] = sqrt(y[g]) ...             and what else is computed of a y
+
+The fold's order is fixed, so results do not depend on which block is the last.  Consumers of the
+sums come along where they have as little to do (the ordered finish of Reddy et al., Panamera,
+PACT 2022, has a kernel of its own for either).  So do small consumers of a kernel without chunks:
+the last of all its blocks runs them, on its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies.rows import work_of
+from tcdsl.strategies.sketch import Layout, Sketch, Tile
+from tcdsl.strategies.threads import GpuSketcher, Lane
+from tcdsl.transforms.fusion import Group, textual
+from tcdsl.transforms.nesting import Alignment
+
+MOST_WORK = 1 << 16  # operations of a consumer for which another launch costs more
+MOST_BLOCKS = 2048  # that take tickets
+MOST_LOADS = 32  # of a thread of the last block: more is worth a kernel on the whole chip
+
+
+class FinishSketcher(GpuSketcher):
+    """Sketches what follows a kernel in chunks, on that kernel's blocks and threads."""
+
+    def __init__(
+        self, scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu, layout: Layout
+    ) -> None:
+        super().__init__(scop, group, shapes, gpu)
+        self.layout = layout
+
+    def finish(self) -> Sketch | None:
+        """Return the sketch, None if the group does not fit the layout."""
+        tiles = self._tiles(self.group.members[0])
+        if tiles is None:
+            return None
+        axis, threads = self.layout.lane
+        lanes = {}
+        for name in self.group.members:
+            dim = self._outermost_rest(name)
+            if dim is not None and threads > 1:
+                lanes[name] = Lane(dim, axis, threads)
+            if self._rest(name, tiles) > MOST_LOADS * (threads if name in lanes else 1):
+                return None
+        if self.layout.count > 1:
+            self.why.append(f"by the last of {self.layout.count} blocks")
+        return self._assembled(tiles, lanes, None)
+
+    def _tiles(self, fold: str) -> list[Tile] | None:
+        """Return the layout's tiles along the group's axes.
+
+        :arg fold: the first member, which has the indices of the statement whose chunks it adds.
+        """
+        indices = self.shapes[fold].statement.indices
+        tiles = []
+        for tile, index in zip(self.layout.tiles, self.layout.indices, strict=True):
+            axis = next((a for a in self.parallel if indices[a[fold]] == index), None)
+            if axis is None or self.lower(axis) != tile.lower or self.extent(axis) != tile.extent:
+                return None
+            tiles.append(replace(tile, axis=axis))
+        return tiles if len(tiles) == len(self.parallel) else None
+
+    def _rest(self, name: str, tiles: Sequence[Tile]) -> int:
+        """Return how many instances of *name* a thread has for each of its tiles' positions."""
+        shape = self.shapes[name]
+        taken = {tile.axis[name] for tile in tiles}
+        rest = 1
+        for dim, extent in enumerate(shape.extents):
+            rest *= 1 if dim in taken else extent
+        for tile in tiles:
+            rest *= tile.repeat
+        return rest
+
+    def _outermost_rest(self, name: str) -> int | None:
+        """Return the dimension of *name* that threads share: any is worth it."""
+        shape = self.shapes[name]
+        taken = {axis[name] for axis in self.parallel}
+        free = [d for d in shape.order if d not in taken and shape.extents[d] > 1]
+        dim = max(free, key=lambda d: shape.extents[d], default=None)
+        return dim if dim is not None and self._may_split(name, dim) else None
+
+    def _grid(self, counts: Sequence[int]) -> list[int]:
+        return list(self.layout.numbers)
+
+
+def joined(
+    scop: Scop,
+    shapes: Mapping[str, Shape],
+    folds: Sequence[str],
+    layout: Layout,
+    groups: Sequence[Group],
+    sources: Sequence[str] = (),
+) -> Group | None:
+    """Return the group of all *folds* with those of *groups* that last blocks may run too.
+
+    A small group may if all its members have the layout's indices in common with a member that
+    they depend on, and it depends on no group that stays behind.
+
+    :arg sources: what the kernel runs before.
+    """
+    if layout.count > MOST_BLOCKS:
+        return None
+    alignment = Alignment(dependences_of(scop))
+    axes: list[dict[str, int]] = [
+        {fold: shapes[fold].statement.indices.index(index) for fold in folds}
+        for index in layout.indices
+    ]
+    members = list(folds)
+    behind: set[str] = set()
+    for group in groups:
+        work = sum(work_of(shapes[name]) for name in group.members)
+        found = None
+        if work < MOST_WORK:
+            found = _aligned(alignment, shapes, axes, [*sources, *members], group)
+        if found is None or any(alignment.predecessors(n) & behind for n in group.members):
+            behind |= set(group.members)
+        else:
+            axes = found
+            members += group.members
+    return Group(textual(scop, members), tuple(axes)) if members else None
+
+
+def _aligned(
+    alignment: Alignment,
+    shapes: Mapping[str, Shape],
+    axes: Sequence[Mapping[str, int]],
+    members: Sequence[str],
+    group: Group,
+) -> list[dict[str, int]] | None:
+    """Return *axes* with the members of *group*, None if dependences do not align them."""
+    found = [dict(axis) for axis in axes]
+    all_members = list(members)
+    for name in group.members:
+        shape = shapes[name]
+        befores = [m for m in all_members if m in alignment.predecessors(name)]
+        afters = [m for m in all_members if name in alignment.predecessors(m)]
+        if not befores or afters:
+            return None
+        for axis in found:
+            dims = [
+                dim
+                for dim in range(len(shape.extents))
+                if shape.roles[dim] is Role.PARALLEL
+                and all(alignment.may_share(m, axis[m], name, dim) for m in befores)
+            ]
+            if not dims:
+                return None
+            axis[name] = dims[0]
+        all_members.append(name)
+    return found
