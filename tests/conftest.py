@@ -20,6 +20,7 @@ from tcdsl.codegen.c_expressions import used_functions
 from tcdsl.codegen.c_printer import CSource
 from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.codegen.device.c import PARTS, header_text, parts_for
+from tcdsl.costmodel import reductions
 from tcdsl.costmodel.machine import Cpu, Gpu
 from tcdsl.driver import Compiled, compile_to_c, compile_to_cuda
 from tcdsl.emulator import EmulatedProgram, emulated_programs
@@ -401,7 +402,7 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """
     for module, name, value in (
         (threads, "BLOCK_THREADS", 32), (threads, "WARP", 8), (threads, "MIN_LANES", 2),
-        (threads, "CHUNK_VECTORS", 1), (threads, "LONG_ROW", 8), (tiles, "MIN_WORK", 1),
+        (reductions, "TICKET", 0.0), (reductions, "CACHED", 0.0), (tiles, "MIN_WORK", 1),
         (tiles, "THREADS", 2), (tiles, "REGISTERS", (2, 1)), (tiles, "K_TILES", (4, 2)),
         (gpu_planner, "SMALL_WORK", 1),
     ):  # fmt: skip

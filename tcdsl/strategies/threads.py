@@ -20,6 +20,7 @@ from math import prod
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.lang.comprehension import Index
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
@@ -32,13 +33,11 @@ from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
 WARP = 32
 BLOCK_THREADS = 256
 VECTOR_BYTES = 16
-LONG_ROW = 4096  # vectors of a row from which a block gets more threads
 MIN_LANES = 8  # iterations that are worth threads of their own
 MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together
 VECTORS_IN_FLIGHT = 2  # of a thread, where a row has so many
 MAX_ROW_THREADS = 1024
 MIN_VECTORED = 1 << 12  # values for which fewer threads may do
-CHUNK_VECTORS = 16  # vectors that a thread takes of a chunk, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +76,22 @@ class GpuSketcher:
         return self._rows(may_chunk)
 
     def _innermost(self, name: str) -> int:
-        """Return the last dimension of *name* with more than one value, -1 if none has."""
+        """Return the dimension of *name* along which neighbours are the nearest in memory.
+
+        What an access weighs is the number of its elements.  -1 if no dimension has two values.
+        """
         shape = self.shapes[name]
-        return next((d for d in reversed(shape.order) if shape.extents[d] > 1), -1)
+        n_writes = len(shape.statement.writes)
+
+        def distance(dim: int) -> int:
+            return sum(
+                row[dim] * (2 if number < n_writes else 1)
+                * prod(e for e, stride in zip(shape.extents, row, strict=True) if stride)
+                for number, row in enumerate(shape.strides)
+            )  # fmt: skip
+
+        several = [d for d in reversed(shape.order) if shape.extents[d] > 1]
+        return min(several, key=distance, default=-1)
 
     def extent(self, axis: Axis) -> int:
         ends = [self.shapes[n].lower[d] + self.shapes[n].extents[d] for n, d in axis.items()]
@@ -99,10 +111,11 @@ class GpuSketcher:
         if total < MIN_VECTORED or (rest > 1 and total // vector < self.gpu.threads // 2):
             vector = 1
         groups = -(-self.extent(inner) // vector)
-        x = min(BLOCK_THREADS, _power_of_two(groups))
+        most = self._threads_of_block(total // vector)
+        x = min(most, _power_of_two(groups))
         y = 1
-        if x < BLOCK_THREADS and others:
-            y = min(BLOCK_THREADS // x, _power_of_two(self.extent(others[-1])))
+        if x < most and others:
+            y = min(most // x, _power_of_two(self.extent(others[-1])))
         repeat = self._repeat(total, vector, groups, x) if rest == 1 else 1
         tiles = [Tile(inner, self.extent(inner), self.lower(inner), 0, x, repeat, vector)]
         if y > 1:
@@ -111,6 +124,11 @@ class GpuSketcher:
         tiles += [Tile(a, self.extent(a), self.lower(a)) for a in reversed(others)]
         self.why.append(f"threads along {self._name(inner)}, neighbours in memory")
         return self._assembled(tiles, {}, None)
+
+    def _threads_of_block(self, threads: int) -> int:
+        """Return how many threads a block has: fewer where there would be too few blocks."""
+        share = threads // (2 * self.gpu.multiprocessors)
+        return max(min(WARP, BLOCK_THREADS), min(BLOCK_THREADS, _power_of_two(share)))
 
     def _repeat(self, total: int, vector: int, groups: int, threads: int) -> int:
         """Return how many vectors a thread takes: several only if the chip stays full."""
@@ -131,8 +149,7 @@ class GpuSketcher:
     def _columns(self, inner: Axis, others: list[Axis], vector: int, may_chunk: bool) -> Sketch:
         """Threads.x along the innermost shared axis, threads.y along what members have left."""
         groups = -(-self.extent(inner) // vector)
-        x = min(WARP, _power_of_two(groups))
-        y = BLOCK_THREADS // x
+        x = min(WARP, groups)
         tiles = [Tile(inner, self.extent(inner), self.lower(inner), 0, x, 1, vector)]
         tiles += [Tile(a, self.extent(a), self.lower(a)) for a in reversed(others)]
         lanes = {
@@ -141,9 +158,12 @@ class GpuSketcher:
             if (dim := self._outermost_rest(name)) is not None
         }
         lead_dim = lanes.get(self.lead)
+        most = BLOCK_THREADS // x
         if lead_dim is not None:
-            y = min(y, _power_of_two(self.shapes[self.lead].extents[lead_dim]))
-        chunk = self._chunk(tiles, lanes, y, 1) if may_chunk else None
+            most = min(most, self.shapes[self.lead].extents[lead_dim])
+        choices = [y for y in (most, most // 2, most // 4, 2 * most, 4 * most)
+                   if y and x * y <= MAX_ROW_THREADS]  # fmt: skip
+        y, chunk = self._shared(tiles, lanes, x, vector, choices, may_chunk=may_chunk)
         self.why.append(
             f"threads.x along {self._name(inner)}, threads.y along what is reduced: {x} x {y}"
         )
@@ -159,17 +179,16 @@ class GpuSketcher:
         tiles = [Tile(a, self.extent(a), self.lower(a)) for a in reversed(self.parallel)]
         rows = prod(tile.extent for tile in tiles)
         resident = self._resident(lanes, length)
-        repeat = 0
+        repeat, chunk = 0, None
         live = max(self._live(resident), 1) * vector  # 0: one member reads it, several times
         if resident and groups * live <= MAX_RESIDENT * MAX_ROW_THREADS:
             x, repeat = self._threads_of_row(groups, live)
         elif groups <= 8 * WARP and rows >= 4 * self.gpu.multiprocessors:
             x = min(WARP, _power_of_two(groups))
         else:
-            x = BLOCK_THREADS if groups <= LONG_ROW else 2 * BLOCK_THREADS
-            while x < MAX_ROW_THREADS and rows * x < self.gpu.threads:
-                x *= 2  # few rows: each gets more of the chip
-            x = max(WARP, min(x, _power_of_two(groups)))
+            most = max(WARP, min(MAX_ROW_THREADS, _power_of_two(groups)))
+            choices = [most >> n for n in range(6) if most >> n >= WARP]
+            x, chunk = self._shared(tiles, lanes, 1, vector, choices, may_chunk=may_chunk)
         y = 1
         if x <= WARP and rows >= 4 * self.gpu.multiprocessors and tiles:
             y = min(BLOCK_THREADS // x, _power_of_two(tiles[0].extent))
@@ -177,7 +196,6 @@ class GpuSketcher:
         self.why.append(f"{x} threads a row" + (f", {y} rows a block" if y > 1 else ""))
         if not lanes:
             x = 1
-        chunk = self._chunk(tiles, lanes, x, vector) if may_chunk and y == 1 else None
         if chunk is not None or not repeat:
             resident, repeat = (), 0
         else:
@@ -262,31 +280,64 @@ class GpuSketcher:
             return True
         return shape.roles[dim] is Role.REDUCED and why_not_laned(shape.statement) is None
 
-    def _chunk(
-        self, tiles: Sequence[Tile], lanes: Mapping[str, int], width: int, vector: int
-    ) -> tuple[Axis, int] | None:
-        """Return a reduced axis and the values a block takes of it, if blocks would be too few."""
-        blocks = prod(tile.blocks for tile in tiles)
-        if blocks >= self.gpu.multiprocessors or not lanes:
-            return None
+    def _shared(
+        self,
+        tiles: Sequence[Tile],
+        lanes: Mapping[str, int],
+        width: int,
+        vector: int,
+        choices: Sequence[int],
+        *,
+        may_chunk: bool,
+    ) -> tuple[int, tuple[Axis, int] | None]:
+        """Return how many threads share the lead's lane, and how blocks share the reduction.
+
+        That is a reduced axis and the values of it that one block takes, None if it takes all.
+
+        :arg width: of a tile's threads that share nothing, each with *vector* results if several.
+        :arg choices: the numbers of threads along the lane.
+        """
+        lane = lanes.get(self.lead)
+        if lane is None:
+            return choices[0], None
+        shape = self.shapes[self.lead]
+        along = vector if width == 1 else 1  # values of the lane's axis in a load
+        steps = -(-shape.extents[lane] // along)
+        taken = {tile.axis[self.lead] for tile in tiles} | {lane}
+        times = prod(e for d, e in enumerate(shape.extents) if d not in taken)
+        axis = self._chunked_axis(lanes) if may_chunk else None
+        is_lane = axis is not None and all(axis.get(n) == d for n, d in lanes.items() if n in axis)
+        pieces = self.extent(axis) if axis is not None and not is_lane else 0
+        reduction = Reduction(
+            prod(tile.blocks for tile in tiles), width, steps, times, self._step_bytes(vector),
+            pieces,
+        )  # fmt: skip
+        split = best_split(self.gpu, reduction, choices, may_chunk=axis is not None)
+        if axis is None or split.chunks == 1:
+            return split.lanes, None
+        size = split.per_chunk * (along if is_lane else 1)
+        count = -(-self.extent(axis) // size)
+        self.why.append(
+            f"{count} blocks over chunks of {size} of the reduced {self._name(axis)}:"
+            f" {1e6 * split.seconds:.2g} us as estimated"
+        )
+        return split.lanes, (axis, size)
+
+    def _chunked_axis(self, lanes: Mapping[str, int]) -> Axis | None:
+        """Return the reduced axis that blocks may share, the longest one."""
         free = [
             axis
             for axis in self.group.axes
             if axis not in self.parallel and self._is_chunkable(axis)
         ]
-        axis = max(free, key=self.extent, default=None)
-        if axis is None:
-            return None
-        is_lane = any(axis[name] == dim for name, dim in lanes.items())
-        step = width * vector if is_lane else 1
-        least = CHUNK_VECTORS * step if is_lane else 4
-        wanted = -(-2 * self.gpu.multiprocessors // blocks)
-        size = max(least, -(-self.extent(axis) // wanted // step) * step)
-        if size * 2 > self.extent(axis):
-            return None
-        count = -(-self.extent(axis) // size)
-        self.why.append(f"{count} blocks over chunks of {size} of the reduced {self._name(axis)}")
-        return axis, size
+        return max(free, key=self.extent, default=None)
+
+    def _step_bytes(self, vector: int) -> int:
+        """Return the bytes that a step of the lead loads, of all its arrays that move along."""
+        statement = self.shapes[self.lead].statement
+        rows = self.shapes[self.lead].strides[len(statement.writes) :]
+        arrays = {read.array for read, row in zip(statement.reads, rows, strict=True) if any(row)}
+        return vector * sum(self.scop.arrays[name].dtype.size_bytes for name in arrays) or vector
 
     def _is_chunkable(self, axis: Axis) -> bool:
         for name, dim in axis.items():

@@ -1,0 +1,105 @@
+"""How many threads and blocks share a reduction: the least estimated time.
+
+A tile is *width* results, for each of which a thread loads *steps* x *times* vectors.  A block has
+*width* x *lanes* threads, that share the steps, and takes one of *chunks* pieces of them (or of the
+times); the last of a tile's blocks adds up their sums::
+
+    bytes      all of them at the chip's rate; one multiprocessor's share at its own rate; what is
+               on its way at once, every LOADED seconds
+    latency    the loads of a thread, IN_FLIGHT at a time, in as many waves as there are
+    folds      of a block; with several chunks a ticket, loads of the partial sums, a fold again
+
+    t = max(bytes, latency) + folds
+
+The constants are of an H200 (docs/performance_gpu.md); they need not be exact, for what they decide
+is between a few and many blocks, where times differ by factors.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import ceil, log2
+
+from tcdsl.costmodel.machine import Gpu
+
+CHIP_RATE = 4.3e12  # bytes a second, of all multiprocessors together
+OWN_RATE = 60e9  # of a multiprocessor whose neighbours are idle
+LATENCY = 0.8e-6  # seconds until a load of memory is there
+LOADED = 1.2e-6  # where the memory is busy
+CACHED = 0.5e-6  # until a load of the second-level cache is there
+IN_FLIGHT = 4  # loads of a thread, which the compiler starts together
+STEP_OF_FOLD = 0.06e-6  # seconds; a fold has as many as the logarithm of its threads
+TICKET = 1.2e-6  # seconds for barrier, fence and atomic of a block
+BLOCKS_EACH = (0.25, 0.5, 1, 2, 4)  # of a multiprocessor, to choose from
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """What is to be shared; see the module's docstring.
+
+    *pieces* is how many pieces of the times there may be, 0 if chunks are pieces of the steps.
+    """
+
+    tiles: int
+    width: int
+    steps: int
+    times: int
+    load_bytes: int
+    pieces: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A way to share it: *per_chunk* steps (a multiple of *lanes*), or of the pieces."""
+
+    lanes: int
+    chunks: int
+    per_chunk: int
+    seconds: float
+
+
+def best_split(
+    gpu: Gpu, reduction: Reduction, lanes: Iterable[int], *, may_chunk: bool = True
+) -> Split:
+    """Return the split that takes least time.
+
+    :arg lanes: the numbers of threads along the steps to choose from.
+    :arg may_chunk: whether several blocks may share a tile.
+    """
+    found = [s for n in lanes for s in _splits(gpu, reduction, n, may_chunk)]
+    return min(found, key=lambda split: (split.seconds, split.chunks, split.lanes))
+
+
+def _splits(gpu: Gpu, reduction: Reduction, lanes: int, may_chunk: bool) -> Iterator[Split]:
+    unit, whole = (1, reduction.pieces) if reduction.pieces else (lanes, reduction.steps)
+    seen: set[int] = set()
+    for each in (0, *(BLOCKS_EACH if may_chunk else ())):
+        wanted = max(1, ceil(each * gpu.multiprocessors / reduction.tiles))
+        per_chunk = ceil(ceil(whole / wanted) / unit) * unit if wanted > 1 else whole
+        chunks = ceil(whole / per_chunk)
+        if chunks not in seen:
+            seen.add(chunks)
+            seconds = _seconds(gpu, reduction, lanes, chunks, per_chunk)
+            yield Split(lanes, chunks, per_chunk, seconds)
+
+
+def _seconds(gpu: Gpu, reduction: Reduction, lanes: int, chunks: int, per_chunk: int) -> float:
+    r = reduction
+    blocks, threads = r.tiles * chunks, max(r.width * lanes, 32)
+    if r.pieces:
+        loads = ceil(r.steps / lanes) * ceil(r.times * per_chunk / r.pieces)
+        block_bytes = r.width * r.steps * r.times * per_chunk / r.pieces * r.load_bytes
+    else:
+        loads = ceil(per_chunk / lanes) * r.times
+        block_bytes = r.width * per_chunk * r.times * r.load_bytes
+    resident = max(1, gpu.threads_per_multiprocessor // threads) * gpu.multiprocessors
+    total = r.tiles * r.width * r.steps * r.times * r.load_bytes
+    on_the_way = min(blocks, resident) * threads * min(loads, IN_FLIGHT) * r.load_bytes
+    own = ceil(blocks / gpu.multiprocessors) * block_bytes
+    rate = min(CHIP_RATE, on_the_way / LOADED)
+    latency = ceil(blocks / resident) * ceil(loads / IN_FLIGHT) * LATENCY
+    fold = STEP_OF_FOLD * (log2(lanes) + (2 if lanes > 32 else 0)) * (1 if r.width == 1 else 2)
+    seconds = max(total / rate, own / OWN_RATE, latency) + fold
+    if chunks > 1:
+        again = ceil(ceil(chunks / lanes) / IN_FLIGHT) * CACHED
+        seconds += TICKET + again + fold
+    return seconds
