@@ -74,7 +74,8 @@ def _splits(gpu: Gpu, reduction: Reduction, lanes: int, may_chunk: bool) -> Iter
     seen: set[int] = set()
     for each in (0, *(BLOCKS_EACH if may_chunk else ())):
         wanted = max(1, ceil(each * gpu.multiprocessors / reduction.tiles))
-        per_chunk = ceil(ceil(whole / wanted) / unit) * unit if wanted > 1 else whole
+        # A chunk of one value would be no chunk: a loop over it is one over the values.
+        per_chunk = ceil(max(2, ceil(whole / wanted)) / unit) * unit if wanted > 1 else whole
         chunks = ceil(whole / per_chunk)
         if chunks not in seen:
             seen.add(chunks)

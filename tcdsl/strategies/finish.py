@@ -19,7 +19,7 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.rows import work_of
-from tcdsl.strategies.sketch import Layout, Sketch, Tile
+from tcdsl.strategies.sketch import Layout, Rewritten, Sketch, Tile, apply
 from tcdsl.strategies.threads import GpuSketcher, Lane
 from tcdsl.transforms.fusion import Group, textual
 from tcdsl.transforms.nesting import Alignment
@@ -92,7 +92,32 @@ class FinishSketcher(GpuSketcher):
         return list(self.layout.numbers)
 
 
-def joined(
+def finished(
+    scop: Scop,
+    shapes: Mapping[str, Shape],
+    gpu: Gpu,
+    layout: Layout,
+    folds: Sequence[str],
+    sources: Sequence[str],
+    groups: Sequence[Group],
+) -> tuple[Group, Rewritten] | None:
+    """Return what the last blocks of a kernel run, before and after rewriting, None if nothing.
+
+    :arg folds: what adds the sums of the kernel's chunks.
+    :arg sources: what the kernel runs, if it has no chunks.
+    :arg groups: what is to be run later, in order.
+    """
+    for candidates in (groups, ()) if groups else ((),):
+        last = _joined(scop, shapes, folds, layout, candidates, sources)
+        sketch = FinishSketcher(scop, last, shapes, gpu, layout).finish() if last else None
+        done = apply(scop, sketch) if sketch is not None else None
+        # An initialisation of other elements than are updated has a kernel of its own, before.
+        if last is not None and done is not None and not done.before and not done.after:
+            return last, done
+    return None
+
+
+def _joined(
     scop: Scop,
     shapes: Mapping[str, Shape],
     folds: Sequence[str],

@@ -18,7 +18,7 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
-from tcdsl.strategies.finish import FinishSketcher, joined
+from tcdsl.strategies.finish import finished
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_by_isl
@@ -172,14 +172,12 @@ def _rewrite(
         may_finish = scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none"
         if layout is not None and (folds or may_finish):
             later = [g for g, _ in pending] if may_finish else []
-            last = joined(scop, shapes, folds, layout, later, () if folds else ran)
-            finish = FinishSketcher(scop, last, shapes, gpu, layout).finish() if last else None
-            if last is not None and finish is not None:
-                done = apply(scop, finish)
-                assert not done.before and not done.after, "a finish leaves nothing to do"
+            last = finished(scop, shapes, gpu, layout, folds, () if folds else ran, later)
+            if last is not None:
+                group, done = last
                 scop = done.scop
-                queue.append(_Queued(done.sketch, "+".join(last.members), is_finish=True))
-                pending = [p for p in pending if not set(p[0].members) & set(last.members)]
+                queue.append(_Queued(done.sketch, "+".join(group.members), is_finish=True))
+                pending = [p for p in pending if not set(p[0].members) & set(group.members)]
                 continue
         alone = [Group((name,), tuple({name: d} for d in shapes[name].order)) for name in folds]
         pending = [*((group, False) for group in alone), *pending]
