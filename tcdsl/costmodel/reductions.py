@@ -24,11 +24,14 @@ from tcdsl.costmodel.machine import Gpu
 CHIP_RATE = 4.3e12  # bytes a second, of all multiprocessors together
 OWN_RATE = 60e9  # of a multiprocessor whose neighbours are idle
 LATENCY = 0.8e-6  # seconds until a load of memory is there
-LOADED = 1.2e-6  # where the memory is busy
+LOADED = 0.64e-6  # where the memory is busy
 CACHED = 0.5e-6  # until a load of the second-level cache is there
 IN_FLIGHT = 4  # loads of a thread, which the compiler starts together
-STEP_OF_FOLD = 0.06e-6  # seconds; a fold has as many as the logarithm of its threads
+RAMP = 0.12  # seconds x threads: what it costs that the chip fills and empties
+STEP_OF_FOLD = 0.06e-6  # seconds; a fold of a row has as many as the logarithm of its threads
+COLUMN_OF_FOLD = 0.04e-6  # seconds a thread of a column
 TICKET = 1.2e-6  # seconds for barrier, fence and atomic of a block
+TICKET_EACH = 0.5e-9  # that a block's atomic delays the others'
 BLOCKS_EACH = (0.25, 0.5, 1, 2, 4)  # of a multiprocessor, to choose from
 
 
@@ -98,9 +101,14 @@ def _seconds(gpu: Gpu, reduction: Reduction, lanes: int, chunks: int, per_chunk:
     own = ceil(blocks / gpu.multiprocessors) * block_bytes
     rate = min(CHIP_RATE, on_the_way / LOADED)
     latency = ceil(blocks / resident) * ceil(loads / IN_FLIGHT) * LATENCY
-    fold = STEP_OF_FOLD * (log2(lanes) + (2 if lanes > 32 else 0)) * (1 if r.width == 1 else 2)
-    seconds = max(total / rate, own / OWN_RATE, latency) + fold
+    if r.width == 1:
+        fold = STEP_OF_FOLD * (log2(lanes) + (2 if lanes > 32 else 0))
+    else:
+        fold = COLUMN_OF_FOLD * lanes
+    streaming = total / rate
+    ramp = min(RAMP / (min(blocks, resident) * threads), streaming / 2)
+    seconds = max(streaming + ramp, own / OWN_RATE, latency) + fold * ceil(blocks / resident)
     if chunks > 1:
         again = ceil(ceil(chunks / lanes) / IN_FLIGHT) * CACHED
-        seconds += TICKET + again + fold
+        seconds += TICKET + blocks * TICKET_EACH + again + fold
     return seconds
