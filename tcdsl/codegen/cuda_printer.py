@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import prod
 
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type
@@ -41,6 +42,7 @@ from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.synchronisation import is_replicated
 
 SCRATCH_ALIGNMENT = 256  # bytes
+MAX_FOLD_BYTES = 24 << 10  # of shared memory, for the folds of vectors
 VECTOR_BYTES = 16  # the widest load, and what arrays are aligned to if nothing else is known
 _AXES = "xyz"
 _MAPPED = (LoopKind.BLOCK, LoopKind.THREAD)
@@ -191,6 +193,9 @@ class _KernelPrinter:
         self.guarded: frozenset[str] = frozenset()  # eliminated loops whose guard stands around
         self.wide_shared: set[str] = set()  # shared arrays that are accessed in vectors
         self.declared: list[str] = []  # private arrays, in the scopes around
+        self.folded: dict[str, str] = {}  # folds of all lanes that were printed before the loop
+        self.fold_bytes: dict[str, int] = {}  # of shared memory, by the collective
+        self.n_folds = 0
         self.n_predicates = 0
         self.n_vectors = 0
         self.local_of: dict[str | None, list[Placement]] = {}
@@ -490,6 +495,8 @@ class _KernelPrinter:
         """Print a loop with a constant trip count, so that indices into registers are numbers."""
         assert loop.extent is not None
         variable = node.variable
+        before = self.folded
+        self.folded = {**before, **self._folds_at_once(node, depth, loop)}
         self._emit(depth, "#pragma unroll")
         self._open(depth, f"for (int {variable} = 0; {variable} < {loop.extent}; {variable}++)")
         guards = [] if node.init == "0" else [f"{variable} >= {_cuda(node.init)}"]
@@ -501,6 +508,44 @@ class _KernelPrinter:
             self._emit(depth, "}")
         else:
             self._body(node, depth, loop, active)
+        self.folded = before
+
+    def _folds_at_once(self, node: loop_ast.For, depth: int, loop: Loop) -> dict[str, str]:
+        """Print the folds of a short loop as one for all of its iterations, before it.
+
+        Returns what each statement's result is called in the loop.
+        """
+        leaves = self._leaves(node.body)
+        if leaves is None or node.init != "0" or not _covers(node, loop.extent or 0):
+            return {}
+        found = {}
+        for leaf in leaves:
+            statement = self.scop.by_name[leaf.statement]
+            parts = {read.array for read in statement.reads}
+            others = [self.scop.by_name[other.statement] for other in leaves if other is not leaf]
+            if any(write.array in parts for other in others for write in other.writes):
+                continue
+            call = self._printer(leaf).fold_at_once(node.variable, loop.extent or 0)
+            if call is not None and self._has_room(call, statement, loop.extent or 0):
+                name = f"w_folds{self.n_folds}"
+                self.n_folds += 1
+                self._emit(depth, f"const auto {name} = {call};")
+                found[statement.name] = f"{name}[{node.variable}]"
+        return found
+
+    def _has_room(self, call: str, fold: Statement, width: int) -> bool:
+        """Return whether shared memory has room for what *call* needs, which others of its kind do.
+
+        Folds share memory with those of the same template.
+        """
+        assert fold.reduction is not None
+        own = width * fold.reduction.dtype.size_bytes * prod(self.mapped.block)
+        kind = call.partition("(")[0] + str(width)
+        others = sum(size for name, size in self.fold_bytes.items() if name != kind)
+        if others + own > MAX_FOLD_BYTES:
+            return False
+        self.fold_bytes[kind] = own
+        return True
 
     def _vector(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
         """Print the lanes of a vector: all loads, then the lanes one by one, then all stores."""
@@ -654,7 +699,9 @@ class _KernelPrinter:
         if is_block_collective(self.mapped, statement):
             # All threads of a block agree on what is about blocks: it may stand around the call.
             inside = [guard for guard in guards if "blockIdx" not in guard]
-            lines = printer.fold(inside) if statement.kind is Kind.FOLD else printer.lines()
+            is_fold = statement.kind is Kind.FOLD
+            result = self.folded.get(leaf.statement, "")
+            lines = printer.fold(inside, result) if is_fold else printer.lines()
             guards = [guard for guard in guards if "blockIdx" in guard]
         else:
             lines = printer.lines()

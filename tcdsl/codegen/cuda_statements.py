@@ -99,8 +99,11 @@ class CudaStatementPrinter(StatementPrinter):
         conditions = [self.expressions.value(c) for c in statement.conditions]
         return _guarded([*conditions, *self._scatter_guards()], [call])
 
-    def fold(self, active: list[str]) -> list[str]:
-        """Return the collective: all threads call it, those that are *active* keep the result."""
+    def fold(self, active: list[str], result: str = "") -> list[str]:
+        """Return the collective: all threads call it, those that are *active* keep the result.
+
+        :arg result: what :meth:`fold_at_once` returned for this lane, where it was called before.
+        """
         statement = self.statement
         reduction = statement.reduction
         assert reduction is not None
@@ -112,11 +115,43 @@ class CudaStatementPrinter(StatementPrinter):
         if reduction.operator.is_arg:
             pair = self._arg_call(axes, x, y, active)
             return [*pair, *_guarded(guards, self._arg_result("w_fold"))]
+        if result:
+            return _guarded(guards, [self._folded(result)])
         (read,) = statement.reads
-        operator = f"tc_op_{_OPERATORS[reduction.operator]}_{suffix(reduction.dtype)}"
-        call = f"tc_fold_{axes}<{operator}, {x}, {y}>({self._part(read, active)})"
+        call = f"{self._collective()}({self._part(read, active)})"
         lines = [f"const {c_type(reduction.dtype)} w_fold = {call};"]
         return [*lines, *_guarded(guards, [self._folded("w_fold")])]
+
+    def _collective(self) -> str:
+        """Return the function that folds, with its template's arguments."""
+        reduction = self.statement.reduction
+        assert reduction is not None
+        axes, _ = fold_function(self.mapped, self.statement)
+        x, y, _ = self.mapped.block
+        operator = f"tc_op_{_OPERATORS[reduction.operator]}_{suffix(reduction.dtype)}"
+        # What is not replicated is pinned: the first threads alone need the result.
+        which = "y_first" if axes == "y" and not self.is_replicated else axes
+        return f"tc_fold_{which}<{operator}, {x}, {y}>"
+
+    def fold_at_once(self, variable: str, width: int) -> str | None:
+        """Return one call for all lanes of a loop over *variable*, None if there is none.
+
+        The partial accumulators of the lanes must be registers.
+        """
+        statement = self.statement
+        if statement.kind is not Kind.FOLD or statement.reduction is None:
+            return None
+        _, numbers = fold_function(self.mapped, statement)
+        if not numbers or statement.reduction.operator.is_arg:
+            return None
+        (read,) = statement.reads
+        placement = self.context.placements.get(read.array)
+        if placement is None or placement.space is not Space.PRIVATE:
+            return None
+        lane = self.element(read)
+        lanes = [re.sub(rf"\b{variable}\b", str(n), lane) for n in range(width)]
+        vector = f"tc_vec<{c_type(statement.reduction.dtype)}, {width}>"
+        return f"{self._collective()}({vector}{{{{{', '.join(lanes)}}}}})"
 
     def _folded(self, result: str) -> str:
         """Return the store of the fold's *result*."""

@@ -29,9 +29,10 @@ CACHED = 0.5e-6  # until a load of the second-level cache is there
 IN_FLIGHT = 4  # loads of a thread, which the compiler starts together
 RAMP = 0.12  # seconds x threads: what it costs that the chip fills and empties
 STEP_OF_FOLD = 0.06e-6  # seconds; a fold of a row has as many as the logarithm of its threads
-COLUMN_OF_FOLD = 0.04e-6  # seconds a thread of a column
+COLUMN_OF_FOLD = 0.04e-6  # seconds a thread of a column, or a warp where it has several
 TICKET = 1.2e-6  # seconds for barrier, fence and atomic of a block
 TICKET_EACH = 0.5e-9  # that a block's atomic delays the others'
+WARP = 32
 BLOCKS_EACH = (0.25, 0.5, 1, 2, 4)  # of a multiprocessor, to choose from
 
 
@@ -104,7 +105,7 @@ def _seconds(gpu: Gpu, reduction: Reduction, lanes: int, chunks: int, per_chunk:
     if r.width == 1:
         fold = STEP_OF_FOLD * (log2(lanes) + (2 if lanes > 32 else 0))
     else:
-        fold = COLUMN_OF_FOLD * lanes
+        fold = COLUMN_OF_FOLD * (lanes if r.width >= WARP else ceil(lanes * r.width / WARP))
     streaming = total / rate
     ramp = min(RAMP / (min(blocks, resident) * threads), streaming / 2)
     seconds = max(streaming + ramp, own / OWN_RATE, latency) + fold * ceil(blocks / resident)

@@ -36,6 +36,7 @@ VECTOR_BYTES = 16
 MIN_LANES = 8  # iterations that are worth threads of their own
 MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together
 VECTORS_IN_FLIGHT = 2  # of a thread, where a row has so many
+ROW_LOADS = 4  # of a thread, of all its rows
 MAX_ROW_THREADS = 1024
 MIN_VECTORED = 1 << 12  # values for which fewer threads may do
 
@@ -192,8 +193,11 @@ class GpuSketcher:
         y = 1
         if x <= WARP and rows >= 4 * self.gpu.multiprocessors and tiles:
             y = min(BLOCK_THREADS // x, _power_of_two(tiles[0].extent))
-            tiles[0] = replace(tiles[0], thread_axis=1 if y > 1 else -1, threads=y)
-        self.why.append(f"{x} threads a row" + (f", {y} rows a block" if y > 1 else ""))
+            turns = 1 if repeat else self._rows_of_thread(rows, -(-groups // x), y)
+            tiles[0] = replace(tiles[0], thread_axis=1 if y > 1 else -1, threads=y, repeat=turns)
+        self.why.append(
+            f"{x} threads a row" + (f", {tiles[0].block} rows a block" if y > 1 else "")
+        )
         if not lanes:
             x = 1
         if chunk is not None or not repeat:
@@ -207,6 +211,13 @@ class GpuSketcher:
             for n, d in lanes.items()
         }  # fmt: skip
         return replace(self._assembled(tiles, width, chunk), resident=resident)
+
+    def _rows_of_thread(self, rows: int, loads: int, threads: int) -> int:
+        """Return how many rows a thread takes: several where one has few loads to start at once."""
+        turns = max(1, ROW_LOADS // loads)
+        while turns > 1 and rows < 8 * self.gpu.multiprocessors * threads * turns:
+            turns //= 2
+        return turns
 
     def _threads_of_row(self, groups: int, values: int) -> tuple[int, int]:
         """Return the threads of a row that is kept in registers, and the vectors of each.
@@ -382,9 +393,10 @@ class GpuSketcher:
             any(step % width for step in steps)
             or shape.lower[dim] % width
             or (shape.extents[dim] % width and not is_flat)
+            or shape.extents[dim] < width
         ):
             width //= 2
-        return width if shape.extents[dim] >= 4 * width else 1
+        return width
 
     # --- assembly --------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ section 5.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from math import prod
 
 import islpy as isl
 
@@ -231,8 +232,8 @@ class _Kernel:
     def _collective_bytes(self) -> int:
         """Return what the folds of the kernel may take of the block's shared memory."""
         folds = [n for n in self.mapped.paths if self.scop.by_name[n].kind is Kind.FOLD]
-        x, y, z = self.mapped.block
-        return len(folds) * x * y * z * FOLD_BYTES
+        several = FOLD_BYTES * (len(folds) + 1) if folds else 0  # what vectors may have, too
+        return several * prod(self.mapped.block)
 
     def _is_read_by_columns(self, uses: Uses, dims: Sequence[LocalDim]) -> bool:
         """Return whether neighbouring threads read elements of different rows."""

@@ -120,6 +120,7 @@ OTHER_USES = {
     "tc_vstore": "tc_vstore(p, tc_vload<2>(p + 2));",
     "tc_pair": "tc_pair<int64_t, int64_t> pair = {p[0], p[1]}; p[2] = pair.index;",
     **{f"tc_fold_{way}": f"p[0] = tc_fold_{way}{FOLD}" for way in ("x", "y", "xy")},
+    "tc_fold_y_first": f"p[0] = tc_fold_y_first{FOLD}",
     **{f"tc_argfold_{way}": f"p[0] = tc_argfold_{way}{ARGFOLD}" for way in ("x", "y", "xy")},
 }
 

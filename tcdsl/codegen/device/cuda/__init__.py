@@ -4,7 +4,7 @@
     index                               floored division, fault records; always there
     vector                              tc_vec<T, N>, tc_vload, tc_vstore
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
-    collective                          tc_fold_x, _y, _xy and tc_argfold_x, _y, _xy
+    collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
     atomic                              tc_atomic_<op>_<type>
     ticket                              tc_last_block
 
@@ -51,6 +51,7 @@ def _functions() -> dict[str, str]:
     operators = [f"tc_op_{op}_{t}" for t in TYPES if t not in HALVES for op in OPERATORS[t]]
     operators += [f"tc_better_{op}_{t}" for t in TYPES if t not in HALVES for op in ("min", "max")]
     folds = [f"tc_{fold}_{way}" for fold in ("fold", "argfold") for way in ("x", "y", "xy")]
+    folds.append("tc_fold_y_first")
     atomics = [f"tc_atomic_{op}_{t}" for t in TYPES for op in OPERATORS[t]]
     return (
         scalars

@@ -5,6 +5,7 @@
  *
  *     tc_fold_x<Op, TX, TY>(value)               over the threads of equal threadIdx.y
  *     tc_fold_y<Op, TX, TY>(value)               over the threads of equal threadIdx.x
+ *     tc_fold_y_first<Op, TX, TY>(value)         the same, for the threads of threadIdx.y == 0 only
  *     tc_fold_xy<Op, TX, TY>(value)              over all threads
  *     tc_argfold_x<Better, TX, TY>(value, i)     the best value and the least index of it; also
  *                                                _y and _xy.  A negative i is no candidate.
@@ -186,7 +187,7 @@ TC_FN typename Op::type tc_join_column(typename Op::type *part, int x, int first
   return value;
 }
 
-template <typename Op, int TX, int TY, int SITE>
+template <typename Op, int TX, int TY, int SITE, bool ALL>
 TC_FN typename Op::type tc_fold_column(typename Op::type value, int x, int y)
 {
   const int thread = x + TX * y;
@@ -208,7 +209,7 @@ TC_FN typename Op::type tc_fold_column(typename Op::type value, int x, int y)
       if (y < STEP) tc_put(part + y * TX + x, tc_join_column<Op, TX, HEIGHT, STEP>(part, x, y));
       __syncthreads();
     }
-    value = tc_join_column<Op, TX, STEP, 1>(part, x, 0);
+    if (ALL || y == 0) value = tc_join_column<Op, TX, STEP, 1>(part, x, 0);
     if (SITE < 0) __syncthreads();
     return value;
   }
@@ -220,10 +221,11 @@ TC_FN typename Op::type tc_fold_x_any(typename Op::type value)
 {
   return tc_fold_row<Op, TX, TY, SITE>(value, (int)threadIdx.x, TY == 1 ? 0 : (int)threadIdx.y);
 }
-template <typename Op, int TX, int TY, int SITE>
+template <typename Op, int TX, int TY, int SITE, bool ALL = true>
 TC_FN typename Op::type tc_fold_y_any(typename Op::type value)
 {
-  return tc_fold_column<Op, TX, TY, SITE>(value, TX == 1 ? 0 : (int)threadIdx.x, (int)threadIdx.y);
+  const int x = TX == 1 ? 0 : (int)threadIdx.x;
+  return tc_fold_column<Op, TX, TY, SITE, ALL>(value, x, (int)threadIdx.y);
 }
 template <typename Op, int TX, int TY, int SITE>
 TC_FN typename Op::type tc_fold_xy_any(typename Op::type value)
@@ -251,3 +253,14 @@ TC_FN typename Op::type tc_fold_xy_any(typename Op::type value)
 TC_FOLD(x)
 TC_FOLD(y)
 TC_FOLD(xy)
+
+template <typename Op, int TX, int TY, int SITE = -1>
+TC_FN typename Op::type tc_fold_y_first(typename Op::type value)
+{
+  return tc_fold_y_any<Op, TX, TY, SITE, false>(value);
+}
+template <typename Op, int TX, int TY, int SITE = -1, int N>
+TC_FN tc_vec<typename Op::type, N> tc_fold_y_first(tc_vec<typename Op::type, N> value)
+{
+  return tc_fold_y_any<tc_op_lanes<Op, N>, TX, TY, SITE, false>(value);
+}
