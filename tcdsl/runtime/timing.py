@@ -145,7 +145,8 @@ def _sampler(
     lead = stopwatch.lead_for(fn)
     if flush:
         return lambda: stopwatch.time_us(fn, lead)
-    calls = max(1, min(_WARM_CALLS, int(_WARM_US / max(stopwatch.time_us(fn, lead), 1.0))))
+    wanted = int(_WARM_US / max(stopwatch.time_us(fn, lead), 1.0))
+    calls = max(1, min(_WARM_CALLS, wanted, stopwatch.most_calls(lead)))
     return lambda: stopwatch.time_warm_us(fn, calls, lead)
 
 

@@ -57,6 +57,10 @@ class Stopwatch:
         host_us = min(self._launching_us(fn) for _ in range(_TRIALS))
         return min(_MOST_FILLS, 1 + int(_MARGIN * host_us / max(self._fill_us, 1.0)))
 
+    def most_calls(self, lead: int) -> int:
+        """Return how many calls with that *lead* can be hidden behind fills, at least one."""
+        return max(1, _MOST_FILLS // lead)
+
     def time_us(self, fn: Callable[[], object], lead: int = 1) -> float:
         """Return the time that the GPU takes for ``fn()``, its inputs in memory.
 
