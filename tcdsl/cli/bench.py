@@ -121,6 +121,8 @@ def run_on_device(console: Console, arguments: argparse.Namespace) -> int:
     place = replace(open_device(), flush=arguments.flush)
     peers = present_peers(console, place, arguments)
     work = work_left(console, place, arguments, Run({}, peers, arguments.flush))
+    if not work:
+        return 0
     jobs = [(case.name, dict(sizes), dtype) for case, sizes, dtype in work]
     console.print(precompile(jobs), markup=False)
     if arguments.prepare:

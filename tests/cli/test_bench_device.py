@@ -22,7 +22,7 @@ from tcdsl.cli.device_peers import (
 from tcdsl.errors import TargetError
 from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.library import case, cases, source_for
-from tcdsl.library.draws import near_one, ordinary, weights
+from tcdsl.library.draws import below, mostly, near_one, ordinary, uniform, weights
 from tcdsl.runtime.arrays import spec
 from tcdsl.runtime.timing import Comparison, Timing, compare
 
@@ -314,6 +314,17 @@ def test_products_stay_near_one(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = device_inputs._DRAWS[near_one](torch, (100,), BY_NAME["int32"])
     assert set(whole.unique().tolist()) == {-1, 1}
     assert device_inputs._DRAWS[near_one](torch, (0, 4), BY_NAME["float32"]).shape == (0, 4)
+
+
+def test_intervals_and_rare_bools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_inputs, "_DEVICE", "cpu")
+    drawn = device_inputs.drawn_there(torch, uniform(0.5, 1.5), (90, 50), BY_NAME["bfloat16"])
+    assert drawn.dtype == torch.bfloat16
+    assert 0.5 <= drawn.min() < 0.6 and 1.4 < drawn.max() <= 1.5
+    for value in (True, False):
+        bools = device_inputs.drawn_there(torch, mostly(value), (200, 30), BY_NAME["bool"])
+        assert 0 < (bools == value).all(dim=1).sum() < 200
+    assert device_inputs.drawn_there(torch, below("V"), (3,), BY_NAME["int64"]) is None
 
 
 def test_weights_keep_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:

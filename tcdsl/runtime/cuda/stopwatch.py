@@ -33,6 +33,7 @@ class Stopwatch:
             pool = state_of(self._context).pool
             self._buffer = pool.take(self._size_bytes, self._stream, "the timer")
             self._events = libcuda.new_event(), libcuda.new_event()
+        self._fill(_MOST_FILLS)  # until the clocks are up
         self._fill_us = min(self._between_us(lambda: self._fill(1)) for _ in range(_TRIALS))
         return self
 
