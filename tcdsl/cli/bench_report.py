@@ -15,6 +15,8 @@ from tcdsl.version import __version__
 
 EAGER = ("numpy", "torch")
 
+Key = tuple[str, str, str]  # what names a row: case, sizes, element type
+
 
 @dataclass(frozen=True, slots=True)
 class Launches:
@@ -32,7 +34,10 @@ class Launches:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case at one choice of sizes: the median time of tcdsl ("tcdsl") and of each peer."""
+    """One case at one choice of sizes: the median time of tcdsl ("tcdsl") and of each peer.
+
+    *first_s* are the seconds of each one's first call, its compilation or loading included.
+    """
 
     case: str
     family: str
@@ -42,6 +47,17 @@ class Row:
     spreads: Mapping[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     launches: Launches | None = None
+    first_s: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """What names the row."""
+        return self.case, sizes_text(self.sizes), self.dtype
+
+    @property
+    def label(self) -> str:
+        """The row's name in a line of text."""
+        return f"{self.case} {sizes_text(self.sizes)} {self.dtype}"
 
     @property
     def rate_gbs(self) -> float | None:
@@ -78,21 +94,24 @@ def times_table(
 
     :arg copy_rate_gbs: what a copy on the GPU moves in a second, read and written.
     """
-    header = ["case", "sizes", "tcdsl", *peers, "best peer / tcdsl"]
+    has_types = len({row.dtype for row in rows}) > 1
+    header = ["case", "sizes", *(("type",) if has_types else ()), "tcdsl", *peers]
+    header.append("best peer / tcdsl")
     if copy_rate_gbs is not None:
         header += ["GB/s", "of a copy's", "kernels", "grid", "block"]
     body = []
     for row in rows:
-        cells = [row.case, sizes_text(row.sizes)]
-        cells += [_time_text(row, name) for name in ("tcdsl", *peers)]
+        cells = [row.case, sizes_text(row.sizes), *((row.dtype,) if has_types else ())]
+        cells += [time_text(row, name) for name in ("tcdsl", *peers)]
         cells.append(ratio_text(row.ratio(peers)))
         if copy_rate_gbs is not None:
             cells += _launch_cells(row, copy_rate_gbs)
         body.append(cells)
-    return markdown_table(header, body, n_left=2)
+    return markdown_table(header, body, n_left=2 + has_types)
 
 
-def _time_text(row: Row, name: str) -> str:
+def time_text(row: Row, name: str) -> str:
+    """Return the time of *name* in *row*, or a dash."""
     return format_us(row.times_us[name]) if name in row.times_us else "-"
 
 
@@ -122,13 +141,14 @@ def means_table(rows: Sequence[Row], peers: Sequence[str]) -> str:
     body = []
     for family in [*families, "all"]:
         chosen = [row for row in rows if family in (row.family, "all")]
-        means = [_mean(row.ratio(choice) for row in chosen) for choice in choices.values()]
+        means = [mean(row.ratio(choice) for row in chosen) for choice in choices.values()]
         body.append((family, str(len(chosen)), *map(ratio_text, means)))
     return markdown_table(("family", "cases", *(f"{name} / tcdsl" for name in choices)), body)
 
 
-def _mean(ratios: Iterable[float | None]) -> float | None:
-    known = [ratio for ratio in ratios if ratio is not None]
+def mean(ratios: Iterable[float | None]) -> float | None:
+    """Return the geometric mean of those *ratios* that are known, and not 0."""
+    known = [ratio for ratio in ratios if ratio]
     return geometric_mean(known) if known else None
 
 
@@ -139,7 +159,7 @@ def machine() -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "python": platform.python_version(),
         "tcdsl": __version__,
-        **{name: _version(name) for name in ("numpy", "torch")},
+        **{name: version_of(name) for name in ("numpy", "torch")},
     }
 
 
@@ -150,7 +170,8 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Return the version of an installed *package*."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tcdsl.lang.dtypes import BY_NAME, DType
 from tcdsl.library import Case
-from tcdsl.library.draws import Draw, near_one, ordinary, weights
+from tcdsl.library.draws import Draw, Mostly, Uniform, near_one, ordinary, weights
 
 Shape = tuple[int, ...]
 _DEVICE = "cuda"
@@ -31,11 +31,21 @@ def device_inputs(case: Case, sizes: Mapping[str, int], dtype: str) -> dict[str,
     for param in case.params:
         draw = case.draws.get(param.name, ordinary)
         kind, shape = BY_NAME[param.dtype_for(dtype)], shapes[param.name]
-        if shape and draw in _DRAWS:
-            inputs[param.name] = _DRAWS[draw](torch, shape, kind)
+        if shape and (drawn := drawn_there(torch, draw, shape, kind)) is not None:
+            inputs[param.name] = drawn
         else:
             inputs[param.name] = to_device(draw(rng, shape, kind, sizes))
     return inputs
+
+
+def drawn_there(torch: Any, draw: Draw, shape: Shape, dtype: DType) -> Any | None:
+    """Return what *draw* gives as a tensor that was made on the GPU, or None if NumPy makes it."""
+    match draw:
+        case Uniform(low, high):
+            return (low + (high - low) * _random(torch, shape)).to(getattr(torch, dtype.name))
+        case Mostly(value):
+            return (_random(torch, shape) * max(1, shape[-1]) >= 1.0) == value
+    return _DRAWS[draw](torch, shape, dtype) if draw in _DRAWS else None
 
 
 def to_device(array: np.ndarray[Any, Any]) -> Any:
@@ -82,6 +92,10 @@ def _near_one(torch: Any, shape: Shape, dtype: DType) -> Any:
         factors = torch.exp(0.3 * torch.randn(places.shape, device=_DEVICE))
         flat[places] *= factors.to(drawn.dtype)
     return drawn
+
+
+def _random(torch: Any, shape: Shape) -> Any:
+    return torch.rand(shape, device=_DEVICE)
 
 
 def _normal(torch: Any, shape: Shape, dtype: DType) -> Any:

@@ -1,22 +1,26 @@
-"""What ``tcdsl bench --target cuda`` times: a library case as a call in tcdsl and in PyTorch.
+"""What ``tcdsl bench --target cuda`` times: a case as a call in tcdsl, PyTorch and JAX.
 
-All inputs are tensors on the GPU, made before; tcdsl's calls are bound to outputs made before.
-Times are those of the GPU, between events, the second-level cache full of something else.  float32
-means float32 for both: tf32 is off.
+All inputs are tensors on the GPU, made before, which all share; tcdsl's calls are bound to outputs
+made before.  Times are those of the GPU: between events, and for JAX what ``jax_calls.py`` says.
+The second-level cache is full of something else, or warm if asked for.  float32 means float32 for
+all: tf32 is off.
 """
 
+import gc
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import tcdsl
+from tcdsl.cli import jax_calls
 from tcdsl.cli.arguments import BAD_ARGUMENT
-from tcdsl.cli.bench_report import Launches, machine
+from tcdsl.cli.bench_report import Launches, machine, version_of
 from tcdsl.cli.device_inputs import device_inputs, fresh_output
-from tcdsl.cli.peers import Call, call_on_tensors, tolerance_of
+from tcdsl.cli.jax_calls import WALL, QueuedCall
+from tcdsl.cli.peers import Call, call_on_tensors, offers, tolerance_of
 from tcdsl.errors import TCError
 from tcdsl.executable import Executable
 from tcdsl.lang.comprehension import Comprehension, Index, Load, Specialisation, walk
@@ -28,9 +32,12 @@ from tcdsl.runtime.timing import Comparison, compare_cuda, measure_cuda
 Tensors = Mapping[str, Any]
 
 MOST_INPUT_BYTES = 12_000_000_000
+COMPILE_MODE = "max-autotune-no-cudagraphs"  # torch.compile's: the best it has for one call
 _TARGET = "cuda"
 _SHARE = 8  # of the device's memory, for the inputs: peers make copies of all kinds
 _COPY_BYTES = 1 << 30
+_TO_COLLECT_BYTES = 1 << 30  # that a case has left: looking for cycles takes 50 ms
+_COLD_SHARE = 2  # times the second-level cache: inputs of more bytes are never in it
 _PIECE = 1 << 26  # elements that are compared at once, in float64
 
 
@@ -39,14 +46,19 @@ class Device:
     """Calls on tensors of the first GPU."""
 
     memory_bytes: int
-    peers: ClassVar[tuple[str, ...]] = ("torch", "torch-compile")
+    flush: bool = True
+    peers: ClassVar[tuple[str, ...]] = ("torch", "torch-compile", "jax")
     default_peers: ClassVar[str] = "torch"
     # PyTorch's own are RuntimeErrors: out of memory, and a context that is lost.
     errors: ClassVar[tuple[type[Exception], ...]] = (TCError, RuntimeError)
 
     def why_missing(self, peer: str) -> str | None:
-        """Return why *peer* cannot be timed: none of them is missing, or there is no device."""
-        return None
+        """Return why *peer* cannot be timed; without PyTorch there would be no device."""
+        return jax_calls.why_no_gpu() if peer == "jax" else None
+
+    def offers(self, peer: str, case: Case) -> bool:
+        """Return whether *peer* has *case*."""
+        return offers(peer, case)
 
     def sizes(self, case: Case, dtype: str) -> tuple[Mapping[str, int], ...]:
         """Return the case's sizes whose inputs fit the device."""
@@ -77,8 +89,11 @@ class Device:
         return executable.bind(*values.values(), out=outputs), launches_of(executable)
 
     def peer_call(self, peer: str, case: Case, inputs: Tensors) -> Call:
-        """Return the case's call in PyTorch."""
-        return call_on_tensors(case, inputs, compiled=peer == "torch-compile")
+        """Return the case's call in *peer*."""
+        if peer == "jax":
+            l2_bytes = primary_context().l2_bytes if self.flush else 0
+            return QueuedCall(case, inputs, _COLD_SHARE * l2_bytes)
+        return call_on_tensors(case, inputs, compiled=peer == "torch-compile", mode=COMPILE_MODE)
 
     def disagreement(self, result: Any, expected: Any, dtype: str) -> str | None:
         """Return how *result* differs from *expected* beyond *dtype*'s rounding, or None."""
@@ -92,25 +107,34 @@ class Device:
         return None
 
     def compare(self, calls: Mapping[str, Call], min_time_s: float) -> Comparison:
-        """Return the times of *calls*."""
-        return compare_cuda(calls, min_time_s)
+        """Return the times of *calls*; JAX's also as its user would measure it."""
+        others: dict[str, Callable[[], float]] = {}
+        for name, call in calls.items():
+            if isinstance(call, QueuedCall):
+                others |= {name: call.time_us, WALL: call.wall_us}
+        events = {name: call for name, call in calls.items() if name not in others}
+        return compare_cuda(events, min_time_s, flush=self.flush, others=others)
 
     def settle(self) -> str | None:
         """Free what the case before has left; return why nothing more can be timed, or None."""
         torch = import_module("torch")
         try:
             torch.cuda.synchronize()
+            if torch.cuda.memory_allocated() > _TO_COLLECT_BYTES:
+                gc.collect()
             torch.cuda.empty_cache()
         except RuntimeError as error:
             return str(error).splitlines()[0]
         return None
 
-    def about(self, copy_rate: float) -> dict[str, str]:
-        """Return what the times depend on; *copy_rate* in GB/s."""
+    def about(self, copy_gbs: float, read_gbs: float = 0.0) -> dict[str, str]:
+        """Return what the times depend on; rates in GB/s, 0 where it was not measured."""
         torch = import_module("torch")
         return {
             "gpu": torch.cuda.get_device_name(0), "CUDA of torch": str(torch.version.cuda),
-            "copy": f"{copy_rate:.0f} GB/s", **machine(),
+            "copy": f"{copy_gbs:.0f} GB/s", "read": f"{read_gbs:.0f} GB/s",
+            "cache": "cold" if self.flush else "warm", **machine(),
+            **{name: version_of(name) for name in ("triton", "jax")},
         }  # fmt: skip
 
 
@@ -125,9 +149,15 @@ def open_device() -> Device:
     torch = import_module("torch")
     if not torch.cuda.is_available():
         raise _no_torch("PyTorch, which makes the arrays, sees no GPU")
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    float32_proper()
     return Device(torch.cuda.mem_get_info()[1])
+
+
+def float32_proper() -> None:
+    """Let PyTorch compute float32 in float32; torch.compile's cached code depends on it."""
+    backends = import_module("torch").backends
+    backends.cuda.matmul.allow_tf32 = False
+    backends.cudnn.allow_tf32 = False
 
 
 def _no_torch(why: str) -> TCError:
@@ -144,7 +174,7 @@ def copy_rate_gbs(size_bytes: int = _COPY_BYTES, min_time_s: float = 0.2) -> flo
 def copy_call(size_bytes: int) -> Call:
     """Return a call that copies *size_bytes* on the GPU."""
     torch = import_module("torch")
-    source = torch.zeros(size_bytes, dtype=torch.uint8, device="cuda")
+    source = torch.randint(0, 256, (size_bytes,), dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return lambda: target.copy_(source)
 

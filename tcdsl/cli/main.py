@@ -19,7 +19,7 @@ COMMANDS = {
     "demo": "photographs, a neural network and a table of times; under a minute",
     "run": "run a definition of a file on random or given arrays",
     "show": "print what a definition becomes, stage by stage",
-    "bench": "time library programs against NumPy and PyTorch",
+    "bench": "time library programs against NumPy, PyTorch and JAX",
     "doctor": "look at this machine, and say what is missing and how to get it",
     "cache": "show, locate or empty the cache of compiled programs",
 }

@@ -1,4 +1,4 @@
-"""What ``tcdsl bench`` times: a library case as a call in tcdsl, NumPy, PyTorch, torch.compile.
+"""What ``tcdsl bench`` times: a case as a call in tcdsl, NumPy, PyTorch, torch.compile and JAX.
 
 Every peer gets the same arrays, already in its own form, and computes as its users would write it;
 making and converting arrays is not in the times.  :class:`Host` runs them on this processor;
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import tcdsl
+from tcdsl.cli import jax_calls
 from tcdsl.errors import TCError
 from tcdsl.library import Case, source_for
 from tcdsl.runtime.timing import Comparison, compare
@@ -27,7 +28,12 @@ def why_missing(peer: str) -> str | None:
     """Return why *peer* cannot be timed here, or None if it can."""
     if peer.startswith("torch") and find_spec("torch") is None:
         return "PyTorch is not installed (pip install 'tcdsl[bench]')"
-    return None
+    return jax_calls.why_missing() if peer == "jax" else None
+
+
+def offers(peer: str, case: Case) -> bool:
+    """Return whether *peer* has *case*."""
+    return peer != "jax" or jax_calls.has_formula(case)
 
 
 def tcdsl_call(case: Case, inputs: Arrays, dtype: str, *, bound: bool, target: str) -> Call:
@@ -65,14 +71,16 @@ def torch_call(case: Case, inputs: Arrays, *, compiled: bool) -> Call:
     return call_on_tensors(case, tensors, compiled=compiled)
 
 
-def call_on_tensors(case: Case, tensors: Mapping[str, Any], *, compiled: bool) -> Call:
-    """Return the case's call on *tensors*, wherever they are."""
+def call_on_tensors(
+    case: Case, tensors: Mapping[str, Any], *, compiled: bool, mode: str | None = None
+) -> Call:
+    """Return the case's call on *tensors*, wherever they are; *mode* is torch.compile's."""
     torch = import_module("torch")
     formula = getattr(import_module("tcdsl.library.torch_peers"), case.name)
     if compiled:
         # A program of its own for each case and sizes, as tcdsl has.
         torch._dynamo.reset()
-        formula = torch.compile(formula, dynamic=False)
+        formula = torch.compile(formula, dynamic=False, mode=mode)
 
     def call() -> Any:
         with torch.no_grad():
@@ -91,6 +99,8 @@ def peer_call(peer: str, case: Case, inputs: Arrays) -> Call:
     """Return the case's call in *peer*."""
     if peer == "numpy":
         return numpy_call(case, inputs)
+    if peer == "jax":
+        return jax_calls.host_call(case, inputs)
     return torch_call(case, inputs, compiled=peer == "torch-compile")
 
 
@@ -139,13 +149,17 @@ class Host:
 
     target: str
     bound: bool
-    peers: ClassVar[tuple[str, ...]] = ("numpy", "torch", "torch-compile")
+    peers: ClassVar[tuple[str, ...]] = ("numpy", "torch", "torch-compile", "jax")
     default_peers: ClassVar[str] = "numpy,torch"
     errors: ClassVar[tuple[type[Exception], ...]] = (TCError,)
 
     def why_missing(self, peer: str) -> str | None:
         """Return why *peer* cannot be timed here, or None if it can."""
         return why_missing(peer)
+
+    def offers(self, peer: str, case: Case) -> bool:
+        """Return whether *peer* has *case*."""
+        return offers(peer, case)
 
     def sizes(self, case: Case, dtype: str) -> tuple[Mapping[str, int], ...]:
         """Return the case's sizes that fit this machine, or if none do, the last of the tests."""

@@ -5,6 +5,7 @@ A draw maps (rng, shape, dtype, sizes) to an array; *sizes* are the size symbols
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,13 +39,22 @@ def any_value(
     return rng.integers(info.min, info.max, shape, dtype.numpy, endpoint=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Floats from [low, high)."""
+
+    low: float
+    high: float
+
+    def __call__(
+        self, rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, sizes: Sizes
+    ) -> Array:
+        return (self.low + (self.high - self.low) * rng.random(shape)).astype(dtype.numpy)
+
+
 def uniform(low: float, high: float) -> Draw:
     """Floats from [low, high), such as variances and other values that must be positive."""
-
-    def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, sizes: Sizes) -> Array:
-        return (low + (high - low) * rng.random(shape)).astype(dtype.numpy)
-
-    return draw
+    return Uniform(low, high)
 
 
 def weights(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, sizes: Sizes) -> Array:
@@ -70,13 +80,22 @@ def near_one(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, siz
     return (signs * factors).astype(dtype.numpy)
 
 
+@dataclass(frozen=True, slots=True)
+class Mostly:
+    """Bools, most of them *value*."""
+
+    value: bool
+
+    def __call__(
+        self, rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, sizes: Sizes
+    ) -> Array:
+        drawn: Array = (rng.random(shape) * max(1, shape[-1]) >= 1.0) == self.value
+        return drawn
+
+
 def mostly(value: bool) -> Draw:
     """Bools that are *value* but for one in the last dimension's extent, on average."""
-
-    def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, sizes: Sizes) -> Any:
-        return (rng.random(shape) * max(1, shape[-1]) >= 1.0) == value
-
-    return draw
+    return Mostly(value)
 
 
 def mask(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, sizes: Sizes) -> Array:

@@ -1,7 +1,7 @@
 """The memory-bound graphs: softmax, normalisations, losses, optimisers, and trials of the planner.
 
-Sizes are those of FusionStitching (2020), AStitch (ASPLOS 2022), Panamera (PACT 2022) and DeepCuts
-(PLDI 2021).  The formulas are written from the mathematics, not from the programs.
+Sizes are those of FusionStitching (2020), AStitch (ASPLOS 2022), Panamera (PACT 2022), DeepCuts
+(PLDI 2021) and QuACK.  The formulas are written from the mathematics, not from the programs.
 """
 
 import math
@@ -21,6 +21,10 @@ _POSITIVE = uniform(0.5, 1.5)
 _SOFTMAX = grid(
     "M N", (8192, 4096), (32 * 12 * 128, 128), (1024, 36560), (8, 15), (64, 2**20), (2**20, 64)
 )
+# Those of QuACK's tables, hand-written row kernels; (16384, 4096) of rmsnorm is among the rows.
+_QUACK = grid("M N", (32768, 1024), (16384, 4096), (8192, 16384), (4096, 65536), (2048, 131072))
+_QUACK_NORM = grid("M N", (32768, 1024), (8192, 16384), (4096, 65536))
+_QUACK_LABELLED = grid("B V", (16384, 4096), (4096, 50304), (2048, 131072))
 _ATTENTION = grid("B H Q K", (64, 12, 128, 128))
 _ROWS = grid("M N", (16384, 4096), (8192, 768), (128, 1024), (2048, 1024))
 _WIDE_ROWS = grid("M N", (16384, 4096), (8192, 768))
@@ -111,7 +115,7 @@ def _softmax_backward(y: Array, dy: Array) -> Any:
 
 
 _SOFTMAXES = (
-    _case("softmax", "softmax", _softmax, _SOFTMAX, _SMALL_ROWS),
+    _case("softmax", "softmax", _softmax, _SOFTMAX + _QUACK, _SMALL_ROWS),
     _case("log_softmax", "softmax", _log_softmax, _SOFTMAX, _SMALL_ROWS),
     _case("masked_softmax", "softmax", _masked_softmax, _ATTENTION, _SMALL_ATTENTION,
           {"mask": mask, "scale": value(0.125)}),
@@ -207,7 +211,7 @@ _BACKWARD_DRAWS = {"gamma": _POSITIVE, "rstd": _POSITIVE}
 _NORMS = (
     _case("layernorm", "norms", _layernorm, _ROWS, _SMALL_ROWS, _NORM_DRAWS),
     _case("layernorm_backward", "norms", _layernorm_backward, _ROWS, _SMALL_ROWS, _BACKWARD_DRAWS),
-    _case("rmsnorm", "norms", _rmsnorm, _ROWS, _SMALL_ROWS, _NORM_DRAWS),
+    _case("rmsnorm", "norms", _rmsnorm, _ROWS + _QUACK_NORM, _SMALL_ROWS, _NORM_DRAWS),
     _case("bias_gelu_residual_layernorm", "norms", _bias_gelu_residual_layernorm, _WIDE_ROWS,
           _SMALL_ROWS, _NORM_DRAWS),
     _case("group_norm", "norms", _group_norm,
@@ -269,7 +273,7 @@ def _gelu_backward(x: Array, bias: Array, dy: Array) -> tuple[Array, Array]:
 _LABELLED = grid("B V", (4096, 50257), (320, 21128))
 _SMALL_LABELLED = grid("B V", (1, 1), (3, 7), (17, 131))
 _LOSSES = (
-    _case("cross_entropy", "losses", _cross_entropy, _LABELLED, _SMALL_LABELLED,
+    _case("cross_entropy", "losses", _cross_entropy, _LABELLED + _QUACK_LABELLED, _SMALL_LABELLED,
           {"labels": below("V")}, (COMPUTED,)),
     _case("cross_entropy_backward", "losses", _cross_entropy_backward, _LABELLED, _SMALL_LABELLED,
           {"labels": below("V")}),

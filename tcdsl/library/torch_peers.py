@@ -142,6 +142,8 @@ def channel_max(x: Tensor) -> Tensor:
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
+    if a.is_cuda and not a.is_floating_point():  # cuBLAS has none for integers
+        return (a * b).sum(dtype=a.dtype)
     return torch.dot(a, b)
 
 
@@ -187,6 +189,11 @@ def softmax_backward(y: Tensor, dy: Tensor) -> Tensor:
 # ---- normalisations --------------------------------------------------------------------------
 
 
+def _statistic(v: Tensor) -> Tensor:
+    """Return a row's or channel's *v* in the type that CUDA's kernels want it in."""
+    return v.float() if v.is_cuda and v.element_size() == 2 else v
+
+
 def layernorm(x: Tensor, gamma: Tensor, beta: Tensor, eps: float) -> Tensor:
     return F.layer_norm(x, x.shape[1:], gamma, beta, eps)
 
@@ -194,9 +201,10 @@ def layernorm(x: Tensor, gamma: Tensor, beta: Tensor, eps: float) -> Tensor:
 def layernorm_backward(
     x: Tensor, dy: Tensor, gamma: Tensor, mean: Tensor, rstd: Tensor
 ) -> tuple[Tensor, ...]:
+    mean, rstd = _statistic(mean)[:, None], _statistic(rstd)[:, None]
     return tuple(
         torch.ops.aten.native_layer_norm_backward(
-            dy, x, x.shape[1:], mean[:, None], rstd[:, None], gamma, gamma, [True, True, True]
+            dy, x, x.shape[1:], mean, rstd, gamma, gamma, [True, True, True]
         )
     )
 
@@ -274,6 +282,7 @@ def batchnorm_gelu_nhwc(x: Tensor, gamma: Tensor, beta: Tensor, eps: float) -> T
 def batchnorm_backward(
     x: Tensor, dy: Tensor, gamma: Tensor, mean: Tensor, rstd: Tensor
 ) -> tuple[Tensor, ...]:
+    mean, rstd = _statistic(mean), _statistic(rstd)
     return tuple(
         torch.ops.aten.native_batch_norm_backward(
             dy, x, gamma, None, None, mean, rstd, True, 0.0, [True, True, True]

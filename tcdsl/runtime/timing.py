@@ -4,13 +4,17 @@ A batch is as many calls as take about a millisecond, so that the clock's cost v
 median of the batches resists what else the machine does; the spread (the middle half of them,
 relative to the median) says how much to believe it.  Callables that are compared take turns,
 batch by batch, so that a slow second of the machine hits all of them alike.  On a GPU a batch is
-one run between two events, with a cold cache.
+one run between two events with a cold cache, or many with a warm one.
 """
 
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tcdsl.runtime.cuda.stopwatch import Stopwatch
 
 _BATCH_S = 1e-3
 _MIN_BATCHES = 5
@@ -78,6 +82,9 @@ def compare(
 
 _FLUSH_SHARE = 2  # times the second-level cache: what is written to push everything out of it
 _WARM_UP = 3
+_WARM_CALLS, _WARM_US = 20, 400.0  # at most, between two events, where the cache is to be warm
+_OTHERS_TURN = 4  # rounds: those that measure themselves take milliseconds
+_MIN_ROUNDS = 20  # where there are such
 
 
 def measure_cuda(
@@ -97,30 +104,56 @@ def compare_cuda(
     min_time_s: float = 0.2,
     repeats: int = 0,
     stream: int = 0,
+    *,
+    flush: bool = True,
+    others: Mapping[str, Callable[[], float]] | None = None,
 ) -> Comparison:
-    """Return the times of *fns* on the current GPU, run in turns; see :func:`measure_cuda`."""
+    """Return the times of *fns* on the current GPU, run in turns; see :func:`measure_cuda`.
+
+    :arg flush: False leaves the cache warm: a time is then that of one of many runs in a row.
+    :arg others: what measures itself, and returns microseconds: it takes every fourth turn.
+    """
     from tcdsl.runtime.cuda.stopwatch import Stopwatch
 
-    times: dict[str, list[float]] = {name: [] for name in fns}
-    baseline = next(iter(fns))
+    others = others or {}
+    times: dict[str, list[float]] = {name: [] for name in (*fns, *others)}
+    baseline = next(iter(times))
+    least = _MIN_ROUNDS if others else _MIN_BATCHES
     with Stopwatch(stream, _FLUSH_SHARE) as stopwatch:
-        for fn in fns.values():
-            for _ in range(_WARM_UP):
-                fn()
+        samplers = {name: _sampler(stopwatch, fn, flush) for name, fn in fns.items()}
         stopwatch.wait()
-        stop = time.perf_counter() + min_time_s * len(fns)
-        while not _is_enough(len(times[baseline]), repeats, stop):
-            for name, fn in fns.items():
-                times[name].append(stopwatch.time_us(fn))
+        stop = time.perf_counter() + min_time_s * len(times)
+        n_rounds = 0
+        while not _is_enough(n_rounds, repeats, stop, least):
+            for name, measured in samplers.items():
+                times[name].append(measured())
+            if n_rounds % _OTHERS_TURN == 0:
+                for name, measured in others.items():
+                    times[name].append(measured())
+            n_rounds += 1
     timings = {name: _timing(found, 1) for name, found in times.items()}
     ratios = {name: _median_ratio(found, times[baseline]) for name, found in times.items()}
     return Comparison(timings, ratios)
 
 
-def _is_enough(n_batches: int, repeats: int, stop: float) -> bool:
+def _sampler(
+    stopwatch: "Stopwatch", fn: Callable[[], object], flush: bool
+) -> Callable[[], float]:  # fmt: skip
+    """Return what measures one run of *fn*, which has warmed up."""
+    for _ in range(_WARM_UP):
+        fn()
+    lead = stopwatch.lead_for(fn)
+    if flush:
+        return lambda: stopwatch.time_us(fn, lead)
+    wanted = int(_WARM_US / max(stopwatch.time_us(fn, lead), 1.0))
+    calls = max(1, min(_WARM_CALLS, wanted, stopwatch.most_calls(lead)))
+    return lambda: stopwatch.time_warm_us(fn, calls, lead)
+
+
+def _is_enough(n_batches: int, repeats: int, stop: float, least: int = _MIN_BATCHES) -> bool:
     if repeats:
         return n_batches >= repeats
-    return n_batches >= _MIN_BATCHES and time.perf_counter() >= stop
+    return n_batches >= least and time.perf_counter() >= stop
 
 
 def _calls_per_batch(fn: Callable[[], object]) -> int:
@@ -151,7 +184,12 @@ def _timing(batches: list[float], calls: int) -> Timing:
 
 
 def _median_ratio(times: list[float], baseline: list[float]) -> float:
-    """Return the median of the rounds' ratios: each compares neighbours in time."""
+    """Return the median of the rounds' ratios: each compares neighbours in time.
+
+    Who did not take part in each round is compared by the medians.
+    """
+    if len(times) != len(baseline):
+        return statistics.median(times) / max(statistics.median(baseline), 1e-9)
     return statistics.median(
         mine / max(theirs, 1e-9) for mine, theirs in zip(times, baseline, strict=True)
     )

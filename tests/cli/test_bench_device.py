@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.cli import bench, copy_rate, device_inputs, device_peers
+from tcdsl.cli import bench, copy_rate, device_inputs, device_peers, jax_calls
 from tcdsl.cli.device_peers import (
     Device,
     gathered_reads,
@@ -22,14 +22,24 @@ from tcdsl.cli.device_peers import (
 from tcdsl.errors import TargetError
 from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.library import case, cases, source_for
-from tcdsl.library.draws import near_one, ordinary, weights
+from tcdsl.library.draws import below, mostly, near_one, ordinary, uniform, weights
 from tcdsl.runtime.arrays import spec
-from tcdsl.runtime.timing import compare
+from tcdsl.runtime.timing import Comparison, Timing, compare
 
 torch = pytest.importorskip("torch")
 
 Tcdsl = Callable[..., tuple[int, str, str]]
 QUICK = ("--target", "cuda", "--seconds", "0.001")
+
+
+def compare_here(
+    calls: Mapping[str, Any], seconds: float, flush: bool = True,
+    others: Mapping[str, Callable[[], float]] | None = None,
+) -> Comparison:  # fmt: skip
+    """As compare_cuda, by this processor's clock."""
+    found = compare(calls, repeats=1)
+    own = {name: Timing(measured(), 0.0, 1, 1) for name, measured in (others or {}).items()}
+    return Comparison({**found.timings, **own}, found.ratios)
 
 
 @pytest.fixture
@@ -39,12 +49,13 @@ def precompiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     device = Device(memory_bytes=1 << 40)
     monkeypatch.setattr(device_inputs, "_DEVICE", "cpu")
     monkeypatch.setattr(device_peers, "_TARGET", "emulate")
-    monkeypatch.setattr(device_peers, "compare_cuda", lambda calls, s: compare(calls, repeats=1))
+    monkeypatch.setattr(device_peers, "compare_cuda", compare_here)
     monkeypatch.setattr(Device, "sizes", lambda self, one, dtype: one.small_sizes[-1:])
     monkeypatch.setattr(Device, "settle", lambda self: None)
-    monkeypatch.setattr(Device, "about", lambda self, rate: {"gpu": "none", "copy": f"{rate}"})
+    monkeypatch.setattr(Device, "about", lambda self, *rates: {"gpu": "none", "copy": f"{rates}"})
     monkeypatch.setattr(bench, "open_device", lambda: device)
     monkeypatch.setattr(bench, "copy_rate_gbs", lambda: 1000.0)
+    monkeypatch.setattr(bench, "read_rate_gbs", lambda: 1100.0)
     monkeypatch.setattr(bench, "precompile", lambda found: jobs.extend(found) or "compiled")
     return jobs
 
@@ -73,6 +84,50 @@ def test_what_a_program_updates_is_a_copy_that_stays_bound(precompiled: list[Any
     assert device.disagreement(call(), expected, "float32") is not None  # a second step
     assert all(torch.equal(inputs[name], x) for name, x in before.items())
     assert launches.least_bytes == 4 * (4 + 3) * 37 + 6 * 4  # and six numbers
+
+
+def test_it_prepares_what_is_left_and_says_which_cache(
+    precompiled: list[Any], tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    prepared: list[Any] = []
+    monkeypatch.setattr(bench, "prepare", lambda *words: prepared.append(words) or "prepared")
+    path = tmp_path / "t.jsonl"
+    words = ("--prepare", "3", "--limit", "60", "--no-flush", "--lines", path)
+    assert tcdsl("bench", "softmax", *QUICK, *words)[0] == 0
+    assert tcdsl("bench", "softmax", "dot", *QUICK, *words)[0] == 0
+    assert [[job[0] for job in jobs] for jobs, *_ in prepared] == [["softmax"], ["dot"]]
+    assert prepared[0][1:] == (("torch",), 3, 30.0)
+    runs = [json.loads(line).get("run") for line in path.read_text().splitlines()]
+    assert [run["flush"] for run in runs if run] == [False, False]
+    assert [run["read_gbs"] for run in runs if run] == [1100.0, 1100.0]
+
+
+def test_jax_measures_itself_on_the_same_tensors(
+    precompiled: list[Any], tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("jax")
+    queue = jax_calls.Queue(lead_bytes=1 << 20)
+    monkeypatch.setattr(jax_calls, "queue", lambda: queue)
+    monkeypatch.setattr(jax_calls, "why_no_gpu", lambda: None)
+    context = SimpleNamespace(l2_bytes=1 << 20)
+    monkeypatch.setattr(device_peers, "primary_context", lambda: context)
+    words = ("softmax", "row_or", "adam", *QUICK, "--peers", "torch,jax")
+    code, printed, _ = tcdsl("bench", *words, "--json", tmp_path / "t.json")
+    assert code == 0, printed
+    for row in json.loads((tmp_path / "t.json").read_text())["rows"]:
+        assert set(row["times_us"]) == {"tcdsl", "torch", "jax", "jax-wall"}
+
+
+def test_torch_compile_is_asked_for_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[Any] = []
+
+    def fake(formula: Any, **options: Any) -> Any:
+        modes.append(options)
+        return formula
+
+    monkeypatch.setattr(torch, "compile", fake)
+    Device(1).peer_call("torch-compile", case("dot"), {"a": torch.ones(3), "b": torch.ones(3)})()
+    assert modes == [{"dynamic": False, "mode": "max-autotune-no-cudagraphs"}]
 
 
 def test_a_wrong_result_is_a_problem(
@@ -109,7 +164,7 @@ def test_inputs_that_do_not_fit_are_a_problem(
 def test_numpy_is_no_peer_of_a_gpu(precompiled: list[Any], tcdsl: Tcdsl) -> None:
     code, _, errors = tcdsl("bench", "all_sum", *QUICK, "--peers", "numpy")
     assert code == 2
-    assert "use torch, torch-compile" in errors
+    assert "use torch, torch-compile, jax" in errors
 
 
 def test_without_a_gpu_it_says_so(tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +201,7 @@ def test_a_lost_context_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("CUDA error: an illegal memory access\nand much advice")
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 2 << 30)
     assert Device(1).settle() is None
     monkeypatch.setattr(torch.cuda, "synchronize", fail)
     assert Device(1).settle() == "CUDA error: an illegal memory access"
@@ -258,6 +314,17 @@ def test_products_stay_near_one(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = device_inputs._DRAWS[near_one](torch, (100,), BY_NAME["int32"])
     assert set(whole.unique().tolist()) == {-1, 1}
     assert device_inputs._DRAWS[near_one](torch, (0, 4), BY_NAME["float32"]).shape == (0, 4)
+
+
+def test_intervals_and_rare_bools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_inputs, "_DEVICE", "cpu")
+    drawn = device_inputs.drawn_there(torch, uniform(0.5, 1.5), (90, 50), BY_NAME["bfloat16"])
+    assert drawn.dtype == torch.bfloat16
+    assert 0.5 <= drawn.min() < 0.6 and 1.4 < drawn.max() <= 1.5
+    for value in (True, False):
+        bools = device_inputs.drawn_there(torch, mostly(value), (200, 30), BY_NAME["bool"])
+        assert 0 < (bools == value).all(dim=1).sum() < 200
+    assert device_inputs.drawn_there(torch, below("V"), (3,), BY_NAME["int64"]) is None
 
 
 def test_weights_keep_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """``tcdsl bench --target cuda`` on a real GPU, at sizes that take a second."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ import pytest
 
 import tcdsl as package
 from tcdsl.cli import copy_rate, device_inputs, precompile
-from tcdsl.cli.device_peers import Device
+from tcdsl.cli.bench_lines import read_lines
+from tcdsl.cli.device_peers import Device, copy_rate_gbs
+from tcdsl.cli.read_rate import read_rate_gbs
 from tcdsl.executable import cuda
 from tcdsl.library import case, source_for
 from tcdsl.library.case import Case
 from tcdsl.library.draws import Sizes
+from tcdsl.runtime.timing import compare_cuda
 
 pytestmark = pytest.mark.gpu
 
@@ -42,6 +46,40 @@ def test_a_table(tcdsl: Tcdsl, tmp_path: Path) -> None:
         assert row["problems"] == []
         assert min(row["times_us"].values()) > 0
         assert row["launches"]["kernels"] >= 1
+
+
+def test_all_peers_in_one_process(tcdsl: Tcdsl, tmp_path: Path) -> None:
+    """That JAX shares the tensors and the GPU, and that its time is one of the GPU's."""
+    pytest.importorskip("jax")
+    path = tmp_path / "t.jsonl"
+    names = ("softmax", "row_or", "adam", "row_argmax")
+    words = ("--peers", "torch,torch-compile,jax", "--lines", path, "--prepare", "2")
+    code, printed, errors = tcdsl("bench", *names, *QUICK, *words)
+    assert code == 0, printed + errors
+    for one in read_lines([path]):
+        times = one.row.times_us
+        assert set(times) == {"tcdsl", "torch", "torch-compile", "jax", "jax-wall"}
+        assert 0.1 < times["jax"] < times["jax-wall"] + 5
+    assert "### Aims" in tcdsl("bench", "--from", path)[1]
+
+
+def test_what_is_read_is_faster_than_what_is_copied() -> None:
+    copied, read = copy_rate_gbs(1 << 28), read_rate_gbs(1 << 28)
+    assert 0.9 * copied < read < 2 * copied
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_the_hosts_time_is_not_the_gpus(flush: bool) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.ones(1000, device="cuda")
+
+    def slow() -> None:
+        time.sleep(2e-4)
+        x.add_(1.0)
+
+    quick_us = compare_cuda({"": lambda: x.add_(1.0)}, flush=flush).timings[""].median_us
+    slow_us = compare_cuda({"": slow}, flush=flush).timings[""].median_us
+    assert slow_us < quick_us + 20
 
 
 def test_the_copy_rate(tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,23 @@
-"""The time between two events on a GPU, with a cold second-level cache."""
+"""The time between two events on a GPU, the second-level cache cold or warm.
 
+    stream:  fill, fill, ...      | start | what fn() launches | end |
+    host:       launches all of it while the GPU still fills
+
+The fills push everything else out of the cache, and last until the host has launched the whole of
+``fn()``: what is measured is the GPU's work alone, whatever Python takes to ask for it.
+"""
+
+import time
 from collections.abc import Callable
 from types import TracebackType
 
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import primary_context
 from tcdsl.runtime.cuda.state import state_of
+
+_MOST_FILLS = 64  # some 2 ms
+_MARGIN = 1.5  # of the host's time, which varies
+_TRIALS = 3
 
 
 class Stopwatch:
@@ -21,6 +33,8 @@ class Stopwatch:
             pool = state_of(self._context).pool
             self._buffer = pool.take(self._size_bytes, self._stream, "the timer")
             self._events = libcuda.new_event(), libcuda.new_event()
+        self._fill(_MOST_FILLS)  # until the clocks are up
+        self._fill_us = min(self._between_us(lambda: self._fill(1)) for _ in range(_TRIALS))
         return self
 
     def __exit__(
@@ -39,12 +53,48 @@ class Stopwatch:
         with self._context.current():
             libcuda.synchronize(self._stream)
 
-    def time_us(self, fn: Callable[[], object]) -> float:
-        """Return the time that the GPU takes for ``fn()``, or the host to launch it if longer."""
+    def lead_for(self, fn: Callable[[], object]) -> int:
+        """Return how many fills outlast the host's launching of ``fn()``."""
+        host_us = min(self._launching_us(fn) for _ in range(_TRIALS))
+        return min(_MOST_FILLS, 1 + int(_MARGIN * host_us / max(self._fill_us, 1.0)))
+
+    def most_calls(self, lead: int) -> int:
+        """Return how many calls with that *lead* can be hidden behind fills, at least one."""
+        return max(1, _MOST_FILLS // lead)
+
+    def time_us(self, fn: Callable[[], object], lead: int = 1) -> float:
+        """Return the time that the GPU takes for ``fn()``, its inputs in memory.
+
+        :arg lead: fills before it.  With too few, the time is that of the host.
+        """
+        self._fill(lead)
+        return self._between_us(fn)
+
+    def time_warm_us(self, fn: Callable[[], object], calls: int, lead: int = 1) -> float:
+        """Return the time that the GPU takes for each of *calls* calls, one right after another."""
+
+        def repeat() -> None:
+            for _ in range(calls):
+                fn()
+
+        self._fill(lead * calls)
+        fn()  # fetches what fits the cache
+        return self._between_us(repeat) / calls
+
+    def _launching_us(self, fn: Callable[[], object]) -> float:
+        self.wait()
+        start = time.perf_counter_ns()
+        fn()
+        return (time.perf_counter_ns() - start) * 1e-3
+
+    def _fill(self, count: int) -> None:
+        with self._context.current():
+            for _ in range(min(count, _MOST_FILLS)):
+                libcuda.fill(self._buffer.address, 0, self._buffer.size_bytes, self._stream)
+
+    def _between_us(self, fn: Callable[[], object]) -> float:
         start, end = self._events
         with self._context.current():
-            # Long enough that the launches are all queued before the first one starts.
-            libcuda.fill(self._buffer.address, 0, self._buffer.size_bytes, self._stream)
             libcuda.record(start, self._stream)
         fn()
         with self._context.current():
