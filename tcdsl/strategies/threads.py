@@ -188,7 +188,9 @@ class GpuSketcher:
             x = min(WARP, _power_of_two(groups))
         else:
             most = max(WARP, min(MAX_ROW_THREADS, _power_of_two(groups)))
-            choices = [most >> n for n in range(6) if most >> n >= WARP]
+            # Several passes over long rows: few at once, so that the cache has them still.
+            least = most if resident else WARP
+            choices = [most >> n for n in range(6) if most >> n >= least]
             x, chunk = self._shared(tiles, lanes, 1, vector, choices, may_chunk=may_chunk)
         y = 1
         if x <= WARP and rows >= 4 * self.gpu.multiprocessors and tiles:

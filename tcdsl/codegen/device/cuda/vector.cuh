@@ -4,7 +4,7 @@
  * what a kernel only reads (a const __restrict__ parameter) takes the read-only path.  Lanes are
  * to be named by constants, lest the vector leave the registers. */
 
-template <typename T, int N> struct alignas(sizeof(T) * N) tc_vec {
+template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) tc_vec {
   T lane[N];
   __device__ __forceinline__ T &operator[](int l) { return lane[l]; }
   __device__ __forceinline__ const T &operator[](int l) const { return lane[l]; }
