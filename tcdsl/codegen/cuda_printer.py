@@ -419,10 +419,12 @@ class _KernelPrinter:
             self._single(node, depth, loop, active)
         elif loop.kind in _MAPPED:
             self._mapped_loop(node, depth, loop, active)
-        elif loop.kind is LoopKind.UNROLL:
-            self._unrolled(node, depth, loop, active)
-        elif loop.kind is LoopKind.LANES:
-            self._vector(node, depth, loop, active)
+        elif loop.kind in (LoopKind.UNROLL, LoopKind.LANES):
+            before = self.folded
+            self.folded = {**before, **self._folds_at_once(node, depth, loop)}
+            print_loop = self._unrolled if loop.kind is LoopKind.UNROLL else self._vector
+            print_loop(node, depth, loop, active)
+            self.folded = before
         else:
             self._open(depth, self._head(node))
             self._body(node, depth, loop, active)
@@ -495,8 +497,6 @@ class _KernelPrinter:
         """Print a loop with a constant trip count, so that indices into registers are numbers."""
         assert loop.extent is not None
         variable = node.variable
-        before = self.folded
-        self.folded = {**before, **self._folds_at_once(node, depth, loop)}
         self._emit(depth, "#pragma unroll")
         self._open(depth, f"for (int {variable} = 0; {variable} < {loop.extent}; {variable}++)")
         guards = [] if node.init == "0" else [f"{variable} >= {_cuda(node.init)}"]
@@ -508,7 +508,6 @@ class _KernelPrinter:
             self._emit(depth, "}")
         else:
             self._body(node, depth, loop, active)
-        self.folded = before
 
     def _folds_at_once(self, node: loop_ast.For, depth: int, loop: Loop) -> dict[str, str]:
         """Print the folds of a short loop as one for all of its iterations, before it.
@@ -533,6 +532,11 @@ class _KernelPrinter:
                 found[statement.name] = f"{name}[{node.variable}]"
         return found
 
+    def _still_folds(self, leaf: loop_ast.Leaf) -> bool:
+        """Return whether all threads of the block must come to *leaf*."""
+        statement = self.scop.by_name[leaf.statement]
+        return leaf.statement not in self.folded and is_block_collective(self.mapped, statement)
+
     def _has_room(self, call: str, fold: Statement, width: int) -> bool:
         """Return whether shared memory has room for what *call* needs, which others of its kind do.
 
@@ -551,7 +555,9 @@ class _KernelPrinter:
         """Print the lanes of a vector: all loads, then the lanes one by one, then all stores."""
         width = loop.extent or 0
         leaves = self._leaves(node.body)
-        if leaves is None or not _covers(node, width) or node.init != "0":
+        is_plain = leaves is not None and _covers(node, width) and node.init == "0"
+        # What guards the lanes must not keep threads from a fold: those before the loop will do.
+        if leaves is None or not is_plain or any(map(self._still_folds, leaves)):
             self._unrolled(node, depth, loop, active)
             return
         guards = [tuple(self._guards(leaf, active)) for leaf in leaves]

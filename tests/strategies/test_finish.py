@@ -43,6 +43,15 @@ STITCHED = {
         }""",
         [(20_011, 33), (33,)],
     ),
+    "sums that are stored, and copied in vectors": (
+        """def f(float(M,N) x) -> (s, y, z) {
+            s(j) +=! x(i,j)
+            q(j) max=! x(i,j)
+            y(j) = s(j)
+            z(j) = q(j) * s(j)
+        }""",
+        [(9001, 256)],
+    ),
     "rounded once": (
         "def f(half(N) x) -> (y) { s +=! x(i)\n y = s * 0.5 }", [(400_000,)],
     ),
