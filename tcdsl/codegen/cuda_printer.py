@@ -33,6 +33,7 @@ from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import SizeTexts
 from tcdsl.codegen.tidy import without_idle_braces
 from tcdsl.codegen.vectors import vector_accesses
+from tcdsl.costmodel.reductions import is_streamed
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Statement, Storage
@@ -161,11 +162,13 @@ class _Vector:
     width: int
     is_loaded: bool
     is_stored: bool = False
+    is_streamed: bool = False  # nothing reads it again
 
     @property
     def declaration(self) -> str:
         const = "" if self.is_stored else "const "
-        load = f" = tc_vload<{self.width}>(&{self.address})" if self.is_loaded else ""
+        function = "tc_vload_once" if self.is_streamed else "tc_vload"
+        load = f" = {function}<{self.width}>(&{self.address})" if self.is_loaded else ""
         return f"{const}{self.type} {self.name}{load};"
 
 
@@ -204,6 +207,7 @@ class _KernelPrinter:
             if placement.array in own:
                 self.local_of.setdefault(placement.loop, []).append(placement)
         self.launch = self._launch()
+        self.streamed = self._streamed_arrays()
 
     # --- the function ----------------------------------------------------------------------
 
@@ -249,6 +253,22 @@ class _KernelPrinter:
         return not is_written or not (
             any(s.is_atomic for s in users) or (bool(has_barrier) and len(users) > 1)
         )
+
+    def _streamed_arrays(self) -> frozenset[str]:
+        """Return the arrays that a reduction of the kernel loads, each element once."""
+        statements = [self.scop.by_name[name] for name in statements_of(self.kernel.tree)]
+        touched = [a.array for s in statements for a in (*s.writes, *s.reads)]
+        found = {
+            read.array
+            for s in statements
+            if s.kind is Kind.UPDATE
+            for read in s.reads
+            if touched.count(read.array) == 1
+            and self.scop.arrays[read.array].storage is Storage.ARGUMENT
+            and len(read.subscripts) == len(s.indices)
+        }
+        sizes = [self.scop.arrays[name].size_bytes() or 0 for name in found]
+        return frozenset(found) if is_streamed(sum(sizes)) else frozenset()
 
     def print(self) -> str:
         tree, placements = self.kernel.tree, self.placements
@@ -663,7 +683,10 @@ class _KernelPrinter:
                 name = f"w_vector{self.n_vectors}"
                 self.n_vectors += 1
                 type_ = f"tc_vec<{c_type(dtype)}, {width}>"
-                vectors[key] = _Vector(array, address, name, type_, width, not is_write)
+                vectors[key] = _Vector(
+                    array, address, name, type_, width, not is_write,
+                    is_streamed=array in self.streamed,
+                )  # fmt: skip
             vectors[key].is_stored |= is_write
         return list(vectors.values())
 

@@ -38,10 +38,20 @@ def aim(rows: list[Measured], what: str) -> Aim:
 
 
 def test_the_wall_time_is_no_peer() -> None:
-    one = measured(tcdsl=10.0, torch=30.0, compiled=20.0, jax=15.0, wall=1.0)
+    one = measured(tcdsl=100.0, torch=300.0, compiled=200.0, jax=150.0, wall=10.0)
     assert one.best_peer == "jax"
     assert one.best_ratio == 1.5
     assert one.peer_ratio("jax-wall") == 0.1
+
+
+@pytest.mark.parametrize(("megabytes", "jax_us"), [(1, 29.0), (400, 89.0)])
+def test_what_the_hosts_clock_cannot_tell_is_no_time(megabytes: float, jax_us: float) -> None:
+    """Too short for it, or less than the least bytes take."""
+    one = measured(megabytes=megabytes, tcdsl=100.0, compiled=200.0, jax=jax_us)
+    assert one.xla_us is None and one.best_peer == "torch-compile"
+    assert one.peer_ratio("jax") is None
+    known = measured(megabytes=megabytes, tcdsl=100.0, compiled=200.0, jax=jax_us + 2)
+    assert known.xla_us == jax_us + 2 and known.best_peer == "jax"
 
 
 def test_eager_stands_in_for_torch_compile() -> None:
@@ -68,7 +78,7 @@ def test_the_floor_is_of_reading_or_of_copying() -> None:
 def test_what_is_let_pass_depends_on_the_bytes(
     megabytes: float, peer_us: float, is_slower: bool
 ) -> None:
-    assert measured(megabytes=megabytes, tcdsl=10.0, jax=peer_us).is_slower == is_slower
+    assert measured(megabytes=megabytes, tcdsl=10.0, compiled=peer_us).is_slower == is_slower
 
 
 def test_a_row_that_failed_has_nothing() -> None:
@@ -143,12 +153,12 @@ def test_the_summary_has_a_line_for_each_family_and_type() -> None:
 
 
 def test_the_slow_ones_are_listed_with_who_is_faster() -> None:
-    rows = [measured(tcdsl=10.0, torch=8.0, jax=9.0), measured("mse", tcdsl=10.0, jax=5.0)]
+    rows = [measured(tcdsl=100.0, torch=80.0, jax=90.0), measured("mse", tcdsl=100.0, jax=50.0)]
     text = page(rows)
     assert "Slower than the best peer: 2 of 2" in text
     slow = text[text.index("Slower than the best peer:") :]
     assert slow.index("| mse") < slow.index("| softmax")
-    assert cells(slower_table(rows))[2][4:] == ["10 us", "torch", "8 us", "0.80"]
+    assert cells(slower_table(rows))[2][4:] == ["100 us", "torch", "80 us", "0.80"]
 
 
 def test_cold_and_warm_are_apart_and_runs_are_told() -> None:
@@ -161,6 +171,6 @@ def test_cold_and_warm_are_apart_and_runs_are_told() -> None:
 
 
 def test_means_are_of_what_is_known() -> None:
-    rows = [measured(tcdsl=1.0, jax=4.0), measured(tcdsl=1.0), measured(jax=1.0)]
+    rows = [measured(tcdsl=50.0, jax=200.0), measured(tcdsl=1.0), measured(jax=100.0)]
     assert mean_ratio(rows, "jax") == 4.0
     assert len(of_family(rows, "graph", "float32")) == 3 and of_family(rows, "reduction") == []

@@ -117,6 +117,7 @@ OTHER_USES = {
     "tc_imax": "p[0] = tc_imax(3, p[1]);",
     "tc_vec": "tc_vec<int64_t, 2> v; v[0] = v[1] = p[4]; p[1] = v[0];",
     "tc_vload": "p[0] = tc_vload<2>(p + 2)[1];",
+    "tc_vload_once": "p[0] = tc_vload_once<2>(p + 2)[1] + tc_vload_once<1>(p + 3)[0];",
     "tc_vstore": "tc_vstore(p, tc_vload<2>(p + 2));",
     "tc_pair": "tc_pair<int64_t, int64_t> pair = {p[0], p[1]}; p[2] = pair.index;",
     **{f"tc_fold_{way}": f"p[0] = tc_fold_{way}{FOLD}" for way in ("x", "y", "xy")},

@@ -2,7 +2,7 @@
 
     core math_f32 math_f64 rare half    scalar functions: the names and the results of device/c
     index                               floored division, fault records; always there
-    vector                              tc_vec<T, N>, tc_vload, tc_vstore
+    vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
     collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
     atomic                              tc_atomic_<op>_<type>
@@ -47,7 +47,7 @@ def _functions() -> dict[str, str]:
     """Return { function, operator or other name that a kernel may write -> part }."""
     scalars = {name: part for name, part in c.FUNCTIONS.items() if part in SCALAR_PARTS}
     index = dict.fromkeys(["tc_fault", "tc_floordiv", "tc_imin", "tc_imax"], "index")
-    vector = dict.fromkeys(["tc_vec", "tc_vload", "tc_vstore"], "vector")
+    vector = dict.fromkeys(["tc_vec", "tc_vload", "tc_vload_once", "tc_vstore"], "vector")
     operators = [f"tc_op_{op}_{t}" for t in TYPES if t not in HALVES for op in OPERATORS[t]]
     operators += [f"tc_better_{op}_{t}" for t in TYPES if t not in HALVES for op in ("min", "max")]
     folds = [f"tc_{fold}_{way}" for fold in ("fold", "argfold") for way in ("x", "y", "xy")]
