@@ -57,7 +57,7 @@ class Measured:
         So are short times, and times in which the least bytes cannot have been moved.
         """
         time_us = self.row.times_us.get(XLA)
-        least_us = max(_LEAST_XLA_US, 0.9 * (self.floor_us or 0.0))
+        least_us = max(_LEAST_XLA_US, self.floor_us or 0.0)
         return time_us if time_us is not None and time_us >= least_us else None
 
     @property
