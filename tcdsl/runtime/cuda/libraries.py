@@ -3,7 +3,7 @@
             pointer                    stream                       new arrays
     torch   data_ptr()                 torch's current stream        torch.empty
     cupy    data.ptr                   CuPy's current stream         cupy.empty
-    pycuda  gpudata                    the default stream            GPUArray, by its allocator
+    pycuda  gpudata                    the default stream            GPUArray, from our pool
     numba   __cuda_array_interface__   the interface's "stream"      numba.cuda.device_array
     jax     unsafe_buffer_pointer()    the default stream            our memory, through DLPack
     others  __cuda_array_interface__   the interface's "stream"      our memory, through DLPack
@@ -13,6 +13,7 @@ Whoever made an array has imported its library, so it is looked up and never imp
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter, methodcaller
 from typing import Any, Protocol, TypeAlias
@@ -23,12 +24,13 @@ from tcdsl.runtime.arrays import ArraySpec, row_major
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import Context
 from tcdsl.runtime.cuda.dlpack import DeviceArray
-from tcdsl.runtime.cuda.memory import DevicePool
+from tcdsl.runtime.cuda.state import state_of
 
 _PER_THREAD = 2  # CU_STREAM_PER_THREAD; 1 and None stand for the default stream
 
 
 Maker: TypeAlias = Callable[[Any], Any]
+Allocator: TypeAlias = Callable[[int], Any]  # of PyCUDA: from bytes to memory
 
 
 class Library(Protocol):
@@ -174,20 +176,50 @@ class _Pycuda:
 
     def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
         array, driver, kind = self._gpuarray.GPUArray, self._driver, dtype.numpy
+        size_bytes, what = ArraySpec(dtype, shape, ()).size_bytes, f"an output of shape {shape}"
+        hold = state_of(context).pool.holder(size_bytes, libcuda.DEFAULT_STREAM, what)
+        new, usual = array.__new__, driver.mem_alloc
+        known: dict[str, Any] = {}  # an array's attributes, but for its memory
 
         def make(like: Any) -> Any:
-            allocator = getattr(like, "allocator", driver.mem_alloc)
-            try:
-                # In the caller's own context object if there is one: PyCUDA frees memory only in
-                # the thread that made that object.
-                if driver.Context.get_current() is not None:
-                    return array(shape, kind, allocator)
-                with context.pushed():
-                    return array(shape, kind, allocator)
-            except driver.MemoryError:
-                raise _out_of_memory(shape, dtype, context) from None
+            allocator = getattr(like, "allocator", usual)
+            if allocator is not usual and allocator is not None:
+                return self._allocated(shape, dtype, allocator, context)
+            if not size_bytes:
+                return array(shape, kind)
+            if not known:
+                x = array(shape, kind, gpudata=hold())
+                known.update({name: value for name, value in vars(x).items() if name != "gpudata"})
+                return x
+            # The constructor takes as long as a launch, to find the same each time.
+            x = new(array)
+            x.__dict__ = attributes = known.copy()
+            attributes["gpudata"] = hold()
+            return x
 
         return make
+
+    def _allocated(
+        self, shape: tuple[int, ...], dtype: DType, allocator: Allocator, context: Context
+    ) -> Any:
+        """Return a new array in memory of the caller's *allocator*."""
+        array, driver = self._gpuarray.GPUArray, self._driver
+
+        def new() -> Any:
+            # In the caller's own context object if there is one: PyCUDA frees memory only in the
+            # thread that made that object.
+            if driver.Context.get_current() is not None:
+                return array(shape, dtype.numpy, allocator)
+            with context.pushed():
+                return array(shape, dtype.numpy, allocator)
+
+        with suppress(driver.MemoryError):
+            return new()
+        state_of(context).pool.make_room()
+        try:
+            return new()
+        except driver.MemoryError:
+            raise _out_of_memory(shape, dtype, context) from None
 
     def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
         return None
@@ -284,7 +316,7 @@ def new_array(shape: tuple[int, ...], dtype: DType, context: Context) -> DeviceA
     """Return an array in memory of our own, which it frees."""
     size_bytes = max(ArraySpec(dtype, shape, ()).size_bytes, 1)
     with context.current():
-        address = DevicePool(context.name).allocate(size_bytes, f"an output of shape {shape}")
+        address = state_of(context).pool.allocate(size_bytes, f"an output of shape {shape}")
     return DeviceArray(address, shape, dtype, context.ordinal, context.handle)
 
 
