@@ -27,6 +27,7 @@ from tcdsl.errors import (
     WRONG_DEVICE,
     TCError,
 )
+from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.cuda import libcuda
 
 INSTALL_PYCUDA = f"{sys.executable} -m pip install pycuda"
@@ -103,7 +104,8 @@ def pycuda_problem() -> tuple[str, str] | None:
 
 def import_pycuda() -> Any:
     """Return the module ``pycuda.driver``, not initialised; never ``pycuda.autoinit``."""
-    import pycuda.driver
+    with collector_paused():
+        import pycuda.driver
 
     return pycuda.driver
 
