@@ -52,9 +52,9 @@ class QuickCall:
 
     __slots__ = (
         "_arrays", "_context_of", "_error", "_first", "_fitting", "_handle", "_has_tickets",
-        "_known", "_launches", "_loaded", "_makers", "_may_be_fresh", "_numbers", "_offsets",
-        "_outputs", "_pointers", "_raw", "_records", "_selects", "_slowly", "_state", "_stream",
-        "_tail", "_workspace_bytes",
+        "_known", "_launches", "_loaded", "_makers", "_may_be_fresh", "_n_addresses", "_numbers",
+        "_offsets", "_outputs", "_pointers", "_raw", "_records", "_selects", "_slowly", "_state",
+        "_stream", "_tail", "_workspace_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +95,7 @@ class QuickCall:
         ]
         self._workspace_bytes, self._offsets = manifest.workspace_bytes, manifest.offsets
         self._has_tickets = manifest.has_tickets
+        self._n_addresses = len(operands) + len(outputs.outputs) + len(self._offsets)
         self._tail = tuple(tail)
         self._selects = [
             _select(step.positions, order, len(operands), outputs) for step in loaded.steps
@@ -104,8 +105,8 @@ class QuickCall:
             for step, select in zip(loaded.steps, self._selects, strict=True)
         ]
         self._raw: list[tuple[RawKernel, Select]] | None = None
-        # By the addresses of inputs and outputs, which are apart: the launches with their
-        # parameters.  Most programs call on the same few arrays, or get the same memory again.
+        # By the addresses of inputs and outputs, which are apart (and then of the workspace): the
+        # launches with their parameters.  Most programs call on few arrays, again and again.
         self._known: dict[tuple[int, ...], list[Any]] = {}
 
     def run(self, args: Sequence[Any], out: Any = None) -> Any:
@@ -169,7 +170,7 @@ class QuickCall:
             # All signatures are known here, so that only the addresses vary.
             if out is not None and not self._are_apart(pointers, addresses):
                 return _SLOWLY
-            launches = self._learn(arrays)
+            launches = self._learned(arrays)
         if self._workspace_bytes:
             if stream and libcuda.is_capturing(stream):
                 return _SLOWLY
@@ -197,19 +198,23 @@ class QuickCall:
             spans.append((start, end))
         return True
 
-    def _learn(self, arrays: tuple[int, ...]) -> list[Any]:
-        """Return the launches on *arrays*, which are apart, and remember both."""
+    def _learned(self, addresses: tuple[int, ...]) -> list[Any]:
+        """Return the launches on *addresses*, of arrays that are apart, and remember both.
+
+        They are of all arrays and of the places in the workspace; without the latter, where there
+        are any, nothing can be launched yet.
+        """
         if len(self._known) >= _KNOWN:
             self._known.clear()  # cheaper than to find the oldest, and as good
-        launches = [] if self._workspace_bytes else self._packed((*arrays, *self._tail))
-        self._known[arrays] = launches
+        launches = []
+        if len(addresses) == self._n_addresses:
+            slots = (*addresses, *self._tail)
+            launches = [
+                (launch, grid, block, pack(*select(slots)), shared)
+                for launch, grid, block, pack, select, shared in self._launches
+            ]
+        self._known[addresses] = launches
         return launches
-
-    def _packed(self, slots: tuple[int, ...]) -> list[Any]:
-        return [
-            (launch, grid, block, pack(*select(slots)), shared)
-            for launch, grid, block, pack, select, shared in self._launches
-        ]
 
     def _launch_with_workspace(self, arrays: Sequence[int], stream: int) -> None:
         pool = self._state.pool
@@ -217,12 +222,11 @@ class QuickCall:
             self._workspace_bytes, stream, "the workspace", has_tickets=self._has_tickets
         )
         try:
-            scratch = [block.address + offset for offset in self._offsets]
-            slots = (*arrays, *scratch, *self._tail)
+            addresses = (*arrays, *[block.address + offset for offset in self._offsets])
             if stream:
-                self._launch_raw(slots, stream)
+                self._launch_raw((*addresses, *self._tail), stream)
             else:
-                self._launch(self._packed(slots))
+                self._launch(self._known.get(addresses) or self._learned(addresses))
         finally:
             pool.give_back(block, stream)
 
