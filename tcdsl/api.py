@@ -22,6 +22,7 @@ from tcdsl.opening import OpenExecutable, Opening, layouts_of
 from tcdsl.options import BAD_OPTION, Options
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
 from tcdsl.runtime.fitting import require_count, signature_text
+from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import LazyDef, LazyProgram, SizedDef, analysed_def
 from tcdsl.runtime.warm_path import remember, signature, target_setting
 from tcdsl.settings import settings
@@ -44,8 +45,9 @@ def define(source: str, name: str = "<tc>") -> "Program":
 
     def analysed() -> "Iterable[Comprehension]":
         # Imported here, as everywhere below: code from the cache needs no parser and no isl.
-        from tcdsl.lang.parser import parse_program
-        from tcdsl.lang.sema import analyse
+        with late_import():
+            from tcdsl.lang.parser import parse_program
+            from tcdsl.lang.sema import analyse
 
         return analyse(parse_program(text))
 
@@ -198,7 +200,8 @@ class Function:
         return self(*args, out=out, target="reference")
 
     def __reduce__(self) -> Any:
-        from tcdsl.lang.parser import parse_program
+        with late_import():
+            from tcdsl.lang.parser import parse_program
 
         c = self._head
         if c.name not in (definition.name for definition in parse_program(c.source).defs):
@@ -295,8 +298,9 @@ def compute(statements: str, /, *, out: Any = None, target: str | None = None,
 
 def require_name(name: str) -> None:
     """Raise BAD_IDENTIFIER unless *name* is a name of the language, as statements can use it."""
-    from tcdsl.lang.ast import Assign
-    from tcdsl.lang.parser import parse_statements
+    with late_import():
+        from tcdsl.lang.ast import Assign
+        from tcdsl.lang.parser import parse_statements
 
     try:
         (statement,) = parse_statements(Source(f"{name} = 0"))
@@ -327,8 +331,9 @@ def _computed_program(statements: str, inputs: Mapping[str, tuple[DType, int]]) 
     source = Source(statements)
 
     def analysed() -> "Iterable[Comprehension]":
-        from tcdsl.lang.parser import parse_statements
-        from tcdsl.lang.sema import analyse_statements
+        with late_import():
+            from tcdsl.lang.parser import parse_statements
+            from tcdsl.lang.sema import analyse_statements
 
         for name in inputs:
             require_name(name)

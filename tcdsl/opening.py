@@ -20,6 +20,7 @@ from tcdsl.lang.head import Head
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, row_major
 from tcdsl.runtime.fitting import layout_of, require_count, require_type
+from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import LazyDef, SizedDef
 from tcdsl.runtime.warm_path import remember, signature
 
@@ -100,8 +101,9 @@ class _Family:
         if self.target != "cpu":
             return None
         # Imported here: code for another target, from the cache, needs neither C nor isl.
-        from tcdsl.executable.cpu import CpuExecutable
-        from tcdsl.lang.open_sizes import CannotOpenError
+        with late_import():
+            from tcdsl.executable.cpu import CpuExecutable
+            from tcdsl.lang.open_sizes import CannotOpenError
 
         if wanted not in self.plans:
             try:

@@ -10,8 +10,8 @@ from tcdsl.executable.base import Executable, warn_once
 from tcdsl.lang.head import Head
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, require_cpu
-from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.fitting import require_type
+from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import SizedDef
 
 Specs = Mapping[str, ArraySpec]
@@ -39,16 +39,18 @@ def build(
     if target == "reference":
         return _reference(sized, specs, options)
     if opened:
-        from tcdsl.lang.open_sizes import CannotOpenError
+        with late_import():
+            from tcdsl.lang.open_sizes import CannotOpenError
 
         raise CannotOpenError(f"the target {target!r} compiles for the sizes of a call")
     if target == "cuda":
-        with collector_paused():
+        with late_import():
             from tcdsl.executable.cuda import cuda_executable
 
         return cuda_executable(sized, specs, options)
     assert target == "emulate", target
-    from tcdsl.executable.emulated import emulated_executable
+    with late_import():
+        from tcdsl.executable.emulated import emulated_executable
 
     return emulated_executable(sized, specs, options)
 
@@ -56,8 +58,9 @@ def build(
 def _build_for_cpu(
     sized: SizedDef, specs: Specs, options: Options, opened: Collection[str]
 ) -> Executable:
-    from tcdsl.executable.cpu import CpuExecutable, cpu_program
-    from tcdsl.runtime.c_compiler import why_no_compiler
+    with late_import():
+        from tcdsl.executable.cpu import CpuExecutable, cpu_program
+        from tcdsl.runtime.c_compiler import why_no_compiler
 
     reason = why_no_compiler()
     if reason is not None:
@@ -71,6 +74,7 @@ def _build_for_cpu(
 
 
 def _reference(sized: SizedDef, specs: Specs, options: Options) -> Executable:
-    from tcdsl.executable.reference import ReferenceExecutable
+    with late_import():
+        from tcdsl.executable.reference import ReferenceExecutable
 
     return ReferenceExecutable(sized, specs, options)

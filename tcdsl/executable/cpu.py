@@ -17,6 +17,7 @@ from tcdsl.runtime.c_compiler import c_flags, compile_shared, cpu_identity, find
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.cpu import CpuProgram, Manifest
 from tcdsl.runtime.fitting import layout_of
+from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault, thread_count
 from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.runtime.warm_path import address
@@ -157,7 +158,8 @@ def cpu_program(
             dump_stages(comprehension, manifest.stages)
             return CpuProgram(entry.code, manifest, _integers(manifest, special, specs))
     # Imported here so that a cached program starts without the polyhedral part.
-    from tcdsl.driver import compile_to_c
+    with late_import():
+        from tcdsl.driver import compile_to_c
 
     compiled = compile_to_c(comprehension, special, strides, options, Cpu(threads), opened)
     dump_stages(comprehension, compiled.stages)

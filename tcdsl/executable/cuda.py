@@ -24,7 +24,6 @@ from tcdsl.lang.head import Extents
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
 from tcdsl.runtime.cache import default_cache, key_of
-from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.call import DeviceCall
 from tcdsl.runtime.cuda.device import Context, context_for, primary_context
@@ -33,6 +32,7 @@ from tcdsl.runtime.cuda.libraries import library
 from tcdsl.runtime.cuda.module import CudaProgram, Manifest
 from tcdsl.runtime.cuda.operands import Operand
 from tcdsl.runtime.fitting import require_count, require_type
+from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault
 from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.runtime.nvrtc import compile_cuda, cuda_flags, find_cuda_compiler, start_nvrtc
@@ -335,7 +335,7 @@ def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) 
     special = sized.special  # at first, since it may raise
     start_nvrtc(compiler, gpu.arch)  # while the program is planned
     # Imported here so that a cached program starts without the polyhedral part.
-    with collector_paused():
+    with late_import():
         from tcdsl.codegen.device.cuda import header_text, parts_for
         from tcdsl.driver import compile_to_cuda
 

@@ -17,6 +17,7 @@ from tcdsl.executable.base import Executable, dump_stages
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy
 from tcdsl.runtime.cache import default_cache, key_of
+from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.version import build_identity
 
@@ -114,7 +115,8 @@ def emulated_executable(sized: SizedDef, specs: Specs, options: Options) -> Emul
             stages = dict(entry.manifest["stages"])
             program = EmulatedProgram(entry.code, source)
             return EmulatedExecutable(sized, specs, options, program, stages)
-    from tcdsl.driver import compile_to_cuda
+    with late_import():
+        from tcdsl.driver import compile_to_cuda
 
     compiled = compile_to_cuda(c, special, strides, options, EMULATED_GPU)
     dump_stages(c, compiled.stages)

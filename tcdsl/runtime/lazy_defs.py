@@ -16,6 +16,7 @@ from tcdsl.errors import TCError
 from tcdsl.lang.head import Head
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.collector import collector_paused
+from tcdsl.runtime.imports import late_import
 from tcdsl.source import Source
 from tcdsl.version import build_identity
 
@@ -87,7 +88,8 @@ class LazyDef:
     @cached_property
     def _specialiser(self) -> "Specialiser":
         # Imported here: a call of code from the cache needs no isl.
-        from tcdsl.lang.specialiser import Specialiser
+        with late_import():
+            from tcdsl.lang.specialiser import Specialiser
 
         return Specialiser(self.comprehension)
 

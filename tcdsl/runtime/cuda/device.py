@@ -27,8 +27,8 @@ from tcdsl.errors import (
     WRONG_DEVICE,
     TCError,
 )
-from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.cuda import libcuda
+from tcdsl.runtime.imports import late_import
 
 INSTALL_PYCUDA = f"{sys.executable} -m pip install pycuda"
 REBUILD_PYCUDA = (
@@ -104,7 +104,7 @@ def pycuda_problem() -> tuple[str, str] | None:
 
 def import_pycuda() -> Any:
     """Return the module ``pycuda.driver``, not initialised; never ``pycuda.autoinit``."""
-    with collector_paused():
+    with late_import():
         import pycuda.driver
 
     return pycuda.driver
