@@ -13,7 +13,6 @@ Whoever made an array has imported its library, so it is looked up and never imp
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from operator import attrgetter, methodcaller
 from typing import Any, Protocol, TypeAlias
@@ -175,49 +174,51 @@ class _Pycuda:
         return _default_stream
 
     def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
-        array, driver, kind = self._gpuarray.GPUArray, self._driver, dtype.numpy
+        array, kind, usual = self._gpuarray.GPUArray, dtype.numpy, self._driver.mem_alloc
         size_bytes, what = ArraySpec(dtype, shape, ()).size_bytes, f"an output of shape {shape}"
         hold = state_of(context).pool.holder(size_bytes, libcuda.DEFAULT_STREAM, what)
-        new, usual = array.__new__, driver.mem_alloc
-        known: dict[str, Any] = {}  # an array's attributes, but for its memory
+        new, known = array.__new__, dict[str, Any]()  # an array's attributes, but for its memory
 
         def make(like: Any) -> Any:
-            allocator = getattr(like, "allocator", usual)
-            if allocator is not usual and allocator is not None:
-                return self._allocated(shape, dtype, allocator, context)
+            allocator = getattr(like, "allocator", None) or usual
             if not size_bytes:
-                return array(shape, kind)
+                return array(shape, kind, allocator)
+            if allocator is usual:
+                memory = hold()
+            else:
+                memory = self._allocated(allocator, shape, dtype, context)
             if not known:
-                x = array(shape, kind, gpudata=hold())
+                x = array(shape, kind, allocator, gpudata=memory)
                 known.update({name: value for name, value in vars(x).items() if name != "gpudata"})
                 return x
             # The constructor takes as long as a launch, to find the same each time.
             x = new(array)
             x.__dict__ = attributes = known.copy()
-            attributes["gpudata"] = hold()
+            attributes["gpudata"], attributes["allocator"] = memory, allocator
             return x
 
         return make
 
     def _allocated(
-        self, shape: tuple[int, ...], dtype: DType, allocator: Allocator, context: Context
+        self, allocator: Allocator, shape: tuple[int, ...], dtype: DType, context: Context
     ) -> Any:
-        """Return a new array in memory of the caller's *allocator*."""
-        array, driver = self._gpuarray.GPUArray, self._driver
+        """Return memory of the caller's *allocator* for an array."""
+        driver, size_bytes = self._driver, ArraySpec(dtype, shape, ()).size_bytes
 
-        def new() -> Any:
+        def allocated() -> Any:
             # In the caller's own context object if there is one: PyCUDA frees memory only in the
             # thread that made that object.
             if driver.Context.get_current() is not None:
-                return array(shape, dtype.numpy, allocator)
+                return allocator(size_bytes)
             with context.pushed():
-                return array(shape, dtype.numpy, allocator)
+                return allocator(size_bytes)
 
-        with suppress(driver.MemoryError):
-            return new()
-        state_of(context).pool.make_room()
         try:
-            return new()
+            return allocated()
+        except driver.MemoryError:
+            state_of(context).pool.make_room()
+        try:
+            return allocated()
         except driver.MemoryError:
             raise _out_of_memory(shape, dtype, context) from None
 
