@@ -48,13 +48,13 @@ _SUBMODULES = ("cuda", "library", "testing")
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    from tcdsl.runtime.collector import collector_paused
+    from tcdsl.runtime.imports import late_import
 
     if name in _LAZY:
-        with collector_paused():
+        with late_import():
             value = getattr(import_module(_LAZY[name]), name)
     elif name in _SUBMODULES:
-        with collector_paused():
+        with late_import():
             value = import_module(f"tcdsl.{name}")
     else:
         raise AttributeError(f"module 'tcdsl' has no attribute {name!r}")

@@ -8,28 +8,28 @@ same combination costs a dictionary look-up and the launch.  It is compiled for 
 more when one of them varies, with that size left open (opening.py).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tcdsl import cuda
 from tcdsl.errors import BAD_IDENTIFIER, BAD_NAMED, UNKNOWN_DEF, UNKNOWN_TARGET, TCError
 from tcdsl.executable import Executable, Run
-from tcdsl.lang.ast import Assign
-from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.dtypes import DType
-from tcdsl.lang.elaborate import did_you_mean
-from tcdsl.lang.parser import parse_program, parse_statements
-from tcdsl.lang.range_inference import bind_sizes
-from tcdsl.lang.sema import analyse, analyse_statements
-from tcdsl.lang.specialiser import Specialiser
+from tcdsl.lang.head import Head
+from tcdsl.lang.spelling import did_you_mean
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
 from tcdsl.options import BAD_OPTION, Options
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
-from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.fitting import require_count, signature_text
+from tcdsl.runtime.imports import late_import
+from tcdsl.runtime.lazy_defs import LazyDef, LazyProgram, SizedDef, analysed_def
 from tcdsl.runtime.warm_path import remember, signature, target_setting
 from tcdsl.settings import settings
 from tcdsl.source import Source
+
+if TYPE_CHECKING:
+    from tcdsl.lang.comprehension import Comprehension, Specialisation
 
 TARGETS = ("cuda", "cpu", "emulate", "reference")
 
@@ -42,16 +42,24 @@ def define(source: str, name: str = "<tc>") -> "Program":
     if not isinstance(source, str):
         raise TypeError(f"define takes the text of a program, not a {type(source).__name__}")
     text = Source(source, name)
-    with collector_paused():
-        return Program(analyse(parse_program(text)), text)
+
+    def analysed() -> "Iterable[Comprehension]":
+        # Imported here, as everywhere below: code from the cache needs no parser and no isl.
+        with late_import():
+            from tcdsl.lang.parser import parse_program
+            from tcdsl.lang.sema import analyse
+
+        return analyse(parse_program(text))
+
+    return Program(LazyProgram(text, analysed, {"kind": "program"}).defs, text)
 
 
 class Program:
     """The defs of one source text: ``prog.name`` or ``prog["name"]`` is a :class:`Function`."""
 
-    def __init__(self, comprehensions: Sequence[Comprehension], source: Source) -> None:
+    def __init__(self, defs: Sequence[LazyDef], source: Source) -> None:
         self.source = source
-        self._functions = {c.name: Function(c) for c in comprehensions}
+        self._functions = {definition.head.name: Function(definition) for definition in defs}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,18 +91,27 @@ class Program:
 class Function:
     """One def, called like a function on arrays of NumPy, torch and others."""
 
-    def __init__(self, comprehension: Comprehension, options: Options | None = None) -> None:
-        self.comprehension = comprehension
+    def __init__(
+        self, definition: "LazyDef | Comprehension", options: Options | None = None
+    ) -> None:
+        if not isinstance(definition, LazyDef):
+            definition = analysed_def(definition)
+        self._definition = definition
+        self._head = head = definition.head
         self.options = options or Options()
-        self.__name__ = comprehension.name
-        self.__doc__ = signature_text(comprehension)
+        self.__name__ = head.name
+        self.__doc__ = signature_text(head)
         self._plans: dict[Any, Executable] = {}
         self._runs: dict[Any, Run] = {}  # what a call goes through, by the same keys
-        self._specialise = Specialiser(comprehension)
-        self._opening = Opening(comprehension)
+        self._opening = Opening(definition)
 
     def __repr__(self) -> str:
-        return f"<tcdsl.Function {signature_text(self.comprehension)}>"
+        return f"<tcdsl.Function {signature_text(self._head)}>"
+
+    @property
+    def comprehension(self) -> "Comprehension":
+        """What the def means; of a program from the disk cache it is found out now."""
+        return self._definition.comprehension
 
     def __call__(
         self,
@@ -122,13 +139,13 @@ class Function:
 
     def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return *args* and then the *named* inputs, in the order of the parameters."""
-        expected = self.comprehension.inputs[len(args) :]
+        expected = self._head.inputs[len(args) :]
         if set(named) != set(expected):
             wrong = sorted(set(named) - set(expected)) or sorted(set(expected) - set(named))
             raise BAD_NAMED(
-                name=self.comprehension.name, wrong=", ".join(wrong),
+                name=self._head.name, wrong=", ".join(wrong),
                 what="unexpected" if set(named) - set(expected) else "missing",
-                signature=signature_text(self.comprehension),
+                signature=signature_text(self._head),
             )  # fmt: skip
         return (*args, *(named[name] for name in expected))
 
@@ -143,9 +160,9 @@ class Function:
         chosen = options or self.options
         if chosen.open_sizes:
             first = self._executable(key, args, target, options)
-            _, specs, where = self._specs_and_sizes(args, target, chosen)
-            layouts = layouts_of(self.comprehension, specs)
-            return OpenExecutable(self._opening, self._specialise, first, layouts, where, chosen)
+            sized, specs, where = self._specs_and_sizes(args, target, chosen)
+            layouts = layouts_of(self._head, specs)
+            return OpenExecutable(self._opening, sized, first, layouts, where, chosen)
         plan = self._plans.get(key)
         if plan is not None and not plan.opened:
             return plan
@@ -158,24 +175,24 @@ class Function:
     def output_shapes(self, *args: Any) -> dict[str, tuple[int, ...]]:
         """Return the shape of every output for arguments like *args*."""
         special = self.specialise(*args)
-        return {name: special.shapes[name] for name in self.comprehension.outputs}
+        return {name: special.shapes[name] for name in self._head.outputs}
 
     def ranges(self, *args: Any) -> list[dict[str, range]]:
         """Return the range of each index, one dict a statement in source order."""
         return [dict(ranges) for ranges in self.specialise(*args).ranges]
 
-    def specialise(self, *args: Any) -> Specialisation:
+    def specialise(self, *args: Any) -> "Specialisation":
         """Return sizes, ranges and boxes for arguments like *args*."""
         specs = self.specs(args)
-        sizes = bind_sizes(self.comprehension, {n: s.shape for n, s in specs.items()})
-        return self._specialise(sizes)
+        sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()})
+        return self._definition.specialise(sizes)
 
     def specs(self, args: Sequence[Any]) -> dict[str, ArraySpec]:
         """Return what the arguments are, by parameter name; their number must fit."""
-        require_count(self.comprehension, args)
+        require_count(self._head, args)
         return {
             name: describe(arg, f"argument {name!r}")
-            for name, arg in zip(self.comprehension.inputs, args, strict=True)
+            for name, arg in zip(self._head.inputs, args, strict=True)
         }
 
     def reference(self, *args: Any, out: Any = None) -> Any:
@@ -183,7 +200,10 @@ class Function:
         return self(*args, out=out, target="reference")
 
     def __reduce__(self) -> Any:
-        c = self.comprehension
+        with late_import():
+            from tcdsl.lang.parser import parse_program
+
+        c = self._head
         if c.name not in (definition.name for definition in parse_program(c.source).defs):
             raise TypeError(f"{self!r} has no def that another process could look up")
         return _function_again, (c.source.text, c.source.name, c.name, self.options)
@@ -213,18 +233,18 @@ class Function:
 
     def _specs_and_sizes(
         self, args: Sequence[Any], target: str | None, options: Options
-    ) -> tuple[Specialisation, dict[str, ArraySpec], str]:
-        """Return the sizes of a call, its arguments, and the target."""
+    ) -> tuple[SizedDef, dict[str, ArraySpec], str]:
+        """Return the def at the sizes of a call, its arguments, and the target."""
         specs = self.specs(args)
         chosen = choose_target(target, specs)
-        require_sizes(self.comprehension, options)
-        sizes = bind_sizes(self.comprehension, {n: s.shape for n, s in specs.items()})
-        return self._specialise(sizes), specs, chosen
+        require_sizes(self._head, options)
+        sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()})
+        return self._definition.at(sizes), specs, chosen
 
 
 def _function_again(text: str, source_name: str, name: str, options: Options) -> Function:
     """Return what was pickled: the program is checked again, and compiled when it is called."""
-    return Function(define(text, source_name)[name].comprehension, options)
+    return Function(define(text, source_name)[name]._definition, options)
 
 
 def require_choices(target: object, options: object) -> None:
@@ -238,7 +258,7 @@ def require_choices(target: object, options: object) -> None:
         )  # fmt: skip
 
 
-def require_sizes(c: Comprehension, options: Options) -> None:
+def require_sizes(c: Head, options: Options) -> None:
     """Raise BAD_OPTION if *options* leave a size open that *c* does not have."""
     for name in options.open_sizes:
         if name not in c.sizes:
@@ -278,6 +298,10 @@ def compute(statements: str, /, *, out: Any = None, target: str | None = None,
 
 def require_name(name: str) -> None:
     """Raise BAD_IDENTIFIER unless *name* is a name of the language, as statements can use it."""
+    with late_import():
+        from tcdsl.lang.ast import Assign
+        from tcdsl.lang.parser import parse_statements
+
     try:
         (statement,) = parse_statements(Source(f"{name} = 0"))
         is_name = isinstance(statement, Assign) and statement.target == name
@@ -297,13 +321,23 @@ def _computed(
     key = (statements, types, order)
     function = _COMPUTED.get(key)
     if function is None:
-        source = Source(statements)
         by_name = dict(types)
-        for name in order:
-            require_name(name)
-        comprehension = analyse_statements(
-            parse_statements(source), source, {name: by_name[name] for name in order}
-        )
-        function = Function(comprehension)
-        function = remember(_COMPUTED, key, function)
+        program = _computed_program(statements, {name: by_name[name] for name in order})
+        function = remember(_COMPUTED, key, Function(program.defs[0]))
     return function
+
+
+def _computed_program(statements: str, inputs: Mapping[str, tuple[DType, int]]) -> LazyProgram:
+    source = Source(statements)
+
+    def analysed() -> "Iterable[Comprehension]":
+        with late_import():
+            from tcdsl.lang.parser import parse_statements
+            from tcdsl.lang.sema import analyse_statements
+
+        for name in inputs:
+            require_name(name)
+        return [analyse_statements(parse_statements(source), source, inputs)]
+
+    types = [[name, dtype.name, rank] for name, (dtype, rank) in inputs.items()]
+    return LazyProgram(source, analysed, {"kind": "statements", "inputs": types})

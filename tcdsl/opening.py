@@ -9,34 +9,29 @@ a function of n sizes compiles at most n + 1 times for each combination of types
 sizes cannot be left open, every combination of them is compiled by itself.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tcdsl.errors import EXTENT_DISAGREES, WRONG_STRIDES
-from tcdsl.executable import (
-    Bound,
-    CpuExecutable,
-    Executable,
-    Run,
-    build,
-    layout_of,
-    require_arguments,
-)
+from tcdsl.executable import Bound, Executable, Run, build, require_arguments
 from tcdsl.lang.binding import bind_sizes
-from tcdsl.lang.comprehension import Comprehension, Specialisation
-from tcdsl.lang.open_sizes import CannotOpenError
+from tcdsl.lang.head import Head
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, row_major
-from tcdsl.runtime.fitting import require_count, require_type
+from tcdsl.runtime.fitting import layout_of, require_count, require_type
+from tcdsl.runtime.imports import late_import
+from tcdsl.runtime.lazy_defs import LazyDef, SizedDef
 from tcdsl.runtime.warm_path import remember, signature
 
+if TYPE_CHECKING:
+    from tcdsl.executable.cpu import CpuExecutable
+
 Specs = Mapping[str, ArraySpec]
-Specialise = Callable[[Mapping[str, int]], Specialisation]
 Layouts = tuple[tuple[int | None, ...] | None, ...]  # of the inputs, see layout_of
 
 
-def layouts_of(c: Comprehension, specs: Specs) -> Layouts:
+def layouts_of(c: Head, specs: Specs) -> Layouts:
     """Return the part of the inputs' layouts on which code with open sizes depends."""
     return tuple(layout_of(c, name, spec, c.sizes or ("",)) for name, spec in specs.items())
 
@@ -44,32 +39,30 @@ def layouts_of(c: Comprehension, specs: Specs) -> Layouts:
 class Opening:
     """The code of one function for all sizes that it was called with."""
 
-    def __init__(self, comprehension: Comprehension) -> None:
-        self._comprehension = comprehension
+    def __init__(self, definition: LazyDef) -> None:
+        self._head = definition.head
         self._families: dict[Any, _Family] = {}
 
     def executable(
-        self, special: Specialisation, specs: Specs, target: str, options: Options
+        self, sized: SizedDef, specs: Specs, target: str, options: Options
     ) -> Executable:
-        """Return code for *specs* at the sizes of *special*, compiling if it must."""
+        """Return code for *specs* at the sizes of *sized*, compiling if it must."""
         # Code that is there already is not built again, and its layouts know nothing of types.
-        require_arguments(self._comprehension, specs, target)
-        return self._family(special, specs, target, options).executable(special, specs)
+        require_arguments(self._head, specs, target)
+        return self._family(sized, specs, target, options).executable(sized, specs)
 
     def specialised(
-        self, special: Specialisation, specs: Specs, target: str, options: Options
+        self, sized: SizedDef, specs: Specs, target: str, options: Options
     ) -> Executable:
-        """Return code for *specs* at just the sizes of *special*."""
-        self._family(special, specs, target, options)
-        return build(self._comprehension, special, specs, target, options)
+        """Return code for *specs* at just the sizes of *sized*."""
+        self._family(sized, specs, target, options)
+        return build(sized, specs, target, options)
 
-    def _family(
-        self, special: Specialisation, specs: Specs, target: str, options: Options
-    ) -> "_Family":
-        key = (target, options, layouts_of(self._comprehension, specs))
+    def _family(self, sized: SizedDef, specs: Specs, target: str, options: Options) -> "_Family":
+        key = (target, options, layouts_of(self._head, specs))
         family = self._families.get(key)
         if family is None:
-            family = _Family(self._comprehension, target, options, dict(special.sizes))
+            family = _Family(target, options, dict(sized.sizes))
             family = remember(self._families, key, family)
         return family
 
@@ -81,46 +74,48 @@ class _Family:
     Needs no lock: two threads that meet here may compile the same code, and nothing worse.
     """
 
-    comprehension: Comprehension
     target: str
     options: Options
     first: Mapping[str, int]  # the sizes of the first call
     opened: frozenset[str] = frozenset()
     # What is compiled for each set of open sizes; None: they cannot be left open.
-    plans: dict[frozenset[str], CpuExecutable | None] = field(default_factory=dict)
+    plans: "dict[frozenset[str], CpuExecutable | None]" = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.opened = frozenset(self.options.open_sizes)
 
-    def executable(self, special: Specialisation, specs: Specs) -> Executable:
-        varying = {name for name, size in special.sizes.items() if size != self.first[name]}
+    def executable(self, sized: SizedDef, specs: Specs) -> Executable:
+        varying = {name for name, size in sized.sizes.items() if size != self.first[name]}
         if not varying and not self.options.open_sizes:
-            return self._build(special, specs)
+            return self._build(sized, specs)
         wanted = self.opened | varying
-        plan = self._plan(wanted, special, specs)
+        plan = self._plan(wanted, sized, specs)
         if plan is None:
-            return self._build(special, specs)
+            return self._build(sized, specs)
         self.opened = wanted
-        return plan.at(special, specs)
+        return plan.at(sized, specs)
 
     def _plan(
-        self, wanted: frozenset[str], special: Specialisation, specs: Specs
-    ) -> CpuExecutable | None:
+        self, wanted: frozenset[str], sized: SizedDef, specs: Specs
+    ) -> "CpuExecutable | None":
         if self.target != "cpu":
             return None
+        # Imported here: code for another target, from the cache, needs neither C nor isl.
+        with late_import():
+            from tcdsl.executable.cpu import CpuExecutable
+            from tcdsl.lang.open_sizes import CannotOpenError
+
         if wanted not in self.plans:
             try:
-                plan = self._build(special, specs, wanted)
+                plan = self._build(sized, specs, wanted)
             except CannotOpenError:
                 self.plans[wanted] = None
             else:
                 self.plans[wanted] = plan if isinstance(plan, CpuExecutable) else None
         return self.plans[wanted]
 
-    def _build(
-        self, special: Specialisation, specs: Specs, opened: Collection[str] = ()
-    ) -> Executable:
-        return build(self.comprehension, special, specs, self.target, self.options, opened)
+    def _build(self, sized: SizedDef, specs: Specs, opened: Collection[str] = ()) -> Executable:
+        return build(sized, specs, self.target, self.options, opened)
 
 
 class OpenExecutable(Executable):
@@ -129,15 +124,15 @@ class OpenExecutable(Executable):
     def __init__(
         self,
         opening: Opening,
-        specialise: Specialise,
+        sized: SizedDef,
         first: Executable,
         layouts: Layouts,
         target: str,
         options: Options,
     ) -> None:
-        super().__init__(first.comprehension, first.special, first.specs, first.target, options)
+        """Take code at the first sizes, those of *sized*."""
+        super().__init__(sized, sized.special, first.specs, first.target, options)
         self._opening = opening
-        self._specialise = specialise
         self._first = first
         self._layouts = layouts
         self._chosen = target
@@ -173,7 +168,7 @@ class OpenExecutable(Executable):
         return executable
 
     def _at(self, args: Sequence[Any]) -> Executable:
-        c = self.comprehension
+        c = self.head
         require_count(c, args)
         specs = {}
         for name, arg in zip(c.inputs, args, strict=True):
@@ -185,20 +180,20 @@ class OpenExecutable(Executable):
             name: _in_layout(spec, layout, name)
             for (name, spec), layout in zip(specs.items(), self._layouts, strict=True)
         }
-        special = self._specialise(sizes)
-        return self._opening.executable(special, laid_out, self._chosen, self.options)
+        sized = self._sized.definition.at(sizes)
+        return self._opening.executable(sized, laid_out, self._chosen, self.options)
 
     def _require_fixed(self, sizes: Mapping[str, int]) -> None:
         """Raise EXTENT_DISAGREES where a size that is not open has another value."""
-        c = self.comprehension
+        c = self.head
         for name in c.inputs:
             for dim, size in enumerate(c.tensors[name].dims):
                 if not isinstance(size, str) or size in self.options.open_sizes:
                     continue
-                if sizes[size] != self.special.sizes[size]:
+                if sizes[size] != self._sized.sizes[size]:
                     raise EXTENT_DISAGREES(
                         c.source, c.tensors[name].span, tensor=name, dim=dim,
-                        declared=f"{self.special.sizes[size]} in this code", got=sizes[size],
+                        declared=f"{self._sized.sizes[size]} in this code", got=sizes[size],
                         hint=f"leave {size} open too, or call the function itself",
                     )  # fmt: skip
 

@@ -27,10 +27,11 @@ from tcdsl.emulator import EmulatedProgram, emulated_programs
 from tcdsl.emulator.cxx import why_no_cxx_compiler
 from tcdsl.errors import CompileError, EmulationError
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.binding import bind_sizes, specialise
+from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.parser import parse_program
 from tcdsl.lang.sema import analyse
+from tcdsl.lang.specialiser import specialise
 from tcdsl.options import Options
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop

@@ -1,20 +1,23 @@
-"""What all executables share: the checks of a call, its results, what it shows; and the oracle."""
+"""What all executables share: the checks of a call, its results, what it shows."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from tcdsl.errors import warn
-from tcdsl.interp.oracle import evaluate
-from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.head import Extents, Head
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, overlaps
 from tcdsl.runtime.fitting import Fitting
+from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.runtime.results import Results
 from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.settings import settings
+
+if TYPE_CHECKING:
+    from tcdsl.lang.comprehension import Comprehension, Specialisation
 
 Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
 
@@ -24,23 +27,34 @@ class Executable(ABC):
 
     def __init__(
         self,
-        comprehension: Comprehension,
-        special: Specialisation,
+        sized: SizedDef,
+        extents: Extents,
         specs: Mapping[str, ArraySpec],
         target: str,
         options: Options,
     ) -> None:
-        self.comprehension = comprehension
-        self.special = special
+        """Take the def, and the *extents* of its tensors, which code from the cache knows."""
+        self._sized = sized
+        self.head = head = sized.head
         self.specs = dict(specs)
         self.target = target
         self.options = options
-        self._fitting = Fitting(comprehension, self.specs)
+        self._fitting = Fitting(head, self.specs)
         library = next((s.library for s in specs.values() if not s.is_number), NUMPY)
-        self.results = Results(comprehension, special, library)
-        self._is_single_array = library == NUMPY and len(comprehension.outputs) == 1
+        self.results = Results(head, extents, library)
+        self._is_single_array = library == NUMPY and len(head.outputs) == 1
         # Inputs that the call also updates: their contents are copied to the output first.
-        self._updated = {n for n in comprehension.outputs if comprehension.tensors[n].is_input}
+        self._updated = {n for n in head.outputs if head.tensors[n].is_input}
+
+    @property
+    def comprehension(self) -> "Comprehension":
+        """The def, analysed if it was not yet."""
+        return self._sized.comprehension
+
+    @property
+    def special(self) -> "Specialisation":
+        """Its ranges and shapes at the sizes that this code is for."""
+        return self._sized.special
 
     @property
     def opened(self) -> tuple[str, ...]:
@@ -80,7 +94,7 @@ class Executable(ABC):
         return "\n".join([*lines, "", self.schedule])
 
     def __repr__(self) -> str:
-        return f"<tcdsl.Executable {self.comprehension.name} for {self.target}>"
+        return f"<tcdsl.Executable {self.head.name} for {self.target}>"
 
     # --- calls -----------------------------------------------------------------------------
 
@@ -129,7 +143,7 @@ class Executable(ABC):
         self, args: Sequence[Any], fitted: Sequence[Any], results: list[NDArray]
     ) -> Callable[[], None]:
         """Return the launch on these arrays; *fitted* is what *args* are as the code reads them."""
-        given = dict(zip(self.comprehension.outputs, results, strict=True))
+        given = dict(zip(self.head.outputs, results, strict=True))
 
         def launch() -> None:
             self._run_into(self.fitted(args), given)
@@ -151,7 +165,7 @@ class Executable(ABC):
         views = self.results.views(given)
         results = [
             self._safe_result(name, view, plain)
-            for name, view in zip(self.comprehension.outputs, views, strict=True)
+            for name, view in zip(self.head.outputs, views, strict=True)
         ]
         self._fill_updated(plain, results)
         self.launch(plain, results)
@@ -163,15 +177,15 @@ class Executable(ABC):
     def _safe_result(self, name: str, view: NDArray, inputs: Sequence[NDArray]) -> NDArray:
         """Return *view* if the kernel may write it directly, else a copy of it."""
         needs_copy = not view.flags.c_contiguous
-        for input_name, value in zip(self.comprehension.inputs, inputs, strict=True):
+        for input_name, value in zip(self.head.inputs, inputs, strict=True):
             is_itself = input_name == name and is_same(value, view)
             if not is_itself and overlaps(view, value):
                 needs_copy = True
         return np.array(view, order="C", copy=True) if needs_copy else view
 
     def _fill_updated(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
-        names = self.comprehension.inputs
-        for name, result in zip(self.comprehension.outputs, results, strict=True):
+        names = self.head.inputs
+        for name, result in zip(self.head.outputs, results, strict=True):
             if name in self._updated:
                 source = inputs[names.index(name)]
                 array = source if isinstance(source, np.ndarray) else as_numpy(source)
@@ -212,21 +226,7 @@ class Bound:
         return self._executable.results.delivered(self._given, self._views)
 
     def __repr__(self) -> str:
-        return f"<tcdsl.Bound {self._executable.comprehension.name}>"
-
-
-class ReferenceExecutable(Executable):
-    """The oracle as a target."""
-
-    def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
-        named = {
-            name: value if isinstance(value, np.ndarray) else as_numpy(value)
-            for name, value in zip(self.comprehension.inputs, inputs, strict=True)
-        }
-        start = dict(zip(self.comprehension.outputs, results, strict=True))
-        values = evaluate(self.comprehension, self.special, named, start)
-        for name, result in start.items():
-            np.copyto(result, values[name])
+        return f"<tcdsl.Bound {self._executable.head.name}>"
 
 
 # --- messages and files ----------------------------------------------------------------------
@@ -241,7 +241,7 @@ def warn_once(message: str) -> None:
         warn(message)
 
 
-def dump_stages(comprehension: Comprehension, stages: Mapping[str, str]) -> None:
+def dump_stages(head: Head, stages: Mapping[str, str]) -> None:
     """Write every stage under ``TCDSL_DUMP``, if that is set."""
     folder = settings().dump
     if folder is None:
@@ -249,6 +249,6 @@ def dump_stages(comprehension: Comprehension, stages: Mapping[str, str]) -> None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for stage, text in stages.items():
-            (folder / f"{comprehension.name}.{stage}.txt").write_text(text, encoding="utf-8")
+            (folder / f"{head.name}.{stage}.txt").write_text(text, encoding="utf-8")
     except OSError as error:
         warn_once(f"the stages cannot be written to TCDSL_DUMP={folder}: {error.strerror}")

@@ -16,7 +16,10 @@ from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy, overlaps
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, cpu_identity, find_compiler
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.cpu import CpuProgram, Manifest
+from tcdsl.runtime.fitting import layout_of
+from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault, thread_count
+from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.runtime.warm_path import address
 from tcdsl.version import build_identity
 
@@ -26,15 +29,14 @@ class CpuExecutable(Executable):
 
     def __init__(
         self,
-        comprehension: Comprehension,
-        special: Specialisation,
+        sized: SizedDef,
         specs: Mapping[str, ArraySpec],
         options: Options,
         program: CpuProgram,
     ) -> None:
-        super().__init__(comprehension, special, specs, "cpu", options)
+        super().__init__(sized, sized.special, specs, "cpu", options)
         self.program = program
-        names = [*comprehension.inputs, *comprehension.outputs]
+        names = [*self.head.inputs, *self.head.outputs]
         last = {name: position for position, name in enumerate(names)}
         # Of a tensor that is input and output, the pointer is the output's.
         self._order = [last[name] for name in program.manifest.pointers if name]
@@ -51,14 +53,14 @@ class CpuExecutable(Executable):
     def opened(self) -> tuple[str, ...]:
         return self.program.manifest.opened
 
-    def at(self, special: Specialisation, specs: Mapping[str, ArraySpec]) -> "CpuExecutable":
+    def at(self, sized: SizedDef, specs: Mapping[str, ArraySpec]) -> "CpuExecutable":
         """Return this code at other values of its open sizes and strides.
 
         The layouts must be those that it was compiled for (see :func:`layout_of`).
         """
-        integers = _integers(self.program.manifest, special, specs)
+        integers = _integers(self.program.manifest, sized.special, specs)
         program = self.program.at(integers)
-        return CpuExecutable(self.comprehension, special, specs, self.options, program)
+        return CpuExecutable(sized, specs, self.options, program)
 
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         addresses = [
@@ -114,7 +116,7 @@ class CpuExecutable(Executable):
     def _raise_fault(self, fault: Fault) -> None:
         tensor, _ = self.program.manifest.sites[fault.site]
         raise OUT_OF_RANGE(
-            self.comprehension.source, self.comprehension.tensors[tensor].span,
+            self.head.source, self.head.tensors[tensor].span,
             index=fault.index, tensor=tensor, extent=fault.extent,
         )  # fmt: skip
 
@@ -156,7 +158,8 @@ def cpu_program(
             dump_stages(comprehension, manifest.stages)
             return CpuProgram(entry.code, manifest, _integers(manifest, special, specs))
     # Imported here so that a cached program starts without the polyhedral part.
-    from tcdsl.driver import compile_to_c
+    with late_import():
+        from tcdsl.driver import compile_to_c
 
     compiled = compile_to_c(comprehension, special, strides, options, Cpu(threads), opened)
     dump_stages(comprehension, compiled.stages)
@@ -172,21 +175,6 @@ def cpu_program(
     if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
         cache.put(key, code, {"program": manifest.to_json()})
     return CpuProgram(code, manifest, _integers(manifest, special, specs))
-
-
-def layout_of(
-    c: Comprehension, name: str, spec: ArraySpec, opened: Collection[str]
-) -> tuple[int | None, ...] | None:
-    """Return what code for *spec* knows of its strides; None: dense and row-major.
-
-    With open sizes a stride is open too, unless it is 0 or 1, on which vectors depend.  Of an input
-    that is also an output the code sees the output, which is dense.
-    """
-    if spec.is_contiguous or name in c.outputs:
-        return None
-    if not opened:
-        return spec.strides
-    return tuple(stride if stride in (0, 1) else None for stride in spec.strides)
 
 
 def _integers(

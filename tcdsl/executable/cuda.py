@@ -20,11 +20,10 @@ from tcdsl.errors import (
     TCError,
 )
 from tcdsl.executable.base import Bound, Executable, Run, dump_stages
-from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.head import Extents
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
 from tcdsl.runtime.cache import default_cache, key_of
-from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.call import DeviceCall
 from tcdsl.runtime.cuda.device import Context, context_for, primary_context
@@ -33,7 +32,9 @@ from tcdsl.runtime.cuda.libraries import library
 from tcdsl.runtime.cuda.module import CudaProgram, Manifest
 from tcdsl.runtime.cuda.operands import Operand
 from tcdsl.runtime.fitting import require_count, require_type
+from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault
+from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.runtime.nvrtc import compile_cuda, cuda_flags, find_cuda_compiler, start_nvrtc
 from tcdsl.runtime.results import Results
 from tcdsl.runtime.warm_path import remember, signature
@@ -49,16 +50,16 @@ class CudaExecutable(Executable):
 
     def __init__(
         self,
-        comprehension: Comprehension,
-        special: Specialisation,
+        sized: SizedDef,
         specs: Specs,
         options: Options,
         program: CudaProgram,
     ) -> None:
-        super().__init__(comprehension, special, specs, "cuda", options)
+        self._extents = Extents(sized.sizes, program.manifest.shapes)
+        super().__init__(sized, self._extents, specs, "cuda", options)
         self.program = program
         self._is_home_host = is_on_host(specs)
-        self._has_no_arrays = all(specs[name].is_number for name in comprehension.inputs)
+        self._has_no_arrays = all(specs[name].is_number for name in self.head.inputs)
         self._calls: dict[Any, DeviceCall | None] = {}  # by signature; None: host arrays
 
     # --- what it shows ---------------------------------------------------------------------
@@ -116,7 +117,7 @@ class CudaExecutable(Executable):
         return DeviceBound(self, call.bind(args, out))
 
     def launch(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
-        c = self.comprehension
+        c = self.head
         arrays = dict(zip(c.inputs, inputs, strict=True))
         arrays |= dict(zip(c.outputs, results, strict=True))
         read_first = {*self._updated, *self.results.needed}
@@ -127,7 +128,7 @@ class CudaExecutable(Executable):
 
     def _integers(self) -> list[int]:
         return [
-            self.special.sizes[name] if dim < 0 else self.specs[name].strides[dim]
+            self._extents.sizes[name] if dim < 0 else self.specs[name].strides[dim]
             for name, dim in self.program.manifest.integers
         ]
 
@@ -156,14 +157,14 @@ class CudaExecutable(Executable):
     def _first_of(self, out: Any) -> Any:
         """Return the first array of *out* that is in a device's memory, or None."""
         arrays = out if isinstance(out, (tuple, list)) else [out]
-        for x in arrays[: len(self.comprehension.outputs)]:
+        for x in arrays[: len(self.head.outputs)]:
             with suppress(TCError):  # the call will say what is wrong with it
                 if x is not None and describe(x, "out").device.startswith("cuda"):
                     return x
         return None
 
     def _described(self, args: Sequence[Any]) -> dict[str, ArraySpec]:
-        c = self.comprehension
+        c = self.head
         require_count(c, args)
         specs = {}
         for name, arg in zip(c.inputs, args, strict=True):
@@ -174,7 +175,7 @@ class CudaExecutable(Executable):
         return specs
 
     def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        c, expected = self.comprehension, self.specs[name].shape
+        c, expected = self.head, self.specs[name].shape
         hint = "compile again, or call the function itself, which compiles for every shape"
         if len(shape) != len(expected):
             raise RANK_DISAGREES(
@@ -192,7 +193,7 @@ class CudaExecutable(Executable):
         self, args: Sequence[Any], specs: Specs, first: Any, home: ArraySpec
     ) -> DeviceCall:
         """Return the call on the device and with the library of *first*, an array like *home*."""
-        c, name = self.comprehension, home.library
+        c, name = self.head, home.library
         chosen = library(name)
         context = context_for(chosen.pointer(first), ordinal_of({"": home}))
         if context.gpu.arch != self.program.manifest.arch:
@@ -204,7 +205,7 @@ class CudaExecutable(Executable):
             self._operand(input_name, arg, specs[input_name])
             for input_name, arg in zip(c.inputs, args, strict=True)
         ]
-        results = Results(c, self.special, name)
+        results = Results(c, self._extents, name)
         loaded = self.program.loaded(context)
         names = dict.fromkeys(spec.library for spec in specs.values() if not spec.is_number)
         others = [library(other) for other in names if other != name]
@@ -217,7 +218,7 @@ class CudaExecutable(Executable):
         alignment = self.program.manifest.alignments.get(name, 1)
         is_read = not spec.is_number and not is_updated
         return Operand(
-            name, self.comprehension.tensors[name].dtype, spec, compiled,
+            name, self.head.tensors[name].dtype, spec, compiled,
             _no_pointer if spec.is_number else library(spec.library).pointer, is_updated,
             needs_copy=is_read and not (fits and spec.alignment >= alignment),
             is_negated=spec.library == "torch" and arg.is_neg(),
@@ -277,9 +278,7 @@ def require_one_device(specs: Specs) -> None:
 _programs: dict[str, CudaProgram] = {}  # by key: loaded code is shared by all executables
 
 
-def cuda_executable(
-    comprehension: Comprehension, special: Specialisation, specs: Specs, options: Options
-) -> CudaExecutable:
+def cuda_executable(sized: SizedDef, specs: Specs, options: Options) -> CudaExecutable:
     """Return the executable, from this process, the disk cache, or compiled.
 
     :raises TargetError: CUDA is not available, or the arguments are on several devices.
@@ -288,13 +287,12 @@ def cuda_executable(
     context = primary_context(ordinal_of(specs))
     if is_on_host(specs):  # they are copied anyway
         specs = {n: replace(s, strides=row_major(s.shape)) for n, s in specs.items()}
-    program = _program(comprehension, special, specs, options, context)
-    return CudaExecutable(comprehension, special, specs, options, program)
+    program = _program(sized, specs, options, context)
+    return CudaExecutable(sized, specs, options, program)
 
 
-def _program(
-    c: Comprehension, special: Specialisation, specs: Specs, options: Options, context: Context
-) -> CudaProgram:
+def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) -> CudaProgram:
+    c = sized.head
     strides = {
         name: spec.strides
         for name, spec in specs.items()
@@ -307,9 +305,8 @@ def _program(
         build=build_identity(),
         source=c.source.text,
         name=c.name,
-        types={n: t.dtype.name for n, t in c.tensors.items()},
-        sizes=dict(special.sizes),
-        shapes={n: list(s) for n, s in special.shapes.items()},
+        types={n: [t.dtype.name, *t.dims] for n, t in c.tensors.items()},
+        sizes=dict(sized.sizes),  # they determine the shapes, for which isl is needed
         strides={n: list(s) for n, s in strides.items()},
         alignments=alignments,
         options=options.to_json(),
@@ -335,21 +332,23 @@ def _program(
             manifest = Manifest.from_json(entry.manifest["program"])
             dump_stages(c, manifest.stages)
             return remember(_programs, key, CudaProgram(entry.code, manifest, error))
+    special = sized.special  # at first, since it may raise
     start_nvrtc(compiler, gpu.arch)  # while the program is planned
     # Imported here so that a cached program starts without the polyhedral part.
-    with collector_paused():
+    with late_import():
         from tcdsl.codegen.device.cuda import header_text, parts_for
         from tcdsl.driver import compile_to_cuda
 
-    compiled = compile_to_cuda(c, special, strides, options, gpu, alignments)
+    compiled = compile_to_cuda(sized.comprehension, special, strides, options, gpu, alignments)
     dump_stages(c, compiled.stages)
     source: CudaSource = compiled.source
     text = header_text(parts_for(source.functions)) + source.text
     code = compile_cuda(text, gpu.arch, fast_math=options.fast_math, compiler=compiler)
     manifest = Manifest(
         gpu.arch, source.launches, source.workspace_bytes, source.sites, source.integers,
-        source.alignments, compiled.stages,
+        source.alignments, compiled.stages, special.shapes,
     )  # fmt: skip
     if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
         cache.put(key, code, {"program": manifest.to_json()})
+        sized.definition.program.keep()
     return remember(_programs, key, CudaProgram(code, manifest, error))

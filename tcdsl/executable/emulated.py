@@ -14,10 +14,11 @@ from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator import build_identity as emulator_identity
 from tcdsl.errors import OUT_OF_RANGE
 from tcdsl.executable.base import Executable, dump_stages
-from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy
 from tcdsl.runtime.cache import default_cache, key_of
+from tcdsl.runtime.imports import late_import
+from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.version import build_identity
 
 Specs = Mapping[str, ArraySpec]
@@ -30,14 +31,13 @@ class EmulatedExecutable(Executable):
 
     def __init__(
         self,
-        comprehension: Comprehension,
-        special: Specialisation,
+        sized: SizedDef,
         specs: Specs,
         options: Options,
         program: EmulatedProgram,
         stages: Mapping[str, str],
     ) -> None:
-        super().__init__(comprehension, special, specs, "emulate", options)
+        super().__init__(sized, sized.special, specs, "emulate", options)
         self.program = program
         self._stages = dict(stages)
 
@@ -64,7 +64,7 @@ class EmulatedExecutable(Executable):
         )
 
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
-        c = self.comprehension
+        c = self.head
         arrays = {n: as_numpy(value) for n, value in zip(c.inputs, inputs, strict=True)}
         arrays |= dict(zip(c.outputs, results, strict=True))
         read_first = {*self._updated, *self.results.needed}
@@ -84,13 +84,12 @@ class EmulatedExecutable(Executable):
         ]
 
 
-def emulated_executable(
-    c: Comprehension, special: Specialisation, specs: Specs, options: Options
-) -> EmulatedExecutable:
+def emulated_executable(sized: SizedDef, specs: Specs, options: Options) -> EmulatedExecutable:
     """Return the executable, from the disk cache or compiled.
 
     :raises CompileError: there is no C++ compiler.
     """
+    c, special = sized.comprehension, sized.special
     strides = {
         name: spec.strides
         for name, spec in specs.items()
@@ -115,8 +114,9 @@ def emulated_executable(
             source = CudaSource.from_json(entry.manifest["source"])
             stages = dict(entry.manifest["stages"])
             program = EmulatedProgram(entry.code, source)
-            return EmulatedExecutable(c, special, specs, options, program, stages)
-    from tcdsl.driver import compile_to_cuda
+            return EmulatedExecutable(sized, specs, options, program, stages)
+    with late_import():
+        from tcdsl.driver import compile_to_cuda
 
     compiled = compile_to_cuda(c, special, strides, options, EMULATED_GPU)
     dump_stages(c, compiled.stages)
@@ -124,4 +124,4 @@ def emulated_executable(
     if not compiled.is_fallback:
         cache.put(key, code, {"source": compiled.source.to_json(), "stages": dict(compiled.stages)})
     program = EmulatedProgram(code, compiled.source)
-    return EmulatedExecutable(c, special, specs, options, program, compiled.stages)
+    return EmulatedExecutable(sized, specs, options, program, compiled.stages)

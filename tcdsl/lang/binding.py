@@ -1,14 +1,12 @@
-"""Sizes of a call: from array shapes to size symbols, and from those to plain numbers."""
+"""Sizes of a call: from array shapes to the values of size symbols."""
 
 from collections.abc import Mapping
 
 from tcdsl.errors import EXTENT_DISAGREES, MISSING_INPUT, RANK_DISAGREES, SIZE_DISAGREES
-from tcdsl.lang.comprehension import Comprehension, Specialisation, Tensor
-from tcdsl.lang.isl_bounds import ISL_LOCK
-from tcdsl.lang.size_functions import evaluate, holds_at
+from tcdsl.lang.head import Head, TensorHead
 
 
-def bind_sizes(c: Comprehension, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def bind_sizes(c: Head, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Return the value of every size symbol, given the shapes of the inputs.
 
     :raises ShapeError: an input is missing, has another rank than declared, or two dimensions
@@ -38,7 +36,7 @@ def bind_sizes(c: Comprehension, shapes: Mapping[str, tuple[int, ...]]) -> dict[
     return {name: bound[name] for name in c.sizes}
 
 
-def _check_rank(c: Comprehension, tensor: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _check_rank(c: Head, tensor: TensorHead, shapes: Mapping[str, tuple[int, ...]]) -> None:
     if tensor.name not in shapes:
         raise MISSING_INPUT(c.source, tensor.span, tensor=tensor.name, names=", ".join(c.inputs))
     shape = shapes[tensor.name]
@@ -50,32 +48,3 @@ def _check_rank(c: Comprehension, tensor: Tensor, shapes: Mapping[str, tuple[int
         hint=f"declared is {tensor.name}({', '.join(map(str, tensor.dims))})" if tensor.dims
         else "pass a number or an array without dimensions",
     )  # fmt: skip
-
-
-def specialise(c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
-    """Return the ranges and boxes of *c* at *sizes*.
-
-    :raises RangeError, ShapeError: a precondition does not hold.
-    """
-    with ISL_LOCK:  # another thread's quota is not for this work
-        return _specialise(c, sizes)
-
-
-def _specialise(c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
-    for precondition in c.preconditions:
-        if not holds_at(precondition.holds, sizes):
-            raise precondition.error(sizes)
-    ranges = tuple(
-        {
-            index: range(evaluate(lower, sizes), evaluate(upper, sizes))
-            for index, (lower, upper) in zip(statement.indices, statement.ranges, strict=True)
-        }
-        for statement in c.statements
-    )
-    tensors = c.tensors.values()
-    return Specialisation(
-        sizes=dict(sizes),
-        ranges=ranges,
-        origins={t.name: tuple(evaluate(value, sizes) for value in t.origin) for t in tensors},
-        shapes={t.name: tuple(evaluate(value, sizes) for value in t.extents) for t in tensors},
-    )

@@ -35,10 +35,11 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.dtypes import INT32, DType, arithmetic
-from tcdsl.lang.elaborate import Scope, check_rank, converted, did_you_mean, elaborate
+from tcdsl.lang.elaborate import Scope, check_rank, converted, elaborate
 from tcdsl.lang.linking import Agreement, Derived
 from tcdsl.lang.rewrite import minus, plus, rewrite, rewrite_statement
 from tcdsl.lang.size_functions import to_expr
+from tcdsl.lang.spelling import did_you_mean
 from tcdsl.source import Span
 
 

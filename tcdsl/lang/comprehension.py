@@ -17,7 +17,8 @@ import islpy as isl
 
 from tcdsl.errors import TCError
 from tcdsl.lang.dtypes import BOOL, INT32, INT64, DType
-from tcdsl.source import NOWHERE, Source, Span
+from tcdsl.lang.head import Extents, Head, TensorHead
+from tcdsl.source import NOWHERE, Span
 
 T = TypeVar("T")
 
@@ -245,29 +246,15 @@ class IndexBounds:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
+class Tensor(TensorHead):
     """A tensor of the def.
 
-    *dims* are the declared extents: size symbols or integers, None where range inference finds
-    them.  *origin* and *extents* (set by range inference) are functions of the sizes, one a
-    dimension: ``[sizes] -> { [(origin)] }``; an element ``(i, ...)`` is stored at ``i - origin``.
+    *origin* and *extents* (set by range inference) are functions of the sizes, one a dimension:
+    ``[sizes] -> { [(origin)] }``; an element ``(i, ...)`` is stored at ``i - origin``.
     """
 
-    name: str
-    dtype: DType
-    dims: tuple[str | int | None, ...]
-    is_input: bool  # a parameter
-    is_output: bool  # returned; neither of both: a temporary
-    # An output that is no parameter, whose elements are read, kept or updated before they are
-    # written: the caller must give ``out=``.
-    needs_out: bool = False
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
     origin: tuple[isl.PwAff, ...] = ()
     extents: tuple[isl.PwAff, ...] = ()
-
-    @property
-    def rank(self) -> int:
-        return len(self.dims)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,28 +275,20 @@ class PreconditionError(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Comprehension:
+class Comprehension(Head):
     """One def, typed, with its ranges."""
 
-    name: str
-    source: Source
-    sizes: tuple[str, ...]  # size symbols, in order of first appearance
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
     tensors: Mapping[str, Tensor]
     statements: tuple[Statement, ...]
     preconditions: tuple[Precondition, ...] = ()
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Specialisation:
+class Specialisation(Extents):
     """Everything about a comprehension that depends on the sizes, as plain numbers."""
 
-    sizes: Mapping[str, int]
     ranges: tuple[Mapping[str, range], ...]  # one a statement: index -> its range (a box)
     origins: Mapping[str, tuple[int, ...]]
-    shapes: Mapping[str, tuple[int, ...]]
 
 
 __all__ = [

@@ -30,11 +30,11 @@ from tcdsl.lang.elaborate import (
     Scope,
     Signature,
     check_rank,
-    did_you_mean,
     unknown_function,
 )
 from tcdsl.lang.linking import Linking
 from tcdsl.lang.range_inference import infer
+from tcdsl.lang.spelling import did_you_mean
 from tcdsl.lang.statements import typed_statement
 from tcdsl.source import Source, Span
 

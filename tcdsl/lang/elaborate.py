@@ -10,9 +10,8 @@ A tensor whose type is not known yet (the target of the first statement that ass
 that statement) has the type :data:`UNKNOWN`, which any other type absorbs.
 """
 
-import difflib
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,6 +42,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.dtypes import BOOL, FLOAT32, INT32, DType, Kind, arithmetic, promote
 from tcdsl.lang.limits import children
+from tcdsl.lang.spelling import did_you_mean
 from tcdsl.source import Source, Span
 
 UNKNOWN = DType("unknown", Kind.UNSIGNED, 0)
@@ -92,18 +92,6 @@ class Scope:
 
 class FollowOnError(Exception):
     """A statement uses what another one, whose error is reported, was to give: say nothing."""
-
-
-def close_match(name: str, known: Iterable[str]) -> str | None:
-    """Return the name of *known* that *name* may be a misspelling of, if there is one."""
-    found = difflib.get_close_matches(name, sorted(set(known) - {name}), n=1, cutoff=0.65)
-    return found[0] if found else None
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return the hint that names the close match of *name*, if there is one."""
-    close = close_match(name, known)
-    return None if close is None else f"did you mean {close!r}?"
 
 
 def elaborate(expr: ast.Expr, scope: Scope) -> Typed:

@@ -22,7 +22,7 @@ import islpy as isl
 
 from tcdsl.errors import AMBIGUOUS, EXTENT_UNKNOWN, INTERNAL, TOO_COMPLEX, TCError, combined
 from tcdsl.lang import checks, isl_bounds
-from tcdsl.lang.binding import bind_sizes, specialise
+from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.boxes import Boxes
 from tcdsl.lang.comprehension import (
     Binary,
@@ -35,13 +35,15 @@ from tcdsl.lang.comprehension import (
     Tensor,
 )
 from tcdsl.lang.dtypes import BOOL
-from tcdsl.lang.elaborate import FollowOnError, converted, did_you_mean, joined
+from tcdsl.lang.elaborate import FollowOnError, converted, joined
 from tcdsl.lang.linear import Interval
 from tcdsl.lang.linking import NOTHING, Agreement, Linking
 from tcdsl.lang.reads import expressions, first_use, index_names, nodes, size_names_in
 from tcdsl.lang.rewrite import substitute_sizes, substituted
 from tcdsl.lang.rounds import Solution, Space, accesses, solve
 from tcdsl.lang.size_functions import SizeSpace, to_expr
+from tcdsl.lang.specialiser import specialise
+from tcdsl.lang.spelling import did_you_mean
 
 __all__ = ["bind_sizes", "infer", "specialise"]
 

@@ -1,4 +1,6 @@
-"""Specialisation at many sizes: each function of the sizes is compiled to closures once.
+"""Specialisation: what a comprehension's functions of the sizes are at given ones.
+
+At many sizes each function is compiled to closures once:
 
     [N, K] -> { [(N - K + 1)] }     --->     lambda sizes: sizes[0] - sizes[1] + 1
 
@@ -11,7 +13,6 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcdsl.lang.binding import specialise
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -23,10 +24,40 @@ from tcdsl.lang.comprehension import (
     Specialisation,
     fold,
 )
-from tcdsl.lang.size_functions import set_to_expr, to_expr
+from tcdsl.lang.isl_bounds import ISL_LOCK
+from tcdsl.lang.size_functions import evaluate, holds_at, set_to_expr, to_expr
 
 Values = tuple[int, ...]  # of the size symbols, in order
 Evaluator = Callable[[Values], int]
+
+
+def specialise(c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
+    """Return the ranges and boxes of *c* at *sizes*.
+
+    :raises RangeError, ShapeError: a precondition does not hold.
+    """
+    with ISL_LOCK:  # another thread's quota is not for this work
+        return _specialise(c, sizes)
+
+
+def _specialise(c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
+    for precondition in c.preconditions:
+        if not holds_at(precondition.holds, sizes):
+            raise precondition.error(sizes)
+    ranges = tuple(
+        {
+            index: range(evaluate(lower, sizes), evaluate(upper, sizes))
+            for index, (lower, upper) in zip(statement.indices, statement.ranges, strict=True)
+        }
+        for statement in c.statements
+    )
+    tensors = c.tensors.values()
+    return Specialisation(
+        sizes=dict(sizes),
+        ranges=ranges,
+        origins={t.name: tuple(evaluate(value, sizes) for value in t.origin) for t in tensors},
+        shapes={t.name: tuple(evaluate(value, sizes) for value in t.extents) for t in tensors},
+    )
 
 
 class Specialiser:

@@ -39,12 +39,12 @@ from tcdsl.lang.elaborate import (
     check_rank,
     constant,
     converted,
-    did_you_mean,
     elaborate,
     subscript,
 )
 from tcdsl.lang.limits import children
 from tcdsl.lang.reads import expressions, index_names
+from tcdsl.lang.spelling import did_you_mean
 
 _ADVICE_BOOL = "use and= or or=, or convert the value: int32(...)"
 

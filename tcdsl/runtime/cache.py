@@ -100,6 +100,11 @@ class Cache:
             self.hits += 1
         return entry
 
+    def peek(self, key: str) -> Entry | None:
+        """Return what :meth:`get` does, but make no folder for it, and count nothing."""
+        is_there = self.root is not None and (self.root / "entries").is_dir()
+        return self._read(key) if is_there and self._is_usable() else None
+
     def put(self, key: str, code: bytes, manifest: Mapping[str, Any]) -> bool:
         """Store *code* and *manifest* (JSON) under *key*; return whether that worked."""
         data = encode(key, code, manifest)

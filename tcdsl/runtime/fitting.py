@@ -4,7 +4,7 @@ Code is compiled for certain types, shapes and strides.  An argument of another 
 error; one of other strides is copied into the layout that the code expects.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -17,7 +17,7 @@ from tcdsl.errors import (
     WRONG_DTYPE,
     WRONG_STRIDES,
 )
-from tcdsl.lang.comprehension import Comprehension
+from tcdsl.lang.head import Head
 from tcdsl.runtime.arguments import as_input
 from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, require_cpu
 from tcdsl.runtime.warm_path import is_direct, remember, signature
@@ -34,8 +34,8 @@ class Fit(Enum):
 class Fitting:
     """Checks arguments against what one executable was compiled for, once a signature."""
 
-    def __init__(self, comprehension: Comprehension, specs: Mapping[str, ArraySpec]) -> None:
-        self.comprehension = comprehension
+    def __init__(self, head: Head, specs: Mapping[str, ArraySpec]) -> None:
+        self.head = head
         self.specs = specs
         self._known: dict[Any, Fit] = {}
 
@@ -56,14 +56,14 @@ class Fitting:
 
     def views(self, args: Sequence[Any]) -> list[NDArray]:
         """Return *args* as NumPy arrays of the declared types."""
-        c = self.comprehension
+        c = self.head
         return [
             as_input(arg, c.tensors[name].dtype, f"argument {name!r}")
             for name, arg in zip(c.inputs, args, strict=True)
         ]
 
     def _fit_of(self, args: Sequence[Any]) -> Fit:
-        c = self.comprehension
+        c = self.head
         require_count(c, args)
         has_layout = True
         for name, arg in zip(c.inputs, args, strict=True):
@@ -77,7 +77,7 @@ class Fitting:
         return Fit.DIRECT if all(map(is_direct, args)) else Fit.VIEWS
 
     def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        c, expected = self.comprehension, self.specs[name].shape
+        c, expected = self.head, self.specs[name].shape
         hint = "compile again, or call the function itself, which compiles for every shape"
         if len(shape) != len(expected):
             raise RANK_DISAGREES(
@@ -95,7 +95,7 @@ class Fitting:
         """Return whether the code finds the elements of *spec* where it looks for them."""
         compiled = self.specs[name]
         # An argument that is also an output is copied first: the code never reads its memory.
-        if name in self.comprehension.outputs:
+        if name in self.head.outputs:
             return True
         if compiled.is_contiguous or spec.is_contiguous:
             return compiled.is_contiguous and spec.is_contiguous
@@ -105,7 +105,7 @@ class Fitting:
         """Return *inputs*, those of another layout than the code's as copies."""
         return [
             value if self._has_layout(name, describe(value)) else self._copy_of(name, value)
-            for name, value in zip(self.comprehension.inputs, inputs, strict=True)
+            for name, value in zip(self.head.inputs, inputs, strict=True)
         ]
 
     def _copy_of(self, name: str, value: NDArray) -> NDArray:
@@ -124,7 +124,22 @@ class Fitting:
         return copy
 
 
-def require_count(c: Comprehension, args: Sequence[Any]) -> None:
+def layout_of(
+    c: Head, name: str, spec: ArraySpec, opened: Collection[str]
+) -> tuple[int | None, ...] | None:
+    """Return what code for *spec* knows of its strides; None: dense and row-major.
+
+    With open sizes a stride is open too, unless it is 0 or 1, on which vectors depend.  Of an input
+    that is also an output the code sees the output, which is dense.
+    """
+    if spec.is_contiguous or name in c.outputs:
+        return None
+    if not opened:
+        return spec.strides
+    return tuple(stride if stride in (0, 1) else None for stride in spec.strides)
+
+
+def require_count(c: Head, args: Sequence[Any]) -> None:
     """Raise BAD_ARGUMENTS unless there is an argument for each input of *c*."""
     if len(args) != len(c.inputs):
         raise BAD_ARGUMENTS(
@@ -133,7 +148,7 @@ def require_count(c: Comprehension, args: Sequence[Any]) -> None:
         )  # fmt: skip
 
 
-def require_type(c: Comprehension, name: str, spec: ArraySpec) -> None:
+def require_type(c: Head, name: str, spec: ArraySpec) -> None:
     """Raise WRONG_DTYPE unless *spec* has the declared type; numbers are judged by their value."""
     declared = c.tensors[name].dtype
     if not spec.is_number and spec.dtype != declared:
@@ -143,14 +158,14 @@ def require_type(c: Comprehension, name: str, spec: ArraySpec) -> None:
         )  # fmt: skip
 
 
-def signature_text(c: Comprehension) -> str:
+def signature_text(c: Head) -> str:
     """Return the def's head with the types and sizes that were inferred."""
     inputs = ", ".join(_typed(c, name) for name in c.inputs)
     outputs = ", ".join(_typed(c, name) for name in c.outputs)
     return f"{c.name}({inputs}) -> ({outputs})"
 
 
-def _typed(c: Comprehension, name: str) -> str:
+def _typed(c: Head, name: str) -> str:
     tensor = c.tensors[name]
     dims = ",".join("?" if dim is None else str(dim) for dim in tensor.dims)
     return f"{tensor.dtype}({dims}) {name}" if dims else f"{tensor.dtype} {name}"

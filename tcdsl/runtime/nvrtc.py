@@ -130,6 +130,8 @@ def _candidates(places: tuple[str, ...], search_path: tuple[str, ...]) -> Iterat
     folders += [Path(home, name) for home in places[:2] if home for name in _TOOLKIT_FOLDERS]
     folders.append(Path(_SYSTEM_TOOLKIT, "lib64"))
     for folder in folders:
+        if not folder.is_dir():  # most are none, and a process asks once: one question, not four
+            continue
         for soname in _SONAMES:
             if (folder / soname).is_file():
                 yield folder / soname

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tcdsl.errors import BAD_OUT, OUT_REQUIRED, TCError
-from tcdsl.lang.comprehension import Comprehension, Specialisation
-from tcdsl.lang.elaborate import did_you_mean
+from tcdsl.lang.head import Extents, Head
+from tcdsl.lang.spelling import did_you_mean
 from tcdsl.runtime.arguments import allocate, as_output, deliver
 from tcdsl.runtime.arrays import NUMPY, PYTHON, NDArray, overlaps
 
@@ -23,15 +23,13 @@ _SHARING = (NUMPY, PYTHON, "torch")  # libraries whose arrays share the memory t
 class Results:
     """The outputs of one executable, which returns arrays of *library*."""
 
-    def __init__(self, comprehension: Comprehension, special: Specialisation, library: str) -> None:
-        self.comprehension = comprehension
+    def __init__(self, head: Head, extents: Extents, library: str) -> None:
+        self.head = head
         self.library = library
-        tensors = comprehension.tensors
-        self.outputs = [
-            (name, special.shapes[name], tensors[name].dtype) for name in comprehension.outputs
-        ]
+        tensors = head.tensors
+        self.outputs = [(name, extents.shapes[name], tensors[name].dtype) for name in head.outputs]
         self._stored = [dtype.numpy for _, _, dtype in self.outputs]
-        self.needed = [name for name in comprehension.outputs if tensors[name].needs_out]
+        self.needed = [name for name in head.outputs if tensors[name].needs_out]
 
     def fresh(self) -> list[NDArray]:
         """Return new memory for every output."""
@@ -46,12 +44,12 @@ class Results:
         given = self._by_name(out)
         for name in self.needed:
             if name not in given:
-                c = self.comprehension
+                c = self.head
                 raise OUT_REQUIRED(c.source, c.tensors[name].span, name=name)
         return given
 
     def _by_name(self, out: Any) -> dict[str, Any]:
-        names = self.comprehension.outputs
+        names = self.head.outputs
         if out is None:
             return {}
         if isinstance(out, Mapping):
@@ -67,7 +65,7 @@ class Results:
         return dict(zip(names, values, strict=True))
 
     def _unknown(self, name: str) -> TCError:
-        names = self.comprehension.outputs
+        names = self.head.outputs
         advice = did_you_mean(name, names) or f"the outputs are {', '.join(names)}"
         return BAD_OUT(what=f"out {name!r}", why="no output has that name", advice=advice)
 
@@ -100,7 +98,7 @@ class Results:
         return as_output(out, dtype, shape, f"out {name!r}")
 
     def _sharing(self, first: int, second: int) -> TCError:
-        names = self.comprehension.outputs
+        names = self.head.outputs
         return BAD_OUT(
             what=f"out {names[second]!r}", why=f"it shares memory with out {names[first]!r}",
             advice="give each output memory of its own",
@@ -110,7 +108,7 @@ class Results:
         """Return the outputs, one or a tuple: the caller's own objects, or new arrays."""
         objects = [
             given[name] if name in given else deliver(view, self.library)
-            for name, view in zip(self.comprehension.outputs, views, strict=True)
+            for name, view in zip(self.head.outputs, views, strict=True)
         ]
         return objects[0] if len(objects) == 1 else tuple(objects)
 

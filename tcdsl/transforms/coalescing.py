@@ -248,9 +248,9 @@ def _merge_special(
     fixed = [{n: r for n, r in each.items() if isinstance(r, range)} for each in ranges]
     return Specialisation(
         special.sizes,
+        {n: _numbers(special.shapes[n], special.shapes[n], g) for n, g in merged.items()},
         tuple(fixed),
         {n: _numbers(special.origins[n], special.shapes[n], g) for n, g in merged.items()},
-        {n: _numbers(special.shapes[n], special.shapes[n], g) for n, g in merged.items()},
     )
 
 

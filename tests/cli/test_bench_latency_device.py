@@ -46,6 +46,8 @@ def test_the_table_has_every_measurement(scripts: list[Any]) -> None:
     assert rows["bound call, torch, 64 elements"] == ["7.5 us", "1.25", "1.2"]
     assert rows["checked call, torch, out=, 64 elements"] == ["12 us", "2.00", "2.5"]
     assert rows["torch.add, out=, 64 elements"][1:] == ["1.50", ""]
+    fresh = f"string to first result, softmax, {device_latency.FRESH_CACHED}"
+    assert rows[fresh] == ["1 ms", "", "60 ms"]
     states = (latency.FRESH, latency.COMPILED, latency.CACHED, device_latency.FRESH_CACHED)
     for state in states:
         assert f"string to first result, softmax, {state}" in rows
@@ -75,6 +77,7 @@ def test_calls_on_a_gpu() -> None:
     times = device_latency.call_times()
     assert times[device_latency.BARE] > 0
     assert {"bound call, torch", "checked call, GPUArray"} < set(times)
+    assert any("a number" in name for name in times)
 
 
 @pytest.mark.gpu

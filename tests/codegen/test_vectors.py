@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tcdsl.codegen.vectors import vector_accesses
-from tcdsl.lang.binding import bind_sizes, specialise
+from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.parser import parse_program
 from tcdsl.lang.sema import analyse
+from tcdsl.lang.specialiser import specialise
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, Leaf, Loop, LoopKind
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop

@@ -163,6 +163,54 @@ print("fine")
     assert run(code) == "fine"
 
 
+def test_new_gpuarrays_are_pycudas_own() -> None:
+    """They come from our pool, and do all that those of PyCUDA's allocator do."""
+    code = """
+import threading
+import numpy as np, tcdsl
+import pycuda.driver as driver
+from pycuda import gpuarray
+from pycuda.tools import DeviceMemoryPool
+driver.init()
+context = driver.Device(0).retain_primary_context()
+context.push()
+f = tcdsl.define("def f(float(N) x, float(N) y) -> (z) { z(i) = x(i) + y(i) }").f
+values = np.arange(1000, dtype="f4")
+x = gpuarray.to_gpu(values)
+y = f(x, x)
+addresses = set()
+for k in range(3, 60):
+    y = f(x, y)  # what is dropped here is used again, in the stream's order
+    addresses.add(int(y.gpudata))
+    assert (y.get() == k * values).all(), k
+assert len(addresses) == 2, addresses
+assert ((y + 1).get() == 59 * values + 1).all() and (y[10:20].get() == 59 * values[10:20]).all()
+assert (y.reshape(10, 100).get().ravel() == y.get()).all() and y.flags.c_contiguous
+copy = gpuarray.empty_like(y)
+driver.memcpy_dtod(copy.gpudata, y.gpudata, y.nbytes)
+assert (copy.get() == y.get()).all()
+free = driver.mem_get_info()[0]
+for _ in range(1000):
+    f(x, y)
+assert driver.mem_get_info()[0] == free
+pool = DeviceMemoryPool()
+own = gpuarray.to_gpu(values, allocator=pool.allocate)
+z = f(own, own)
+assert pool.active_blocks == 2 and (z.get() == 2 * values).all()
+del z, own
+dropped = [f(x, y), f(x, y)]
+thread = threading.Thread(target=dropped.clear)  # which has no context
+thread.start()
+thread.join()
+assert (f(x, y).get() == 60 * values).all()
+late = f(x, x)
+context.pop()
+del late, y, x, copy  # without a context of PyCUDA's
+print("fine")
+"""
+    assert run(code) == "fine"
+
+
 def test_numba(prog: Any, rng: np.random.Generator) -> None:
     cuda = pytest.importorskip("numba.cuda")
     x, y = (cuda.to_device(v) for v in vectors(rng))
@@ -401,8 +449,7 @@ def per_call_us(call: Callable[[], object], n: int = 2000) -> float:
 
 ADD = "def f(float(N) x, float(N) y) -> (z) { z(i) = x(i) + y(i) }"
 BOUND_COSTS, CALL_COSTS = 1.2, 2.5  # at most, as multiples of a prepared PyCUDA call
-# Not ours: what is compared with, and PyCUDA's allocation, which asks the driver each time.
-_UNBOUNDED = ("bare prepared PyCUDA call", "torch eager", "GPUArray")
+_UNBOUNDED = ("bare prepared PyCUDA call", "torch eager")  # not ours: what is compared with
 
 
 def bare_launch(f: Any, x: Any, out: Any) -> Callable[[], object]:
@@ -444,7 +491,7 @@ def test_what_a_launch_costs(record_property: Any) -> None:
     try:
         a, b = gpuarray.zeros(64, "f4"), gpuarray.zeros(64, "f4")
         costs["GPUArray, out="] = per_call_us(lambda: f(a, a, out=b))
-        costs["GPUArray"] = per_call_us(lambda: f(a, a), 500)
+        costs["GPUArray"] = per_call_us(lambda: f(a, a))
         costs["GPUArray, bound"] = per_call_us(f.compile(a, a).bind(a, a, out=b))
     finally:
         context.pop()
@@ -505,6 +552,32 @@ print(f"{(time.perf_counter() - start) * 1e3:.1f}", "tcdsl.driver" in sys.module
     time_ms, has_compiled = run(code, environment).split()
     print(f"first result from the disk cache: {time_ms} ms")
     assert has_compiled == "False" and float(time_ms) <= 60
+
+
+def test_the_first_result_of_a_fresh_process_from_the_disk_cache(tmp_path: Any) -> None:
+    code = """
+import sys, time
+import numpy as np, torch, tcdsl
+torch.ones(8, device="cuda").sum().item()
+x, y = (torch.ones(64, 64, device="cuda") for _ in "xy")
+torch.cuda.synchronize()
+start = time.perf_counter()
+f = tcdsl.define("def mm(float(M,K) x, float(K,N) y) -> (z) { z(m,n) +=! x(m,k) * y(k,n) }").mm
+z = f(x, y)
+torch.cuda.synchronize()
+time_ms = (time.perf_counter() - start) * 1e3
+assert bool((z == 64).all())
+print(f"{time_ms:.1f}", *sorted({"islpy", "lark", "tcdsl.driver"} & set(sys.modules)))
+"""
+    environment = {**os.environ, "TCDSL_CACHE_DIR": str(tmp_path)}
+    assert run(code, environment).endswith("islpy lark tcdsl.driver")
+    times = []
+    for _ in range(3):
+        time_ms, *imported = run(code, environment).split()
+        assert imported == []
+        times.append(float(time_ms))
+    print(f"first result of a fresh process from the disk cache: {times} ms")
+    assert min(times) <= 60
 
 
 def run(code: str, environment: Any = None) -> str:

@@ -62,7 +62,7 @@ def test_sizes_get_the_names_that_c_will_have() -> None:
 
 
 def test_the_context_of_fixed_sizes_is_everything() -> None:
-    from tcdsl.lang.binding import specialise
+    from tcdsl.lang.specialiser import specialise
 
     context = context_of(specialise(analysed(WINDOW), {"H": 10, "K": 3}))
     assert context.plain_is_universe() and context.dim(isl.dim_type.param) == 0

@@ -5,11 +5,10 @@ import itertools
 import pytest
 
 from tcdsl.errors import TCError
-from tcdsl.lang.binding import specialise
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.parser import parse_program
 from tcdsl.lang.sema import analyse
-from tcdsl.lang.specialiser import Specialiser
+from tcdsl.lang.specialiser import Specialiser, specialise
 from tcdsl.source import Source
 
 SOURCES = {

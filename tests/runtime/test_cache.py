@@ -67,6 +67,19 @@ def test_what_is_stored_is_found(root: Path) -> None:
     assert stats.size_bytes == only_entry(root).stat().st_size and stats.problem is None
 
 
+def test_a_look_makes_nothing_and_counts_nothing(root: Path) -> None:
+    cache = Cache(root)
+    assert cache.peek(KEY) is None and not root.exists() and Cache(None).peek(KEY) is None
+    cache.put(KEY, CODE, MANIFEST)
+    assert cache.peek(KEY) == Entry(CODE, MANIFEST) and cache.peek(key_of(program="q")) is None
+    assert (cache.stats().hits, cache.stats().misses) == (0, 0)
+    only_entry(root).write_bytes(b"defect")
+    assert cache.peek(KEY) is None
+    root.chmod(0o777)
+    with pytest.warns(TCWarning, match="can be written by others"):
+        assert Cache(root).peek(KEY) is None
+
+
 def test_modes_are_private_whatever_the_umask(root: Path) -> None:
     before = os.umask(0)
     try:

@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled, compile_to_c
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.binding import bind_sizes, specialise
+from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.parser import parse_program
 from tcdsl.lang.sema import analyse
+from tcdsl.lang.specialiser import specialise
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import LoopKind, loops_of, sequence, statements_of

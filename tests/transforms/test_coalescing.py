@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tcdsl.interp.oracle import evaluate
-from tcdsl.lang.binding import bind_sizes, specialise
+from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.parser import parse_program
 from tcdsl.lang.sema import analyse
+from tcdsl.lang.specialiser import specialise
 from tcdsl.source import Source
 from tcdsl.testing.random_inputs import values
 from tcdsl.transforms.coalescing import Coalesced, coalesce, print_merged

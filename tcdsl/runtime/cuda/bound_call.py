@@ -1,7 +1,6 @@
 """A call with its arrays fixed: the launches, and nothing else."""
 
 from collections.abc import Sequence
-from ctypes import byref, c_void_p
 from typing import Any
 
 from tcdsl.errors import FORKED
@@ -51,8 +50,13 @@ class BoundCall:
         """Launch, and return the outputs, the same arrays every time."""
         if device.in_forked_child:
             raise FORKED()
-        context = c_void_p()
-        if self._context_of(byref(context)) or context.value != self._handle:
+        try:
+            place = libcuda.places.pop()
+        except IndexError:
+            place = libcuda.new_place()
+        is_elsewhere = self._context_of(place[1]) or place[0].value != self._handle
+        libcuda.places.append(place)
+        if is_elsewhere:
             with self._loaded.context.current():
                 return self.run()
         stream = 0 if self._stream is None else self._stream()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tcdsl.errors import FORKED
-from tcdsl.lang.comprehension import Comprehension
+from tcdsl.lang.head import Head
 from tcdsl.runtime.arrays import row_major
 from tcdsl.runtime.cuda import device, libcuda
 from tcdsl.runtime.cuda.bound_call import BoundCall
@@ -36,7 +36,7 @@ class DeviceCall:
 
     def __init__(
         self,
-        comprehension: Comprehension,
+        head: Head,
         results: Results,
         operands: Sequence[Operand],
         integers: Sequence[int],
@@ -54,14 +54,14 @@ class DeviceCall:
         self._readers = [operand.pointer for operand in operands]
         self._is_direct = all(operand.is_direct for operand in operands)
         self._updated = [
-            (position, comprehension.outputs.index(operand.name))
+            (position, head.outputs.index(operand.name))
             for position, operand in enumerate(operands)
             if operand.is_updated
         ]
         manifest = loaded.manifest
         self.outputs = Outputs(results, manifest.alignments, library, self.context)
         # Of a tensor that is input and output, the pointer is the output's.
-        names = [*comprehension.inputs, *comprehension.outputs]
+        names = [*head.inputs, *head.outputs]
         last = {name: position for position, name in enumerate(names)}
         order = [last[name] for name in manifest.arrays]
         self._select = selector(order)

@@ -28,6 +28,7 @@ from tcdsl.errors import (
     TCError,
 )
 from tcdsl.runtime.cuda import libcuda
+from tcdsl.runtime.imports import late_import
 
 INSTALL_PYCUDA = f"{sys.executable} -m pip install pycuda"
 REBUILD_PYCUDA = (
@@ -103,7 +104,8 @@ def pycuda_problem() -> tuple[str, str] | None:
 
 def import_pycuda() -> Any:
     """Return the module ``pycuda.driver``, not initialised; never ``pycuda.autoinit``."""
-    import pycuda.driver
+    with late_import():
+        import pycuda.driver
 
     return pycuda.driver
 

@@ -3,7 +3,7 @@
             pointer                    stream                       new arrays
     torch   data_ptr()                 torch's current stream        torch.empty
     cupy    data.ptr                   CuPy's current stream         cupy.empty
-    pycuda  gpudata                    the default stream            GPUArray, by its allocator
+    pycuda  gpudata                    the default stream            GPUArray, from our pool
     numba   __cuda_array_interface__   the interface's "stream"      numba.cuda.device_array
     jax     unsafe_buffer_pointer()    the default stream            our memory, through DLPack
     others  __cuda_array_interface__   the interface's "stream"      our memory, through DLPack
@@ -23,12 +23,13 @@ from tcdsl.runtime.arrays import ArraySpec, row_major
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import Context
 from tcdsl.runtime.cuda.dlpack import DeviceArray
-from tcdsl.runtime.cuda.memory import DevicePool
+from tcdsl.runtime.cuda.state import state_of
 
 _PER_THREAD = 2  # CU_STREAM_PER_THREAD; 1 and None stand for the default stream
 
 
 Maker: TypeAlias = Callable[[Any], Any]
+Allocator: TypeAlias = Callable[[int], Any]  # of PyCUDA: from bytes to memory
 
 
 class Library(Protocol):
@@ -173,21 +174,53 @@ class _Pycuda:
         return _default_stream
 
     def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
-        array, driver, kind = self._gpuarray.GPUArray, self._driver, dtype.numpy
+        array, kind, usual = self._gpuarray.GPUArray, dtype.numpy, self._driver.mem_alloc
+        size_bytes, what = ArraySpec(dtype, shape, ()).size_bytes, f"an output of shape {shape}"
+        hold = state_of(context).pool.holder(size_bytes, libcuda.DEFAULT_STREAM, what)
+        new, known = array.__new__, dict[str, Any]()  # an array's attributes, but for its memory
 
         def make(like: Any) -> Any:
-            allocator = getattr(like, "allocator", driver.mem_alloc)
-            try:
-                # In the caller's own context object if there is one: PyCUDA frees memory only in
-                # the thread that made that object.
-                if driver.Context.get_current() is not None:
-                    return array(shape, kind, allocator)
-                with context.pushed():
-                    return array(shape, kind, allocator)
-            except driver.MemoryError:
-                raise _out_of_memory(shape, dtype, context) from None
+            allocator = getattr(like, "allocator", None) or usual
+            if not size_bytes:
+                return array(shape, kind, allocator)
+            if allocator is usual:
+                memory = hold()
+            else:
+                memory = self._allocated(allocator, shape, dtype, context)
+            if not known:
+                x = array(shape, kind, allocator, gpudata=memory)
+                known.update({name: value for name, value in vars(x).items() if name != "gpudata"})
+                return x
+            # The constructor takes as long as a launch, to find the same each time.
+            x = new(array)
+            x.__dict__ = attributes = known.copy()
+            attributes["gpudata"], attributes["allocator"] = memory, allocator
+            return x
 
         return make
+
+    def _allocated(
+        self, allocator: Allocator, shape: tuple[int, ...], dtype: DType, context: Context
+    ) -> Any:
+        """Return memory of the caller's *allocator* for an array."""
+        driver, size_bytes = self._driver, ArraySpec(dtype, shape, ()).size_bytes
+
+        def allocated() -> Any:
+            # In the caller's own context object if there is one: PyCUDA frees memory only in the
+            # thread that made that object.
+            if driver.Context.get_current() is not None:
+                return allocator(size_bytes)
+            with context.pushed():
+                return allocator(size_bytes)
+
+        try:
+            return allocated()
+        except driver.MemoryError:
+            state_of(context).pool.make_room()
+        try:
+            return allocated()
+        except driver.MemoryError:
+            raise _out_of_memory(shape, dtype, context) from None
 
     def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
         return None
@@ -284,7 +317,7 @@ def new_array(shape: tuple[int, ...], dtype: DType, context: Context) -> DeviceA
     """Return an array in memory of our own, which it frees."""
     size_bytes = max(ArraySpec(dtype, shape, ()).size_bytes, 1)
     with context.current():
-        address = DevicePool(context.name).allocate(size_bytes, f"an output of shape {shape}")
+        address = state_of(context).pool.allocate(size_bytes, f"an output of shape {shape}")
     return DeviceArray(address, shape, dtype, context.ordinal, context.handle)
 
 

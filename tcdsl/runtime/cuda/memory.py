@@ -1,8 +1,9 @@
 """Device memory that calls take and give back, and copies between host and device.
 
 Blocks are kept for the next call on the same stream, where what the earlier call launched is done
-before the next one's kernels start.  Host arrays travel through two pinned buffers, so that the
-processor fills one while the other is on its way.
+before the next one's kernels start.  New arrays of PyCUDA's hold such blocks too: its own
+allocation asks the driver each time, and freeing waits for the device.  Host arrays travel through
+two pinned buffers, so that the processor fills one while the other is on its way.
 """
 
 import ctypes
@@ -10,6 +11,7 @@ import gc
 import sys
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tcdsl.codegen.cuda_source import TICKETS_BYTES
-from tcdsl.errors import NO_DEVICE_MEMORY
+from tcdsl.errors import NO_DEVICE_MEMORY, TCError
 from tcdsl.runtime.arrays import NDArray
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.libcuda import OutOfDeviceMemoryError
@@ -40,67 +42,100 @@ class Block:
 
 
 class DevicePool:
-    """The device memory of one context that tcdsl owns; its context must be current in every call.
+    """The device memory of one context that tcdsl owns.
 
-    Needs no lock: lists pop and append atomically.
+    That context must be current in every call but :meth:`give_back`.  Needs no lock: lists pop and
+    append atomically.
     """
 
     def __init__(self, device: str) -> None:
         self.device = device
+        self._context = 0  # known as soon as there is anything to give back
         # By size, stream, and whether there are tickets, which nothing else may overwrite.
         self._idle: defaultdict[tuple[int, int, bool], list[Block]] = defaultdict(list)
         self._kept_bytes = 0
-        self._most_bytes = -1  # asked of the driver when it is needed
+        self._most_bytes = 0
 
     def take(self, size_bytes: int, stream: int, what: str, *, has_tickets: bool = False) -> Block:
         """Return a block for *stream*, of which *what* is told where there is none.
 
         :raises LaunchError: (TC084) there is not enough memory.
         """
-        size_bytes = _rounded(size_bytes)
-        with suppress(IndexError):
-            block = self._idle[size_bytes, stream, has_tickets].pop()
-            self._kept_bytes -= block.size_bytes
+        block = self.take_idle(size_bytes, stream, has_tickets=has_tickets)
+        if block is not None:
             return block
         return self.new_block(size_bytes, stream, what, has_tickets=has_tickets)
 
     def new_block(self, size_bytes: int, stream: int, what: str, *, has_tickets: bool) -> Block:
         """Return a block that no call has had; its tickets are zero for what *stream* runs next."""
-        block = Block(self.allocate(size_bytes, what), size_bytes, has_tickets)
+        rounded = _rounded(size_bytes)
+        block = Block(self._allocate(rounded, what, size_bytes), rounded, has_tickets)
         if has_tickets:
             libcuda.fill(block.address, 0, TICKETS_BYTES, stream)
         return block
 
     def take_idle(self, size_bytes: int, stream: int, *, has_tickets: bool = False) -> Block | None:
         """Return a block without asking the driver, or None."""
-        with suppress(IndexError):
-            return self._idle[_rounded(size_bytes), stream, has_tickets].pop()
-        return None
+        try:
+            block = self._idle[_rounded(size_bytes), stream, has_tickets].pop()
+        except IndexError:
+            return None
+        self._kept_bytes -= block.size_bytes
+        return block
+
+    def holder(self, size_bytes: int, stream: int, what: str) -> "Callable[[], HeldMemory]":
+        """Return a function like :meth:`take`, but what it returns comes back by itself."""
+        idle = self._idle[_rounded(size_bytes), stream, False]
+
+        def hold() -> HeldMemory:
+            try:
+                block = idle.pop()
+                self._kept_bytes -= block.size_bytes
+            except IndexError:
+                block = self.take(size_bytes, stream, what)
+            memory = HeldMemory(block.address)
+            memory.home = self, block, stream
+            return memory
+
+        return hold
 
     def give_back(self, block: Block, stream: int) -> None:
-        """Keep *block* for the next call on *stream*, or free it where too much is kept."""
-        if self._most_bytes < 0:
-            self._most_bytes = libcuda.free_memory()[1] // _KEPT_SHARE
-        if self._kept_bytes + block.size_bytes > self._most_bytes:
-            libcuda.free(block.address)
+        """Keep *block* for the next call on *stream*, or free it where too much is kept.
+
+        Finalisers come here, at any time: the driver is asked for nothing but to free, and that
+        also while a graph is captured.
+        """
+        if self._kept_bytes + block.size_bytes <= self._most_bytes:
+            self._kept_bytes += block.size_bytes
+            self._idle[block.size_bytes, stream, block.has_tickets].append(block)
             return
-        self._kept_bytes += block.size_bytes
-        self._idle[block.size_bytes, stream, block.has_tickets].append(block)
+        with libcuda.current(self._context), libcuda.relaxed_capture():
+            libcuda.free(block.address)
 
     def allocate(self, size_bytes: int, what: str) -> int:
         """Return new memory; before giving up, whatever lies idle in this process is freed."""
+        return self._allocate(size_bytes, what, size_bytes)
+
+    def _allocate(self, size_bytes: int, what: str, asked_bytes: int) -> int:
         free_abandoned()
+        if not self._context:
+            self._context = libcuda.current_context()
+            self._most_bytes = libcuda.free_memory()[1] // _KEPT_SHARE
         with suppress(OutOfDeviceMemoryError):
             return libcuda.allocate(size_bytes)
-        self.free_idle()
-        free_caches_of_libraries()
+        self.make_room()
         try:
             return libcuda.allocate(size_bytes)
         except OutOfDeviceMemoryError:
             raise NO_DEVICE_MEMORY(
-                what=what, size_bytes=size_bytes, device=self.device,
+                what=what, size_bytes=asked_bytes, device=self.device,
                 free_bytes=libcuda.free_memory()[0],
             ) from None  # fmt: skip
+
+    def make_room(self) -> None:
+        """Free whatever lies idle in this process: blocks, dropped arrays, caches of libraries."""
+        free_caches_of_libraries()  # collects garbage, by which blocks come back
+        self.free_idle()
 
     def free_idle(self) -> None:
         """Free all blocks that no call uses."""
@@ -109,6 +144,37 @@ class DevicePool:
                 while True:
                     libcuda.free(blocks.pop().address)
         self._kept_bytes = 0
+
+
+class HeldMemory(int):
+    """A block that an array of PyCUDA's holds: its address, which is what PyCUDA takes for memory.
+
+    When nobody refers to it any more, its block waits for the next array on its stream, whatever
+    thread that happens in.  PyCUDA's own pool ends the process where its last array is dropped in a
+    thread without a context of PyCUDA's.
+    """
+
+    home: tuple[DevicePool, Block, int] | None = None  # whose it is, and of which stream
+
+    @property
+    def gpudata(self) -> int:
+        """What PyCUDA looks for in the argument of a kernel."""
+        return self
+
+    def free(self) -> None:
+        """Give the memory back now, as the allocations of PyCUDA's own can be."""
+        home, self.home = self.home, None
+        if home is not None:
+            pool, block, stream = home
+            pool.give_back(block, stream)
+
+    def __del__(self) -> None:
+        if self.home is not None:
+            try:
+                pool, block, stream = self.home
+                pool.give_back(block, stream)
+            except TCError:  # the context is lost, or this is a forked child
+                pass
 
 
 _abandoned: list[tuple[int, int]] = []  # (context, address)
@@ -169,10 +235,13 @@ class Scalars:
 
     def address_of(self, value: bytes, stream: int) -> int:
         """Return the address of *value* for launches on *stream*."""
+        try:
+            return self._slots[stream][value]
+        except KeyError:
+            return self._written(value, stream)
+
+    def _written(self, value: bytes, stream: int) -> int:
         slots = self._slots.setdefault(stream, {})
-        found = slots.get(value)
-        if found is not None:
-            return found
         address = self._slot(slots, stream)
         libcuda.write_value(address, value, stream)
         slots[value] = address

@@ -13,7 +13,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -42,6 +42,7 @@ class Manifest:
     integers: tuple[tuple[str, int], ...]
     alignments: Mapping[str, int]
     stages: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of all tensors
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -52,6 +53,7 @@ class Manifest:
             "integers": [list(integer) for integer in self.integers],
             "alignments": dict(self.alignments),
             "stages": dict(self.stages),
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
         }
 
     @classmethod
@@ -64,6 +66,7 @@ class Manifest:
             tuple((str(name), int(dim)) for name, dim in data["integers"]),
             {str(name): int(size) for name, size in data["alignments"].items()},
             dict(data["stages"]),
+            {str(name): tuple(shape) for name, shape in data["shapes"].items()},
         )
 
     @property

@@ -10,7 +10,6 @@ reported a fault, a number is out of range, memory is needed while a graph is ca
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import byref, c_void_p
 from typing import Any, Final
 
 from tcdsl.errors import FORKED
@@ -28,6 +27,7 @@ _FORMATS: Mapping[str, str] = {
     "uint16": "H", "uint32": "I", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
 _SLOWLY: Final = object()  # what _run returns where it has done nothing
+_KNOWN = 64  # combinations of addresses that one signature remembers
 _debug_setting = reader("TCDSL_DEBUG")
 
 
@@ -44,13 +44,17 @@ def packer(dtype: DType, found: DType) -> Callable[[Any], bytes] | None:
 
 
 class QuickCall:
-    """The launches of a :class:`~tcdsl.runtime.cuda.call.DeviceCall` whose arguments are direct."""
+    """The launches of a :class:`~tcdsl.runtime.cuda.call.DeviceCall` whose arguments are direct.
+
+    It is written for speed: what a call can know before is an attribute, what is only called here
+    is no function of its own, and no ``zip`` is given ``strict``, which takes 0.3 us.
+    """
 
     __slots__ = (
-        "_context_of", "_error", "_first", "_fitting", "_handle", "_has_tickets", "_last_apart",
-        "_last_launches", "_launches", "_loaded", "_makers", "_may_be_fresh", "_numbers",
-        "_offsets", "_outputs", "_pointers", "_raw", "_readers", "_records", "_selects",
-        "_slowly", "_state", "_stream", "_tail", "_workspace_bytes",
+        "_arrays", "_context_of", "_error", "_first", "_fitting", "_handle", "_has_tickets",
+        "_known", "_launches", "_loaded", "_makers", "_may_be_fresh", "_n_addresses", "_numbers",
+        "_offsets", "_outputs", "_pointers", "_raw", "_records", "_selects", "_slowly", "_state",
+        "_stream", "_tail", "_workspace_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -80,9 +84,9 @@ class QuickCall:
             for n, operand in enumerate(operands)
             if operand.spec.is_number
         ]
-        self._readers = [_no_address if o.spec.is_number else o.pointer for o in operands]
         self._pointers = library.pointers
         arrays = [n for n, o in enumerate(operands) if not o.spec.is_number]
+        self._arrays = selector(arrays)
         self._first = arrays[0] if arrays else None
         self._makers, self._fitting = outputs.makers, outputs.fitting
         self._may_be_fresh = not outputs.results.needed and not any(o.is_updated for o in operands)
@@ -91,6 +95,7 @@ class QuickCall:
         ]
         self._workspace_bytes, self._offsets = manifest.workspace_bytes, manifest.offsets
         self._has_tickets = manifest.has_tickets
+        self._n_addresses = len(operands) + len(outputs.outputs) + len(self._offsets)
         self._tail = tuple(tail)
         self._selects = [
             _select(step.positions, order, len(operands), outputs) for step in loaded.steps
@@ -100,45 +105,48 @@ class QuickCall:
             for step, select in zip(loaded.steps, self._selects, strict=True)
         ]
         self._raw: list[tuple[RawKernel, Select]] | None = None
-        # Of the latest call, since many calls are on the same arrays: the slots, and the launches
-        # with their parameters; and the arrays' addresses that were found to be apart.
-        self._last_launches: tuple[Sequence[int], list[Any]] = (), []
-        self._last_apart: Sequence[int] = ()
+        # By the addresses of inputs and outputs, which are apart (and then of the workspace): the
+        # launches with their parameters.  Most programs call on few arrays, again and again.
+        self._known: dict[tuple[int, ...], list[Any]] = {}
 
     def run(self, args: Sequence[Any], out: Any = None) -> Any:
         """Launch on *args*, and return the outputs in arrays of their library."""
         if device.in_forked_child:
             raise FORKED()
-        context = c_void_p()
-        if (
-            self._context_of(byref(context))
-            or context.value != self._handle
-            or _debug_setting() is not None
-        ):
+        try:
+            place = libcuda.places.pop()
+        except IndexError:
+            place = libcuda.new_place()
+        is_elsewhere = self._context_of(place[1]) or place[0].value != self._handle
+        libcuda.places.append(place)
+        if is_elsewhere or _debug_setting() is not None:
             return self._slowly(args, out)
         for record in self._records:
             if record.words[0]:
                 return self._slowly(args, out)
         if self._numbers:
-            result = self._run_with_numbers(args, out)
+            result = self._run_with_numbers(args, out, self._stream())
         else:
             result = self._run(args, self._pointers(args), out, self._stream())
         return self._slowly(args, out) if result is _SLOWLY else result
 
-    def _run_with_numbers(self, args: Sequence[Any], out: Any) -> Any:
-        stream, scalars = self._stream(), self._state.scalars
+    def _run_with_numbers(self, args: Sequence[Any], out: Any, stream: int) -> Any:
         if stream and libcuda.is_capturing(stream):
             return _SLOWLY
-        pointers = [read(x) for read, x in zip(self._readers, args, strict=False)]
-        with scalars.lock:  # until the launch: the slots are written anew later
+        pointers = self._pointers(self._arrays(args))
+        scalars = self._state.scalars
+        scalars.lock.acquire()  # until the launch: the slots are written anew later
+        try:
             for position, pack in self._numbers:
                 assert pack is not None
                 try:
                     value = pack(args[position])
                 except (struct.error, OverflowError, TypeError, ValueError):
                     return _SLOWLY
-                pointers[position] = scalars.address_of(value, stream)
+                pointers.insert(position, scalars.address_of(value, stream))
             return self._run(args, pointers, out, stream)
+        finally:
+            scalars.lock.release()
 
     def _run(self, args: Sequence[Any], pointers: list[int], out: Any, stream: int) -> Any:
         """Launch on the inputs at *pointers*, or return _SLOWLY."""
@@ -147,35 +155,31 @@ class QuickCall:
                 return _SLOWLY
             like = None if self._first is None else args[self._first]
             objects: Sequence[Any] = [make(like) for make in self._makers]
-            arrays = (*pointers, *self._pointers(objects))
         else:
             objects = out if type(out) is tuple else (out,)
-            found = self._given(objects, pointers)
-            if found is None:
+            fitting = self._fitting
+            if len(objects) != len(fitting):
                 return _SLOWLY
-            arrays = found
+            for position, x in enumerate(objects):
+                if output_signature(x) not in fitting[position]:
+                    return _SLOWLY
+        addresses = self._pointers(objects)
+        arrays = (*pointers, *addresses)
+        launches = self._known.get(arrays)
+        if launches is None:
+            # All signatures are known here, so that only the addresses vary.
+            if out is not None and not self._are_apart(pointers, addresses):
+                return _SLOWLY
+            launches = self._learned(arrays)
         if self._workspace_bytes:
             if stream and libcuda.is_capturing(stream):
                 return _SLOWLY
             self._launch_with_workspace(arrays, stream)
+        elif stream:
+            self._launch_raw((*arrays, *self._tail), stream)
         else:
-            self._launch((*arrays, *self._tail), stream)
+            self._launch(launches)
         return objects[0] if len(objects) == 1 else tuple(objects)
-
-    def _given(self, given: Sequence[Any], pointers: list[int]) -> tuple[int, ...] | None:
-        """Return *pointers* and the caller's outputs'; None: the kernels may not write there."""
-        if len(given) != len(self._fitting):
-            return None
-        for x, fitting in zip(given, self._fitting, strict=False):
-            if output_signature(x) not in fitting:
-                return None
-        arrays = (*pointers, *self._pointers(given))
-        # All signatures are known here, so that only the addresses vary.
-        if arrays != self._last_apart:
-            if not self._are_apart(pointers, arrays[len(pointers) :]):
-                return None
-            self._last_apart = arrays
-        return arrays
 
     def _are_apart(self, pointers: Sequence[int], starts: Sequence[int]) -> bool:
         """Return whether the outputs share no memory with each other, nor with other inputs."""
@@ -194,35 +198,49 @@ class QuickCall:
             spans.append((start, end))
         return True
 
+    def _learned(self, addresses: tuple[int, ...]) -> list[Any]:
+        """Return the launches on *addresses*, of arrays that are apart, and remember both.
+
+        They are of all arrays and of the places in the workspace; without the latter, where there
+        are any, nothing can be launched yet.
+        """
+        if len(self._known) >= _KNOWN:
+            self._known.clear()  # cheaper than to find the oldest, and as good
+        launches = []
+        if len(addresses) == self._n_addresses:
+            slots = (*addresses, *self._tail)
+            launches = [
+                (launch, grid, block, pack(*select(slots)), shared)
+                for launch, grid, block, pack, select, shared in self._launches
+            ]
+        self._known[addresses] = launches
+        return launches
+
     def _launch_with_workspace(self, arrays: Sequence[int], stream: int) -> None:
         pool = self._state.pool
         block = pool.take(
             self._workspace_bytes, stream, "the workspace", has_tickets=self._has_tickets
         )
         try:
-            scratch = [block.address + offset for offset in self._offsets]
-            self._launch((*arrays, *scratch, *self._tail), stream)
+            addresses = (*arrays, *[block.address + offset for offset in self._offsets])
+            if stream:
+                self._launch_raw((*addresses, *self._tail), stream)
+            else:
+                self._launch(self._known.get(addresses) or self._learned(addresses))
         finally:
             pool.give_back(block, stream)
 
-    def _launch(self, slots: tuple[int, ...], stream: int) -> None:
-        """Launch with the parameters *slots*, which are packed anew only when they change."""
-        if stream:
-            for kernel, select in self._raw or self._load_raw():
-                kernel.launch(select(slots), stream)
-            return
-        last, launches = self._last_launches
-        if slots != last:
-            launches = [
-                (launch, grid, block, pack(*select(slots)), shared)
-                for launch, grid, block, pack, select, shared in self._launches
-            ]
-            self._last_launches = slots, launches
+    def _launch(self, launches: list[Any]) -> None:
+        """Launch with packed parameters on the default stream."""
         try:
             for launch, grid, block, parameters, shared in launches:
                 launch(grid, block, parameters, shared, None)
         except self._error as error:
             raise device.translated(error, "cuLaunchKernel") from None
+
+    def _launch_raw(self, slots: tuple[int, ...], stream: int) -> None:
+        for kernel, select in self._raw or self._load_raw():
+            kernel.launch(select(slots), stream)
 
     def _load_raw(self) -> list[tuple[RawKernel, Select]]:
         self._raw = list(zip(self._loaded.raw_kernels(), self._selects, strict=True))
@@ -258,7 +276,3 @@ def _select(
     """Return the selection of a step's parameters from (inputs, outputs, the other slots)."""
     shift = n_inputs + len(outputs.outputs) - len(order)
     return selector([order[p] if p < len(order) else p + shift for p in positions])
-
-
-def _no_address(x: object) -> int:
-    return 0

@@ -126,6 +126,8 @@ class FakeDriver:
         return 0
 
     def cuMemFree_v2(self, address: int) -> int:
+        assert self.relaxed or not self.capturing, "it freed while a graph was captured"
+        assert self.contexts and self.contexts[-1] == self.owners[address], "in another context"
         del self.memory[address]
         return 0
 

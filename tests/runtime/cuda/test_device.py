@@ -114,8 +114,18 @@ def test_limits() -> None:
 
 def test_importing_tcdsl_imports_nothing_of_cuda() -> None:
     code = (
-        "import sys, tcdsl, tcdsl.executable.cuda\n"
+        "import sys, tcdsl.api, tcdsl.executable.cuda\n"
         "print({'pycuda', 'torch', 'cupy', 'jax', 'numba', 'cuda'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_what_code_from_the_cache_does_not_import() -> None:
+    code = (
+        "import sys, tcdsl.api, tcdsl.executable.cuda\n"
+        "heavy = {'islpy', 'lark', 'mako', 'ml_dtypes', 'platformdirs', 'tcdsl.driver'}\n"
+        "print(heavy & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -10,8 +10,9 @@ import pytest
 import tcdsl
 from tcdsl import driver
 from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
-from tcdsl.errors import LaunchError, ShapeError, TargetError
+from tcdsl.errors import LaunchError, RangeError, ShapeError, TargetError
 from tcdsl.executable import cuda as cuda_executable
+from tcdsl.lang import parser, specialiser
 from tcdsl.runtime.cuda import libcuda, module
 
 Make = Callable[..., Any]
@@ -136,6 +137,40 @@ def test_the_second_process_finds_it_in_the_cache(
     monkeypatch.delattr(driver, "compile_to_cuda")
     again = tcdsl.define(SCALE).scale
     np.testing.assert_array_equal(again(X, 2.0, target="cuda"), 2 * X)
+
+
+def test_the_second_process_neither_parses_nor_analyses(
+    scale: Any, gpuarray: Make, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = scale(gpuarray(X), 2.0)
+    cuda_executable._programs.clear()
+    monkeypatch.delattr(parser, "parse_program")
+    monkeypatch.delattr(specialiser, "Specialiser")
+    again = tcdsl.define(SCALE).scale
+    for y in (again(gpuarray(X), 2.0), again(gpuarray(X), 2.0, out=first)):
+        np.testing.assert_array_equal(y.get(), 2 * X)
+    np.testing.assert_array_equal(again(X, 2.0, target="cuda"), 2 * X)
+    assert again.compile(gpuarray(X), 2.0).kernels[0]["grid"] == (1, 1, 1)
+    with pytest.raises(ShapeError, match="the array has 0"):
+        again(gpuarray(np.asarray(2.0, "f4")), 2.0)
+    with pytest.raises(ImportError, match="Specialiser"):
+        again(gpuarray(X[:5]), 2.0)  # there is no code for this size
+
+
+def test_a_precondition_is_checked_where_there_is_no_code(
+    compiles: Make, gpuarray: Make, fake: Any
+) -> None:
+    compiles(source_of(array("x"), array("w"), array("o")), lambda p: None)
+    text = "def window(float(H) x, float(K) w) -> (o) { o(h) +=! x(h + k) * w(k) }"
+    tcdsl.define(text).window(gpuarray(X), gpuarray(X[:3]))
+    with pytest.raises(RangeError) as found:
+        tcdsl.define(text + "\n").window(gpuarray(X[:3]), gpuarray(X))
+    kept = tcdsl.define(text).window
+    assert not kept._definition.program.is_analysed
+    with pytest.raises(RangeError, match="H") as again:
+        kept(gpuarray(X[:3]), gpuarray(X))
+    assert str(again.value) == str(found.value) and len(fake.launched) == 1
+    assert kept(gpuarray(X), gpuarray(X[:3])).shape == (8,)
 
 
 def test_an_update_starts_from_the_input(compiles: Make, at: Make, gpuarray: Make) -> None:
@@ -327,8 +362,9 @@ def test_the_manifest_survives_json() -> None:
     size = Parameter("int64_t n", ParameterKind.INTEGER, "N", 0)
     source = source_of(array("x"), fault, size)
     manifest = module.Manifest(
-        "sm_90", source.launches, 12, (("x", 0),), (("N", -1),), {"x": 16}, {"cuda": "t"}
-    )
+        "sm_90", source.launches, 12, (("x", 0),), (("N", -1),), {"x": 16}, {"cuda": "t"},
+        {"x": (3, 4), "s": ()},
+    )  # fmt: skip
     assert module.Manifest.from_json(manifest.to_json()) == manifest
 
 

@@ -57,6 +57,64 @@ def test_idle_blocks_go_before_memory_is_said_to_be_full(context: Context, fake:
     pool.take(1 << 20, 0, "the rest")
 
 
+def test_a_held_block_comes_back_by_itself(context: Context, fake: Any) -> None:
+    pool = DevicePool("cuda:0")
+    hold, other = pool.holder(1000, 5, "it"), pool.holder(1000, 6, "it")
+    first, second = hold(), hold()
+    address = int(first)
+    assert address % 256 == 0 and address != int(second) and first.gpudata == address
+    fake.contexts.clear()  # wherever it is dropped: nothing is asked of the driver
+    fake.capturing.add(5)
+    used = fake.used()
+    del first
+    third = hold()
+    assert int(third) == address and fake.used() == used
+    third.free()
+    third.free()
+    fake.capturing.clear()
+    fake.contexts.append(context.handle)
+    assert int(other()) != address and int(hold()) == address
+
+
+@pytest.mark.parametrize("is_captured", [False, True])
+def test_too_much_that_was_held_is_freed_in_its_context(
+    context: Context, fake: Any, is_captured: bool
+) -> None:
+    fake.capacity = 4 << 20
+    hold = DevicePool("cuda:0").holder(2 << 20, 0, "it")
+    memory = hold()
+    fake.contexts.clear()
+    fake.capturing |= {5} if is_captured else set()
+    del memory
+    assert fake.used() == 0 and fake.contexts == [] and not fake.relaxed
+
+
+def test_too_much_that_was_held_in_a_forked_child(context: Context, fake: Any) -> None:
+    hold = DevicePool("cuda:0").holder(1 << 29, 0, "it")
+    memory = hold()
+    fake.is_dead = True
+    memory.__del__()  # raises nothing; the parent has the memory
+    assert fake.used() > 0
+
+
+def test_dropped_blocks_go_before_memory_is_said_to_be_full(context: Context, fake: Any) -> None:
+    fake.capacity = 4 << 20
+    pool = DevicePool("cuda:0")
+    hold = pool.holder(1 << 20, 0, "an output")
+    memory: list[Any] = [hold(), hold(), hold()]
+    memory[0] = memory  # garbage that the collector finds
+    del memory
+    pool.take(7 << 19, 0, "it")
+    with pytest.raises(LaunchError, match=r"an output needs 1048576 bytes on cuda:0"):
+        hold()
+
+
+def test_what_is_said_to_be_needed_is_what_was_asked_for(context: Context, fake: Any) -> None:
+    fake.capacity = 1 << 20
+    with pytest.raises(LaunchError, match=r"it needs 1048577 bytes"):
+        DevicePool("cuda:0").take((1 << 20) + 1, 0, "it")
+
+
 def test_scalars_are_written_once(
     context: Context, at: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

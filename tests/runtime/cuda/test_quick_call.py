@@ -12,7 +12,7 @@ import pytest
 from tcdsl.errors import LaunchError, ShapeError, TargetError, TCError
 from tcdsl.lang.dtypes import ALL, BOOL, FLOAT64, INT64
 from tcdsl.runtime.arguments import host_scalar
-from tcdsl.runtime.cuda import libraries
+from tcdsl.runtime.cuda import libraries, quick_call
 from tcdsl.runtime.cuda.call import DeviceCall
 from tcdsl.runtime.cuda.module import selector
 from tcdsl.runtime.cuda.quick_call import packer
@@ -115,6 +115,21 @@ def test_what_was_apart_is_looked_at_again_elsewhere(
     assert len(slow) == 2
 
 
+def test_more_arrays_than_are_remembered(
+    add: Any, gpuarray: Make, slow: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quick_call, "_KNOWN", 2)
+    arrays = [gpuarray(k * X) for k in range(1, 5)]
+    z = gpuarray(X)
+    add(z, arrays[0], out=z)
+    slow.clear()
+    for k in (0, 1, 2, 3, 3, 2, 1, 0):
+        np.testing.assert_array_equal(add(arrays[k], arrays[k], out=z).get(), 2 * (k + 1) * X)
+    assert slow == []
+    call = add.compile(z, z)._call_for((z, z))
+    assert len(call.run.__self__._known) <= 2
+
+
 def test_outs_that_share_memory_with_each_other(program: Make, gpuarray: Make) -> None:
     text = "def two(float(N) x) -> (y, z) { y(i) = x(i)  z(i) = -x(i) }"
     two = program(text, lambda p: None, "x", "y", "z")
@@ -159,6 +174,81 @@ def test_in_place_only_where_it_is_the_input(
     np.testing.assert_array_equal(y.get(), 21 * X)
     assert len(slow) == 2
     np.testing.assert_array_equal(function(y, y, out=y).get(), 42 * X)
+
+
+# --- new arrays of PyCUDA's ----------------------------------------------------------------
+
+
+def test_new_gpuarrays_are_what_their_constructor_makes(add: Any, gpuarray: Make) -> None:
+    x, y = gpuarray(X), gpuarray(2 * X)
+    usual = vars(type(x)((N,), "f4")).keys()
+    for _ in range(3):
+        z = add(x, y)
+        assert type(z) is type(x) and vars(z).keys() == usual
+        assert {k: v for k, v in vars(z).items() if k != "gpudata"} == {
+            k: v for k, v in vars(x).items() if k != "gpudata"
+        }
+        np.testing.assert_array_equal(z.get(), 3 * X)
+
+
+def test_the_memory_of_dropped_gpuarrays_is_used_again(
+    add: Any, gpuarray: Make, fake: Any, slow: list[Any]
+) -> None:
+    x, y = gpuarray(X), gpuarray(2 * X)
+    z = add(x, y)
+    others = add(x, z), add(x, z)
+    assert len({int(v.gpudata) for v in (x, y, z, *others)}) == 5
+    del others
+    used = fake.used()
+    fake.capturing.add(SIDE)  # by someone else: then the driver must not be asked for any
+    for _ in range(5):
+        kept, z = z, add(x, z)
+        assert int(kept.gpudata) != int(z.gpudata)
+    assert fake.used() == used and slow == []
+    np.testing.assert_array_equal(z.get(), 8 * X)
+
+
+def test_the_callers_allocator_makes_new_gpuarrays(
+    add: Any, gpuarray: Make, fake: Any, slow: list[Any]
+) -> None:
+    driver, arrays = sys.modules["pycuda.driver"], sys.modules["pycuda.gpuarray"]
+    asked: list[int] = []
+
+    def allocate(size_bytes: int) -> int:
+        asked.append(size_bytes)
+        assert driver.Context.stack, "no currently active context?"
+        if len(asked) == 2:
+            raise driver.MemoryError  # as if there were none until idle memory is freed
+        return fake.allocate(size_bytes)  # type: ignore[no-any-return]
+
+    y = gpuarray(2 * X)
+    add(y, y)  # of our pool
+    x = arrays.GPUArray((N,), "f4", allocate).set(X)
+    used = fake.used()
+    for _ in range(2):
+        z = add(x, y)
+        assert z.allocator is allocate
+        np.testing.assert_array_equal(z.get(), 3 * X)
+    assert asked == [40, 40, 40, 40] and slow == []
+    assert fake.used() < used + 2 * 512  # what was idle is freed
+    assert add(y, x).allocator is y.allocator  # the first argument's
+    stack, driver.Context.stack[:] = list(driver.Context.stack), []
+    np.testing.assert_array_equal(
+        add.compile(x, y)._call_for((x, y)).run((x, y), None).get(), 3 * X
+    )
+    driver.Context.stack[:] = stack
+
+
+def test_the_callers_allocator_has_none(add: Any, gpuarray: Make, fake: Any) -> None:
+    driver, arrays = sys.modules["pycuda.driver"], sys.modules["pycuda.gpuarray"]
+
+    def allocate(size_bytes: int) -> int:
+        raise driver.MemoryError
+
+    x = arrays.GPUArray((N,), "f4", allocate, gpudata=gpuarray(X).gpudata)
+    with pytest.raises(LaunchError, match=r"shape \(10,\) needs 40 bytes on cuda:0") as caught:
+        add(x, x)
+    assert caught.value.code == "TC084"
 
 
 # --- numbers -------------------------------------------------------------------------------
@@ -393,7 +483,7 @@ def test_row_34_also_for_bound_calls(add: Any, gpuarray: Make, fake: Any) -> Non
 
 def test_row_35_a_warm_call_without_memory(add: Any, gpuarray: Make, fake: Any) -> None:
     x = gpuarray(X)
-    add(x, x)
+    kept = add(x, x)
     used = fake.used()
     fake.capacity = used
     for _ in range(2):
@@ -401,6 +491,7 @@ def test_row_35_a_warm_call_without_memory(add: Any, gpuarray: Make, fake: Any) 
             add(x, x)
         assert e.value.code == "TC084"
     np.testing.assert_array_equal(x.get(), X)
+    np.testing.assert_array_equal(kept.get(), 2 * X)
     assert fake.used() == used
     fake.capacity *= 2
     np.testing.assert_array_equal(add(x, x).get(), 2 * X)

@@ -1,0 +1,92 @@
+"""The head of one def: what a call needs to know of it before it is compiled, as plain data.
+
+    def mm(float(M,K) A, float(K,N) B) -> (C) { ... }
+        --->    sizes M, K, N; inputs A, B; outputs C; of each tensor the type and what is declared
+
+The typed comprehension (:mod:`tcdsl.lang.comprehension`) is a head with the statements and their
+ranges, which are isl's.  Nothing here imports isl, and a head can be written down: a call whose
+code is in the disk cache needs no more.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tcdsl.lang.dtypes import BY_NAME, DType
+from tcdsl.source import NOWHERE, Source, Span
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorHead:
+    """What is declared of a tensor of the def.
+
+    *dims* are the declared extents: size symbols or integers, None where range inference finds
+    them.
+    """
+
+    name: str
+    dtype: DType
+    dims: tuple[str | int | None, ...]
+    is_input: bool  # a parameter
+    is_output: bool  # returned; neither of both: a temporary
+    # An output that is no parameter, whose elements are read, kept or updated before they are
+    # written: the caller must give ``out=``.
+    needs_out: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """One def from outside."""
+
+    name: str
+    source: Source
+    sizes: tuple[str, ...]  # size symbols, in order of first appearance
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tensors: Mapping[str, TensorHead]
+    span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the head as JSON, without its source."""
+        return {
+            "name": self.name,
+            "sizes": list(self.sizes),
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+            "tensors": [
+                [t.name, t.dtype.name, list(t.dims), t.is_input, t.is_output, t.needs_out,
+                 t.span.start, t.span.end]
+                for t in self.tensors.values()
+            ],
+            "span": [self.span.start, self.span.end],
+        }  # fmt: skip
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any], source: Source) -> "Head":
+        """Return the head that :meth:`to_json` gave for a def of *source*.
+
+        :raises KeyError, TypeError, ValueError: *data* is something else.
+        """
+        tensors = {}
+        for name, dtype, dims, is_input, is_output, needs_out, start, end in data["tensors"]:
+            tensors[name] = TensorHead(
+                name, BY_NAME[dtype], tuple(dims), is_input, is_output, needs_out, Span(start, end)
+            )
+        start, end = data["span"]
+        return Head(
+            data["name"], source, tuple(data["sizes"]), tuple(data["inputs"]),
+            tuple(data["outputs"]), tensors, span=Span(start, end),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """The values of the sizes, and the shapes that they give the tensors."""
+
+    sizes: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]

@@ -1,0 +1,16 @@
+"""Hints for names that are nearly right."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def close_match(name: str, known: Iterable[str]) -> str | None:
+    """Return the name of *known* that *name* may be a misspelling of, if there is one."""
+    found = difflib.get_close_matches(name, sorted(set(known) - {name}), n=1, cutoff=0.65)
+    return found[0] if found else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """Return the hint that names the close match of *name*, if there is one."""
+    close = close_match(name, known)
+    return None if close is None else f"did you mean {close!r}?"
