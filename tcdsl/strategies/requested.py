@@ -6,7 +6,7 @@
 Sizes that a block's threads do not reach in ``MAX_REPEAT`` turns each are cut to what they reach.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -39,8 +39,8 @@ class _RequestedSketcher(GpuSketcher):
         super().__init__(scop, group, shapes, gpu)
         self.options = options
 
-    def _lane_vector(self, name: str, dim: int) -> int:
-        return super()._lane_vector(name, dim) if self.options.vectorise else 1
+    def _lane_vector(self, name: str, dim: int, kept: Collection[str] = ()) -> int:
+        return super()._lane_vector(name, dim, kept) if self.options.vectorise else 1
 
     def _assembled(
         self,

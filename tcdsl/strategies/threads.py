@@ -14,7 +14,7 @@ second kernel folds their partial sums in order (after Reddy et al., Panamera, P
 atomics left out).  Accumulators are registers of the reduction's own type.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -34,7 +34,8 @@ WARP = 32
 BLOCK_THREADS = 256
 VECTOR_BYTES = 16
 MIN_LANES = 8  # iterations that are worth threads of their own
-MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together
+MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together, ...
+MOST_RESIDENT = 64  # ... and of a single one: with 1024 threads all registers but a few
 VECTORS_IN_FLIGHT = 2  # of a thread, where a row has so many
 ROW_LOADS = 4  # of a thread, of all its rows
 MAX_ROW_THREADS = 1024
@@ -174,16 +175,22 @@ class GpuSketcher:
         """Every member's innermost axis along threads.x; shared axes over blocks, or packed."""
         lanes = {name: dim for name in self.group.members if (dim := self._lane(name)) is not None}
         length = max((self.shapes[n].extents[d] for n, d in lanes.items()), default=1)
-        vector = min((self._lane_vector(n, d) for n, d in lanes.items()
-                      if self.shapes[n].extents[d] == length), default=1)  # fmt: skip
-        groups = -(-length // vector)
         tiles = [Tile(a, self.extent(a), self.lower(a)) for a in reversed(self.parallel)]
         rows = prod(tile.extent for tile in tiles)
+        long = {n: d for n, d in lanes.items() if self.shapes[n].extents[d] == length}
         resident = self._resident(lanes, length)
+        live = max(self._live(resident), 1)  # 0: one member reads it, several times
+        most = MAX_RESIDENT if live > 1 else MOST_RESIDENT
+        # What is kept in registers is no vector in memory.
+        kept = {a for a in resident if self.scop.arrays[a].storage is Storage.SCRATCH}
+        vector = min((self._lane_vector(n, d, kept) for n, d in long.items()), default=1)
+        is_kept = bool(resident) and -(-length // vector) * vector * live <= most * MAX_ROW_THREADS
+        if not is_kept:
+            vector = min((self._lane_vector(n, d) for n, d in long.items()), default=1)
+        groups = -(-length // vector)
         repeat, chunk = 0, None
-        live = max(self._live(resident), 1) * vector  # 0: one member reads it, several times
-        if resident and groups * live <= MAX_RESIDENT * MAX_ROW_THREADS:
-            x, repeat = self._threads_of_row(groups, live)
+        if is_kept:
+            x, repeat = self._threads_of_row(groups, live * vector)
         elif groups <= 8 * WARP and rows >= 4 * self.gpu.multiprocessors:
             x = min(WARP, _power_of_two(groups))
         else:
@@ -375,18 +382,25 @@ class GpuSketcher:
         """Return whether *name* is among the members that touch the most."""
         return 2 * self.shapes[name].instances >= self.shapes[self.lead].instances
 
-    def _lane_vector(self, name: str, dim: int) -> int:
-        """Return the widest vector along *dim* whose accesses are aligned, 1 if there is none."""
+    def _lane_vector(self, name: str, dim: int, kept: Collection[str] = ()) -> int:
+        """Return the widest vector along *dim* whose accesses are aligned, 1 if there is none.
+
+        :arg kept: arrays that will be registers.
+        """
         shape = self.shapes[name]
         statement = shape.statement
         accesses = (*statement.writes, *statement.reads)
         sizes, steps = [], []
         for access, row in zip(accesses, shape.strides, strict=True):
+            if access.array in kept:
+                continue
             if row[dim] == 1:
                 sizes.append(self.scop.arrays[access.array].dtype.size_bytes)
                 steps += [s for d, s in enumerate(row) if d != dim and shape.extents[d] > 1]
             elif row[dim] > 1:
                 return 1
+        if not sizes and kept and not statement.conditions:
+            return VECTOR_BYTES  # it has no say
         if not sizes or statement.conditions:
             return 1
         width = VECTOR_BYTES // max(sizes)
