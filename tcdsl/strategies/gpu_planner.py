@@ -32,6 +32,7 @@ from tcdsl.transforms.fusion import Group, affinities_of, group_statements
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.promotion import promote
+from tcdsl.transforms.recomputation import recomputed
 from tcdsl.transforms.rfactor import why_not_rfactored
 from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
@@ -61,6 +62,8 @@ def plan_for_gpu(
     if is_serial:
         return _serial(scop, gpu)
     scheme = scheme or Scheme(options.scheduler)
+    if scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none":
+        scop = recomputed(scop)
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     scop = _with_atomics(scop, shapes, options)

@@ -1,0 +1,151 @@
+"""Recomputation: a cheap temporary is computed where it is read, not stored.
+
+    h(i,j) = (x(i,j) - m(i)) * r(i)           b(i) +=! g(i,j) * ((x(i,j) - m(i)) * r(i))
+    b(i) +=! g(i,j) * h(i,j)           --->   d(j) +=! g(i,j) * ((x(i,j) - m(i)) * r(i))
+    d(j) +=! g(i,j) * h(i,j)
+
+b sums along rows and d along columns: no kernel has both, and *h* would go through memory.  Instead
+each reads *x*, which is as large.  Legal iff nothing but inputs is read (so that the value is the
+same wherever it is computed) and every element that is read was written.  It pays if there is at
+most one input as large as the temporary, if the operations are few and cheap, and if no element is
+read more often than there are elements.  Rounding to the temporary's type is kept.
+
+The reverse of materialisation; FusionStitching (Zheng et al., 2020, arXiv:2009.10924) calls it
+thread composition.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Select,
+    Size,
+    Unary,
+    walk,
+)
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.lowering import builder_of, guarded_reads
+from tcdsl.poly.scop import Kind, Scop, Statement, Storage
+
+MOST_OPERATIONS = 8
+_CHEAP = ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=", "&&", "||")
+
+
+def recomputed(scop: Scop) -> Scop:
+    """Return *scop* without the temporaries that are cheaper to compute than to store."""
+    for statement in scop.statements:
+        if _is_cheap(scop, statement):
+            scop = _without(scop, statement)
+    return scop
+
+
+def _is_cheap(scop: Scop, producer: Statement) -> bool:
+    """Return whether the temporary that *producer* writes may be computed where it is read."""
+    array = scop.arrays[producer.write.array] if producer.writes else None
+    if array is None or producer.kind is not Kind.ASSIGN or producer.conditions:
+        return False
+    if array.storage is not Storage.SCRATCH or producer.value is None:
+        return False
+    names = [s.name for s in producer.write.subscripts if isinstance(s, Index)]
+    if names != list(producer.indices) or len(names) != array.rank:
+        return False
+    nodes = list(walk(producer.value))
+    if not all(_is_plain(node) for node in nodes):
+        return False
+    if sum(isinstance(node, (Binary, Unary, Select)) for node in nodes) > MOST_OPERATIONS:
+        return False
+    written = {write.array for s in scop.statements for write in s.writes}
+    sources = [scop.arrays[read.array] for read in producer.reads]
+    if any(a.name in written or not a.is_input for a in sources):
+        return False
+    large = {a.name for a in sources if a.rank >= array.rank}
+    users = [s for s in scop.statements if any(r.array == array.name for r in s.reads)]
+    writers = [s for s in scop.statements if any(w.array == array.name for w in s.writes)]
+    n_elements = _instances(producer)
+    return (
+        len(large) <= 1
+        and all(read.is_exact for read in producer.reads)
+        and len(users) >= 2
+        and writers == [producer]
+        and all(_may_read(scop, producer, user, n_elements) for user in users)
+    )
+
+
+def _is_plain(node: Expr) -> bool:
+    match node:
+        case Binary(op=op):
+            return op in _CHEAP
+        case Load() | Const() | Index() | Size() | Cast() | Unary() | Select():
+            return True
+        case _:
+            return False
+
+
+def _may_read(scop: Scop, producer: Statement, user: Statement, n_elements: int) -> bool:
+    """Return whether *user* may compute what it reads of *producer*'s."""
+    if user.kind not in (Kind.ASSIGN, Kind.UPDATE) or user.companion is not None:
+        return False
+    if _instances(user) > n_elements or scop.position(user.name) < scop.position(producer.name):
+        return False
+    written = producer.write.relation.range()
+    reads = [read for read in user.reads if read.array == producer.write.array]
+    return all(read.is_exact and read.relation.range().is_subset(written) for read in reads)
+
+
+def _instances(statement: Statement) -> int:
+    total = 1
+    for dim in range(statement.domain.dim(isl.dim_type.set)):
+        bounds = constant_bounds(statement.domain, dim)
+        total *= 0 if bounds is None else bounds[1] - bounds[0] + 1
+    return total
+
+
+def _without(scop: Scop, producer: Statement) -> Scop:
+    """Return *scop* without *producer*, its value in its readers."""
+    assert producer.value is not None
+    array = scop.arrays[producer.write.array]
+    value = producer.value
+    if value.dtype != array.dtype:
+        value = Cast(value, array.dtype, value.span)
+
+    def at(load: Expr) -> Expr:
+        if not isinstance(load, Load) or load.tensor != array.name:
+            return load
+        return _moved(value, dict(zip(producer.indices, load.subscripts, strict=True)))
+
+    statements = []
+    for statement in scop.statements:
+        if statement is producer:
+            continue
+        if any(read.array == array.name for read in statement.reads):
+            assert statement.value is not None
+            new = rewrite(statement.value, at)
+            conditions = tuple(rewrite(c, at) for c in statement.conditions)
+            builder = builder_of(statement.indices, statement.name, scop.sizes)
+            exprs = (*statement.write.subscripts, new, *conditions)
+            reads = guarded_reads(builder, statement.domain, exprs, scop.arrays)
+            statement = replace(statement, value=new, conditions=conditions, reads=reads)
+        statements.append(statement)
+    arrays = {name: a for name, a in scop.arrays.items() if name != array.name}
+    return replace(scop, arrays=arrays, statements=tuple(statements))
+
+
+def _moved(value: Expr, subscripts: Mapping[str, Expr]) -> Expr:
+    """Return *value* with its indices replaced by *subscripts*."""
+
+    def moved(node: Expr) -> Expr:
+        if not isinstance(node, Index):
+            return node
+        new = subscripts[node.name]
+        return new if new.dtype == node.dtype else Cast(new, node.dtype, node.span)
+
+    return rewrite(value, moved)
