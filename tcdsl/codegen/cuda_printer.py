@@ -32,7 +32,9 @@ from tcdsl.codegen.cuda_statements import (
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import SizeTexts
 from tcdsl.codegen.tidy import without_idle_braces
+from tcdsl.codegen.uniformity import why_not_uniform
 from tcdsl.codegen.vectors import vector_accesses
+from tcdsl.errors import INTERNAL
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Statement, Storage
@@ -260,7 +262,11 @@ class _KernelPrinter:
         self._declare_locals([None, *_unopened(ast)], 1)
         self._node(ast, 1, (), [])
         self.lines[:0] = self._shared()  # their alignment is known now
+        body = without_idle_braces(self.lines, 1)
         x, y, z = self.mapped.block
+        numbers = [self.parent.sizes.name(integer) for integer in self.parent.sizes.integers]
+        if reason := why_not_uniform(body, (x, y, z), numbers):
+            raise INTERNAL(where=f"printing {self.name}", what=reason, repro="the program")
         parameters = ",\n    ".join(p.declaration for p in self.launch.parameters)
         head = [
             f"// {self.kernel.name}: {_times(self.mapped.grid)} blocks of"
@@ -269,7 +275,7 @@ class _KernelPrinter:
             f'extern "C" __global__ void __launch_bounds__({x * y * z}) {self.name}(',
             f"    {parameters})",
         ]
-        return "\n".join([*head, "{", *without_idle_braces(self.lines, 1), "}", ""])
+        return "\n".join([*head, "{", *body, "}", ""])
 
     def _has_many(self, loop: Loop) -> bool:
         widths = self.mapped.grid if loop.kind is LoopKind.BLOCK else self.mapped.block
@@ -483,9 +489,6 @@ class _KernelPrinter:
             else:
                 self._body(node, depth, loop, active)
         else:
-            assert loop.kind is LoopKind.BLOCK or not self._has_collective(node.body), (
-                "a collective in a loop that threads leave at different times"
-            )
             first = me if init == "0" else f"tcdsl_first({init}, {me}, {width})"
             self._open(
                 depth,
