@@ -264,8 +264,9 @@ class _KernelPrinter:
         self.lines[:0] = self._shared()  # their alignment is known now
         body = without_idle_braces(self.lines, 1)
         x, y, z = self.mapped.block
-        numbers = [self.parent.sizes.name(integer) for integer in self.parent.sizes.integers]
-        if reason := why_not_uniform(body, (x, y, z), numbers):
+        sizes = map(self.parent.sizes.name, self.parent.sizes.integers)
+        uniform = [*sizes, self.names.of("ticket", "tickets")]
+        if reason := why_not_uniform(body, (x, y, z), uniform):
             raise INTERNAL(where=f"printing {self.name}", what=reason, repro="the program")
         parameters = ",\n    ".join(p.declaration for p in self.launch.parameters)
         head = [
@@ -421,9 +422,8 @@ class _KernelPrinter:
             self._for(node, depth + 1, loop, [])
             self._emit(depth, "}")
             return
-        if not node.condition:
-            self._single(node, depth, loop, active)
-        elif loop.kind in _MAPPED:
+        assert node.condition, "isl prints no loop of one iteration"
+        if loop.kind in _MAPPED:
             self._mapped_loop(node, depth, loop, active)
         elif loop.kind in (LoopKind.UNROLL, LoopKind.LANES):
             before = self.folded
@@ -434,15 +434,6 @@ class _KernelPrinter:
         else:
             self._open(depth, self._head(node))
             self._body(node, depth, loop, active)
-
-    def _single(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
-        """Print a loop of one iteration, which isl still shows."""
-        guard = self._is_mine(loop, _cuda(node.init))
-        if guard and loop.kind is LoopKind.THREAD and self._has_collective(node.body):
-            active, guard = [*active, guard], ""
-        self._open(depth, f"if ({guard})" if guard else "")
-        self._emit(depth + 1, f"const {self.index_type} {node.variable} = {_cuda(node.init)};")
-        self._body(node, depth, loop, active)
 
     def _is_mine(self, loop: Loop, value: str) -> str:
         """Return the condition that this block or thread runs the iteration *value* of *loop*."""

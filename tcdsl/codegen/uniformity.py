@@ -9,6 +9,7 @@ number differs along the axes along which anything in it differs; what is read f
 along all, and so does every name that the text does not declare.
 
 ``tc_fold_x`` over a part of a warp waits for the threads of its own row, all else for the block.
+``tc_last_block`` waits for the block too, all of which gets one answer.
 """
 
 import re
@@ -22,14 +23,16 @@ _NOWHERE: frozenset[str] = frozenset()
 _WARP = 32
 
 # The call of what waits for other threads; of a fold, its axes and the threads along x.
-_COLLECTIVE = re.compile(r"\b(__syncthreads)\(|\b(tc_(?:arg)?fold_(\w+))<\w+, (\d+), ")
+_COLLECTIVE = re.compile(
+    r"\b(__syncthreads|tc_last_block)\(|\b(tc_(?:arg)?fold_(\w+))<\w+, (\d+), "
+)
 _NUMBER = re.compile(r"const (?:int|int64_t|bool) \w+ = ")
 _VARIABLE = re.compile(r"\b(\w+) = ")
 _THREAD = re.compile(r"\bthreadIdx\.([xyz])")
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _SAME_EVERYWHERE = (
     "if", "for", "const", "bool", "int", "int64_t", "threadIdx", "blockIdx",
-    "tc_floordiv", "tc_imax", "tc_imin", "tcdsl_first",
+    "tc_floordiv", "tc_imax", "tc_imin", "tc_last_block", "tcdsl_first",
 )  # fmt: skip
 
 # { a number's name, or the head of a loop or guard -> the axes along which it differs }
@@ -63,7 +66,9 @@ def _why_not(block: Block, known: _Axes, around: _Axes, several: frozenset[str])
             head = head if child.head.startswith("else") else child.head
             axes = _differs(head, known)
             inside = {**known, **dict.fromkeys(_VARIABLE.findall(head), axes)}
-            reason = _why_not(child, inside, {**around, head: axes}, several)
+            reason = _why_not_here(child.head, known, around, several) or _why_not(
+                child, inside, {**around, head: axes}, several
+            )
         if reason is not None:
             return reason
     return None

@@ -281,8 +281,8 @@ def test_a_printer_that_takes_a_fold_for_an_ordinary_statement(
 ) -> None:
     """The guard of a loop over threads then stays around the fold."""
     monkeypatch.setattr(_KernelPrinter, "_has_collective", lambda self, node: False)
-    with pytest.warns(TCWarning, match="not all threads of a block meet tc_fold_y in 'if"):
-        check_emulated([PROGRAMS["columns"]])
+    with pytest.warns(TCWarning, match=r"not all threads of a block meet tc_fold_y\w* in 'if"):
+        check_emulated([(PROGRAMS["columns"][0], [(1000, 67)])])
 
 
 def test_a_store_under_a_condition_moves_no_vector(lower: Callable[..., Scop]) -> None:

@@ -11,7 +11,7 @@ FOLD = "const float w_fold = tc_fold_x<tc_op_add_f32, {}, {}>(t);"
 
 def why_not(text: str, block: tuple[int, int, int] = (64, 4, 1)) -> str | None:
     lines = dedent(text).strip("\n").splitlines()
-    return why_not_uniform(lines, block, uniform=["n"])
+    return why_not_uniform(lines, block, uniform=["n", "tickets"])
 
 
 UNIFORM = {
@@ -43,6 +43,12 @@ UNIFORM = {
         const float w_fold = tc_fold_x<tc_op_add_f32, 64, 4>((w_active0 ? t : 0));
     """,
     "in one line": "if ((int)blockIdx.y == 1) __syncthreads();",
+    "the last block": """
+        const int c0 = (int)blockIdx.x;
+        if (tc_last_block(tickets + c0, 7)) {
+          __syncthreads();
+        }
+    """,
     "a name that hides another": """
         for (int c1 = (int)threadIdx.x; c1 < n; c1 += 64) {
           x[c1] = 1;
@@ -95,6 +101,13 @@ DIVERGENT = {
             if (c2 > 1) {
               const float w_fold = tc_fold_xy<tc_op_add_f32, 64, 4>(t);
             }
+          }
+        }
+    """,
+    "the last block, asked by some": """
+        if ((int)threadIdx.y == 0) {
+          if (tc_last_block(tickets, 7)) {
+            x[0] = 1;
           }
         }
     """,
