@@ -32,8 +32,10 @@ from tcdsl.codegen.cuda_statements import (
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import SizeTexts
 from tcdsl.codegen.tidy import without_idle_braces
+from tcdsl.codegen.uniformity import why_not_uniform
 from tcdsl.codegen.vectors import vector_accesses
 from tcdsl.costmodel.reductions import is_streamed
+from tcdsl.errors import INTERNAL
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Statement, Storage
@@ -280,7 +282,12 @@ class _KernelPrinter:
         self._declare_locals([None, *_unopened(ast)], 1)
         self._node(ast, 1, (), [])
         self.lines[:0] = self._shared()  # their alignment is known now
+        body = without_idle_braces(self.lines, 1)
         x, y, z = self.mapped.block
+        sizes = map(self.parent.sizes.name, self.parent.sizes.integers)
+        uniform = [*sizes, self.names.of("ticket", "tickets")]
+        if reason := why_not_uniform(body, (x, y, z), uniform):
+            raise INTERNAL(where=f"printing {self.name}", what=reason, repro="the program")
         parameters = ",\n    ".join(p.declaration for p in self.launch.parameters)
         head = [
             f"// {self.kernel.name}: {_times(self.mapped.grid)} blocks of"
@@ -289,7 +296,7 @@ class _KernelPrinter:
             f'extern "C" __global__ void __launch_bounds__({x * y * z}) {self.name}(',
             f"    {parameters})",
         ]
-        return "\n".join([*head, "{", *without_idle_braces(self.lines, 1), "}", ""])
+        return "\n".join([*head, "{", *body, "}", ""])
 
     def _has_many(self, loop: Loop) -> bool:
         widths = self.mapped.grid if loop.kind is LoopKind.BLOCK else self.mapped.block
@@ -435,9 +442,8 @@ class _KernelPrinter:
             self._for(node, depth + 1, loop, [])
             self._emit(depth, "}")
             return
-        if not node.condition:
-            self._single(node, depth, loop, active)
-        elif loop.kind in _MAPPED:
+        assert node.condition, "isl prints no loop of one iteration"
+        if loop.kind in _MAPPED:
             self._mapped_loop(node, depth, loop, active)
         elif loop.kind in (LoopKind.UNROLL, LoopKind.LANES):
             before = self.folded
@@ -448,15 +454,6 @@ class _KernelPrinter:
         else:
             self._open(depth, self._head(node))
             self._body(node, depth, loop, active)
-
-    def _single(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
-        """Print a loop of one iteration, which isl still shows."""
-        guard = self._is_mine(loop, _cuda(node.init))
-        if guard and loop.kind is LoopKind.THREAD and self._has_collective(node.body):
-            active, guard = [*active, guard], ""
-        self._open(depth, f"if ({guard})" if guard else "")
-        self._emit(depth + 1, f"const {self.index_type} {node.variable} = {_cuda(node.init)};")
-        self._body(node, depth, loop, active)
 
     def _is_mine(self, loop: Loop, value: str) -> str:
         """Return the condition that this block or thread runs the iteration *value* of *loop*."""
@@ -503,9 +500,6 @@ class _KernelPrinter:
             else:
                 self._body(node, depth, loop, active)
         else:
-            assert loop.kind is LoopKind.BLOCK or not self._has_collective(node.body), (
-                "a collective in a loop that threads leave at different times"
-            )
             first = me if init == "0" else f"tcdsl_first({init}, {me}, {width})"
             self._open(
                 depth,

@@ -12,6 +12,7 @@ are not its parent's own.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _DECLARATION = re.compile(
@@ -22,9 +23,11 @@ _INDENT = "  "
 
 
 @dataclass(slots=True)
-class _Block:
+class Block:
+    """What stands between two braces; a child is a line or a block."""
+
     head: str  # "{", or what stands before it
-    children: list["str | _Block"] = field(default_factory=list)
+    children: list["str | Block"] = field(default_factory=list)
 
     @property
     def is_bare(self) -> bool:
@@ -32,21 +35,22 @@ class _Block:
 
 
 def without_idle_braces(lines: list[str], depth: int) -> list[str]:
-    """Return *lines*, of which each brace ends its line or begins it, indented from *depth* on."""
-    root = _parse(lines)
+    """Return *lines* (see :func:`parsed`) without idle braces, indented from *depth* on."""
+    root = parsed(lines)
     _dissolve(root)
     return _printed(root, depth)
 
 
-def _parse(lines: list[str]) -> _Block:
-    root = _Block("")
+def parsed(lines: Sequence[str]) -> Block:
+    """Return *lines*, of which each brace ends its line or begins it, as a tree."""
+    root = Block("")
     stack = [root]
     for line in (line.strip() for line in lines):
         if line.startswith("}"):
             stack.pop()
             line = line[1:].lstrip()
         if line.endswith("{"):
-            block = _Block(line)
+            block = Block(line)
             stack[-1].children.append(block)
             stack.append(block)
         elif line:
@@ -55,8 +59,8 @@ def _parse(lines: list[str]) -> _Block:
     return root
 
 
-def _dissolve(block: _Block) -> None:
-    children: list[str | _Block] = []
+def _dissolve(block: Block) -> None:
+    children: list[str | Block] = []
     for child in block.children:
         if isinstance(child, str):
             children.append(child)
@@ -71,7 +75,7 @@ def _dissolve(block: _Block) -> None:
     block.children = children
 
 
-def _declared(block: _Block) -> set[str]:
+def _declared(block: Block) -> set[str]:
     """Return the names that *block* declares itself, outside any block in it."""
     found: set[str] = set()
     for line in block.children:
@@ -81,7 +85,7 @@ def _declared(block: _Block) -> set[str]:
     return found
 
 
-def _printed(block: _Block, depth: int) -> list[str]:
+def _printed(block: Block, depth: int) -> list[str]:
     lines: list[str] = []
     pad = _INDENT * depth
     for child in block.children:

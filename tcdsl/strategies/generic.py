@@ -16,18 +16,13 @@ doi:10.1145/2400682.2400713) and Pluto (Bondhugula et al., PLDI 2008, doi:10.114
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
-import islpy as isl
-
-from tcdsl.costmodel.locality import OPEN_EXTENT, Shape
+from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.poly.dependences import Dependences
-from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import (
-    AffineCoordinate,
-    AnyCoordinate,
     Coordinate,
     Leaf,
     Loop,
@@ -37,8 +32,9 @@ from tcdsl.poly.loop_tree import (
     sequence,
 )
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scheduler import Band, Instances, Member, Parts, Scheduled, schedule_by_isl
+from tcdsl.poly.scheduler import Band, Instances, Parts, Scheduled, schedule_by_isl
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
 from tcdsl.strategies.rows import PARALLEL_WORK, work_of
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.fusion import Group
@@ -50,16 +46,6 @@ CHUNKS_PER_THREAD = 4
 # Instances of a recurrence below which its wavefronts cost more in barriers than threads bring.
 WAVEFRONT_INSTANCES = 1 << 19
 WAVEFRONT_TILE = (32, 128)  # of the outer loops, of the innermost: long enough to pay a barrier
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """A loop to be opened: the part of a band's member that it walks."""
-
-    coordinates: Mapping[str, AnyCoordinate]
-    extent: int
-    is_coincident: bool
-    kind: LoopKind = LoopKind.SERIAL
 
 
 def generic_tree(
@@ -130,12 +116,13 @@ class _Mapper:
             iterations=iterations * prod(max(1, level.extent) for level in levels),
         )
         for level in reversed(levels):
-            body = self._loop(level, body)
+            self._n_loops += 1
+            body = opened(level, body, self.shapes, self.prefix, self._n_loops)
         return body
 
-    def _levels(self, band: Band, may_fork: bool, *, has_leaves: bool) -> list[_Level]:
+    def _levels(self, band: Band, may_fork: bool, *, has_leaves: bool) -> list[Level]:
         """Return the loops of *band*, outermost first."""
-        whole = [self._whole(member) for member in band.members]
+        whole = [level_of(self.scop, member) for member in band.members]
         if not band.is_permutable:
             return _mapped_in_place(whole, may_fork, has_leaves)
         tiles, points = self._tiled(whole)
@@ -143,49 +130,25 @@ class _Mapper:
             # The only loop is wanted by the threads and by the lanes: each gets a part of it.
             size = self.tile[0] if self.tile else _chunk(whole[0].extent, self.cpu.threads)
             if size < whole[0].extent:
-                tiles, points = [_tile(whole[0], size)], [_point(whole[0], size)]
+                tiles, points = [tiles_of(whole[0], size)], [points_of(whole[0], size)]
         if may_fork:
             tiles, points = self._forked(tiles, points)
         return [*tiles, *self._inner(points, has_leaves)]
 
-    def _whole(self, member: Member) -> _Level:
-        low, extent = self._range(member.coordinates)
-        # Counted from 0, so that no tile is cut at its start.
-        moved = {n: replace(c, shift=c.shift + low) for n, c in member.coordinates.items()}
-        return _Level(moved, extent, member.is_coincident)
-
-    def _range(self, coordinates: Mapping[str, AnyCoordinate]) -> tuple[int, int]:
-        """Return the least value of the functions over all instances, and how many there are.
-
-        Where sizes are open, they are guesses: tiles are then not aligned, and none the worse.
-        """
-        lows, highs = [], []
-        for name, coordinate in coordinates.items():
-            domain = self.scop.by_name[name].domain
-            if domain.is_empty():
-                continue
-            function = isl.PwAff.from_aff(coordinate.function(domain.get_space()))
-            bounds = constant_bounds(domain.apply(isl.Map.from_pw_aff(function)), 0)
-            lows.append(bounds[0] if bounds else 0)
-            highs.append(bounds[1] if bounds else OPEN_EXTENT - 1)
-        return (min(lows), max(highs) - min(lows) + 1) if lows else (0, 0)
-
-    def _tiled(self, whole: list[_Level]) -> tuple[list[_Level], list[_Level]]:
+    def _tiled(self, whole: list[Level]) -> tuple[list[Level], list[Level]]:
         """Split every loop of a permutable band that is longer than a tile."""
         sizes = self.tile or (DEFAULT_TILE,) * len(whole)
         tiles, points = [], []
         for position, level in enumerate(whole):
             size = sizes[position] if position < len(sizes) and len(whole) > 1 else 0
             if 0 < size < level.extent:
-                tiles.append(_tile(level, size))
-                points.append(_point(level, size))
+                tiles.append(tiles_of(level, size))
+                points.append(points_of(level, size))
             else:
                 points.append(level)
         return tiles, points
 
-    def _forked(
-        self, tiles: list[_Level], points: list[_Level]
-    ) -> tuple[list[_Level], list[_Level]]:
+    def _forked(self, tiles: list[Level], points: list[Level]) -> tuple[list[Level], list[Level]]:
         """Let one loop run in parallel, outside the others; or the tiles of a wavefront."""
         free = [level for level in (*tiles, *points) if _is_free(level, tiles)]
         enough = self.cpu.threads
@@ -202,7 +165,7 @@ class _Mapper:
             return _wavefront(tiles), points
         return tiles, points
 
-    def _inner(self, points: list[_Level], has_leaves: bool) -> list[_Level]:
+    def _inner(self, points: list[Level], has_leaves: bool) -> list[Level]:
         """Let the innermost loop be a vector's, if one is coincident: that over neighbours."""
         free = [level for level in points if level.is_coincident and self._neighbours(level) >= 0]
         if not has_leaves or not free:
@@ -211,7 +174,7 @@ class _Mapper:
         rest = [level for level in points if level is not lane]
         return [*rest, replace(lane, kind=LoopKind.VECTOR)]
 
-    def _neighbours(self, level: _Level) -> int:
+    def _neighbours(self, level: Level) -> int:
         """Return how many more accesses stand still or walk neighbours along *level* than jump."""
         score = 0
         for name, coordinate in level.coordinates.items():
@@ -219,16 +182,6 @@ class _Mapper:
                 is_near = coordinate.position >= 0 and row[coordinate.position] <= 1
                 score += 1 if is_near else -1
         return score
-
-    def _loop(self, level: _Level, body: Node) -> Loop:
-        name, coordinate = next(iter(level.coordinates.items()))
-        indices = self.shapes[name].statement.indices
-        hint = indices[coordinate.position] if coordinate.position >= 0 else "t"
-        self._n_loops += 1
-        return Loop(
-            f"{self.prefix}.{hint}.{self._n_loops}", level.coordinates, level.kind, body,
-            level.extent,
-        )  # fmt: skip
 
 
 def _has_leaves(scheduled: Scheduled) -> bool:
@@ -242,7 +195,7 @@ def _has_leaves(scheduled: Scheduled) -> bool:
             return False
 
 
-def _is_free(level: _Level, tiles: Sequence[_Level]) -> bool:
+def _is_free(level: Level, tiles: Sequence[Level]) -> bool:
     """Return whether *level* may run in parallel outside the rest of its permutable band."""
     if not level.is_coincident or level.extent < 2:
         return False
@@ -250,7 +203,7 @@ def _is_free(level: _Level, tiles: Sequence[_Level]) -> bool:
     return level in tiles or not is_point
 
 
-def _mapped_in_place(whole: list[_Level], may_fork: bool, has_leaves: bool) -> list[_Level]:
+def _mapped_in_place(whole: list[Level], may_fork: bool, has_leaves: bool) -> list[Level]:
     """Map the loops of a band that is not permutable, in the order in which they are."""
     levels = list(whole)
     if has_leaves and levels[-1].is_coincident:
@@ -262,31 +215,10 @@ def _mapped_in_place(whole: list[_Level], may_fork: bool, has_leaves: bool) -> l
     return levels
 
 
-def _tile(level: _Level, size: int) -> _Level:
-    """Return the loop over the tiles of *level*."""
-    coordinates = {n: replace(c, div=size) for n, c in level.coordinates.items()}
-    return _Level(coordinates, -(-level.extent // size), level.is_coincident)
-
-
-def _point(level: _Level, size: int) -> _Level:
-    """Return the loop over the points of a tile of *level*."""
-    coordinates = {n: replace(c, mod=size) for n, c in level.coordinates.items()}
-    return _Level(coordinates, size, level.is_coincident)
-
-
-def _wavefront(tiles: Sequence[_Level]) -> list[_Level]:
+def _wavefront(tiles: Sequence[Level]) -> list[Level]:
     """Return the tile loops of a permutable band, skewed: fronts in order, tiles in parallel."""
-    fronts = {
-        name: AffineCoordinate(tuple((1, level.coordinates[name]) for level in tiles))
-        for name in tiles[0].coordinates
-    }
-    extent = sum(level.extent - 1 for level in tiles) + 1
     lead, *others = tiles[:-1]  # the last is what the front leaves
-    return [
-        _Level(fronts, extent, is_coincident=False),
-        replace(lead, kind=LoopKind.PARALLEL),
-        *others,
-    ]
+    return [front_of(tiles), replace(lead, kind=LoopKind.PARALLEL), *others]
 
 
 def _chunk(extent: int, threads: int) -> int:

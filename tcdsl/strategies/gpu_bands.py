@@ -22,13 +22,11 @@ from math import prod
 
 import islpy as isl
 
-from tcdsl.costmodel.locality import OPEN_EXTENT, Shape
+from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.dependences import Dependence, Dependences
-from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
-    AnyCoordinate,
     Leaf,
     Loop,
     LoopKind,
@@ -39,6 +37,7 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scheduler import Band, Instances, Member, Parts, Scheduled
 from tcdsl.poly.scop import Scop
+from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
 
 BLOCK_THREADS = 256
 WARP = 32
@@ -55,18 +54,6 @@ class IslKernel:
 
     tree: Node
     why: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """A loop to be opened: a function of each statement's indices, counted from 0."""
-
-    coordinates: Mapping[str, AnyCoordinate]
-    extent: int
-    is_coincident: bool
-    kind: LoopKind = LoopKind.SERIAL
-    axis: int = 0
-    width: int = 0  # of BLOCK and THREAD loops; 0: not known yet
 
 
 def threads_of(tree: Node) -> int:
@@ -115,7 +102,7 @@ class BandMapper:
 
     # --- blocks ----------------------------------------------------------------------------
 
-    def _on_blocks(self, band: Band, outer: list[_Level]) -> Node:
+    def _on_blocks(self, band: Band, outer: list[Level]) -> Node:
         """Map the coincident members of the outermost *band* to blocks and to threads."""
         free = [position for position, level in enumerate(outer) if _is_free(level)]
         is_deep = self._has_threads(band.body)
@@ -138,7 +125,7 @@ class BandMapper:
             body = self._serial(band.body)
         return _with_widths(self._nest(path, body), BLOCK_THREADS)
 
-    def _is_batch(self, band: Band, outer: Sequence[_Level]) -> bool:
+    def _is_batch(self, band: Band, outer: Sequence[Level]) -> bool:
         """Return whether *outer* holds few recurrences, each with wavefronts."""
         free = prod(level.extent for level in outer if _is_free(level))
         left = [level for level in outer if not level.is_coincident and level.extent > 1]
@@ -146,7 +133,7 @@ class BandMapper:
         is_strict = not any(edge.source in names for edge in self.dependences.relaxed)
         return band.is_permutable and len(left) > 1 and is_strict and free < ENOUGH_THREADS
 
-    def _sizes(self, outer: Sequence[_Level], free: Sequence[int], is_deep: bool) -> dict[int, int]:
+    def _sizes(self, outer: Sequence[Level], free: Sequence[int], is_deep: bool) -> dict[int, int]:
         """Return how many iterations of each member in *free* a block takes."""
         near = sorted(free, key=lambda p: (self._neighbours(outer[p]), p), reverse=True)
         wanted = dict.fromkeys(free, 1)
@@ -173,10 +160,10 @@ class BandMapper:
                 sizes[position] = min(self.tile[position], outer[position].extent)
         return sizes
 
-    def _blocks(self, outer: Sequence[_Level], sizes: Mapping[int, int]) -> list[_Level]:
+    def _blocks(self, outer: Sequence[Level], sizes: Mapping[int, int]) -> list[Level]:
         """Return the loops over blocks, the most numerous along x; the fourth is no block's."""
         tiles = [
-            _tile(outer[position], size)
+            tiles_of(outer[position], size)
             for position, size in sizes.items()
             if size < outer[position].extent
         ]
@@ -188,8 +175,8 @@ class BandMapper:
         return [*found, *(level for level in tiles if level not in mapped)]
 
     def _points(
-        self, outer: Sequence[_Level], sizes: Mapping[int, int], is_deep: bool
-    ) -> list[_Level]:
+        self, outer: Sequence[Level], sizes: Mapping[int, int], is_deep: bool
+    ) -> list[Level]:
         """Return the loops over what a block takes of each member: threads, neighbours along x."""
         wide = [position for position, size in sizes.items() if size > 1]
         wide.sort(key=lambda p: (self._neighbours(outer[p]), p), reverse=True)
@@ -198,7 +185,7 @@ class BandMapper:
         axes = iter((_Y,) if is_deep else (_X, _Y))
         for position in wide:
             size = sizes[position]
-            level = _point(outer[position], size)
+            level = points_of(outer[position], size)
             # Threads that meet barriers further inside have one turn.
             axis = next(axes, None) if not is_deep or size <= budget else None
             if axis is None or budget < 2:
@@ -209,7 +196,7 @@ class BandMapper:
             threads.append(replace(level, kind=LoopKind.THREAD, axis=axis, width=width))
         return [*reversed(threads), *serial]
 
-    def _serial_tiles(self, outer: Sequence[_Level]) -> list[_Level]:
+    def _serial_tiles(self, outer: Sequence[Level]) -> list[Level]:
         """Return the loops over the members that no thread shares, in tiles where asked."""
         tiles, points = [], []
         for position, level in enumerate(outer):
@@ -217,8 +204,8 @@ class BandMapper:
                 continue
             size = self.tile[position] if position < len(self.tile) else level.extent
             if size < level.extent:
-                tiles.append(_tile(level, size))
-                points.append(_point(level, size))
+                tiles.append(tiles_of(level, size))
+                points.append(points_of(level, size))
             else:
                 points.append(level)
         return [*tiles, *points]
@@ -226,7 +213,7 @@ class BandMapper:
     # --- threads of one block --------------------------------------------------------------
 
     def _together(
-        self, scheduled: Scheduled, path: tuple[_Level, ...], axes: tuple[int, ...], may_front: bool
+        self, scheduled: Scheduled, path: tuple[Level, ...], axes: tuple[int, ...], may_front: bool
     ) -> Node:
         """Return the loops of *scheduled*, below *path*; the first free ones get the threads."""
         match scheduled:
@@ -246,7 +233,7 @@ class BandMapper:
         below = self._together(band.body, (*path, *levels), axes, may_front)
         return self._nest(levels, below)
 
-    def _on_threads(self, levels: Sequence[_Level], axes: Sequence[int]) -> list[_Level]:
+    def _on_threads(self, levels: Sequence[Level], axes: Sequence[int]) -> list[Level]:
         """Return *levels* with the free ones outermost, on the threads of *axes*."""
         free = [level for level in levels if _is_free(level)]
         near = sorted(free, key=self._neighbours, reverse=True)
@@ -258,7 +245,7 @@ class BandMapper:
         ]
         return [*threads, *(level for level in levels if id(level) not in chosen)]
 
-    def _wavefront(self, levels: Sequence[_Level], path: tuple[_Level, ...]) -> list[_Level] | None:
+    def _wavefront(self, levels: Sequence[Level], path: tuple[Level, ...]) -> list[Level] | None:
         """Return loops over the members of a permutable band: one in order, the others free below.
 
         The loop in order is the shortest of those that carry all dependences.
@@ -268,7 +255,7 @@ class BandMapper:
             return None
         candidates = [(level, [other for other in long if other is not level]) for level in long]
         last = max(long, key=lambda level: level.extent)
-        candidates.append((_front(long), [level for level in long if level is not last]))
+        candidates.append((front_of(long), [level for level in long if level is not last]))
         legal = [
             (lead, others)
             for lead, others in candidates
@@ -294,7 +281,7 @@ class BandMapper:
         short = [level for level in levels if level.extent <= 1]
         return [*short, lead, *threads, *free[len(threads) :]]
 
-    def _unskewed(self, level: _Level, lead: _Level) -> _Level:
+    def _unskewed(self, level: Level, lead: Level) -> Level:
         """Return *level* less a multiple of *lead*, below which it has the same order: t + i as i.
 
         Then neighbours in memory may be neighbouring threads.
@@ -311,9 +298,11 @@ class BandMapper:
                 found[name] = replace(terms[0][1], shift=shift)
             else:
                 found[name] = AffineCoordinate(tuple(terms), shift)
-        return self._level(Member(found, level.is_coincident)) if len(factors) == 1 else level
+        if len(factors) > 1:
+            return level
+        return level_of(self.scop, Member(found, level.is_coincident))
 
-    def _carries(self, path: Sequence[_Level], others: Sequence[_Level]) -> bool:
+    def _carries(self, path: Sequence[Level], others: Sequence[Level]) -> bool:
         """Return whether below *path* no dependence has a distance along any of *others*."""
         for edge in self.dependences.edges:
             if any(n not in path[-1].coordinates for n in (edge.source, edge.sink)):
@@ -325,7 +314,7 @@ class BandMapper:
                 return False
         return True
 
-    def _same(self, edge: Dependence, level: _Level) -> isl.Map:
+    def _same(self, edge: Dependence, level: Level) -> isl.Map:
         """Return the pairs of *edge*'s statements in equal iterations of *level*."""
         ends = []
         for name in (edge.source, edge.sink):
@@ -356,23 +345,10 @@ class BandMapper:
                 free = any(_is_free(level) for level in self._levels(scheduled))
                 return free or self._has_threads(body)
 
-    def _levels(self, band: Band) -> list[_Level]:
-        return [self._level(member) for member in band.members]
+    def _levels(self, band: Band) -> list[Level]:
+        return [level_of(self.scop, member) for member in band.members]
 
-    def _level(self, member: Member) -> _Level:
-        """Return the whole loop over *member*, counted from its least value."""
-        lows, highs = [], []
-        for name, coordinate in member.coordinates.items():
-            domain = self.scop.by_name[name].domain
-            function = isl.PwAff.from_aff(coordinate.function(domain.get_space()))
-            bounds = constant_bounds(domain.apply(isl.Map.from_pw_aff(function)), 0)
-            lows.append(bounds[0] if bounds else 0)
-            highs.append(bounds[1] if bounds else OPEN_EXTENT - 1)
-        low = min(lows)
-        moved = {n: replace(c, shift=c.shift + low) for n, c in member.coordinates.items()}
-        return _Level(moved, max(highs) - low + 1, member.is_coincident)
-
-    def _neighbours(self, level: _Level) -> int:
+    def _neighbours(self, level: Level) -> int:
         """Return how many more accesses walk neighbours along *level* than jump."""
         score = 0
         for name, coordinate in level.coordinates.items():
@@ -381,17 +357,11 @@ class BandMapper:
                 score += (stride == 1) - (stride > 1)
         return score
 
-    def _nest(self, levels: Sequence[_Level], body: Node) -> Node:
+    def _nest(self, levels: Sequence[Level], body: Node) -> Node:
         """Return the loops *levels*, outermost first, around *body*."""
         for level in reversed(levels):
-            name, coordinate = next(iter(level.coordinates.items()))
-            indices = self.shapes[name].statement.indices
-            hint = indices[coordinate.position] if coordinate.position >= 0 else "t"
             self._n_loops += 1
-            body = Loop(
-                f"{self.prefix}.{hint}.{self._n_loops}", level.coordinates, level.kind, body,
-                level.extent, axis=level.axis, width=level.width,
-            )  # fmt: skip
+            body = opened(level, body, self.shapes, self.prefix, self._n_loops)
         return body
 
 
@@ -403,37 +373,13 @@ def _one_by_one(scheduled: Scheduled) -> Scheduled:
     return Band((first,), True, Band(tuple(rest), False, scheduled.body))
 
 
-def _is_free(level: _Level) -> bool:
+def _is_free(level: Level) -> bool:
     return level.is_coincident and level.extent > 1
 
 
-def _count(outer: Sequence[_Level], sizes: Mapping[int, int]) -> int:
+def _count(outer: Sequence[Level], sizes: Mapping[int, int]) -> int:
     """Return how many blocks there are."""
     return prod(-(-outer[position].extent // size) for position, size in sizes.items())
-
-
-def _tile(level: _Level, size: int) -> _Level:
-    """Return the loop over the tiles of *level*."""
-    coordinates = {n: replace(c, div=size) for n, c in level.coordinates.items()}
-    return _Level(coordinates, -(-level.extent // size), level.is_coincident)
-
-
-def _point(level: _Level, size: int) -> _Level:
-    """Return the loop over the points of a tile of *level*."""
-    if size >= level.extent:
-        return level
-    coordinates = {n: replace(c, mod=size) for n, c in level.coordinates.items()}
-    return _Level(coordinates, size, level.is_coincident)
-
-
-def _front(levels: Sequence[_Level]) -> _Level:
-    """Return the sum of *levels*."""
-    coordinates = {
-        name: AffineCoordinate(tuple((1, level.coordinates[name]) for level in levels))
-        for name in levels[0].coordinates
-    }
-    extent = sum(level.extent for level in levels) - len(levels) + 1
-    return _Level(coordinates, extent, is_coincident=False)
 
 
 def _with_widths(tree: Node, threads: int) -> Node:

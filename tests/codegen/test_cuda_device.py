@@ -1,5 +1,6 @@
 """The CUDA device library: what NVRTC makes of it, and its shared parts on the emulator."""
 
+import ctypes
 import importlib.util
 import re
 import shutil
@@ -228,6 +229,9 @@ def test_a_vector_of_folds_waits_once() -> None:
         ("tc_atomic_max_u64((uint64_t *)p, 3);", "atom.global.max.u64"),
         ("((uint16_t *)p)[0] = tc_cast_f32_bf16(p[1]);", "cvt.rn.bf16.f32"),
         ("((uint16_t *)p)[0] = tc_cast_f32_f16(p[1]);", "cvt.rn.f16.f32"),
+        ("p[0] = tc_bf16_to_f32(((uint16_t *)p)[3]);", "mov.b32"),
+        ("p[0] = tc_erf_f32(p[1]);", "ex2.approx.ftz.f32"),
+        ("p[0] = tc_sigmoid_f32(p[1]);", "rcp.approx.ftz.f32"),
     ],
 )
 def test_one_instruction_where_there_is_one(body: str, instruction: str) -> None:
@@ -267,6 +271,113 @@ def test_emulated_text_has_the_same_parts() -> None:
     assert "tc_exp_f32" in text and "tc_fold_x" in text and "tc_atomic_add_f32" not in text
     counts = Counter(re.findall(r'part "(\w+)"', emulated_text()))
     assert {*SHARED_PARTS, *SCALAR_PARTS} <= set(counts)
+
+
+# --- erf: the header's own text, with the instructions of a GPU as functions -----------------
+ERF_CHECK = r"""
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#define TC_FN static inline
+#define tc_mad_f32 fmaf
+static int ulps_off; /* how wrong ex2 is */
+static float ptx_ex2_approx_ftz_f32(float x) {
+  const float power = (float)std::exp2(std::fabs(x) < 0x1p-126f ? 0.0 : (double)x);
+  uint32_t bits;
+  std::memcpy(&bits, &power, 4);
+  bits += ulps_off;
+  float wrong;
+  std::memcpy(&wrong, &bits, 4);
+  return wrong;
+}
+static float tc_min_f32(float a, float b) { return a < b || a != a ? a : b; }
+static float ptx_rcp_approx_ftz_f32(float x) { return 1.0f / x; }
+static float ptx_min_NaN_xorsign_abs_f32(float a, float b) {
+  const float least = tc_min_f32(std::fabs(a), std::fabs(b));
+  return std::signbit(a) == std::signbit(b) ? least : -least;
+}
+"""
+ERF_LOOP = r"""
+static float number(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+extern "C" float value(float x) { return tc_erf_f32(x); }
+/* Of every step-th number from the bits *first* to *last*: the greatest error in units in the last
+ * place if ex2 is wrong by up to *most* units, the greatest value, how many are not odd. */
+extern "C" void worst(uint32_t first, uint32_t last, uint32_t step, int most, double *out) {
+  for (uint64_t bits = first; bits <= last; bits += step) {
+    const float x = number((uint32_t)bits);
+    const double right = std::erf((double)x);
+    const int exponent = right > 0 ? std::ilogb(right) : -126;
+    const double unit = std::ldexp(1.0, (exponent < -126 ? -126 : exponent) - 23);
+    for (ulps_off = -most; ulps_off <= most; ulps_off++) {
+      const float y = tc_erf_f32(x);
+      out[0] = std::fmax(out[0], std::fabs(y - right) / unit);
+      out[1] = std::fmax(out[1], y);
+      out[2] += tc_erf_f32(-x) != -y;
+    }
+  }
+  ulps_off = 0;
+}
+"""
+INFINITY_BITS, ONE_BITS = 0x7F800000, 0x3F800000
+
+
+@pytest.fixture(scope="module", params=[800, 900])
+def erf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """Return the CUDA library's erf for an architecture, compiled for this machine."""
+    assert GXX is not None
+    text = (ROOT / "tcdsl/codegen/device/cuda/math_f32.cuh").read_text(encoding="utf-8")
+    text = re.sub(r"(?m)^TC_MATH_1.*$", "", text)  # CUDA's own
+    text = re.sub(
+        r'asm\("([\w.]+) [^"]*" : "=f"\((\w+)\) : "f"\((\w+)\)(?:, "f"\((\w+)\))?\);',
+        lambda m: (
+            f"{m[2]} = ptx_{m[1].replace('.', '_')}({', '.join(filter(None, m.groups()[2:]))});"
+        ),
+        text,
+    )
+    assert "asm" not in text and "tc_erf_f32" in text
+    path = tmp_path_factory.mktemp("erf") / "erf.cpp"
+    path.write_text(f"#define __CUDA_ARCH__ {request.param}\n{ERF_CHECK}{text}{ERF_LOOP}")
+    library = path.with_suffix(".so")
+    flags = ["-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-shared", "-fPIC"]
+    subprocess.run([GXX, *flags, str(path), "-o", str(library)], check=True)
+    loaded = ctypes.CDLL(str(library))
+    loaded.value.restype = ctypes.c_float
+    return loaded
+
+
+def erf_errors(erf: ctypes.CDLL, first: int, last: int, step: int, ulps_off: int) -> list[float]:
+    out = (ctypes.c_double * 3)()
+    erf.worst(first, last, step, ulps_off, out)
+    return list(out)
+
+
+@needs_gxx
+def test_erf_is_good_to_3_units(erf: ctypes.CDLL) -> None:
+    error, greatest, n_not_odd = erf_errors(erf, 0, INFINITY_BITS, 2003, 1)
+    assert error < 2.95 and (greatest, n_not_odd) == (1, 0)
+    # Closer together where it is neither a multiple of x nor 1, and as wrong as ex2 may be.
+    error, greatest, _ = erf_errors(erf, ONE_BITS - 2**26, ONE_BITS + 2**24, 101, 2)
+    assert error < 4.6 and greatest == 1
+
+
+@needs_gxx
+def test_erf_at_its_limits(erf: ctypes.CDLL) -> None:
+    value = [erf.value(ctypes.c_float(x)) for x in (np.inf, -np.inf, 3.77, -1e30, 0.0, -0.0)]
+    assert value == [1, -1, 1, -1, 0, 0]
+    assert np.signbit(value).tolist() == [False, True, False, True, False, True]
+    assert np.isnan(erf.value(ctypes.c_float(np.nan)))
+
+
+@needs_gxx
+@pytest.mark.fuzz
+@pytest.mark.timeout(1800)
+def test_erf_of_every_float(erf: ctypes.CDLL) -> None:
+    error, greatest, n_not_odd = erf_errors(erf, 0, INFINITY_BITS, 1, 1)
+    assert error < 2.95 and (greatest, n_not_odd) == (1, 0)
 
 
 # --- the emulator --------------------------------------------------------------------------

@@ -5,21 +5,31 @@ benchmarks/mutants.py plants the defects.  All run on the emulator, in one text.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tcdsl import driver
+from tcdsl.codegen.cuda_printer import _KernelPrinter
 from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
 from tcdsl.codegen.device.c import FLOATS, INTEGERS
 from tcdsl.codegen.device.cuda import OPERATORS
 from tcdsl.codegen.vectors import vector_accesses
 from tcdsl.costmodel.machine import Gpu
+from tcdsl.driver import GpuBackend
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator.cxx import why_no_cxx_compiler
+from tcdsl.errors import InternalError, TCWarning
+from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Sequence, print_tree, sequence
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies.gpu_planner import plan_for_gpu
+from tcdsl.strategies.planner import Scheme
+from tcdsl.transforms.plan import Kernel as PlannedKernel
+from tcdsl.transforms.plan import Plan
 from tcdsl.transforms.synchronisation import synchronise
 
 CheckAll = Callable[..., None]
@@ -209,6 +219,70 @@ def test_threads_of_one_loop_run_at_the_same_time(lower: Callable[..., Scop]) ->
         done.by_name[child.statement].kind for child in new.body.children if isinstance(child, Leaf)
     ]
     assert kinds == [Kind.ASSIGN, Kind.BARRIER, Kind.ASSIGN]
+
+
+# --- a barrier that some threads miss is refused, and a simpler plan taken ----------------------
+
+TRIANGLE = """def f(float(N,N) x, float(N,N) a, float(N,N) y) -> (a, y) {
+    a(i,j) = x(i,j)   where i in 1:N, j in 0:i
+    y(i,j) = a(i-1,j) where i in 1:N, j in 0:i
+}"""
+N = 37
+
+
+def triangular(scop: Scop) -> Plan:
+    """Return a plan whose barrier is below the threads, in a loop as long as the thread's number:
+
+    for (i = threadIdx.x) for (j < i) { S0; barrier; S1; }
+    """
+    i, j = ({name: Coordinate(dim) for name in ("S0", "S1")} for dim in (0, 1))
+    inner = Loop("j", j, LoopKind.SERIAL, sequence([Leaf("S0"), Leaf("S1")]), N)
+    tree = Loop("i", i, LoopKind.THREAD, inner, N, axis=0, width=N)
+    done, (new,) = synchronise(scop, [tree], dependences_of(scop), {})
+    return Plan(done, (PlannedKernel("S0 S1", new),))
+
+
+def test_a_barrier_in_a_loop_that_depends_on_the_thread(lower: Callable[..., Scop]) -> None:
+    backend = GpuBackend(Gpu(), {})
+    plan = triangular(lower(TRIANGLE, *[(N, N)] * 3))
+    assert backend.why_not_legal(plan) is None, "order and synchronisation are right"
+    with pytest.raises(InternalError, match=r"not all threads .* meet __syncthreads in 'for"):
+        backend.print(plan, None)
+    square = triangular(lower(TRIANGLE.replace("0:i", "0:N"), *[(N, N)] * 3))
+    assert "__syncthreads" in backend.print(square, None).text
+
+
+@pytest.fixture
+def survived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Our own bugs are survived with a warning, and its script goes to the test's folder."""
+    monkeypatch.delenv("TCDSL_DEBUG", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+@pytest.mark.filterwarnings("default::tcdsl.errors.TCWarning")
+def test_a_simpler_plan_is_taken(
+    check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch, survived: None
+) -> None:
+    def plan(
+        scop: Scop, options: Options, gpu: Gpu, scheme: Scheme | None = None, **rest: Any
+    ) -> Plan:
+        if scheme is None and not rest:
+            return triangular(scop)
+        return plan_for_gpu(scop, options, gpu, scheme, **rest)
+
+    monkeypatch.setattr(driver, "plan_for_gpu", plan)
+    with pytest.warns(TCWarning, match="the printing of 'f': not all threads .* __syncthreads"):
+        check_emulated([(TRIANGLE, [(N, N)] * 3)])
+
+
+@pytest.mark.filterwarnings("default::tcdsl.errors.TCWarning")
+def test_a_printer_that_takes_a_fold_for_an_ordinary_statement(
+    check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch, survived: None
+) -> None:
+    """The guard of a loop over threads then stays around the fold."""
+    monkeypatch.setattr(_KernelPrinter, "_has_collective", lambda self, node: False)
+    with pytest.warns(TCWarning, match=r"not all threads of a block meet tc_fold_y\w* in 'if"):
+        check_emulated([(PROGRAMS["columns"][0], [(1000, 67)])])
 
 
 def test_a_store_under_a_condition_moves_no_vector(lower: Callable[..., Scop]) -> None:
