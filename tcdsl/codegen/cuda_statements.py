@@ -141,6 +141,8 @@ class CudaStatementPrinter(StatementPrinter):
         statement = self.statement
         if statement.kind is not Kind.FOLD or statement.reduction is None:
             return None
+        if width & (width - 1):  # no vector is as long
+            return None
         _, numbers = fold_function(self.mapped, statement)
         if not numbers or statement.reduction.operator.is_arg:
             return None
