@@ -21,7 +21,7 @@ from math import prod
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.costmodel.reductions import Reduction, best_split
-from tcdsl.lang.comprehension import Index
+from tcdsl.lang.comprehension import Call, Index, walk
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
@@ -133,7 +133,13 @@ class GpuSketcher:
         return max(min(WARP, BLOCK_THREADS), min(BLOCK_THREADS, _power_of_two(share)))
 
     def _repeat(self, total: int, vector: int, groups: int, threads: int) -> int:
-        """Return how many vectors a thread takes: several only if the chip stays full."""
+        """Return how many vectors a thread takes: several only if the chip stays full.
+
+        Functions take registers, which with one vector let more threads hide what they take.
+        """
+        values = [self.shapes[name].statement.value for name in self.group.members]
+        if any(isinstance(node, Call) for value in values if value for node in walk(value)):
+            return 1
         if groups >= 2 * threads and total // vector >= 4 * self.gpu.threads:
             return 2
         return 1
