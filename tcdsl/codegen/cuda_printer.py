@@ -257,9 +257,12 @@ class _KernelPrinter:
         )
 
     def _streamed_arrays(self) -> frozenset[str]:
-        """Return the arrays that a reduction of the kernel loads, each element once."""
+        """Return the arrays that a reduction of the kernel loads, each element once.
+
+        No other kernel reads them either: it would find less of them in the second-level cache.
+        """
         statements = [self.scop.by_name[name] for name in statements_of(self.kernel.tree)]
-        touched = [a.array for s in statements for a in (*s.writes, *s.reads)]
+        touched = [a.array for s in self.scop.statements for a in (*s.writes, *s.reads)]
         found = {
             read.array
             for s in statements

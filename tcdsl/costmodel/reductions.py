@@ -26,6 +26,7 @@ OWN_RATE = 60e9  # of a multiprocessor whose neighbours are idle
 LATENCY = 0.8e-6  # seconds until a load of memory is there
 LOADED = 0.64e-6  # where the memory is busy
 CACHED = 0.5e-6  # until a load of the second-level cache is there
+NEXT_LOAD = 0.1e-6  # seconds that a second load begins, and is used, after the first
 IN_FLIGHT = 4  # loads of a thread, which the compiler starts together
 RAMP = 0.12  # seconds x threads: what it costs that the chip fills and empties
 STEP_OF_FOLD = 0.06e-6  # seconds; a fold of a row has as many as the logarithm of its threads
@@ -102,6 +103,7 @@ def _seconds(gpu: Gpu, reduction: Reduction, lanes: int, chunks: int, per_chunk:
     own = ceil(blocks / gpu.multiprocessors) * block_bytes
     rate = min(CHIP_RATE, on_the_way / LOADED)
     latency = ceil(blocks / resident) * ceil(loads / IN_FLIGHT) * LATENCY
+    latency += min(loads - 1, IN_FLIGHT) * NEXT_LOAD
     if r.width == 1:
         fold = STEP_OF_FOLD * (log2(lanes) + (2 if lanes > 32 else 0))
     else:

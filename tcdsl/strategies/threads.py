@@ -78,22 +78,25 @@ class GpuSketcher:
         return self._rows(may_chunk)
 
     def _innermost(self, name: str) -> int:
-        """Return the dimension of *name* along which neighbours are the nearest in memory.
+        """Return the dimension of *name* along which its threads' accesses are neighbours.
 
-        What an access weighs is the number of its elements.  -1 if no dimension has two values.
+        The last one, unless they would leave gaps there in an array that is as large as any, and
+        would leave none along another.  -1 if no dimension has two values.
         """
         shape = self.shapes[name]
-        n_writes = len(shape.statement.writes)
-
-        def distance(dim: int) -> int:
-            return sum(
-                row[dim] * (2 if number < n_writes else 1)
-                * prod(e for e, stride in zip(shape.extents, row, strict=True) if stride)
-                for number, row in enumerate(shape.strides)
-            )  # fmt: skip
-
         several = [d for d in reversed(shape.order) if shape.extents[d] > 1]
-        return min(several, key=distance, default=-1)
+        sizes = [
+            prod(e for e, stride in zip(shape.extents, row, strict=True) if stride)
+            for row in shape.strides
+        ]
+
+        def has_gaps(dim: int) -> bool:
+            return any(
+                row[dim] > 1 and 2 * size >= max(sizes)
+                for row, size in zip(shape.strides, sizes, strict=True)
+            )
+
+        return min(several, key=has_gaps, default=-1)
 
     def extent(self, axis: Axis) -> int:
         ends = [self.shapes[n].lower[d] + self.shapes[n].extents[d] for n, d in axis.items()]
