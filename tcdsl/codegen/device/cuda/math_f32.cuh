@@ -52,8 +52,9 @@ TC_FN float tc_sigmoid_f32(float x) {
  *
  * 13 instructions and no branch.  CUDA's erff has 20, of which 9 choose between two sets of
  * coefficients, at half the rate.  x / 2 is exact, and leaves a factor of at most 0.63, the
- * rounding of which matters less.  Of all floats none is wrong by more than 2.95 units in the last
- * place if ex2 is by one, by 4.6 if ex2 is by two, as CUDA allows it; none is beyond 1.
+ * rounding of which matters less.  Of all floats none is wrong by more than 2.82 units in the last
+ * place if ex2 is right, 3.05 if it is wrong by one, 4.53 if by two, as CUDA allows it; none is
+ * beyond 1.
  *
  * Coefficients: the least greatest relative error, 2^-25.5, by linear programming; rounded; then
  * hill climbing among their neighbours for the least error of what is computed. */
