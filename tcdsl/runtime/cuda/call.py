@@ -14,6 +14,7 @@ from typing import Any
 
 from tcdsl.errors import FORKED
 from tcdsl.lang.head import Head
+from tcdsl.runtime.arguments import host_scalar
 from tcdsl.runtime.arrays import row_major
 from tcdsl.runtime.cuda import device, libcuda
 from tcdsl.runtime.cuda.bound_call import BoundCall
@@ -28,6 +29,7 @@ from tcdsl.settings import reader, settings
 
 _debug_setting = reader("TCDSL_DEBUG")
 _WORKSPACE_ADVICE = "call it once on this stream before the capture"
+_NUMBER_BYTES = 8  # of a bound call's number in its workspace
 _OUT_ADVICE = "give an out= that is dense, aligned, and shares no memory with an input"
 
 
@@ -237,27 +239,38 @@ class DeviceCall:
         return lambda: self.run(args, objects)
 
     def _may_be_bound(self) -> bool:
-        is_plain = self._is_direct and not self._updated and not self._others
-        return is_plain and not self.library.makes_immutable
+        is_plain = all(o.is_direct or o.spec.is_number for o in self._operands)
+        return is_plain and not (self._updated or self._others or self.library.makes_immutable)
 
     def _bound(self, args: Sequence[Any], targets: Sequence[Target]) -> Callable[[], Any] | None:
         """Return a call of which nothing but the launches is left, or None: it needs copies."""
-        pointers = [read(x) for read, x in zip(self._readers, args, strict=True)]
+        numbers = [n for n, operand in enumerate(self._operands) if operand.spec.is_number]
+        pointers = [
+            0 if n in numbers else read(x)
+            for n, (read, x) in enumerate(zip(self._readers, args, strict=True))
+        ]
         for target in targets:
             if target.is_given and not self.outputs.may_write(target, self._operands, pointers):
                 return None
-        arrays = self._select([*pointers, *(target.address for target in targets)])
         manifest, block, scratch = self.loaded.manifest, None, []
-        stream = self.library.stream(self.context.ordinal, args)
-        if manifest.workspace_bytes:
+        size_bytes = manifest.workspace_bytes + _NUMBER_BYTES * len(numbers)
+        if size_bytes:
             # Of its own: calls of it on two streams at once would race for the results anyway.
-            size_bytes = manifest.workspace_bytes
+            stream = self.library.stream(self.context.ordinal, args)
+            if numbers and libcuda.is_capturing(stream):
+                return None
             block = self.loaded.state.pool.new_block(
                 size_bytes, stream, "the workspace", has_tickets=manifest.has_tickets
             )
-            if manifest.has_tickets:
-                libcuda.synchronize(stream)  # calls may be on other streams
             scratch = [block.address + offset for offset in manifest.offsets]
+            for place, n in enumerate(numbers):
+                operand = self._operands[n]
+                value = host_scalar(args[n], operand.dtype, f"argument {operand.name!r}")
+                pointers[n] = block.address + manifest.workspace_bytes + _NUMBER_BYTES * place
+                libcuda.write_value(pointers[n], value.tobytes(), stream)
+            if numbers or manifest.has_tickets:
+                libcuda.synchronize(stream)  # calls may be on other streams
+        arrays = self._select([*pointers, *(target.address for target in targets)])
         objects = [target.x for target in targets]
         steps = [] if self.outputs.are_empty else self.loaded.steps
         slots = (*arrays, *scratch, *self._tail)

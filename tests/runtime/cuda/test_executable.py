@@ -113,10 +113,28 @@ def test_a_bound_call_only_launches(scale: Any, gpuarray: Make, fake: Any) -> No
     assert fake.used() == used and len(fake.launched) == 2
 
 
-def test_a_bound_call_with_a_host_scalar(scale: Any, gpuarray: Make) -> None:
+def test_a_bound_call_with_a_host_scalar(scale: Any, gpuarray: Make, fake: Any) -> None:
     x = gpuarray(X)
     bound = scale.compile(x, 1.0).bind(x, 7.0)
+    used = fake.used()
     np.testing.assert_array_equal(bound().get(), 7 * X)
+    x.set(2 * X)
+    np.testing.assert_array_equal(bound().get(), 14 * X)
+    assert fake.used() == used and len(fake.launched) == 2  # the number was written before
+
+
+def test_bound_calls_have_numbers_of_their_own(scale: Any, gpuarray: Make) -> None:
+    x = gpuarray(X)
+    three, seven = (scale.compile(x, 1.0).bind(x, n) for n in (3.0, 7.0))
+    np.testing.assert_array_equal(three().get(), 3 * X)
+    np.testing.assert_array_equal(seven().get(), 7 * X)
+    np.testing.assert_array_equal(three().get(), 3 * X)
+
+
+def test_a_bound_number_fits_its_type(scale: Any, gpuarray: Make) -> None:
+    x = gpuarray(X)
+    with pytest.raises(ShapeError):
+        scale.compile(x, 1.0).bind(x, "7")
 
 
 def test_a_compiled_program_takes_both_kinds_of_arrays(scale: Any, gpuarray: Make) -> None:
