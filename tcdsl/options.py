@@ -33,6 +33,9 @@ class Options:
     deterministic: bit-identical results from run to run, for a given number of threads or a given
         GPU.  What else would differ are floating-point sums by atomics on a GPU, where iterations
         scatter into one element: these are then added in order, by fewer threads.
+    finish: how a GPU's blocks that share a sum finish it: "ordered", by the last of them in a fixed
+        order; "atomic", each by atomics, as they come (floating-point sums then differ in the last
+        bits from run to run, unless deterministic).  "auto" is "ordered".
     fast_math: let the compiler reassociate and contract floating-point arithmetic.  On a GPU also
         approximate division, roots and functions.  The target "emulate" never does.
     check_gathers: check gathered and scattered indices while running.
@@ -49,6 +52,7 @@ class Options:
     coalesce: bool = True
     vectorise: bool = True
     deterministic: bool = False
+    finish: Literal["auto", "ordered", "atomic"] = "auto"
     fast_math: bool = False
     check_gathers: bool = True
     scheduler: Literal["auto", "isl", "textual"] = "auto"
@@ -103,6 +107,7 @@ class Options:
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "fuse": ("max", "none"),
     "scheduler": ("auto", "isl", "textual"),
+    "finish": ("auto", "ordered", "atomic"),
     "coalesce": (True, False),
     "vectorise": (True, False),
     "deterministic": (True, False),

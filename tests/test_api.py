@@ -537,6 +537,7 @@ FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "coalesce": ([True, False], [None, "yes"]),
     "vectorise": ([True, False], [None, "yes"]),
     "deterministic": ([True, False], [None, "yes"]),
+    "finish": (["auto", "ordered", "atomic"], ["last", None]),
     "fast_math": ([True, False], [None, "yes"]),
     "check_gathers": ([True, False], [None, "yes"]),
     "scheduler": (["auto", "isl", "textual"], ["pluto", None]),

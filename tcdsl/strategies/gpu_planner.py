@@ -12,7 +12,7 @@ from math import prod
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu, Gpu
-from tcdsl.lang.comprehension import Operator
+from tcdsl.lang.comprehension import Operator, Reduction
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node, statements_of
@@ -103,13 +103,27 @@ def _with_atomics(scop: Scop, shapes: Mapping[str, Shape], options: Options) -> 
             and Role.ORDERED not in shape.roles
         )
         if is_candidate and reduction is not None:
-            is_exact = not reduction.dtype.is_float or reduction.operator not in (
-                Operator.ADD,
-                Operator.MUL,
-            )
-            statement = replace(statement, is_atomic=is_exact or not options.deterministic)
+            statement = replace(statement, is_atomic=_may_be_atomic(reduction, options))
         statements.append(statement)
     return scop.with_statements(tuple(statements))
+
+
+def _may_be_atomic(reduction: Reduction, options: Options) -> bool:
+    """Return whether the order of the updates may be left to chance."""
+    is_rounded = reduction.dtype.is_float and reduction.operator in (Operator.ADD, Operator.MUL)
+    return not (is_rounded and options.deterministic)
+
+
+def _added_at_once(scop: Scop, sketch: Sketch, options: Options) -> Sketch:
+    """Return *sketch* with the chunks' sums added by atomics, where that is asked for."""
+    if options.finish != "atomic":
+        return sketch
+    found = set()
+    for name in sketch.partials:
+        reduction = scop.by_name[name].reduction
+        if reduction is not None and _may_be_atomic(reduction, options):
+            found.add(name)
+    return replace(sketch, atomic=frozenset(found))
 
 
 def _free(shape: Shape, statement: Statement) -> Shape:
@@ -163,12 +177,14 @@ def _rewrite(
             scop, after = tiled.scop, tiled.following
             queue.append(_Queued(tiled, "+".join(group.members)))
         else:
-            done = apply(scop, sketched(group, may_chunk))
+            done = apply(scop, _added_at_once(scop, sketched(group, may_chunk), options))
             scop, after = done.scop, done.after
             queue_before(done.before)
             scop, sketch = keep_rows(scop, done.sketch)
             queue.append(_Queued(sketch, "+".join(group.members)))
             layout, ran = sketch.layout, sketch.members
+            if layout is not None and layout.indices and not after:
+                layout = None  # the sums are whole after all blocks, not after those of a tile
         if after or layout is not None:
             shapes = shapes_of(scop, dependences_of(scop))
         folds = [name for name in after if scop.by_name[name].kind is not Kind.INIT]

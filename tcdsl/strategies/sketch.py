@@ -84,6 +84,7 @@ class Sketch:
     in_registers: bool = False  # the sums of a chunk are accumulated apart, and stored once
     resident: tuple[str, ...] = ()  # arrays of which each thread keeps its part (residence.py)
     layout: Layout | None = None  # of a GPU kernel
+    atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,9 @@ def apply(scop: Scop, sketch: Sketch) -> Rewritten:
         lanes = tuple(p for p in partials if p.is_lane)
         if chunks:
             target = scop.arrays[statement.write.array]
-            if statement.reduction is not None and target.dtype != statement.reduction.dtype:
+            is_wider = statement.reduction is not None and target.dtype != statement.reduction.dtype
+            is_atomic = name in sketch.atomic and not is_wider
+            if is_wider:
                 # The chunks' sums are added in the reduction's type, and rounded once.
                 old = {s.name for s in scop.statements}
                 scop = rfactor(scop, name, ())
@@ -123,7 +126,13 @@ def apply(scop: Scop, sketch: Sketch) -> Rewritten:
             old = {s.name for s in scop.statements}
             scop = rfactor(scop, name, chunks)
             new = [s for s in scop.statements if s.name not in old]
-            after += [new[1].name] if init is None else [init.name, new[1].name]
+            if is_atomic:
+                # Every block adds its chunk's sum; what it adds to is initialised before.
+                scop = _with_atomic(scop, new[1].name)
+                sketch = _with_partial(scop, sketch, name, scop.by_name[new[1].name], chunks)
+                before += [init.name] if init is not None else []
+            else:
+                after += [new[1].name] if init is None else [init.name, new[1].name]
             if not (lanes or sketch.in_registers):
                 sketch = _with_partial(scop, sketch, name, new[0], chunks)
         if lanes or not chunks or sketch.in_registers:
@@ -138,6 +147,13 @@ def apply(scop: Scop, sketch: Sketch) -> Rewritten:
                     before.append(init.name)
     sketch = replace(sketch, members=textual(scop, sketch.members))
     return Rewritten(scop, sketch, tuple(before), textual(scop, after))
+
+
+def _with_atomic(scop: Scop, name: str) -> Scop:
+    """Return *scop* with the updates *name* as atomics."""
+    return scop.with_statements(
+        tuple(replace(s, is_atomic=True) if s.name == name else s for s in scop.statements)
+    )
 
 
 def _with_init(sketch: Sketch, statement: Statement, init: Statement) -> tuple[Sketch, bool]:

@@ -189,3 +189,57 @@ def test_every_block_takes_a_ticket_of_its_columns(cuda_unit: MakeUnit) -> None:
     assert found is not None
     axis = "xyz".index(found[1])
     assert int(found[2]) * launch.grid[axis] == launch.grid[0] * launch.grid[1] * launch.grid[2]
+
+
+# --- by atomics -----------------------------------------------------------------------------------
+
+ATOMIC = {
+    "sum": ("def f(float(N) x) -> (y) { y +=! x(i) }", [(300_000,)]),
+    "columns": ("def f(float(M,N) x) -> (y) { y(j) +=! x(i,j) }", [(9001, 70)]),
+    "largest": ("def f(float(M,N) x) -> (y) { y(i) max=! x(i,j) }", [(3, 600_011)]),
+    "product": ("def f(double(N) x) -> (y) { y *=! 1.0 + x(i) * 0.000001 }", [(200_000,)]),
+    "integers": ("def f(int64(M,N) x) -> (y) { y(j) min=! x(i,j) }", [(20_011, 5)]),
+    "all": ("def f(bool(N) x) -> (y) { y and=! x(i) }", [(4_000_000,)]),
+    "consumers": STITCHED["variance of columns"],
+    "mean": STITCHED["mean"],
+}
+
+
+@pytest.mark.parametrize("name", ATOMIC)
+def test_blocks_add_to_the_result_at_once(name: str, cuda_unit: MakeUnit) -> None:
+    source, shapes = ATOMIC[name]
+    text = cuda_unit(source, *shapes, options=Options(finish="atomic")).source.text
+    assert "tc_atomic_" in text
+    assert (
+        "tc_atomic_"
+        not in cuda_unit(source, *shapes, options=Options(finish="ordered")).source.text
+    )
+
+
+def test_sums_by_atomics_are_right(check_emulated: CheckAll) -> None:
+    check_emulated(list(ATOMIC.values()), options=Options(finish="atomic"))
+
+
+def test_sums_by_atomics_on_a_small_chip(check_emulated: CheckAll, small_chip: Gpu) -> None:
+    cases = [
+        (source, [tuple(size if n > 200 else min(n, 9) for n in s) for s in shapes])
+        for source, shapes in ATOMIC.values()
+        for size in (1, 31, 64, 131)
+    ]
+    check_emulated(cases, gpu=small_chip, options=Options(finish="atomic"))
+
+
+def test_rounded_sums_are_ordered_where_runs_must_agree(cuda_unit: MakeUnit) -> None:
+    options = Options(finish="atomic", deterministic=True)
+    source, shapes = ATOMIC["columns"]
+    assert "tc_atomic_" not in cuda_unit(source, *shapes, options=options).source.text
+    source, shapes = ATOMIC["largest"]
+    assert "tc_atomic_max_f32" in cuda_unit(source, *shapes, options=options).source.text
+
+
+def test_sums_of_halves_are_rounded_once(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    source = "def f(half(N) x) -> (half y) { y +=! x(i) }"
+    case = [(400_000,)]
+    options = Options(finish="atomic")
+    assert "tc_atomic_" not in cuda_unit(source, *case, options=options).source.text
+    check_emulated([(source, case)], options=options)
