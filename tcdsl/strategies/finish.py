@@ -104,7 +104,7 @@ def finished(
     """Return what the last blocks of a kernel run, before and after rewriting, None if nothing.
 
     :arg folds: what adds the sums of the kernel's chunks.
-    :arg sources: what the kernel runs, if it has no chunks.
+    :arg sources: what the kernel runs.
     :arg groups: what is to be run later, in order.
     """
     for candidates in (groups, ()) if groups else ((),):
@@ -136,8 +136,8 @@ def _joined(
         return None
     alignment = Alignment(dependences_of(scop))
     axes: list[dict[str, int]] = [
-        {fold: shapes[fold].statement.indices.index(index) for fold in folds}
-        for index in layout.indices
+        {**tile.axis, **{fold: shapes[fold].statement.indices.index(index) for fold in folds}}
+        for tile, index in zip(layout.tiles, layout.indices, strict=True)
     ]
     members = list(folds)
     behind: set[str] = set()
@@ -151,7 +151,8 @@ def _joined(
         else:
             axes = found
             members += group.members
-    return Group(textual(scop, members), tuple(axes)) if members else None
+    own = tuple({name: axis[name] for name in members} for axis in axes)
+    return Group(textual(scop, members), own) if members else None
 
 
 def _aligned(
@@ -175,7 +176,7 @@ def _aligned(
                 dim
                 for dim in range(len(shape.extents))
                 if shape.roles[dim] is Role.PARALLEL
-                and all(alignment.may_share(m, axis[m], name, dim) for m in befores)
+                and all(m in axis and alignment.may_share(m, axis[m], name, dim) for m in befores)
             ]
             if not dims:
                 return None

@@ -191,7 +191,7 @@ def _rewrite(
         may_finish = scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none"
         if layout is not None and (folds or may_finish):
             later = [g for g, _ in pending] if may_finish else []
-            last = finished(scop, shapes, gpu, layout, folds, () if folds else ran, later)
+            last = finished(scop, shapes, gpu, layout, folds, ran, later)
             if last is not None:
                 group, done = last
                 scop = done.scop

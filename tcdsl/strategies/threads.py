@@ -345,6 +345,8 @@ class GpuSketcher:
         if axis is None or split.chunks == 1:
             return split.lanes, None
         size = split.per_chunk * (along if is_lane else 1)
+        if any(axis.get(n) == d for n, d in lanes.items()):  # a thread's vectors are in one chunk
+            size = -(-size // vector) * vector
         count = -(-self.extent(axis) // size)
         self.why.append(
             f"{count} blocks over chunks of {size} of the reduced {self._name(axis)}:"
@@ -499,7 +501,7 @@ class GpuSketcher:
         tiles: Sequence[Tile],
         lanes: Mapping[str, Lane],
         chunk: tuple[Axis, int] | None,
-    ) -> Layout:
+    ) -> Layout | None:
         """Return the mapping for what last blocks do: those of each tile, or the last of all."""
         threads = [1, 1]
         for axis, width in (
@@ -508,6 +510,8 @@ class GpuSketcher:
         ):
             threads[axis] = max(threads[axis], width)
         if chunk is None:
+            if min(threads) > 1:  # what is uniform along an axis would be on all its threads
+                return None
             widest = max((0, 1), key=lambda axis: threads[axis])
             total = prod(tile.blocks for tile in tiles)
             return Layout((), (), (), (widest, threads[widest]), total)
@@ -597,6 +601,7 @@ def lane_pieces(lane: Lane, low: int, extent: int, size: int, role: Role) -> lis
 
     :arg size: of a chunk of the axis, 0 if it is not cut.
     """
+    assert size % lane.vector == 0, "a vector in two chunks"
     groups, thread = -(-extent // lane.vector), (LoopKind.THREAD, lane.axis, lane.threads)
     mod = size // lane.vector if size else 0
     if lane.repeat > 1:

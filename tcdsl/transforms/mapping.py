@@ -16,7 +16,7 @@ from functools import cached_property
 
 import islpy as isl
 
-from tcdsl.poly.isl_utils import val
+from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, loops_of, statements_of
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
 
@@ -119,10 +119,24 @@ def why_not_mapped(mapped: Mapped) -> str | None:
                 return f"two {kind} loops around {name} are mapped to one axis"
             if any(loop.width != widths[loop.axis] for loop in mine):
                 return f"the {kind} loops of an axis are not equally wide"
+        for loop in path:
+            is_mapped = loop.kind in (LoopKind.BLOCK, LoopKind.THREAD)
+            if is_mapped and loop.has_one_turn and not _fits(mapped.scop.by_name[name], loop):
+                return f"{loop.name} has more iterations of {name} than it says"
         missing = [a for a in AXES if mapped.grid[a] > 1 and not _is_on_blocks(path, a)]
         if missing and LoopKind.LAST not in kinds:
             return f"every block would run {name}"
     return None
+
+
+def _fits(statement: Statement, loop: Loop) -> bool:
+    """Return whether a loop of one turn has a block or thread for every iteration."""
+    function = loop.coordinates[statement.name].function(statement.domain.get_space())
+    iterations = statement.domain.apply(isl.Map.from_pw_aff(isl.PwAff.from_aff(function)))
+    bounds = constant_bounds(iterations, 0)
+    return iterations.is_empty() or (
+        bounds is not None and bounds[0] >= 0 and bounds[1] < loop.width
+    )
 
 
 def _is_on_blocks(path: tuple[Loop, ...], axis: int) -> bool:

@@ -34,7 +34,7 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.lowering import builder_of, guarded_reads
-from tcdsl.poly.scop import Kind, Scop, Statement, Storage
+from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
 
 MOST_OPERATIONS = 8
 _CHEAP = ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=", "&&", "||")
@@ -96,8 +96,11 @@ def _may_read(scop: Scop, producer: Statement, user: Statement, n_elements: int)
         return False
     if _instances(user) > n_elements or scop.position(user.name) < scop.position(producer.name):
         return False
+    name = producer.write.array
+    if any(load.tensor == name for load in loads_of(*user.write.subscripts)):
+        return False
     written = producer.write.relation.range()
-    reads = [read for read in user.reads if read.array == producer.write.array]
+    reads = [read for read in user.reads if read.array == name]
     return all(read.is_exact and read.relation.range().is_subset(written) for read in reads)
 
 

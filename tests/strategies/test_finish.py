@@ -191,6 +191,44 @@ def test_every_block_takes_a_ticket_of_its_columns(cuda_unit: MakeUnit) -> None:
     assert int(found[2]) * launch.grid[axis] == launch.grid[0] * launch.grid[1] * launch.grid[2]
 
 
+# --- found by a reader, 2026-11-21 ----------------------------------------------------------------
+
+FOUND = {
+    "chunks of what another member's vectors are along": (
+        "def f(float(M,N) x) -> (s, d) { s(m) +=! x(m,n)\n d +=! s(m) }",
+        [(300, 100), (300, 64), (300, 32), (301, 33), (70, 100)],
+    ),
+    "a consumer of another member, elsewhere": (
+        """def f(float(M,N) x) -> (s, y, z) {
+            s(n) +=! x(m,n)
+            y(m,n) = x(m,n) * 2.0
+            z(n) = s(n) + y(0,N-1-n)
+        }""",
+        [(6007, 70)],
+    ),
+    "an input that is written after it is read": (
+        "def f(float(M,N) x, float(N) w) -> (s, w) { s(n) +=! x(m,n) * w(n)\n w(N-1-n) = s(n) }",
+        [(6007, 70)],
+    ),
+    "a sum of what the last block stores": (
+        """def f(float(M,N) x) -> (t, a, d) {
+            t(m,n) = exp(x(m,n))
+            a(n) = t(0,n) * 2.0
+            d +=! a(n)
+        }""",
+        [(64, 64), (607, 70), (6000, 256)],
+    ),
+}
+
+
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+@pytest.mark.parametrize("name", FOUND)
+def test_what_a_reader_found(name: str, check_emulated: CheckAll) -> None:
+    source, shapes = FOUND[name]
+    extra = [(shapes[0][1],)] if "float(N) w" in source else []
+    check_emulated([(source, [shape, *extra]) for shape in shapes])
+
+
 # --- by atomics -----------------------------------------------------------------------------------
 
 ATOMIC = {

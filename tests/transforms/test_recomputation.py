@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tcdsl.options import Options
@@ -110,3 +111,13 @@ def test_without_fusion_every_statement_is_a_kernel(cuda_unit: MakeUnit) -> None
     alone = cuda_unit(BACKWARD, *shapes, options=Options(fuse="none"))
     assert "h[" in alone.source.text
     assert "h[" not in cuda_unit(BACKWARD, *shapes).source.text
+
+
+def test_what_says_where_to_write_is_stored(check_emulated: CheckAll) -> None:
+    source = """def f(int32(N) k, float(N) x, float(M) z) -> (z, w) {
+        h(i) = k(i) + 1
+        z(h(i)) += x(i)
+        w(i) = h(i) * 2
+    }"""
+    k = np.arange(30, dtype=np.int32) % 8
+    check_emulated([(source, [k, (30,), (9,)])], options=Options(check_gathers=False))

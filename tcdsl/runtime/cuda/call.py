@@ -257,7 +257,7 @@ class DeviceCall:
         if size_bytes:
             # Of its own: calls of it on two streams at once would race for the results anyway.
             stream = self.library.stream(self.context.ordinal, args)
-            if numbers and libcuda.is_capturing(stream):
+            if (numbers or manifest.has_tickets) and libcuda.is_capturing(stream):
                 return None
             block = self.loaded.state.pool.new_block(
                 size_bytes, stream, "the workspace", has_tickets=manifest.has_tickets

@@ -89,6 +89,8 @@ class Temporaries:
         idle = self._state.pool.take_idle(size_bytes, self.stream, has_tickets=has_tickets)
         if idle is None:
             raise WHILE_CAPTURING(what=f"allocate {size_bytes} bytes for {what}", advice=advice)
+        if has_tickets:  # whatever runs when the graph does
+            libcuda.fill(idle.address, 0, TICKETS_BYTES, self.stream)
         return idle.address
 
     def scalar(self, value: bytes) -> int:
