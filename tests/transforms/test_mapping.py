@@ -76,7 +76,7 @@ def test_blocks_stand_outside_of_everything(chain: Scop) -> None:
 def test_an_axis_is_mapped_once_on_a_path(chain: Scop) -> None:
     for kind in (BLOCK, THREAD):
         body = sequence([Leaf("S0"), Leaf("S1")])
-        tree = loop("i", kind, loop("j", kind, body, 8, dim=1), 8)
+        tree = loop("i", kind, loop("j", kind, body, 64, width=64, dim=1), 8, width=64)
         reason = why_not_mapped(Mapped(chain, tree))
         assert reason is not None and "one axis" in reason
         assert why_not_mapped(Mapped(chain, replace(tree, axis=1))) is None
@@ -89,11 +89,21 @@ def test_the_loops_of_an_axis_are_equally_wide(chain: Scop) -> None:
     assert reason is not None and "equally wide" in reason
 
 
-def test_no_statement_runs_in_every_block(chain: Scop) -> None:
+def test_no_statement_runs_in_every_block(chain: Scop, lower: Lower) -> None:
     tree = sequence([loop("i", BLOCK, Leaf("S0"), 8), Leaf("S1")])
     assert why_not_mapped(Mapped(chain, tree)) == "every block would run S1"
     alone = sequence([loop("i", BLOCK, Leaf("S0"), 1), Leaf("S1")])
-    assert why_not_mapped(Mapped(chain, alone)) is None
+    assert why_not_mapped(Mapped(lower(CHAIN, (1, 64)), alone)) is None
+
+
+@pytest.mark.parametrize("kind", [BLOCK, THREAD])
+def test_a_loop_of_one_turn_has_no_more_iterations_than_it_says(
+    kind: LoopKind, chain: Scop
+) -> None:
+    body = sequence([Leaf("S0"), Leaf("S1")])
+    reason = why_not_mapped(Mapped(chain, loop("i", kind, body, 7)))
+    assert reason == "i has more iterations of S0 than it says"
+    assert why_not_mapped(Mapped(chain, loop("i", kind, body, 8))) is None
 
 
 def test_the_driver_asks(cuda_unit: MakeUnit) -> None:
