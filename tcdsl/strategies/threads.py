@@ -9,9 +9,10 @@ threads where neighbours in memory lie along them::
             z(i,j) = x(i,j) / y(i)     the block folds; every member's last axis is along threads
             y(j) +=! x(i,j)            few j: threads.x along j, threads.y along i
 
-Where that leaves multiprocessors without work, a reduced axis is cut into chunks, one a block; a
-second kernel folds their partial sums in order (after Reddy et al., Panamera, PACT 2022, with the
-atomics left out).  Accumulators are registers of the reduction's own type.
+Where that leaves multiprocessors without work, a reduced axis is cut into chunks, one a block: how
+many is estimated (costmodel/reductions).  The last block folds their partial sums in order
+(finish.py), or each adds its own by atomics (after Reddy et al., Panamera, PACT 2022).
+Accumulators are registers of the reduction's own type.
 """
 
 from collections.abc import Collection, Mapping, Sequence
