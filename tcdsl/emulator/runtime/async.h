@@ -41,9 +41,9 @@ static void check_copied_memory(uintptr_t to, uintptr_t from, Site site) {
 EMU_LOCAL void emu_copy_async(void *to, const void *from, int size, const char *file, int line) {
   const Site site = {file, line, EMU_CALLER};
   const uint64_t bytes = (uint64_t)size;
-  check_copied_memory((uintptr_t)to, (uintptr_t)from, site);
   check_access<false, false>((uintptr_t)from, bytes, bytes, site);
   check_access<true, false>((uintptr_t)to, bytes, bytes, site);
+  check_copied_memory((uintptr_t)to, (uintptr_t)from, site);
   Copy **place = &current->copies;
   while (*place) place = &(*place)->next;
   Copy *copy = *place = new_copy();
