@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.device import cuda
 from tcdsl.emulator import EmulatedProgram, compile_emulated, emulated_programs
 from tcdsl.emulator.sanitized import run_sanitized
 from tcdsl.errors import EmulationError
@@ -350,3 +351,40 @@ def test_the_sanitizer_has_no_clusters(emulate: Emulate) -> None:
     source = emulate(kernel("ARRIVE; WAIT;"), 1, 32, cluster=4).source
     with pytest.raises(EmulationError, match="runs one block at a time, and no clusters"):
         run_sanitized(source, {"x": np.ones(1, F32), "y": np.ones(1, F32)})
+
+
+# --- the device library's own protocol -----------------------------------------------------
+PUT_LINE = "  if (lane < BLOCKS) tc_put_to("
+WAITS = "  tc_cluster_arrive();\n  tc_cluster_wait();\n"
+JOIN = "  value = tc_join_slots<Op, BLOCKS * WARPS>(slots);\n"
+
+
+@pytest.mark.parametrize(
+    ("there", "planted"),
+    [
+        ("  tc_cluster_wait();\n" + PUT_LINE, PUT_LINE),
+        (WAITS + JOIN, "  tc_cluster_arrive();\n" + JOIN + "  tc_cluster_wait();\n"),
+        (JOIN + "  tc_cluster_arrive();\n", "  tc_cluster_arrive();\n" + JOIN),
+        (WAITS + JOIN, "  __syncthreads();\n" + JOIN),
+        ("(int)blockIdx.z * WARPS + warp", "(int)blockIdx.z * WARPS"),
+        ("(int)blockIdx.z * WARPS + warp", "warp"),
+    ],
+)
+def test_a_defect_of_the_fold_is_found(
+    emulate: Emulate, monkeypatch: pytest.MonkeyPatch, there: str, planted: str
+) -> None:
+    whole = cuda.emulated_text
+
+    def emulated_text(features: frozenset[str] | None = None) -> str:
+        text = whole(features)
+        assert text.count(there) == 1
+        return text.replace(there, planted)
+
+    monkeypatch.setattr(cuda, "emulated_text", emulated_text)
+    body = """tc_cluster_begin();
+      float value = x[THREAD];
+      for (int k = 0; k < 2; k++) value = tc_fold_xc<tc_op_add_f32, 64, 1, 4>(value);
+      y[64 * RANK + THREAD] = value;
+      tc_cluster_end();"""
+    finding(emulate(kernel(body), 1, 64, cluster=4), "data race at slots", "divergent barrier",
+            "read of memory that was never written")  # fmt: skip
