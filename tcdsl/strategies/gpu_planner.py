@@ -37,6 +37,7 @@ from tcdsl.transforms.recomputation import recomputed, without
 from tcdsl.transforms.rfactor import why_not_rfactored
 from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
+from tcdsl.transforms.write_back import why_not_written_back, write_back
 
 ENOUGH = 0.75  # of the parallelism that a part has alone: fusion saves memory traffic
 SMALL_WORK = 1 << 16  # operations for which another launch costs more than idle multiprocessors
@@ -72,9 +73,9 @@ def plan_for_gpu(
     is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
     fused = replace(options, fuse="none") if is_alone else options
     groups = _grouped(scop, dependences, shapes, fused, gpu)
-    fewer = _without_resident(scop, groups, shapes, fused, gpu)
-    if fewer is not None:
-        return plan_for_gpu(fewer, options, gpu, scheme)
+    better = _for_clusters(scop, groups, shapes, fused, gpu)
+    if better is not None:
+        return plan_for_gpu(better, options, gpu, scheme)
     scop, queue = _rewrite(scop, groups, shapes, options, gpu, scheme)
     return _nest(scop, queue, options, gpu)
 
@@ -299,19 +300,30 @@ def _grouped(
         hopeless |= {name for group in in_vain for name in group.members}
 
 
-def _without_resident(
+def _for_clusters(
     scop: Scop, groups: Sequence[Group], shapes: Mapping[str, Shape], options: Options, gpu: Gpu
 ) -> Scop | None:
-    """Return *scop* without a temporary that would fill the registers beside rows that are staged.
+    """Return *scop* as clusters do better with it, None if it is so already.
 
-    It is computed again from shared memory; fewer registers leave room for more blocks.
+    A temporary beside rows that are staged is computed again from shared memory: fewer registers
+    leave room for more blocks.  What a row's sums are is read from registers, not from an output,
+    which all blocks of a cluster would wait for.
     """
     for group in groups:
         rows = sketcher_for(options)(scop, group, shapes, gpu).clusters
-        for array in rows.resident if rows is not None else ():
-            fewer = without(scop, array)
-            if fewer is not None:
+        if rows is None:
+            continue
+        for array in rows.resident:
+            if (fewer := without(scop, array)) is not None:
                 return fewer
+        alone = [s for s in scop.statements if s.name in group.members and s.name not in rows.inner]
+        sums = [scop.by_name[name] for name in rows.inner if shapes[name].statement.reduced]
+        written = {write.array for s in (*alone, *sums) for write in s.writes}
+        for array in sorted(written):
+            readers = {s.name for s in scop.statements if any(r.array == array for r in s.reads)}
+            is_own = readers & set(rows.inner) and readers <= set(group.members)
+            if is_own and why_not_written_back(scop, array) is None:
+                return write_back(scop, array)
     return None
 
 
