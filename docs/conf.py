@@ -17,7 +17,7 @@ nitpicky = True
 # The types of a signature are linked where they are ours; nothing is fetched to link the others.
 nitpick_ignore_regex = [("py:.*", r"(?!tcdsl\.).*"), ("py:.*", r"tcdsl\..*\..*")]
 
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # notebooks come executed: see tcdsl_site.notebooks
 nb_merge_streams = True
@@ -28,6 +28,7 @@ autodoc_typehints = "signature"
 python_use_unqualified_type_names = True
 
 templates_path: list[str] = []
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"tcdsl {version}"
 html_static_path = ["_static"]

@@ -4,7 +4,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from tcdsl_site import docstrings, generated, lexer, notebooks
+from tcdsl_site import docstrings, formulas, generated, lexer, notebooks
 
 __all__ = ["setup"]
 
@@ -13,6 +13,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the extension to *app*."""
     app.connect("config-inited", notebooks.take_notebooks)
     app.connect("source-read", generated.complete_page)
+    app.connect("doctree-read", lexer.choose_lexers)
     app.connect("autodoc-process-docstring", docstrings.list_fields)
     lexer.add_lexer(app)
+    formulas.add_renderer(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

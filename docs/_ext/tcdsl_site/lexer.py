@@ -2,8 +2,10 @@
 one), and for the rules of the grammar.
 """
 
+import re
 from importlib.metadata import entry_points
 
+from docutils import nodes
 from pygments.lexer import RegexLexer, words
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Whitespace
 from sphinx.application import Sphinx
@@ -20,6 +22,7 @@ class PlainLexer(RegexLexer):
     name = "Tensor comprehensions"
     tokens = {  # noqa: RUF012
         "root": [
+            (r"^%%tcdsl.*$", Name.Decorator),
             (r"#.*$", Comment.Single),
             (r"\s+", Whitespace),
             (words(("def", "where", "in", "exists"), suffix=r"\b"), Keyword),
@@ -50,6 +53,15 @@ class GrammarLexer(RegexLexer):
             (r"[][(){}]", Punctuation),
         ]
     }
+
+
+def choose_lexers(app: Sphinx, page: nodes.document) -> None:
+    """Colour cells of notebooks as what they are: programs, or Python with IPython's commands."""
+    for block in page.findall(nodes.literal_block):
+        if block.get("language") in ("python", "ipython", "ipython3"):
+            is_program = block.astext().lstrip().startswith("%%tcdsl")
+            is_cell = re.search(r"^\s*[%!]", block.astext(), re.MULTILINE)
+            block["language"] = "tc" if is_program else "ipython3" if is_cell else "python"
 
 
 def add_lexer(app: Sphinx) -> None:
