@@ -27,6 +27,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 python_use_unqualified_type_names = True
 
+smartquotes = False  # texts speak of code, where "x" is not “x”
 templates_path: list[str] = []
 html_math_renderer = "mathml"
 html_theme = "furo"

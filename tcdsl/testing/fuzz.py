@@ -108,7 +108,7 @@ def _smallest_failure(
     number: int,
 ) -> Failure | None:
     """Return the failure that Hypothesis ends with: of those it found, the simplest."""
-    from hypothesis import HealthCheck, assume, given, seed, settings
+    from hypothesis import HealthCheck, Phase, assume, given, seed, settings
     from hypothesis.errors import Flaky
 
     last: list[Failure] = []
@@ -118,6 +118,8 @@ def _smallest_failure(
     @settings(
         max_examples=examples, deadline=None, database=None, print_blob=False,
         report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+        # Not Phase.explain, which runs other failing cases once the smallest is found.
+        phases=[Phase.generate, Phase.shrink],
     )  # fmt: skip
     @given(cases)
     def holds(case: tuple[Checkable, tuple[Any, ...]]) -> None:

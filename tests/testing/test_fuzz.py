@@ -93,6 +93,14 @@ def test_errors_of_the_compiler_are_finds_too() -> None:
     assert isinstance(caught.value.__cause__, tcdsl.LaunchError)
 
 
+def test_what_always_fails_shrinks_to_the_simplest() -> None:
+    def fails(planted: Planted, outputs: tuple[Any, ...]) -> None:
+        raise CUDA_FAILED(call="cuLaunch", why="planted")
+
+    with pytest.raises(AssertionError, match=r"x \(0, 0\)"):
+        fuzz(Planted(tcdsl.define(SOFTMAX).softmax, fails))
+
+
 def test_a_defect_that_comes_and_goes_is_reported() -> None:
     calls: list[int] = []
 
