@@ -90,7 +90,8 @@ def _search(
     if failure is None:
         return
     f, inputs, error = failure.f, failure.inputs, failure.error
-    shapes = ", ".join(f"{name} {x.shape}" for name, x in zip(f.comprehension.inputs, inputs))  # noqa: B905
+    named = zip(f.comprehension.inputs, inputs, strict=True)
+    shapes = ", ".join(f"{name} {x.shape}" for name, x in named)
     text = f"{error}\nfor inputs of the shapes {shapes}"
     if save is not None:
         path = save_case(

@@ -26,7 +26,6 @@ print("raised", error.code if error else error)
 
 def test_there_is_a_section_for_every_error_and_no_other() -> None:
     assert set(EXAMPLES) == set(catalogue())
-    assert list(EXAMPLES) != sorted(EXAMPLES)  # by kind, not by number
 
 
 @pytest.mark.parametrize("code", [code for code in EXAMPLES if code not in ON_A_GPU])
@@ -62,8 +61,7 @@ def test_sections_say_what_it_means_and_what_to_do() -> None:
 def test_a_section_is_completed_with_class_message_and_output() -> None:
     page = PAGE[PAGE.index("### TC021") : PAGE.index("### TC023")]
     text = completed(page)
-    assert text.startswith("(TC021)=\n### TC021\n`SemanticError`: `<name>` is") is False
-    assert "`SemanticError`: `<name> is defined twice`" in text.replace("{name!r}", "<name>")
+    assert text.startswith("(TC021)=\n### TC021\n`SemanticError`: `<name> is defined twice`\n\n")
     assert "<tc>:1:19: error[TC021]: 'x' is defined twice" in text
     assert "has <declared> dimension(s) but is used with <used> subscript(s)" in text
     assert text.index("error[TC021]") < text.index("**What to do.** Rename one of them.")
