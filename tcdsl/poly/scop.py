@@ -143,6 +143,24 @@ class Statement:
         return (*self.reads, *self.writes) if self.accumulates else self.reads
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rescaled:
+    """A sum of exponentials that transforms/rescaling.py has cut into chunks, by its arrays.
+
+    *terms*, of the program as it was written: { total[i] -> x[e] } and { largest[i] -> x[e] }, for
+    each array x of which the exponentials are.  What later rewrites make of the statements is
+    checked against them.
+    """
+
+    largest: str  # m: of a row
+    of_chunk: str  # q: of a chunk, as the block that adds its exponentials keeps it
+    published: str  # mc: the same, for who adds up the chunks
+    total: str  # s
+    partial: str  # p
+    terms: tuple[tuple[isl.Map, isl.Map], ...]
+    given: frozenset[str]  # the program's arrays: all others are made by rewrites
+
+
 @dataclass(frozen=True, eq=False)
 class Scop:
     """Statements in textual order, over *arrays*, for all values of the open sizes in *context*."""
@@ -152,6 +170,7 @@ class Scop:
     statements: tuple[Statement, ...]
     context: isl.Set  # the open sizes: [N] -> { : N >= 0 }
     sizes: Mapping[str, int | None]  # None: open, a parameter
+    rescaled: tuple[Rescaled, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, Statement]:

@@ -25,6 +25,7 @@ from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_
 from tcdsl.strategies.planner import Scheme, shapes_of
 from tcdsl.strategies.requested import sketcher_for, written_out
 from tcdsl.strategies.residence import keep_rows
+from tcdsl.strategies.row_chunks import RowChunks, RowChunkSketcher, in_chunks
 from tcdsl.strategies.rows import work_of
 from tcdsl.strategies.sketch import Layout, Sketch, apply
 from tcdsl.strategies.tiles import TiledKernel, is_tiled, tiled_kernel
@@ -64,16 +65,39 @@ def plan_for_gpu(
     scheme = scheme or Scheme(options.scheduler)
     if scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none":
         scop = recomputed(scop)
+    is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
+    fused = replace(options, fuse="none") if is_alone else options
+    grouped = _grouped(scop, fused, gpu)
+    if scheme is Scheme.AUTO and options.fuse != "none" and not options.tile:
+        scop, chunks = in_chunks(grouped.scop, grouped.groups, grouped.shapes, gpu)
+        grouped = _grouped(scop, fused, gpu, chunks) if chunks else grouped
+    scop, queue = _rewrite(grouped, options, gpu, scheme)
+    return _nest(scop, queue, options, gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grouped:
+    """A scop and its kernels to be; *chunks*: those of them that blocks share row by row."""
+
+    scop: Scop
+    shapes: Mapping[str, Shape]
+    groups: Sequence[Group]
+    chunks: Sequence[RowChunks] = ()
+
+    def chunks_of(self, group: Group) -> RowChunks | None:
+        """Return the chunks that the kernel *group* is over, None if it is over none."""
+        return next((c for c in self.chunks if set(c.members) & set(group.members)), None)
+
+
+def _grouped(scop: Scop, options: Options, gpu: Gpu, chunks: Sequence[RowChunks] = ()) -> _Grouped:
+    """Partition the statements of *scop* into kernels, what blocks do with *chunks* apart."""
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     scop = _with_atomics(scop, shapes, options)
     shapes = {name: _free(shape, scop.by_name[name]) for name, shape in shapes.items()}
-    is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
-    fused = replace(options, fuse="none") if is_alone else options
-    policy = _Policy(scop, shapes, fused, gpu)
+    policy = _Policy(scop, shapes, options, gpu, chunks)
     groups = group_statements(scop, dependences, shapes, policy.why_not)
-    scop, queue = _rewrite(scop, groups, shapes, options, gpu, scheme)
-    return _nest(scop, queue, options, gpu)
+    return _Grouped(scop, shapes, groups, chunks)
 
 
 def _without_idle(scop: Scop) -> Scop:
@@ -143,18 +167,17 @@ def _serial(scop: Scop, gpu: Gpu) -> Plan:
 
 
 def _rewrite(
-    scop: Scop,
-    groups: Sequence[Group],
-    shapes: Mapping[str, Shape],
-    options: Options,
-    gpu: Gpu,
-    scheme: Scheme,
+    grouped: _Grouped, options: Options, gpu: Gpu, scheme: Scheme
 ) -> tuple[Scop, list[_Queued]]:
     """Sketch every group and apply its rewrites, one group after another."""
+    scop, shapes = grouped.scop, grouped.shapes
     queue: list[_Queued] = []
-    pending = [(group, True) for group in groups]
+    pending = [(group, True) for group in grouped.groups]
 
     def sketched(group: Group, may_chunk: bool) -> Sketch:
+        chunks = grouped.chunks_of(group)
+        if chunks is not None:
+            return RowChunkSketcher(scop, group, shapes, gpu, options, chunks).sketch()
         return sketcher_for(options)(scop, group, shapes, gpu).sketch(may_chunk)
 
     def queue_before(names: Sequence[str]) -> None:
@@ -183,6 +206,9 @@ def _rewrite(
             scop, sketch = keep_rows(scop, done.sketch)
             queue.append(_Queued(sketch, "+".join(group.members)))
             layout, ran = sketch.layout, sketch.members
+            chunks = grouped.chunks_of(group)
+            if chunks is not None:
+                after = chunks.wholes
             if layout is not None and layout.indices and not after:
                 layout = None  # the sums are whole after all blocks, not after those of a tile
         if after or layout is not None:
@@ -190,7 +216,8 @@ def _rewrite(
         folds = [name for name in after if scop.by_name[name].kind is not Kind.INIT]
         may_finish = scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none"
         if layout is not None and (folds or may_finish):
-            later = [g for g, _ in pending] if may_finish else []
+            later = [g for g, _ in pending if not set(g.members) & set(folds)]
+            later = later if may_finish else []
             last = finished(scop, shapes, gpu, layout, folds, ran, later)
             if last is not None:
                 group, done = last
@@ -198,6 +225,8 @@ def _rewrite(
                 queue.append(_Queued(done.sketch, "+".join(group.members), is_finish=True))
                 pending = [p for p in pending if not set(p[0].members) & set(group.members)]
                 continue
+        waiting = {name for g, _ in pending for name in g.members}
+        folds = [name for name in folds if name not in waiting]
         alone = [Group((name,), tuple({name: d} for d in shapes[name].order)) for name in folds]
         pending = [*((group, False) for group in alone), *pending]
     return scop, queue
@@ -270,9 +299,17 @@ def _finished(
 class _Policy:
     """Whether a statement joins a group: it must leave the chip its work."""
 
-    def __init__(self, scop: Scop, shapes: Mapping[str, Shape], options: Options, gpu: Gpu) -> None:
+    def __init__(
+        self,
+        scop: Scop,
+        shapes: Mapping[str, Shape],
+        options: Options,
+        gpu: Gpu,
+        chunks: Sequence[RowChunks] = (),
+    ) -> None:
         self.scop = scop
         self.shapes = shapes
+        self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
         self._tiled: dict[str, bool] = {}
         self.options = options
         self.gpu = gpu
@@ -281,6 +318,10 @@ class _Policy:
         """Return why *group* should not grow, or None."""
         if self.options.fuse == "none":
             return "fusion is off"
+        if any(part & set(grown.members) and set(grown.members) - part for part in self._apart):
+            return "blocks share its rows"
+        if any(set(grown.members) <= part for part in self._apart):
+            return None
         if any(map(self._is_tiled, grown.members)) and not self._has_tiles(grown):
             return "a contraction would lose its tiles"
         new = grown.members[-1]

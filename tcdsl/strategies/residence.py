@@ -9,13 +9,16 @@ Memory is read once, whatever the number of passes.  The copies are statements o
 (transforms/caching); that they are registers follows from their threads (transforms/promotion).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from tcdsl.lang.comprehension import Index
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop, Storage
 from tcdsl.strategies.sketch import OuterLoop, Sketch
-from tcdsl.transforms.caching import cache_read, why_not_cached
+from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
 from tcdsl.transforms.fusion import textual
 from tcdsl.transforms.nesting import Piece
 
@@ -39,14 +42,8 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
         return scop, sketch
     lanes = {tuple(replace(p, role=Role.PARALLEL) for p in _at(0, sketch, n)) for n in readers}
     cached = cache_read(scop, array, readers, outer, f"{array}.row{len(scop.arrays)}")
-    sizes, offset = cached.box.sizes, cached.box.offsets[-1]
-    is_row = all(size == 1 for size in sizes[:-1])
-    if (
-        len(lanes) != 1
-        or not is_row
-        or not offset.is_cst()
-        or not offset.get_constant_val().is_zero()
-    ):
+    is_row = all(size == 1 for size in cached.sizes[:-1])
+    if len(lanes) != 1 or not is_row or not _is_own(cached, sketch, readers):
         return scop, sketch
     loops = tuple(
         OuterLoop(
@@ -73,6 +70,26 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
     )
 
 
+def _is_own(cached: Cached, sketch: Sketch, readers: Sequence[str]) -> bool:
+    """Return whether the copy's elements are numbered as the readers' axis that threads share.
+
+    Then the thread that copies an element is the one that reads it.
+    """
+    for name in readers:
+        statement = cached.scop.by_name[name]
+        builder = builder_of(statement.indices, name, cached.scop.sizes)
+        lane = builder.affine(Index(statement.indices[_lane_dim(sketch, name)]))
+        for read in statement.reads:
+            if read.array != cached.array:
+                continue
+            element = builder.affine(read.subscripts[-1])
+            if element is None or lane is None:
+                return False
+            if not statement.domain.is_subset(element.eq_set(lane)):
+                return False
+    return True
+
+
 def _lane(sketch: Sketch, name: str) -> bool:
     """Return whether threads share an axis of *name* in a known number of turns."""
     return any(
@@ -83,13 +100,18 @@ def _lane(sketch: Sketch, name: str) -> bool:
 
 def _at(position: int, sketch: Sketch, name: str) -> tuple[Piece, ...]:
     """Return the loops over the axis that threads share of *name*, as if it were *position*."""
-    pieces = sketch.remaining[name]
-    lane = next(p.coordinate.position for p in pieces if p.kind is LoopKind.THREAD)
+    lane = _lane_dim(sketch, name)
     return tuple(
         replace(piece, coordinate=replace(piece.coordinate, position=position))
-        for piece in pieces
+        for piece in sketch.remaining[name]
         if piece.coordinate.position == lane
     )
+
+
+def _lane_dim(sketch: Sketch, name: str) -> int:
+    """Return the dimension of *name* that threads share."""
+    pieces = sketch.remaining[name]
+    return next(p.coordinate.position for p in pieces if p.kind is LoopKind.THREAD)
 
 
 def _moved(piece: Piece, position: int) -> Piece:

@@ -123,7 +123,7 @@ def _without(scop: Scop, producer: Statement) -> Scop:
     def at(load: Expr) -> Expr:
         if not isinstance(load, Load) or load.tensor != array.name:
             return load
-        return _moved(value, dict(zip(producer.indices, load.subscripts, strict=True)))
+        return moved(value, dict(zip(producer.indices, load.subscripts, strict=True)))
 
     statements = []
     for statement in scop.statements:
@@ -142,13 +142,13 @@ def _without(scop: Scop, producer: Statement) -> Scop:
     return replace(scop, arrays=arrays, statements=tuple(statements))
 
 
-def _moved(value: Expr, subscripts: Mapping[str, Expr]) -> Expr:
+def moved(value: Expr, subscripts: Mapping[str, Expr]) -> Expr:
     """Return *value* with its indices replaced by *subscripts*."""
 
-    def moved(node: Expr) -> Expr:
+    def replaced(node: Expr) -> Expr:
         if not isinstance(node, Index):
             return node
         new = subscripts[node.name]
         return new if new.dtype == node.dtype else Cast(new, node.dtype, node.span)
 
-    return rewrite(value, moved)
+    return rewrite(value, replaced)
