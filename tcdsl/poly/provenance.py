@@ -86,8 +86,8 @@ def _why_not_chunks(values: Provenance, r: Rescaled) -> str | None:
         beside = values.of_array(array, r.of_chunk)
         if beside is None or not _is_identity(beside):
             return f"an element of {array} is of another chunk than what is its largest value"
-    for terms, _ in r.terms:
-        x = terms.get_tuple_name(_OUT)
+    for terms in r.terms:
+        x = terms.of_total.get_tuple_name(_OUT)
         added = values.of_array(r.partial, x, {r.of_chunk})
         compared = values.of_array(r.of_chunk, x)
         if added is None or compared is None:
@@ -103,14 +103,16 @@ def _why_not_whole(values: Provenance, r: Rescaled) -> str | None:
     largest = values.of_array(r.largest, r.published)
     if rows is None or largest is None:
         return "nobody adds them up"
-    for terms, all_of_row in r.terms:
-        x = terms.get_tuple_name(_OUT)
+    for terms in r.terms:
+        x = terms.of_total.get_tuple_name(_OUT)
         added = values.of_array(r.partial, x, {r.of_chunk})
         compared = values.of_array(r.published, x)
         assert added is not None and compared is not None, "they were compared before"
-        if not rows.apply_range(added).is_equal(terms):
+        if not rows.apply_range(added).is_equal(terms.of_total):
             return "they have not the terms of the program"
-        if not largest.apply_range(compared).is_equal(all_of_row):
+        if terms.is_distinct and not rows.reverse().range_product(added).is_injective():
+            return "two of them share a term"
+        if not largest.apply_range(compared).is_equal(terms.of_largest):
             return f"{r.largest} is not the largest of all"
     return None
 

@@ -144,12 +144,22 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """Which elements of an array x a row's exponentials are of, as the program was written.
+
+    { total[i] -> x[e] }, { largest[i] -> x[e] }, and whether no element is of two terms of a row.
+    """
+
+    of_total: isl.Map
+    of_largest: isl.Map
+    is_distinct: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Rescaled:
     """A sum of exponentials that transforms/rescaling.py has cut into chunks, by its arrays.
 
-    *terms*, of the program as it was written: { total[i] -> x[e] } and { largest[i] -> x[e] }, for
-    each array x of which the exponentials are.  What later rewrites make of the statements is
-    checked against them.
+    What later rewrites make of the statements is checked against *terms* (poly/provenance.py).
     """
 
     largest: str  # m: of a row
@@ -157,7 +167,7 @@ class Rescaled:
     published: str  # mc: the same, for who adds up the chunks
     total: str  # s
     partial: str  # p
-    terms: tuple[tuple[isl.Map, isl.Map], ...]
+    terms: tuple[Terms, ...]  # one for each x
     given: frozenset[str]  # the program's arrays: all others are made by rewrites
 
 

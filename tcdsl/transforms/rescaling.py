@@ -58,7 +58,7 @@ from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.isl_utils import constant_bounds, within
 from tcdsl.poly.lowering import access, builder_of, guarded_reads
-from tcdsl.poly.scop import Array, Kind, Rescaled, Scop, Statement, Storage
+from tcdsl.poly.scop import Array, Kind, Rescaled, Scop, Statement, Storage, Terms
 from tcdsl.transforms.exponential_sums import ExponentialSums, row_of, writes_to
 from tcdsl.transforms.recomputation import moved
 from tcdsl.transforms.rfactor import initialisation
@@ -286,12 +286,18 @@ class _Rewriter:
         """Return what is to be checked of the sum whose chunks' sums are in *partial*."""
         builder = builder_of(self.peak.indices, self.peak.name, self.scop.sizes)
         target, domain = statement.write.array, self.peak.domain
-        rows = access(builder, target, subscripts, self.scop.arrays, domain).relation.reverse()
-        largest = self.peak.write.relation.reverse()
+        rows = access(builder, target, subscripts, self.scop.arrays, domain).relation
+        largest = self.peak.write.relation
+        terms = tuple(
+            Terms(
+                rows.reverse().apply_range(read), largest.reverse().apply_range(read),
+                bool(rows.range_product(read).is_injective()),
+            )
+            for read in self._reads()
+        )  # fmt: skip
         return Rescaled(
             self.peak.write.array, self.of_chunk.name, self.published.name, target, partial.name,
-            tuple((rows.apply_range(read), largest.apply_range(read)) for read in self._reads()),
-            self.given,
+            terms, self.given,
         )  # fmt: skip
 
     def _reads(self) -> list[isl.Map]:
