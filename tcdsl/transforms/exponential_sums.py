@@ -4,10 +4,11 @@
     e(i,j) = exp(x(i,j) - m(i))                s: terms  f(i,j) exp(x(i,j) - m(i))
     s(i) +=! f(i,j) e(i,j)             --->       temporaries written out: e
 
-The term is a multiple of one exponential, by what does not depend on m: factors, a sign, a
-selection with 0.  Factors must be small by their types: until it is rescaled, a chunk's sum of
-f exp(x - q) may be larger than the program's by any factor, and would overflow for some float32 f
-(x exp(x - m), where x is the least float32 for what is masked).
+The term is a multiple of one exponential, by what does not depend on m: factors, a sign.  A term
+that a condition leaves out is none: with nothing but such terms a sum is 0 whatever m is, also NaN.
+Factors must be small by their types: until it is rescaled, a chunk's sum of f exp(x - q) may be
+larger than the program's by any factor, and would overflow for some float32 f (x exp(x - m), where
+x is the least float32 for what is masked).
 
 x is the same expression in both statements, over the same box of indices, of which each reduces
 one.  What transforms/rescaling.py then moves, the sum, may stand where the maximum does: nothing
@@ -240,11 +241,6 @@ def _exponential(value: Expr, largest: str) -> tuple[Call, float] | None:
             return None if found is None else (found[0], found[1] + magnitude(factor))
         case Unary(op="-", operand=operand):
             return _exponential(operand, largest)
-        case Select(condition=condition, if_true=if_true, if_false=if_false):
-            kept, other = (if_true, if_false) if _is_zero(if_false) else (if_false, if_true)
-            if not _is_zero(other) or not _is_free(condition, largest):
-                return None
-            return _exponential(kept, largest)
         case _:
             return None
 
@@ -279,10 +275,6 @@ def _reach(dtype: DType) -> float:
 
 def _is_free(expr: Expr, array: str) -> bool:
     return all(load.tensor != array for load in loads_of(expr))
-
-
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Const) and expr.value == 0
 
 
 def _shift_of(exponent: Expr, largest: str) -> Load | None:

@@ -42,9 +42,10 @@ _CHEAP = ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=", "&&", "||")
 
 def recomputed(scop: Scop) -> Scop:
     """Return *scop* without the temporaries that are cheaper to compute than to store."""
-    for statement in scop.statements:
-        if _is_cheap(scop, statement):
-            scop = _without(scop, statement)
+    for name in [statement.name for statement in scop.statements]:
+        producer = scop.by_name[name]  # as it is by now: it may have read a temporary before it
+        if _is_cheap(scop, producer):
+            scop = _without(scop, producer)
     return scop
 
 

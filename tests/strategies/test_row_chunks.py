@@ -46,11 +46,11 @@ MASKED = """def f(float(B,H,N) x, bool(B,N) k, float scale) -> (p) {
     s(b,h) +=! e(b,h,j)
     p(b,h,j) = e(b,h,j) / s(b,h)
 }"""
-# Several sums beside one maximum, by other indices: weighted, selected, through a temporary.
+# Several sums beside one maximum, by other indices: weighted, signed, through a temporary.
 SEVERAL = """def f(float(M,N) x, half(N) w, int32(N) k) -> (m, s, n, h) {
     m(i) max=! x(i,j)
     s(i) +=! w(j) * exp(x(i,j) - m(i)) * 0.5
-    n(i) +=! k(j) > 0 ? exp(x(i,j) - m(i)) : 0.0
+    n(i) +=! -(k(j) * exp(x(i,j) - m(i)))
     d(a,b) = x(a,b) - m(a)
     h(a) += -(exp(d(a,b)) * float(k(b)))
 }"""
