@@ -13,7 +13,7 @@ Dim3 = tuple[int, int, int]
 
 # Where kernels take tickets (transforms/stitching) they are the workspace's first bytes: zero
 # before the first launch, and after every one.
-TICKETS_BYTES = 4 << 10
+TICKETS_BYTES = 32 << 10
 
 
 class ParameterKind(StrEnum):

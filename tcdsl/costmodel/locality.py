@@ -99,14 +99,14 @@ def access_stride(array: Array, access: Access, index: str) -> int:
     """Return the stride of *access* along *index*, 64 where it cannot be told (a gather)."""
     total = 0
     for subscript, stride in zip(access.subscripts, array_strides(array), strict=True):
-        coefficient = _coefficient(subscript, index)
+        coefficient = coefficient_of(subscript, index)
         if coefficient is None:
             return max(64, abs(total))
         total += coefficient * stride
     return abs(total)
 
 
-def _coefficient(expr: Expr, index: str) -> int | None:
+def coefficient_of(expr: Expr, index: str) -> int | None:
     """Return how much *expr* grows when *index* does by one, None if that varies."""
     value = fold(expr, lambda node, operands: _linear(node, operands, index))
     return None if value is None else value[0]

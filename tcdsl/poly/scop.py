@@ -144,6 +144,34 @@ class Statement:
         return (*self.reads, *self.writes) if self.accumulates else self.reads
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """Which elements of an array x a row's exponentials are of, as the program was written.
+
+    { total[i] -> x[e] }, { largest[i] -> x[e] }, and whether no element is of two terms of a row.
+    """
+
+    of_total: isl.Map
+    of_largest: isl.Map
+    is_distinct: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rescaled:
+    """A sum of exponentials that transforms/rescaling.py has cut into chunks, by its arrays.
+
+    What later rewrites make of the statements is checked against *terms* (poly/provenance.py).
+    """
+
+    largest: str  # m: of a row
+    of_chunk: str  # q: of a chunk, as the block that adds its exponentials keeps it
+    published: str  # mc: the same, for who adds up the chunks
+    total: str  # s
+    partial: str  # p
+    terms: tuple[Terms, ...]  # one for each x
+    given: frozenset[str]  # the program's arrays: all others are made by rewrites
+
+
 @dataclass(frozen=True, eq=False)
 class Scop:
     """Statements in textual order, over *arrays*, for all values of the open sizes in *context*."""
@@ -153,6 +181,7 @@ class Scop:
     statements: tuple[Statement, ...]
     context: isl.Set  # the open sizes: [N] -> { : N >= 0 }
     sizes: Mapping[str, int | None]  # None: open, a parameter
+    rescaled: tuple[Rescaled, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, Statement]:

@@ -4,6 +4,7 @@
     races                   a dependence (relaxed ones too) between iterations of a parallel loop
     instances run once      the schedule is injective and covers the domain
     accesses in bounds      { S[i] -> A[e] } lies in A's box
+    chunks of one row       a sum of exponentials and the largest value beside it (provenance.py)
 
 A failure is a bug in tcdsl: the driver turns it into an InternalError with a file to reproduce it.
 """
@@ -15,6 +16,7 @@ import islpy as isl
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import plus, val, within_bounds
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, schedule_of, statements_of
+from tcdsl.poly.provenance import why_not_rescaled
 from tcdsl.poly.scop import Scop, Statement
 
 CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.BLOCK)
@@ -27,6 +29,7 @@ def why_not_legal(scop: Scop, dependences: Dependences, tree: Node) -> str | Non
         or why_not_ordered(scop, dependences, tree)
         or why_not_free_of_races(scop, dependences, tree)
         or why_not_in_bounds(scop)
+        or why_not_rescaled(scop)
     )
 
 

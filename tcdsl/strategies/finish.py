@@ -25,7 +25,7 @@ from tcdsl.transforms.fusion import Group, textual
 from tcdsl.transforms.nesting import Alignment
 
 MOST_WORK = 1 << 16  # operations of a consumer for which another launch costs more
-MOST_BLOCKS = 2048  # that take tickets
+MOST_BLOCKS = 2048  # that take tickets for what is small
 MOST_LOADS = 32  # of a thread of the last block: more is worth a kernel on the whole chip
 
 
@@ -132,7 +132,7 @@ def _joined(
 
     :arg sources: what the kernel runs before.
     """
-    if layout.count > MOST_BLOCKS:
+    if layout.count > MOST_BLOCKS and not folds:
         return None
     alignment = Alignment(dependences_of(scop))
     axes: list[dict[str, int]] = [
@@ -165,12 +165,15 @@ def _aligned(
     """Return *axes* with the members of *group*, None if dependences do not align them."""
     found = [dict(axis) for axis in axes]
     all_members = list(members)
+    apart: list[str] = []  # what checks a subscript depends on nothing
     for name in group.members:
         shape = shapes[name]
         befores = [m for m in all_members if m in alignment.predecessors(name)]
-        afters = [m for m in all_members if name in alignment.predecessors(m)]
-        if not befores or afters:
+        if any(name in alignment.predecessors(m) for m in all_members):
             return None
+        if not befores:
+            apart.append(name)
+            continue
         for axis in found:
             dims = [
                 dim
@@ -182,4 +185,18 @@ def _aligned(
                 return None
             axis[name] = dims[0]
         all_members.append(name)
-    return found
+    return _beside(found, apart, group, shapes)
+
+
+def _beside(
+    axes: list[dict[str, int]], apart: Sequence[str], group: Group, shapes: Mapping[str, Shape]
+) -> list[dict[str, int]] | None:
+    """Return *axes* with the members *apart*, along the axes that *group* gives them."""
+    placed = next((name for name in group.members if name not in apart), None)
+    for axis in axes:
+        for name in apart:
+            dim = next((a[name] for a in group.axes if placed and a[placed] == axis[placed]), None)
+            if dim is None or shapes[name].roles[dim] is not Role.PARALLEL:
+                return None
+            axis[name] = dim
+    return axes if placed is not None else None

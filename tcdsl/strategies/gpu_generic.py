@@ -11,7 +11,7 @@ another strategy would not, is left to that one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tcdsl.costmodel.locality import Shape, shape_of
@@ -169,5 +169,7 @@ def _why_not(
         if reason is not None:
             return reason
     whole = sequence(list(trees))
-    alone = scop.with_statements(tuple(scop.by_name[name] for name in statements_of(whole)))
+    # Sums in chunks are those of other kernels too: the driver checks them.
+    own = tuple(scop.by_name[name] for name in statements_of(whole))
+    alone = replace(scop, statements=own, rescaled=())
     return why_not_legal(alone, inside, whole)

@@ -14,7 +14,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu, Gpu
 from tcdsl.lang.comprehension import Operator, Reduction
 from tcdsl.options import Options
-from tcdsl.poly.dependences import Dependences, dependences_of
+from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
@@ -26,6 +26,7 @@ from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_
 from tcdsl.strategies.planner import Scheme, shapes_of
 from tcdsl.strategies.requested import sketcher_for, written_out
 from tcdsl.strategies.residence import keep_rows
+from tcdsl.strategies.row_chunks import RowChunks, RowChunkSketcher, in_chunks
 from tcdsl.strategies.rows import work_of
 from tcdsl.strategies.sketch import Layout, Sketch, apply
 from tcdsl.strategies.tiles import TiledKernel, is_tiled, tiled_kernel
@@ -66,18 +67,52 @@ def plan_for_gpu(
     scheme = scheme or Scheme(options.scheduler)
     if scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none":
         scop = recomputed(scop)
+    is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
+    fused = replace(options, fuse="none") if is_alone else options
+    grouped = _grouped(scop, fused, gpu)
+    better = _for_clusters(grouped, fused, gpu)
+    if better is not None:
+        return plan_for_gpu(better, options, gpu, scheme)
+    if scheme is Scheme.AUTO and options.fuse != "none" and not options.tile:
+        scop, chunks = in_chunks(grouped.scop, grouped.groups, grouped.shapes, gpu)
+        grouped = _grouped(scop, fused, gpu, chunks) if chunks else grouped
+    scop, queue = _rewrite(grouped, options, gpu, scheme)
+    return _nest(scop, queue, options, gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grouped:
+    """A scop and its kernels to be; *chunks*: those of them that blocks share row by row."""
+
+    scop: Scop
+    shapes: Mapping[str, Shape]
+    groups: Sequence[Group]
+    chunks: Sequence[RowChunks] = ()
+
+    def chunks_of(self, group: Group) -> RowChunks | None:
+        """Return the chunks that the kernel *group* is over, None if it is over none."""
+        return next((c for c in self.chunks if set(c.members) & set(group.members)), None)
+
+
+def _grouped(scop: Scop, options: Options, gpu: Gpu, chunks: Sequence[RowChunks] = ()) -> _Grouped:
+    """Partition the statements of *scop* into kernels, what blocks do with *chunks* apart.
+
+    Rows for which there are too few blocks may be shared by clusters, if in the end several members
+    use them: groups that were grown in this hope, and in vain, are made again without it.
+    """
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     scop = _with_atomics(scop, shapes, options)
     shapes = {name: _free(shape, scop.by_name[name]) for name, shape in shapes.items()}
-    is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
-    fused = replace(options, fuse="none") if is_alone else options
-    groups = _grouped(scop, dependences, shapes, fused, gpu)
-    better = _for_clusters(scop, groups, shapes, fused, gpu)
-    if better is not None:
-        return plan_for_gpu(better, options, gpu, scheme)
-    scop, queue = _rewrite(scop, groups, shapes, options, gpu, scheme)
-    return _nest(scop, queue, options, gpu)
+    hopeless: frozenset[str] = frozenset()
+    while True:
+        policy = _Policy(scop, shapes, options, gpu, chunks, hopeless)
+        groups = group_statements(scop, dependences, shapes, policy.why_not)
+        hoped = [g for g in groups if any(names <= set(g.members) for names in policy.hoped)]
+        in_vain = [g for g in hoped if sketcher_for(options)(scop, g, shapes, gpu).clusters is None]
+        if not in_vain:
+            return _Grouped(scop, shapes, groups, chunks)
+        hopeless |= {name for group in in_vain for name in group.members}
 
 
 def _without_idle(scop: Scop) -> Scop:
@@ -147,18 +182,17 @@ def _serial(scop: Scop, gpu: Gpu) -> Plan:
 
 
 def _rewrite(
-    scop: Scop,
-    groups: Sequence[Group],
-    shapes: Mapping[str, Shape],
-    options: Options,
-    gpu: Gpu,
-    scheme: Scheme,
+    grouped: _Grouped, options: Options, gpu: Gpu, scheme: Scheme
 ) -> tuple[Scop, list[_Queued]]:
     """Sketch every group and apply its rewrites, one group after another."""
+    scop, shapes = grouped.scop, grouped.shapes
     queue: list[_Queued] = []
-    pending = [(group, True) for group in groups]
+    pending = [(group, True) for group in grouped.groups]
 
     def sketched(group: Group, may_chunk: bool) -> Sketch:
+        chunks = grouped.chunks_of(group)
+        if chunks is not None:
+            return RowChunkSketcher(scop, group, shapes, gpu, options, chunks).sketch()
         return sketcher_for(options)(scop, group, shapes, gpu).sketch(may_chunk)
 
     def queue_before(names: Sequence[str]) -> None:
@@ -187,6 +221,9 @@ def _rewrite(
             scop, sketch = keep_rows(scop, done.sketch)
             queue.append(_Queued(sketch, "+".join(group.members)))
             layout, ran = sketch.layout, sketch.members
+            chunks = grouped.chunks_of(group)
+            if chunks is not None:
+                after = chunks.wholes
             if layout is not None and layout.indices and not after:
                 layout = None  # the sums are whole after all blocks, not after those of a tile
         if after or layout is not None:
@@ -194,7 +231,8 @@ def _rewrite(
         folds = [name for name in after if scop.by_name[name].kind is not Kind.INIT]
         may_finish = scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none"
         if layout is not None and (folds or may_finish):
-            later = [g for g, _ in pending] if may_finish else []
+            later = [g for g, _ in pending if not set(g.members) & set(folds)]
+            later = later if may_finish else []
             last = finished(scop, shapes, gpu, layout, folds, ran, later)
             if last is not None:
                 group, done = last
@@ -202,6 +240,8 @@ def _rewrite(
                 queue.append(_Queued(done.sketch, "+".join(group.members), is_finish=True))
                 pending = [p for p in pending if not set(p[0].members) & set(group.members)]
                 continue
+        waiting = {name for g, _ in pending for name in g.members}
+        folds = [name for name in folds if name not in waiting]
         alone = [Group((name,), tuple({name: d} for d in shapes[name].order)) for name in folds]
         pending = [*((group, False) for group in alone), *pending]
     return scop, queue
@@ -277,39 +317,15 @@ def _finished(
     return Plan(scop, kernels, placements)
 
 
-def _grouped(
-    scop: Scop,
-    dependences: Dependences,
-    shapes: Mapping[str, Shape],
-    options: Options,
-    gpu: Gpu,
-) -> list[Group]:
-    """Return the groups of statements that are to be one kernel each.
-
-    Rows for which there are too few blocks may be shared by clusters, if in the end several members
-    use them: groups that were grown in this hope, and in vain, are made again without it.
-    """
-    hopeless: frozenset[str] = frozenset()
-    while True:
-        policy = _Policy(scop, shapes, options, gpu, hopeless)
-        groups = group_statements(scop, dependences, shapes, policy.why_not)
-        hoped = [g for g in groups if any(names <= set(g.members) for names in policy.hoped)]
-        in_vain = [g for g in hoped if sketcher_for(options)(scop, g, shapes, gpu).clusters is None]
-        if not in_vain:
-            return groups
-        hopeless |= {name for group in in_vain for name in group.members}
-
-
-def _for_clusters(
-    scop: Scop, groups: Sequence[Group], shapes: Mapping[str, Shape], options: Options, gpu: Gpu
-) -> Scop | None:
-    """Return *scop* as clusters do better with it, None if it is so already.
+def _for_clusters(grouped: _Grouped, options: Options, gpu: Gpu) -> Scop | None:
+    """Return the scop as clusters do better with it, None if it is so already.
 
     A temporary beside rows that are staged is computed again from shared memory: fewer registers
     leave room for more blocks.  What a row's sums are is read from registers, not from an output,
     which all blocks of a cluster would wait for.
     """
-    for group in groups:
+    scop, shapes = grouped.scop, grouped.shapes
+    for group in grouped.groups:
         rows = sketcher_for(options)(scop, group, shapes, gpu).clusters
         if rows is None:
             continue
@@ -336,6 +352,7 @@ class _Policy:
         shapes: Mapping[str, Shape],
         options: Options,
         gpu: Gpu,
+        chunks: Sequence[RowChunks] = (),
         hopeless: frozenset[str] = frozenset(),
     ) -> None:
         """Make a policy.
@@ -344,6 +361,7 @@ class _Policy:
         """
         self.scop = scop
         self.shapes = shapes
+        self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
         self._tiled: dict[str, bool] = {}
         self.options = options
         self.gpu = gpu
@@ -352,21 +370,25 @@ class _Policy:
 
     def why_not(self, group: Group, grown: Group) -> str | None:
         """Return why *group* should not grow, or None."""
-        reason = self._why_not_now(group, grown)
-        is_hopeless = bool(self.hopeless & set(grown.members))
-        if reason is None or is_hopeless or self.options.fuse == "none":
+        members = set(grown.members)
+        if self.options.fuse == "none":
+            return "fusion is off"
+        if any(part & members and members - part for part in self._apart):
+            return "blocks share its rows"
+        if any(members <= part for part in self._apart):
+            return None
+        if any(map(self._is_tiled, members)) and not self._has_tiles(grown):
+            return "a contraction would lose its tiles"
+        reason = self._why_idle(group, grown)
+        if reason is None or self.hopeless & members:
             return reason
         if row_dims(grown, self.shapes, self.gpu) is None:
             return reason
-        self.hoped.append(frozenset(grown.members))
+        self.hoped.append(frozenset(members))
         return None
 
-    def _why_not_now(self, group: Group, grown: Group) -> str | None:
-        """Return why *group* should not grow if blocks alone share the work, or None."""
-        if self.options.fuse == "none":
-            return "fusion is off"
-        if any(map(self._is_tiled, grown.members)) and not self._has_tiles(grown):
-            return "a contraction would lose its tiles"
+    def _why_idle(self, group: Group, grown: Group) -> str | None:
+        """Return how much less of the chip would have work, if blocks alone share it, or None."""
         new = grown.members[-1]
         alone = Group((new,), tuple({new: d} for d in range(len(self.shapes[new].extents))))
         after = self._filled(grown)

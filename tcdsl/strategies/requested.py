@@ -25,7 +25,7 @@ from tcdsl.transforms.fusion import Group
 MAX_REPEAT = 8  # turns of a thread, which are written out
 
 
-class _RequestedSketcher(GpuSketcher):
+class RequestedSketcher(GpuSketcher):
     """Sketches a group as its options ask."""
 
     def __init__(
@@ -95,11 +95,11 @@ class _RequestedSketcher(GpuSketcher):
 
 def sketcher_for(
     options: Options,
-) -> "type[GpuSketcher] | partial[_RequestedSketcher]":
+) -> "type[GpuSketcher] | partial[RequestedSketcher]":
     """Return what sketches groups under *options*."""
     if options.vectorise and not options.tile:
         return GpuSketcher
-    return partial(_RequestedSketcher, options=options)
+    return partial(RequestedSketcher, options=options)
 
 
 def written_out(tree: Node) -> Node:

@@ -14,10 +14,11 @@ from dataclasses import replace
 
 from tcdsl.lang.comprehension import Index
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop, Storage
 from tcdsl.strategies.sketch import OuterLoop, Sketch
-from tcdsl.transforms.caching import cache_read, why_not_cached
+from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
 from tcdsl.transforms.fusion import textual
 from tcdsl.transforms.nesting import Piece
 
@@ -40,19 +41,13 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
     outer = {name: tuple(loop.pieces[name].coordinate for loop in sketch.outer) for name in readers}
     if len(readers) < 2 or why_not_cached(scop, readers, array, outer) is not None:
         return scop, sketch
-    ways = {_pieces(scop, sketch, name, array) for name in readers}
-    pieces = ways.pop()
-    if ways or not pieces:
-        return scop, sketch
     cached = cache_read(scop, array, readers, outer, f"{array}.row{len(scop.arrays)}")
+    ways = {_pieces(cached, sketch, name) for name in readers}
+    pieces = ways.pop()
     own = {piece.coordinate.position for piece in pieces}
-    if len(own) > 1 and not sketch.is_staged:
+    is_whole = all(size == 1 or dim in own for dim, size in enumerate(cached.sizes))
+    if ways or not pieces or not is_whole or (len(own) > 1 and not sketch.is_staged):
         return scop, sketch
-    for dim, (size, offset) in enumerate(zip(cached.box.sizes, cached.box.offsets, strict=True)):
-        if (size > 1 or dim in own) and not (
-            dim in own and offset.is_cst() and offset.get_constant_val().is_zero()
-        ):
-            return scop, sketch
     loops = tuple(
         OuterLoop(
             {**loop.pieces, cached.copy: _moved(loop.pieces[readers[0]], cached.outer[depth])},
@@ -94,27 +89,37 @@ def _is_shared(sketch: Sketch, name: str) -> bool:
     )
 
 
-def _pieces(scop: Scop, sketch: Sketch, name: str, array: str) -> tuple[Piece, ...]:
-    """Return the loops of *name* over a row of *array*, as loops over dimensions of the array.
+def _pieces(cached: Cached, sketch: Sketch, name: str) -> tuple[Piece, ...]:
+    """Return the loops of *name* over a row, as loops over dimensions of the copied array.
 
-    None of them, if *name* reads the array in several ways.
+    None of them, unless the row's elements are numbered as the axes that threads share: then the
+    thread that copies an element is the one that reads it.
     """
-    statement = scop.by_name[name]
+    statement = cached.scop.by_name[name]
+    builder = builder_of(statement.indices, name, cached.scop.sizes)
+    mine = sketch.remaining[name]
     found = set()
     for read in statement.reads:
-        if read.array != array:
+        if read.array != cached.array:
             continue
-        dims = {
-            statement.indices.index(subscript.name): dim
-            for dim, subscript in enumerate(read.subscripts)
-            if isinstance(subscript, Index) and subscript.name in statement.indices
-        }
+        elements = read.subscripts[-len(cached.sizes) :]
+        dims: dict[int, int] = {}
+        for dim, (size, element) in enumerate(zip(cached.sizes, elements, strict=True)):
+            function = builder.affine(element) if size > 1 else None
+            for position in {piece.coordinate.position for piece in mine}:
+                index = builder.affine(Index(statement.indices[position]))
+                if function is None or index is None:
+                    continue
+                if statement.domain.is_subset(function.eq_set(index)):
+                    dims[position] = dim
+        if any(p.kind is LoopKind.THREAD and p.coordinate.position not in dims for p in mine):
+            return ()
         found.add(tuple(
             replace(
                 piece, role=Role.PARALLEL,
                 coordinate=replace(piece.coordinate, position=dims[piece.coordinate.position]),
             )
-            for piece in sketch.remaining[name]
+            for piece in mine
             if piece.coordinate.position in dims
         ))  # fmt: skip
     return found.pop() if len(found) == 1 else ()

@@ -23,7 +23,7 @@ from math import prod
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.costmodel.reductions import Reduction, best_split
-from tcdsl.lang.comprehension import Call, Index, walk
+from tcdsl.lang.comprehension import Call, Expr, Index, walk
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
@@ -306,9 +306,9 @@ class GpuSketcher:
                 continue
             index = shape.statement.indices[dim]
             for access in (*shape.statement.writes, *shape.statement.reads):
-                last = access.subscripts[-1] if access.subscripts else None
-                is_row = isinstance(last, Index) and last.name == index
-                if is_row and access.is_exact and len(access.subscripts) > 1:
+                if not access.is_exact or len(access.subscripts) < 2:
+                    continue
+                if self._is_row(access.subscripts[-1], index):
                     users[access.array] = users.get(access.array, 0) + 1
         written = {w.array for n in self.group.members for w in self.shapes[n].statement.writes}
         return tuple(
@@ -317,6 +317,10 @@ class GpuSketcher:
             if count > 1
             and (self.scop.arrays[array].storage is Storage.SCRATCH or array not in written)
         )
+
+    def _is_row(self, last: Expr, index: str) -> bool:
+        """Return whether elements with the subscript *last* are a row along *index*."""
+        return isinstance(last, Index) and last.name == index
 
     def _lane(self, name: str) -> int | None:
         """Return the dimension of *name* that threads share: its innermost free one."""

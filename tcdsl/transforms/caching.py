@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Size
+from tcdsl.lang.affine import Builder
+from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Size, walk
 from tcdsl.lang.dtypes import INT32, INT64, arithmetic
 from tcdsl.lang.rewrite import minus as minus_expr
 from tcdsl.lang.rewrite import plus as plus_expr
@@ -224,14 +225,16 @@ def _reading(
 ) -> Statement:
     """Return *statement* with its loads of *array* at the subscripts *served* from *tile*."""
     values = [coordinate_expression(coordinate, statement.indices) for coordinate in outer]
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
 
     def change(node: Expr) -> Expr:
         if not (isinstance(node, Load) and node.tensor == array and node.subscripts in served):
             return node
         inside = (
-            Const(0, INT32) if size == 1 else _distance(s, _aff_expression(offset, values))
+            Const(0, INT32) if size == 1
+            else _plain(builder, _distance(s, _aff_expression(offset, values)))
             for s, offset, size in zip(node.subscripts, box.offsets, box.sizes, strict=True)
-        )
+        )  # fmt: skip
         return Load(tile.name, (*values, *inside), tile.dtype, node.span)
 
     def changed(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
@@ -248,7 +251,6 @@ def _reading(
         write=rewritten(statement.write),
         companion=None if statement.companion is None else rewritten(statement.companion),
     )
-    builder = builder_of(new.indices, new.name, scop.sizes)
     return replace(new, reads=guarded_reads(builder, new.domain, _evaluated(new), scop.arrays))
 
 
@@ -265,6 +267,19 @@ def _distance(subscript: Expr, offset: Expr) -> Expr:
     if subscript.dtype not in (INT32, INT64):
         subscript = Cast(subscript, INT32 if subscript.dtype.size_bytes < 4 else INT64)
     return minus_expr(subscript, offset)
+
+
+def _plain(builder: Builder, expr: Expr) -> Expr:
+    """Return the index that *expr* always is, or else *expr*: registers are found by indices."""
+    function = builder.affine(expr)
+    if function is None or isinstance(expr, Index):
+        return expr
+    names = {node.name for node in walk(expr) if isinstance(node, Index)}
+    for name in sorted(names):
+        index = builder.affine(Index(name))
+        if index is not None and function.plain_is_equal(index):
+            return Index(name)
+    return expr
 
 
 def coordinate_expression(coordinate: AnyCoordinate, indices: Sequence[str]) -> Expr:

@@ -44,9 +44,10 @@ _CHEAP = ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=", "&&", "||")
 
 def recomputed(scop: Scop) -> Scop:
     """Return *scop* without the temporaries that are cheaper to compute than to store."""
-    for statement in scop.statements:
-        if _is_cheap(scop, statement):
-            scop = _without(scop, statement)
+    for name in [statement.name for statement in scop.statements]:
+        producer = scop.by_name[name]  # as it is by now: it may have read a temporary before it
+        if _is_cheap(scop, producer):
+            scop = _without(scop, producer)
     return scop
 
 
@@ -159,7 +160,7 @@ def _without(scop: Scop, producer: Statement) -> Scop:
     def at(load: Expr) -> Expr:
         if not isinstance(load, Load) or load.tensor != array.name:
             return load
-        return _moved(value, dict(zip(producer.indices, load.subscripts, strict=True)))
+        return moved(value, dict(zip(producer.indices, load.subscripts, strict=True)))
 
     statements = []
     for statement in scop.statements:
@@ -178,13 +179,13 @@ def _without(scop: Scop, producer: Statement) -> Scop:
     return replace(scop, arrays=arrays, statements=tuple(statements))
 
 
-def _moved(value: Expr, subscripts: Mapping[str, Expr]) -> Expr:
+def moved(value: Expr, subscripts: Mapping[str, Expr]) -> Expr:
     """Return *value* with its indices replaced by *subscripts*."""
 
-    def moved(node: Expr) -> Expr:
+    def replaced(node: Expr) -> Expr:
         if not isinstance(node, Index):
             return node
         new = subscripts[node.name]
         return new if new.dtype == node.dtype else Cast(new, node.dtype, node.span)
 
-    return rewrite(value, moved)
+    return rewrite(value, replaced)

@@ -36,7 +36,7 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.transforms.mapping import Mapped
 
-MAX_TICKETS = 1024  # of a kernel: they have a place of this size in the workspace
+MAX_TICKETS = 8192  # of a kernel: they have a place of this size in the workspace
 
 
 def stitch(tree: Node, follower: Node, name: str) -> Node | None:

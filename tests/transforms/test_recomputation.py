@@ -47,6 +47,26 @@ def test_subscripts_move_with_the_value(lower: Lower, check_emulated: CheckAll) 
     check_emulated([(source, [(9,)]), (source, [(1,)]), (source, [(300,)])])
 
 
+def test_a_temporary_of_a_temporary(lower: Lower, check_emulated: CheckAll) -> None:
+    """What reads a temporary that is gone is seen as it is then."""
+    source = """def f(float(M,N) x) -> (s, y) {
+        z(i,j) = x(i,j) * 0.5
+        m(i) max=! z(i,j)
+        d(i,j) = z(i,j) - m(i)
+        s(i) +=! exp(d(i,j))
+        y(i,j) = exp(d(i,j)) / s(i)
+    }"""
+    assert not {"z"} & set(recomputed(lower(source, (9, 40))).arrays)
+    nested = """def f(float(N) x) -> (a, b) {
+        z(i) = x(i) * 0.5
+        d(i) = z(i) + 1.0
+        a(i) = d(i) * z(i)
+        b(i) = d(i)
+    }"""
+    assert not {"z", "d"} & set(recomputed(lower(nested, (40,))).arrays)
+    check_emulated([(source, [(9, 40)]), (nested, [(40,)])])
+
+
 KEPT = {
     "an output": "def f(float(N) x) -> (h, a, b) { h(i) = x(i) + 1.0\n a(i) = h(i)\n b(i) = h(i) }",
     "read once": "def f(float(N) x) -> (a) { h(i) = x(i) + 1.0\n a(i) = h(i) }",

@@ -1,0 +1,97 @@
+"""How a row that several passes go over is cut into chunks, each kept in a block's registers.
+
+A block of *threads* threads, each with *values* of the row, loads its chunk once, folds it once a
+pass, stores the results and takes a ticket; the last of a row's blocks folds all of them::
+
+    bytes      all of them at the chip's rate, tickets beside
+    blocks     as many at once as registers and threads allow, each as long as its latencies:
+               the loads, all in flight together; the folds; the ticket
+    finish     the results of a row, by the last block's threads, IN_FLIGHT at a time
+
+    t = max(bytes, blocks) + finish
+
+Large chunks have fewer tickets and folds a byte, small ones leave several blocks to a
+multiprocessor, so that one loads while others fold.  The constants are those of ``reductions``.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil, log2
+
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.reductions import (
+    CACHED,
+    CHIP_RATE,
+    IN_FLIGHT,
+    LATENCY,
+    NEXT_LOAD,
+    STEP_OF_FOLD,
+    TICKET,
+    TICKET_EACH,
+)
+
+LOAD_BYTES = 16
+REGISTERS = 1 << 16  # of a multiprocessor
+OTHER_REGISTERS = 24  # of a thread, beside the values that it keeps
+REGISTER_BYTES = 4  # halves stay packed, two in one
+GRANULE = 8  # a thread's registers are a multiple of it
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What is to be cut: *rows* of *length* values, gone over *passes* times.
+
+    *value_bytes* are loaded for each, of which a thread keeps *kept_bytes*.
+    """
+
+    rows: int
+    length: int
+    value_bytes: int
+    passes: int
+    kept_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A way to cut them: chunks of ``threads * values``."""
+
+    threads: int
+    values: int
+    seconds: float
+
+    @property
+    def length(self) -> int:
+        return self.threads * self.values
+
+
+def best_cut(gpu: Gpu, rows: Rows, choices: Iterable[tuple[int, int]]) -> Cut | None:
+    """Return the cut that takes least time, None if there is no choice.
+
+    :arg choices: the (threads, values) to choose from.
+    """
+    cuts = [Cut(t, v, _seconds(gpu, rows, t, v)) for t, v in choices]
+    return min(cuts, key=lambda cut: (cut.seconds, cut.length, cut.threads), default=None)
+
+
+def _seconds(gpu: Gpu, rows: Rows, threads: int, values: int) -> float:
+    count = ceil(rows.length / (threads * values))
+    blocks = rows.rows * count
+    loads = max(1, values * rows.value_bytes // LOAD_BYTES)
+    fold = STEP_OF_FOLD * (log2(threads) + (2 if threads > 32 else 0))
+    own = LATENCY + min(loads - 1, IN_FLIGHT) * NEXT_LOAD + rows.passes * fold + TICKET
+    at_once = _at_once(gpu, threads, values * rows.kept_bytes)
+    if at_once == 1:  # nobody loads while it folds
+        own += threads * values * rows.value_bytes * gpu.multiprocessors / CHIP_RATE
+    waves = ceil(blocks / (at_once * gpu.multiprocessors))
+    streaming = rows.rows * rows.length * rows.value_bytes / CHIP_RATE
+    turns = ceil(ceil(count / threads) / IN_FLIGHT)
+    finish = rows.passes * (turns * CACHED + fold)
+    return max(streaming + own, waves * own) + blocks * TICKET_EACH + finish
+
+
+def _at_once(gpu: Gpu, threads: int, kept_bytes: int) -> int:
+    """Return how many blocks a multiprocessor has at once."""
+    needed = OTHER_REGISTERS + ceil(kept_bytes / REGISTER_BYTES)
+    registers = ceil(needed / GRANULE) * GRANULE
+    by_registers = REGISTERS // (threads * registers)
+    return max(1, min(by_registers, gpu.threads_per_multiprocessor // threads))

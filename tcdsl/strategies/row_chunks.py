@@ -1,0 +1,202 @@
+"""Rows that no block can hold, in chunks that one can: for sums of exponentials.
+
+    blocks (i, c)           q = largest of the chunk, in registers        x is read once
+                            p = sum of exp(x - q)
+    the last of (i, .)      m(i), s(i)                                    and what is small
+
+As written the sum waits for the largest of all of a row, which is then read again
+(transforms/rescaling.py).  A row that a block can hold stays whole: it is read once as it is.  So
+does a row of a temporary that the kernel of the maximum computes; storing it for another kernel
+would be a pass of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tcdsl.costmodel.locality import Shape, coefficient_of
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.reductions import Reduction, best_split
+from tcdsl.costmodel.row_chunks import LOAD_BYTES, Cut, Rows, best_cut
+from tcdsl.lang.comprehension import Expr, Index, Load, walk
+from tcdsl.options import Options
+from tcdsl.poly.scop import Scop, loads_of
+from tcdsl.strategies.requested import RequestedSketcher
+from tcdsl.strategies.sketch import Axis, Layout, Sketch, Tile
+from tcdsl.strategies.threads import MAX_ROW_THREADS, GpuSketcher, Lane
+from tcdsl.transforms.exponential_sums import ExponentialSums, exponential_sums
+from tcdsl.transforms.fusion import Group
+from tcdsl.transforms.rescaling import rescaled, why_not_in_chunks
+
+THREADS = (128, 256, 512, 1024)  # of a block
+VALUES = (8, 16, 32, 64)  # of a row, in a thread
+MOST_KEPT_BYTES = 128  # of a thread: half of its registers where two blocks of 512 are at once
+MOST_FOLDED = 32  # chunks of a row, for each thread of its last block
+MIN_ROW = 1 << 12  # values: shorter rows are not worth two levels
+
+
+@dataclass(frozen=True, slots=True)
+class RowChunks:
+    """Sums of exponentials in chunks: what a block runs, and what the last one of a row does."""
+
+    members: tuple[str, ...]
+    wholes: tuple[str, ...]
+    index: str  # the chunk's number
+    cut: Cut
+
+
+def in_chunks(
+    scop: Scop, groups: Sequence[Group], shapes: Mapping[str, Shape], gpu: Gpu
+) -> tuple[Scop, tuple[RowChunks, ...]]:
+    """Cut the rows of *scop*'s sums of exponentials where that saves time.
+
+    :arg groups: the kernels as they would be.
+    """
+    found = []
+    for sums in exponential_sums(scop):
+        group = next(group for group in groups if sums.peak in group.members)
+        if _stays_whole(scop, sums, group, shapes, gpu):
+            continue
+        cut = _best_cut(scop, sums, shapes[sums.peak], gpu)
+        if cut is None or cut.seconds >= _seconds_as_written(scop, sums, group, shapes, gpu):
+            continue
+        done = rescaled(scop, sums, cut.length)
+        scop = done.scop
+        found.append(RowChunks(done.members, done.wholes, done.index, cut))
+    return scop, tuple(found)
+
+
+def _stays_whole(
+    scop: Scop, sums: ExponentialSums, group: Group, shapes: Mapping[str, Shape], gpu: Gpu
+) -> bool:
+    """Return whether a row is short, or a column, or a block holds or computes one."""
+    shape = shapes[sums.peak]
+    row = len(shape.extents) - 1
+    is_row = shape.order[-1] == row and any(strides[row] == 1 for strides in shape.strides)
+    if not is_row or shape.extents[row] < MIN_ROW:
+        return True
+    sources = {read.array for read in shape.statement.reads}
+    if any(w.array in sources for name in group.members for w in shapes[name].statement.writes):
+        return True
+    if not set(sums.members) <= set(group.members):
+        return False
+    sketcher = GpuSketcher(scop, group, shapes, gpu)
+    if sketcher.clusters is not None and not sketcher.clusters.is_written:
+        return False  # chunks need nobody to wait for
+    return bool(sources & set(sketcher.sketch().resident))
+
+
+def _best_cut(scop: Scop, sums: ExponentialSums, shape: Shape, gpu: Gpu) -> Cut | None:
+    """Return the best of the cuts that are legal, and whose chunks one block can add up."""
+    kept = _moving(shape, shape.statement.value)
+    rows = Rows(
+        prod(shape.extents[:-1]), shape.extents[-1], _value_bytes(scop, sums, shape),
+        len(sums.members), sum(scop.arrays[name].dtype.size_bytes for name in kept),
+    )  # fmt: skip
+    choices = [
+        (threads, values)
+        for threads in THREADS
+        for values in VALUES
+        if values * rows.value_bytes >= LOAD_BYTES
+        and values * rows.kept_bytes <= MOST_KEPT_BYTES
+        and -(-rows.length // (threads * values)) <= MOST_FOLDED * threads
+        and why_not_in_chunks(scop, sums, threads * values) is None
+    ]
+    return best_cut(gpu, rows, choices)
+
+
+def _moving(shape: Shape, *values: Expr | None) -> set[str]:
+    """Return the arrays that *values* read another element of for each element of a row."""
+    index = shape.statement.indices[-1]
+    return {
+        load.tensor
+        for value in values
+        if value is not None
+        for load in loads_of(value)
+        if any(isinstance(n, Index) and n.name == index for s in load.subscripts for n in walk(s))
+    }
+
+
+def _value_bytes(scop: Scop, sums: ExponentialSums, shape: Shape) -> int:
+    """Return the bytes that are read for each element of a row, if each is read once."""
+    values = [shape.statement.value, *(total.value for total in sums.totals)]
+    return sum(scop.arrays[name].dtype.size_bytes for name in _moving(shape, *values))
+
+
+def _seconds_as_written(
+    scop: Scop, sums: ExponentialSums, group: Group, shapes: Mapping[str, Shape], gpu: Gpu
+) -> float:
+    """Return the estimated time of a pass over the rows for each of the statements."""
+    shape = shapes[sums.peak]
+    is_together = set(sums.members) <= set(group.members)
+    values = [shape.statement.value, *(total.value for total in sums.totals)]
+    seconds = 0.0
+    for value in values:
+        read = sum(scop.arrays[name].dtype.size_bytes for name in _moving(shape, value))
+        along = max(1, LOAD_BYTES // max(read, 1))
+        steps = -(-shape.extents[-1] // along)
+        whole = Reduction(prod(shape.extents[:-1]), 1, steps, 1, along * read)
+        lanes = [MAX_ROW_THREADS >> n for n in range(6)]
+        seconds += best_split(gpu, whole, lanes, may_chunk=not is_together).seconds
+    return seconds
+
+
+class RowChunkSketcher(RequestedSketcher):
+    """Sketches what blocks do with chunks: a chunk is a row that a block holds."""
+
+    def __init__(
+        self,
+        scop: Scop,
+        group: Group,
+        shapes: Mapping[str, Shape],
+        gpu: Gpu,
+        options: Options,
+        chunks: RowChunks,
+    ) -> None:
+        super().__init__(scop, group, shapes, gpu, options=options)
+        self.chunks = chunks
+        self.why.append(
+            f"sums of exponentials beside the largest of chunks of {chunks.cut.length}, each read"
+            f" once: {1e6 * chunks.cut.seconds:.2g} us as estimated"
+        )
+
+    def sketch(self, may_chunk: bool = True) -> Sketch:
+        return self._rows(may_chunk=False)
+
+    def _threads_of_row(self, groups: int, values: int) -> tuple[int, int]:
+        threads = min(self.chunks.cut.threads, _power_of_two(groups))
+        return threads, -(-groups // threads)
+
+    def _is_row(self, last: Expr, index: str) -> bool:
+        """Return whether *last* is an element of the chunk: ``L * c + index``."""
+        return not _has_load(last) and coefficient_of(last, index) == 1
+
+    def _assembled(
+        self, tiles: Sequence[Tile], lanes: Mapping[str, Lane], chunk: tuple[Axis, int] | None
+    ) -> Sketch:
+        # The chunks are innermost: what is left to the last block of a row has none.
+        ordered = sorted(tiles, key=lambda tile: not self._is_chunks(tile))
+        return super()._assembled(ordered, lanes, chunk)
+
+    def _is_chunks(self, tile: Tile) -> bool:
+        return self._name(tile.axis) == self.chunks.index
+
+    def _layout(
+        self, tiles: Sequence[Tile], lanes: Mapping[str, Lane], chunk: tuple[Axis, int] | None
+    ) -> Layout | None:
+        """Return the mapping of the last blocks, one a row."""
+        chunks, *rows = tiles
+        assert self._is_chunks(chunks), "the chunks come first"
+        _, *numbers = self._grid([tile.blocks for tile in tiles])
+        names = tuple(self._name(tile.axis) for tile in rows)
+        threads = max(lane.threads for lane in lanes.values())
+        return Layout(tuple(rows), names, tuple(numbers), (0, threads), chunks.blocks)
+
+
+def _has_load(expr: Expr) -> bool:
+    return any(isinstance(node, Load) for node in walk(expr))
+
+
+def _power_of_two(number: int) -> int:
+    """Return the least power of two that is at least *number*."""
+    return 1 << max(0, number - 1).bit_length()
