@@ -23,7 +23,7 @@ Child = str | Iterable["Child"] | None
 Attribute = str | int | float | bool | None
 
 # Elements that have no content and no end tag.
-_VOID = frozenset({"br", "hr", "img", "input", "meta", "wbr"})
+_VOID = frozenset({"br", "hr", "img", "input", "link", "meta", "wbr"})
 
 
 def escape(text: str) -> Html:
@@ -44,7 +44,7 @@ def _texts(children: Iterable[Child]) -> Iterable[str]:
             yield from _texts(child)
 
 
-def tag(name: str, *children: Child, **attributes: Attribute) -> Html:
+def tag(name: str, /, *children: Child, **attributes: Attribute) -> Html:
     """Return the element *name*.
 
     :arg attributes: ``class_`` is ``class``, other underscores are hyphens; None and False leave
@@ -78,6 +78,21 @@ def fragment(*body: Child) -> Html:
 def mime_bundle(body: Child, text: str) -> dict[str, Any]:
     """Return what ``_repr_mimebundle_`` does: the display of *body*, and *text* for terminals."""
     return {"text/html": str(fragment(body)), "text/plain": text}
+
+
+class Anchors:
+    """Names of places in one display: those of another display on the page differ."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+
+    def __call__(self, *parts: str | int) -> str:
+        """Return the id of a place: ``anchors("code", 3)``."""
+        return self._prefix + "-".join(map(str, parts))
+
+    def link(self, text: Child, *parts: str | int, **attributes: Attribute) -> Html:
+        """Return a link to the place that *parts* name."""
+        return tag("a", text, href=f"#{self(*parts)}", **attributes)
 
 
 # --- what many displays are made of ------------------------------------------------------------

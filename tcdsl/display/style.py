@@ -88,7 +88,7 @@ padding:.5em .7em;margin:.4em 0;overflow-x:auto;white-space:pre}
 .tcdsl table{border-collapse:collapse;margin:0;font-size:inherit;color:inherit;background:none}
 .tcdsl th,.tcdsl td{border:0;border-bottom:1px solid var(--tc-line);padding:.2em .8em .2em 0;
 text-align:left;vertical-align:top;background:none;color:inherit;white-space:normal}
-.tcdsl th{font-weight:600;color:var(--tc-muted)}
+.tcdsl th{white-space:nowrap;font-weight:600;color:var(--tc-muted)}
 .tcdsl .number{text-align:right;font-variant-numeric:tabular-nums}
 .tcdsl details{margin:.2em 0}
 .tcdsl details>:not(summary){margin-left:1.1em}
@@ -101,7 +101,64 @@ font-size:.82em;line-height:1.45;white-space:nowrap}
 .tcdsl svg{max-width:100%;height:auto;display:block;background:none}
 .tcdsl svg text{font-family:system-ui,sans-serif}
 .tcdsl :target{background:var(--tc-mark)}
+.tcdsl .plain{list-style:none;padding-left:0}
+.tcdsl .iterations{margin-left:.7em}
+.tcdsl .mark{margin:0 .5em;font:11px ui-monospace,monospace;opacity:.75}
+.tcdsl .leaf{margin-left:1.1em}
+.tcdsl .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24em),1fr));
+gap:.2em 1.4em}
+.tcdsl .pair>*{min-width:0;overflow-x:auto}
+.tcdsl .tree{white-space:nowrap;overflow-x:auto}
+.tcdsl .tree details details,.tcdsl .tree .leaf{border-left:1px solid var(--tc-line);
+padding-left:.5em}
+.tcdsl dl{margin:.2em 0}
+.tcdsl .row>dl{flex:1 1 20em;max-width:46em}
+.tcdsl .row>.row{flex:0 1 auto}
+.tcdsl dl>div{display:flex;gap:.8em;margin:.15em 0}
+.tcdsl dt{flex:0 0 5.2em;color:var(--tc-muted);font-weight:400}
+.tcdsl dd{margin:0;min-width:0;overflow-wrap:anywhere}
+.tcdsl figure{margin:.3em 0;max-width:100%}
+.tcdsl figcaption{max-width:24em;font-size:.88em}
+.tcdsl meter{width:7em;height:.8em}
+.tcdsl .wide td:nth-child(n+2){min-width:9em}
+.tcdsl .wide td:first-child{white-space:nowrap}
+.tcdsl .code{padding-left:0}
+.tcdsl .line{display:block;padding-right:.7em}
+.tcdsl .gutter{color:var(--tc-muted);user-select:none;display:inline-block;min-width:3.6em;
+text-align:right}
+.tcdsl a.statement{color:inherit;text-decoration:underline dotted var(--tc-link);
+text-underline-offset:3px}
+.tcdsl .marked{background:var(--tc-mark)}
 """
+
+# Of a page of its own.
+_PAGE_RULES = """
+html{scroll-padding-top:1em}
+body.tcdsl{margin:0;padding:0;border-radius:0;min-height:100vh}
+.report{display:grid;grid-template-columns:15em minmax(0,1fr);gap:0 2em;max-width:100em;
+margin:0 auto;padding:1em 1.4em;border-radius:0}
+.report nav{position:sticky;top:1em;align-self:start;max-height:calc(100vh - 2em);overflow-y:auto}
+.report nav h1{font-size:1.3em;margin:0 0 .3em;overflow-wrap:anywhere}
+.report nav ul{list-style:none;padding:0}
+.report nav li{margin:.25em 0}
+.report nav .facts code{display:none}
+.report button{font:inherit;font-size:.85em;color:var(--tc-muted);background:var(--tc-panel);
+border:1px solid var(--tc-line);border-radius:4px;padding:.1em .7em;cursor:pointer}
+.report section{border-bottom:1px solid var(--tc-line);padding:.2em 0 .8em}
+.report section:target{background:none}
+.report section>details>:not(summary){margin-left:0}
+.report summary h2{display:inline}
+.report footer{grid-column:2;padding:1em 0}
+@media (max-width:52em){.report{display:block;padding:.6em .8em}
+.report nav{position:static;max-height:none}
+.report nav ul{display:flex;flex-wrap:wrap;gap:0 1em}}
+@media print{.report{display:block}.report nav{position:static}}
+"""
+
+
+def page_style_text() -> str:
+    """Return the rules that a page of its own has beside the style sheet."""
+    return _PAGE_RULES.strip() + "\n"
 
 
 @cache

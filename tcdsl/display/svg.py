@@ -21,7 +21,7 @@ def drawing(width: float, height: float, title: str, *children: Child) -> Html:
     )  # fmt: skip
 
 
-def shape(name: str, paint: Paint, *children: Child, **attributes: Attribute) -> Html:
+def shape(name: str, paint: Paint, /, *children: Child, **attributes: Attribute) -> Html:
     """Return the element *name* in the colours of *paint*."""
     fill, stroke = paint
     classes = [f"fill-{fill}"] * bool(fill) + [f"stroke-{stroke}"] * bool(stroke)

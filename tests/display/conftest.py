@@ -1,8 +1,11 @@
 """Checks of HTML text: every element closed, every link with its target."""
 
+from collections.abc import Callable
 from html.parser import HTMLParser
 
-VOID = {"br", "hr", "img", "input", "meta", "wbr"}
+import pytest
+
+VOID = {"br", "hr", "img", "input", "link", "meta", "wbr"}
 
 
 class Page(HTMLParser):
@@ -44,9 +47,14 @@ class Page(HTMLParser):
             self.text += data
 
 
-def checked(text: str) -> Page:
-    """Return the page of *text*, well formed, with no id twice and no link into nothing."""
+def _checked(text: str) -> Page:
     page = Page(text)
     assert len(page.ids) == len(set(page.ids)), "an id stands twice"
     assert set(page.links) <= set(page.ids), set(page.links) - set(page.ids)
     return page
+
+
+@pytest.fixture
+def checked() -> Callable[[str], Page]:
+    """What parses a page: well formed, with no id twice and no link into nothing."""
+    return _checked
