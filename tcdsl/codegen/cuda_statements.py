@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type, cast_text, combine, suffix
 from tcdsl.codegen.c_statements import Context, StatementPrinter
-from tcdsl.lang.comprehension import Cast, Const, Expr, Load, Operator
+from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
 from tcdsl.poly.scop import Access, Kind, Statement
 from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import Placement, Space
@@ -71,6 +71,11 @@ class CudaStatementPrinter(StatementPrinter):
         self.mapped = mapped
         self.is_replicated = is_replicated
         self.vectors = vectors
+
+    def is_common_divisor(self, expr: Expr) -> bool:
+        """Return whether *expr* is the same for all values of some index."""
+        names = {node.name for node in walk(expr) if isinstance(node, Index)}
+        return names < set(self.statement.indices)
 
     def pins(self) -> list[str]:
         """Return the conditions that leave one thread of those along which this is uniform."""

@@ -33,17 +33,17 @@ template <typename F> static void each_target_cell(const Copy &copy, F visit) {
 static void check_copied_memory(uintptr_t to, uintptr_t from, Site site) {
   const Region *target = region_at(to), *source = region_at(from);
   if (!target || !(target->flags & SHARED) || target->rank != own->rank)
-    fail(OUT_OF_BOUNDS, site, "an asynchronous copy to memory that is not shared memory of its block");
+    fail(OUT_OF_BOUNDS, site, "an asynchronous copy to what is not shared memory of this block");
   if (!source || source->flags & SHARED)
-    fail(OUT_OF_BOUNDS, site, "an asynchronous copy from memory that is not global memory");
+    fail(OUT_OF_BOUNDS, site, "an asynchronous copy from what is not global memory");
 }
 
 EMU_LOCAL void emu_copy_async(void *to, const void *from, int size, const char *file, int line) {
   const Site site = {file, line, EMU_CALLER};
   const uint64_t bytes = (uint64_t)size;
-  check_copied_memory((uintptr_t)to, (uintptr_t)from, site);
   check_access<false, false>((uintptr_t)from, bytes, bytes, site);
   check_access<true, false>((uintptr_t)to, bytes, bytes, site);
+  check_copied_memory((uintptr_t)to, (uintptr_t)from, site);
   Copy **place = &current->copies;
   while (*place) place = &(*place)->next;
   Copy *copy = *place = new_copy();
@@ -74,6 +74,6 @@ static void check_copies_are_done() {
   const Copy *copy = current->copies;
   if (!copy) return;
   const uintptr_t to = (uintptr_t)copy->to;
-  fail(RACE, copy->site, "this thread ended before its asynchronous copy to %s: tc_copy_wait is missing",
-       place(*region_at(to), to));
+  fail(RACE, copy->site, "data race at %s: the asynchronous copy to it and the end of its thread "
+       "are not ordered: no tc_copy_wait lies between them", place(*region_at(to), to));
 }

@@ -2,11 +2,10 @@
  *
  *     chunks 1 .. 4     dynamic shared memory
  *     chunks 8 .. 23    static shared variables, with gaps between them
- *     the next 32       the same of the next block of a cluster, for each block that it can have
- *     from chunk 32 on  arrays, each on chunks of its own between unmapped ones
+ *     from chunk 32 on  the same for the next blocks of a cluster, if there are clusters
+ *     then              arrays, each on chunks of its own between unmapped ones
  *
- * of one large reservation of address space, so that an address in the shared memory of one block
- * of a cluster is as far from that of another for every variable.  A region's cells, one for 1 << shift bytes, hold the
+ * of one large reservation of address space.  A region's cells, one for 1 << shift bytes, hold the
  * last write and the last read. */
 #pragma once
 #include "order.h"

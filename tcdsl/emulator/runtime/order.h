@@ -16,12 +16,12 @@
  *     cluster_start + PHASE * arrivals + ticks
  *
  * how often the thread has arrived at the cluster's barrier, and how often its block has met a
- * barrier or one of its warps a __syncwarp.  Both are the same for threads of a block that have come
- * equally far, so that several threads' accesses can be one Access.  After n phases a thread knows
- * all accesses of the cluster before the n-th arrival; of its own block's, those of ticks before the
- * block's last barrier too (`ordered`), and of another block's, those before the last barrier that
- * one of its threads had met when it arrived for the n-th time (`published`).  Fences and atomics
- * order nothing between blocks then. */
+ * barrier, or one of its warps a __syncwarp.  Both are the same for threads of a block that have
+ * come equally far, so that accesses of many can be one Access.  After n phases a thread knows
+ * all accesses of the cluster before the n-th arrival; of its own block's, those before the block's
+ * last barrier too (`ordered`); of another block's, those before the last barrier that one of its
+ * threads had met when it arrived for the n-th time (`published`).  Fences and atomics order nothing
+ * between the blocks of a launch with clusters. */
 #pragma once
 #include "state.h"
 

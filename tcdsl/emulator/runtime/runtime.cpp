@@ -1,9 +1,9 @@
 /* The emulator's runtime: launches, blocks, and threads as fibres; linked with the kernels' object.
  *
  * The blocks of a launch run one after the other, in a shuffled order.  The threads of a block run
- * in a shuffled order too, each until it waits at a barrier or for other lanes of its warp.  Clusters
- * run one after the other likewise, the blocks of one in turns, each until all its threads wait.
- * Every memory access is checked (access.h).  The first finding ends the run. */
+ * in a shuffled order too, each until it waits at a barrier or for other lanes of its warp.
+ * Clusters run one after the other likewise, the blocks of one in turns, each until all its threads
+ * wait.  Every memory access is checked (access.h).  The first finding ends the run. */
 #include <signal.h>
 
 #include "instrumentation.h"
@@ -204,8 +204,8 @@ static bool is_launchable(uint64_t shared_bytes) {
          (unsigned long long)shared_bytes, MAX_SHARED_BYTES);
   else if (launch.cluster < 1 || launch.cluster > most_ranks ||
            (launch.cluster > 1 && launch.cluster != g.z))
-    fail(LIMIT, NO_SITE, "clusters of %u blocks in a grid of %s; at most %u, which must be all along z",
-         launch.cluster, text_of(g), MAX_CLUSTER);
+    fail(LIMIT, NO_SITE, "clusters of %u blocks, at most %u, that are all along z of a grid of %s",
+         launch.cluster, MAX_CLUSTER, text_of(g));
   else if (blocks * ((threads + 31) / 32) >= MANY_OF_ONE)
     fail(LIMIT, NO_SITE, "a grid of %s blocks is too large to emulate", text_of(g));
   return outcome != FOUND;
@@ -226,7 +226,7 @@ static bool make_dynamic_shared(uint64_t bytes) {
   return outcome != FOUND;
 }
 
-/* Start kernel number *kernel* with a grid and a block of these *sizes*, and clusters of the last. */
+/* Start kernel number *kernel*; *sizes* are those of the grid, of a block, and of a cluster. */
 EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shared_bytes,
                            const uint64_t *arguments, uint32_t n_arguments) {
   if (n_arguments > MAX_VALUES) abort();

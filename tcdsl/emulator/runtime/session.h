@@ -46,8 +46,8 @@ EMU_API void emu_end() {
   arena = arena_size = stacks_size = 0;
 }
 
-/* Begin a run with *n_arrays_to_come* arrays of *bytes* in all, and clusters of up to *ranks* blocks;
- * false if there is no memory. */
+/* Begin a run with *n_arrays_to_come* arrays of *bytes* in all, and clusters of up to *ranks*
+ * blocks; false if there is no memory. */
 EMU_API int32_t emu_begin(uint64_t seed, uint64_t n_arrays_to_come, uint64_t bytes,
                           uint32_t ranks) {
   emu_end();

@@ -17,6 +17,17 @@
  * need not do right after the reading: whoever comes late is waited for by a later fold only. */
 
 /* ---- the barrier and the memory of other blocks -------------------------------------------- */
+
+/* A release is a fence of the whole GPU, in machine code; where nothing was read or written since
+ * the last wait it may be left out. */
+TC_FN void tc_cluster_arrive_relaxed()
+{
+#ifdef __CUDA_ARCH__
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#else
+  emu_cluster_arrive(__FILE__, __LINE__);
+#endif
+}
 TC_FN void tc_cluster_arrive()
 {
 #ifdef __CUDA_ARCH__
@@ -113,14 +124,14 @@ TC_FN typename Op::type tc_fold_xc_any(typename Op::type value)
 }
 
 /* ---- what kernels call --------------------------------------------------------------------- */
-TC_FN void tc_cluster_begin() { tc_cluster_arrive(); }
+TC_FN void tc_cluster_begin() { tc_cluster_arrive_relaxed(); }
 TC_FN void tc_cluster_end() { tc_cluster_wait(); }
 TC_FN void tc_cluster_sync()
 {
   tc_cluster_wait();
   tc_cluster_arrive();
   tc_cluster_wait();
-  tc_cluster_arrive();
+  tc_cluster_arrive_relaxed();
 }
 
 template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
