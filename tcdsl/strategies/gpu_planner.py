@@ -38,6 +38,7 @@ from tcdsl.transforms.recomputation import recomputed, without
 from tcdsl.transforms.rfactor import why_not_rfactored
 from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
+from tcdsl.transforms.trace import record
 from tcdsl.transforms.write_back import why_not_written_back, write_back
 
 ENOUGH = 0.75  # of the parallelism that a part has alone: fusion saves memory traffic
@@ -66,16 +67,23 @@ def plan_for_gpu(
         return _serial(scop, gpu)
     scheme = scheme or Scheme(options.scheduler)
     if scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none":
+        written = scop
         scop = recomputed(scop)
+        if scop is not written:
+            record("recomputation", scop)
     is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
     fused = replace(options, fuse="none") if is_alone else options
     grouped = _grouped(scop, fused, gpu)
     better = _for_clusters(grouped, fused, gpu)
     if better is not None:
+        record("for clusters", better)
         return plan_for_gpu(better, options, gpu, scheme)
     if scheme is Scheme.AUTO and options.fuse != "none" and not options.tile:
         scop, chunks = in_chunks(grouped.scop, grouped.groups, grouped.shapes, gpu)
-        grouped = _grouped(scop, fused, gpu, chunks) if chunks else grouped
+        if chunks:
+            record("sums of exponentials in chunks", scop)
+            grouped = _grouped(scop, fused, gpu, chunks)
+    record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
     scop, queue = _rewrite(grouped, options, gpu, scheme)
     return _nest(scop, queue, options, gpu)
 
@@ -103,6 +111,8 @@ def _grouped(scop: Scop, options: Options, gpu: Gpu, chunks: Sequence[RowChunks]
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     scop = _with_atomics(scop, shapes, options)
+    if atomic := [s.name for s in scop.statements if s.is_atomic]:
+        record("atomics", scop, notes=atomic)
     shapes = {name: _free(shape, scop.by_name[name]) for name, shape in shapes.items()}
     hopeless: frozenset[str] = frozenset()
     while True:
@@ -209,16 +219,22 @@ def _rewrite(
         ran: tuple[str, ...] = ()
         if by_isl is not None:
             scop = by_isl.scop
+            record("isl's scheduler", scop, notes=["+".join(group.members)])
             queue_before(by_isl.before)
             queue += [_Queued(k, "+".join(statements_of(k.tree))) for k in by_isl.kernels]
         elif tiled is not None:
             scop, after = tiled.scop, tiled.following
+            record("tiles in shared memory", scop, notes=["+".join(group.members)])
             queue.append(_Queued(tiled, "+".join(group.members)))
         else:
             done = apply(scop, _added_at_once(scop, sketched(group, may_chunk), options))
-            scop, after = done.scop, done.after
+            if done.scop is not scop:
+                record("rfactor", done.scop, notes=["+".join(group.members)])
+            after = done.after
             queue_before(done.before)
-            scop, sketch = keep_rows(scop, done.sketch)
+            scop, sketch = keep_rows(done.scop, done.sketch)
+            if scop is not done.scop:
+                record("rows on the chip", scop, notes=["+".join(group.members)])
             queue.append(_Queued(sketch, "+".join(group.members)))
             layout, ran = sketch.layout, sketch.members
             chunks = grouped.chunks_of(group)
@@ -237,6 +253,7 @@ def _rewrite(
             if last is not None:
                 group, done = last
                 scop = done.scop
+                record("last blocks", scop, notes=["+".join(group.members)])
                 queue.append(_Queued(done.sketch, "+".join(group.members), is_finish=True))
                 pending = [p for p in pending if not set(p[0].members) & set(group.members)]
                 continue
@@ -271,6 +288,7 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
     alignment = Alignment(dependences, affinities_of(scop))
     trees: list[Node] = []
     labels: list[tuple[str, tuple[str, ...]]] = []
+    apart: list[Kernel] = []
     sketches = [queued.kernel for queued in queue if isinstance(queued.kernel, Sketch)]
     staged = [name for sketch in sketches for name in sketch.staged]
     for position, queued in enumerate(queue):
@@ -278,6 +296,7 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
         tree = _tree(queued.kernel, nester)
         tree = tree if options.vectorise else written_out(tree)
         name, why = queued.name, queued.kernel.why
+        apart.append(Kernel(name, tree, why))
         both = stitch(trees[-1], tree, f"k{position}.last") if queued.is_finish else None
         if both is None:
             trees.append(tree)
@@ -286,6 +305,10 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
             trees[-1] = both
             added = (f"{name}: {', '.join(why)}",) if why else ()
             labels[-1] = f"{labels[-1][0]}+{name}", (*labels[-1][1], *added)
+    record("nesting", scop, apart)
+    if len(trees) < len(apart):
+        stitched = zip(labels, trees, strict=True)
+        record("stitching", scop, [Kernel(name, tree, why) for (name, why), tree in stitched])
     return _finished(scop, trees, labels, gpu, staged)
 
 
@@ -314,6 +337,7 @@ def _finished(
     kernels = tuple(
         Kernel(name, tree, why) for (name, why), tree in zip(labels, synchronised, strict=True)
     )
+    record("synchronisation", scop, kernels)
     return Plan(scop, kernels, placements)
 
 
