@@ -14,6 +14,8 @@ NOT_OPTIONS = Entry(
     "TC063", OptionError, "the text is not that of options: {why}",
     "give what Options.to_json() returned",
 )  # fmt: skip
+# Of the command line, and of the magics of notebooks.
+BAD_ARGUMENT = Entry("TC064", OptionError, "{argument}: {what}", "{advice}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import tcdsl
 from tcdsl.cli import jax_calls
-from tcdsl.cli.arguments import BAD_ARGUMENT
 from tcdsl.cli.bench_report import Launches, machine, version_of
 from tcdsl.cli.device_inputs import device_inputs, fresh_output
 from tcdsl.cli.jax_calls import WALL, QueuedCall
@@ -26,6 +25,7 @@ from tcdsl.executable import Executable
 from tcdsl.lang.comprehension import Comprehension, Index, Load, Specialisation, walk
 from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.library import Case, source_for
+from tcdsl.options import BAD_ARGUMENT
 from tcdsl.runtime.cuda.device import primary_context
 from tcdsl.runtime.timing import Comparison, compare_cuda, measure_cuda
 
