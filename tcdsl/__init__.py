@@ -27,6 +27,8 @@ from tcdsl.options import Options
 from tcdsl.version import __version__
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from tcdsl import cuda, library, testing
     from tcdsl.api import Function, Program, compute, define
     from tcdsl.executable import Executable
@@ -60,6 +62,20 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tcdsl' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(shell: "InteractiveShell") -> None:
+    """``%load_ext tcdsl``: the magics, and completion in their cells."""
+    from tcdsl.frontends.jupyter import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: "InteractiveShell") -> None:
+    """``%unload_ext tcdsl``."""
+    from tcdsl.frontends.jupyter import unload
+
+    unload(shell)
 
 
 def __dir__() -> list[str]:

@@ -6,8 +6,11 @@ The first two are of the def itself; the others of one compilation.  ``tcdsl sho
 ``%tcdsl_show`` print them.
 """
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from tcdsl.display.highlight import highlighted, highlighted_tc
+from tcdsl.display.html import Child, block, mime_bundle
 from tcdsl.lang.parser import parse_program
 from tcdsl.lang.printer import print_comprehension
 from tcdsl.lang.tree_text import tree_lines
@@ -43,3 +46,46 @@ def text_of(executable: "Executable", stage: str) -> str:
         return executable.source
     missing = f"the target {executable.target!r} has no stage {stage!r}"
     return executable.stages.get(stage, missing) or "nothing is merged"
+
+
+# --- in notebooks ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """A stage that shows itself: ``print`` gives its text."""
+
+    stage: str
+    text: str
+    language: str = ""  # "tc", or what Pygments calls it
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return mime_bundle(block(self._painted()), self.text)
+
+    def _painted(self) -> Child:
+        text = self.text.rstrip("\n")
+        if self.language == "tc":
+            return highlighted_tc(text)
+        if not self.language:
+            return text
+        from pygments.lexers import get_lexer_by_name
+
+        return highlighted(text, get_lexer_by_name(self.language))
+
+
+def view_of_def(function: "Function", stage: str) -> StageView:
+    """Return the view of one of ``OF_THE_DEF``."""
+    language = "tc" if stage == "comprehension" else ""
+    return StageView(stage, text_of_def(function, stage), language)
+
+
+def view_of(executable: "Executable", stage: str) -> StageView:
+    """Return the view of another stage."""
+    language = "" if stage != "code" else "c" if executable.target == "cpu" else "cuda"
+    return StageView(stage, text_of(executable, stage), language)

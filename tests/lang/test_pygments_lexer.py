@@ -16,10 +16,10 @@ from pygments.token import (
     Whitespace,
 )
 
-from tcdsl.frontends.pygments_lexer import TOKENS, TcLexer, pattern, rules
 from tcdsl.lang.builtins import BUILTINS
 from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.lang.parser import lark_parser
+from tcdsl.lang.pygments_lexer import TOKENS, TcLexer, pattern, rules
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = sorted((ROOT / "tcdsl/library/programs").glob("*.tc"))
