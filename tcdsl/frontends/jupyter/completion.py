@@ -28,11 +28,11 @@ from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.lang.parser import lark_parser
 from tcdsl.lang.pygments_lexer import TcLexer, pattern
 
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _CELL = re.compile(r"\s*%%tcdsl(?=\s)[^\n]*\n")
 _SHOW = re.compile(r"\s*%tcdsl_show\s+(?:(?P<stage>\w+)\s+)?[\w.]*$")
 _BENCH = re.compile(r"\s*%%?tcdsl_bench\s+[\w.]*$")
-_DOTTED = re.compile(r"[A-Za-z_][\w.]*$")
+_DOTTED = re.compile(r"[A-Za-z_][\w.]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Matcher:
     matcher_api_version = 2
     matcher_priority = 100.0  # before Python's own
     matcher_identifier = "tcdsl"
-    __qualname__ = "tcdsl.Matcher"
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
+        self.__qualname__ = "tcdsl.Matcher"  # IPython takes a matcher for a function
 
     def __call__(self, context: CompletionContext) -> SimpleMatcherResult:
         """Return the completions at the cursor; nothing outside of tcdsl's magics."""

@@ -109,6 +109,7 @@ def test_other_cells_are_pythons(notebook: Any) -> None:
     assert "np.float32" in completed(notebook, "np.float3")
 
 
+@pytest.mark.filterwarnings("ignore:.*Completer.complete")
 def test_the_older_way_of_asking_works_too(notebook: Any) -> None:
     line = "%%tcdsl\ndef f(float(N) x) -> (y) { y(i) = expm"
     text, found = notebook.shell.complete("expm", line, len(line))
