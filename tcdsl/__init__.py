@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tcdsl.api import Function, Program, compute, define
     from tcdsl.executable import Executable
     from tcdsl.frontends.einsum import einsum
+    from tcdsl.frontends.explore import explore
     from tcdsl.runtime.arrays import spec
 
 _LAZY = {
@@ -42,6 +43,7 @@ _LAZY = {
     "compute": "tcdsl.api",
     "define": "tcdsl.api",
     "einsum": "tcdsl.frontends.einsum",
+    "explore": "tcdsl.frontends.explore",
     "spec": "tcdsl.runtime.arrays",
 }
 _SUBMODULES = ("cuda", "library", "testing")
@@ -85,6 +87,6 @@ def __dir__() -> list[str]:
 __all__ = [
     "CompileError", "Executable", "Function", "InternalError", "LaunchError", "OptionError",
     "Options", "ParseError", "Program", "RangeError", "SemanticError", "ShapeError", "TCError",
-    "TCWarning", "TargetError", "__version__", "compute", "cuda", "define", "einsum", "library",
-    "spec", "testing",
+    "TCWarning", "TargetError", "__version__", "compute", "cuda", "define", "einsum", "explore",
+    "library", "spec", "testing",
 ]  # fmt: skip

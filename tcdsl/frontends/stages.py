@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.display.highlight import highlighted, highlighted_tc
-from tcdsl.display.html import Child, block, mime_bundle
+from tcdsl.display.html import Child, Html, block, mime_bundle
 from tcdsl.lang.parser import parse_program
 from tcdsl.lang.printer import print_comprehension
 from tcdsl.lang.tree_text import tree_lines
@@ -66,7 +66,11 @@ class StageView:
         return self.text
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        return mime_bundle(block(self._painted()), self.text)
+        return mime_bundle(self.html(), self.text)
+
+    def html(self) -> Html:
+        """Return the stage as a part of a display."""
+        return block(self._painted())
 
     def _painted(self) -> Child:
         text = self.text.rstrip("\n")
