@@ -55,7 +55,8 @@ def kernel_trees(
         "div",
         [
             details(
-                ["kernel ", code(kernel.name)], tree_items(scop, kernel.tree, local),
+                ["kernel ", code(kernel.name)],
+                tag("ul", tree_items(scop, kernel.tree, local)),
                 is_open=is_open,
             )
             for kernel in kernels
@@ -65,16 +66,17 @@ def kernel_trees(
 
 
 def tree_items(scop: Scop, node: Node, local: Mapping[str | None, list[Placement]]) -> Html:
-    """Return *node* as nested, foldable lines."""
+    """Return *node* as items of a list, which fold."""
     match node:
         case Leaf(statement=name):
             return _leaf(scop, name)
         case Sequence(children=children):
             return join([tree_items(scop, child, local) for child in children])
         case Loop():
-            placed = [_placed(scop, placement) for placement in local.get(node.name, ())]
+            placed = [[" ", _placed(scop, p)] for p in local.get(node.name, ())]
             summary = join(_loop(scop, node), placed)
-            return details(summary, tree_items(scop, node.body, local), is_open=True)
+            body = tag("ul", tree_items(scop, node.body, local))
+            return tag("li", details(summary, body, is_open=True))
 
 
 def _loop(scop: Scop, loop: Loop) -> Html:
@@ -85,18 +87,18 @@ def _loop(scop: Scop, loop: Loop) -> Html:
     if loop.extent:  # 0: the folds of lanes have none of their own
         extent = tag("span", count(loop.extent, "iteration"), class_="note iterations")
     mark = tag("span", loop.name, class_="mark note", title="the mark above the band")
-    return join(label, " ", code(", ".join(texts)), " ", extent, mark)
+    return join(label, " ", code(", ".join(texts)), " ", extent, " ", mark)
 
 
 def _leaf(scop: Scop, name: str) -> Html:
     statement = scop.by_name[name]
     if statement.kind is Kind.BARRIER:
-        return tag("div", badge("barrier", "last"), class_="leaf")
+        return tag("li", badge("barrier", "last"))
     text = f"{name}[{', '.join(statement.indices)}]"
     kind = tag("span", f" {statement.kind}", class_="note")
     atomic = badge("atomic", "last") if statement.is_atomic else None
     source = statement.source_name or None
-    return tag("div", code(text), kind, " ", atomic, class_="leaf", data_s=source)
+    return tag("li", code(text), kind, " ", atomic, data_s=source)
 
 
 def _placed(scop: Scop, placement: Placement) -> Html:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tcdsl.display.accesses import access_text, isl_text
+from tcdsl.display.accesses import access_text, isl_code
 from tcdsl.display.domains import Tiling, chosen_dims, draw_domain, tilings_of
 from tcdsl.display.html import Child, Html, badge, code, details, join, table, tag
 from tcdsl.poly.dependences import Dependence, dependences_of
@@ -57,7 +57,7 @@ def _statement(
         badge("atomic", "last") if statement.is_atomic else None,
     )  # fmt: skip
     facts = [
-        _fact("domain", code(isl_text(statement.domain))),
+        _fact("domain", isl_code(statement.domain)),
         *(_access("writes", access.array, access) for access in statement.writes),
         *(_access("reads", access.array, access) for access in statement.reads),
     ]
@@ -79,7 +79,7 @@ def _fact(name: str, *value: Child) -> Html:
 def _access(what: str, array: str, access: Access) -> Html:
     note = None if access.is_exact else badge("gathered", "unroll")
     text = access_text(array, access.subscripts)
-    return _fact(what, code(text), " ", note, tag("div", code(isl_text(access.relation)),
+    return _fact(what, code(text), " ", note, tag("div", isl_code(access.relation),
                                                   class_="note"))  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def _dependences(edges: Sequence[Dependence]) -> Html:
             [code(edge.source), " → ", code(edge.sink)],
             code(edge.array),
             _kind_of(edge),
-            code(isl_text(edge.relation)),
+            isl_code(edge.relation),
         ]
         for edge in edges
     ]

@@ -42,7 +42,7 @@ def steps_section(scop: Scop, steps: Sequence[Step]) -> Html:
             title,
             tag("p", "of ", _names(step.notes)) if step.notes else None,
             _changes(before_scop, step.scop),
-            _trees(before_scop, before, step.scop, after),
+            _trees((before_scop, before), (step.scop, after), bool(step.kernels)),
         ))  # fmt: skip
         before_scop, before = step.scop, after
     return tag("div", parts, class_="steps")
@@ -67,22 +67,28 @@ def _names(names: Sequence[str]) -> list[Html | str]:
     return [part for name in names for part in (code(name), " ")][:-1]
 
 
-def _trees(
-    before_scop: Scop, before: tuple[Kernel, ...], after_scop: Scop, after: tuple[Kernel, ...]
-) -> Html:
-    """Return the loops before and after, only those kernels that differ."""
+Loops = tuple[Scop, tuple[Kernel, ...]]
+
+
+def _trees(earlier: Loops, later: Loops, has_kernels: bool) -> Html:
+    """Return the loops before and after, only those kernels that differ.
+
+    Where the loops are still as written, they say little: they are folded.
+    """
+    (before_scop, before), (after_scop, after) = earlier, later
     known = [_key(before_scop, kernel) for kernel in before]
     made = [_key(after_scop, kernel) for kernel in after]
     old = [kernel for kernel in before if _key(before_scop, kernel) not in made]
     new = [kernel for kernel in after if _key(after_scop, kernel) not in known]
     if not (old or new):
         return tag("p", "The loops are what they were.", class_="note")
-    return tag(
+    pair = tag(
         "div",
         tag("div", tag("h4", "before"), kernel_trees(before_scop, old)),
         tag("div", tag("h4", "after"), kernel_trees(after_scop, new)),
         class_="pair",
     )
+    return pair if has_kernels else details("loops, as written", pair)
 
 
 def _key(scop: Scop, kernel: Kernel) -> tuple[Node, tuple[str, ...]]:

@@ -1,8 +1,9 @@
 """The style sheet of all displays: colours as variables, for light and for dark themes.
 
-Everything is scoped under the root's class.  The root sets ground and ink both, so that it can be
-read whatever the page around it looks like.  Which theme it is: what the system prefers, unless
-the host says otherwise (JupyterLab, VS Code, Sphinx themes, Colab mark their page).
+Everything is scoped under the root's class, written twice where hosts style the same elements.
+The root sets ground and ink both, so that it can be read whatever the page around it looks like.
+Which theme it is: what the system prefers, unless the host says otherwise (JupyterLab, VS Code,
+Sphinx themes, Colab mark their page).
 
 Drawings name a colour by a class (``fill-tile``) and have one that reads on both grounds as an
 attribute (``plain``), for hosts that remove styles.
@@ -80,16 +81,19 @@ padding:.6em .8em;border-radius:6px;text-align:left;overflow-wrap:break-word}
 .tcdsl p,.tcdsl ul{margin:.3em 0}
 .tcdsl h2,.tcdsl h3,.tcdsl h4{color:inherit;line-height:1.3;margin:.9em 0 .3em;font-weight:600}
 .tcdsl h2{font-size:1.25em}.tcdsl h3{font-size:1.08em}.tcdsl h4{font-size:1em}
-.tcdsl code,.tcdsl pre{font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;
-background:none;color:inherit;padding:0;border:0}
-.tcdsl pre{background:var(--tc-panel);border:1px solid var(--tc-line);border-radius:4px;
+.tcdsl.tcdsl code,.tcdsl.tcdsl pre{font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,
+monospace;background:none;color:inherit;padding:0;border:0}
+.tcdsl.tcdsl pre{background:var(--tc-panel);border:1px solid var(--tc-line);border-radius:4px;
 padding:.5em .7em;margin:.4em 0;overflow-x:auto;white-space:pre}
 .tcdsl .scroll{overflow-x:auto;margin:.4em 0}
-.tcdsl table{border-collapse:collapse;margin:0;font-size:inherit;color:inherit;background:none}
-.tcdsl th,.tcdsl td{border:0;border-bottom:1px solid var(--tc-line);padding:.2em .8em .2em 0;
-text-align:left;vertical-align:top;background:none;color:inherit;white-space:normal}
-.tcdsl th{white-space:nowrap;font-weight:600;color:var(--tc-muted)}
-.tcdsl .number{text-align:right;font-variant-numeric:tabular-nums}
+.tcdsl.tcdsl table tr:nth-child(n){background:none}
+.tcdsl.tcdsl table{table-layout:auto;border:0;border-collapse:collapse;margin:0;font-size:inherit;
+color:inherit;background:none}
+.tcdsl.tcdsl th,.tcdsl.tcdsl td{border:0;border-bottom:1px solid var(--tc-line);
+padding:.2em .8em .2em 0;text-align:left;vertical-align:top;background:none;color:inherit;
+white-space:normal}
+.tcdsl.tcdsl th{white-space:nowrap;font-weight:600;color:var(--tc-muted)}
+.tcdsl .number{display:block;text-align:right;font-variant-numeric:tabular-nums}
 .tcdsl details{margin:.2em 0}
 .tcdsl details>:not(summary){margin-left:1.1em}
 .tcdsl summary{cursor:pointer}
@@ -104,13 +108,14 @@ font-size:.82em;line-height:1.45;white-space:nowrap}
 .tcdsl .plain{list-style:none;padding-left:0}
 .tcdsl .iterations{margin-left:.7em}
 .tcdsl .mark{margin:0 .5em;font:11px ui-monospace,monospace;opacity:.75}
-.tcdsl .leaf{margin-left:1.1em}
 .tcdsl .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24em),1fr));
 gap:.2em 1.4em}
 .tcdsl .pair>*{min-width:0;overflow-x:auto}
 .tcdsl .tree{white-space:nowrap;overflow-x:auto}
-.tcdsl .tree details details,.tcdsl .tree .leaf{border-left:1px solid var(--tc-line);
-padding-left:.5em}
+.tcdsl .tree ul{list-style:none;margin:0 0 0 .3em;padding-left:.9em;
+border-left:1px solid var(--tc-line)}
+.tcdsl .tree details{margin:0}
+.tcdsl .tree ul,.tcdsl .tree li{line-height:1.6}
 .tcdsl dl{margin:.2em 0}
 .tcdsl .row>dl{flex:1 1 20em;max-width:46em}
 .tcdsl .row>.row{flex:0 1 auto}
@@ -122,7 +127,7 @@ padding-left:.5em}
 .tcdsl meter{width:7em;height:.8em}
 .tcdsl .wide td:nth-child(n+2){min-width:9em}
 .tcdsl .wide td:first-child{white-space:nowrap}
-.tcdsl .code{padding-left:0}
+.tcdsl.tcdsl pre.code{padding-left:0}
 .tcdsl .line{display:block;padding-right:.7em}
 .tcdsl .gutter{color:var(--tc-muted);user-select:none;display:inline-block;min-width:3.6em;
 text-align:right}
