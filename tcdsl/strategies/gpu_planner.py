@@ -36,6 +36,7 @@ from tcdsl.transforms.recomputation import recomputed
 from tcdsl.transforms.rfactor import why_not_rfactored
 from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
+from tcdsl.transforms.trace import record
 
 ENOUGH = 0.75  # of the parallelism that a part has alone: fusion saves memory traffic
 SMALL_WORK = 1 << 16  # operations for which another launch costs more than idle multiprocessors
@@ -63,15 +64,21 @@ def plan_for_gpu(
         return _serial(scop, gpu)
     scheme = scheme or Scheme(options.scheduler)
     if scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none":
+        written = scop
         scop = recomputed(scop)
+        if scop is not written:
+            record("recomputation", scop)
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     scop = _with_atomics(scop, shapes, options)
+    if atomic := [s.name for s in scop.statements if s.is_atomic]:
+        record("atomics", scop, notes=atomic)
     shapes = {name: _free(shape, scop.by_name[name]) for name, shape in shapes.items()}
     is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
     fused = replace(options, fuse="none") if is_alone else options
     policy = _Policy(scop, shapes, fused, gpu)
     groups = group_statements(scop, dependences, shapes, policy.why_not)
+    record("fusion", scop, notes=["+".join(group.members) for group in groups])
     scop, queue = _rewrite(scop, groups, shapes, options, gpu, scheme)
     return _nest(scop, queue, options, gpu)
 
@@ -171,16 +178,22 @@ def _rewrite(
         ran: tuple[str, ...] = ()
         if by_isl is not None:
             scop = by_isl.scop
+            record("isl's scheduler", scop, notes=["+".join(group.members)])
             queue_before(by_isl.before)
             queue += [_Queued(k, "+".join(statements_of(k.tree))) for k in by_isl.kernels]
         elif tiled is not None:
             scop, after = tiled.scop, tiled.following
+            record("tiles in shared memory", scop, notes=["+".join(group.members)])
             queue.append(_Queued(tiled, "+".join(group.members)))
         else:
             done = apply(scop, _added_at_once(scop, sketched(group, may_chunk), options))
-            scop, after = done.scop, done.after
+            if done.scop is not scop:
+                record("rfactor", done.scop, notes=["+".join(group.members)])
+            after = done.after
             queue_before(done.before)
-            scop, sketch = keep_rows(scop, done.sketch)
+            scop, sketch = keep_rows(done.scop, done.sketch)
+            if scop is not done.scop:
+                record("rows in registers", scop, notes=["+".join(group.members)])
             queue.append(_Queued(sketch, "+".join(group.members)))
             layout, ran = sketch.layout, sketch.members
             if layout is not None and layout.indices and not after:
@@ -195,6 +208,7 @@ def _rewrite(
             if last is not None:
                 group, done = last
                 scop = done.scop
+                record("last blocks", scop, notes=["+".join(group.members)])
                 queue.append(_Queued(done.sketch, "+".join(group.members), is_finish=True))
                 pending = [p for p in pending if not set(p[0].members) & set(group.members)]
                 continue
@@ -227,11 +241,13 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
     alignment = Alignment(dependences, affinities_of(scop))
     trees: list[Node] = []
     labels: list[tuple[str, tuple[str, ...]]] = []
+    apart: list[Kernel] = []
     for position, queued in enumerate(queue):
         nester = Nester(alignment, shapes, {}, prefix=f"k{position}")
         tree = _tree(queued.kernel, nester)
         tree = tree if options.vectorise else written_out(tree)
         name, why = queued.name, queued.kernel.why
+        apart.append(Kernel(name, tree, why))
         both = stitch(trees[-1], tree, f"k{position}.last") if queued.is_finish else None
         if both is None:
             trees.append(tree)
@@ -240,6 +256,10 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
             trees[-1] = both
             added = (f"{name}: {', '.join(why)}",) if why else ()
             labels[-1] = f"{labels[-1][0]}+{name}", (*labels[-1][1], *added)
+    record("nesting", scop, apart)
+    if len(trees) < len(apart):
+        stitched = zip(labels, trees, strict=True)
+        record("stitching", scop, [Kernel(name, tree, why) for (name, why), tree in stitched])
     return _finished(scop, trees, labels, gpu)
 
 
@@ -264,6 +284,7 @@ def _finished(
     kernels = tuple(
         Kernel(name, tree, why) for (name, why), tree in zip(labels, synchronised, strict=True)
     )
+    record("synchronisation", scop, kernels)
     return Plan(scop, kernels, placements)
 
 
