@@ -9,9 +9,7 @@ import numpy as np
 
 import tcdsl
 from tcdsl.cli.random_inputs import random_inputs, shapes_of
-from tcdsl.errors import Entry, OptionError
-
-BAD_ARGUMENT = Entry("TC064", OptionError, "{argument}: {what}", "{advice}")
+from tcdsl.options import BAD_ARGUMENT
 
 Value = TypeVar("Value")
 Arrays = dict[str, np.ndarray[Any, Any]]
