@@ -18,7 +18,7 @@ import islpy as isl
 from tcdsl.poly.footprints import Use, box_hull
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, loops_of, statements_of
-from tcdsl.poly.scop import Access, Scop, Statement
+from tcdsl.poly.scop import Access, Kind, Scop, Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def traffic_of(scop: Scop, tree: Node, local: Collection[str]) -> list[Traffic]:
     writes: dict[str, list[tuple[Statement, Access]]] = {}
     for name in statements_of(tree):
         statement = scop.by_name[name]
-        for found, accesses in ((reads, statement.all_reads), (writes, statement.writes)):
+        for found, accesses in ((reads, _loads(statement)), (writes, statement.writes)):
             for access in accesses:
                 if access.array not in local:
                     found.setdefault(access.array, []).append((statement, access))
@@ -48,6 +48,12 @@ def traffic_of(scop: Scop, tree: Node, local: Collection[str]) -> list[Traffic]:
         for found in (reads, writes)
         if array in found
     ]
+
+
+def _loads(statement: Statement) -> Collection[Access]:
+    """Return the reads of *statement*, of its accumulator too where it goes on from its value."""
+    is_fresh = statement.reduction is not None and statement.reduction.initialise
+    return statement.reads if statement.kind is Kind.FOLD and is_fresh else statement.all_reads
 
 
 def _traffic(

@@ -90,7 +90,8 @@ padding:.5em .7em;margin:.4em 0;overflow-x:auto;white-space:pre}
 .tcdsl.tcdsl table{table-layout:auto;border:0;border-collapse:collapse;margin:0;font-size:inherit;
 color:inherit;background:none}
 .tcdsl.tcdsl th,.tcdsl.tcdsl td{border:0;border-bottom:1px solid var(--tc-line);
-padding:.2em .8em .2em 0;text-align:left;vertical-align:top;background:none;color:inherit;white-space:normal}
+padding:.2em .8em .2em 0;text-align:left;vertical-align:top;background:none;color:inherit;
+white-space:normal}
 .tcdsl.tcdsl th{white-space:nowrap;font-weight:600;color:var(--tc-muted)}
 .tcdsl .number{display:block;text-align:right;font-variant-numeric:tabular-nums}
 .tcdsl details{margin:.2em 0}

@@ -26,7 +26,7 @@ _LEAST_BYTES = 64  # a copy of nothing has no rate
 _MOST_BYTES = 1 << 30  # of a copy: larger ones are not faster
 _CHAINS, _STEPS = 6, 24  # operations that do not wait for one another; one after another
 _CPU_ELEMENTS, _GPU_ELEMENTS = 1 << 15, 1 << 24  # of a thread, so that they stay in a cache; of all
-_SECONDS = 0.05
+_SECONDS, _TRIES = 0.01, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,9 @@ def _time_us(function: Function, place: _Place, x: Any) -> float:
     options = Options(threads=place.threads, fast_math=True)
     executable = function.compile(x, target=place.target, options=options)
     call = executable.bind(x, out=executable(x))
-    return timer_of(place.target)(call, _SECONDS).median_us
+    timer = timer_of(place.target)
+    # The best of several: a ceiling is what can be reached, whatever else the machine does now.
+    return min(timer(call, _SECONDS).median_us for _ in range(_TRIES))
 
 
 def timer_of(target: str) -> Callable[..., Timing]:

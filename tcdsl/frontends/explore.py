@@ -15,13 +15,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from tcdsl.api import Function, choose_target
+from tcdsl.display.compilation import fresh_anchors
 from tcdsl.display.error import error_html
-from tcdsl.display.html import Child, Html, details, fragment, table, tag
+from tcdsl.display.html import Child, Html, block, details, mime_bundle, table, tag
 from tcdsl.errors import TCError
 from tcdsl.executable import Executable
 from tcdsl.frontends.ceilings import timer_of
-from tcdsl.frontends.stages import view_of
+from tcdsl.frontends.stages import StageText, view_of
 from tcdsl.options import Options
+from tcdsl.poly.isl_utils import COMPILE_LOCK
 from tcdsl.runtime.arrays import ArraySpec
 from tcdsl.runtime.timing import Timing
 
@@ -119,10 +121,17 @@ class Explorer:
         return "\n".join([*lines, "", "tried so far:", *map(_line, self.trials)])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        bundle = {"text/html": str(fragment(self.html())), "text/plain": repr(self)}
-        widget = self.widget()
-        # Front ends that know no widgets, and files without their state, show the HTML.
-        return bundle if widget is None else {**widget._repr_mimebundle_(), **bundle}
+        return mime_bundle(self.html(), repr(self))
+
+    def _ipython_display_(self) -> None:
+        """Show the controls, and below them the still picture, which live controls hide.
+
+        What cannot show controls (GitHub, nbviewer, a page without a network) has the picture, of
+        the last choice: it follows the controls.
+        """
+        from tcdsl.frontends.still import display_both  # IPython is there: it has called this
+
+        display_both(self)
 
     def widget(self) -> Any:
         """Return the controls, always the same ones; None where ipywidgets is not installed."""
@@ -189,10 +198,21 @@ def choice_html(trial: Trial) -> Html:
         executable = trial.executable
         parts += [
             kernels_html(executable.kernels),
-            details("schedule", view_of(executable, "schedule").html(), is_open=True),
-            details("code", view_of(executable, "code").html()),
+            *(
+                details(name, stage_html(executable, name), is_open=name == "schedule")
+                for name in ("schedule", "code")
+            ),
         ]
     return tag("div", parts)
+
+
+def stage_html(executable: Executable, name: str) -> Html:
+    """Return a stage as a part of a display."""
+    stage = view_of(executable, name)
+    if isinstance(stage, StageText):
+        return block(stage.text)
+    with COMPILE_LOCK:
+        return stage.body(fresh_anchors(), False)
 
 
 def kernels_html(kernels: tuple[Mapping[str, Any], ...]) -> Html:

@@ -23,10 +23,9 @@ from ipywidgets import (
 
 from tcdsl import cuda
 from tcdsl.display.error import error_html
-from tcdsl.display.html import Child, fragment, tag
+from tcdsl.display.html import Child, Html, fragment, tag
 from tcdsl.errors import TCError
-from tcdsl.frontends.explore import Explorer, kernels_html, trials_html
-from tcdsl.frontends.stages import view_of
+from tcdsl.frontends.explore import Explorer, kernels_html, stage_html, trials_html
 from tcdsl.options import BAD_OPTION, CHOICES, Options
 
 TITLES = ("schedule", "code", "resources", "times")
@@ -41,6 +40,11 @@ def controls(explorer: Explorer) -> Widget:
     view = _View(explorer)
     explorer.listen(view.refresh)
     return view.box
+
+
+def hiding(view: Widget, class_: str) -> Widget:
+    """Return *view*, and with it a rule that hides elements of the class *class_*."""
+    return VBox([HTML(str(tag("style", Html(f".{class_}{{display:none}}")))), view])
 
 
 class _View:
@@ -92,7 +96,7 @@ class _View:
             page.value = ""
         if now.executable is not None:
             for page, stage in zip(self._pages, ("schedule", "code"), strict=False):
-                page.value = _html(view_of(now.executable, stage).html())
+                page.value = _html(stage_html(now.executable, stage))
             self._pages[2].value = _html(kernels_html(now.executable.kernels))
 
 

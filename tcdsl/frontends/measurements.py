@@ -136,7 +136,7 @@ class Measurements:
 # --- the drawing -------------------------------------------------------------------------------
 
 _WIDTH, _HEIGHT = 420.0, 240.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48.0, 410.0, 14.0, 204.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 402.0, 14.0, 204.0
 _PAINTS = ("block", "unroll", "parallel", "vector", "lanes", "thread", "last")
 
 
@@ -183,7 +183,8 @@ def roofline_svg(found: Measurements) -> Html | None:
         line(roof[1], roof[2], "ink", stroke_width=1.6),
         label((roof[2][0] - 4, roof[2][1] - 5), f"{ceilings.peak_gflops:.3g} GFLOP/s",
               "muted", 10, "end"),
-        label((roof[0][0] + 6, roof[0][1] - 8), f"{ceilings.copy_gbs:.3g} GB/s", "muted", 10),
+        label(((roof[0][0] + roof[1][0]) / 2 + 8, (roof[0][1] + roof[1][1]) / 2 + 12),
+              f"{ceilings.copy_gbs:.3g} GB/s", "muted", 10),
         line(scale.at(found.intensity, 10.0 ** scale.y[0]),
              scale.at(found.intensity, ceilings.roof_gflops(found.intensity)),
              "line", stroke_dasharray="3 3"),

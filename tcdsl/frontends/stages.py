@@ -1,27 +1,33 @@
 """What a def becomes on its way to the machine, stage by stage, as text.
 
-    ast -> comprehension -> coalesced -> scop -> schedule -> tree -> code        explain says why
+    ast -> comprehension -> coalesced -> scop -> transforms -> schedule -> plan -> code
 
-The first two are of the def itself; the others of one compilation.  ``tcdsl show`` and
-``%tcdsl_show`` print them.
+The first two are of the def itself; the others of one compilation, of which "tree" is the schedule
+as isl has it, and "explain" the reasons.  ``tcdsl show`` and ``%tcdsl_show`` print them.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tcdsl.display.highlight import highlighted, highlighted_tc
-from tcdsl.display.html import Child, Html, block, mime_bundle
+from tcdsl.display.highlight import highlighted_tc
+from tcdsl.display.html import block, mime_bundle
 from tcdsl.lang.parser import parse_program
 from tcdsl.lang.printer import print_comprehension
 from tcdsl.lang.tree_text import tree_lines
 
 if TYPE_CHECKING:
     from tcdsl.api import Function
+    from tcdsl.display.compilation import Stage
     from tcdsl.executable import Executable
     from tcdsl.source import Source
 
 OF_THE_DEF = ("ast", "comprehension")
-STAGES = (*OF_THE_DEF, "coalesced", "scop", "schedule", "tree", "code", "explain")
+STAGES = (
+    *OF_THE_DEF, "coalesced", "scop", "transforms", "schedule", "tree", "plan", "code", "explain",
+)  # fmt: skip
+# What they are called among the stages that show themselves (display/compilation.py).
+_SHOWN_AS = {"scop": "scop", "transforms": "transforms", "schedule": "loops", "plan": "plan",
+             "code": "code", "explain": "explanation"}  # fmt: skip
 
 
 def tree_text(source: "Source", name: str) -> str:
@@ -39,25 +45,29 @@ def text_of_def(function: "Function", stage: str) -> str:
 
 
 def text_of(executable: "Executable", stage: str) -> str:
-    """Return a stage of one compilation; says so where there is nothing to see."""
-    if stage == "explain":
-        return executable.explain()
-    if stage == "code":
-        return executable.source
-    missing = f"the target {executable.target!r} has no stage {stage!r}"
-    return executable.stages.get(stage, missing) or "nothing is merged"
+    """Return a stage of one compilation; says so where its target has none."""
+    match stage:
+        case "explain":
+            return executable.explain()
+        case "code":
+            return executable.source
+        case "transforms" | "plan":  # made anew where the code is from the cache
+            shown = executable.compilation.stages.get(stage)
+            text = shown.text if shown is not None else None
+        case _:
+            text = executable.stages.get(stage)
+    return f"the target {executable.target!r} has no stage {stage!r}" if text is None else text
 
 
 # --- in notebooks ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class StageView:
-    """A stage that shows itself: ``print`` gives its text."""
+class StageText:
+    """A stage that is text and no more; ``print`` gives it."""
 
-    stage: str
     text: str
-    language: str = ""  # "tc", or what Pygments calls it
+    is_program: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -66,30 +76,16 @@ class StageView:
         return self.text
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        return mime_bundle(self.html(), self.text)
-
-    def html(self) -> Html:
-        """Return the stage as a part of a display."""
-        return block(self._painted())
-
-    def _painted(self) -> Child:
         text = self.text.rstrip("\n")
-        if self.language == "tc":
-            return highlighted_tc(text)
-        if not self.language:
-            return text
-        from pygments.lexers import get_lexer_by_name
-
-        return highlighted(text, get_lexer_by_name(self.language))
+        return mime_bundle(block(highlighted_tc(text) if self.is_program else text), self.text)
 
 
-def view_of_def(function: "Function", stage: str) -> StageView:
-    """Return the view of one of ``OF_THE_DEF``."""
-    language = "tc" if stage == "comprehension" else ""
-    return StageView(stage, text_of_def(function, stage), language)
+def view_of_def(function: "Function", stage: str) -> StageText:
+    """Return one of ``OF_THE_DEF``, which shows itself."""
+    return StageText(text_of_def(function, stage), stage == "comprehension")
 
 
-def view_of(executable: "Executable", stage: str) -> StageView:
-    """Return the view of another stage."""
-    language = "" if stage != "code" else "c" if executable.target == "cpu" else "cuda"
-    return StageView(stage, text_of(executable, stage), language)
+def view_of(executable: "Executable", stage: str) -> "Stage | StageText":
+    """Return another stage, which shows itself."""
+    shown = executable.compilation.stages.get(_SHOWN_AS.get(stage, ""))
+    return StageText(text_of(executable, stage)) if shown is None else shown

@@ -14,7 +14,9 @@ SIZES = ("--size", "M=7", "--size", "K=5", "--size", "N=3")
     [
         ("ast", "Def name='matmul'"),
         ("comprehension", "matmul"),
-        ("coalesced", "nothing is merged"),
+        ("coalesced", "S0"),
+        ("transforms", "S0"),
+        ("plan", "kernel"),
         ("scop", "S0"),
         ("schedule", "S0"),
         ("tree", "domain"),
@@ -29,8 +31,8 @@ def test_every_stage_is_shown(stage: str, part: str, tcdsl: Tcdsl, program: Path
 
 
 def test_no_stage_is_forgotten() -> None:
-    tested = {"ast", "comprehension", "coalesced", "scop", "schedule", "tree", "code", "explain"}
-    assert set(STAGES) == tested
+    tested = "ast comprehension coalesced scop transforms schedule tree plan code explain"
+    assert set(STAGES) == set(tested.split())
 
 
 @pytest.mark.parametrize("stage", ["ast", "comprehension"])
@@ -39,6 +41,23 @@ def test_the_first_stages_need_no_sizes(stage: str, tcdsl: Tcdsl, program: Path)
     assert code == 0
     assert "twice" in printed
     assert "matmul" not in printed
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_all_stages_go_to_a_page(target: str, tcdsl: Tcdsl, program: Path, tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    code, printed, errors = tcdsl("show", program, "--html", page, "--target", target, *SIZES)
+    assert (code, errors) == (0, "") and printed.startswith("wrote ")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>") and "matmul" in text
+
+
+def test_a_page_that_cannot_be_written_is_an_error(
+    tcdsl: Tcdsl, program: Path, tmp_path: Path
+) -> None:
+    code, _, errors = tcdsl("show", program, "--html", tmp_path / "no" / "out.html", *SIZES)
+    assert code == 2
+    assert "hint: name a file in a folder that exists" in errors
 
 
 def test_later_stages_ask_for_sizes(tcdsl: Tcdsl, program: Path) -> None:

@@ -1,18 +1,19 @@
 """Exploring options: by hand, as still HTML, and by the controls."""
 
-import importlib.util
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 import tcdsl
 from tcdsl.frontends import explore as module
 from tcdsl.frontends.explore import Explorer
-from tcdsl.frontends.explore_widgets import tile_of, tile_text
+from tcdsl.frontends.explore_widgets import hiding, tile_of, tile_text
 from tcdsl.options import CHOICES, Options
-from tests.display.markup import checked
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 STEPS = "def steps(float(M, N) x) -> (y) { t(m, n) = exp(x(m, n))  y(m, n) = t(m, n) + 1.0 }"
 
 
@@ -55,7 +56,7 @@ def test_wrong_options_are_told_and_change_nothing(explorer: Explorer) -> None:
     assert len(explorer.trials) == 1
 
 
-def test_what_does_not_compile_is_shown(explorer: Explorer) -> None:
+def test_what_does_not_compile_is_shown(explorer: Explorer, checked: Any) -> None:
     explorer.set(target="nowhere")
     assert isinstance(explorer.current.error, tcdsl.TargetError)
     assert "error[TC0" in repr(explorer)
@@ -79,7 +80,7 @@ def test_as_text(explorer: Explorer) -> None:
     assert text.splitlines()[-3] == "tried so far:"
 
 
-def test_the_still_picture(explorer: Explorer) -> None:
+def test_the_still_picture(explorer: Explorer, checked: Any) -> None:
     page = checked(explorer.set(fuse="none")._repr_mimebundle_()["text/html"])
     assert not page.outside
     assert {"details", "table", "pre"} <= set(page.tags)
@@ -90,10 +91,25 @@ def test_the_still_picture(explorer: Explorer) -> None:
 # --- controls ----------------------------------------------------------------------------------
 
 
-def test_front_ends_may_choose(explorer: Explorer) -> None:
-    bundle = explorer._repr_mimebundle_()
-    assert {"text/html", "text/plain"} < set(bundle)
-    assert any("widget-view" in kind for kind in bundle)
+def test_controls_hide_the_picture_below_them(
+    explorer: Explorer, monkeypatch: pytest.MonkeyPatch, checked: Any
+) -> None:
+    shown = displayed(explorer, monkeypatch)
+    assert [set(bundle) for bundle in shown] == [{WIDGET}, {"text/html", "text/plain"}]
+    (class_,) = re.findall('^<div class="(tcdsl-still-[0-9]+)">', shown[1]["text/html"])
+    rule, controls = hiding(explorer.widget(), class_).children
+    assert rule.value == f"<style>.{class_}{{display:none}}</style>"
+    assert controls is explorer.widget()
+    assert "tcdsl_entry" in checked(shown[1]["text/html"]).text
+
+
+def test_the_picture_follows_the_controls(
+    explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = displayed(explorer, monkeypatch)
+    explorer.set(fuse="none")
+    assert "fuse=" not in shown[1]["text/html"]
+    assert "fuse=" in shown[-1]["text/html"]
 
 
 def test_without_ipywidgets_it_is_still(
@@ -101,8 +117,21 @@ def test_without_ipywidgets_it_is_still(
 ) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     assert explorer.widget() is None
-    assert set(explorer._repr_mimebundle_()) == {"text/html", "text/plain"}
-    assert importlib.util.find_spec("ipywidgets") is not None
+    assert [set(b) for b in displayed(explorer, monkeypatch)] == [{"text/html", "text/plain"}]
+
+
+def displayed(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return the bundles that the display of *explorer* publishes, now and later."""
+    found: list[dict[str, Any]] = []
+
+    def published(data: dict[str, Any], **more: Any) -> None:
+        found.append(data)
+
+    shell = InteractiveShell.instance()
+    monkeypatch.setattr(shell.display_pub, "publish", published)
+    monkeypatch.setattr(InteractiveShell, "initialized", classmethod(lambda cls: True))
+    explorer._ipython_display_()
+    return found
 
 
 def test_every_option_has_a_control(inputs: dict[str, Any]) -> None:
@@ -111,7 +140,9 @@ def test_every_option_has_a_control(inputs: dict[str, Any]) -> None:
                if hasattr(inputs[name], "options"))  # fmt: skip
 
 
-def test_a_control_changes_its_option(explorer: Explorer, inputs: dict[str, Any]) -> None:
+def test_a_control_changes_its_option(
+    explorer: Explorer, inputs: dict[str, Any], checked: Any
+) -> None:
     inputs["fuse"].value = "none"
     inputs["tile"].value = "2, 3"
     inputs["vectorise"].value = False
@@ -135,7 +166,9 @@ def test_controls_follow_the_explorer(explorer: Explorer, inputs: dict[str, Any]
     assert len(explorer.trials) == 3
 
 
-def test_a_tile_that_is_none_is_told(explorer: Explorer, inputs: dict[str, Any]) -> None:
+def test_a_tile_that_is_none_is_told(
+    explorer: Explorer, inputs: dict[str, Any], checked: Any
+) -> None:
     inputs["tile"].value = "2, many"
     assert "type integers" in checked(explorer.widget().children[0].value).text
     assert len(explorer.trials) == 1

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 from tcdsl.errors import TCError
 
-_BOLD_RED, _BLUE, _END = "\x1b[1;31m", "\x1b[34m", "\x1b[0m"
+# Bold and no colour: notebooks put errors on a red ground, light or dark.
+_BOLD, _END = "\x1b[1m", "\x1b[0m"
 
 
 @contextmanager
@@ -19,7 +20,7 @@ def without_traceback() -> Iterator[None]:
     try:
         yield
     except TCError as error:
-        text = coloured(str(error))
+        text = emphasised(str(error))
         error.__cause__ = error.__context__ = None
         # IPython looks for this attribute; it is of this error, not of all: elsewhere the traceback
         # tells where the call was.
@@ -27,14 +28,14 @@ def without_traceback() -> Iterator[None]:
         raise
 
 
-def coloured(text: str) -> str:
-    """Return the *text* of an error with the colours of a terminal, as notebooks show them too."""
-    return "\n".join(map(_coloured_line, text.split("\n")))
+def emphasised(text: str) -> str:
+    """Return the *text* of an error with what matters in bold."""
+    return "\n".join(map(_emphasised_line, text.split("\n")))
 
 
-def _coloured_line(line: str) -> str:
+def _emphasised_line(line: str) -> str:
     if re.fullmatch(r"\s*\^+", line):
-        return f"{_BOLD_RED}{line}{_END}"
+        return f"{_BOLD}{line}{_END}"
     if line.startswith("hint: "):
-        return f"{_BLUE}hint:{_END}{line.removeprefix('hint:')}"
-    return re.sub(r"^(.*?)(error\[TC\d+\]:)", rf"\1{_BOLD_RED}\2{_END}", line)
+        return f"{_BOLD}hint:{_END}{line.removeprefix('hint:')}"
+    return re.sub(r"^(.*?)(error\[TC\d+\]:)", rf"\1{_BOLD}\2{_END}", line)
