@@ -2,7 +2,8 @@
 
     once     each element that the kernel touches, one time: what no cache can save
     blocks   each element once for every block that touches it: what a GPU's blocks ask for, if
-             each keeps what it has loaded; from the footprint of an iteration of the BLOCK loops
+             each keeps what it has loaded; from the footprint of an iteration of the BLOCK loops,
+             and of the THREAD loops over the blocks of a cluster
     all      each access of each instance: what there would be without any reuse
 
 An array that a kernel reads and writes counts as both.  Elements are counted by the box around
@@ -107,7 +108,12 @@ def _by_blocks(scop: Scop, tree: Node, uses: Sequence[tuple[Statement, Access]])
 
 
 def _blocks_around(tree: Node, statement: str) -> list[Loop]:
-    return [loop for loop in loops_around(tree, statement) if loop.kind is LoopKind.BLOCK]
+    return [loop for loop in loops_around(tree, statement) if _is_over_blocks(loop)]
+
+
+def _is_over_blocks(loop: Loop) -> bool:
+    # Beyond z is the rank of a block in its cluster.
+    return loop.kind is LoopKind.BLOCK or (loop.kind is LoopKind.THREAD and loop.axis > 2)
 
 
 def _times(count: int | None, size: int) -> int | None:

@@ -93,7 +93,8 @@ def _loop(scop: Scop, loop: Loop) -> Html:
 def _leaf(scop: Scop, name: str) -> Html:
     statement = scop.by_name[name]
     if statement.kind is Kind.BARRIER:
-        return tag("li", badge("barrier", "last"))
+        what = "barrier of the cluster" if statement.is_wide else "barrier"
+        return tag("li", badge(what, "last"))
     text = f"{name}[{', '.join(statement.indices)}]"
     kind = tag("span", f" {statement.kind}", class_="note")
     atomic = badge("atomic", "last") if statement.is_atomic else None

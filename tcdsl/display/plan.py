@@ -20,6 +20,7 @@ from tcdsl.poly.isl_utils import QuotaExceededError, bounded, constant_bounds
 from tcdsl.poly.loop_tree import LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Scop, Storage
 from tcdsl.strategies.rows import operations_of
+from tcdsl.transforms.mapping import Mapped
 from tcdsl.transforms.placement import Placement, Space
 from tcdsl.transforms.plan import Kernel, Plan
 
@@ -62,6 +63,9 @@ def _kernel(plan: Plan, kernel: Kernel, told: Mapping[str, Any]) -> Html:
     if "grid" in told:
         grid, block = (" x ".join(map(str, _kept(told[part]))) for part in ("grid", "block"))
         facts.append(f"{grid} blocks of {block} threads")
+    cluster = Mapped(plan.scop, kernel.tree).cluster
+    if cluster > 1:
+        facts.append(f"in clusters of {cluster}")
     names = list(statements_of(kernel.tree))
     barriers = sum(plan.scop.by_name[name].kind is Kind.BARRIER for name in names)
     if barriers:
@@ -109,7 +113,8 @@ def _home(plan: Plan, array: Array, placement: Placement | None) -> tuple[Html, 
     loop = f"in each iteration of {placement.loop}" if placement.loop else "in the whole kernel"
     if placement.space is Space.SHARED:
         padded = f", {placement.padding} elements of padding" if placement.padding else ""
-        return badge("shared memory", "shared"), size, f"{loop}, of a block{padded}"
+        staged = ", filled by asynchronous copies" if placement.is_staged else ""
+        return badge("shared memory", "shared"), size, f"{loop}, of a block{padded}{staged}"
     # A CPU's thread has larger arrays on its stack, that is in the first-level cache.
     where = "registers" if _is_for_gpu(plan) else "registers or stack"
     return badge(where, "registers"), size, f"{loop}, of a thread"

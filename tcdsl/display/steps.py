@@ -19,7 +19,8 @@ WHAT = {
     "isl's scheduler": "isl finds the loops: recurrences have no parallel loop as written.",
     "rfactor": "A reduction gets partial accumulators, one for each lane or chunk, and a fold.",
     "tiles in shared memory": "Operands are copied to shared memory, a tile at a time.",
-    "rows in registers": "Rows that several statements use are loaded once, and kept.",
+    "rows on the chip": "Rows that several statements use are loaded once, and kept: in registers,"
+    " or in shared memory.",
     "last blocks": "What is left after all chunks is given to the last block that gets there.",
     "nesting": "The loops of every kernel are opened, and mapped.",
     "scalar loops": "Vector loops become plain ones, as the options ask.",

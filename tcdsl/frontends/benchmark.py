@@ -159,8 +159,10 @@ def case_of(function: Function) -> Case | None:
     c = function.comprehension
     text = c.source.text.strip()
     for case in cases():
+        if case.def_name != c.name:
+            continue
         texts = [case.source, *(source_for(case, dtype) for dtype in case.dtypes)]
-        if case.def_name == c.name and text in map(str.strip, texts):
+        if text in map(str.strip, texts):
             return case
     return None
 

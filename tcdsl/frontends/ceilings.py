@@ -97,7 +97,12 @@ def _peak_gflops(place: _Place, element: str, like: _Any) -> float:
     n = _GPU_ELEMENTS if place.target == "cuda" else _CPU_ELEMENTS * thread_count(place.threads)
     x = _filled(n, element, like)
     time_us = _time_us(define(chains_text(element, n)).chains, place, x)
-    return n * (2 * _CHAINS * _STEPS + _CHAINS - 1) / time_us * 1e-3
+    return n * operations_each() / time_us * 1e-3
+
+
+def operations_each() -> int:
+    """Return the operations for an element of the program of :func:`chains_text`."""
+    return _CHAINS * (1 + 2 * _STEPS) + _CHAINS - 1
 
 
 def chains_text(element: str, n: int) -> str:

@@ -96,11 +96,11 @@ class Measurements:
         return mime_bundle(body, repr(self))
 
     def _table(self) -> Html:
-        rows = [
+        head, *rows = [
             [cells[0], *(tag("span", cell, class_="number") for cell in cells[1:])]
-            for cells in self._cells()
+            for cells in (self._head(), *self._cells())
         ]
-        return table(self._head(), rows)
+        return table(head, rows)
 
     def _head(self) -> tuple[str, ...]:
         known = ("of the floor",) if self.floor_us else ()

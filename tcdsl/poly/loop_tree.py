@@ -101,7 +101,8 @@ class Loop:
     # If not 0, iterations whose whole tile (of ``div`` values) lies below ``shift + limit`` get
     # loops of their own, so that what is below them has constant bounds.
     limit: Extent = 0
-    # Of BLOCK and THREAD loops: x, y or z (0, 1, 2), and how many blocks or threads there are.
+    # Of BLOCK and THREAD loops: x, y or z (0, 1, 2), of THREAD loops also the rank of the block in
+    # its cluster (3), and how many blocks or threads there are.
     axis: int = 0
     width: int = 0
 
@@ -269,7 +270,7 @@ def loop_head(scop: Scop, loop: Loop) -> tuple[str, list[str]]:
     """Return the kind of *loop*, with its mapping, and what its statements run at it."""
     kind = str(loop.kind)
     if loop.width:
-        kind += f".{'xyz'[loop.axis]}[{loop.width}]"
+        kind += f".{('x', 'y', 'z', 'rank')[loop.axis]}[{loop.width}]"
     return kind, sorted({_print_coordinate(scop, s, c) for s, c in loop.coordinates.items()})
 
 

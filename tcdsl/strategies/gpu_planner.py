@@ -14,10 +14,11 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu, Gpu
 from tcdsl.lang.comprehension import Operator, Reduction
 from tcdsl.options import Options
-from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.strategies.clusters import row_dims
 from tcdsl.strategies.finish import finished
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
@@ -76,8 +77,7 @@ def plan_for_gpu(
     shapes = {name: _free(shape, scop.by_name[name]) for name, shape in shapes.items()}
     is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
     fused = replace(options, fuse="none") if is_alone else options
-    policy = _Policy(scop, shapes, fused, gpu)
-    groups = group_statements(scop, dependences, shapes, policy.why_not)
+    groups = _grouped(scop, dependences, shapes, fused, gpu)
     record("fusion", scop, notes=["+".join(group.members) for group in groups])
     scop, queue = _rewrite(scop, groups, shapes, options, gpu, scheme)
     return _nest(scop, queue, options, gpu)
@@ -193,7 +193,7 @@ def _rewrite(
             queue_before(done.before)
             scop, sketch = keep_rows(done.scop, done.sketch)
             if scop is not done.scop:
-                record("rows in registers", scop, notes=["+".join(group.members)])
+                record("rows on the chip", scop, notes=["+".join(group.members)])
             queue.append(_Queued(sketch, "+".join(group.members)))
             layout, ran = sketch.layout, sketch.members
             if layout is not None and layout.indices and not after:
@@ -242,6 +242,8 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
     trees: list[Node] = []
     labels: list[tuple[str, tuple[str, ...]]] = []
     apart: list[Kernel] = []
+    sketches = [queued.kernel for queued in queue if isinstance(queued.kernel, Sketch)]
+    staged = [name for sketch in sketches for name in sketch.staged]
     for position, queued in enumerate(queue):
         nester = Nester(alignment, shapes, {}, prefix=f"k{position}")
         tree = _tree(queued.kernel, nester)
@@ -260,7 +262,7 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
     if len(trees) < len(apart):
         stitched = zip(labels, trees, strict=True)
         record("stitching", scop, [Kernel(name, tree, why) for (name, why), tree in stitched])
-    return _finished(scop, trees, labels, gpu)
+    return _finished(scop, trees, labels, gpu, staged)
 
 
 def _tree(kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:
@@ -276,9 +278,13 @@ def _tree(kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:
 
 
 def _finished(
-    scop: Scop, trees: Sequence[Node], labels: Sequence[tuple[str, tuple[str, ...]]], gpu: Gpu
+    scop: Scop,
+    trees: Sequence[Node],
+    labels: Sequence[tuple[str, tuple[str, ...]]],
+    gpu: Gpu,
+    staged: Sequence[str] = (),
 ) -> Plan:
-    placements = promote(scop, trees, gpu)
+    placements = promote(scop, trees, gpu, staged)
     dependences = dependences_of(scop)
     scop, synchronised = synchronise(scop, trees, dependences, placements)
     kernels = tuple(
@@ -288,18 +294,65 @@ def _finished(
     return Plan(scop, kernels, placements)
 
 
+def _grouped(
+    scop: Scop,
+    dependences: Dependences,
+    shapes: Mapping[str, Shape],
+    options: Options,
+    gpu: Gpu,
+) -> list[Group]:
+    """Return the groups of statements that are to be one kernel each.
+
+    Rows for which there are too few blocks may be shared by clusters, if in the end several members
+    use them: groups that were grown in this hope, and in vain, are made again without it.
+    """
+    hopeless: frozenset[str] = frozenset()
+    while True:
+        policy = _Policy(scop, shapes, options, gpu, hopeless)
+        groups = group_statements(scop, dependences, shapes, policy.why_not)
+        hoped = [g for g in groups if any(names <= set(g.members) for names in policy.hoped)]
+        in_vain = [g for g in hoped if sketcher_for(options)(scop, g, shapes, gpu).clusters is None]
+        if not in_vain:
+            return groups
+        hopeless |= {name for group in in_vain for name in group.members}
+
+
 class _Policy:
     """Whether a statement joins a group: it must leave the chip its work."""
 
-    def __init__(self, scop: Scop, shapes: Mapping[str, Shape], options: Options, gpu: Gpu) -> None:
+    def __init__(
+        self,
+        scop: Scop,
+        shapes: Mapping[str, Shape],
+        options: Options,
+        gpu: Gpu,
+        hopeless: frozenset[str] = frozenset(),
+    ) -> None:
+        """Make a policy.
+
+        :arg hopeless: statements whose rows clusters will not share.
+        """
         self.scop = scop
         self.shapes = shapes
         self._tiled: dict[str, bool] = {}
         self.options = options
         self.gpu = gpu
+        self.hopeless = hopeless
+        self.hoped: list[frozenset[str]] = []  # members of groups that clusters must share
 
     def why_not(self, group: Group, grown: Group) -> str | None:
         """Return why *group* should not grow, or None."""
+        reason = self._why_not_now(group, grown)
+        is_hopeless = bool(self.hopeless & set(grown.members))
+        if reason is None or is_hopeless or self.options.fuse == "none":
+            return reason
+        if row_dims(grown, self.shapes, self.gpu) is None:
+            return reason
+        self.hoped.append(frozenset(grown.members))
+        return None
+
+    def _why_not_now(self, group: Group, grown: Group) -> str | None:
+        """Return why *group* should not grow if blocks alone share the work, or None."""
         if self.options.fuse == "none":
             return "fusion is off"
         if any(map(self._is_tiled, grown.members)) and not self._has_tiles(grown):

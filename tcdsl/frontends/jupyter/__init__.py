@@ -28,13 +28,15 @@ def load(shell: "InteractiveShell") -> None:
 
 
 def unload(shell: "InteractiveShell") -> None:
-    """Take back what :func:`load` did, apart from the colours of a terminal."""
+    """Take back what :func:`load` did."""
     from tcdsl.frontends.jupyter.completion import Matcher, matchers_of
+    from tcdsl.frontends.jupyter.highlighting import uncolour_cells
     from tcdsl.frontends.jupyter.magics import CELL_MAGICS, LINE_MAGICS
 
     known = shell.magics_manager.magics
     for kind, names in (("line", LINE_MAGICS), ("cell", CELL_MAGICS)):
         for name in names:
             known[kind].pop(name, None)
+    uncolour_cells(shell)
     found = matchers_of(shell)
     found[:] = [matcher for matcher in found if not isinstance(matcher, Matcher)]

@@ -133,7 +133,7 @@ def candidates(text: str, offset: int) -> list[Candidate]:
         case "top":
             return [Candidate("def", "keyword")]
         case "header":
-            types = [Candidate(name, "class") for name in BY_NAME]
+            types = [Candidate(name, "type") for name in BY_NAME]
             return _once([*scope.names(("size",)), *types])
     keywords = [
         Candidate(word, "keyword")
@@ -145,7 +145,7 @@ def candidates(text: str, offset: int) -> list[Candidate]:
         *keywords,
         *(Candidate(name, "function") for name in scope.callable_defs),
         *(Candidate(name, "function") for name in BUILTINS),
-        *(Candidate(name, "class") for name in BY_NAME),
+        *(Candidate(name, "type") for name in BY_NAME),
     ])  # fmt: skip
 
 
@@ -165,9 +165,8 @@ class _Scope:
     callable_defs: list[str] = field(default_factory=list)
 
     def names(self, kinds: Sequence[str]) -> list[Candidate]:
-        symbols = {"tensor": "instance", "size": "param", "index": "param"}
         return [
-            Candidate(name, symbols[kind]) for wanted in kinds
+            Candidate(name, kind) for wanted in kinds
             for name, kind in self.kinds.items() if kind == wanted
         ]  # fmt: skip
 
