@@ -701,17 +701,16 @@ class _KernelPrinter:
                 address = first.outside_element(access)
                 is_write = position < n_writes
                 touched.setdefault(access.array, set()).add(address)
+                way = access.array, address, position in wide
                 if is_write:
                     written.add(access.array)
                     if statement.accumulates:
-                        order.append(
-                            (access.array, address, position in wide, False, leaf.statement)
-                        )
-                order.append((access.array, address, position in wide, is_write, leaf.statement))
+                        order.append((*way, False, statement.name))
+                order.append((*way, is_write, statement.name))
         narrow = {array for array, _, is_wide, _, _ in order if not is_wide} & written
         narrow |= {array for array in written if len(touched[array]) > 1}
         vectors: dict[tuple[str, str], _Vector] = {}
-        for array, address, is_wide, is_write, statement_name in order:
+        for array, address, is_wide, is_write, name_of_statement in order:
             if array in narrow or not is_wide:
                 continue
             key = (array, address)
@@ -722,7 +721,7 @@ class _KernelPrinter:
                 self.n_vectors += 1
                 type_ = f"tc_vec<{c_type(dtype)}, {width}>"
                 vectors[key] = _Vector(
-                    array, address, name, type_, width, not is_write, statement_name,
+                    array, address, name, type_, width, not is_write, name_of_statement,
                     is_streamed=array in self.streamed,
                 )  # fmt: skip
             vectors[key].is_stored |= is_write

@@ -232,7 +232,9 @@ def _used(kernel: Mapping[str, Any]) -> list[str]:
 
 
 def _extents(extents: tuple[int, ...]) -> str:
-    return " x ".join(map(str, extents))
+    """Return a grid or block without the ones at its end."""
+    last = max((axis for axis, extent in enumerate(extents) if extent != 1), default=0)
+    return " x ".join(map(str, extents[: last + 1]))
 
 
 def trials_html(explorer: Explorer) -> Html:

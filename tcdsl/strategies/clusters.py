@@ -35,7 +35,7 @@ from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
 WARP = 32
 BLOCK_BYTES = 64 << 10  # of a row in one block's shared memory
 LEAST_BYTES = 16 << 10  # of a row in a block, where more blocks are to fill the chip
-HELD_BYTES = 128 << 10  # of rows that one block holds well in its registers
+HELD_BYTES = 160 << 10  # of rows that one block holds well in its registers
 HELD_VALUES = 64 << 10  # what a block can hold at all
 THREADS = 1536  # on a multiprocessor
 MOST_THREADS = 1024

@@ -33,7 +33,7 @@ from tcdsl.transforms.fusion import Group, affinities_of, group_statements
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.promotion import promote
-from tcdsl.transforms.recomputation import recomputed
+from tcdsl.transforms.recomputation import recomputed, without
 from tcdsl.transforms.rfactor import why_not_rfactored
 from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
@@ -78,6 +78,10 @@ def plan_for_gpu(
     is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
     fused = replace(options, fuse="none") if is_alone else options
     groups = _grouped(scop, dependences, shapes, fused, gpu)
+    fewer = _without_resident(scop, groups, shapes, fused, gpu)
+    if fewer is not None:
+        record("recomputation", fewer)
+        return plan_for_gpu(fewer, options, gpu, scheme)
     record("fusion", scop, notes=["+".join(group.members) for group in groups])
     scop, queue = _rewrite(scop, groups, shapes, options, gpu, scheme)
     return _nest(scop, queue, options, gpu)
@@ -315,6 +319,22 @@ def _grouped(
         if not in_vain:
             return groups
         hopeless |= {name for group in in_vain for name in group.members}
+
+
+def _without_resident(
+    scop: Scop, groups: Sequence[Group], shapes: Mapping[str, Shape], options: Options, gpu: Gpu
+) -> Scop | None:
+    """Return *scop* without a temporary that would fill the registers beside rows that are staged.
+
+    It is computed again from shared memory; fewer registers leave room for more blocks.
+    """
+    for group in groups:
+        rows = sketcher_for(options)(scop, group, shapes, gpu).clusters
+        for array in rows.resident if rows is not None else ():
+            fewer = without(scop, array)
+            if fewer is not None:
+                return fewer
+    return None
 
 
 class _Policy:

@@ -151,7 +151,8 @@ def test_lines_lead_to_their_statement_and_back(target: str, tmp_path: Path) -> 
     assert sorted(found) == ["S0", "S1", "S2", "S3"]
     assert any("exp" in line for line in found["S1"])
     assert not any("exp" in line for name in ("S0", "S2", "S3") for line in found[name])
-    assert any("/" in line for line in found["S3"])
+    assert any("max" in line for line in found["S0"])
+    assert any("y[" in line for line in found["S3"])
     # Each statement of the program leads to its first line.
     for source, link in re.findall(r'href="#(code-\d+)" id="source-(S\d)"', text):
         assert f'id="{source}" data-s="{link}"' in text
