@@ -16,7 +16,6 @@ from tcdsl.lang.comprehension import Comprehension, Statement, Tensor
 from tcdsl.lang.printer import print_statement, untyped_statement
 from tcdsl.lang.size_functions import text as size_text
 
-
 MAX_OPEN = 8  # statements of a def that is shown unfolded
 
 
