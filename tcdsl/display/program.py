@@ -16,10 +16,13 @@ from tcdsl.lang.comprehension import Comprehension, Statement, Tensor
 from tcdsl.lang.printer import print_statement, untyped_statement
 from tcdsl.lang.size_functions import text as size_text
 
+MAX_OPEN = 8  # statements of a def that is shown unfolded
+
 
 def program_bundle(defs: Sequence[Comprehension], text: str) -> dict[str, Any]:
     """Return the display of a program of *defs* that reads *text*."""
-    parts: list[Child] = [_folded(c, is_open=len(defs) == 1) for c in defs]
+    is_short = len(defs) == 1 and len(defs[0].statements) <= MAX_OPEN
+    parts: list[Child] = [_folded(c, is_open=is_short) for c in defs]
     parts.append(details("text", block(highlighted_tc(text.strip("\n")))))
     return mime_bundle(parts, "\n".join(map(signature, defs)))
 

@@ -118,7 +118,10 @@ class TcdslMagics(Magics):
 
     def _defined(self, cell: str) -> Program:
         # A line break for the magic's own line: an error then tells the line of the cell.
-        return define(f"\n{cell}", f"<cell {self._shell.execution_count}>")
+        # The cell is the last of what was entered; IPython 9 counts execution_count up before it
+        # runs a cell, older ones after.
+        number = len(self._shell.history_manager.input_hist_parsed) - 1
+        return define(f"\n{cell}", f"<cell {number}>")
 
     def _call(self, text: str, magic: str, usage: str) -> Call:
         return parsed_call(text, self._names, magic, usage)

@@ -68,7 +68,9 @@ def test_a_mistake_shows_carets_and_hint_and_no_traceback(notebook: Any) -> None
 def test_lines_of_errors_are_those_of_the_cell(notebook: Any) -> None:
     error = notebook.run(f"%%tcdsl\n{WRONG}").error
     assert (error.line, error.column) == (3, 7)
-    assert error.source.name.startswith("<cell ")
+    cells = notebook.names["In"]  # what In[1], In[2], ... are
+    assert error.source.name == f"<cell {len(cells) - 1}>"
+    assert "run_cell_magic" in cells[-1]
 
 
 def test_all_mistakes_of_a_cell_are_shown(notebook: Any) -> None:
