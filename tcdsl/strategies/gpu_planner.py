@@ -42,6 +42,7 @@ from tcdsl.transforms.trace import record
 from tcdsl.transforms.write_back import why_not_written_back, write_back
 
 ENOUGH = 0.75  # of the parallelism that a part has alone: fusion saves memory traffic
+BACKWARDS = "backwards: what the kernel before touched last is still in the cache"
 SMALL_WORK = 1 << 16  # operations for which another launch costs more than idle multiprocessors
 
 
@@ -334,11 +335,26 @@ def _finished(
     placements = promote(scop, trees, gpu, staged)
     dependences = dependences_of(scop)
     scop, synchronised = synchronise(scop, trees, dependences, placements)
-    kernels = tuple(
-        Kernel(name, tree, why) for (name, why), tree in zip(labels, synchronised, strict=True)
-    )
+    kernels: tuple[Kernel, ...] = ()
+    for (name, why), tree in zip(labels, synchronised, strict=True):
+        turns = bool(kernels) and not kernels[-1].is_reversed
+        if turns and _is_worth_turning(scop, kernels[-1].tree, tree, gpu):
+            kernels = (*kernels, Kernel(name, tree, (*why, BACKWARDS), is_reversed=True))
+        else:
+            kernels = (*kernels, Kernel(name, tree, why))
     record("synchronisation", scop, kernels)
     return Plan(scop, kernels, placements)
+
+
+def _is_worth_turning(scop: Scop, before: Node, tree: Node, gpu: Gpu) -> bool:
+    """Return whether two kernels touch the same arrays, of which the cache holds a part only."""
+
+    def touched(kernel: Node) -> set[str]:
+        statements = [scop.by_name[name] for name in statements_of(kernel)]
+        return {access.array for s in statements for access in (*s.writes, *s.reads)}
+
+    common = touched(before) & touched(tree)
+    return sum(scop.arrays[name].size_bytes() or 0 for name in common) > gpu.l2_bytes // 2
 
 
 def _for_clusters(grouped: _Grouped, options: Options, gpu: Gpu) -> Scop | None:
