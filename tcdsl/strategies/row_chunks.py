@@ -30,7 +30,7 @@ from tcdsl.transforms.rescaling import rescaled, why_not_in_chunks
 
 THREADS = (128, 256, 512, 1024)  # of a block
 VALUES = (8, 16, 32, 64)  # of a row, in a thread
-MOST_KEPT_BYTES = 128  # of a thread: half of its registers where two blocks of 512 are at once
+MOST_KEPT_BYTES = 256  # of a thread: more would leave one block to a multiprocessor
 MOST_FOLDED = 32  # chunks of a row, for each thread of its last block
 MIN_ROW = 1 << 12  # values: shorter rows are not worth two levels
 
