@@ -55,4 +55,4 @@ def test_the_readme_opens_with_the_two_commands() -> None:
 
 def test_every_extra_that_setup_is_asked_for_exists(setup_cfg: ConfigParser) -> None:
     extras = dict(setup_cfg["options.extras_require"])
-    assert {"cuda", "notebook", "demo", "test", "bench"} <= set(extras)
+    assert {"cuda", "notebook", "demo", "testing", "docs", "test", "bench"} <= set(extras)

@@ -176,7 +176,7 @@ def test_random_programs(program: tuple[str, Mapping[str, Array]]) -> None:
 def test_random_programs_reach_every_kind_of_statement_and_of_expression() -> None:
     texts: list[str] = []
 
-    @seed(1)
+    @seed(2)
     @settings(RANDOM, max_examples=400)
     @given(programs())
     def collect(program: tuple[str, Mapping[str, Array]]) -> None:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 import tcdsl
-from tcdsl.cli.random_inputs import random_inputs, shapes_of
+from tcdsl.cli.random_inputs import random_inputs
 from tcdsl.errors import Entry, OptionError
+from tcdsl.testing.parameters import shapes_of
 
 BAD_ARGUMENT = Entry("TC064", OptionError, "{argument}: {what}", "{advice}")
 

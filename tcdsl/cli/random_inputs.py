@@ -4,50 +4,16 @@ Floats are normal, small integers stay small so that sums do not overflow, and a
 values subscript another (a gather, a scatter) gets values within the extents of what it subscripts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from tcdsl.lang.comprehension import Cast, Comprehension, Expr, Load, Statement, walk
+from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.dtypes import DType, Kind
+from tcdsl.testing.parameters import shapes_of, subscript_limits
 
 LARGEST_PLAIN_INTEGER = 9
-
-
-def shapes_of(comprehension: Comprehension, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the parameters at *sizes*."""
-    return {
-        name: tuple(
-            sizes[dim] if isinstance(dim, str) else int(dim or 0)
-            for dim in comprehension.tensors[name].dims
-        )
-        for name in comprehension.inputs
-    }
-
-
-def _accesses(statement: Statement) -> Iterator[tuple[str, tuple[Expr, ...]]]:
-    """Yield (tensor, subscripts) of every access of *statement*, the written one first."""
-    yield statement.target, statement.subscripts
-    for root in (*statement.subscripts, statement.value, *statement.conditions):
-        for node in walk(root):
-            if isinstance(node, Load):
-                yield node.tensor, node.subscripts
-
-
-def subscript_limits(comprehension: Comprehension, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return, for each tensor that serves as a subscript, the least extent that it subscripts."""
-    limits: dict[str, int] = {}
-    for statement in comprehension.statements:
-        for tensor, subscripts in _accesses(statement):
-            for dim, subscript in zip(comprehension.tensors[tensor].dims, subscripts, strict=False):
-                extent = sizes[dim] if isinstance(dim, str) else dim
-                while isinstance(subscript, Cast):
-                    subscript = subscript.operand
-                if isinstance(subscript, Load) and extent is not None:
-                    name = subscript.tensor
-                    limits[name] = min(limits.get(name, extent), extent)
-    return limits
 
 
 def _random_array(

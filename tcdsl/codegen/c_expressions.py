@@ -26,7 +26,7 @@ from tcdsl.lang.comprehension import (
     children,
 )
 from tcdsl.lang.comprehension import fold as fold_expression
-from tcdsl.lang.dtypes import BOOL, DType, Kind
+from tcdsl.lang.dtypes import BOOL, FLOAT32, DType, Kind
 
 _C_TYPES = {
     "bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t",
@@ -135,12 +135,18 @@ class ExpressionPrinter:
     """Prints expressions in one :class:`Scope`."""
 
     def __init__(
-        self, scope: Scope, known: Mapping[Expr, str] | None = None, index_type: str = "i64"
+        self,
+        scope: Scope,
+        known: Mapping[Expr, str] | None = None,
+        index_type: str = "i64",
+        is_common: Callable[[Expr], bool] = lambda _: False,
     ) -> None:
         """Print in *scope*; the expressions in *known* have been computed under those names.
 
         :arg index_type: of index arithmetic, as a suffix of the device library.
+        :arg is_common: whether a divisor is that of many instances.
         """
+        self.is_common = is_common
         self.scope = scope
         self.known = known or {}
         self.index_type = index_type
@@ -167,6 +173,8 @@ class ExpressionPrinter:
                 return self.scope.element(expr, tuple(self.subscript(s) for s in expr.subscripts))
             case Unary(op=op):
                 return self._unary(op, operands[0], expr.dtype)
+            case Binary(op="/", dtype=dtype) if dtype == FLOAT32 and self.is_common(expr.right):
+                return f"tc_div_f32({', '.join(operands)})"
             case Binary(op=op):
                 return self._binary(op, operands, expr.left.dtype)
             case Select():

@@ -75,7 +75,16 @@ class StatementPrinter:
             size=self._size,
             element=self._load,
         )
-        self.expressions = ExpressionPrinter(scope, known, context.index_type)
+        self.expressions = ExpressionPrinter(
+            scope, known, context.index_type, self.is_common_divisor
+        )
+
+    def is_common_divisor(self, expr: Expr) -> bool:
+        """Return whether many instances divide by *expr*, so that its reciprocal is worth while.
+
+        C compilers are better left to divide: vectors of quotients cost little.
+        """
+        return False
 
     def invariant_calls(self, loop: loop_ast.For, written: set[str]) -> list[Expr]:
         """Return the largest calls in the value that *loop* does not change, and may run early.

@@ -28,6 +28,7 @@ from tcdsl.codegen.cuda_statements import (
     CudaStatementPrinter,
     Vectors,
     is_block_collective,
+    thread_index,
 )
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import SizeTexts
@@ -39,7 +40,7 @@ from tcdsl.errors import INTERNAL
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Statement, Storage
-from tcdsl.transforms.mapping import Mapped
+from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import Placement, Space
 from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.synchronisation import is_replicated
@@ -208,17 +209,31 @@ class _KernelPrinter:
         for placement in self.placements.values():
             if placement.array in own:
                 self.local_of.setdefault(placement.loop, []).append(placement)
+        self.staged = self._staged_bytes()
         self.launch = self._launch()
         self.streamed = self._streamed_arrays()
 
     # --- the function ----------------------------------------------------------------------
 
     def _launch(self) -> Launch:
-        x, y, z = self.mapped.block
+        cluster = self.mapped.cluster
+        x, y, z = self.mapped.grid
         return Launch(
-            self.name, self.mapped.grid, (x, y, z), 0, tuple(self._parameters()),
-            self.kernel.name, self.kernel.why,
+            self.name, (x, y, cluster if cluster > 1 else z), self.mapped.block,
+            sum(self.staged.values()), tuple(self._parameters()),
+            self.kernel.name, self.kernel.why, cluster,
         )  # fmt: skip
+
+    def _staged_bytes(self) -> dict[str, int]:
+        """Return the bytes of every staged array, which are in one block of shared memory."""
+        staged = {}
+        for placements in self.local_of.values():
+            for placement in placements:
+                if placement.is_staged:
+                    element = self.scop.arrays[placement.array].dtype.size_bytes
+                    size = -(-placement.elements() * element // VECTOR_BYTES) * VECTOR_BYTES
+                    staged[placement.array] = size
+        return staged
 
     def _parameters(self) -> Iterator[Parameter]:
         statements = [self.scop.by_name[name] for name in statements_of(self.kernel.tree)]
@@ -287,29 +302,41 @@ class _KernelPrinter:
         self.lines[:0] = self._shared()  # their alignment is known now
         body = without_idle_braces(self.lines, 1)
         x, y, z = self.mapped.block
+        cluster = self.mapped.cluster
         sizes = map(self.parent.sizes.name, self.parent.sizes.integers)
         uniform = [*sizes, self.names.of("ticket", "tickets")]
-        if reason := why_not_uniform(body, (x, y, z), uniform):
+        if reason := why_not_uniform(body, self.mapped.threads, uniform):
             raise INTERNAL(where=f"printing {self.name}", what=reason, repro="the program")
         parameters = ",\n    ".join(p.declaration for p in self.launch.parameters)
+        dims = f"__cluster_dims__(1, 1, {cluster}) " if cluster > 1 else ""
         head = [
-            f"// {self.kernel.name}: {_times(self.mapped.grid)} blocks of"
+            f"// {self.kernel.name}: {_times(self.launch.grid)} blocks of"
             f" {_times(self.mapped.block)} threads",
             *(f"// {reason}" for reason in self.kernel.why),
-            f'extern "C" __global__ void __launch_bounds__({x * y * z}) {self.name}(',
+            f'extern "C" __global__ void {dims}__launch_bounds__({x * y * z}) {self.name}(',
             f"    {parameters})",
         ]
+        if cluster > 1:
+            body = ["  tc_cluster_begin();", *body, "  tc_cluster_end();"]
         return "\n".join([*head, "{", *body, "}", ""])
 
     def _has_many(self, loop: Loop) -> bool:
-        widths = self.mapped.grid if loop.kind is LoopKind.BLOCK else self.mapped.block
+        widths = self.mapped.grid if loop.kind is LoopKind.BLOCK else self.mapped.threads
         return widths[loop.axis] > 1
 
     def _shared(self) -> list[str]:
         lines = []
+        if self.staged:
+            lines.append(f"extern __shared__ __align__({VECTOR_BYTES}) unsigned char w_staged[];")
+        offset = 0
+        for name, size in self.staged.items():
+            type_ = c_type(self.scop.arrays[name].dtype)
+            pointer = f"{type_} *const {self.names.of('array', name)}"
+            lines.append(f"{pointer} = ({type_} *)(w_staged + {offset});")
+            offset += size
         for placements in self.local_of.values():
             for placement in placements:
-                if placement.space is Space.SHARED:
+                if placement.space is Space.SHARED and not placement.is_staged:
                     array = self.scop.arrays[placement.array]
                     name = self.names.of("array", array.name)
                     size = max(placement.elements(), 1)
@@ -468,8 +495,9 @@ class _KernelPrinter:
         )  # fmt: skip
 
     def _me(self, loop: Loop) -> str:
-        what = "blockIdx" if loop.kind is LoopKind.BLOCK else "threadIdx"
-        return f"(int){what}.{_AXES[loop.axis]}"
+        if loop.kind is LoopKind.BLOCK:
+            return f"(int)blockIdx.{_AXES[loop.axis]}"
+        return f"(int){thread_index(loop.axis)}"
 
     def _head(self, node: loop_ast.For) -> str:
         return (
@@ -584,6 +612,11 @@ class _KernelPrinter:
             return
         # Stores are outside the lanes: what guards a lane guards them too.
         self._open(depth, f"if ({' && '.join(guards[0])})" if guards[0] else "")
+        if len(leaves) == 1 and len(vectors) == 2 and self._printer(leaves[0]).is_staging:
+            from_, to = vectors
+            self._emit(depth + 1, f"tc_copy_async<{width}>(&{to.address}, &{from_.address});")
+            self._emit(depth, "}")
+            return
         for vector in vectors:
             self._emit(depth + 1, vector.declaration)
         self._emit(depth + 1, "#pragma unroll")
@@ -724,11 +757,11 @@ class _KernelPrinter:
         statement = self.scop.by_name[leaf.statement]
         if is_block_collective(self.mapped, statement):
             # All threads of a block agree on what is about blocks: it may stand around the call.
-            inside = [guard for guard in guards if "blockIdx" not in guard]
+            inside = [guard for guard in guards if not self._is_about_blocks(guard)]
             is_fold = statement.kind is Kind.FOLD
             result = self.folded.get(leaf.statement, "")
             lines = printer.fold(inside, result) if is_fold else printer.lines()
-            guards = [guard for guard in guards if "blockIdx" in guard]
+            guards = [guard for guard in guards if self._is_about_blocks(guard)]
         else:
             lines = printer.lines()
         prefix = self._indices(leaf, lines)
@@ -742,6 +775,11 @@ class _KernelPrinter:
         for line in [*prefix, *lines]:
             self._emit(depth + 1, line)
         self._emit(depth, "}")
+
+    def _is_about_blocks(self, guard: str) -> bool:
+        """Return whether all blocks of a cluster agree on *guard*, which is no thread's."""
+        is_rank = self.mapped.cluster > 1 and thread_index(RANK) in guard
+        return "blockIdx" in guard and not is_rank
 
     def _guards(
         self, leaf: loop_ast.Leaf, active: Sequence[str], *, is_pinned: bool = True

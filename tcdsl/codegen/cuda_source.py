@@ -38,7 +38,11 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel: its function, its grid, and what it is called with."""
+    """One kernel: its function, its grid, and what it is called with.
+
+    With *cluster* > 1 the blocks along z form a cluster: then the grid has *cluster* of them along
+    z, and the kernel's text says ``__cluster_dims__(1, 1, cluster)``.
+    """
 
     name: str  # of the __global__ function
     grid: Dim3
@@ -47,6 +51,7 @@ class Launch:
     parameters: tuple[Parameter, ...]
     label: str = ""  # the statements that it runs, for people
     why: tuple[str, ...] = ()
+    cluster: int = 1  # blocks of a cluster
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -57,6 +62,7 @@ class Launch:
             "parameters": [[p.declaration, p.kind, p.name, p.offset] for p in self.parameters],
             "label": self.label,
             "why": list(self.why),
+            "cluster": self.cluster,
         }
 
     @classmethod
@@ -72,6 +78,7 @@ class Launch:
             ),
             str(data["label"]),
             tuple(map(str, data["why"])),
+            int(data.get("cluster", 1)),  # manifests in caches may be older than clusters
         )
 
 

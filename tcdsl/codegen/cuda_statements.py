@@ -5,23 +5,23 @@ registers of different threads, and all of them take part.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type, cast_text, combine, suffix
 from tcdsl.codegen.c_statements import Context, StatementPrinter
-from tcdsl.lang.comprehension import Const, Operator
+from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
 from tcdsl.poly.scop import Access, Kind, Statement
-from tcdsl.transforms.mapping import Mapped
-from tcdsl.transforms.placement import Space
+from tcdsl.transforms.mapping import RANK, Mapped
+from tcdsl.transforms.placement import Placement, Space
 
 WARP = 32
 _OPERATORS = {
     Operator.ADD: "add", Operator.MUL: "mul", Operator.MIN: "min", Operator.MAX: "max",
     Operator.AND: "and", Operator.OR: "or",
 }  # fmt: skip
-_AXIS_NAMES = "xyz"
+_AXIS_NAMES = "xyzc"  # c: of a cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,13 @@ class Vectors:
     names: Mapping[int, str] = field(default_factory=dict)
 
 
+def thread_index(axis: int) -> str:
+    """Return the number of a thread along *axis*; the blocks of a cluster are along z."""
+    return "blockIdx.z" if axis == RANK else f"threadIdx.{_AXIS_NAMES[axis]}"
+
+
 def fold_function(mapped: Mapped, fold: Statement) -> tuple[str, tuple[int, ...]]:
-    """Return the suffix of the collective that *fold* is ("x", "y" or "xy"), and its axes."""
+    """Return the suffix of the collective that *fold* is ("x", "y", "xy", "xc"), and its axes."""
     axes = mapped.fold_axes(fold)
     return "".join(_AXIS_NAMES[axis] for axis in axes), axes
 
@@ -67,26 +72,59 @@ class CudaStatementPrinter(StatementPrinter):
         self.is_replicated = is_replicated
         self.vectors = vectors
 
+    def is_common_divisor(self, expr: Expr) -> bool:
+        """Return whether *expr* is the same for all values of some index."""
+        names = {node.name for node in walk(expr) if isinstance(node, Index)}
+        return names < set(self.statement.indices)
+
     def pins(self) -> list[str]:
         """Return the conditions that leave one thread of those along which this is uniform."""
         if self.is_replicated or self.statement.kind is Kind.BARRIER:
             return []
         if self.vectors is not None:  # the whole vector is guarded
             return []
+        # Each block of a cluster has the arrays that are local.
+        is_local = all(write.array in self.context.placements for write in self.statement.writes)
         return [
-            f"threadIdx.{_AXIS_NAMES[axis]} == 0"
+            f"{thread_index(axis)} == 0"
             for axis in self.mapped.axes
-            if self.mapped.is_uniform(self.statement.name, axis)
+            if self.mapped.is_uniform(self.statement.name, axis) and not (axis == RANK and is_local)
         ]
+
+    @property
+    def is_staging(self) -> bool:
+        """Whether this is the copy that fills a staged array, by asynchronous copies."""
+        placement = self.context.placements.get(self.statement.write.array)
+        return (
+            placement is not None
+            and placement.is_staged
+            and self.statement.kind is Kind.ASSIGN
+            and len(self.statement.reads) == 1
+            and not self.statement.conditions
+            and isinstance(_uncast(self.statement.value), Load)
+        )
 
     def lines(self) -> list[str]:
         statement = self.statement
         if statement.kind is Kind.BARRIER:
-            return ["__syncthreads();"]
+            is_staged = any(placement.is_staged for placement in self._own_placements())
+            wait = ["tc_copy_wait();"] if is_staged else []
+            return [*wait, "tc_cluster_sync();" if statement.is_wide else "__syncthreads();"]
+        if self.is_staging:
+            to, from_ = self.element(statement.write), self.element(statement.reads[0])
+            return [f"tc_copy_async<1>(&{to}, &{from_});"]
         if statement.kind is Kind.FOLD:
             return self.fold([])
         body = self._atomic() if statement.is_atomic else super().lines()
         return _guarded(self.pins(), body)
+
+    def _own_placements(self) -> Iterator[Placement]:
+        """Yield the placements of the arrays that this kernel uses."""
+        for name in self.mapped.paths:
+            statement = self.scop.by_name[name]
+            for access in (*statement.writes, *statement.reads):
+                if access.array in self.context.placements:
+                    yield self.context.placements[access.array]
 
     def _atomic(self) -> list[str]:
         """Return the update of an element that other threads may be updating."""
@@ -110,10 +148,9 @@ class CudaStatementPrinter(StatementPrinter):
         axes, numbers = fold_function(self.mapped, statement)
         if not numbers:
             return _guarded([*active, *self.pins()], self._fold_alone())
-        x, y, _ = self.mapped.block
         guards = [*active, *self.pins()]
         if reduction.operator.is_arg:
-            pair = self._arg_call(axes, x, y, active)
+            pair = self._arg_call(axes, active)
             return [*pair, *_guarded(guards, self._arg_result("w_fold"))]
         if result:
             return _guarded(guards, [self._folded(result)])
@@ -127,11 +164,15 @@ class CudaStatementPrinter(StatementPrinter):
         reduction = self.statement.reduction
         assert reduction is not None
         axes, _ = fold_function(self.mapped, self.statement)
-        x, y, _ = self.mapped.block
         operator = f"tc_op_{_OPERATORS[reduction.operator]}_{suffix(reduction.dtype)}"
         # What is not replicated is pinned: the first threads alone need the result.
         which = "y_first" if axes == "y" and not self.is_replicated else axes
-        return f"tc_fold_{which}<{operator}, {x}, {y}>"
+        return f"tc_fold_{which}<{operator}, {self._widths(axes)}>"
+
+    def _widths(self, axes: str) -> str:
+        """Return the numbers of threads that a collective along *axes* is told."""
+        x, y, _ = self.mapped.block
+        return f"{x}, {y}, {self.mapped.cluster}" if "c" in axes else f"{x}, {y}"
 
     def fold_at_once(self, variable: str, width: int) -> str | None:
         """Return one call for all lanes of a loop over *variable*, None if there is none.
@@ -173,7 +214,7 @@ class CudaStatementPrinter(StatementPrinter):
             return self._arg_result("", self.element(self.statement.reads[0]))
         return [self._folded(self.element(self.statement.reads[0]))]
 
-    def _arg_call(self, axes: str, x: int, y: int, active: list[str]) -> list[str]:
+    def _arg_call(self, axes: str, active: list[str]) -> list[str]:
         statement = self.statement
         assert statement.reduction is not None
         indices, values = statement.reads
@@ -182,7 +223,7 @@ class CudaStatementPrinter(StatementPrinter):
         index_type = c_type(self.scop.arrays[indices.array].dtype)
         better = f"tc_better_{name}_{suffix(dtype)}"
         call = (
-            f"tc_argfold_{axes}<{better}, {x}, {y}>"
+            f"tc_argfold_{axes}<{better}, {self._widths(axes)}>"
             f"({self._part(values, active)}, {self._part(indices, active)})"
         )
         return [f"const tc_pair<{c_type(dtype)}, {index_type}> w_fold = {call};"]
@@ -205,7 +246,7 @@ class CudaStatementPrinter(StatementPrinter):
             return self.element(read)
         axes = iter(self.mapped.fold_axes(self.statement))
         lanes = {
-            dim: f"(int)threadIdx.{_AXIS_NAMES[next(axes)]}"
+            dim: f"(int){thread_index(next(axes))}"
             for dim, subscript in enumerate(read.subscripts)
             if isinstance(subscript, Const)
         }
@@ -245,6 +286,10 @@ class CudaStatementPrinter(StatementPrinter):
         scope = replace(self.expressions.scope, index=lambda name: f"({values[name]})")
         printer = type(self.expressions)(scope, None, self.context.index_type)
         return super().element(access, tuple(printer.subscript(s) for s in access.subscripts))
+
+
+def _uncast(expr: Expr | None) -> Expr | None:
+    return expr.operand if isinstance(expr, Cast) else expr
 
 
 def _zeroed(text: str, variable: str) -> str:

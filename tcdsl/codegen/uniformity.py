@@ -9,7 +9,8 @@ number differs along the axes along which anything in it differs; what is read f
 along all, and so does every name that the text does not declare.
 
 ``tc_fold_x`` over a part of a warp waits for the threads of its own row, all else for the block.
-``tc_last_block`` waits for the block too, all of which gets one answer.
+``tc_last_block`` waits for the block too, all of which gets one answer.  What has a cluster in
+its name waits for all blocks of the cluster, and so do folds along xc: they differ in blockIdx.z.
 """
 
 import re
@@ -17,18 +18,21 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tcdsl.codegen.tidy import Block, parsed
 
-_AXES = "xyz"
+_AXES = "xyzc"  # c: the rank in a cluster
 _EVERYWHERE = frozenset(_AXES)
+_BLOCK = frozenset("xyz")
 _NOWHERE: frozenset[str] = frozenset()
 _WARP = 32
 
 # The call of what waits for other threads; of a fold, its axes and the threads along x.
 _COLLECTIVE = re.compile(
-    r"\b(__syncthreads|tc_last_block)\(|\b(tc_(?:arg)?fold_(\w+))<\w+, (\d+), "
+    r"\b(__syncthreads|tc_last_block|tc_cluster_sync)\("
+    r"|\b(tc_(?:arg)?fold_(\w+))<\w+, (\d+), "
 )
 _NUMBER = re.compile(r"const (?:int|int64_t|bool) \w+ = ")
 _VARIABLE = re.compile(r"\b(\w+) = ")
 _THREAD = re.compile(r"\bthreadIdx\.([xyz])")
+_RANK = re.compile(r"\bblockIdx\.z\b")
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _SAME_EVERYWHERE = (
     "if", "for", "const", "bool", "int", "int64_t", "threadIdx", "blockIdx",
@@ -44,10 +48,10 @@ def why_not_uniform(
 ) -> str | None:
     """Return which barrier in the body *lines* not all threads would meet, or None.
 
-    :arg block: the threads of a block along x, y, z.
+    :arg block: the threads of a block along x, y, z, and the blocks of a cluster.
     :arg uniform: numbers that the body does not declare: the kernel's parameters.
     """
-    several = frozenset(axis for axis, width in zip(_AXES, block, strict=True) if width > 1)
+    several = frozenset(axis for axis, width in zip(_AXES, block, strict=False) if width > 1)
     known = dict.fromkeys((*_SAME_EVERYWHERE, *uniform), _NOWHERE)
     return _why_not(parsed(lines), known, {}, several)
 
@@ -79,21 +83,26 @@ def _why_not_here(line: str, known: _Axes, around: _Axes, several: frozenset[str
         if line.startswith(("if ", "for ")):
             head = line[: call.start()]
             around = {**around, head: _differs(head, known)}
-        needed = several & _taking_part(call[3], int(call[4] or 0))
+        needed = several & _taking_part(call[1] or "", call[3] or "", int(call[4] or 0))
         for head, axes in around.items():
             if axes & needed:
                 return f"not all threads of a block meet {call[1] or call[2]} in {head!r}"
     return None
 
 
-def _taking_part(way: str | None, width: int) -> frozenset[str]:
-    """Return the axes whose threads wait for one another in a fold *way*, *width* along x."""
-    is_in_warp = way == "x" and width <= _WARP and _WARP % width == 0
-    return frozenset("x") if is_in_warp else _EVERYWHERE
+def _taking_part(function: str, way: str, width: int) -> frozenset[str]:
+    """Return the axes whose threads wait for one another in *function*.
+
+    :arg way: of a fold, which has *width* threads along x.
+    """
+    if way == "x" and width <= _WARP and _WARP % width == 0:
+        return frozenset("x")
+    return _EVERYWHERE if "c" in way or "cluster" in function else _BLOCK
 
 
 def _differs(text: str, known: _Axes) -> frozenset[str]:
     """Return the axes along which threads may have different values of what *text* says."""
     own = _VARIABLE.findall(text)
     names = [name for name in _NAME.findall(text) if name not in own]
-    return frozenset(_THREAD.findall(text)).union(*(known.get(n, _EVERYWHERE) for n in names))
+    own_axes = [*_THREAD.findall(text), *("c" for _ in _RANK.findall(text))]
+    return frozenset(own_axes).union(*(known.get(n, _EVERYWHERE) for n in names))

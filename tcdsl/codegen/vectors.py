@@ -14,7 +14,7 @@ import islpy as isl
 
 from tcdsl.costmodel.locality import access_stride, array_strides
 from tcdsl.poly.isl_utils import val
-from tcdsl.poly.loop_tree import Loop
+from tcdsl.poly.loop_tree import AnyCoordinate, Loop
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement
 from tcdsl.transforms.placement import Placement, Space, local_functions
@@ -72,8 +72,10 @@ def _is_vector(
         return False
     space = statement.domain.get_space()
     first = isl.PwAff.from_aff(lane.function(space)).zero_set().intersect(statement.domain)
-    return bool(first.is_subset(address.mod_val(val(width)).zero_set())) and _grows(
-        address, lane.position
+    is_aligned = bool(first.is_subset(address.mod_val(val(width)).zero_set()))
+    return is_aligned and (
+        _grows(address, lane.position)
+        or (placement is not None and _is_together(statement, address, lane, width))
     )
 
 
@@ -114,6 +116,23 @@ def _address_in_tile(
             total = term if total is None else total.add(term)
         stride *= extent
     return total
+
+
+def _is_together(statement: Statement, address: isl.PwAff, lane: AnyCoordinate, width: int) -> bool:
+    """Return whether instances that differ in *lane* alone are in one run of *width* elements.
+
+    Lane l is at l from the run's start, and the runs' numbers depend on what is not the lane.
+    """
+    domain = statement.domain
+    offset = lane.function(domain.get_space())
+    in_place = address.mod_val(val(width)).eq_set(isl.PwAff.from_aff(offset))
+    if not domain.is_subset(in_place):
+        return False
+    start = isl.MultiAff.identity_on_domain_space(domain.get_space())
+    start = start.set_at(lane.position, start.get_at(lane.position).sub(offset))
+    starts = isl.Map.from_multi_aff(start).intersect_domain(domain)
+    runs = isl.Map.from_pw_aff(address.scale_down_val(val(width)).floor())
+    return bool(starts.reverse().apply_range(runs).is_single_valued())
 
 
 def _grows(address: isl.PwAff, position: int) -> bool:

@@ -19,11 +19,16 @@ def this_cpu(threads: int = 0) -> Cpu:
     return Cpu(threads or len(os.sched_getaffinity(0)))
 
 
+PORTABLE_CLUSTER = 8  # blocks that every GPU with clusters allows
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """A GPU: its multiprocessors, and what one block may have of them.
 
-    The defaults are those of an H200.  *shared_bytes* is what a block may have statically.
+    The defaults are those of an H200.  *shared_bytes* is what a block may have statically,
+    *staged_bytes* what it may ask for in all; *cluster* is how many blocks may form a cluster, 1
+    where there are none (before compute capability 9.0).
     """
 
     arch: str = "sm_90"
@@ -32,6 +37,8 @@ class Gpu:
     threads_per_multiprocessor: int = 2048
     shared_bytes: int = 48 << 10
     grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
+    staged_bytes: int = 227 << 10
+    cluster: int = PORTABLE_CLUSTER
 
     @property
     def threads(self) -> int:

@@ -12,6 +12,11 @@
 
 A finding (a data race, an access out of bounds, a barrier that some threads do not reach, ...) is
 an ``EmulationError``.
+
+The blocks of a launch with clusters (``Launch.cluster``, ``__cluster_dims__(1, 1, n)``) run in
+turns, up to 16 of 1024 threads each.  The address sanitizer has no clusters.  Fences and atomics
+publish nothing in such a launch: what needs them, as a ticket for the last block does, is reported
+as a race.
 """
 
 from tcdsl.emulator.batch import emulated_programs

@@ -12,6 +12,7 @@
 #define __constant__ static const
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __align__(n) __attribute__((aligned(n)))
@@ -39,6 +40,13 @@ void emu_atomic_store(void *p, int size, uint64_t bits);
 void emu_fence(int scope);
 void emu_load_read_only(const void *p, int size, const char *file, int line);
 void emu_trap(const char *file, int line);
+/* The cluster's barrier, in two steps; an address in another block's shared memory; copies that
+ * arrive later. */
+void emu_cluster_arrive(const char *file, int line);
+void emu_cluster_wait(const char *file, int line);
+void *emu_cluster_map(const void *p, unsigned rank, const char *file, int line);
+void emu_copy_async(void *to, const void *from, int size, const char *file, int line);
+void emu_copy_wait(const char *file, int line);
 __attribute__((const)) void *emu_dynamic_shared();
 /* What shared.py makes of a __shared__ variable; the tag is the variable's own. */
 struct emu_tag { uint64_t launch; void *base; };

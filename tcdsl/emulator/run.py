@@ -32,7 +32,9 @@ _PAUSED, _FOUND = 1, 2  # Outcome of state.h
 _SCRATCH_ALIGNMENT = 256
 _POISON = 0xFF  # a NaN, where read as floats
 
-_BOUNDS = re.compile(r"__launch_bounds__\((?P<most>\d+)[^)]*\)\s*(?P<name>\w+)\s*\(")
+_KERNEL = re.compile(r"__global__(?P<attributes>[^;{]*?)(?P<name>\w+)\s*\([^()]*\)\s*\{")
+_BOUNDS = re.compile(r"__launch_bounds__\(\s*(\d+)")
+_CLUSTER = re.compile(r"__cluster_dims__\(\s*1\s*,\s*1\s*,\s*(\d+)\s*\)")
 
 _Array = np.ndarray[Any, Any]
 
@@ -65,7 +67,8 @@ class EmulatedProgram:
         self.source = source
         names = kernel_names(source) if kernels is None else kernels
         self._numbers = {name: number for number, name in enumerate(names)}
-        self._bounds = {m["name"]: int(m["most"]) for m in _BOUNDS.finditer(source.text)}
+        self._bounds = _attributes(source.text, _BOUNDS)
+        self._clusters = _attributes(source.text, _CLUSTER)
         self._runs = 0
         self._code = code
         self._library = _declare(load_library(code))
@@ -89,9 +92,10 @@ class EmulatedProgram:
         chosen = self._runs if seed is None else seed
         sizes = [_extent(arrays[name])[1] for name in _used(self.source)]
         room = sum(sizes) + self.source.workspace_bytes + TICKETS_BYTES
+        cluster = max((launch.cluster for launch in self.source.launches), default=1)
         with _one_at_a_time:
             try:
-                if not self._library.emu_begin(chosen, len(sizes) + 3, room):
+                if not self._library.emu_begin(chosen, len(sizes) + 3, room, cluster):
                     raise MemoryError(f"the emulator has no room for {room} bytes of arrays")
                 return self._run(arrays, integers, written, chosen)
             finally:
@@ -128,7 +132,10 @@ class EmulatedProgram:
         if most is not None and n_threads > most:
             what = f"a block of {n_threads} threads, beyond __launch_bounds__({most})"
             raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
-        sizes = (ctypes.c_uint32 * 6)(*launch.grid, *launch.block)
+        if (cluster := self._clusters.get(launch.name, 1)) != launch.cluster:
+            what = f"clusters of {launch.cluster} blocks, of a kernel with clusters of {cluster}"
+            raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
+        sizes = (ctypes.c_uint32 * 7)(*launch.grid, *launch.block, launch.cluster)
         packed = (ctypes.c_uint64 * max(1, len(values)))(*(value % 2**64 for value in values))
         outcome = self._library.emu_launch(
             self._numbers[launch.name], sizes, launch.shared_bytes, packed, len(values)
@@ -180,10 +187,16 @@ class EmulatedProgram:
         return int(address)
 
 
+def _attributes(text: str, attribute: "re.Pattern[str]") -> dict[str, int]:
+    """Return { kernel of *text* -> the number in its *attribute* }, of those that have it."""
+    found = ((m["name"], attribute.search(m["attributes"])) for m in _KERNEL.finditer(text))
+    return {name: int(match[1]) for name, match in found if match}
+
+
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     u32, u64, i64, text = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_char_p
     signatures: dict[str, tuple[Any, list[Any]]] = {
-        "emu_begin": (ctypes.c_int32, [u64, u64, u64]),
+        "emu_begin": (ctypes.c_int32, [u64, u64, u64, u32]),
         "emu_end": (None, []),
         "emu_allocate": (u64, [u64, u32, u32, u32, text]),
         "emu_only_elements": (None, [u64, u32, ctypes.POINTER(i64), ctypes.POINTER(i64), u64]),

@@ -1,7 +1,8 @@
 """Emulated kernels under the compiler's address sanitizer: a second opinion on bounds.
 
 The same text, compiled with ``-fsanitize=address`` in place of the emulator's checks, runs as a
-program of its own, with every array in a heap block of exactly its size.
+program of its own, with every array in a heap block of exactly its size.  Shared variables are
+static ones there, so that there is one block at a time: no clusters.
 """
 
 import os
@@ -37,6 +38,10 @@ def run_sanitized(
 
     :raises EmulationError: with what the sanitizer reports, or for any other failure.
     """
+    for launch in source.launches:
+        if launch.cluster > 1:
+            what = "the address sanitizer runs one block at a time, and no clusters"
+            raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
     names = list(arrays)
     contents = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
     tickets = bytes(TICKETS_BYTES if source.has_tickets else 0)
@@ -63,7 +68,8 @@ def _packed(
     source: CudaSource, launch: Launch, names: Sequence[str], integers: Sequence[int]
 ) -> bytes:
     number = kernel_names(source).index(launch.name)
-    words = _words(number, *launch.grid, *launch.block, launch.shared_bytes, len(launch.parameters))
+    words = _words(number, *launch.grid, *launch.block, launch.cluster)
+    words += _words(launch.shared_bytes, len(launch.parameters))
     for parameter in launch.parameters:
         match parameter.kind:
             case ParameterKind.ARRAY:

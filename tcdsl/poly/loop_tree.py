@@ -101,7 +101,8 @@ class Loop:
     # If not 0, iterations whose whole tile (of ``div`` values) lies below ``shift + limit`` get
     # loops of their own, so that what is below them has constant bounds.
     limit: Extent = 0
-    # Of BLOCK and THREAD loops: x, y or z (0, 1, 2), and how many blocks or threads there are.
+    # Of BLOCK and THREAD loops: x, y or z (0, 1, 2), of THREAD loops also the rank of the block in
+    # its cluster (3), and how many blocks or threads there are.
     axis: int = 0
     width: int = 0
 
@@ -263,7 +264,7 @@ def print_tree(node: Node, scop: Scop, indent: int = 0) -> str:
             extent = "" if node.extent is None else f"  # {node.extent} iterations"
             kind = str(node.kind)
             if node.width:
-                kind += f".{'xyz'[node.axis]}[{node.width}]"
+                kind += f".{('x', 'y', 'z', 'rank')[node.axis]}[{node.width}]"
             head = f"{pad}{kind} {node.name}: {', '.join(sorted(texts))}{extent}\n"
             return head + print_tree(node.body, scop, indent + 1)
 

@@ -117,6 +117,7 @@ class Statement:
     source_name: str = ""  # the comprehension's statement
     span: Span = NOWHERE
     is_atomic: bool = False  # an UPDATE whose instances may run at the same time
+    is_wide: bool = False  # a BARRIER of all blocks of a cluster
 
     @property
     def left(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ from tcdsl.settings import settings
 # --fmad=false: no fused multiply-add that the program does not ask for.  -default-device: what
 # has no other mark is a device function.
 FLAGS = ("--std=c++17", "--fmad=false", "-default-device")
-FAST_MATH_FLAGS = ("--std=c++17", "--use_fast_math", "-default-device")
+FAST_MATH_FLAGS = ("--std=c++17", "--use_fast_math", "-default-device", "-DTC_FAST_MATH")
 TIMEOUT_S = 300.0
 ADVICE = f"{sys.executable} -m pip install nvidia-cuda-nvrtc"
 

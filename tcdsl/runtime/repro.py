@@ -85,17 +85,17 @@ def repro_script(
     settings = [
         f"os.environ[{name!r}] = {os.environ[name]!r}" for name in _SETTINGS if name in os.environ
     ]
-    is_def = comprehension.name in _defs(comprehension)
+    function = _OF_DEF if has_def(comprehension) else _OF_STATEMENTS
     return _SCRIPT.format(
         version=__version__,
         stage=stage,
         target=target,
         traceback="\n".join(f"# {line}" for line in _traceback(error)),
         settings="\n".join(settings),
-        source=_text_literal(comprehension.source.text),
+        source=text_literal(comprehension.source.text),
         options=repr(options.to_json()),
         inputs="\n".join(inputs),
-        function=(_OF_DEF if is_def else _OF_STATEMENTS).format(name=comprehension.name),
+        function=function.format(name=comprehension.name),
     )
 
 
@@ -103,11 +103,12 @@ def _traceback(error: BaseException) -> list[str]:
     return [line for part in traceback.format_exception(error) for line in part.splitlines()]
 
 
-def _defs(comprehension: Comprehension) -> set[str]:
-    """Return the names of the defs in the source: none for statements without a header."""
+def has_def(comprehension: Comprehension) -> bool:
+    """Return whether its text has a def of its name: statements without a header have none."""
     with contextlib.suppress(TCError):
-        return {definition.name for definition in parse_program(comprehension.source).defs}
-    return set()
+        names = {definition.name for definition in parse_program(comprehension.source).defs}
+        return comprehension.name in names
+    return False
 
 
 def _spec_text(
@@ -119,7 +120,7 @@ def _spec_text(
     return f"spec({shape!r}, {dtype!r}{tail})"
 
 
-def _text_literal(text: str) -> str:
+def text_literal(text: str) -> str:
     """Return *text* as a literal, a line of it a line."""
     lines = [f"    {line!r}" for line in text.splitlines(keepends=True)]
     return "(\n" + "\n".join(lines or ["    ''"]) + "\n)"

@@ -14,10 +14,11 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu, Gpu
 from tcdsl.lang.comprehension import Operator, Reduction
 from tcdsl.options import Options
-from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.strategies.clusters import row_dims
 from tcdsl.strategies.finish import finished
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
@@ -25,7 +26,7 @@ from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_
 from tcdsl.strategies.planner import Scheme, shapes_of
 from tcdsl.strategies.requested import sketcher_for, written_out
 from tcdsl.strategies.residence import keep_rows
-from tcdsl.strategies.row_chunks import RowChunks, RowChunkSketcher, in_chunks
+from tcdsl.strategies.row_chunks import RowChunks, RowChunkSketcher, chunks_of, in_chunks
 from tcdsl.strategies.rows import work_of
 from tcdsl.strategies.sketch import Layout, Sketch, apply
 from tcdsl.strategies.tiles import TiledKernel, is_tiled, tiled_kernel
@@ -33,10 +34,11 @@ from tcdsl.transforms.fusion import Group, affinities_of, group_statements
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.promotion import promote
-from tcdsl.transforms.recomputation import recomputed
+from tcdsl.transforms.recomputation import recomputed, without
 from tcdsl.transforms.rfactor import why_not_rfactored
 from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
+from tcdsl.transforms.write_back import why_not_written_back, write_back
 
 ENOUGH = 0.75  # of the parallelism that a part has alone: fusion saves memory traffic
 SMALL_WORK = 1 << 16  # operations for which another launch costs more than idle multiprocessors
@@ -52,12 +54,18 @@ class _Queued:
 
 
 def plan_for_gpu(
-    scop: Scop, options: Options, gpu: Gpu, scheme: Scheme | None = None, is_serial: bool = False
+    scop: Scop,
+    options: Options,
+    gpu: Gpu,
+    scheme: Scheme | None = None,
+    is_serial: bool = False,
+    chunks: Sequence[RowChunks] = (),
 ) -> Plan:
     """Return the plan of *scop* on *gpu*.
 
     :arg scheme: None for that of *options*.
     :arg is_serial: on one thread, the loops as written.
+    :arg chunks: into which the rows of *scop* were cut already.
     """
     scop = _without_idle(scop)
     if is_serial:
@@ -65,39 +73,22 @@ def plan_for_gpu(
     scheme = scheme or Scheme(options.scheduler)
     if scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none":
         scop = recomputed(scop)
-    is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
-    fused = replace(options, fuse="none") if is_alone else options
-    grouped = _grouped(scop, fused, gpu)
-    if scheme is Scheme.AUTO and options.fuse != "none" and not options.tile:
-        scop, chunks = in_chunks(grouped.scop, grouped.groups, grouped.shapes, gpu)
-        grouped = _grouped(scop, fused, gpu, chunks) if chunks else grouped
-    scop, queue = _rewrite(grouped, options, gpu, scheme)
-    return _nest(scop, queue, options, gpu)
-
-
-@dataclass(frozen=True, slots=True)
-class _Grouped:
-    """A scop and its kernels to be; *chunks*: those of them that blocks share row by row."""
-
-    scop: Scop
-    shapes: Mapping[str, Shape]
-    groups: Sequence[Group]
-    chunks: Sequence[RowChunks] = ()
-
-    def chunks_of(self, group: Group) -> RowChunks | None:
-        """Return the chunks that the kernel *group* is over, None if it is over none."""
-        return next((c for c in self.chunks if set(c.members) & set(group.members)), None)
-
-
-def _grouped(scop: Scop, options: Options, gpu: Gpu, chunks: Sequence[RowChunks] = ()) -> _Grouped:
-    """Partition the statements of *scop* into kernels, what blocks do with *chunks* apart."""
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     scop = _with_atomics(scop, shapes, options)
     shapes = {name: _free(shape, scop.by_name[name]) for name, shape in shapes.items()}
-    policy = _Policy(scop, shapes, options, gpu, chunks)
-    groups = group_statements(scop, dependences, shapes, policy.why_not)
-    return _Grouped(scop, shapes, groups, chunks)
+    is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
+    fused = replace(options, fuse="none") if is_alone else options
+    groups = _grouped(scop, dependences, shapes, fused, gpu, chunks)
+    if scheme is Scheme.AUTO and options.fuse != "none" and not options.tile and not chunks:
+        cut, chunks = in_chunks(scop, groups, shapes, gpu)
+        if chunks:
+            return plan_for_gpu(cut, options, gpu, scheme, chunks=chunks)
+    better = _for_clusters(scop, groups, shapes, fused, gpu)
+    if better is not None:
+        return plan_for_gpu(better, options, gpu, scheme, chunks=chunks)
+    scop, queue = _rewrite(scop, groups, shapes, options, gpu, scheme, chunks)
+    return _nest(scop, queue, options, gpu)
 
 
 def _without_idle(scop: Scop) -> Scop:
@@ -167,17 +158,22 @@ def _serial(scop: Scop, gpu: Gpu) -> Plan:
 
 
 def _rewrite(
-    grouped: _Grouped, options: Options, gpu: Gpu, scheme: Scheme
+    scop: Scop,
+    groups: Sequence[Group],
+    shapes: Mapping[str, Shape],
+    options: Options,
+    gpu: Gpu,
+    scheme: Scheme,
+    chunks: Sequence[RowChunks] = (),
 ) -> tuple[Scop, list[_Queued]]:
     """Sketch every group and apply its rewrites, one group after another."""
-    scop, shapes = grouped.scop, grouped.shapes
     queue: list[_Queued] = []
-    pending = [(group, True) for group in grouped.groups]
+    pending = [(group, True) for group in groups]
 
     def sketched(group: Group, may_chunk: bool) -> Sketch:
-        chunks = grouped.chunks_of(group)
-        if chunks is not None:
-            return RowChunkSketcher(scop, group, shapes, gpu, options, chunks).sketch()
+        own = chunks_of(group, chunks)
+        if own is not None:
+            return RowChunkSketcher(scop, group, shapes, gpu, options, own).sketch()
         return sketcher_for(options)(scop, group, shapes, gpu).sketch(may_chunk)
 
     def queue_before(names: Sequence[str]) -> None:
@@ -206,9 +202,9 @@ def _rewrite(
             scop, sketch = keep_rows(scop, done.sketch)
             queue.append(_Queued(sketch, "+".join(group.members)))
             layout, ran = sketch.layout, sketch.members
-            chunks = grouped.chunks_of(group)
-            if chunks is not None:
-                after = chunks.wholes
+            own = chunks_of(group, chunks)
+            if own is not None:
+                after = own.wholes
             if layout is not None and layout.indices and not after:
                 layout = None  # the sums are whole after all blocks, not after those of a tile
         if after or layout is not None:
@@ -256,6 +252,8 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
     alignment = Alignment(dependences, affinities_of(scop))
     trees: list[Node] = []
     labels: list[tuple[str, tuple[str, ...]]] = []
+    sketches = [queued.kernel for queued in queue if isinstance(queued.kernel, Sketch)]
+    staged = [name for sketch in sketches for name in sketch.staged]
     for position, queued in enumerate(queue):
         nester = Nester(alignment, shapes, {}, prefix=f"k{position}")
         tree = _tree(queued.kernel, nester)
@@ -269,7 +267,7 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
             trees[-1] = both
             added = (f"{name}: {', '.join(why)}",) if why else ()
             labels[-1] = f"{labels[-1][0]}+{name}", (*labels[-1][1], *added)
-    return _finished(scop, trees, labels, gpu)
+    return _finished(scop, trees, labels, gpu, staged)
 
 
 def _tree(kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:
@@ -285,15 +283,70 @@ def _tree(kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:
 
 
 def _finished(
-    scop: Scop, trees: Sequence[Node], labels: Sequence[tuple[str, tuple[str, ...]]], gpu: Gpu
+    scop: Scop,
+    trees: Sequence[Node],
+    labels: Sequence[tuple[str, tuple[str, ...]]],
+    gpu: Gpu,
+    staged: Sequence[str] = (),
 ) -> Plan:
-    placements = promote(scop, trees, gpu)
+    placements = promote(scop, trees, gpu, staged)
     dependences = dependences_of(scop)
     scop, synchronised = synchronise(scop, trees, dependences, placements)
     kernels = tuple(
         Kernel(name, tree, why) for (name, why), tree in zip(labels, synchronised, strict=True)
     )
     return Plan(scop, kernels, placements)
+
+
+def _grouped(
+    scop: Scop,
+    dependences: Dependences,
+    shapes: Mapping[str, Shape],
+    options: Options,
+    gpu: Gpu,
+    chunks: Sequence[RowChunks],
+) -> list[Group]:
+    """Return the groups of statements that are to be one kernel each.
+
+    Rows for which there are too few blocks may be shared by clusters, if in the end several members
+    use them: groups that were grown in this hope, and in vain, are made again without it.
+    """
+    hopeless: frozenset[str] = frozenset()
+    while True:
+        policy = _Policy(scop, shapes, options, gpu, hopeless, chunks)
+        groups = group_statements(scop, dependences, shapes, policy.why_not)
+        hoped = [g for g in groups if any(names <= set(g.members) for names in policy.hoped)]
+        in_vain = [g for g in hoped if sketcher_for(options)(scop, g, shapes, gpu).clusters is None]
+        if not in_vain:
+            return groups
+        hopeless |= {name for group in in_vain for name in group.members}
+
+
+def _for_clusters(
+    scop: Scop, groups: Sequence[Group], shapes: Mapping[str, Shape], options: Options, gpu: Gpu
+) -> Scop | None:
+    """Return *scop* as clusters do better with it, None if it is so already.
+
+    A temporary beside rows that are staged is computed again from shared memory: fewer registers
+    leave room for more blocks.  What a row's sums are is read from registers, not from an output,
+    which all blocks of a cluster would wait for.
+    """
+    for group in groups:
+        rows = sketcher_for(options)(scop, group, shapes, gpu).clusters
+        if rows is None:
+            continue
+        for array in rows.resident:
+            if (fewer := without(scop, array)) is not None:
+                return fewer
+        alone = [s for s in scop.statements if s.name in group.members and s.name not in rows.inner]
+        sums = [scop.by_name[name] for name in rows.inner if shapes[name].statement.reduced]
+        written = {write.array for s in (*alone, *sums) for write in s.writes}
+        for array in sorted(written):
+            readers = {s.name for s in scop.statements if any(r.array == array for r in s.reads)}
+            is_own = readers & set(rows.inner) and readers <= set(group.members)
+            if is_own and why_not_written_back(scop, array) is None:
+                return write_back(scop, array)
+    return None
 
 
 class _Policy:
@@ -305,23 +358,43 @@ class _Policy:
         shapes: Mapping[str, Shape],
         options: Options,
         gpu: Gpu,
+        hopeless: frozenset[str] = frozenset(),
         chunks: Sequence[RowChunks] = (),
     ) -> None:
+        """Make a policy.
+
+        :arg hopeless: statements whose rows clusters will not share.
+        :arg chunks: of rows, which kernels of their own are over.
+        """
+        self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
         self.scop = scop
         self.shapes = shapes
-        self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
         self._tiled: dict[str, bool] = {}
         self.options = options
         self.gpu = gpu
+        self.hopeless = hopeless
+        self.hoped: list[frozenset[str]] = []  # members of groups that clusters must share
 
     def why_not(self, group: Group, grown: Group) -> str | None:
         """Return why *group* should not grow, or None."""
+        members = set(grown.members)
+        if any(part & members and members - part for part in self._apart):
+            return "blocks share its rows"
+        if any(members <= part for part in self._apart):
+            return None
+        reason = self._why_not_now(group, grown)
+        is_hopeless = bool(self.hopeless & set(grown.members))
+        if reason is None or is_hopeless or self.options.fuse == "none":
+            return reason
+        if row_dims(grown, self.shapes, self.gpu) is None:
+            return reason
+        self.hoped.append(frozenset(grown.members))
+        return None
+
+    def _why_not_now(self, group: Group, grown: Group) -> str | None:
+        """Return why *group* should not grow if blocks alone share the work, or None."""
         if self.options.fuse == "none":
             return "fusion is off"
-        if any(part & set(grown.members) and set(grown.members) - part for part in self._apart):
-            return "blocks share its rows"
-        if any(set(grown.members) <= part for part in self._apart):
-            return None
         if any(map(self._is_tiled, grown.members)) and not self._has_tiles(grown):
             return "a contraction would lose its tiles"
         new = grown.members[-1]

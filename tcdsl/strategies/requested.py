@@ -8,7 +8,7 @@ Sizes that a block's threads do not reach in ``MAX_REPEAT`` turns each are cut t
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 
 from tcdsl.costmodel.locality import Shape
@@ -17,6 +17,7 @@ from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Leaf, Loop, LoopKind, Node
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Scop
+from tcdsl.strategies.clusters import ClusterRows
 from tcdsl.strategies.sketch import Axis, Sketch, Tile
 from tcdsl.strategies.threads import BLOCK_THREADS, WARP, GpuSketcher, Lane
 from tcdsl.transforms.fusion import Group
@@ -38,6 +39,11 @@ class RequestedSketcher(GpuSketcher):
     ) -> None:
         super().__init__(scop, group, shapes, gpu)
         self.options = options
+
+    @cached_property
+    def clusters(self) -> ClusterRows | None:
+        """Tiles that are asked for are one block's."""
+        return None if self.options.tile else super().clusters
 
     def _lane_vector(self, name: str, dim: int, kept: Collection[str] = ()) -> int:
         return super()._lane_vector(name, dim, kept) if self.options.vectorise else 1

@@ -7,14 +7,13 @@
 
 Memory is read once, whatever the number of passes.  The copies are statements of the kernel
 (transforms/caching); that they are registers follows from their threads (transforms/promotion).
+Where a block's part is too large for registers, they are staged in shared memory (clusters.py).
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from tcdsl.lang.comprehension import Index
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
-from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop, Storage
 from tcdsl.strategies.sketch import OuterLoop, Sketch
@@ -24,7 +23,7 @@ from tcdsl.transforms.nesting import Piece
 
 
 def keep_rows(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
-    """Return *scop* and *sketch* with the resident arrays of the sketch in registers."""
+    """Return *scop* and *sketch* with copies of the resident arrays of the sketch."""
     for array in sketch.resident:
         if scop.arrays[array].storage is Storage.ARGUMENT:
             scop, sketch = _keep(scop, sketch, array)
@@ -35,15 +34,21 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
     readers = [
         name
         for name in sketch.members
-        if any(read.array == array for read in scop.by_name[name].reads) and _lane(sketch, name)
+        if _is_shared(sketch, name)
+        and any(read.array == array for read in scop.by_name[name].reads)
     ]
     outer = {name: tuple(loop.pieces[name].coordinate for loop in sketch.outer) for name in readers}
     if len(readers) < 2 or why_not_cached(scop, readers, array, outer) is not None:
         return scop, sketch
-    lanes = {tuple(replace(p, role=Role.PARALLEL) for p in _at(0, sketch, n)) for n in readers}
     cached = cache_read(scop, array, readers, outer, f"{array}.row{len(scop.arrays)}")
-    is_row = all(size == 1 for size in cached.sizes[:-1])
-    if len(lanes) != 1 or not is_row or not _is_own(cached, sketch, readers):
+    ways = {_pieces(cached, sketch, name) for name in readers}
+    pieces = ways.pop()
+    if ways or not pieces:
+        return scop, sketch
+    own = {piece.coordinate.position for piece in pieces}
+    if len(own) > 1 and not sketch.is_staged:
+        return scop, sketch
+    if any(size > 1 and dim not in own for dim, size in enumerate(cached.sizes)):
         return scop, sketch
     loops = tuple(
         OuterLoop(
@@ -53,65 +58,65 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
         )
         for depth, loop in enumerate(sketch.outer)
     )
-    (pieces,) = lanes
+    moved = [
+        replace(
+            piece,
+            coordinate=replace(
+                piece.coordinate, position=cached.elements[piece.coordinate.position]
+            ),
+        )
+        for piece in pieces
+    ]
+    if sketch.is_staged:  # all copies are on their way before the first of them is waited for
+        moved[0] = replace(moved[0], apart=cached.copy)
     units = tuple(
         Piece(Coordinate(position), 1, Role.PARALLEL, LoopKind.SERIAL)
-        for position in cached.elements[:-1]
-    )
-    moved = tuple(
-        replace(piece, coordinate=replace(piece.coordinate, position=cached.elements[-1]))
-        for piece in pieces
+        for dim, position in enumerate(cached.elements)
+        if dim not in own
     )
     return cached.scop, replace(
         sketch,
         members=textual(cached.scop, (*sketch.members, cached.copy)),
         outer=loops,
         remaining={**sketch.remaining, cached.copy: (*moved, *units)},
+        staged=(*sketch.staged, *([cached.array] if sketch.is_staged else ())),
     )
 
 
-def _is_own(cached: Cached, sketch: Sketch, readers: Sequence[str]) -> bool:
-    """Return whether the copy's elements are numbered as the readers' axis that threads share.
-
-    Then the thread that copies an element is the one that reads it.
-    """
-    for name in readers:
-        statement = cached.scop.by_name[name]
-        builder = builder_of(statement.indices, name, cached.scop.sizes)
-        lane = builder.affine(Index(statement.indices[_lane_dim(sketch, name)]))
-        for read in statement.reads:
-            if read.array != cached.array:
-                continue
-            element = builder.affine(read.subscripts[-1])
-            if element is None or lane is None:
-                return False
-            if not statement.domain.is_subset(element.eq_set(lane)):
-                return False
-    return True
-
-
-def _lane(sketch: Sketch, name: str) -> bool:
-    """Return whether threads share an axis of *name* in a known number of turns."""
+def _is_shared(sketch: Sketch, name: str) -> bool:
+    """Return whether threads share an axis of *name*."""
     return any(
         piece.kind is LoopKind.THREAD and piece.coordinate.position >= 0
         for piece in sketch.remaining[name]
     )
 
 
-def _at(position: int, sketch: Sketch, name: str) -> tuple[Piece, ...]:
-    """Return the loops over the axis that threads share of *name*, as if it were *position*."""
-    lane = _lane_dim(sketch, name)
-    return tuple(
-        replace(piece, coordinate=replace(piece.coordinate, position=position))
-        for piece in sketch.remaining[name]
-        if piece.coordinate.position == lane
-    )
+def _pieces(cached: Cached, sketch: Sketch, name: str) -> tuple[Piece, ...]:
+    """Return the loops of *name* over its part of the copy, as loops over dimensions of that.
 
-
-def _lane_dim(sketch: Sketch, name: str) -> int:
-    """Return the dimension of *name* that threads share."""
-    pieces = sketch.remaining[name]
-    return next(p.coordinate.position for p in pieces if p.kind is LoopKind.THREAD)
+    An element's number in a dimension is an index of *name*, so that the thread that copies it is
+    the one that reads it.  None of the loops, if *name* reads the copy in several ways.
+    """
+    statement = cached.scop.by_name[name]
+    found = set()
+    for read in statement.reads:
+        if read.array != cached.array:
+            continue
+        elements = read.subscripts[len(cached.outer) :]
+        dims = {
+            statement.indices.index(subscript.name): dim
+            for dim, subscript in enumerate(elements)
+            if isinstance(subscript, Index) and subscript.name in statement.indices
+        }
+        found.add(tuple(
+            replace(
+                piece, role=Role.PARALLEL,
+                coordinate=replace(piece.coordinate, position=dims[piece.coordinate.position]),
+            )
+            for piece in sketch.remaining[name]
+            if piece.coordinate.position in dims
+        ))  # fmt: skip
+    return found.pop() if len(found) == 1 else ()
 
 
 def _moved(piece: Piece, position: int) -> Piece:

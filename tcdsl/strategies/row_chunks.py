@@ -6,8 +6,8 @@
 
 As written the sum waits for the largest of all of a row, which is then read again
 (transforms/rescaling.py).  A row that a block can hold stays whole: it is read once as it is.  So
-does a row of a temporary that the kernel of the maximum computes; storing it for another kernel
-would be a pass of its own.
+does a row that a cluster of blocks holds and writes as well (clusters.py), and a row of a temporary
+that the kernel of the maximum computes: storing it for another kernel would be a pass of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,8 @@ from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.costmodel.row_chunks import LOAD_BYTES, Cut, Rows, best_cut
 from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
-from tcdsl.poly.scop import Scop, loads_of
+from tcdsl.poly.scop import Kind, Scop, Storage, loads_of
+from tcdsl.strategies.clusters import ClusterRows
 from tcdsl.strategies.requested import RequestedSketcher
 from tcdsl.strategies.sketch import Axis, Layout, Sketch, Tile
 from tcdsl.strategies.threads import MAX_ROW_THREADS, GpuSketcher, Lane
@@ -66,10 +67,18 @@ def in_chunks(
     return scop, tuple(found)
 
 
+def chunks_of(group: Group, chunks: Sequence[RowChunks]) -> RowChunks | None:
+    """Return those of *chunks* that the kernel *group* is over, None if it is over none."""
+    return next((c for c in chunks if set(c.members) & set(group.members)), None)
+
+
 def _stays_whole(
     scop: Scop, sums: ExponentialSums, group: Group, shapes: Mapping[str, Shape], gpu: Gpu
 ) -> bool:
-    """Return whether a row is short, or a column, or a block holds or computes one."""
+    """Return whether a row is short, or a column, or a block holds or computes one.
+
+    Or a cluster of blocks holds it, and writes it as well: that is one pass less.
+    """
     shape = shapes[sums.peak]
     row = len(shape.extents) - 1
     is_row = shape.order[-1] == row and any(strides[row] == 1 for strides in shape.strides)
@@ -80,7 +89,19 @@ def _stays_whole(
         return True
     if not set(sums.members) <= set(group.members):
         return False
-    return bool(sources & set(GpuSketcher(scop, group, shapes, gpu).sketch().resident))
+    sketcher = GpuSketcher(scop, group, shapes, gpu)
+    if sketcher.clusters is not None:  # where a row is only read, registers wait better for it
+        return _is_written(scop, shapes, sketcher.clusters)
+    return bool(sources & set(sketcher.sketch().resident))
+
+
+def _is_written(scop: Scop, shapes: Mapping[str, Shape], rows: ClusterRows) -> bool:
+    """Return whether the kernel writes rows, too."""
+    statements = [shapes[name].statement for name in rows.inner]
+    return any(
+        s.kind is not Kind.UPDATE and scop.arrays[s.write.array].storage is Storage.ARGUMENT
+        for s in statements
+    )
 
 
 def _best_cut(scop: Scop, sums: ExponentialSums, shape: Shape, gpu: Gpu) -> Cut | None:

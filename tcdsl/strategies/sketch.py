@@ -83,6 +83,8 @@ class Sketch:
     threads: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     in_registers: bool = False  # the sums of a chunk are accumulated apart, and stored once
     resident: tuple[str, ...] = ()  # arrays of which each thread keeps its part (residence.py)
+    is_staged: bool = False  # the arguments among them in shared memory, not in registers
+    staged: tuple[str, ...] = ()  # the copies there
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once
 

@@ -17,6 +17,7 @@ Accumulators are registers of the reduction's own type.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from tcdsl.costmodel.locality import Shape
@@ -26,6 +27,7 @@ from tcdsl.lang.comprehension import Call, Expr, Index, walk
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
+from tcdsl.strategies.clusters import ClusterRows, cluster_rows
 from tcdsl.strategies.sketch import Axis, Layout, OuterLoop, Sketch, Tile
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece
@@ -68,6 +70,11 @@ class GpuSketcher:
         self.parallel = [axis for axis in axes if group.has_parallel(axis, shapes)]
         self.why: list[str] = []
 
+    @cached_property
+    def clusters(self) -> ClusterRows | None:
+        """How clusters share the rows of the group, None if they do not."""
+        return cluster_rows(self.scop, self.group, self.shapes, self.gpu, self._lane_vector)
+
     # --- choices ---------------------------------------------------------------------------
 
     def sketch(self, may_chunk: bool = True) -> Sketch:
@@ -76,7 +83,31 @@ class GpuSketcher:
         flat = next((a for a in self.parallel if a[self.lead] == inner), None)
         if flat is not None:
             return self._flat(flat, may_chunk)
+        if self.clusters is not None:
+            return self._clustered(self.clusters)
         return self._rows(may_chunk)
+
+    def _clustered(self, rows: ClusterRows) -> Sketch:
+        """Blocks of a cluster over every row, its parts in shared memory."""
+        tiles = [Tile(a, self.extent(a), self.lower(a)) for a in reversed(self.parallel)]
+        self.why.append(rows.why)
+        remaining, partials, threads = {}, {}, {}
+        for name in self.group.members:
+            shape = self.shapes[name]
+            if name not in rows.inner:
+                remaining[name] = self._remaining(name, tiles, None, None)
+                found = self._partials(name, None, None)
+                if found is not None:
+                    partials[name] = found
+                continue
+            remaining[name] = rows.pieces(name, shape.roles)
+            if shape.statement.kind is Kind.UPDATE:
+                partials[name], threads[name] = rows.partials(shape), rows.lanes
+        return Sketch(
+            self.group.members, tuple(self._block_loops(tiles, None)), remaining, partials,
+            why=tuple(self.why), threads=threads, in_registers=True,
+            resident=(*rows.staged, *rows.resident), is_staged=True,
+        )  # fmt: skip
 
     def _innermost(self, name: str) -> int:
         """Return the dimension of *name* along which its threads' accesses are neighbours.

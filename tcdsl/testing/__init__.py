@@ -1,6 +1,21 @@
-"""Random programs, and checking a function against the oracle with a derived error bound."""
+"""Testing kernels: against the oracle within a derived bound, on random inputs, with saved cases.
 
+comparison        check, compare, poisoned
+inputs            arguments for a function, drawn by Hypothesis
+random_programs   whole programs, drawn by Hypothesis
+fuzz              both, with shrinking and saving
+cases             saved cases
+
+What draws needs Hypothesis: ``pip install 'tcdsl[testing]'``.
+"""
+
+from tcdsl.testing.cases import array, replay, save_case
 from tcdsl.testing.comparison import check, compare, poisoned
+from tcdsl.testing.fuzz import fuzz, fuzz_programs
+from tcdsl.testing.inputs import inputs_for
 from tcdsl.testing.random_programs import programs
 
-__all__ = ["check", "compare", "poisoned", "programs"]
+__all__ = [
+    "array", "check", "compare", "fuzz", "fuzz_programs", "inputs_for", "poisoned", "programs",
+    "replay", "save_case",
+]  # fmt: skip

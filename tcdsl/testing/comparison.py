@@ -9,6 +9,7 @@ from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.dtypes import DType
+from tcdsl.options import Options
 
 
 class Checkable(Protocol):
@@ -17,7 +18,9 @@ class Checkable(Protocol):
     @property
     def comprehension(self) -> Comprehension: ...
     def specialise(self, *inputs: Any) -> Specialisation: ...
-    def __call__(self, *inputs: Any, out: Any = None, target: str | None = None) -> Any: ...
+    def __call__(
+        self, *inputs: Any, out: Any = None, target: str | None = None, **options: Any
+    ) -> Any: ...
 
 
 def poisoned(dtype: DType | np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -93,9 +96,13 @@ def check(
     f: Checkable,
     *inputs: Any,
     targets: Sequence[str] = ("cpu",),
+    options: Options | None = None,
     out: Any = None,
 ) -> None:
     """Run *f* on each of *targets* and compare every output with the oracle.
+
+    An element may differ from what the oracle computes in a wider type by as much as rounding can
+    explain: the bound is derived for every element from the operations that made it.
 
     Outputs start as poison, so that an element which is never written is found; *out* gives the
     first values of those that the program keeps or updates: an array, a tuple in the order of the
@@ -109,13 +116,14 @@ def check(
         name: np.ones(s.shapes[name], c.tensors[name].dtype.numpy)
         for name in c.outputs
         if c.tensors[name].needs_out
-    } | _by_name(c, out)
+    } | outputs_by_name(c, out)
     given = dict(zip(c.inputs, map(np.asarray, inputs), strict=True))
     expected = evaluate_with_bounds(c, s, given, starts)
     before = {name: array.copy() for name, array in given.items()}
+    chosen = {} if options is None else {"options": options}
     for target in targets:
         buffers = tuple(_buffer(c, s, starts, name) for name in c.outputs)
-        f(*inputs, out=buffers if len(buffers) > 1 else buffers[0], target=target)
+        f(*inputs, out=buffers if len(buffers) > 1 else buffers[0], target=target, **chosen)
         for name, actual in zip(c.outputs, buffers, strict=True):
             if fault := compare(*expected[name], actual):
                 raise AssertionError(f"{c.name} on {target}: output {name!r}: {fault}")
@@ -124,7 +132,7 @@ def check(
                 raise AssertionError(f"{c.name} on {target}: input {name!r} was changed")
 
 
-def _by_name(c: Comprehension, out: Any) -> dict[str, Array]:
+def outputs_by_name(c: Comprehension, out: Any) -> dict[str, Array]:
     """Return *out* as one array for each output that it names."""
     if out is None:
         return {}

@@ -569,12 +569,22 @@ def finished(d: Draft) -> str:
     return text
 
 
-def drafted(draw: Callable[[Any], Any]) -> tuple[str, Mapping[str, Array]]:
-    """Return a program and its inputs, in the order of its parameters, by the choices of *draw*."""
+def drafted(
+    draw: Callable[[Any], Any], together: Callable[[Callable[[], None]], None] | None = None
+) -> tuple[str, Mapping[str, Array]]:
+    """Return a program and its inputs, in the order of its parameters, by the choices of *draw*.
+
+    :arg together: runs an action whose choices belong together: a statement's, which shrinking
+        may then leave out as a whole.
+    """
     d = Draft(draw)
+
+    def statement() -> None:
+        d.choose(*KINDS)(d)
+
     for _ in range(d.number(1, MAX_STATEMENTS)):
         if len(d.statements) < MAX_STATEMENTS - 1 or not d.statements:
-            d.choose(*KINDS)(d)
+            statement() if together is None else together(statement)
     return finished(d), d.inputs
 
 
@@ -587,7 +597,11 @@ def programs() -> "SearchStrategy[tuple[str, Mapping[str, Array]]]":
     """
     from hypothesis import strategies as st
 
-    return st.composite(drafted)().filter(_is_complete)
+    @st.composite
+    def program(draw: Callable[[Any], Any]) -> tuple[str, Mapping[str, Array]]:
+        return drafted(draw, lambda action: draw(st.builds(action)))
+
+    return program().filter(_is_complete)
 
 
 def _is_complete(drawn: tuple[str, Mapping[str, Array]]) -> bool:

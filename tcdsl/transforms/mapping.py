@@ -8,6 +8,13 @@ A statement that is below no THREAD loop of an axis is *uniform* along it.  It i
 writes nothing but registers: every thread runs it, and has a copy.  Else it is *pinned*: thread 0
 runs it.  The updates of a partial accumulator are mapped along axes along which their fold is
 uniform: the fold is a *collective* of those axes, in which all threads take part.
+
+Beside x, y and z a thread has a fourth coordinate: the *rank* of its block in a cluster of blocks,
+which run at the same time and see each other's shared memory (compute capability 9.0 on).  To all
+that reasons about threads it is an axis like the others; shared memory and barriers are a block's::
+
+    THREAD.x[4] j in 0:8          threads  0 1 2 3 | 0 1 2 3
+      THREAD.rank[2]   j / 4      rank           0 |       1
 """
 
 from collections.abc import Mapping
@@ -20,7 +27,8 @@ from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, loops_of, statements_of
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
 
-AXES = (0, 1, 2)  # x, y, z
+RANK = 3  # the axis of threads along which the blocks of a cluster are
+AXES = (0, 1, 2, RANK)  # x, y, z, rank
 Dim3 = tuple[int, int, int]
 
 
@@ -38,24 +46,37 @@ class Mapped:
 
     @cached_property
     def grid(self) -> Dim3:
-        return self._widths(LoopKind.BLOCK)
-
-    @cached_property
-    def block(self) -> Dim3:
-        return self._widths(LoopKind.THREAD)
-
-    def _widths(self, kind: LoopKind) -> Dim3:
-        widths = [1, 1, 1]
-        for loop in loops_of(self.tree):
-            if loop.kind is kind:
-                widths[loop.axis] = max(widths[loop.axis], loop.width)
-        x, y, z = widths
+        """How many blocks, or clusters of blocks, there are along x, y, z."""
+        x, y, z, _ = self._widths(LoopKind.BLOCK)
         return x, y, z
 
     @cached_property
+    def block(self) -> Dim3:
+        x, y, z, _ = self.threads
+        return x, y, z
+
+    @cached_property
+    def cluster(self) -> int:
+        """How many blocks are in a cluster."""
+        return self.threads[RANK]
+
+    @cached_property
+    def threads(self) -> tuple[int, int, int, int]:
+        """How many threads are along each axis."""
+        return self._widths(LoopKind.THREAD)
+
+    def _widths(self, kind: LoopKind) -> tuple[int, int, int, int]:
+        widths = [1, 1, 1, 1]
+        for loop in loops_of(self.tree):
+            if loop.kind is kind:
+                widths[loop.axis] = max(widths[loop.axis], loop.width)
+        x, y, z, rank = widths
+        return x, y, z, rank
+
+    @cached_property
     def axes(self) -> tuple[int, ...]:
-        """The axes along which a block has several threads."""
-        return tuple(axis for axis in AXES if self.block[axis] > 1)
+        """The axes along which there are several threads."""
+        return tuple(axis for axis in AXES if self.threads[axis] > 1)
 
     def thread_loop(self, statement: str, axis: int) -> Loop | None:
         """Return the loop that maps *statement* along *axis*, None if it is uniform."""
@@ -106,14 +127,16 @@ def why_not_mapped(mapped: Mapped) -> str | None:
     """Return why the tree is no kernel, or None.
 
     Blocks run in no order, so that BLOCK loops must stand around everything; and an axis is mapped
-    once on a path.  Below a LAST loop one block runs what others have left.
+    once on a path.  Below a LAST loop one block runs what others have left.  Clusters lie along z.
     """
+    if mapped.cluster > 1 and mapped.grid[2] > 1:
+        return "the blocks of a cluster and a loop over blocks are both along z"
     for name, path in mapped.paths.items():
         kinds = [loop.kind for loop in path]
         n_blocks = kinds.count(LoopKind.BLOCK)
         if LoopKind.BLOCK in kinds[n_blocks:]:
             return f"a loop around {name} that is not over blocks is outside one that is"
-        for kind, widths in ((LoopKind.BLOCK, mapped.grid), (LoopKind.THREAD, mapped.block)):
+        for kind, widths in ((LoopKind.BLOCK, mapped.grid), (LoopKind.THREAD, mapped.threads)):
             mine = [loop for loop in path if loop.kind is kind]
             if len({loop.axis for loop in mine}) < len(mine):
                 return f"two {kind} loops around {name} are mapped to one axis"
@@ -123,7 +146,7 @@ def why_not_mapped(mapped: Mapped) -> str | None:
             is_mapped = loop.kind in (LoopKind.BLOCK, LoopKind.THREAD)
             if is_mapped and loop.has_one_turn and not _fits(mapped.scop.by_name[name], loop):
                 return f"{loop.name} has more iterations of {name} than it says"
-        missing = [a for a in AXES if mapped.grid[a] > 1 and not _is_on_blocks(path, a)]
+        missing = [a for a, n in enumerate(mapped.grid) if n > 1 and not _is_on_blocks(path, a)]
         if missing and LoopKind.LAST not in kinds:
             return f"every block would run {name}"
     return None

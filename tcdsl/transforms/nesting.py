@@ -33,12 +33,13 @@ class Piece:
     kind: LoopKind | None = None  # None: the nester decides
     axis: int = 0  # of a BLOCK or THREAD loop, see Loop
     width: int = 0
+    apart: str = ""  # loops are shared by statements for which this is the same
 
     @property
     def part(self) -> tuple[object, ...]:
         """What must agree, beside the dimension's value, for two pieces to be one loop."""
         c = self.coordinate
-        return c.shift, c.div, c.mod, self.kind, self.axis, self.width
+        return c.shift, c.div, c.mod, self.kind, self.axis, self.width, self.apart
 
 
 Remaining = Mapping[str, tuple[Piece, ...]]

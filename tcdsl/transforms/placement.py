@@ -67,6 +67,7 @@ class Placement:
     """A local array: declared in the body of *loop* (None: at the kernel's start).
 
     *padding* elements follow each row of a shared array, so that columns are in different banks.
+    A *staged* one is filled by asynchronous copies, which are waited for at the next barrier.
     """
 
     array: str
@@ -74,6 +75,7 @@ class Placement:
     dims: tuple[LocalDim, ...]
     space: Space = Space.PRIVATE
     padding: int = 0
+    is_staged: bool = False
 
     @property
     def extents(self) -> tuple[int, ...]:

@@ -5,16 +5,17 @@ Let W = { s[x] -> e } be the accesses to an array, T_a = { s[x] -> t } the threa
     private   for every axis, W^-1 . T_a is single valued: one thread touches the element; or all
               writers are uniform along it, so that each thread writes a copy of its own
     shared    otherwise, if one block touches the element, within one iteration of loops that all
-              its threads run together, and the block's budget allows it
+              its threads run together, and the block's budget allows it.  Each block of a cluster
+              has what its rank touches
     memory    otherwise
 
 Registers have no addresses: a private array that needs an index is kept to a few elements, all its
 indices numbers once short loops are written out.  Whatever does not fit gives way to the next kind
-of memory; nothing fails.  After Verdoolaege et al., TACO 2013, doi:10.1145/2400682.2400713,
-section 5.
+of memory; nothing fails.  A strategy may ask for shared memory at once (*staged*).  After
+Verdoolaege et al., TACO 2013, doi:10.1145/2400682.2400713, section 5.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from math import prod
@@ -26,7 +27,7 @@ from tcdsl.lang.comprehension import Const, Expr, Index, walk
 from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, LoopKind, Node, statements_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
-from tcdsl.transforms.mapping import Mapped
+from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import (
     FIXED,
     LocalDim,
@@ -46,21 +47,27 @@ WORD_BYTES = 4  # of a bank of shared memory
 _WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES)
 
 
-def promote(scop: Scop, trees: Sequence[Node], gpu: Gpu) -> dict[str, Placement]:
-    """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory."""
+def promote(
+    scop: Scop, trees: Sequence[Node], gpu: Gpu, staged: Collection[str] = ()
+) -> dict[str, Placement]:
+    """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory.
+
+    :arg staged: arrays that are to be in shared memory, of which a block may ask for more then.
+    """
     placements: dict[str, Placement] = {}
     for tree in trees:
-        placements |= _Kernel(scop, tree, gpu).placements()
+        placements |= _Kernel(scop, tree, gpu, staged).placements()
     return placements
 
 
 class _Kernel:
     """Places the arrays that one kernel has for itself."""
 
-    def __init__(self, scop: Scop, tree: Node, gpu: Gpu) -> None:
+    def __init__(self, scop: Scop, tree: Node, gpu: Gpu, staged: Collection[str]) -> None:
         self.scop = scop
         self.mapped = Mapped(scop, tree)
         self.gpu = gpu
+        self.staged = staged
         names = set(statements_of(tree))
         self.arrays: dict[str, Uses] = {}
         for array in scop.arrays.values():
@@ -69,7 +76,7 @@ class _Kernel:
             is_exact = not any(access.inexact for _, access in uses)
             if array.storage is Storage.SCRATCH and is_own and is_exact:
                 self.arrays[array.name] = uses
-        self.not_private: set[str] = set()
+        self.not_private: set[str] = set(staged)
 
     def placements(self) -> dict[str, Placement]:
         """Return the placements, after private arrays gave way until all writers agree."""
@@ -221,10 +228,15 @@ class _Kernel:
             if placement is not None:
                 size_bytes = placement.elements() * self.scop.arrays[name].dtype.size_bytes
                 candidates.append((size_bytes, name, placement))
-        found, left = {}, self.gpu.shared_bytes - self._collective_bytes()
+        left = self.gpu.shared_bytes - self._collective_bytes()
+        more = self.gpu.staged_bytes - self.gpu.shared_bytes
+        found = {}
         for size_bytes, name, placement in sorted(candidates, key=lambda c: c[:2]):
             rounded = -(-size_bytes // 16) * 16
-            if rounded <= left:
+            if name in self.staged and rounded <= more:
+                found[name] = replace(placement, is_staged=True)
+                more -= rounded
+            elif rounded <= left:
                 found[name] = placement
                 left -= rounded
         return found
@@ -250,10 +262,11 @@ class _Kernel:
 
     def _shared_placement(self, array: Array, uses: Uses) -> Placement | None:
         outer = self._lifetime(uses)
-        if outer is None:
+        if outer is None or (RANK in self.mapped.axes and not self._is_private_along(uses, RANK)):
             return None
         outer = list(takewhile(lambda loop: loop.kind is not LoopKind.THREAD, outer))
-        fixed = {s.name: [loop.coordinates[s.name] for loop in outer] for s, _ in uses}
+        ranks = [RANK] if RANK in self.mapped.axes and self._all_mapped(uses, RANK) else []
+        fixed = {s.name: self._fixed(s, outer, ranks) for s, _ in uses}
         dims: list[LocalDim] = []
         for dim in range(array.rank):
             is_constant = is_fixed(uses, dim, fixed)

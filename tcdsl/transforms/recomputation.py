@@ -21,6 +21,7 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import (
     Binary,
+    Call,
     Cast,
     Const,
     Expr,
@@ -37,6 +38,7 @@ from tcdsl.poly.lowering import builder_of, guarded_reads
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
 
 MOST_OPERATIONS = 8
+MOST_FUNCTIONS = 1  # that are computed again, where rows are in shared memory
 _CHEAP = ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=", "&&", "||")
 
 
@@ -49,16 +51,50 @@ def recomputed(scop: Scop) -> Scop:
     return scop
 
 
-def _is_cheap(scop: Scop, producer: Statement) -> bool:
-    """Return whether the temporary that *producer* writes may be computed where it is read."""
+def without(scop: Scop, array: str) -> Scop | None:
+    """Return *scop* without the temporary *array*, which is computed wherever it is read.
+
+    None unless that is legal (what it is computed from does not change afterwards) and takes few
+    operations and functions.
+    """
+    writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
+    users = [s for s in scop.statements if any(r.array == array for r in s.reads)]
+    if len(writers) != 1 or not _is_temporary(scop, writers[0]):
+        return None
+    (producer,) = writers
+    assert producer.value is not None
+    sources = {read.array for read in producer.reads}
+    later = scop.statements[scop.position(producer.name) :]
+    if any(write.array in sources for s in later for write in s.writes):
+        return None
+    nodes = list(walk(producer.value))
+    operations = sum(isinstance(node, (Binary, Unary, Select)) for node in nodes)
+    functions = sum(isinstance(node, Call) for node in nodes)
+    is_exact = all(read.is_exact for read in producer.reads)
+    if operations > MOST_OPERATIONS or functions > MOST_FUNCTIONS or not is_exact:
+        return None
+    if not all(_may_read(scop, producer, user, _instances(producer)) for user in users):
+        return None
+    return _without(scop, producer)
+
+
+def _is_temporary(scop: Scop, producer: Statement) -> bool:
+    """Return whether *producer* assigns every element of a temporary at its own indices."""
     array = scop.arrays[producer.write.array] if producer.writes else None
     if array is None or producer.kind is not Kind.ASSIGN or producer.conditions:
         return False
     if array.storage is not Storage.SCRATCH or producer.value is None:
         return False
     names = [s.name for s in producer.write.subscripts if isinstance(s, Index)]
-    if names != list(producer.indices) or len(names) != array.rank:
+    return names == list(producer.indices) and len(names) == array.rank
+
+
+def _is_cheap(scop: Scop, producer: Statement) -> bool:
+    """Return whether the temporary that *producer* writes may be computed where it is read."""
+    if not _is_temporary(scop, producer):
         return False
+    assert producer.value is not None
+    array = scop.arrays[producer.write.array]
     nodes = list(walk(producer.value))
     if not all(_is_plain(node) for node in nodes):
         return False

@@ -18,6 +18,9 @@ In a sequence each dependence is an interval of gaps, and the fewest gaps that h
 found by taking, in the order of their ends, the last gap of each that is not hit yet.  A barrier is
 a statement: it runs where any statement of its sequence does, so that it is met by all threads.
 Storage of a shared array that is reused by the next iteration of a loop counts as a dependence.
+
+What another block of a cluster wrote to memory needs a *wide* barrier, one of the whole cluster.
+What is copied to a staged array has arrived after the next barrier only, for its own thread too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +39,7 @@ from tcdsl.poly.loop_tree import (
 )
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
-from tcdsl.transforms.mapping import Mapped
+from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import Placement, Space, accesses_of
 from tcdsl.transforms.stitching import is_finished
 
@@ -51,6 +54,7 @@ class Crossing:
     sink: str
     relation: isl.Map
     reuse: str | None = None  # the loop whose next iteration reuses the storage
+    is_wide: bool = False  # the threads may be in different blocks of a cluster
 
 
 def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) -> list[Crossing]:
@@ -64,10 +68,24 @@ def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) 
             continue
         if is_finished(mapped, edge.source, edge.sink):
             continue
-        relation = _on_different_threads(mapped, edge, placements)
+        relation = _on_different_threads(mapped, edge, mapped.axes, placements)
+        if edge.is_flow and _is_staged(edge.array, placements):
+            relation = edge.relation
         if not relation.is_empty():
-            found.append(Crossing(edge.source, edge.sink, relation))
+            is_wide = _crosses_ranks(mapped, edge, placements)
+            found.append(Crossing(edge.source, edge.sink, relation, is_wide=is_wide))
     return [*found, *_reuses(mapped, placements)]
+
+
+def _is_staged(array: str, placements: Placements) -> bool:
+    return array in placements and placements[array].is_staged
+
+
+def _crosses_ranks(mapped: Mapped, edge: Dependence, placements: Placements) -> bool:
+    """Return whether the ends of *edge* may run in different blocks, which share no local array."""
+    if RANK not in mapped.axes or edge.array in placements:
+        return False
+    return not _on_different_threads(mapped, edge, (RANK,), placements).is_empty()
 
 
 def _is_private(array: str, placements: Placements) -> bool:
@@ -85,10 +103,12 @@ def is_replicated(statement: Statement, placements: Placements) -> bool:
     )
 
 
-def _on_different_threads(mapped: Mapped, edge: Dependence, placements: Placements) -> isl.Map:
-    """Return the part of *edge* whose ends may run on different threads."""
+def _on_different_threads(
+    mapped: Mapped, edge: Dependence, axes: Sequence[int], placements: Placements
+) -> isl.Map:
+    """Return the part of *edge* whose ends may run on different threads along *axes*."""
     together = edge.relation
-    for axis in mapped.axes:
+    for axis in axes:
         source, sink = mapped.thread(edge.source, axis), mapped.thread(edge.sink, axis)
         if source is not None and sink is not None:
             ends = isl.MultiPwAff.from_pw_aff(source), isl.MultiPwAff.from_pw_aff(sink)
@@ -232,6 +252,7 @@ class _Synchroniser:
         statement = barrier_statement(
             self.mapped.scop, f"barrier{self.number}_{len(self.barriers)}", names, path
         )
+        statement = replace(statement, is_wide=any(c.is_wide for c in self.pending))
         self.barriers.append(statement)
         return Leaf(statement.name)
 
@@ -352,6 +373,11 @@ def _why_not_own(mapped: Mapped, edge: Dependence, axis: int, placements: Placem
     return None if is_same else f"{sink.name} is on another thread"
 
 
+def _serves(statement: Statement, crossing: Crossing) -> bool:
+    """Return whether *statement* is a barrier that the ends of *crossing* both meet."""
+    return statement.kind is Kind.BARRIER and (statement.is_wide or not crossing.is_wide)
+
+
 def _is_synchronised(node: Node, crossing: Crossing, scop: Scop, path: tuple[Loop, ...]) -> bool:
     """Return whether a barrier is between the ends of *crossing*, which are both below *node*.
 
@@ -372,7 +398,7 @@ def _is_synchronised(node: Node, crossing: Crossing, scop: Scop, path: tuple[Loo
     barriers = [
         position
         for position, child in enumerate(children)
-        if isinstance(child, Leaf) and scop.by_name[child.statement].kind is Kind.BARRIER
+        if isinstance(child, Leaf) and _serves(scop.by_name[child.statement], crossing)
     ]
     if loop is not None:
         is_carried = crossing.reuse == loop.name

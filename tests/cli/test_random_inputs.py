@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.cli.random_inputs import random_inputs, shapes_of
+from tcdsl.cli.random_inputs import random_inputs
 from tcdsl.lang.comprehension import Comprehension
+from tcdsl.testing.parameters import shapes_of
 
 
 def comprehension(text: str) -> Comprehension:

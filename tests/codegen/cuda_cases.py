@@ -60,8 +60,9 @@ def source_of(kernels: Iterable[tuple[Launch, str]], functions: Iterable[str]) -
     for launch, body in kernels:
         declarations = ", ".join(p.declaration for p in launch.parameters)
         threads = launch.block[0] * launch.block[1] * launch.block[2]
+        cluster = f"__cluster_dims__(1, 1, {launch.cluster}) " if launch.cluster > 1 else ""
         texts.append(
-            f'extern "C" __global__ void __launch_bounds__({threads}) {launch.name}'
+            f'extern "C" __global__ void {cluster}__launch_bounds__({threads}) {launch.name}'
             f"({declarations})\n{{\n{body}\n}}\n"
         )
         launches.append(launch)

@@ -38,9 +38,9 @@ ROOT = Path(__file__).parents[2]
 GXX = shutil.which("g++")
 
 
-def _cuda_cases() -> ModuleType:
-    path = Path(__file__).with_name("cuda_cases.py")
-    spec = importlib.util.spec_from_file_location("cuda_cases", path)
+def _module(name: str) -> ModuleType:
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look it up
@@ -48,7 +48,8 @@ def _cuda_cases() -> ModuleType:
     return module
 
 
-cases = _cuda_cases()
+cases = _module("cuda_cases")
+clusters = _module("cluster_cases")  # imports the first
 CUDA_TYPES: dict[str, str] = cases.CUDA_TYPES
 
 needs_gxx = pytest.mark.skipif(GXX is None, reason="no C++ compiler")
@@ -109,6 +110,8 @@ def use(name: str) -> str:
 
 
 FOLD = "<tc_op_add_i64, 48, 3>(p[threadIdx.x]);"
+CLUSTER_FOLD = "<tc_op_add_i64, 64, 1, 4>(p[threadIdx.x]);"
+CLUSTER_ARGFOLD = "<tc_better_min_i64, 64, 1, 4>(p[threadIdx.x], p[0]).index;"
 ARGFOLD = "<tc_better_min_i64, 48, 3>(p[threadIdx.x], p[0]).index;"
 OTHER_USES = {
     "tc_fault": "tc_fault(p, 1, p[5], 7);",
@@ -124,6 +127,11 @@ OTHER_USES = {
     **{f"tc_fold_{way}": f"p[0] = tc_fold_{way}{FOLD}" for way in ("x", "y", "xy")},
     "tc_fold_y_first": f"p[0] = tc_fold_y_first{FOLD}",
     **{f"tc_argfold_{way}": f"p[0] = tc_argfold_{way}{ARGFOLD}" for way in ("x", "y", "xy")},
+    **{f"tc_cluster_{call}": f"tc_cluster_{call}();" for call in ("begin", "sync", "end")},
+    "tc_fold_xc": f"p[0] = tc_fold_xc{CLUSTER_FOLD}",
+    "tc_argfold_xc": f"p[0] = tc_argfold_xc{CLUSTER_ARGFOLD}",
+    "tc_copy_async": "__shared__ int64_t s[64]; tc_copy_async<1>(s, p); p[1] = s[p[0]];",
+    "tc_copy_wait": "tc_copy_wait();",
 }
 
 
@@ -133,8 +141,10 @@ OTHER_USES = {
 def test_a_part_defines_its_functions(part: str, arch: str) -> None:
     names = [name for name in FUNCTIONS if FUNCTIONS[name] == part]
     assert names
+    if part == "cluster" and arch < "sm_90":
+        pytest.skip("it has no clusters")
     chosen = parts_for(names)
-    if part == "collective":
+    if part in ("collective", "cluster"):
         chosen |= {"operators"}  # of which a kernel names those that it passes
     assert compile_cuda(header_text(chosen) + "".join(map(use, names)), arch)
 
@@ -203,6 +213,30 @@ def test_vectors_move_by_one_instruction(dtype: str, lanes: int, load: str, stor
 def test_folds_wait_no_more_than_they_must(call: str, shuffles: int, barriers: int) -> None:
     text = ptx(f"p[threadIdx.x] = {call}(p[threadIdx.x]);", {"tc_fold_x", "tc_op_add_f32"})
     assert (text.count("shfl.sync"), text.count("bar.sync")) == (shuffles, barriers)
+
+
+@needs_nvrtc
+def test_a_fold_over_a_cluster_puts_and_waits_no_more_than_it_must() -> None:
+    names = {"tc_fold_xc", "tc_op_add_f32", "tc_op_max_u16"}
+    body = (
+        "tc_vec<float, 4> v = tc_vload<4>(p + 4 * threadIdx.x);\n"
+        "tc_vstore(p + 4 * threadIdx.x, tc_fold_xc<tc_op_add_f32, 64, 1, 8>(v));"
+    )
+    text = header_text(parts_for(names)) + kernel("k", "float *p", body)
+    made = compile_cuda(text, "sm_90", ptx=True).decode()
+    assert made.count("barrier.cluster.arrive") == made.count("barrier.cluster.wait") == 2
+    assert made.count("st.shared::cluster.b64") == 2 and "bar.sync" not in made
+    assert made.count("shfl.sync") == 4 * (5 + 4)  # of 32 lanes, then of 16 slots
+
+
+@needs_nvrtc
+def test_an_older_gpu_copies_at_once() -> None:
+    names = {"tc_copy_async", "tc_copy_wait"}
+    body = "__shared__ float s[64]; tc_copy_async<1>(s, p); tc_copy_wait(); p[1] = s[0];"
+    text = header_text(parts_for(names)) + kernel("k", "float *p", body)
+    assert b"cp.async" not in compile_cuda(text, "sm_75", ptx=True)
+    newer = compile_cuda(text, "sm_80", ptx=True)
+    assert b"cp.async.ca.shared.global" in newer and b"cp.async.wait_all" in newer
 
 
 @needs_nvrtc
@@ -440,6 +474,44 @@ def test_arg_folds() -> None:
 @needs_gxx
 def test_atomics() -> None:
     cases.check_atomics(emulate, cases.ATOMIC)
+
+
+@needs_gxx
+def test_folds_over_clusters_of_every_operator_and_type() -> None:
+    shapes = clusters.FEW_SHAPES
+    chosen = [
+        clusters.ClusterCase(dtype, op, *shapes[number % len(shapes)])
+        for number, (dtype, op) in enumerate(cases.FOLDED)
+    ]
+    chosen += [clusters.ClusterCase("f32", "add", *shape, lanes=4) for shape in shapes]
+    chosen += [clusters.ClusterCase("u8", "max", 32, 4, lanes=lanes) for lanes in (1, 2, 4, 16)]
+    chosen += [clusters.ClusterCase("f64", "min", 96, 4, lanes=2)]
+    chosen += [clusters.ClusterCase("i32", "add", 512, 2)]
+    clusters.check_folds(emulate, chosen)
+
+
+@needs_gxx
+def test_arg_folds_over_clusters() -> None:
+    shapes = clusters.FEW_SHAPES
+    pairs = [(dtype, op) for dtype in TYPES if dtype not in HALVES for op in ("min", "max")]
+    chosen = [
+        clusters.ArgClusterCase(
+            dtype, op, *shapes[number % len(shapes)], index=("i32", "i64")[number % 2]
+        )
+        for number, (dtype, op) in enumerate(pairs)
+    ]
+    clusters.check_arg_folds(emulate, chosen)
+
+
+@needs_gxx
+@pytest.mark.parametrize("shape", [(64, 2), (32, 16)])
+def test_barriers_of_clusters(shape: tuple[int, int]) -> None:
+    clusters.check_sync(emulate, *shape)
+
+
+@needs_gxx
+def test_asynchronous_copies() -> None:
+    clusters.check_copies(emulate)
 
 
 @needs_gxx

@@ -22,9 +22,11 @@ def source_of(
     scratch: Mapping[str, int] | None = None,
     integers: Sequence[str] = (),
     alignments: Mapping[str, int] | None = None,
+    cluster: int = 1,
 ) -> CudaSource:
     """Return *text*'s kernels, launched in the order of the text, each with the same grid.
 
+    With *cluster*, the grid has as many blocks along z, and the text need not speak of it.
     The parameters are read off the text: those in *scratch* lie in the workspace at an offset,
     *integers* names the open ones, `fault` is the fault record, all others are arrays.
     """
@@ -40,9 +42,13 @@ def source_of(
         return Parameter(declaration, kind, name)
 
     launches = []
-    for name, parameters in re.findall(r"__global__[^;{]*?(\w+)\(([^)]*)\)\s*\{", text):
+    if cluster > 1:
+        text = text.replace("__global__ void", f"__global__ void __cluster_dims__(1, 1, {cluster})")
+    for name, parameters in re.findall(r"__global__[^;{]*?(\w+)\(([^()]*)\)\s*\{", text):
         listed = tuple(parameter(p.strip()) for p in parameters.split(","))
-        launches.append(Launch(name, _dim(grid), _dim(block), shared_bytes, listed))
+        x, y, z = _dim(grid)
+        shape = (x, y, z * cluster), _dim(block)
+        launches.append(Launch(name, *shape, shared_bytes, listed, cluster=cluster))
     functions = frozenset(re.findall(r"\btc_[a-z0-9_]+", text))
     return CudaSource(
         text, functions, tuple(launches), workspace_bytes, (), (), alignments or {}
@@ -51,6 +57,14 @@ def source_of(
 
 def _dim(size: int | Dim3) -> Dim3:
     return (size, 1, 1) if isinstance(size, int) else size
+
+
+@pytest.fixture(scope="session")
+def cuda_source() -> Callable[..., CudaSource]:
+    """:func:`source_of`, where there is a compiler for it."""
+    if reason := why_no_cxx_compiler():
+        pytest.skip(reason)
+    return source_of
 
 
 @pytest.fixture(scope="session")

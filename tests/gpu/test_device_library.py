@@ -43,9 +43,9 @@ GCC = shutil.which("gcc") or shutil.which("cc")
 C_FLAGS = "-std=c11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math -w -shared -fPIC"
 
 
-def _cuda_cases() -> ModuleType:
-    path = Path(__file__).parents[1] / "codegen" / "cuda_cases.py"
-    spec = importlib.util.spec_from_file_location("cuda_cases", path)
+def _module(name: str) -> ModuleType:
+    path = Path(__file__).parents[1] / "codegen" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look it up
@@ -53,7 +53,8 @@ def _cuda_cases() -> ModuleType:
     return module
 
 
-cases = _cuda_cases()
+cases = _module("cuda_cases")
+clusters = _module("cluster_cases")  # imports the first
 
 
 # --- running -------------------------------------------------------------------------------
@@ -75,9 +76,12 @@ class Gpu:
             driver.memcpy_htod(held[name], np.ascontiguousarray(array).view(np.uint8))
         for launch in source.launches:
             function = module.get_function(launch.name)
+            if launch.cluster > 8:  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+                function.set_attribute(driver.function_attribute(14), 1)
             function(
-                *(held[p.name] for p in launch.parameters), grid=launch.grid, block=launch.block
-            )
+                *(held[p.name] for p in launch.parameters),
+                grid=launch.grid, block=launch.block, shared=launch.shared_bytes,
+            )  # fmt: skip
         for name, array in arrays.items():
             raw = np.empty(array.nbytes, np.uint8)
             driver.memcpy_dtoh(raw, held[name])
@@ -326,6 +330,41 @@ def test_arg_folds(gpu: Gpu, shape: tuple[int, int]) -> None:
             for op, index in (("min", "i32"), ("max", "i64"))
         ],
     )  # fmt: skip
+
+
+@pytest.fixture
+def gpu_of_clusters(gpu: Gpu) -> Gpu:
+    if gpu.device.compute_capability() < (9, 0):
+        pytest.skip("this GPU has no clusters")
+    return gpu
+
+
+@pytest.mark.parametrize("shape", clusters.ALL_SHAPES)
+def test_folds_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, int]) -> None:
+    chosen = [clusters.ClusterCase(dtype, op, *shape) for dtype, op in cases.FOLDED]
+    chosen += [clusters.ClusterCase("f32", "add", *shape, lanes=lanes) for lanes in (1, 2, 4)]
+    chosen += [clusters.ClusterCase("u8", "max", *shape, lanes=lanes) for lanes in (2, 4, 16)]
+    chosen += [clusters.ClusterCase("f64", "min", *shape, lanes=2)]
+    clusters.check_folds(gpu_of_clusters.run, chosen)
+
+
+@pytest.mark.parametrize("shape", clusters.ALL_SHAPES)
+def test_arg_folds_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, int]) -> None:
+    chosen = [
+        clusters.ArgClusterCase(dtype, op, *shape, index=index)
+        for dtype in TYPES if dtype not in HALVES
+        for op, index in (("min", "i32"), ("max", "i64"))
+    ]  # fmt: skip
+    clusters.check_arg_folds(gpu_of_clusters.run, chosen)
+
+
+def test_barriers_of_clusters(gpu_of_clusters: Gpu) -> None:
+    for tx, blocks in clusters.ALL_SHAPES:
+        clusters.check_sync(gpu_of_clusters.run, tx, blocks)
+
+
+def test_asynchronous_copies(gpu: Gpu) -> None:
+    clusters.check_copies(gpu.run)
 
 
 @pytest.mark.parametrize("repeat", range(4))

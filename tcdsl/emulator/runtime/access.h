@@ -46,24 +46,49 @@ EMU_COLD static void outside(uintptr_t a, uint64_t size, bool writes, Site site)
 
 EMU_COLD static const char *who(const Access &a) {
   static char text[160];
-  if (a.warp == MANY) return "threads of several warps";
+  if (a.warp >= MANY_OF_ONE) return "threads of several warps";
   const uint32_t first = a.warp % launch.n_warps * 32 + (uint32_t)__builtin_ctz(a.lanes);
   const uint32_t their_block = a.warp / launch.n_warps;
   const Dim thread = dim_of(first, launch.block), b = dim_of(their_block, launch.grid);
   const char *others = a.lanes & (a.lanes - 1) ? " (and others of its warp)" : "";
-  if (their_block == block)
+  if (their_block == own->index)
     snprintf(text, sizeof text, "thread %s%s", text_of(thread), others);
   else
     snprintf(text, sizeof text, "thread %s%s of block %s", text_of(thread), others, text_of(b));
   return text;
 }
 
+EMU_COLD static const char *why_unordered(const Access &other) {
+  if (other.stamp < block_start || (is_cluster() && other.stamp < cluster_start))
+    return "blocks may run at the same time";
+  if (is_cluster() && (other.warp == MANY || rank_of(other.warp) != own->rank))
+    return "no barrier of the cluster lies between them";
+  return "no barrier lies between them";
+}
+
 EMU_COLD static void race(const Region &r, uintptr_t a, const Access &other, bool other_writes,
                           bool writes, bool atomic, Site site) {
-  const char *why = other.stamp >= block_start ? "no barrier lies between them"
-                                               : "blocks may run at the same time";
   fail(RACE, site, "data race at %s: this %s and the %s by %s are not ordered: %s", place(r, a),
-       verb(writes, atomic), verb(other_writes, other.flags & ATOMIC), who(other), why);
+       verb(writes, atomic), verb(other_writes, other.flags & ATOMIC), who(other),
+       why_unordered(other));
+}
+
+EMU_COLD static void in_flight(const Region &r, uintptr_t a, const Access &copy, bool writes,
+                               Site site) {
+  fail(RACE, site, "data race at %s: this %s and the asynchronous copy by %s are not ordered: no "
+       "tc_copy_wait lies between them", place(r, a), verb(writes, false), who(copy));
+}
+
+/* An access from another block of the cluster, which must have started, and not have ended. */
+EMU_COLD static void check_from_outside(Region &r, uintptr_t a, bool writes, Site site) {
+  const Block &other = blocks[r.rank];
+  r.flags |= FROM_OUTSIDE;
+  if (current->phases == 0)
+    fail(RACE, site, "data race at %s: this %s and the start of that block are not ordered: no "
+         "barrier of the cluster lies between them", place(r, a), verb(writes, false));
+  if (other.threads_done == launch.n_threads)
+    fail(RACE, site, "data race at %s: this %s and the end of that block are not ordered: no "
+         "barrier of the cluster lies between them", place(r, a), verb(writes, false));
 }
 
 EMU_COLD static void unwritten(const Region &r, uintptr_t a, const Cell &cell, Site site) {
@@ -76,8 +101,15 @@ EMU_COLD static void unwritten(const Region &r, uintptr_t a, const Cell &cell, S
 template <bool WRITES, bool ATOMICALLY>
 static EMU_HOT void touch(Region &r, Cell &cell, uintptr_t a, Site site) {
   Access &write = cell.write, &read = cell.read;
-  if (r.flags & SHARED && write.stamp <= block_start && read.stamp <= block_start) cell = Cell{};
-  if (__builtin_expect(write.flags & INVALID, 0)) return unwritten(r, a, cell, site);
+  if (r.flags & SHARED) {
+    if (write.stamp <= block_start && read.stamp <= block_start) cell = Cell{};
+    if (__builtin_expect(r.flags & IN_CLUSTER && r.rank != own->rank, 0))
+      check_from_outside(r, a, WRITES, site);
+  }
+  if (__builtin_expect(write.flags & (INVALID | IN_FLIGHT), 0)) {
+    if (write.flags & IN_FLIGHT) return in_flight(r, a, write, WRITES, site);
+    return unwritten(r, a, cell, site);
+  }
   const bool reads = !WRITES || ATOMICALLY;
   if (reads && __builtin_expect(!(write.flags & WRITTEN) && !(r.flags & WRITTEN_BEFORE), 0))
     return unwritten(r, a, cell, site);

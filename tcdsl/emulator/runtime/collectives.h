@@ -2,14 +2,12 @@
  *
  * Nobody is woken for nothing: the last one to come does the work for all, and makes them ready. */
 #pragma once
-#include "fibres.h"
+#include "async.h"
+#include "cluster.h"
 
 /* As in emulate.h. */
 enum { EMU_INDEX, EMU_UP, EMU_DOWN, EMU_XOR, EMU_BALLOT, EMU_SYNC };
 enum { EMU_PLAIN, EMU_COUNT, EMU_AND, EMU_OR };
-
-static uint32_t at_barrier, barrier_sum, barrier_result;
-static const Fibre *first_at_barrier;
 
 /* ---- barriers ---------------------------------------------------------------------------- */
 static bool is_same_barrier(const Fibre &a, const Fibre &b) {
@@ -18,13 +16,13 @@ static bool is_same_barrier(const Fibre &a, const Fibre &b) {
 
 EMU_COLD static void check_convergence(const Fibre *f) {
   for (uint32_t t = 0; t < launch.n_threads; ++t)
-    if (fibres[t].state == DONE)
+    if (own->fibres[t].state == DONE)
       fail(DIVERGENT_BARRIER, f->site,
            "divergent barrier: this thread %s, and thread %s has ended", what_waits(*f),
-           text_of(fibres[t].thread));
+           text_of(own->fibres[t].thread));
   fail(DIVERGENT_BARRIER, f->site,
        "divergent barrier: this thread is at the barrier of %s:%d, and thread %s %s", f->site.file,
-       f->site.line, text_of(first_at_barrier->thread), what_waits(*first_at_barrier));
+       f->site.line, text_of(own->first_at_barrier->thread), what_waits(*own->first_at_barrier));
 }
 
 EMU_LOCAL int emu_barrier(int kind, int predicate, const char *file, int line) {
@@ -32,19 +30,19 @@ EMU_LOCAL int emu_barrier(int kind, int predicate, const char *file, int line) {
   f->state = AT_BARRIER;
   f->kind = (uint8_t)kind;
   f->site = {file, line, EMU_CALLER};
-  if (at_barrier++ == 0) first_at_barrier = f;
-  barrier_sum += predicate != 0;
-  if (threads_done || !is_same_barrier(*f, *first_at_barrier)) check_convergence(f);
-  if (at_barrier < launch.n_threads) {
+  if (own->at_barrier++ == 0) own->first_at_barrier = f;
+  own->barrier_sum += predicate != 0;
+  if (own->threads_done || !is_same_barrier(*f, *own->first_at_barrier)) check_convergence(f);
+  if (own->at_barrier < launch.n_threads) {
     leave(ENDED);
   } else {
-    for (uint32_t t = 0; t < launch.n_threads; ++t) fibres[t].state = READY;
-    barrier_result = barrier_sum;
-    at_barrier = barrier_sum = 0;
+    for (uint32_t t = 0; t < launch.n_threads; ++t) own->fibres[t].state = READY;
+    own->barrier_result = own->barrier_sum;
+    own->at_barrier = own->barrier_sum = 0;
     order_by_barrier();
   }
-  if (kind == EMU_AND) return barrier_result == launch.n_threads;
-  return kind == EMU_OR ? barrier_result != 0 : (int)barrier_result;
+  if (kind == EMU_AND) return own->barrier_result == launch.n_threads;
+  return kind == EMU_OR ? own->barrier_result != 0 : (int)own->barrier_result;
 }
 
 /* ---- lanes of a warp --------------------------------------------------------------------- */
@@ -64,12 +62,12 @@ static void exchange(uint32_t first, uint32_t lanes, int kind) {
   uint64_t values[32], votes = 0;
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
     const uint32_t lane = (uint32_t)__builtin_ctz(rest);
-    values[lane] = fibres[first + lane].bits;
+    values[lane] = own->fibres[first + lane].bits;
     votes |= (values[lane] & 1) << lane;
   }
   if (kind == EMU_SYNC) order_lanes(first, lanes);
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
-    Fibre &f = fibres[first + (uint32_t)__builtin_ctz(rest)];
+    Fibre &f = own->fibres[first + (uint32_t)__builtin_ctz(rest)];
     f.state = READY;
     f.bits = votes;
     if (kind >= EMU_BALLOT) continue;
@@ -86,7 +84,7 @@ static bool complete_exchange(Fibre *f) {
   for (uint32_t rest = f->mask; rest; rest &= rest - 1) {
     const uint32_t lane = (uint32_t)__builtin_ctz(rest);
     if (first + lane >= launch.n_threads) break; /* the last warp may be partly empty */
-    const Fibre &other = fibres[first + lane];
+    const Fibre &other = own->fibres[first + lane];
     if (other.state == DONE) {
       if (f->kind < EMU_BALLOT)
         fail(WRONG_SHUFFLE, f->site,
@@ -126,17 +124,19 @@ EMU_LOCAL unsigned emu_active_mask() { return me.lanes; }
 extern "C" __attribute__((visibility("hidden"))) void emu_fibre_main() {
   launch.call(values);
   Fibre *ended = current;
+  check_copies_are_done();
   ended->state = DONE;
-  ++threads_done;
-  if (at_barrier)
-    fail(DIVERGENT_BARRIER, first_at_barrier->site,
+  ++own->threads_done;
+  if (own->at_barrier)
+    fail(DIVERGENT_BARRIER, own->first_at_barrier->site,
          "divergent barrier: this thread ended, and thread %s %s",
-         text_of(first_at_barrier->thread), what_waits(*first_at_barrier));
+         text_of(own->first_at_barrier->thread), what_waits(*own->first_at_barrier));
+  if (is_cluster()) end_thread_of_cluster();
   const uint32_t first = ended->index & ~31u;
   for (uint32_t t = first; t < first + 32 && t < launch.n_threads; ++t)
-    if (fibres[t].state == AT_EXCHANGE && fibres[t].mask >> (ended->index & 31) & 1) {
-      become(&fibres[t]);
-      complete_exchange(&fibres[t]);
+    if (own->fibres[t].state == AT_EXCHANGE && own->fibres[t].mask >> (ended->index & 31) & 1) {
+      become(&own->fibres[t]);
+      complete_exchange(&own->fibres[t]);
     }
   current = ended;
   leave(ENDED);

@@ -2,13 +2,11 @@
 #pragma once
 #include "memory.h"
 
-static const uint32_t MAX_THREADS = 1024;
 static const size_t STACK_BYTES = 256 << 10, GUARD_BYTES = 4096; /* most is never touched */
 
-static Fibre fibres[MAX_THREADS];
-static char *free_stacks[MAX_THREADS];
+static Fibre fibres[MAX_CLUSTER * MAX_THREADS]; /* block after block */
+static char *free_stacks[MAX_CLUSTER * MAX_THREADS];
 static uint32_t n_free_stacks, n_stacks;
-static uint32_t threads_done;
 static uint64_t random_state;
 
 static uint32_t random_below(uint32_t bound) { /* xorshift64* */
@@ -37,7 +35,8 @@ static char *take_stack() {
 
 static void become(Fibre *f) {
   current = f;
-  me = {block * launch.n_warps + f->index / 32, 1u << (f->index & 31), f->index & 31};
+  me = {own->index * launch.n_warps + f->index / 32, 1u << (f->index & 31), f->index & 31};
+  if (is_cluster()) set_clock(*f);
 }
 
 static void run_fibre(Fibre *f) {
@@ -55,7 +54,10 @@ EMU_COLD static const char *what_waits(const Fibre &f) {
   static const char *const exchanges[] = {"__shfl_sync", "__shfl_up_sync", "__shfl_down_sync",
                                           "__shfl_xor_sync", "a vote", "__syncwarp"};
   static char text[160];
-  if (f.state == AT_BARRIER)
+  if (f.state == AT_CLUSTER_BARRIER)
+    snprintf(text, sizeof text, "waits at the barrier of the cluster of %s:%d", f.site.file,
+             f.site.line);
+  else if (f.state == AT_BARRIER)
     snprintf(text, sizeof text, "waits at the barrier of %s:%d", f.site.file, f.site.line);
   else if (f.state == AT_EXCHANGE)
     snprintf(text, sizeof text, "waits in %s with mask 0x%08x at %s:%d", exchanges[f.kind], f.mask,

@@ -44,20 +44,24 @@ EMU_LOCAL void emu_trap(const char *file, int line) {
   fail(CRASH, {file, line, EMU_CALLER}, "the kernel called __trap");
 }
 
-EMU_LOCAL void *emu_dynamic_shared() { return (void *)dynamic_shared_address(); }
+EMU_LOCAL void *emu_dynamic_shared() {
+  return (void *)(dynamic_shared_address() + distance_of(own->rank));
+}
 
-/* A __shared__ variable: every declaration, in every instance of a template, has a tag. */
+/* A __shared__ variable: every declaration, in every instance of a template, has a tag; the base is
+ * that of rank 0. */
 struct Tag { uint64_t launch; uintptr_t base; };
 
 static void check_shared_limits(uint64_t more) {
   uint64_t size = more;
-  for (uint32_t i = n_arrays; i < n_regions; ++i) size += regions[i].size;
+  for (uint32_t i = n_arrays; i < n_regions; ++i)
+    if (regions[i].rank == 0) size += regions[i].size;
   if (size > MAX_STATIC_SHARED_BYTES)
     fail(LIMIT, NO_SITE, "%llu bytes of static shared memory; the limit is %u",
          (unsigned long long)size, MAX_STATIC_SHARED_BYTES);
-  if (size + dynamic_shared.size > MAX_SHARED_BYTES)
+  if (size + dynamic_shared->size > MAX_SHARED_BYTES)
     fail(LIMIT, NO_SITE, "%llu bytes of shared memory in a block; the limit is %u",
-         (unsigned long long)(size + dynamic_shared.size), MAX_SHARED_BYTES);
+         (unsigned long long)(size + dynamic_shared->size), MAX_SHARED_BYTES);
 }
 
 EMU_LOCAL void *emu_shared_variable(Tag *tag, uint64_t size, uint32_t alignment, uint32_t element,
@@ -66,18 +70,19 @@ EMU_LOCAL void *emu_shared_variable(Tag *tag, uint64_t size, uint32_t alignment,
     check_shared_limits(size);
     const Region *r = allocate_shared(size, alignment, element, name);
     if (!r) fail(LIMIT, NO_SITE, "too many shared variables to emulate");
-    memset((void *)r->base, 0xff, size);
+    for (uint32_t rank = 0; rank < launch.cluster; ++rank)
+      memset((void *)(r->base + distance_of(rank)), 0xff, size);
     *tag = {launches, r->base};
   }
-  return (void *)tag->base;
+  return (void *)(tag->base + distance_of(own->rank));
 }
 
 EMU_LOCAL unsigned emu_thread_x() { return current->thread.x; }
 EMU_LOCAL unsigned emu_thread_y() { return current->thread.y; }
 EMU_LOCAL unsigned emu_thread_z() { return current->thread.z; }
-EMU_LOCAL unsigned emu_block_x() { return dim_of(block, launch.grid).x; }
-EMU_LOCAL unsigned emu_block_y() { return dim_of(block, launch.grid).y; }
-EMU_LOCAL unsigned emu_block_z() { return dim_of(block, launch.grid).z; }
+EMU_LOCAL unsigned emu_block_x() { return dim_of(own->index, launch.grid).x; }
+EMU_LOCAL unsigned emu_block_y() { return dim_of(own->index, launch.grid).y; }
+EMU_LOCAL unsigned emu_block_z() { return dim_of(own->index, launch.grid).z; }
 EMU_LOCAL unsigned emu_threads_x() { return launch.block.x; }
 EMU_LOCAL unsigned emu_threads_y() { return launch.block.y; }
 EMU_LOCAL unsigned emu_threads_z() { return launch.block.z; }

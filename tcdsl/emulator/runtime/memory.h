@@ -2,7 +2,8 @@
  *
  *     chunks 1 .. 4     dynamic shared memory
  *     chunks 8 .. 23    static shared variables, with gaps between them
- *     from chunk 32 on  arrays, each on chunks of its own between unmapped ones
+ *     from chunk 32 on  the same for the next blocks of a cluster, if there are clusters
+ *     then              arrays, each on chunks of its own between unmapped ones
  *
  * of one large reservation of address space.  A region's cells, one for 1 << shift bytes, hold the
  * last write and the last read. */
@@ -11,6 +12,8 @@
 
 enum RegionFlags : uint32_t {
   WRITABLE = 1,
+  IN_CLUSTER = 8,    /* SHARED, of a block of a cluster */
+  FROM_OUTSIDE = 16, /* ... that another block has accessed */
   SHARED = 2,        /* per block: what an earlier block wrote counts as unwritten */
   WRITTEN_BEFORE = 4 /* all of it was written before the first launch */
 };
@@ -23,17 +26,20 @@ struct Region {
   Cell *cells; /* null where nothing need be known: written before, not writable, without gaps */
   uint32_t flags, shift;
   uint32_t element; /* bytes, for messages */
+  uint32_t rank;    /* of the block whose shared memory it is */
   uint64_t cells_bytes;
   char name[120];
 };
 
 static const uint64_t CHUNK = 1 << 16;
-static const uint64_t DYNAMIC_CHUNK = 1, STATIC_CHUNK = 8, N_STATIC_CHUNKS = 16, ARRAYS_CHUNK = 32;
+static const uint64_t DYNAMIC_CHUNK = 1, STATIC_CHUNK = 8, N_STATIC_CHUNKS = 16;
+static const uint64_t BLOCK_CHUNKS = 32; /* from the shared memory of one block to the next one's */
 static const uint64_t GAP = 256; /* bytes around a shared variable */
-static const uint32_t MAX_REGIONS = 4096, IN_STATIC = MAX_REGIONS + 2;
+static const uint32_t MAX_REGIONS = 4096, IN_STATIC = MAX_REGIONS + MAX_CLUSTER + 1;
 
-static Region regions[MAX_REGIONS + 1]; /* the last one is the dynamic shared memory */
-static Region &dynamic_shared = regions[MAX_REGIONS];
+static Region regions[MAX_REGIONS + MAX_CLUSTER];
+static Region *const dynamic_shared = regions + MAX_REGIONS; /* by rank */
+static uint32_t most_ranks = 1; /* of the run's launches */
 static uint32_t n_regions; /* arrays of the run, then shared variables of the launch */
 static uint32_t n_arrays;
 static uintptr_t arena, arena_size, arena_used, static_used;
@@ -43,6 +49,8 @@ static uintptr_t stacks, stacks_size;
 
 static EMU_HOT uintptr_t static_shared() { return arena + STATIC_CHUNK * CHUNK; }
 static uintptr_t dynamic_shared_address() { return arena + DYNAMIC_CHUNK * CHUNK + 16; }
+/* How far the shared memory of the block of a rank is from that of rank 0. */
+static EMU_HOT uintptr_t distance_of(uint32_t rank) { return rank * BLOCK_CHUNKS * CHUNK; }
 
 /* Address space, or zeros; null if there is none left. */
 static void *reserve(uint64_t bytes, int protection) {
@@ -87,7 +95,7 @@ static uint32_t shift_for(uint32_t element, uintptr_t base, uint64_t size) {
 
 static bool set_region(Region &r, uintptr_t base, uint64_t size, uint32_t element, uint32_t flags,
                        const char *name) {
-  r = Region{base, size, nullptr, flags, shift_for(element, base, size), element, 0, {}};
+  r = Region{base, size, nullptr, flags, shift_for(element, base, size), element, 0, 0, {}};
   snprintf(r.name, sizeof r.name, "%s", name);
   const bool needs_cells = !(flags & WRITTEN_BEFORE) || flags & WRITABLE;
   return !needs_cells || make_cells(r);
@@ -122,24 +130,34 @@ static Region *allocate(uint64_t size, uint32_t alignment, uint32_t element, uin
   return r;
 }
 
-/* A shared variable of the launch, at an odd multiple of *alignment* too. */
+static uint32_t shared_flags() {
+  return WRITABLE | SHARED | (is_cluster() ? uint32_t(IN_CLUSTER) : 0);
+}
+
+/* A shared variable of the launch, at an odd multiple of *alignment* too; rank 0's. */
 static Region *allocate_shared(uint64_t size, uint32_t alignment, uint32_t element,
                                const char *name) {
   const uint64_t align = alignment > 16 ? alignment : 16; /* gaps end on what is looked up */
   uint64_t start = (static_used + GAP + 2 * align - 1) / (2 * align) * (2 * align) + alignment;
   if (start + size + 2 * GAP > N_STATIC_CHUNKS * CHUNK) return nullptr;
-  Region *r = new_region(static_shared() + start, size, element, WRITABLE | SHARED, name);
-  if (!r) return nullptr;
   static_used = start + size;
-  for (uint64_t at = start / 16; at <= (start + size - 1) / 16; ++at)
-    static_regions[at] = (uint16_t)(r - regions + 1);
+  Region *r = nullptr;
+  for (uint32_t rank = launch.cluster; rank-- > 0;) {
+    const uint64_t from = distance_of(rank) + start;
+    r = new_region(static_shared() + from, size, element, shared_flags(), name);
+    if (!r) return nullptr;
+    r->rank = rank;
+    for (uint64_t at = from / 16; at <= (from + size - 1) / 16; ++at)
+      static_regions[at] = (uint16_t)(r - regions + 1);
+  }
   return r;
 }
 
 /* Forget the shared variables of a launch. */
 static void release_shared() {
   while (n_regions > n_arrays) drop_cells(regions[--n_regions]);
-  memset(static_regions, 0, (static_used + 15) / 16 * sizeof(uint16_t));
+  for (uint32_t rank = 0; rank < most_ranks; ++rank)
+    memset(static_regions + distance_of(rank) / 16, 0, (static_used + 15) / 16 * sizeof(uint16_t));
   static_used = 0;
 }
 
@@ -152,9 +170,14 @@ EMU_COLD static const char *place(const Region &r, uintptr_t address) {
   const int64_t rest = offset - index * element;
   char byte[48] = "";
   if (rest) snprintf(byte, sizeof byte, ", byte %lld of it", (long long)rest);
+  char shared[64] = "";
+  if (r.flags & IN_CLUSTER)
+    snprintf(shared, sizeof shared, "shared, of block %s, ",
+             text_of(dim_of(blocks[r.rank].index, launch.grid)));
+  else if (r.flags & SHARED)
+    snprintf(shared, sizeof shared, "shared, ");
   snprintf(text, sizeof text, "%s[%lld]%s (%s%llu elements of %u bytes)", r.name, (long long)index,
-           byte, r.flags & SHARED ? "shared, " : "", (unsigned long long)(r.size / r.element),
-           r.element);
+           byte, shared, (unsigned long long)(r.size / r.element), r.element);
   return text;
 }
 
@@ -162,8 +185,8 @@ EMU_COLD static const char *place(const Region &r, uintptr_t address) {
 EMU_COLD static const Region *nearest(uintptr_t address) {
   const Region *best = nullptr;
   uint64_t least = 1 << 20;
-  for (uint32_t i = 0; i <= n_regions; ++i) {
-    const Region &r = i < n_regions ? regions[i] : dynamic_shared;
+  for (uint32_t i = 0; i < n_regions + most_ranks; ++i) {
+    const Region &r = i < n_regions ? regions[i] : dynamic_shared[i - n_regions];
     const uintptr_t end = r.base + r.size;
     const uint64_t miss = address < r.base ? r.base - address : address > end ? address - end : 0;
     if (miss < least) least = miss, best = &r;

@@ -9,12 +9,25 @@
  *     location ("publish" and "acquire" below), as in a ticket for the last block.  The fence that
  *     CUDA also wants on the reader's side is not asked for;
  * and what the others knew then.  Shuffles and votes order nothing: CUDA promises it of
- * __syncwarp only. */
+ * __syncwarp only.
+ *
+ * The blocks of a cluster run in turns.  A stamp is then a pair, in one number:
+ *
+ *     cluster_start + PHASE * arrivals + ticks
+ *
+ * how often the thread has arrived at the cluster's barrier, and how often its block has met a
+ * barrier, or one of its warps a __syncwarp.  Both are the same for threads of a block that have
+ * come equally far, so that accesses of many can be one Access.  After n phases a thread knows
+ * all accesses of the cluster before the n-th arrival; of its own block's, those before the block's
+ * last barrier too (`ordered`); of another block's, those before the last barrier that one of its
+ * threads had met when it arrived for the n-th time (`published`).  Fences and atomics order nothing
+ * between the blocks of a launch with clusters. */
 #pragma once
 #include "state.h"
 
-enum : uint32_t { WRITTEN = 1, ATOMIC = 2, INVALID = 4 };
-static const uint32_t MANY = 0xffffffffu; /* as a warp: threads of several warps */
+enum : uint32_t { WRITTEN = 1, ATOMIC = 2, INVALID = 4, IN_FLIGHT = 8 };
+static const uint32_t MANY = 0xffffffffu; /* as a warp: threads of several warps, ... */
+static const uint32_t MANY_OF_ONE = MANY - MAX_CLUSTER; /* ... of the cluster's block of a rank */
 
 /* The last access of one kind to a piece of memory: by lanes of one warp, or by MANY.  All its
  * threads were unordered with one another; the stamp is the last one's. */
@@ -25,6 +38,7 @@ struct Access {
   uint32_t flags;
 };
 
+/* In a cluster `now` and `barrier` are the current fibre's. */
 static uint32_t now = 1, launch_start, block_start, barrier;
 static struct { uint32_t warp, lanes, lane; } me; /* the current fibre */
 
@@ -36,7 +50,6 @@ struct Knowledge {
   uint32_t fence_row[32]; /* ... and of its warp */
   uint32_t known_fence;   /* its last fence before the last barrier */
 };
-static Knowledge *knowledge; /* 1024 */
 static uint32_t known_fence_barrier;
 static bool has_fences; /* in this block */
 
@@ -77,12 +90,51 @@ static void start_block_order() {
   known_fence_barrier = 0;
 }
 
+/* ---- clusters ---------------------------------------------------------------------------- */
+static const uint32_t PHASE = 1 << 14;
+static uint32_t cluster_start;
+
+static EMU_HOT bool is_cluster() { return launch.cluster > 1; }
+static uint32_t blocks_of_a_rank() { return launch.n_blocks / launch.cluster; }
+static uint32_t ticks_of(uint32_t stamp) { return (stamp - cluster_start) % PHASE; }
+static uint32_t rank_of(uint32_t warp) {
+  return warp >= MANY_OF_ONE ? warp - MANY_OF_ONE : warp / launch.n_warps / blocks_of_a_rank();
+}
+
+static void start_cluster_order() {
+  block_start = now; /* below the stamps of this cluster, above those of earlier ones */
+  cluster_start = now + 1;
+}
+
+static void end_cluster_order(uint32_t n_phases) { now = cluster_start + (n_phases + 1) * PHASE; }
+
+static void set_clock(const Fibre &f) {
+  now = cluster_start + PHASE * f.arrivals + own->ticks;
+  barrier = cluster_start + PHASE * f.phases - 1;
+}
+
+static void tick() {
+  if (++own->ticks == PHASE)
+    fail(LIMIT, NO_SITE, "too many barriers in one block of a cluster to emulate");
+}
+
+static void order_block_of_cluster() {
+  uint32_t phases = 0;
+  for (uint32_t t = 0; t < launch.n_threads; ++t)
+    if (own->fibres[t].phases > phases) phases = own->fibres[t].phases;
+  for (uint32_t t = 0; t < launch.n_threads; ++t) own->fibres[t].phases = phases;
+  tick();
+  own->ordered = own->ticks;
+  set_clock(*current);
+}
+
 static void order_by_barrier() {
+  if (is_cluster()) return order_block_of_cluster();
   barrier = now++;
   if (!has_fences) return;
   for (uint32_t t = 0; t < launch.n_threads; ++t) {
-    const Knowledge &k = knowledge[t];
-    knowledge[t].known_fence = k.fence;
+    Knowledge &k = own->knowledge[t];
+    k.known_fence = k.fence;
     if (k.fence >= block_start && k.fence_barrier > known_fence_barrier)
       known_fence_barrier = k.fence_barrier;
   }
@@ -90,20 +142,31 @@ static void order_by_barrier() {
 
 /* Order the lanes of one warp, of which *first* is lane 0, among one another. */
 static void order_lanes(uint32_t first, uint32_t lanes) {
-  const uint32_t stamp = now++;
+  const uint32_t stamp = is_cluster() ? cluster_start + own->ticks : now++;
   uint32_t joined[32] = {};
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
-    const uint32_t *row = knowledge[first + (uint32_t)__builtin_ctz(rest)].row;
+    const uint32_t *row = own->knowledge[first + (uint32_t)__builtin_ctz(rest)].row;
     for (int x = 0; x < 32; ++x) joined[x] = row[x] > joined[x] ? row[x] : joined[x];
   }
   for (uint32_t rest = lanes; rest; rest &= rest - 1) joined[__builtin_ctz(rest)] = stamp;
   for (uint32_t rest = lanes; rest; rest &= rest - 1)
-    memcpy(knowledge[first + (uint32_t)__builtin_ctz(rest)].row, joined, sizeof joined);
+    memcpy(own->knowledge[first + (uint32_t)__builtin_ctz(rest)].row, joined, sizeof joined);
+  if (!is_cluster()) return;
+  uint32_t phases = 0;
+  for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+    const uint32_t known = own->fibres[first + (uint32_t)__builtin_ctz(rest)].phases;
+    phases = known > phases ? known : phases;
+  }
+  for (uint32_t rest = lanes; rest; rest &= rest - 1)
+    own->fibres[first + (uint32_t)__builtin_ctz(rest)].phases = phases;
+  tick();
+  set_clock(*current);
 }
 
 /* ---- fences and atomics ------------------------------------------------------------------ */
 static void order_by_fence() {
-  Knowledge &k = knowledge[current->index];
+  if (is_cluster()) return;
+  Knowledge &k = own->knowledge[current->index];
   k.fence = now++;
   k.fence_barrier = barrier;
   memcpy(k.fence_row, k.row, sizeof k.row);
@@ -124,7 +187,7 @@ static Snapshot *snapshot(const Knowledge &k) {
   const uint32_t base = fenced && k.fence_barrier > known_fence_barrier ? k.fence_barrier
                                                                        : known_fence_barrier;
   for (uint32_t t = 0; t < launch.n_threads; ++t)
-    upto[t] = knowledge[t].known_fence > base ? knowledge[t].known_fence : base;
+    upto[t] = own->knowledge[t].known_fence > base ? own->knowledge[t].known_fence : base;
   for (uint32_t lane = 0; fenced && lane < 32; ++lane) {
     const uint32_t t = (self & ~31u) + lane;
     if (t < launch.n_threads && k.fence_row[lane] > upto[t]) upto[t] = k.fence_row[lane];
@@ -165,7 +228,7 @@ static Log *log_of(const void *location) {
 }
 
 static void order_by_atomic(const void *location) {
-  const Knowledge &k = knowledge[current->index];
+  const Knowledge &k = own->knowledge[current->index];
   const bool publishes = has_published(k);
   if (!publishes && !logs.size) return; /* plain counting, the common case */
   Log *log = publishes ? log_of(location) : *place_of(location);
@@ -178,7 +241,7 @@ static void order_by_atomic(const void *location) {
 static bool knows_thread(uint32_t thread, uint32_t stamp) {
   return in_earlier_epoch(stamp) || thread == current->index ||
          (thread / 32 == current->index / 32 &&
-          knowledge[current->index].row[thread & 31] >= stamp);
+          own->knowledge[current->index].row[thread & 31] >= stamp);
 }
 
 /* Whether the first *size* entries of *log*, in the order of their blocks, cover the access of
@@ -211,7 +274,21 @@ static bool has_acquired(uint32_t thread, uint32_t stamp) {
   return false;
 }
 
+/* The same in a cluster, of which *a* may be; what was before its start is of other clusters. */
+static bool happened_before_in_cluster(const Access &a) {
+  if (a.stamp < cluster_start || a.warp == MANY) return false;
+  const uint32_t ticks = ticks_of(a.stamp), rank = rank_of(a.warp), phases = current->phases;
+  if (rank != own->rank) return phases && ticks < blocks[rank].published[phases - 1 & 3];
+  if (ticks < own->ordered) return true;
+  if (a.warp != me.warp) return false;
+  const uint32_t *row = own->knowledge[current->index].row;
+  for (uint32_t rest = a.lanes & ~me.lanes; rest; rest &= rest - 1)
+    if (row[__builtin_ctz(rest)] < cluster_start + ticks) return false;
+  return true;
+}
+
 EMU_COLD static bool happened_before_slowly(const Access &a) {
+  if (is_cluster()) return happened_before_in_cluster(a);
   if (a.warp == MANY) /* of other blocks: taken for ordered where anything was acquired at all */
     return a.stamp < block_start && acquired.size > 0;
   const uint32_t first = a.warp % launch.n_warps * 32;
@@ -234,7 +311,18 @@ static EMU_HOT void set_access(Access &a, uint32_t flags) { a = {now, me.warp, m
 
 /* Add the current fibre to *a*, whose threads it is not ordered with.  An access of earlier blocks
  * keeps its stamp, lest a barrier of this block seem to order it. */
+static void join_in_cluster(Access &a) {
+  const bool is_of_one = a.stamp >= cluster_start && a.warp != MANY && rank_of(a.warp) == own->rank;
+  if (a.warp == me.warp) a.lanes |= me.lanes;
+  else a.warp = is_of_one ? MANY_OF_ONE + own->rank : MANY;
+  if (a.stamp < cluster_start) return;
+  const uint32_t ticks = ticks_of(a.stamp), arrivals = (a.stamp - cluster_start) / PHASE;
+  a.stamp = cluster_start + (arrivals > current->arrivals ? arrivals : current->arrivals) * PHASE +
+            (ticks > own->ticks ? ticks : own->ticks);
+}
+
 static EMU_HOT void join_access(Access &a) {
+  if (__builtin_expect(is_cluster(), 0)) return join_in_cluster(a);
   if (a.warp == me.warp) a.lanes |= me.lanes;
   else a.warp = MANY;
   if (a.stamp >= block_start) a.stamp = now;

@@ -1,8 +1,9 @@
 /* The emulator's runtime: launches, blocks, and threads as fibres; linked with the kernels' object.
  *
  * The blocks of a launch run one after the other, in a shuffled order.  The threads of a block run
- * in a shuffled order too, each until it waits at a barrier or for other lanes of its warp.  Every
- * memory access is checked (access.h).  The first finding ends the run. */
+ * in a shuffled order too, each until it waits at a barrier or for other lanes of its warp.
+ * Clusters run one after the other likewise, the blocks of one in turns, each until all its threads
+ * wait.  Every memory access is checked (access.h).  The first finding ends the run. */
 #include <signal.h>
 
 #include "instrumentation.h"
@@ -11,10 +12,13 @@
 
 extern "C" void (*const emu_kernels[])(const uint64_t *) __attribute__((visibility("hidden")));
 
-static uint16_t thread_order[MAX_THREADS];
-static uint32_t *block_order; /* of the launch */
-static uint32_t blocks_done, position;
-static bool block_runs;
+static uint16_t thread_orders[MAX_CLUSTER][MAX_THREADS];
+static uint32_t *cluster_order; /* of the launch; a cluster is a block, or some */
+static uint32_t clusters_done;
+static bool cluster_runs;
+static uint8_t turns[MAX_CLUSTER]; /* of the blocks of the cluster */
+static uint32_t turn;
+static bool has_run; /* whether a fibre has, since all blocks had their turns */
 static Fibre *paused;
 
 /* ---- blocks ------------------------------------------------------------------------------ */
@@ -22,38 +26,58 @@ static Fibre *paused;
 static void poison_shared() {
   for (uint32_t i = n_arrays; i < n_regions; ++i)
     memset((void *)regions[i].base, 0xff, regions[i].size);
-  memset((void *)dynamic_shared.base, 0xff, dynamic_shared.size);
+  for (uint32_t rank = 0; rank < launch.cluster; ++rank)
+    memset((void *)dynamic_shared[rank].base, 0xff, dynamic_shared[rank].size);
 }
 
-static void start_block() {
-  block = block_order[blocks_done];
-  start_block_order();
-  poison_shared();
-  shuffle(thread_order, launch.n_threads);
+static void start_block(Block &b, uint32_t index) {
+  b.index = index;
+  b.order = thread_orders[b.rank];
+  shuffle(b.order, launch.n_threads);
   for (uint32_t t = 0; t < launch.n_threads; ++t) {
-    fibres[t].state = READY;
-    fibres[t].thread = dim_of(t, launch.block);
-    fibres[t].index = t;
+    Fibre &f = b.fibres[t];
+    f.state = READY;
+    f.thread = dim_of(t, launch.block);
+    f.index = t;
+    f.arrivals = f.waits = f.phases = 0;
+    f.copies = nullptr;
   }
-  threads_done = position = at_barrier = barrier_sum = 0;
-  block_runs = true;
+  b.position = b.threads_done = b.at_barrier = b.barrier_sum = 0;
+  b.ticks = b.ordered = 0;
+  memset(b.published, 0, sizeof b.published);
+}
+
+static void start_cluster_or_block() {
+  const uint32_t first = cluster_order[clusters_done];
+  if (is_cluster()) start_cluster_order();
+  else start_block_order();
+  start_cluster();
+  poison_shared();
+  for (uint32_t rank = 0; rank < launch.cluster; ++rank)
+    start_block(blocks[rank], first + rank * blocks_of_a_rank());
+  shuffle(turns, launch.cluster);
+  own = &blocks[turns[turn = 0]];
+  has_run = false;
+  cluster_runs = true;
 }
 
 static Fibre *next_ready() {
   for (uint32_t i = 0; i < launch.n_threads; ++i) {
-    Fibre *f = &fibres[thread_order[position]];
-    if (++position == launch.n_threads) position = 0;
+    Fibre *f = &own->fibres[own->order[own->position]];
+    if (++own->position == launch.n_threads) own->position = 0;
     if (f->state == READY) return f;
   }
   return nullptr;
 }
 
 EMU_COLD static void deadlock() {
-  const Fibre *f = fibres;
-  while (f->state != AT_EXCHANGE) ++f; /* a barrier alone never blocks: check_convergence */
+  const Block *b;
+  const Fibre *f = find_in_cluster(&b, [](const Fibre &g) { return g.state == AT_EXCHANGE; });
+  if (!f) return cluster_deadlock(); /* a block's barrier never blocks: check_convergence */
+  own = &blocks[b->rank];
   for (uint32_t rest = f->mask; rest; rest &= rest - 1) {
     const uint32_t lane = (uint32_t)__builtin_ctz(rest);
-    const Fibre &other = fibres[(f->index & ~31u) + lane];
+    const Fibre &other = own->fibres[(f->index & ~31u) + lane];
     if (other.state == AT_EXCHANGE && other.kind == f->kind && other.mask == f->mask) continue;
     char waits[160];
     snprintf(waits, sizeof waits, "%s", what_waits(*f));
@@ -62,18 +86,16 @@ EMU_COLD static void deadlock() {
          what_waits(other));
     break;
   }
-  set_thread(block, f->thread);
+  set_thread(own->index, f->thread);
 }
 
-/* Run the current block; false if it did not end. */
+/* Run the current block until all its threads have ended or wait; false on a pause or a finding. */
 static bool run_block() {
-  while (threads_done < launch.n_threads) {
+  while (own->threads_done < launch.n_threads) {
     Fibre *f = paused ? paused : next_ready();
     paused = nullptr;
-    if (!f) {
-      deadlock();
-      return false;
-    }
+    if (!f) return true;
+    has_run = true;
     run_fibre(f);
     if (outcome == PAUSED) paused = f;
     if (outcome != ENDED) return false;
@@ -82,21 +104,45 @@ static bool run_block() {
       f->stack = nullptr;
     }
   }
-  block_runs = false;
+  return true;
+}
+
+static bool has_ended() {
+  for (uint32_t rank = 0; rank < launch.cluster; ++rank)
+    if (blocks[rank].threads_done < launch.n_threads) return false;
+  return true;
+}
+
+/* Run the current cluster; false if it did not end. */
+static bool run_cluster() {
+  for (;;) {
+    if (!run_block()) return false;
+    if (has_ended()) break;
+    if (++turn == launch.cluster) {
+      if (!has_run) {
+        deadlock();
+        return false;
+      }
+      has_run = turn = 0;
+    }
+    own = &blocks[turns[turn]];
+  }
+  if (is_cluster()) end_cluster_order(phases_done);
+  cluster_runs = false;
   return true;
 }
 
 /* ---- launches ---------------------------------------------------------------------------- */
 static int32_t advance() {
   outcome = ENDED;
-  while (blocks_done < launch.n_blocks) {
+  while (clusters_done < blocks_of_a_rank()) {
     if (now > 0xffff0000u) {
       fail(LIMIT, NO_SITE, "too many barriers in one launch to emulate");
       break;
     }
-    if (!block_runs) start_block();
-    if (!run_block()) break;
-    ++blocks_done;
+    if (!cluster_runs) start_cluster_or_block();
+    if (!run_cluster()) break;
+    ++clusters_done;
   }
   return outcome;
 }
@@ -156,12 +202,31 @@ static bool is_launchable(uint64_t shared_bytes) {
   else if (shared_bytes > MAX_SHARED_BYTES)
     fail(LIMIT, NO_SITE, "%llu bytes of dynamic shared memory; the limit is %u",
          (unsigned long long)shared_bytes, MAX_SHARED_BYTES);
-  else if (blocks * ((threads + 31) / 32) >= MANY)
+  else if (launch.cluster < 1 || launch.cluster > most_ranks ||
+           (launch.cluster > 1 && launch.cluster != g.z))
+    fail(LIMIT, NO_SITE, "clusters of %u blocks, at most %u, that are all along z of a grid of %s",
+         launch.cluster, MAX_CLUSTER, text_of(g));
+  else if (blocks * ((threads + 31) / 32) >= MANY_OF_ONE)
     fail(LIMIT, NO_SITE, "a grid of %s blocks is too large to emulate", text_of(g));
   return outcome != FOUND;
 }
 
-/* Start kernel number *kernel* with a grid and a block of these *sizes*. */
+/* Make the dynamic shared memory of every block that runs at the same time; false on a finding. */
+static bool make_dynamic_shared(uint64_t bytes) {
+  for (uint32_t rank = 0; rank < most_ranks; ++rank) {
+    drop_cells(dynamic_shared[rank]);
+    dynamic_shared[rank].size = 0;
+  }
+  for (uint32_t rank = 0; rank < launch.cluster; ++rank) {
+    if (!set_region(dynamic_shared[rank], dynamic_shared_address() + distance_of(rank), bytes, 4,
+                    shared_flags(), "dynamic shared memory"))
+      fail(LIMIT, NO_SITE, "no memory is left to check shared memory");
+    dynamic_shared[rank].rank = rank;
+  }
+  return outcome != FOUND;
+}
+
+/* Start kernel number *kernel*; *sizes* are those of the grid, of a block, and of a cluster. */
 EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shared_bytes,
                            const uint64_t *arguments, uint32_t n_arguments) {
   if (n_arguments > MAX_VALUES) abort();
@@ -169,10 +234,13 @@ EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shar
   launch.call = emu_kernels[kernel];
   launch.grid = {sizes[0], sizes[1], sizes[2]};
   launch.block = {sizes[3], sizes[4], sizes[5]};
+  launch.cluster = sizes[6];
   memset(&finding, 0, sizeof finding);
   outcome = ENDED;
   current = paused = nullptr;
-  block_runs = false;
+  own = blocks;
+  spare_copies = nullptr;
+  cluster_runs = false;
   if (!is_launchable(shared_bytes)) return FOUND;
   launch.n_blocks = launch.grid.x * launch.grid.y * launch.grid.z;
   launch.n_threads = launch.block.x * launch.block.y * launch.block.z;
@@ -180,13 +248,9 @@ EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shar
   start_launch_order();
   ++launches;
   release_shared();
-  drop_cells(dynamic_shared);
-  if (!set_region(dynamic_shared, dynamic_shared_address(), shared_bytes, 4, WRITABLE | SHARED,
-                  "dynamic shared memory"))
-    fail(LIMIT, NO_SITE, "no memory is left to check shared memory");
-  if (outcome == FOUND) return FOUND;
-  block_order = (uint32_t *)launch_memory(launch.n_blocks * sizeof(uint32_t));
-  shuffle(block_order, launch.n_blocks);
-  blocks_done = 0;
+  if (!make_dynamic_shared(shared_bytes)) return FOUND;
+  cluster_order = (uint32_t *)launch_memory(blocks_of_a_rank() * sizeof(uint32_t));
+  shuffle(cluster_order, blocks_of_a_rank());
+  clusters_done = 0;
   return emu_resume();
 }

@@ -1,7 +1,7 @@
 /* A program that runs emulated kernels under the address sanitizer, with arrays on the heap.
  *
  * In: 8-byte words and bytes, as sanitized.py writes them.
- *     seed, number of arrays, { bytes, content }, number of launches, { kernel, 6 sizes, bytes of
+ *     seed, number of arrays, { bytes, content }, number of launches, { kernel, 7 sizes, bytes of
  *     dynamic shared memory, number of arguments, { array or -1, offset or value } }
  * Out: the arrays' contents. */
 #include <stdint.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 extern "C" {
-int32_t emu_begin(uint64_t seed, uint64_t n_arrays, uint64_t bytes);
+int32_t emu_begin(uint64_t seed, uint64_t n_arrays, uint64_t bytes, uint32_t ranks);
 int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shared_bytes,
                    const uint64_t *arguments, uint32_t n_arguments);
 int32_t emu_resume();
@@ -30,7 +30,7 @@ struct Array { char *data; size_t bytes; };
 
 static bool launch(const Array *arrays) {
   const uint32_t kernel = (uint32_t)read_word();
-  uint32_t sizes[6];
+  uint32_t sizes[7];
   for (uint32_t &size : sizes) size = (uint32_t)read_word();
   const uint64_t shared_bytes = read_word();
   const uint32_t n = (uint32_t)read_word();
@@ -47,7 +47,7 @@ static bool launch(const Array *arrays) {
 }
 
 int main() {
-  if (!emu_begin(read_word(), 0, 0)) return 4;
+  if (!emu_begin(read_word(), 0, 0, 1)) return 4;
   const uint64_t n_arrays = read_word();
   Array *arrays = (Array *)malloc((n_arrays + 1) * sizeof(Array));
   for (uint64_t i = 0; i < n_arrays; ++i) {

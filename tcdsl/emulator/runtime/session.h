@@ -8,10 +8,11 @@ static char *memory;
 static uint64_t memory_size;
 
 static bool reserve_memory(uint64_t arena_bytes) {
+  const uint64_t most_threads = most_ranks * MAX_THREADS;
   const uint64_t chunk_table = arena_bytes / CHUNK * sizeof(uint16_t);
-  const uint64_t static_table = N_STATIC_CHUNKS * CHUNK / 16 * sizeof(uint16_t);
-  const uint64_t knowledge_size = MAX_THREADS * sizeof(Knowledge);
-  stacks_size = MAX_THREADS * (STACK_BYTES + GUARD_BYTES);
+  const uint64_t static_table = distance_of(most_ranks) / 16 * sizeof(uint16_t);
+  const uint64_t knowledge_size = most_threads * sizeof(Knowledge);
+  stacks_size = most_threads * (STACK_BYTES + GUARD_BYTES);
   memory_size = arena_bytes + stacks_size + chunk_table + static_table + knowledge_size;
   memory = (char *)reserve(memory_size, PROT_NONE);
   if (!memory) return false;
@@ -21,35 +22,46 @@ static bool reserve_memory(uint64_t arena_bytes) {
   stacks = (uintptr_t)tables;
   chunk_regions = (uint16_t *)(tables + stacks_size);
   static_regions = (uint16_t *)(tables + stacks_size + chunk_table);
-  knowledge = (Knowledge *)(tables + stacks_size + chunk_table + static_table);
+  Knowledge *const knowledge = (Knowledge *)(tables + stacks_size + chunk_table + static_table);
+  for (uint32_t rank = 0; rank < most_ranks; ++rank) {
+    blocks[rank].rank = rank;
+    blocks[rank].knowledge = knowledge + rank * MAX_THREADS;
+    blocks[rank].fibres = fibres + rank * MAX_THREADS;
+  }
   const int both = PROT_READ | PROT_WRITE;
   return !mprotect(tables, memory_size - arena_bytes, both) &&
-         !mprotect(memory + CHUNK, (ARRAYS_CHUNK - 1) * CHUNK, both);
+         !mprotect(memory + CHUNK, distance_of(most_ranks) - CHUNK, both);
 }
 
 /* Forget a run, and give its memory back. */
 EMU_API void emu_end() {
   release_shared();
   while (n_regions > 0) drop_cells(regions[--n_regions]);
-  drop_cells(dynamic_shared);
+  for (uint32_t rank = 0; rank < most_ranks; ++rank) drop_cells(dynamic_shared[rank]);
   n_arrays = n_stacks = n_free_stacks = 0;
-  for (Fibre &f : fibres) f.stack = nullptr;
+  for (uint32_t t = 0; t < most_ranks * MAX_THREADS; ++t) fibres[t].stack = nullptr;
   end_launch_order();
   if (memory) munmap(memory, memory_size);
   memory = nullptr;
   arena = arena_size = stacks_size = 0;
 }
 
-/* Begin a run with *n_arrays_to_come* arrays of *bytes* in all; false if there is no memory. */
-EMU_API int32_t emu_begin(uint64_t seed, uint64_t n_arrays_to_come, uint64_t bytes) {
+/* Begin a run with *n_arrays_to_come* arrays of *bytes* in all, and clusters of up to *ranks*
+ * blocks; false if there is no memory. */
+EMU_API int32_t emu_begin(uint64_t seed, uint64_t n_arrays_to_come, uint64_t bytes,
+                          uint32_t ranks) {
   emu_end();
-  arena_used = ARRAYS_CHUNK * CHUNK;
+  most_ranks = ranks < 1 ? 1 : ranks > MAX_CLUSTER ? MAX_CLUSTER : ranks;
+  arena_used = distance_of(most_ranks);
   const uint64_t arrays = n_arrays_to_come * room_for(0) + (2 * bytes / CHUNK + 1) * CHUNK;
   if (!reserve_memory(arena_used + arrays)) return 0;
-  for (uint64_t chunk = DYNAMIC_CHUNK; chunk < STATIC_CHUNK - 1; ++chunk)
-    chunk_regions[chunk] = MAX_REGIONS + 1;
-  for (uint64_t chunk = STATIC_CHUNK; chunk < STATIC_CHUNK + N_STATIC_CHUNKS; ++chunk)
-    chunk_regions[chunk] = IN_STATIC;
+  for (uint32_t rank = 0; rank < most_ranks; ++rank) {
+    uint16_t *const of_block = chunk_regions + rank * BLOCK_CHUNKS;
+    for (uint64_t chunk = DYNAMIC_CHUNK; chunk < STATIC_CHUNK - 1; ++chunk)
+      of_block[chunk] = (uint16_t)(MAX_REGIONS + 1 + rank);
+    for (uint64_t chunk = STATIC_CHUNK; chunk < STATIC_CHUNK + N_STATIC_CHUNKS; ++chunk)
+      of_block[chunk] = IN_STATIC;
+  }
   if (!n_constants) dl_iterate_phdr(note_constants, nullptr);
   random_state = seed * 0x9e3779b97f4a7c15u + 0x853c49e6748fea9bu;
   if (!random_state) random_state = 1;

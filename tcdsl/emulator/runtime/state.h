@@ -40,15 +40,18 @@ struct Launch {
   void (*call)(const uint64_t *);
   Dim grid, block;
   uint32_t n_blocks, n_threads, n_warps; /* threads and warps of one block */
+  uint32_t cluster;                      /* blocks that run at the same time, along z */
 };
 
-enum State : uint8_t { READY, AT_BARRIER, AT_EXCHANGE, DONE };
+enum State : uint8_t { READY, AT_BARRIER, AT_EXCHANGE, AT_CLUSTER_BARRIER, DONE };
 
 /* Where a kernel calls the runtime: file and line if it says so, and where it returns to. */
 struct Site { const char *file; int line; const void *code; };
 static const Site NO_SITE = {nullptr, 0, nullptr};
 #define EMU_CALLER __builtin_return_address(0)
 #define EMU_HERE (Site{nullptr, 0, EMU_CALLER})
+
+struct Copy; /* of async.h */
 
 struct Fibre {
   void *context;
@@ -61,13 +64,33 @@ struct Fibre {
   uint32_t mask;
   int32_t operand, width; /* of the exchange; the barrier's predicate */
   uint64_t bits;
+  /* Of the cluster's barrier: how often it came, waited, and of how many phases it knows. */
+  uint32_t arrivals, waits, phases;
+  Copy *copies; /* that it has not waited for */
+};
+
+/* A block that runs: the only one, or one of a cluster. */
+static const uint32_t MAX_CLUSTER = 16, MAX_THREADS = 1024;
+struct Knowledge;
+struct Block {
+  uint32_t index; /* linear */
+  uint32_t rank;  /* in its cluster, else 0 */
+  Fibre *fibres;
+  Knowledge *knowledge; /* by thread */
+  uint16_t *order;      /* in which its threads run, ... */
+  uint32_t position;    /* ... and where that stands */
+  uint32_t threads_done, at_barrier, barrier_sum, barrier_result;
+  const Fibre *first_at_barrier;
+  /* In a cluster only (order.h): */
+  uint32_t ticks, ordered, published[4];
 };
 
 static Launch launch;
 static Finding finding;
 static Fibre *current;   /* null in the scheduler */
 static void *scheduler;  /* its context */
-static uint32_t block;   /* linear */
+static Block blocks[MAX_CLUSTER];
+static Block *own = blocks; /* the current fibre's */
 static Outcome outcome;
 static int64_t budget;   /* checked accesses until the next pause */
 static const int64_t PAUSE_EVERY = 1 << 24;
@@ -101,7 +124,7 @@ fail(Kind kind, Site site, const char *format, ...) {
   if (site.file) snprintf(finding.file, sizeof finding.file, "%s", site.file);
   finding.line = site.line;
   if (current) {
-    set_thread(block, current->thread);
+    set_thread(own->index, current->thread);
     leave(FOUND);
     abort(); /* the scheduler does not come back */
   }

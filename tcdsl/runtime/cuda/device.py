@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.machine import PORTABLE_CLUSTER, Gpu
 from tcdsl.errors import (
     CUDA_FAILED,
     FORKED,
@@ -181,6 +181,8 @@ class Context:
                 device.get_attribute(kind.MAX_GRID_DIM_Y),
                 device.get_attribute(kind.MAX_GRID_DIM_Z),
             ),
+            staged_bytes=device.get_attribute(kind.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+            cluster=PORTABLE_CLUSTER if major >= 9 else 1,
         )
 
     @cached_property

@@ -27,7 +27,9 @@ from tcdsl.runtime.cuda.state import state_of
 from tcdsl.runtime.launch import Fault
 
 _IN_WORKSPACE = (ParameterKind.SCRATCH, ParameterKind.TICKETS)
-_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+_DYNAMIC_SHARED, _ANY_CLUSTER = 8, 14
+_PORTABLE_CLUSTER = 8  # blocks; of more a device must be asked for
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_*
 
 
@@ -96,6 +98,7 @@ class Manifest:
         return ParameterKind.FAULT in kinds
 
 
+Attributes: TypeAlias = tuple[tuple[int, int], ...]  # CU_FUNC_ATTRIBUTE_* -> value
 Values: TypeAlias = tuple[int, ...]  # a kernel's parameters, in its order
 Select: TypeAlias = Callable[[Sequence[int]], Values]
 
@@ -111,6 +114,7 @@ class Step:
     """One kernel, ready to be launched with the slots of a call."""
 
     __slots__ = (
+        "attributes",
         "block",
         "format",
         "grid",
@@ -122,10 +126,19 @@ class Step:
     )
 
     def __init__(
-        self, launch: Launch, function: Any, positions: Sequence[int], formats: str
+        self,
+        launch: Launch,
+        function: Any,
+        attributes: Attributes,
+        positions: Sequence[int],
+        formats: str,
     ) -> None:
-        """Take the *positions* among the slots of the parameters, of the types *formats*."""
+        """Take the *positions* among the slots of the parameters, of the types *formats*.
+
+        *attributes* are the function's, for others of the same code.
+        """
         self.name = launch.name
+        self.attributes = attributes
         self.grid: Dim3 = launch.grid
         self.block: Dim3 = launch.block
         self.shared = launch.shared_bytes
@@ -229,7 +242,9 @@ class Loaded:
                 launch.name, self.context.name, launch.grid, launch.block, launch.shared_bytes
             )
             function = self._module.get_function(launch.name)
-            self._require_resources(driver, function, launch)
+            attributes = self._attributes(driver, function, launch)
+            for attribute, value in attributes:
+                function.set_attribute(driver.function_attribute(attribute), value)
             positions, formats = [], ""
             for parameter in launch.parameters:
                 match parameter.kind:
@@ -242,11 +257,14 @@ class Loaded:
                     case ParameterKind.INTEGER:
                         positions.append(first_integer + parameter.offset)
                 formats += "q" if parameter.kind is ParameterKind.INTEGER else "Q"
-            steps.append(Step(launch, function, positions, formats))
+            steps.append(Step(launch, function, attributes, positions, formats))
         return steps
 
-    def _require_resources(self, driver: Any, function: Any, launch: Launch) -> None:
-        """Raise LAUNCH_LIMITS if the compiled kernel's registers or memory do not allow it."""
+    def _attributes(self, driver: Any, function: Any, launch: Launch) -> Attributes:
+        """Return what the compiled kernel must be given so that the launch is allowed.
+
+        :raises LaunchError: (TC086) its registers or its memory do not allow it.
+        """
         kind = driver.function_attribute
         shared = launch.shared_bytes + function.get_attribute(kind.SHARED_SIZE_BYTES)
         self.context.limits.require(
@@ -260,8 +278,12 @@ class Loaded:
                 why=f"its registers are enough for {most} threads a block, it has {threads}",
                 advice="compile it with fewer threads",
             )  # fmt: skip
-        if launch.shared_bytes > self.context.gpu.shared_bytes:
-            function.set_attribute(kind.MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes)
+        attributes = []
+        if shared > self.context.gpu.shared_bytes:
+            attributes.append((_DYNAMIC_SHARED, launch.shared_bytes))
+        if launch.cluster > _PORTABLE_CLUSTER:
+            attributes.append((_ANY_CLUSTER, 1))
+        return tuple(attributes)
 
     @property
     def fault_address(self) -> int:
@@ -294,8 +316,8 @@ class Loaded:
 
     def _raw_kernel(self, module: int, step: Step) -> RawKernel:
         function = libcuda.function_of(module, step.name)
-        if step.shared > self.context.gpu.shared_bytes:
-            libcuda.set_function_attribute(function, _DYNAMIC_SHARED, step.shared)
+        for attribute, value in step.attributes:
+            libcuda.set_function_attribute(function, attribute, value)
         return RawKernel(function, step)
 
 

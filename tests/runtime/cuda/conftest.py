@@ -41,6 +41,7 @@ class FakeDriver:
         self.waited = 0
         self.is_dead = False
         self.names: dict[int, str] = {}
+        self.attributes: list[tuple[str, int, int]] = []  # of functions: name, attribute, value
 
     def used(self) -> int:
         return sum(len(block) for block in self.memory.values())
@@ -177,7 +178,10 @@ class FakeDriver:
         return 0
 
     cuEventRecord = cuEventSynchronize = cuEventDestroy_v2 = cuStreamWaitEvent = _nothing
-    cuFuncSetAttribute = _nothing
+
+    def cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> int:
+        self.attributes.append((self.names[function], attribute, value))
+        return 0
 
     def cuModuleLoadData(self, out: Any, code: Any) -> int:
         assert self.relaxed or not self.capturing
@@ -247,10 +251,10 @@ def fake_pycuda(fake: FakeDriver) -> dict[str, ModuleType]:
             self.name = name
 
         def get_attribute(self, kind: str) -> int:
-            return {"SHARED_SIZE_BYTES": 0, "MAX_THREADS_PER_BLOCK": 512}[kind]
+            return {"SHARED_SIZE_BYTES": 1 << 10, "MAX_THREADS_PER_BLOCK": 512}[kind]
 
-        def set_attribute(self, kind: str, value: int) -> None:
-            assert kind == "MAX_DYNAMIC_SHARED_SIZE_BYTES" and value > 48 << 10
+        def set_attribute(self, kind: int, value: int) -> None:
+            fake.attributes.append((self.name, kind, value))
 
         def _launch_kernel(
             self, grid: Any, block: Any, parameters: bytes, shared: int, stream: Any
@@ -290,6 +294,9 @@ def fake_pycuda(fake: FakeDriver) -> dict[str, ModuleType]:
     class Names:
         def __getattr__(self, name: str) -> str:
             return name
+
+        def __call__(self, number: int) -> int:
+            return number
 
     class GPUArray:
         def __init__(

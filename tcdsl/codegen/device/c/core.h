@@ -171,6 +171,7 @@ TC_FN int tc_arg_better_min_b(uint8_t candidate, uint8_t best) { return candidat
     const T step = __builtin_fabs##f(a - whole) >= (T)0.5 ? (T)1 : (T)0;                           \
     return __builtin_copysign##f(__builtin_fabs##f(whole) + step, a);                              \
   }                                                                                                \
+  TC_FN T tc_div_##t(T a, T b) { return a / b; }                                                   \
   TC_FN T tc_sqrt_##t(T a) { return __builtin_sqrt##f(a); }                                        \
   TC_FN T tc_rsqrt_##t(T a) { return (T)1 / __builtin_sqrt##f(a); }                                \
   TC_FN T tc_sign_##t(T a) { return a != a ? a : (T)((a > 0) - (a < 0)); }                         \

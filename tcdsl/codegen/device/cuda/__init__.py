@@ -7,6 +7,8 @@
     collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
     atomic                              tc_atomic_<op>_<type>
     ticket                              tc_last_block
+    cluster                             tc_cluster_begin, _sync, _end; tc_fold_xc, tc_argfold_xc
+    async                               tc_copy_async, tc_copy_wait
 
 ``header_text`` is for NVRTC with ``--std=c++17 --fmad=false``; it needs no header.  For the CPU,
 ``emulated_text`` has the scalar functions of device/c, which compile as C++ too, and the other
@@ -18,6 +20,13 @@ parts as they are.  These are written over few intrinsics, which whoever emulate
     atomicInc (unsigned int)    atomicMin, atomicMax (int, unsigned int, long long, unsigned long
     long)    atomicAnd, atomicOr (unsigned int, unsigned long long)    __shared__ in a function
     template    __device__, __forceinline__
+
+and, where ``__CUDA_ARCH__`` is not defined, in place of PTX (the last two not under its address
+sanitizer, which has no clusters either):
+
+    emu_cluster_arrive(file, line), emu_cluster_wait(file, line): the two halves of the barrier of a
+    cluster    emu_cluster_map(p, rank, file, line): p, in shared memory, of the cluster's block
+    of that rank    emu_copy_async(to, from, bytes, file, line), emu_copy_wait(file, line)
 """
 
 import re
@@ -31,10 +40,17 @@ from tcdsl.codegen.device.c import FLOATS, HALVES, INTEGERS, TYPES
 
 # In the order in which their texts must stand.
 SCALAR_PARTS: tuple[str, ...] = ("core", "half", "math_f32", "math_f64", "rare")
-SHARED_PARTS: tuple[str, ...] = ("index", "vector", "operators", "collective", "atomic", "ticket")
+SHARED_PARTS: tuple[str, ...] = (
+    "index", "vector", "operators", "collective", "atomic", "ticket", "cluster", "async",
+)  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _ALWAYS = frozenset({"core", "index"})
-_NEEDS = {"collective": {"vector"}, "atomic": {"half", "operators"}}
+_NEEDS = {
+    "collective": {"vector"},
+    "atomic": {"half", "operators"},
+    "cluster": {"collective", "vector"},
+    "async": {"vector"},
+}
 
 OPERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"b": ("and", "or", "min", "max")}
@@ -61,6 +77,9 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys([*folds, "tc_pair"], "collective")
         | dict.fromkeys(atomics, "atomic")
         | {"tc_last_block": "ticket"}
+        | dict.fromkeys([f"tc_cluster_{call}" for call in ("begin", "sync", "end")], "cluster")
+        | dict.fromkeys(["tc_fold_xc", "tc_argfold_xc"], "cluster")
+        | dict.fromkeys(["tc_copy_async", "tc_copy_wait"], "async")
     )
 
 

@@ -1,0 +1,170 @@
+"""The page of errors: its sections, their examples, and what running those prints.
+
+    ### TC026                          ### TC026 SemanticError
+    A result that ...                  `{name!r} is returned but never assigned`
+    ```tc                      --->    A result that ...
+    def f(...) ...                     ```tc ... ```
+    ```                                ```text  <tc>:1:23: error[TC026]: ...  ```
+
+The page says what an error means, shows a program that raises it, and what to do; class, message
+and output come from the catalogue and from running the program, so that they stay true.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import os
+import pkgutil
+import re
+import shlex
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import tcdsl
+from tcdsl.errors import CATALOGUE, Entry, TCError
+
+_SECTION = re.compile(r"^### (TC\d{3})\n(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^```(tc|python|sh)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+_NEEDS = re.compile(r"<!-- needs: (.*?) -->\n")
+_FOLDERS = re.compile(r"(?<![\w<])/(?:[\w.+-]+/)+(?=[\w.+-])")
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A program of the page; *needs* says what a machine must have (or lack) for it, or is ""."""
+
+    code: str
+    language: str
+    text: str
+    needs: str
+
+
+def examples(page: str) -> dict[str, Example]:
+    """Return the example of each section of *page*, by code, in order."""
+    found = {}
+    for code, body in _SECTION.findall(page):
+        assert code not in found, f"two sections for {code}"
+        language, text = _FENCE.findall(body)[0]
+        needs = _NEEDS.search(body)
+        found[code] = Example(code, language, text, needs[1] if needs else "")
+    return found
+
+
+def catalogue() -> Mapping[str, Entry]:
+    """Return all entries: those of errors.py, and those that stand beside what raises them."""
+    for module in pkgutil.walk_packages(tcdsl.__path__, "tcdsl."):
+        if module.name.rpartition(".")[2] != "__main__" and _has_entries(module.name):
+            importlib.import_module(module.name)
+    return CATALOGUE
+
+
+def _has_entries(name: str) -> bool:
+    """Return whether the module's text makes an entry; others may need what is not installed."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        return False
+    with open(spec.origin, encoding="utf-8") as file:
+        return "Entry(" in file.read()
+
+
+def why_not_here(example: Example) -> str | None:
+    """Return why *example* cannot be run on this machine, or None if it can."""
+    match example.needs:
+        case "":
+            return None
+        case "no GPU":
+            return "there is a GPU" if tcdsl.cuda.is_available() else None
+        case "NVRTC":
+            from tcdsl.runtime.nvrtc import why_no_cuda_compiler
+
+            return why_no_cuda_compiler()
+        case needs:
+            return f"it needs {needs}"
+
+
+def raised(example: Example) -> TCError | None:
+    """Run *example* in a folder of its own; return the error that it ends in, if it does."""
+    with _sandbox(), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those before an internal error tell what is tried next
+        try:
+            _run(example)
+        except TCError as error:
+            return error
+    return None
+
+
+def _run(example: Example) -> None:
+    if example.language == "tc":
+        tcdsl.define(example.text)
+    elif example.language == "sh":
+        from tcdsl.cli.main import run_command
+
+        run_command(shlex.split(example.text)[1:])
+    else:
+        prelude = "import numpy as np\nimport tcdsl\n"
+        exec(compile(prelude + example.text, f"<{example.code}>", "exec"), {})
+
+
+@contextlib.contextmanager
+def _sandbox() -> Iterator[None]:
+    """Give an environment and a working folder that may be spoilt."""
+    before, home = dict(os.environ), os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder  # what errors keep goes with the folder
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(home)
+            tempfile.tempdir = None
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def completed(page: str) -> str:
+    """Return *page* with class, message and output put into its sections."""
+    entries, programs = catalogue(), examples(page)
+
+    def section(match: re.Match[str]) -> str:
+        code, body = match[1], match[2]
+        entry, example = entries[code], programs[code]
+        head = f"({code})=\n### {code}\n`{entry.kind.__name__}`{_as_code(entry.message)}\n\n"
+        fence = _FENCE.search(body)
+        assert fence is not None
+        return head + _NEEDS.sub("", body[: fence.end()] + _output(example) + body[fence.end() :])
+
+    return _SECTION.sub(section, page)
+
+
+def _as_code(message: str) -> str:
+    """Return a format string as code, ``<name>`` for what is filled in; "" if that is all."""
+    plain = re.sub(r"{(\w\w+)[^{}]*}", r"<\1>", re.sub(r"{\w}", "(s)", message))
+    return f": `{plain}`" if re.search(r"\w", re.sub(r"<\w+>", "", plain)) else ""
+
+
+def _output(example: Example) -> str:
+    if why := why_not_here(example):
+        return f"\n*({why[0].upper()}{why[1:]}: no output is shown.)*\n"
+    error = raised(example)
+    assert error is not None and error.code == example.code, f"{example.code}: got {error}"
+    # Folders differ from machine to machine, and tell nothing.
+    return f"\n```text\n{_FOLDERS.sub('.../', str(error))}\n```\n"
+
+
+def overview(page: str) -> str:
+    """Return a table of all codes: class, and the first sentence of the section."""
+    meanings = {code: _meaning(body) for code, body in _SECTION.findall(page)}
+    rows = [
+        f"| [{code}](#{code}) | `{entry.kind.__name__}` | {meanings[code]} |"
+        for code, entry in sorted(catalogue().items())
+    ]
+    table = "\n".join(["| code | class | meaning |", "|---|---|---|", *rows])
+    return f":::{{container}} tc-codes\n{table}\n:::\n"
+
+
+def _meaning(body: str) -> str:
+    text = " ".join(body.partition("\n\n")[0].split())
+    return re.split(r"(?<=[.:]) (?=[A-Z(])", text)[0].rstrip(":")

@@ -1,0 +1,41 @@
+/* tcdsl device library for CUDA, part "async": copies to shared memory that arrive later (sm_80).
+ *
+ * A copy is on its way until the thread that issued it calls tc_copy_wait; other threads see it
+ * after a barrier that follows.  Until then nobody may touch the destination, nor write the source.
+ * Needs "vector". */
+
+/* N elements, from global to shared memory, both aligned to their size: 4, 8 or 16 bytes past the
+ * registers; of another size they are copied at once. */
+template <int N, typename T> TC_FN void tc_copy_async(T *to, const T *from)
+{
+  constexpr int BYTES = sizeof(T) * N;
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 800
+  const uint32_t address = (uint32_t)__cvta_generic_to_shared(to);
+  if constexpr (BYTES == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+    return;
+  } else if constexpr (BYTES == 8 || BYTES == 4) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from), "n"(BYTES)
+                 : "memory");
+    return;
+  }
+#endif
+#elif !defined(EMU_ADDRESS_SANITIZER)
+  if constexpr (BYTES == 4 || BYTES == 8 || BYTES == 16)
+    return emu_copy_async(to, from, BYTES, __FILE__, __LINE__);
+#endif
+  tc_vstore(to, tc_vload<N>(from));
+}
+
+/* Wait until the calling thread's own copies have arrived. */
+TC_FN void tc_copy_wait()
+{
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+#elif !defined(EMU_ADDRESS_SANITIZER)
+  emu_copy_wait(__FILE__, __LINE__);
+#endif
+}

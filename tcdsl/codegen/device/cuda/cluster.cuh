@@ -1,0 +1,151 @@
+/* tcdsl device library for CUDA, part "cluster": folds over the blocks of a cluster (sm_90).
+ *
+ * The kernel has __cluster_dims__(1, 1, BLOCKS) and a grid of BLOCKS along z, so that blockIdx.z is
+ * a block's rank in its cluster.  All threads of all its blocks call
+ *
+ *     tc_cluster_begin()                         at the kernel's start, and
+ *     tc_cluster_end()                           at its end; between them, in the same order,
+ *     tc_cluster_sync()                          a barrier, for global and shared memory too
+ *     tc_fold_xc<Op, TX, TY, BLOCKS>(value)      over the threads of all blocks of the cluster
+ *     tc_argfold_xc<Better, TX, TY, BLOCKS>(value, i)
+ *
+ * Every thread gets the same bits.  A block has TX threads, whole warps of them, and TY is 1.
+ *
+ * The cluster's barrier is split in two, and between any two of these calls each thread has one
+ * arrival that it has not waited for.  It says: this thread has started, and has read what others
+ * have put into its block's slots so far.  So a fold waits for it before it puts anything, which it
+ * need not do right after the reading: whoever comes late is waited for by a later fold only. */
+
+/* ---- the barrier and the memory of other blocks -------------------------------------------- */
+
+/* A release is a fence of the whole GPU, in machine code; where nothing was read or written since
+ * the last wait it may be left out. */
+TC_FN void tc_cluster_arrive_relaxed()
+{
+#ifdef __CUDA_ARCH__
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#else
+  emu_cluster_arrive(__FILE__, __LINE__);
+#endif
+}
+TC_FN void tc_cluster_arrive()
+{
+#ifdef __CUDA_ARCH__
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#else
+  emu_cluster_arrive(__FILE__, __LINE__);
+#endif
+}
+TC_FN void tc_cluster_wait()
+{
+#ifdef __CUDA_ARCH__
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+  emu_cluster_wait(__FILE__, __LINE__);
+#endif
+}
+
+/* *p = value in the block of a rank; p is in this block's shared memory. */
+template <typename T> TC_FN void tc_put_scalar(T *p, int rank, T value)
+{
+#ifdef __CUDA_ARCH__
+  const uint32_t own = (uint32_t)__cvta_generic_to_shared(p);
+  uint32_t address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(own), "r"(rank));
+  if constexpr (sizeof(T) == 8) {
+    const uint64_t bits = *reinterpret_cast<uint64_t *>(&value);
+    asm volatile("st.shared::cluster.b64 [%0], %1;" ::"r"(address), "l"(bits) : "memory");
+  } else if constexpr (sizeof(T) == 4) {
+    const uint32_t bits = *reinterpret_cast<uint32_t *>(&value);
+    asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(address), "r"(bits) : "memory");
+  } else if constexpr (sizeof(T) == 2) {
+    const uint16_t bits = *reinterpret_cast<uint16_t *>(&value);
+    asm volatile("st.shared::cluster.b16 [%0], %1;" ::"r"(address), "h"(bits) : "memory");
+  } else {
+    static_assert(sizeof(T) == 1, "no instruction stores it");
+    const uint32_t bits = *reinterpret_cast<uint8_t *>(&value);
+    asm volatile("st.shared::cluster.b8 [%0], %1;" ::"r"(address), "r"(bits) : "memory");
+  }
+#else
+  *(T *)emu_cluster_map(p, (unsigned)rank, __FILE__, __LINE__) = value;
+#endif
+}
+template <typename T> TC_FN void tc_put_to(T *p, int rank, T value)
+{
+  tc_put_scalar(p, rank, value);
+}
+template <typename T, typename I> TC_FN void tc_put_to(tc_pair<T, I> *p, int rank, tc_pair<T, I> v)
+{
+  tc_put_scalar(&p->value, rank, v.value);
+  tc_put_scalar(&p->index, rank, v.index);
+}
+template <typename T, int N> TC_FN void tc_put_to(tc_vec<T, N> *p, int rank, tc_vec<T, N> value)
+{
+  constexpr int BYTES = sizeof(T) * N; /* in pieces that one instruction stores */
+  if constexpr (BYTES % 8 == 0 && sizeof(T) < 8) {
+    for (int k = 0; k < BYTES / 8; k++)
+      tc_put_scalar((uint64_t *)p + k, rank, reinterpret_cast<uint64_t *>(&value)[k]);
+  } else if constexpr (BYTES % 4 == 0 && sizeof(T) < 4) {
+    for (int k = 0; k < BYTES / 4; k++)
+      tc_put_scalar((uint32_t *)p + k, rank, reinterpret_cast<uint32_t *>(&value)[k]);
+  } else {
+    for (int l = 0; l < N; l++) tc_put_scalar(&p->lane[l], rank, value[l]);
+  }
+}
+
+/* ---- folds --------------------------------------------------------------------------------- */
+/* The N values at slot, for every lane; in an order that depends on N alone. */
+template <typename Op, int N> TC_FN typename Op::type tc_join_slots(const typename Op::type *slot)
+{
+  constexpr int WIDTH = N <= 2 ? 2 : N <= 4 ? 4 : N <= 8 ? 8 : N <= 16 ? 16 : 32;
+  const int lane = (int)threadIdx.x & (WIDTH - 1);
+  typename Op::type value = N % WIDTH == 0 || lane < N ? tc_get(slot + lane) : Op::identity();
+  for (int k = WIDTH; k < N; k += WIDTH)
+    if (N % WIDTH == 0 || k + lane < N) value = Op::combine(value, tc_get(slot + k + lane));
+  return tc_fold_lanes<Op, WIDTH>(value, (int)threadIdx.x);
+}
+
+template <typename Op, int TX, int TY, int BLOCKS, int SITE>
+TC_FN typename Op::type tc_fold_xc_any(typename Op::type value)
+{
+  static_assert(TX % 32 == 0 && TY == 1, "a block of whole warps along x");
+  static_assert(BLOCKS == 2 || BLOCKS == 4 || BLOCKS == 8 || BLOCKS == 16, "no such cluster");
+  constexpr int WARPS = TX / 32;
+  alignas(16) __shared__ typename Op::type slots[BLOCKS * WARPS];
+  const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
+  value = tc_fold_lanes<Op, 32>(value, (int)threadIdx.x);
+  tc_cluster_wait();
+  if (lane < BLOCKS) tc_put_to(slots + (int)blockIdx.z * WARPS + warp, lane, value);
+  tc_cluster_arrive();
+  tc_cluster_wait();
+  value = tc_join_slots<Op, BLOCKS * WARPS>(slots);
+  tc_cluster_arrive();
+  return value;
+}
+
+/* ---- what kernels call --------------------------------------------------------------------- */
+TC_FN void tc_cluster_begin() { tc_cluster_arrive_relaxed(); }
+TC_FN void tc_cluster_end() { tc_cluster_wait(); }
+TC_FN void tc_cluster_sync()
+{
+  tc_cluster_wait();
+  tc_cluster_arrive();
+  tc_cluster_wait();
+  tc_cluster_arrive_relaxed();
+}
+
+template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
+TC_FN typename Op::type tc_fold_xc(typename Op::type value)
+{
+  return tc_fold_xc_any<Op, TX, TY, BLOCKS, SITE>(value);
+}
+template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1, int N>
+TC_FN tc_vec<typename Op::type, N> tc_fold_xc(tc_vec<typename Op::type, N> value)
+{
+  return tc_fold_xc_any<tc_op_lanes<Op, N>, TX, TY, BLOCKS, SITE>(value);
+}
+template <typename Better, int TX, int TY, int BLOCKS, int SITE = -1, typename I>
+TC_FN tc_pair<typename Better::type, I> tc_argfold_xc(typename Better::type value, I index)
+{
+  return tc_fold_xc_any<tc_op_arg<Better, I>, TX, TY, BLOCKS, SITE>({value, index});
+}

@@ -1,0 +1,149 @@
+"""Searching for inputs on which a function is wrong, and shrinking and saving what is found.
+
+fuzz(softmax, targets=("cpu", "emulate"), save="tests/cases")
+
+draw sizes and arrays --> check against the oracle --> wrong: Hypothesis shrinks them
+                                                   --> the smallest is saved as a script
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcdsl.api import Function, define
+from tcdsl.errors import OUT_OF_RANGE, OptionError, TargetError, TCError
+from tcdsl.options import Options
+from tcdsl.testing.cases import save_case
+from tcdsl.testing.comparison import Checkable, check
+from tcdsl.testing.inputs import inputs_for
+from tcdsl.testing.random_programs import programs
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+Define = Callable[[str], Checkable]
+
+
+@dataclass(slots=True)
+class Failure:
+    """The smallest case so far that fails, and how."""
+
+    f: Checkable
+    inputs: tuple[Any, ...]
+    error: Exception
+
+
+def fuzz(
+    f: Checkable,
+    *,
+    targets: Sequence[str] = ("cpu",),
+    options: Options | None = None,
+    examples: int = 100,
+    seed: int = 0,
+    save: str | Path | None = None,
+    **drawing: Any,
+) -> None:
+    """Check *f* on *examples* random inputs on each of *targets*.
+
+    :arg save: the folder for a script of the smallest failing case; None: nothing is written.
+    :arg drawing: arguments of :func:`inputs_for`, such as ``max_size`` and ``special``.
+    :raises AssertionError: with the shapes of the smallest inputs that fail, what is wrong with
+        the result, and where the case is saved.
+    """
+    cases = inputs_for(f, **drawing).map(lambda inputs: (f, inputs))
+    _search(cases, targets, options, examples, seed, save)
+
+
+def fuzz_programs(
+    *,
+    targets: Sequence[str] = ("cpu",),
+    options: Options | None = None,
+    examples: int = 100,
+    seed: int = 0,
+    save: str | Path | None = None,
+    make: Define | None = None,
+) -> None:
+    """Check *examples* random programs, each on random inputs: a test of the compiler itself.
+
+    :arg make: what makes a function of a program's text; by default ``tcdsl.define``.
+    :raises AssertionError: as :func:`fuzz`, with the smallest program.
+    """
+    made = make or _defined
+    cases = programs().map(lambda drawn: (made(drawn[0]), tuple(drawn[1].values())))
+    _search(cases, targets, options, examples, seed, save)
+
+
+def _defined(source: str) -> Function:
+    return define(source)["f"]
+
+
+def _search(
+    cases: "SearchStrategy[tuple[Checkable, tuple[Any, ...]]]",
+    targets: Sequence[str],
+    options: Options | None,
+    examples: int,
+    seed: int,
+    save: str | Path | None,
+) -> None:
+    failure = _smallest_failure(cases, targets, options, examples, seed)
+    if failure is None:
+        return
+    f, inputs, error = failure.f, failure.inputs, failure.error
+    named = zip(f.comprehension.inputs, inputs, strict=True)
+    shapes = ", ".join(f"{name} {x.shape}" for name, x in named)
+    text = f"{error}\nfor inputs of the shapes {shapes}"
+    if save is not None:
+        path = save_case(
+            save, f, *inputs, targets=targets, options=options, seed=seed, message=text
+        )
+        text += f"\nsaved as {path}"
+    raise AssertionError(text) from error
+
+
+def _smallest_failure(
+    cases: "SearchStrategy[tuple[Checkable, tuple[Any, ...]]]",
+    targets: Sequence[str],
+    options: Options | None,
+    examples: int,
+    number: int,
+) -> Failure | None:
+    """Return the failure that Hypothesis ends with: of those it found, the simplest."""
+    from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+    from hypothesis.errors import Flaky
+
+    last: list[Failure] = []
+    mistake: list[TCError] = []  # the caller's: no other inputs would help
+
+    @seed(number)
+    @settings(
+        max_examples=examples, deadline=None, database=None, print_blob=False,
+        report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+        # Not Phase.explain, which runs other failing cases once the smallest is found.
+        phases=[Phase.generate, Phase.shrink],
+    )  # fmt: skip
+    @given(cases)
+    def holds(case: tuple[Checkable, tuple[Any, ...]]) -> None:
+        f, inputs = case
+        if mistake:
+            return
+        try:
+            check(f, *inputs, targets=targets, options=options)
+        except (TargetError, OptionError) as error:
+            mistake.append(error)
+        except (AssertionError, TCError) as error:
+            # The oracle itself says so of a subscript that the drawing could not know.
+            assume(getattr(error, "code", "") != OUT_OF_RANGE.code)
+            last[:] = [Failure(f, inputs, error)]
+            raise
+
+    try:
+        holds()
+    except (AssertionError, TCError, Flaky):
+        # Flaky: a race, say, that the emulator does not meet in every order of the threads.
+        if not last:
+            raise
+        return last[0]
+    if mistake:
+        raise mistake[0]
+    return None

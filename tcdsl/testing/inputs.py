@@ -1,0 +1,94 @@
+"""Arguments for a function of the user's, drawn by Hypothesis.
+
+    @given(inputs_for(softmax))
+    def test_rows_sum_to_one(inputs):
+        assert np.allclose(softmax(*inputs).sum(axis=1), 1)
+
+Sizes are drawn such that the function accepts them; a tensor whose values subscript another one
+holds valid subscripts.  Failures shrink towards small sizes, arrays that count 0, 1, 2, ... and
+elements that lie in memory one after another.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tcdsl.interp.arithmetic import Array
+from tcdsl.lang.comprehension import Comprehension
+from tcdsl.lang.dtypes import DType
+from tcdsl.testing import random_inputs
+from tcdsl.testing.parameters import chosen_sizes, shapes_of, subscript_limits
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+MAX_ELEMENTS = 1 << 16  # of all inputs together
+KINDS = ("counting", "whole", "real")  # simple ones first: Hypothesis shrinks towards them
+SPECIAL = "special"
+
+
+class Defined(Protocol):
+    """What :func:`inputs_for` needs of a function (``tcdsl.Function`` has it)."""
+
+    @property
+    def comprehension(self) -> Comprehension: ...
+
+
+def inputs_for(
+    f: Defined,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    min_size: int = 0,
+    max_size: int = 16,
+    special: bool = False,
+    layouts: Sequence[str] = random_inputs.LAYOUTS,
+) -> "SearchStrategy[tuple[Array, ...]]":
+    """Return the strategy of arguments for *f*: a tuple of arrays, in the order of its parameters.
+
+    :arg sizes: the values of some size symbols; others are drawn from *min_size* to *max_size*.
+    :arg special: floats may be NaN, infinite, -0.0 or denormal, integers their type's extremes.
+    :arg layouts: how arrays may lie in memory: "contiguous", "transposed", "negative" (strides),
+        "strided" (with gaps), "broadcast" (a stride of zero).
+    """
+    from hypothesis import strategies as st
+
+    c, fixed = f.comprehension, dict(sizes or {})
+    kinds = (*KINDS, SPECIAL) if special else KINDS
+
+    @st.composite
+    def arguments(draw: Callable[[Any], Any]) -> tuple[Array, ...]:
+        from hypothesis import assume
+
+        def choose(low: int, high: int) -> int:
+            return int(draw(st.integers(low, high)))
+
+        chosen = chosen_sizes(c, fixed, min_size, max_size, choose)
+        assume(chosen is not None)
+        assert chosen is not None
+        shapes, limits = shapes_of(c, chosen), subscript_limits(c, chosen)
+        assume(sum(map(np.prod, shapes.values())) <= MAX_ELEMENTS)
+        arrays = []
+        for name, shape in shapes.items():
+            dtype, limit = c.tensors[name].dtype, limits.get(name)
+            assume(limit != 0 or 0 in shape)  # there is no valid subscript
+            seed = choose(0, 999)
+            if limit is not None and dtype.is_integer:
+                array = random_inputs.subscripts(limit or 1, shape, dtype, seed)
+            else:
+                array = values(dtype, shape, draw(st.sampled_from(kinds)), seed)
+            arrays.append(random_inputs.laid_out(array, draw(st.sampled_from(layouts))))
+        return tuple(arrays)
+
+    return arguments()
+
+
+def values(dtype: DType, shape: tuple[int, ...], kind: str, seed: int) -> Array:
+    """Return an array of one of :data:`KINDS`, or with special values."""
+    if kind == "counting" and dtype.name != "bool":
+        # Half types hold every integer up to 256.
+        return (np.arange(np.prod(shape, dtype=int)) % 101).reshape(shape).astype(dtype.numpy)
+    if kind == SPECIAL and dtype.is_integer:
+        rng, info = np.random.default_rng(seed), np.iinfo(dtype.numpy)
+        return rng.choice(np.array([0, 1, info.min, info.max], dtype.numpy), shape)
+    return random_inputs.values(dtype, shape, "real" if kind == "counting" else kind, seed)

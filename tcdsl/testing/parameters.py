@@ -1,0 +1,91 @@
+"""What a definition's parameters are at given sizes, and which sizes it can be called with."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Cast, Comprehension, Expr, Load, Statement, walk
+from tcdsl.lang.isl_bounds import ISL_LOCK
+from tcdsl.lang.size_functions import SizeSpace
+
+Choose = Callable[[int, int], int]  # a number between two, both included
+
+
+def shapes_of(comprehension: Comprehension, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the parameters at *sizes*."""
+    return {
+        name: tuple(
+            sizes[dim] if isinstance(dim, str) else int(dim or 0)
+            for dim in comprehension.tensors[name].dims
+        )
+        for name in comprehension.inputs
+    }
+
+
+def subscript_limits(comprehension: Comprehension, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return, for each tensor that serves as a subscript, the least extent that it subscripts."""
+    limits: dict[str, int] = {}
+    for statement in comprehension.statements:
+        for tensor, subscripts in _accesses(statement):
+            for dim, subscript in zip(comprehension.tensors[tensor].dims, subscripts, strict=False):
+                extent = sizes[dim] if isinstance(dim, str) else dim
+                while isinstance(subscript, Cast):
+                    subscript = subscript.operand
+                if isinstance(subscript, Load) and extent is not None:
+                    name = subscript.tensor
+                    limits[name] = min(limits.get(name, extent), extent)
+    return limits
+
+
+def _accesses(statement: Statement) -> Iterator[tuple[str, tuple[Expr, ...]]]:
+    """Yield (tensor, subscripts) of every access of *statement*, the written one first."""
+    yield statement.target, statement.subscripts
+    for root in (*statement.subscripts, statement.value, *statement.conditions):
+        for node in walk(root):
+            if isinstance(node, Load):
+                yield node.tensor, node.subscripts
+
+
+def chosen_sizes(
+    comprehension: Comprehension,
+    fixed: Mapping[str, int],
+    least: int,
+    most: int,
+    choose: Choose,
+) -> dict[str, int] | None:
+    """Return sizes that meet every precondition of a call: *fixed*, others in [*least*, *most*].
+
+    *choose* is asked once a size, for a number between the least and the greatest that the sizes
+    chosen before leave possible; None if a hole between them is hit, or no sizes will do.
+    """
+    bounds = {
+        name: (fixed[name], fixed[name]) if name in fixed else (least, most)
+        for name in comprehension.sizes
+    }
+    if not bounds:
+        return {}
+    sizes: dict[str, int] = {}
+    with ISL_LOCK:  # another thread's quota is not for this work
+        possible = _possible_sizes(comprehension, bounds)
+        for position, name in enumerate(bounds):
+            if possible.is_empty():
+                return None
+            low = possible.dim_min_val(position).to_python()
+            high = possible.dim_max_val(position).to_python()
+            sizes[name] = choose(low, high)
+            possible = possible.fix_val(isl.dim_type.set, position, isl.Val(sizes[name]))
+        return None if possible.is_empty() else sizes
+
+
+def _possible_sizes(comprehension: Comprehension, bounds: Mapping[str, tuple[int, int]]) -> isl.Set:
+    """Return { [sizes] : a call with them is accepted }, the sizes in the order of *bounds*."""
+    where = SizeSpace(tuple(bounds)).sane
+    for precondition in comprehension.preconditions:
+        where = where.intersect(precondition.holds)
+    possible = isl.Set.from_params(where).move_dims(
+        isl.dim_type.set, 0, isl.dim_type.param, 0, len(bounds)
+    )
+    for position, (low, high) in enumerate(bounds.values()):
+        possible = possible.lower_bound_val(isl.dim_type.set, position, isl.Val(low))
+        possible = possible.upper_bound_val(isl.dim_type.set, position, isl.Val(high))
+    return possible

@@ -1,0 +1,95 @@
+"""write_back: an output that its own kernel reads is kept in a temporary, and stored at the end.
+
+    mean(c) +=! x(n,c)                       kept(c) +=! x(n,c)
+    y(n,c) = x(n,c) - mean(c)       --->     y(n,c) = x(n,c) - kept(c)
+                                             mean(c) = kept(c)
+
+Temporaries may be registers (transforms/promotion); an output is in memory, which is slower to
+read, and what a thread of another block wrote there is seen after a barrier only.  Legal iff the
+output is no input: then nothing of it is read that was not written before.
+"""
+
+from dataclasses import replace
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Cast, Expr, Index, Load
+from tcdsl.lang.dtypes import arithmetic
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.poly.lowering import access, builder_of
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+
+
+def why_not_written_back(scop: Scop, array: str) -> str | None:
+    """Return why *array* must stay as it is, or None."""
+    own = scop.arrays[array]
+    if own.storage is not Storage.ARGUMENT or own.is_input:
+        return "it is no output, or an input too"
+    uses = [a for s in scop.statements for a in (*s.writes, *s.reads) if a.array == array]
+    if not all(access.is_exact for access in uses):
+        return "a subscript is gathered or scattered"
+    if any(a.array == array for s in scop.statements if s.kind is Kind.CHECK for a in s.reads):
+        return "its values are checked as subscripts"
+    return None
+
+
+def write_back(scop: Scop, array: str) -> Scop:
+    """Return *scop* with the output *array* in a temporary, and a copy of it at the end."""
+    assert (reason := why_not_written_back(scop, array)) is None, reason
+    output = scop.arrays[array]
+    name = f"{array}.kept"
+    kept = Array(name, output.dtype, output.origin, output.shape, Storage.SCRATCH)
+    statements = [_renamed(statement, array, name) for statement in scop.statements]
+    wide = replace(scop, arrays={**scop.arrays, name: kept})
+    writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
+    return replace(wide, statements=(*statements, _copy(wide, output, kept, writers)))
+
+
+def _renamed(statement: Statement, old: str, new: str) -> Statement:
+    """Return *statement* with *new* in place of the array *old*."""
+
+    def change(node: Expr) -> Expr:
+        is_old = isinstance(node, Load) and node.tensor == old
+        return replace(node, tensor=new) if is_old and isinstance(node, Load) else node
+
+    def moved(one: Access) -> Access:
+        subscripts = tuple(rewrite(subscript, change) for subscript in one.subscripts)
+        if one.array != old:
+            return replace(one, subscripts=subscripts)
+        relation = one.relation.set_tuple_name(isl.dim_type.out, new)
+        return replace(one, array=new, subscripts=subscripts, relation=relation)
+
+    return replace(
+        statement,
+        value=None if statement.value is None else rewrite(statement.value, change),
+        conditions=tuple(rewrite(condition, change) for condition in statement.conditions),
+        write=moved(statement.write),
+        companion=None if statement.companion is None else moved(statement.companion),
+        reads=tuple(moved(read) for read in statement.reads),
+    )
+
+
+def _copy(scop: Scop, output: Array, kept: Array, writers: list[Statement]) -> Statement:
+    """Return ``output[e] = kept[e]`` for every element that *writers* write."""
+    name = f"{output.name}.store"
+    indices = tuple(f"e{dim}" for dim in range(output.rank))
+    builder = builder_of(indices, name, scop.sizes)
+    domain: isl.Set | None = None
+    for writer in writers:
+        for write in writer.writes:
+            if write.array == output.name:
+                own = write.relation.range().set_tuple_name(name)
+                domain = own if domain is None else domain.union(own)
+    assert domain is not None, "an output is written"
+    domain = domain.align_params(builder.space).coalesce()
+    subscripts = tuple(map(Index, indices))
+    value: Expr = Load(kept.name, subscripts, kept.dtype)
+    if arithmetic(kept.dtype) != kept.dtype:
+        value = Cast(value, arithmetic(kept.dtype))
+    last = writers[-1]
+    return Statement(
+        name=name, domain=domain, indices=indices, n_left=len(indices), kind=Kind.ASSIGN,
+        write=access(builder, output.name, subscripts, scop.arrays, domain), value=value,
+        reads=(access(builder, kept.name, subscripts, scop.arrays, domain),),
+        source_name=last.source_name, span=last.span,
+    )  # fmt: skip

@@ -1,0 +1,216 @@
+"""Kernels that try the device library's clusters and asynchronous copies, as ``cuda_cases`` does.
+
+To be loaded after ``cuda_cases``.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from cuda_cases import (
+    CUDA_TYPES,
+    FLOATS,
+    NUMPY,
+    UFUNCS,
+    ArgCase,
+    Array,
+    FoldCase,
+    Run,
+    pointer,
+    source_of,
+)
+
+from tcdsl.codegen.cuda_source import Launch, Parameter
+
+CLUSTERS = 3  # along x of the grid
+ROUNDS = 2
+# Threads of a block, blocks of a cluster: slots fewer than lanes, no power of two, more than lanes.
+FEW_SHAPES = [(32, 2), (96, 2), (64, 8), (32, 16)]
+ALL_SHAPES = [*FEW_SHAPES, (1024, 2), (160, 4), (256, 4), (128, 8), (1024, 8), (128, 16)]
+
+
+def _launch(name: str, tx: int, blocks: int, parameters: tuple[Parameter, ...]) -> Launch:
+    return Launch(name, (CLUSTERS, 1, blocks), (tx, 1, 1), 0, parameters, cluster=blocks)
+
+
+@dataclass(frozen=True)
+class ClusterCase:
+    """Each cluster folds, twice; over another cluster's values the second time.
+
+    With *lanes* they fold vectors.
+    """
+
+    dtype: str
+    op: str
+    tx: int
+    blocks: int
+    lanes: int = 0
+
+    @property
+    def threads(self) -> int:
+        return self.tx * self.blocks
+
+    def body(self, number: int) -> str:
+        type_ = CUDA_TYPES[self.dtype]
+        load, store = f"v{number}[from]", f"r{number}[to] = folded;"
+        if self.lanes:
+            type_ = f"tc_vec<{type_}, {self.lanes}>"
+            load = f"tc_vload<{self.lanes}>(v{number} + from * {self.lanes})"
+            store = f"tc_vstore(r{number} + to * {self.lanes}, folded);"
+        fold = f"tc_fold_xc<tc_op_{self.op}_{self.dtype}, {self.tx}, 1, {self.blocks}>"
+        return "\n".join(
+            (
+                "tc_cluster_begin();",
+                f"const int thread = threadIdx.x + {self.tx} * blockIdx.z;",
+                f"for (int round = 0; round < {ROUNDS}; round++) {{",
+                f"  const int from = (blockIdx.x + round) % {CLUSTERS} * {self.threads} + thread;",
+                f"  const int to = (round * {CLUSTERS} + blockIdx.x) * {self.threads} + thread;",
+                f"  const {type_} folded = {fold}({load});",
+                f"  {store}",
+                "}",
+                "tc_cluster_end();",
+            )
+        )
+
+    def launch(self, number: int) -> Launch:
+        parameters = (
+            pointer(self.dtype, f"v{number}", is_read=True), pointer(self.dtype, f"r{number}")
+        )  # fmt: skip
+        return _launch(f"fold_{number}", self.tx, self.blocks, parameters)
+
+    def values(self, number: int) -> Array:
+        """Return [cluster, thread, lane] values whose folds are exact in any order."""
+        flat = FoldCase(self.dtype, self.op, CLUSTERS * self.threads, 1, self.lanes)
+        return flat.values(number).reshape(CLUSTERS, self.threads, -1)
+
+    def expected(self, values: Array) -> Array:
+        """Return [round, cluster, thread, lane]."""
+        folded = UFUNCS[self.op].reduce(values, axis=1, dtype=values.dtype, keepdims=True)
+        rounds = [np.roll(folded, -turn, axis=0) for turn in range(ROUNDS)]
+        return np.broadcast_to(np.stack(rounds), (ROUNDS, *values.shape))
+
+
+def check_folds(run: Run, cases: list[ClusterCase]) -> None:
+    kernels = [(case.launch(number), case.body(number)) for number, case in enumerate(cases)]
+    functions = {f"tc_op_{case.op}_{case.dtype}" for case in cases} | {"tc_fold_xc", "tc_vload"}
+    arrays: dict[str, Array] = {}
+    for number, case in enumerate(cases):
+        arrays[f"v{number}"] = values = case.values(number)
+        arrays[f"r{number}"] = np.zeros((ROUNDS, *values.shape), values.dtype)
+    with np.errstate(all="ignore"):
+        expected = [case.expected(arrays[f"v{n}"]) for n, case in enumerate(cases)]
+    run(source_of(kernels, functions), arrays)
+    for number, case in enumerate(cases):
+        is_float = case.dtype in FLOATS
+        assert np.array_equal(arrays[f"r{number}"], expected[number], equal_nan=is_float), case
+
+
+@dataclass(frozen=True)
+class ArgClusterCase:
+    """One arg fold of each cluster; a few threads have no candidate."""
+
+    dtype: str
+    op: str
+    tx: int
+    blocks: int
+    index: str = "i64"
+
+    @property
+    def flat(self) -> ArgCase:
+        """The values of one cluster."""
+        return ArgCase(self.dtype, self.op, self.tx * self.blocks, 1, self.index)
+
+    def body(self, number: int) -> str:
+        better = f"tc_better_{self.op}_{self.dtype}"
+        call = f"tc_argfold_xc<{better}, {self.tx}, 1, {self.blocks}>"
+        return (
+            "tc_cluster_begin();\n"
+            f"const int at = (blockIdx.x * {self.blocks} + blockIdx.z) * {self.tx} + threadIdx.x;\n"
+            f"const auto best = {call}(v{number}[at], i{number}[at]);\n"
+            f"r{number}[at] = best.value;\nj{number}[at] = best.index;\ntc_cluster_end();"
+        )
+
+    def launch(self, number: int) -> Launch:
+        parameters = (
+            pointer(self.dtype, f"v{number}", is_read=True),
+            pointer(self.index, f"i{number}", is_read=True),
+            pointer(self.dtype, f"r{number}"), pointer(self.index, f"j{number}"),
+        )  # fmt: skip
+        return _launch(f"arg_{number}", self.tx, self.blocks, parameters)
+
+
+def check_arg_folds(run: Run, cases: list[ArgClusterCase]) -> None:
+    kernels = [(case.launch(number), case.body(number)) for number, case in enumerate(cases)]
+    functions = {f"tc_better_{case.op}_{case.dtype}" for case in cases} | {"tc_argfold_xc"}
+    arrays: dict[str, Array] = {}
+    for number, case in enumerate(cases):
+        drawn = [case.flat.values(CLUSTERS * number + cluster) for cluster in range(CLUSTERS)]
+        arrays[f"v{number}"] = np.stack([values for values, _ in drawn])
+        arrays[f"i{number}"] = np.stack([indices for _, indices in drawn])
+        arrays[f"r{number}"] = np.zeros_like(arrays[f"v{number}"])
+        arrays[f"j{number}"] = np.zeros_like(arrays[f"i{number}"])
+    run(source_of(kernels, functions), arrays)
+    for number, case in enumerate(cases):
+        for cluster in range(CLUSTERS):
+            given = arrays[f"v{number}"][cluster], arrays[f"i{number}"][cluster]
+            want, index = case.flat.best(*given)
+            assert (arrays[f"j{number}"][cluster] == index).all(), case
+            got = arrays[f"r{number}"][cluster]
+            assert index < 0 or ((got == want) | (got != got) & (want != want)).all(), case
+
+
+def check_sync(run: Run, tx: int, blocks: int) -> None:
+    """What a block stored, to global memory, all blocks of its cluster see after a barrier."""
+    n = tx * blocks
+    body = (
+        "tc_cluster_begin();\n"
+        f"const int thread = threadIdx.x + {tx} * blockIdx.z;\n"
+        f"int64_t *const mine = t + {n} * blockIdx.x;\n"
+        "for (int k = 1; k < 4; k++) {\n"
+        "  mine[thread] = k * v[thread];\n"
+        "  tc_cluster_sync();\n"
+        f"  r[({CLUSTERS} * (k - 1) + blockIdx.x) * {n} + thread] = mine[{n - 1} - thread];\n"
+        "  tc_cluster_sync();\n"
+        "}\n"
+        "tc_cluster_end();"
+    )
+    parameters = (pointer("i64", "v", is_read=True), pointer("i64", "t"), pointer("i64", "r"))
+    launch = _launch("sync", tx, blocks, parameters)
+    v = np.arange(n, dtype=np.int64)
+    arrays = {"v": v, "t": np.zeros((CLUSTERS, n), np.int64), "r": np.zeros((3, CLUSTERS, n), "i8")}
+    run(source_of([(launch, body)], {"tc_cluster_sync"}), arrays)
+    want = np.arange(1, 4)[:, None, None] * v[::-1]
+    assert np.array_equal(arrays["r"], np.broadcast_to(want, (3, CLUSTERS, n)))
+
+
+COPIES = [
+    ("f32", 4), ("f32", 2), ("f32", 1), ("f64", 2), ("f64", 1), ("u8", 16), ("u8", 8), ("u8", 4),
+    ("u8", 2), ("u8", 1), ("u16", 2), ("u16", 1), ("i64", 2),
+]  # fmt: skip
+
+
+def check_copies(run: Run) -> None:
+    """Two tiles in turn: one arrives while the other is read."""
+    kernels, arrays, n_tiles = [], {}, 5
+    for number, (dtype, n) in enumerate(COPIES):
+        size = 64 * n
+        body = (
+            f"__shared__ __align__(16) {CUDA_TYPES[dtype]} tile[2][{size}];\n"
+            f"tc_copy_async<{n}>(tile[0] + {n} * threadIdx.x, v{number} + {n} * threadIdx.x);\n"
+            f"for (int k = 0; k < {n_tiles}; k++) {{\n"
+            "  tc_copy_wait();\n"
+            "  __syncthreads();\n"
+            f"  if (k + 1 < {n_tiles})\n"
+            f"    tc_copy_async<{n}>(tile[(k + 1) % 2] + {n} * threadIdx.x,\n"
+            f"                     v{number} + (k + 1) * {size} + {n} * threadIdx.x);\n"
+            f"  for (int l = 0; l < {n}; l++)\n"
+            f"    r{number}[k * {size} + {n} * threadIdx.x + l] =\n"
+            f"        tile[k % 2][{size - 1} - {n} * threadIdx.x - l];\n"
+            "}"
+        )
+        parameters = (pointer(dtype, f"v{number}", is_read=True), pointer(dtype, f"r{number}"))
+        kernels.append((Launch(f"copy_{number}", (1, 1, 1), (64, 1, 1), 0, parameters), body))
+        arrays[f"v{number}"] = np.arange(n_tiles * size).astype(NUMPY[dtype]).reshape(n_tiles, size)
+        arrays[f"r{number}"] = np.zeros_like(arrays[f"v{number}"])
+    run(source_of(kernels, {"tc_copy_async"}), arrays)
+    for number, case in enumerate(COPIES):
+        assert np.array_equal(arrays[f"r{number}"], arrays[f"v{number}"][:, ::-1]), case
