@@ -36,7 +36,12 @@ from tcdsl.lang.open_sizes import AnySpecialisation, CannotOpenError, leave_open
 from tcdsl.lang.reads import size_names_in
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
-from tcdsl.poly.isl_utils import COMPILE_LOCK, QuotaExceededError, bounded
+from tcdsl.poly.isl_utils import (
+    COMPILE_LOCK,
+    QuotaExceededError,
+    bounded,
+    schedule_text,
+)
 from tcdsl.poly.loop_tree import print_tree, schedule_of, sequence
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop, loads_of
@@ -45,11 +50,13 @@ from tcdsl.runtime.repro import write_repro
 from tcdsl.settings import settings
 from tcdsl.strategies.gpu_planner import plan_for_gpu
 from tcdsl.strategies.planner import Scheme, plan_scop
-from tcdsl.transforms.coalescing import Coalesced, coalesce, print_merged
+from tcdsl.transforms.canonical_form import explain_coalescing
+from tcdsl.transforms.coalescing import Coalesced, coalesce
 from tcdsl.transforms.mapping import Mapped, why_not_mapped
 from tcdsl.transforms.plan import Plan
 from tcdsl.transforms.stitching import why_not_stitched
 from tcdsl.transforms.synchronisation import why_not_synchronised
+from tcdsl.transforms.trace import Step, recorded
 
 Strides = Mapping[str, tuple[int | None, ...] | None]
 
@@ -66,11 +73,19 @@ Source = TypeVar("Source", CSource, CudaSource)
 
 @dataclass(frozen=True, eq=False)
 class Compiled(Generic[Source]):
-    """Everything that one run of the pipeline made."""
+    """Everything that one run of the pipeline made, in its order.
 
+    *scop* is what was lowered; that of *plan* is rewritten, step after step of *steps*.
+    """
+
+    comprehension: Comprehension
+    special: AnySpecialisation
+    canonical: Coalesced
+    scop: Scop
+    steps: tuple[Step, ...]
     plan: Plan
     source: Source
-    stages: Mapping[str, str] = field(default_factory=dict)
+    stages: Mapping[str, str] = field(default_factory=dict)  # as text
     is_fallback: bool = False  # a cheaper plan than the options ask for
 
 
@@ -350,7 +365,7 @@ def _compile(
         )
     if reason := why_not_open(scop):
         raise CannotOpenError(reason)
-    with steps.step("planning"):
+    with steps.step("planning"), recorded() as transforms:
         plan = backend.plan(scop, options, steps.rung)
     with steps.step("verification", is_generous=True):
         reason = backend.why_not_legal(plan)
@@ -362,8 +377,11 @@ def _compile(
     integers = tuple((n, merged[n][dim][-1] if dim >= 0 else dim) for n, dim in source.integers)
     source = replace(source, integers=integers)
     with steps.step("description", is_generous=True):
-        stages = describe(comprehension, canonical, scop, plan)
-    return Compiled(plan, source, {**stages, backend.stage: _readable(source)})
+        stages = describe(comprehension, special, canonical, scop, plan)
+    return Compiled(
+        comprehension, special, canonical, scop, tuple(transforms), plan, source,
+        {**stages, backend.stage: _readable(source)},
+    )  # fmt: skip
 
 
 def _readable(source: CSource | CudaSource) -> str:
@@ -397,11 +415,15 @@ def canonicalise(
         name: tuple((dim,) for dim in range(tensor.rank))
         for name, tensor in comprehension.tensors.items()
     }
-    return Coalesced(comprehension, special, strides, whole)
+    return Coalesced(comprehension, special, strides, whole, ({},) * len(comprehension.statements))
 
 
 def describe(
-    comprehension: Comprehension, canonical: Coalesced, scop: Scop, plan: Plan
+    comprehension: Comprehension,
+    special: AnySpecialisation,
+    canonical: Coalesced,
+    scop: Scop,
+    plan: Plan,
 ) -> dict[str, str]:
     """Return the stages of a compilation as text, by name."""
     from tcdsl.lang.printer import print_comprehension  # only for people to read
@@ -409,13 +431,13 @@ def describe(
     tree = sequence([kernel.tree for kernel in plan.kernels])
     return {
         "comprehension": print_comprehension(comprehension),
-        "coalesced": "\n".join(print_merged(comprehension, canonical.merged)),
+        "coalesced": "\n".join(explain_coalescing(comprehension, special, canonical)),
         "scop": print_scop(scop),
         "schedule": "".join(
             f"kernel {kernel.name}\n{print_tree(kernel.tree, plan.scop, 1)}"
             for kernel in plan.kernels
         ),
-        "tree": str(schedule_of(plan.scop, tree).get_root()),
+        "tree": schedule_text(schedule_of(plan.scop, tree)),
     }
 
 

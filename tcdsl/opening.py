@@ -25,6 +25,7 @@ from tcdsl.runtime.lazy_defs import LazyDef, SizedDef
 from tcdsl.runtime.warm_path import remember, signature
 
 if TYPE_CHECKING:
+    from tcdsl.driver import Compiled
     from tcdsl.executable.cpu import CpuExecutable
 
 Specs = Mapping[str, ArraySpec]
@@ -149,6 +150,9 @@ class OpenExecutable(Executable):
     @property
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
         return self._first.kernels
+
+    def _compiled_again(self) -> "Compiled[Any] | None":
+        return self._first._compiled_again()
 
     def explain(self) -> str:
         if self.opened:

@@ -26,6 +26,14 @@ def test_the_tour_of_the_readme_runs() -> None:
     assert "kernel" in printed.getvalue()
 
 
+def test_the_page_on_displays_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(blocks("docs/notebook_displays.md", "python"))
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(code, "notebook_displays.md", "exec"), {})
+    assert (tmp_path / "softmax.html").exists()
+
+
 def test_the_error_of_the_readme_is_the_real_one() -> None:
     (block,) = blocks("README.md", "text")
     call, expected = block.split("\n", 1)

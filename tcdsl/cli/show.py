@@ -3,7 +3,7 @@
     ast -> comprehension -> scop -> schedule -> code
 
 The first two need no sizes; the others are of one compilation, at the sizes given.  The CUDA text
-needs no GPU: the target emulate has it too.
+needs no GPU: the target emulate has it too.  ``--html PATH`` writes all stages to one page.
 """
 
 import argparse
@@ -13,7 +13,9 @@ from typing import Any
 
 from rich.syntax import Syntax
 
+import tcdsl
 from tcdsl.cli.arguments import (
+    BAD_ARGUMENT,
     add_program_arguments,
     chosen_function,
     chosen_name,
@@ -33,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to *parser*."""
     add_program_arguments(parser)
     parser.add_argument("--stage", choices=STAGES, default="code", help="default: code")
+    parser.add_argument(
+        "--html", metavar="PATH", help="write a page with every stage, and print none"
+    )
     parser.add_argument(
         "--target", default="cpu",
         help="cpu for C; emulate for CUDA, which needs no GPU (default: cpu)",
@@ -86,7 +91,7 @@ def stage_text(arguments: argparse.Namespace) -> str:
     function = chosen_function(arguments)
     if arguments.stage == "comprehension":
         return print_comprehension(function.comprehension)
-    executable = function.compile(*chosen_specs(function, arguments), target=arguments.target)
+    executable = _compiled(function, arguments)
     if arguments.stage == "explain":
         return str(executable.explain())
     if arguments.stage == "code":
@@ -94,9 +99,29 @@ def stage_text(arguments: argparse.Namespace) -> str:
     return str(executable.stages[arguments.stage])
 
 
+def _compiled(function: "tcdsl.Function", arguments: argparse.Namespace) -> "tcdsl.Executable":
+    return function.compile(*chosen_specs(function, arguments), target=arguments.target)
+
+
+def write_page(arguments: argparse.Namespace) -> None:
+    """Write the page that ``--html`` asks for."""
+    executable = _compiled(chosen_function(arguments), arguments)
+    try:
+        executable.report(arguments.html)
+    except OSError as error:
+        raise BAD_ARGUMENT(
+            argument="--html", what=f"{arguments.html} cannot be written: {error.strerror}",
+            advice="name a file in a folder that exists",
+        ) from None  # fmt: skip
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     console = standard_output()
+    if arguments.html is not None:
+        write_page(arguments)
+        console.print(f"wrote {arguments.html}", markup=False)
+        return 0
     text = stage_text(arguments)
     if arguments.stage == "code" and console.is_terminal:
         language = "c" if arguments.target == "cpu" else "cuda"

@@ -13,6 +13,7 @@ from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type, used_functions
 from tcdsl.codegen.c_statements import Context, StatementPrinter, mentions
 from tcdsl.codegen.device.c import header_text, parts_for
+from tcdsl.codegen.lines import Line, statements_of_lines
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import Integer, SizeTexts
 from tcdsl.lang.comprehension import Expr
@@ -45,6 +46,7 @@ class CSource:
     workspace_bytes: int | None  # None: tcdsl_workspace(integers) tells, for it depends on them
     sites: tuple[tuple[str, int], ...]  # fault site -> (array, dimension)
     integers: tuple[Integer, ...] = ()  # open sizes and strides
+    statements: tuple[str, ...] = ()  # for each line of *body*, the statement that it prints
 
 
 def print_plan(plan: Plan, threads: int) -> CSource:
@@ -78,17 +80,18 @@ class _PlanPrinter:
         for kernel in self.plan.kernels:
             self._kernel(kernel)
         self.lines.append("  return fault[0] != 0;")
-        body = "\n".join([
+        lines = [
             "int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)",
             "{", *self.lines, "}", "",
-        ])  # fmt: skip
+        ]  # fmt: skip
+        body = "\n".join(lines)
         if workspace_bytes is None:
             body += self._workspace_function()
         header = header_text(parts_for(used_functions(body) | {"tc_div_i64", "tc_mod_i64"}))
         pointers = [array.name for array in arguments] + ([""] if workspace_bytes != 0 else [])
         return CSource(
             "\n".join([header, _PRELUDE, body]), body, tuple(pointers), workspace_bytes,
-            tuple(self.sites), self.sizes.integers,
+            tuple(self.sites), self.sizes.integers, tuple(statements_of_lines(lines)),
         )  # fmt: skip
 
     def _declare(self, arguments: Sequence[Array], scratch: Sequence[Array]) -> int | None:
@@ -174,8 +177,8 @@ class _KernelPrinter:
         self._declare_locals([None, *_without_loop(ast)], 2)
         self._node(ast, 2, None)
 
-    def _emit(self, depth: int, text: str) -> None:
-        self.parent.lines.append("  " * depth + text)
+    def _emit(self, depth: int, text: str, statement: str = "") -> None:
+        self.parent.lines.append(Line("  " * depth + text, statement))
 
     def _node(self, node: loop_ast.AstNode, depth: int, mark: Loop | None) -> None:
         match node:
@@ -262,7 +265,8 @@ class _KernelPrinter:
                 name = f"w_invariant{self.n_hoisted}"
                 self.n_hoisted += 1
                 text = printer.outside(expr)
-                self._emit(depth, f"const {c_type(expr.dtype)} {name} = {text};")
+                declaration = f"const {c_type(expr.dtype)} {name} = {text};"
+                self._emit(depth, declaration, leaf.statement)
                 self.hoisted.setdefault(id(leaf), {})[expr] = name
 
     def _collapsible(self, node: loop_ast.For) -> int:
@@ -317,7 +321,7 @@ class _KernelPrinter:
         prefix = [f"const int64_t {declarations};"] if needed else []
         self._emit(depth, "{")
         for line in prefix + lines:
-            self._emit(depth + 1, line)
+            self._emit(depth + 1, line, leaf.statement)
         self._emit(depth, "}")
 
 

@@ -30,6 +30,7 @@ from tcdsl.codegen.cuda_statements import (
     is_block_collective,
     thread_index,
 )
+from tcdsl.codegen.lines import Line, statements_of_lines
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import SizeTexts
 from tcdsl.codegen.tidy import without_idle_braces
@@ -91,20 +92,21 @@ class _PlanPrinter:
         self.offsets, self.workspace_bytes = self._scratch()
 
     def print(self) -> CudaSource:
-        texts, launches = [], []
+        lines: list[str] = []
+        launches = []
         for number, kernel in enumerate(self.plan.kernels):
             printer = _KernelPrinter(self, kernel, number)
-            texts.append(printer.print())
+            lines += printer.print()
             launches.append(printer.launch)
-        text = "\n".join(texts)
-        if "tcdsl_clamp(" in text:
-            text = _CLAMP + text
-        if "tcdsl_first(" in text:
-            text = _FIRST + text
+        text = "\n".join(lines)
+        for function, helper in (("tcdsl_clamp(", _CLAMP), ("tcdsl_first(", _FIRST)):
+            if function in text:
+                lines[:0] = [helper.removesuffix("\n")]
+        text = "\n".join(lines)
         functions = frozenset(re.findall(r"\btc_[a-z0-9_]+", text))
         return CudaSource(
             text, functions, tuple(launches), self.workspace_bytes, tuple(self.sites),
-            self.sizes.integers, self.alignments,
+            self.sizes.integers, self.alignments, tuple(statements_of_lines(lines)),
         )  # fmt: skip
 
     def _scratch(self) -> tuple[dict[str, int], int]:
@@ -164,6 +166,7 @@ class _Vector:
     type: str
     width: int
     is_loaded: bool
+    statement: str  # that first touches it
     is_stored: bool = False
     is_streamed: bool = False  # nothing reads it again
 
@@ -290,7 +293,8 @@ class _KernelPrinter:
         sizes = [self.scop.arrays[name].size_bytes() or 0 for name in found]
         return frozenset(found) if is_streamed(sum(sizes)) else frozenset()
 
-    def print(self) -> str:
+    def print(self) -> list[str]:
+        """Return the lines of the kernel; an item may hold several."""
         tree, placements = self.kernel.tree, self.placements
         ast = loop_ast.generate(self.scop, tree, placements)
         lost = {name for name in _lost(ast) if self.loops[name].kind in _MAPPED}
@@ -318,7 +322,7 @@ class _KernelPrinter:
         ]
         if cluster > 1:
             body = ["  tc_cluster_begin();", *body, "  tc_cluster_end();"]
-        return "\n".join([*head, "{", *body, "}", ""])
+        return [*head, "{", *body, "}", ""]
 
     def _has_many(self, loop: Loop) -> bool:
         widths = self.mapped.grid if loop.kind is LoopKind.BLOCK else self.mapped.threads
@@ -361,8 +365,8 @@ class _KernelPrinter:
             text = name if size == 1 else f"{name}[{max(size, 1)}]"
             self._emit(depth, f"{c_type(array.dtype)} {text};")
 
-    def _emit(self, depth: int, text: str) -> None:
-        self.lines.append("  " * depth + text)
+    def _emit(self, depth: int, text: str, statement: str = "") -> None:
+        self.lines.append(Line("  " * depth + text, statement))
 
     # --- loops -----------------------------------------------------------------------------
 
@@ -573,7 +577,7 @@ class _KernelPrinter:
             if call is not None and self._has_room(call, statement, loop.extent or 0):
                 name = f"w_folds{self.n_folds}"
                 self.n_folds += 1
-                self._emit(depth, f"const auto {name} = {call};")
+                self._emit(depth, f"const auto {name} = {call};", leaf.statement)
                 found[statement.name] = f"{name}[{node.variable}]"
         return found
 
@@ -618,7 +622,7 @@ class _KernelPrinter:
             self._emit(depth, "}")
             return
         for vector in vectors:
-            self._emit(depth + 1, vector.declaration)
+            self._emit(depth + 1, vector.declaration, vector.statement)
         self._emit(depth + 1, "#pragma unroll")
         head = f"for (int {node.variable} = 0; {node.variable} < {width}; {node.variable}++)"
         self._open(depth + 1, head)
@@ -631,7 +635,8 @@ class _KernelPrinter:
         del self.declared[n_declared:]
         for vector in vectors:
             if vector.is_stored:
-                self._emit(depth + 1, f"tc_vstore(&{vector.address}, {vector.name});")
+                store = f"tc_vstore(&{vector.address}, {vector.name});"
+                self._emit(depth + 1, store, vector.statement)
         self._emit(depth, "}")
 
     def _leaves(self, node: loop_ast.AstNode) -> list[loop_ast.Leaf] | None:
@@ -681,7 +686,8 @@ class _KernelPrinter:
         """
         touched: dict[str, set[str]] = {}
         written: set[str] = set()
-        order: list[tuple[str, str, bool, bool]] = []  # array, address, is a vector, is a write
+        # array, address, is a vector, is a write, the statement
+        order: list[tuple[str, str, bool, bool, str]] = []
         for leaf in leaves:
             statement = self.scop.by_name[leaf.statement]
             wide = vector_accesses(self.scop, statement, loop, width, self.placements)
@@ -695,15 +701,16 @@ class _KernelPrinter:
                 address = first.outside_element(access)
                 is_write = position < n_writes
                 touched.setdefault(access.array, set()).add(address)
+                way = access.array, address, position in wide
                 if is_write:
                     written.add(access.array)
                     if statement.accumulates:
-                        order.append((access.array, address, position in wide, False))
-                order.append((access.array, address, position in wide, is_write))
-        narrow = {array for array, _, is_wide, _ in order if not is_wide} & written
+                        order.append((*way, False, statement.name))
+                order.append((*way, is_write, statement.name))
+        narrow = {array for array, _, is_wide, _, _ in order if not is_wide} & written
         narrow |= {array for array in written if len(touched[array]) > 1}
         vectors: dict[tuple[str, str], _Vector] = {}
-        for array, address, is_wide, is_write in order:
+        for array, address, is_wide, is_write, name_of_statement in order:
             if array in narrow or not is_wide:
                 continue
             key = (array, address)
@@ -714,7 +721,7 @@ class _KernelPrinter:
                 self.n_vectors += 1
                 type_ = f"tc_vec<{c_type(dtype)}, {width}>"
                 vectors[key] = _Vector(
-                    array, address, name, type_, width, not is_write,
+                    array, address, name, type_, width, not is_write, name_of_statement,
                     is_streamed=array in self.streamed,
                 )  # fmt: skip
             vectors[key].is_stored |= is_write
@@ -770,10 +777,10 @@ class _KernelPrinter:
         elif prefix or len(lines) > 1:
             self._emit(depth, "{")
         else:
-            self._emit(depth, lines[0])
+            self._emit(depth, lines[0], leaf.statement)
             return
         for line in [*prefix, *lines]:
-            self._emit(depth + 1, line)
+            self._emit(depth + 1, line, leaf.statement)
         self._emit(depth, "}")
 
     def _is_about_blocks(self, guard: str) -> bool:

@@ -107,6 +107,8 @@ class CudaSource:
     sites: tuple[tuple[str, int], ...]  # fault site -> (array, dimension)
     integers: tuple[tuple[str, int], ...] = ()  # (open size, -1), or (tensor, dim): its stride
     alignments: Mapping[str, int] = field(default_factory=dict)
+    # For each line of the text, the statement that it prints; not kept in the cache.
+    statements: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def has_tickets(self) -> bool:

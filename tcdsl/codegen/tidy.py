@@ -15,6 +15,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tcdsl.codegen.lines import like
+
 _DECLARATION = re.compile(
     r"(const |float |double |int |bool |u?int\d+_t |tc_vec<|tc_pair<|__shared__ )"
 )
@@ -45,7 +47,7 @@ def parsed(lines: Sequence[str]) -> Block:
     """Return *lines*, of which each brace ends its line or begins it, as a tree."""
     root = Block("")
     stack = [root]
-    for line in (line.strip() for line in lines):
+    for line in (like(line, line.strip()) for line in lines):
         if line.startswith("}"):
             stack.pop()
             line = line[1:].lstrip()
@@ -90,7 +92,7 @@ def _printed(block: Block, depth: int) -> list[str]:
     pad = _INDENT * depth
     for child in block.children:
         if isinstance(child, str):
-            lines.append(pad + child)
+            lines.append(like(child, pad + child))
             continue
         if child.head.startswith("else"):
             lines[-1] = f"{pad}}} {child.head}"

@@ -2,6 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -11,12 +14,15 @@ from tcdsl.lang.head import Extents, Head
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, overlaps
 from tcdsl.runtime.fitting import Fitting
+from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.runtime.results import Results
 from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.settings import settings
 
 if TYPE_CHECKING:
+    from tcdsl.display.compilation import Compilation
+    from tcdsl.driver import Compiled
     from tcdsl.lang.comprehension import Comprehension, Specialisation
 
 Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
@@ -61,6 +67,24 @@ class Executable(ABC):
         """The sizes that are open in this code."""
         return ()
 
+    @cached_property
+    def compilation(self) -> "Compilation":
+        """The stages of the compilation as objects: ``exe.compilation.scop``, ``.plan``, ...
+
+        Code in the disk cache has none of them: the program is planned again.
+        """
+        with late_import():
+            from tcdsl.display.compilation import Compilation
+
+        return Compilation(
+            self.comprehension, self.special, self.target, self.options, self.opened,
+            self.kernels, self.explain(), self._compiled_again(),
+        )  # fmt: skip
+
+    def _compiled_again(self) -> "Compiled[Any] | None":
+        """Return the stages, made anew; None: the target has none."""
+        return None
+
     # --- what it shows ---------------------------------------------------------------------
 
     @property
@@ -88,6 +112,8 @@ class Executable(ABC):
         lines = [f"target {self.target}, {len(self.kernels)} kernel(s)"]
         if self.opened:
             lines.append(f"open sizes: {', '.join(self.opened)}")
+        if coalesced := self.stages.get("coalesced"):
+            lines += ["indices and reductions", *(f"  {x}" for x in coalesced.splitlines())]
         for kernel in self.kernels:
             lines.append(f"kernel {kernel['name']}")
             lines += [f"  {reason}" for reason in kernel.get("why", ())]
@@ -95,6 +121,21 @@ class Executable(ABC):
 
     def __repr__(self) -> str:
         return f"<tcdsl.Executable {self.head.name} for {self.target}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Return what a notebook shows: every stage, folded."""
+        bundle: dict[str, Any] = self.compilation._repr_mimebundle_(include, exclude)
+        return {**bundle, "text/plain": repr(self)}
+
+    def report(self, path: str | PathLike[str]) -> None:
+        """Write *path*: one HTML page with every stage of the compilation.
+
+        It needs nothing else: neither a network nor other files.
+        """
+        with late_import():
+            from tcdsl.display.report import report_page
+
+        Path(path).write_text(report_page(self.compilation), encoding="utf-8")
 
     # --- calls -----------------------------------------------------------------------------
 
@@ -227,6 +268,15 @@ class Bound:
 
     def __repr__(self) -> str:
         return f"<tcdsl.Bound {self._executable.head.name}>"
+
+
+def gaps_of(head: Head, specs: Mapping[str, ArraySpec]) -> dict[str, tuple[int, ...]]:
+    """Return the strides of the inputs that are not dense."""
+    return {
+        name: spec.strides
+        for name, spec in specs.items()
+        if not spec.is_contiguous and name not in head.outputs
+    }
 
 
 # --- messages and files ----------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from tcdsl.runtime.launch import Fault, thread_count
 from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.runtime.warm_path import address
 from tcdsl.version import build_identity
+
+if TYPE_CHECKING:
+    from tcdsl.codegen.c_printer import CSource
+    from tcdsl.driver import Compiled
 
 
 class CpuExecutable(Executable):
@@ -61,6 +65,16 @@ class CpuExecutable(Executable):
         integers = _integers(self.program.manifest, sized.special, specs)
         program = self.program.at(integers)
         return CpuExecutable(sized, specs, self.options, program)
+
+    def _compiled_again(self) -> "Compiled[CSource]":
+        with late_import():
+            from tcdsl.driver import compile_to_c
+
+        strides = _strides(self.comprehension, self.specs, self.opened)
+        cpu = Cpu(thread_count(self.options.threads))
+        return compile_to_c(
+            self.comprehension, self.special, strides, self.options, cpu, self.opened
+        )
 
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         addresses = [
@@ -128,8 +142,7 @@ def cpu_program(
     options: Options,
     opened: Collection[str],
 ) -> CpuProgram:
-    layouts = {name: layout_of(comprehension, name, s, opened) for name, s in specs.items()}
-    strides = {name: steps for name, steps in layouts.items() if steps is not None}
+    strides = _strides(comprehension, specs, opened)
     compiler = find_compiler()
     flags = c_flags(compiler, fast_math=options.fast_math)
     if not options.vectorise:
@@ -175,6 +188,14 @@ def cpu_program(
     if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
         cache.put(key, code, {"program": manifest.to_json()})
     return CpuProgram(code, manifest, _integers(manifest, special, specs))
+
+
+def _strides(
+    comprehension: Comprehension, specs: Mapping[str, ArraySpec], opened: Collection[str]
+) -> dict[str, tuple[int | None, ...]]:
+    """Return the strides of the arguments that are not dense, as the code is compiled for them."""
+    layouts = {name: layout_of(comprehension, name, s, opened) for name, s in specs.items()}
+    return {name: steps for name, steps in layouts.items() if steps is not None}
 
 
 def _integers(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.errors import (
@@ -19,7 +19,7 @@ from tcdsl.errors import (
     WRONG_DEVICE,
     TCError,
 )
-from tcdsl.executable.base import Bound, Executable, Run, dump_stages
+from tcdsl.executable.base import Bound, Executable, Run, dump_stages, gaps_of
 from tcdsl.lang.head import Extents
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
@@ -39,6 +39,9 @@ from tcdsl.runtime.nvrtc import compile_cuda, cuda_flags, find_cuda_compiler, st
 from tcdsl.runtime.results import Results
 from tcdsl.runtime.warm_path import remember, signature
 from tcdsl.version import build_identity
+
+if TYPE_CHECKING:
+    from tcdsl.driver import Compiled
 
 Specs = Mapping[str, ArraySpec]
 
@@ -85,6 +88,17 @@ class CudaExecutable(Executable):
             }
             for launch in self.program.manifest.launches
         )
+
+    def _compiled_again(self) -> "Compiled[CudaSource]":
+        with late_import():
+            from tcdsl.driver import compile_to_cuda
+
+        alignments = {name: spec.alignment for name, spec in self.specs.items()}
+        gpu = primary_context(ordinal_of(self.specs)).gpu
+        return compile_to_cuda(
+            self.comprehension, self.special, gaps_of(self.head, self.specs), self.options,
+            gpu, alignments,
+        )  # fmt: skip
 
     # --- calls -----------------------------------------------------------------------------
 
@@ -293,11 +307,7 @@ def cuda_executable(sized: SizedDef, specs: Specs, options: Options) -> CudaExec
 
 def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) -> CudaProgram:
     c = sized.head
-    strides = {
-        name: spec.strides
-        for name, spec in specs.items()
-        if not spec.is_contiguous and name not in c.outputs
-    }
+    strides = gaps_of(c, specs)
     alignments = {name: spec.alignment for name, spec in specs.items()}
     compiler, gpu = find_cuda_compiler(libcuda.driver_version()[0]), context.gpu
     key = key_of(

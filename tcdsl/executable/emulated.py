@@ -6,20 +6,23 @@ accesses out of bounds and uninitialised memory (EmulationError).
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator import build_identity as emulator_identity
 from tcdsl.errors import OUT_OF_RANGE
-from tcdsl.executable.base import Executable, dump_stages
+from tcdsl.executable.base import Executable, dump_stages, gaps_of
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.version import build_identity
+
+if TYPE_CHECKING:
+    from tcdsl.driver import Compiled
 
 Specs = Mapping[str, ArraySpec]
 
@@ -63,6 +66,15 @@ class EmulatedExecutable(Executable):
             for launch in self.program.source.launches
         )
 
+    def _compiled_again(self) -> "Compiled[CudaSource]":
+        with late_import():
+            from tcdsl.driver import compile_to_cuda
+
+        strides = gaps_of(self.head, self.specs)
+        return compile_to_cuda(
+            self.comprehension, self.special, strides, self.options, EMULATED_GPU
+        )
+
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         c = self.head
         arrays = {n: as_numpy(value) for n, value in zip(c.inputs, inputs, strict=True)}
@@ -90,11 +102,7 @@ def emulated_executable(sized: SizedDef, specs: Specs, options: Options) -> Emul
     :raises CompileError: there is no C++ compiler.
     """
     c, special = sized.comprehension, sized.special
-    strides = {
-        name: spec.strides
-        for name, spec in specs.items()
-        if not spec.is_contiguous and name not in c.outputs
-    }
+    strides = gaps_of(c, specs)
     key = key_of(
         kind="emulate",
         build=build_identity(),

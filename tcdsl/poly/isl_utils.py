@@ -160,6 +160,13 @@ def constant_bounds(values: isl.Set, dim: int) -> tuple[int, int] | None:
     return low.to_python(), high.to_python()
 
 
+def schedule_text(schedule: isl.Schedule) -> str:
+    """Return *schedule* as isl writes it, a line a node."""
+    printer = isl.Printer.to_str(isl.DEFAULT_CONTEXT).set_yaml_style(isl.yaml_style.BLOCK)
+    text: str = printer.print_schedule(schedule).get_str()
+    return text
+
+
 def fix_params(object_: isl.Set, sizes: Mapping[str, int]) -> isl.Set:
     """Give the parameters named in *sizes* their values, and drop them."""
     for name, value in sizes.items():

@@ -260,13 +260,18 @@ def print_tree(node: Node, scop: Scop, indent: int = 0) -> str:
         case Sequence(children=children):
             return "".join(print_tree(child, scop, indent) for child in children)
         case Loop():
-            texts = {_print_coordinate(scop, s, c) for s, c in sorted(node.coordinates.items())}
+            kind, texts = loop_head(scop, node)
             extent = "" if node.extent is None else f"  # {node.extent} iterations"
-            kind = str(node.kind)
-            if node.width:
-                kind += f".{('x', 'y', 'z', 'rank')[node.axis]}[{node.width}]"
-            head = f"{pad}{kind} {node.name}: {', '.join(sorted(texts))}{extent}\n"
+            head = f"{pad}{kind} {node.name}: {', '.join(texts)}{extent}\n"
             return head + print_tree(node.body, scop, indent + 1)
+
+
+def loop_head(scop: Scop, loop: Loop) -> tuple[str, list[str]]:
+    """Return the kind of *loop*, with its mapping, and what its statements run at it."""
+    kind = str(loop.kind)
+    if loop.width:
+        kind += f".{('x', 'y', 'z', 'rank')[loop.axis]}[{loop.width}]"
+    return kind, sorted({_print_coordinate(scop, s, c) for s, c in loop.coordinates.items()})
 
 
 def _print_coordinate(scop: Scop, statement: str, coordinate: AnyCoordinate) -> str:

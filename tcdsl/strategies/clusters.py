@@ -62,6 +62,7 @@ class ClusterRows:
     repeat: int  # vectors of a thread along the inner axis
     staged: tuple[str, ...]  # arrays that are copied to shared memory
     resident: tuple[str, ...]  # scratch arrays of which a thread keeps its part
+    is_written: bool  # whether rows are results, too
 
     @property
     def is_split(self) -> bool:
@@ -164,7 +165,7 @@ def cluster_rows(
     if is_split:
         per = threads * repeat * vector
     return ClusterRows(
-        inner, outer, extents, cluster, per, threads, vector, repeat, staged, resident
+        inner, outer, extents, cluster, per, threads, vector, repeat, staged, resident, is_written
     )
 
 

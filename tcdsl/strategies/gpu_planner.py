@@ -14,7 +14,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu, Gpu
 from tcdsl.lang.comprehension import Operator, Reduction
 from tcdsl.options import Options
-from tcdsl.poly.dependences import Dependences, dependences_of
+from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
@@ -26,7 +26,7 @@ from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_
 from tcdsl.strategies.planner import Scheme, shapes_of
 from tcdsl.strategies.requested import sketcher_for, written_out
 from tcdsl.strategies.residence import keep_rows
-from tcdsl.strategies.row_chunks import RowChunks, RowChunkSketcher, chunks_of, in_chunks
+from tcdsl.strategies.row_chunks import RowChunks, RowChunkSketcher, in_chunks
 from tcdsl.strategies.rows import work_of
 from tcdsl.strategies.sketch import Layout, Sketch, apply
 from tcdsl.strategies.tiles import TiledKernel, is_tiled, tiled_kernel
@@ -38,6 +38,7 @@ from tcdsl.transforms.recomputation import recomputed, without
 from tcdsl.transforms.rfactor import why_not_rfactored
 from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
+from tcdsl.transforms.trace import record
 from tcdsl.transforms.write_back import why_not_written_back, write_back
 
 ENOUGH = 0.75  # of the parallelism that a part has alone: fusion saves memory traffic
@@ -54,41 +55,74 @@ class _Queued:
 
 
 def plan_for_gpu(
-    scop: Scop,
-    options: Options,
-    gpu: Gpu,
-    scheme: Scheme | None = None,
-    is_serial: bool = False,
-    chunks: Sequence[RowChunks] = (),
+    scop: Scop, options: Options, gpu: Gpu, scheme: Scheme | None = None, is_serial: bool = False
 ) -> Plan:
     """Return the plan of *scop* on *gpu*.
 
     :arg scheme: None for that of *options*.
     :arg is_serial: on one thread, the loops as written.
-    :arg chunks: into which the rows of *scop* were cut already.
     """
     scop = _without_idle(scop)
     if is_serial:
         return _serial(scop, gpu)
     scheme = scheme or Scheme(options.scheduler)
     if scheme not in (Scheme.PLAIN, Scheme.TEXTUAL) and options.fuse != "none":
+        written = scop
         scop = recomputed(scop)
+        if scop is not written:
+            record("recomputation", scop)
+    is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
+    fused = replace(options, fuse="none") if is_alone else options
+    grouped = _grouped(scop, fused, gpu)
+    better = _for_clusters(grouped, fused, gpu)
+    if better is not None:
+        record("for clusters", better)
+        return plan_for_gpu(better, options, gpu, scheme)
+    if scheme is Scheme.AUTO and options.fuse != "none" and not options.tile:
+        scop, chunks = in_chunks(grouped.scop, grouped.groups, grouped.shapes, gpu)
+        if chunks:
+            record("sums of exponentials in chunks", scop)
+            grouped = _grouped(scop, fused, gpu, chunks)
+    record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
+    scop, queue = _rewrite(grouped, options, gpu, scheme)
+    return _nest(scop, queue, options, gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grouped:
+    """A scop and its kernels to be; *chunks*: those of them that blocks share row by row."""
+
+    scop: Scop
+    shapes: Mapping[str, Shape]
+    groups: Sequence[Group]
+    chunks: Sequence[RowChunks] = ()
+
+    def chunks_of(self, group: Group) -> RowChunks | None:
+        """Return the chunks that the kernel *group* is over, None if it is over none."""
+        return next((c for c in self.chunks if set(c.members) & set(group.members)), None)
+
+
+def _grouped(scop: Scop, options: Options, gpu: Gpu, chunks: Sequence[RowChunks] = ()) -> _Grouped:
+    """Partition the statements of *scop* into kernels, what blocks do with *chunks* apart.
+
+    Rows for which there are too few blocks may be shared by clusters, if in the end several members
+    use them: groups that were grown in this hope, and in vain, are made again without it.
+    """
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     scop = _with_atomics(scop, shapes, options)
+    if atomic := [s.name for s in scop.statements if s.is_atomic]:
+        record("atomics", scop, notes=atomic)
     shapes = {name: _free(shape, scop.by_name[name]) for name, shape in shapes.items()}
-    is_alone = scheme in (Scheme.PLAIN, Scheme.TEXTUAL)
-    fused = replace(options, fuse="none") if is_alone else options
-    groups = _grouped(scop, dependences, shapes, fused, gpu, chunks)
-    if scheme is Scheme.AUTO and options.fuse != "none" and not options.tile and not chunks:
-        cut, chunks = in_chunks(scop, groups, shapes, gpu)
-        if chunks:
-            return plan_for_gpu(cut, options, gpu, scheme, chunks=chunks)
-    better = _for_clusters(scop, groups, shapes, fused, gpu)
-    if better is not None:
-        return plan_for_gpu(better, options, gpu, scheme, chunks=chunks)
-    scop, queue = _rewrite(scop, groups, shapes, options, gpu, scheme, chunks)
-    return _nest(scop, queue, options, gpu)
+    hopeless: frozenset[str] = frozenset()
+    while True:
+        policy = _Policy(scop, shapes, options, gpu, chunks, hopeless)
+        groups = group_statements(scop, dependences, shapes, policy.why_not)
+        hoped = [g for g in groups if any(names <= set(g.members) for names in policy.hoped)]
+        in_vain = [g for g in hoped if sketcher_for(options)(scop, g, shapes, gpu).clusters is None]
+        if not in_vain:
+            return _Grouped(scop, shapes, groups, chunks)
+        hopeless |= {name for group in in_vain for name in group.members}
 
 
 def _without_idle(scop: Scop) -> Scop:
@@ -158,22 +192,17 @@ def _serial(scop: Scop, gpu: Gpu) -> Plan:
 
 
 def _rewrite(
-    scop: Scop,
-    groups: Sequence[Group],
-    shapes: Mapping[str, Shape],
-    options: Options,
-    gpu: Gpu,
-    scheme: Scheme,
-    chunks: Sequence[RowChunks] = (),
+    grouped: _Grouped, options: Options, gpu: Gpu, scheme: Scheme
 ) -> tuple[Scop, list[_Queued]]:
     """Sketch every group and apply its rewrites, one group after another."""
+    scop, shapes = grouped.scop, grouped.shapes
     queue: list[_Queued] = []
-    pending = [(group, True) for group in groups]
+    pending = [(group, True) for group in grouped.groups]
 
     def sketched(group: Group, may_chunk: bool) -> Sketch:
-        own = chunks_of(group, chunks)
-        if own is not None:
-            return RowChunkSketcher(scop, group, shapes, gpu, options, own).sketch()
+        chunks = grouped.chunks_of(group)
+        if chunks is not None:
+            return RowChunkSketcher(scop, group, shapes, gpu, options, chunks).sketch()
         return sketcher_for(options)(scop, group, shapes, gpu).sketch(may_chunk)
 
     def queue_before(names: Sequence[str]) -> None:
@@ -190,21 +219,27 @@ def _rewrite(
         ran: tuple[str, ...] = ()
         if by_isl is not None:
             scop = by_isl.scop
+            record("isl's scheduler", scop, notes=["+".join(group.members)])
             queue_before(by_isl.before)
             queue += [_Queued(k, "+".join(statements_of(k.tree))) for k in by_isl.kernels]
         elif tiled is not None:
             scop, after = tiled.scop, tiled.following
+            record("tiles in shared memory", scop, notes=["+".join(group.members)])
             queue.append(_Queued(tiled, "+".join(group.members)))
         else:
             done = apply(scop, _added_at_once(scop, sketched(group, may_chunk), options))
-            scop, after = done.scop, done.after
+            if done.scop is not scop:
+                record("rfactor", done.scop, notes=["+".join(group.members)])
+            after = done.after
             queue_before(done.before)
-            scop, sketch = keep_rows(scop, done.sketch)
+            scop, sketch = keep_rows(done.scop, done.sketch)
+            if scop is not done.scop:
+                record("rows on the chip", scop, notes=["+".join(group.members)])
             queue.append(_Queued(sketch, "+".join(group.members)))
             layout, ran = sketch.layout, sketch.members
-            own = chunks_of(group, chunks)
-            if own is not None:
-                after = own.wholes
+            chunks = grouped.chunks_of(group)
+            if chunks is not None:
+                after = chunks.wholes
             if layout is not None and layout.indices and not after:
                 layout = None  # the sums are whole after all blocks, not after those of a tile
         if after or layout is not None:
@@ -218,6 +253,7 @@ def _rewrite(
             if last is not None:
                 group, done = last
                 scop = done.scop
+                record("last blocks", scop, notes=["+".join(group.members)])
                 queue.append(_Queued(done.sketch, "+".join(group.members), is_finish=True))
                 pending = [p for p in pending if not set(p[0].members) & set(group.members)]
                 continue
@@ -252,6 +288,7 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
     alignment = Alignment(dependences, affinities_of(scop))
     trees: list[Node] = []
     labels: list[tuple[str, tuple[str, ...]]] = []
+    apart: list[Kernel] = []
     sketches = [queued.kernel for queued in queue if isinstance(queued.kernel, Sketch)]
     staged = [name for sketch in sketches for name in sketch.staged]
     for position, queued in enumerate(queue):
@@ -259,6 +296,7 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
         tree = _tree(queued.kernel, nester)
         tree = tree if options.vectorise else written_out(tree)
         name, why = queued.name, queued.kernel.why
+        apart.append(Kernel(name, tree, why))
         both = stitch(trees[-1], tree, f"k{position}.last") if queued.is_finish else None
         if both is None:
             trees.append(tree)
@@ -267,6 +305,10 @@ def _nest(scop: Scop, queue: Sequence[_Queued], options: Options, gpu: Gpu) -> P
             trees[-1] = both
             added = (f"{name}: {', '.join(why)}",) if why else ()
             labels[-1] = f"{labels[-1][0]}+{name}", (*labels[-1][1], *added)
+    record("nesting", scop, apart)
+    if len(trees) < len(apart):
+        stitched = zip(labels, trees, strict=True)
+        record("stitching", scop, [Kernel(name, tree, why) for (name, why), tree in stitched])
     return _finished(scop, trees, labels, gpu, staged)
 
 
@@ -295,43 +337,19 @@ def _finished(
     kernels = tuple(
         Kernel(name, tree, why) for (name, why), tree in zip(labels, synchronised, strict=True)
     )
+    record("synchronisation", scop, kernels)
     return Plan(scop, kernels, placements)
 
 
-def _grouped(
-    scop: Scop,
-    dependences: Dependences,
-    shapes: Mapping[str, Shape],
-    options: Options,
-    gpu: Gpu,
-    chunks: Sequence[RowChunks],
-) -> list[Group]:
-    """Return the groups of statements that are to be one kernel each.
-
-    Rows for which there are too few blocks may be shared by clusters, if in the end several members
-    use them: groups that were grown in this hope, and in vain, are made again without it.
-    """
-    hopeless: frozenset[str] = frozenset()
-    while True:
-        policy = _Policy(scop, shapes, options, gpu, hopeless, chunks)
-        groups = group_statements(scop, dependences, shapes, policy.why_not)
-        hoped = [g for g in groups if any(names <= set(g.members) for names in policy.hoped)]
-        in_vain = [g for g in hoped if sketcher_for(options)(scop, g, shapes, gpu).clusters is None]
-        if not in_vain:
-            return groups
-        hopeless |= {name for group in in_vain for name in group.members}
-
-
-def _for_clusters(
-    scop: Scop, groups: Sequence[Group], shapes: Mapping[str, Shape], options: Options, gpu: Gpu
-) -> Scop | None:
-    """Return *scop* as clusters do better with it, None if it is so already.
+def _for_clusters(grouped: _Grouped, options: Options, gpu: Gpu) -> Scop | None:
+    """Return the scop as clusters do better with it, None if it is so already.
 
     A temporary beside rows that are staged is computed again from shared memory: fewer registers
     leave room for more blocks.  What a row's sums are is read from registers, not from an output,
     which all blocks of a cluster would wait for.
     """
-    for group in groups:
+    scop, shapes = grouped.scop, grouped.shapes
+    for group in grouped.groups:
         rows = sketcher_for(options)(scop, group, shapes, gpu).clusters
         if rows is None:
             continue
@@ -358,17 +376,16 @@ class _Policy:
         shapes: Mapping[str, Shape],
         options: Options,
         gpu: Gpu,
-        hopeless: frozenset[str] = frozenset(),
         chunks: Sequence[RowChunks] = (),
+        hopeless: frozenset[str] = frozenset(),
     ) -> None:
         """Make a policy.
 
         :arg hopeless: statements whose rows clusters will not share.
-        :arg chunks: of rows, which kernels of their own are over.
         """
-        self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
         self.scop = scop
         self.shapes = shapes
+        self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
         self._tiled: dict[str, bool] = {}
         self.options = options
         self.gpu = gpu
@@ -378,25 +395,24 @@ class _Policy:
     def why_not(self, group: Group, grown: Group) -> str | None:
         """Return why *group* should not grow, or None."""
         members = set(grown.members)
+        if self.options.fuse == "none":
+            return "fusion is off"
         if any(part & members and members - part for part in self._apart):
             return "blocks share its rows"
         if any(members <= part for part in self._apart):
             return None
-        reason = self._why_not_now(group, grown)
-        is_hopeless = bool(self.hopeless & set(grown.members))
-        if reason is None or is_hopeless or self.options.fuse == "none":
+        if any(map(self._is_tiled, members)) and not self._has_tiles(grown):
+            return "a contraction would lose its tiles"
+        reason = self._why_idle(group, grown)
+        if reason is None or self.hopeless & members:
             return reason
         if row_dims(grown, self.shapes, self.gpu) is None:
             return reason
-        self.hoped.append(frozenset(grown.members))
+        self.hoped.append(frozenset(members))
         return None
 
-    def _why_not_now(self, group: Group, grown: Group) -> str | None:
-        """Return why *group* should not grow if blocks alone share the work, or None."""
-        if self.options.fuse == "none":
-            return "fusion is off"
-        if any(map(self._is_tiled, grown.members)) and not self._has_tiles(grown):
-            return "a contraction would lose its tiles"
+    def _why_idle(self, group: Group, grown: Group) -> str | None:
+        """Return how much less of the chip would have work, if blocks alone share it, or None."""
         new = grown.members[-1]
         alone = Group((new,), tuple({new: d} for d in range(len(self.shapes[new].extents))))
         after = self._filled(grown)

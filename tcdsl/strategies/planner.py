@@ -44,6 +44,7 @@ from tcdsl.transforms.fusion import Group, affinities_of, group_statements
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.placement import place
 from tcdsl.transforms.plan import Kernel, Plan
+from tcdsl.transforms.trace import record
 
 
 def shapes_of(scop: Scop, dependences: Dependences) -> dict[str, Shape]:
@@ -70,6 +71,7 @@ def plan_scop(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme | None = No
     if options.vectorise:
         return plan
     kernels = tuple(replace(k, tree=without_vectors(k.tree)) for k in plan.kernels)
+    record("scalar loops", plan.scop, kernels)
     return replace(plan, kernels=kernels)
 
 
@@ -81,6 +83,7 @@ def _textual(scop: Scop, cpu: Cpu) -> Plan:
         Kernel(name, textual_tree(shape, cpu, f"k{position}"), ("the loops as written",))
         for position, (name, shape) in enumerate(shapes.items())
     )
+    record("nesting", scop, kernels)
     return Plan(scop, kernels, place(scop, [kernel.tree for kernel in kernels]))
 
 
@@ -90,12 +93,14 @@ def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
     if scheme is Scheme.AUTO and options.vectorise:
         laid_out = materialise_operands(scop, shapes, cpu)
         if laid_out is not scop:
+            record("materialisation", laid_out)
             scop, dependences = laid_out, dependences_of(laid_out)
             shapes = shapes_of(scop, dependences)
     if scheme is Scheme.PLAIN:
         options = replace(options, fuse="none")
     policy = _Policy(shapes, options, cpu)
     groups = group_statements(scop, dependences, shapes, policy.why_not)
+    record("fusion", scop, notes=["+".join(group.members) for group in groups])
     rewritten, queue = _rewrite(scop, groups, shapes, options, cpu, scheme)
     return _nest(rewritten, queue, options, cpu)
 
@@ -122,6 +127,8 @@ def _rewrite(
     for group in groups:
         sketch = choose_sketch(scop, group, shapes, options, cpu, scheme)
         done: Rewritten = apply(scop, sketch)
+        if done.scop is not scop:
+            record("rfactor", done.scop, notes=["+".join(group.members)])
         scop = done.scop
         for names in (done.before, done.sketch.members, done.after):
             if names is done.sketch.members:
@@ -190,6 +197,7 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
         for loop in reversed(sketch.outer):
             tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
         kernels.append(Kernel(queued.name, tree, sketch.why))
+    record("nesting", scop, kernels)
     plan_trees = [kernel.tree for kernel in kernels]
     return Plan(scop, tuple(kernels), place(scop, plan_trees))
 

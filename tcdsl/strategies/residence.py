@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from tcdsl.lang.comprehension import Index
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop, Storage
 from tcdsl.strategies.sketch import OuterLoop, Sketch
@@ -43,12 +44,9 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
     cached = cache_read(scop, array, readers, outer, f"{array}.row{len(scop.arrays)}")
     ways = {_pieces(cached, sketch, name) for name in readers}
     pieces = ways.pop()
-    if ways or not pieces:
-        return scop, sketch
     own = {piece.coordinate.position for piece in pieces}
-    if len(own) > 1 and not sketch.is_staged:
-        return scop, sketch
-    if any(size > 1 and dim not in own for dim, size in enumerate(cached.sizes)):
+    is_whole = all(size == 1 or dim in own for dim, size in enumerate(cached.sizes))
+    if ways or not pieces or not is_whole or (len(own) > 1 and not sketch.is_staged):
         return scop, sketch
     loops = tuple(
         OuterLoop(
@@ -92,28 +90,36 @@ def _is_shared(sketch: Sketch, name: str) -> bool:
 
 
 def _pieces(cached: Cached, sketch: Sketch, name: str) -> tuple[Piece, ...]:
-    """Return the loops of *name* over its part of the copy, as loops over dimensions of that.
+    """Return the loops of *name* over a row, as loops over dimensions of the copied array.
 
-    An element's number in a dimension is an index of *name*, so that the thread that copies it is
-    the one that reads it.  None of the loops, if *name* reads the copy in several ways.
+    None of them, unless the row's elements are numbered as the axes that threads share: then the
+    thread that copies an element is the one that reads it.
     """
     statement = cached.scop.by_name[name]
+    builder = builder_of(statement.indices, name, cached.scop.sizes)
+    mine = sketch.remaining[name]
     found = set()
     for read in statement.reads:
         if read.array != cached.array:
             continue
-        elements = read.subscripts[len(cached.outer) :]
-        dims = {
-            statement.indices.index(subscript.name): dim
-            for dim, subscript in enumerate(elements)
-            if isinstance(subscript, Index) and subscript.name in statement.indices
-        }
+        elements = read.subscripts[-len(cached.sizes) :]
+        dims: dict[int, int] = {}
+        for dim, (size, element) in enumerate(zip(cached.sizes, elements, strict=True)):
+            function = builder.affine(element) if size > 1 else None
+            for position in {piece.coordinate.position for piece in mine}:
+                index = builder.affine(Index(statement.indices[position]))
+                if function is None or index is None:
+                    continue
+                if statement.domain.is_subset(function.eq_set(index)):
+                    dims[position] = dim
+        if any(p.kind is LoopKind.THREAD and p.coordinate.position not in dims for p in mine):
+            return ()
         found.add(tuple(
             replace(
                 piece, role=Role.PARALLEL,
                 coordinate=replace(piece.coordinate, position=dims[piece.coordinate.position]),
             )
-            for piece in sketch.remaining[name]
+            for piece in mine
             if piece.coordinate.position in dims
         ))  # fmt: skip
     return found.pop() if len(found) == 1 else ()

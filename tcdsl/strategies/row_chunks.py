@@ -20,8 +20,7 @@ from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.costmodel.row_chunks import LOAD_BYTES, Cut, Rows, best_cut
 from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
-from tcdsl.poly.scop import Kind, Scop, Storage, loads_of
-from tcdsl.strategies.clusters import ClusterRows
+from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.strategies.requested import RequestedSketcher
 from tcdsl.strategies.sketch import Axis, Layout, Sketch, Tile
 from tcdsl.strategies.threads import MAX_ROW_THREADS, GpuSketcher, Lane
@@ -67,11 +66,6 @@ def in_chunks(
     return scop, tuple(found)
 
 
-def chunks_of(group: Group, chunks: Sequence[RowChunks]) -> RowChunks | None:
-    """Return those of *chunks* that the kernel *group* is over, None if it is over none."""
-    return next((c for c in chunks if set(c.members) & set(group.members)), None)
-
-
 def _stays_whole(
     scop: Scop, sums: ExponentialSums, group: Group, shapes: Mapping[str, Shape], gpu: Gpu
 ) -> bool:
@@ -90,18 +84,9 @@ def _stays_whole(
     if not set(sums.members) <= set(group.members):
         return False
     sketcher = GpuSketcher(scop, group, shapes, gpu)
-    if sketcher.clusters is not None:  # where a row is only read, registers wait better for it
-        return _is_written(scop, shapes, sketcher.clusters)
+    if sketcher.clusters is not None and not sketcher.clusters.is_written:
+        return False  # who only reads waits better in registers, and for nobody
     return bool(sources & set(sketcher.sketch().resident))
-
-
-def _is_written(scop: Scop, shapes: Mapping[str, Shape], rows: ClusterRows) -> bool:
-    """Return whether the kernel writes rows, too."""
-    statements = [shapes[name].statement for name in rows.inner]
-    return any(
-        s.kind is not Kind.UPDATE and scop.arrays[s.write.array].storage is Storage.ARGUMENT
-        for s in statements
-    )
 
 
 def _best_cut(scop: Scop, sums: ExponentialSums, shape: Shape, gpu: Gpu) -> Cut | None:

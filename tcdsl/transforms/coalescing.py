@@ -40,12 +40,17 @@ AnyRanges = Mapping[str, range | OpenRange]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coalesced:
-    """A comprehension over merged views: *merged* tells each tensor's dimensions, in groups."""
+    """A comprehension over merged views.
+
+    *merged* tells each tensor's dimensions, in groups; *chains*, for each statement, of which of
+    its indices a new one was made.
+    """
 
     comprehension: Comprehension
     special: AnySpecialisation
     strides: Strides
     merged: Mapping[str, tuple[tuple[int, ...], ...]]
+    chains: tuple[Mapping[str, tuple[str, ...]], ...] = ()
 
 
 def coalesce(c: Comprehension, special: AnySpecialisation, strides: Strides) -> Coalesced:
@@ -53,20 +58,21 @@ def coalesce(c: Comprehension, special: AnySpecialisation, strides: Strides) -> 
     pairs = mergeable_pairs(c, special, strides)
     merged = {name: _groups(tensor.rank, name, pairs) for name, tensor in c.tensors.items()}
     if not pairs:
-        return Coalesced(c, special, strides, merged)
+        return Coalesced(c, special, strides, merged, ({},) * len(c.statements))
     rewritten = [
         _merge_statement(statement, ranges, merged)
         for statement, ranges in zip(c.statements, special.ranges, strict=True)
     ]
     tensors = {name: _merge_tensor(t, merged[name]) for name, t in c.tensors.items()}
     return Coalesced(
-        replace(c, tensors=tensors, statements=tuple(s for s, _ in rewritten)),
-        _merge_special(special, tuple(ranges for _, ranges in rewritten), merged),
+        replace(c, tensors=tensors, statements=tuple(s for s, _, _ in rewritten)),
+        _merge_special(special, tuple(ranges for _, ranges, _ in rewritten), merged),
         {
             name: None if steps is None else tuple(steps[group[-1]] for group in merged[name])
             for name, steps in strides.items()
         },
         merged,
+        tuple(chains for _, _, chains in rewritten),
     )
 
 
@@ -275,7 +281,8 @@ def _merge_statement(
     statement: Statement,
     ranges: AnyRanges,
     merged: Mapping[str, tuple[tuple[int, ...], ...]],
-) -> tuple[Statement, dict[str, range | OpenRange]]:
+) -> tuple[Statement, dict[str, range | OpenRange], dict[str, tuple[str, ...]]]:
+    """Return the statement over merged indices, their ranges, and what each was merged of."""
     chains = _chains(statement, merged)
     names: dict[tuple[str, ...], str] = {}
     for chain in chains:
@@ -320,7 +327,7 @@ def _merge_statement(
         ),
         domain=None,
         ranges=(),
-    ), {name: new_ranges[name] for name in left + reduced}  # fmt: skip
+    ), {n: new_ranges[n] for n in left + reduced}, {n: old for old, n in names.items()}  # fmt: skip
 
 
 def _scaled_range(outer: range | OpenRange, size: int) -> range | OpenRange:

@@ -46,6 +46,23 @@ def test_the_first_stages_need_no_sizes(stage: str, tcdsl: Tcdsl, program: Path)
     assert "matmul" not in printed
 
 
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_all_stages_go_to_a_page(target: str, tcdsl: Tcdsl, program: Path, tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    code, printed, errors = tcdsl("show", program, "--html", page, "--target", target, *SIZES)
+    assert (code, errors) == (0, "") and printed.startswith("wrote ")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>") and "matmul" in text
+
+
+def test_a_page_that_cannot_be_written_is_an_error(
+    tcdsl: Tcdsl, program: Path, tmp_path: Path
+) -> None:
+    code, _, errors = tcdsl("show", program, "--html", tmp_path / "no" / "out.html", *SIZES)
+    assert code == 2
+    assert "hint: name a file in a folder that exists" in errors
+
+
 def test_later_stages_ask_for_sizes(tcdsl: Tcdsl, program: Path) -> None:
     code, _, errors = tcdsl("show", program, "--stage", "code")
     assert code == 2

@@ -225,7 +225,7 @@ LONG: Programs = {
 @pytest.mark.parametrize("name", LONG)
 def test_long_rows_are_cut(name: str, cuda_unit: MakeUnit) -> None:
     source, shapes = LONG[name]
-    unit = cuda_unit(source, *shapes)
+    unit = cuda_unit(source, *shapes, gpu=Gpu(cluster=1))
     assert is_cut(unit) and len(unit.source.launches) <= 2
     first = unit.source.launches[0]
     kept = next(re.search(r"in registers: (\d+) values", w) for w in first.why if "in regis" in w)

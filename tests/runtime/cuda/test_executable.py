@@ -430,3 +430,21 @@ def test_scalars_keep_their_bits(fake: Any, at: Make) -> None:
         bits = np.asarray(value, dtype).tobytes()
         libcuda.write_value(address, bits, 0)
         assert at(address, dtype, 1).tobytes() == bits
+
+
+def test_its_stages_are_made_again(
+    scale: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, real_compiler: Make
+) -> None:
+    exe = scale.compile(X[::2], 2.0, target="cuda")  # goes over as a dense copy
+    monkeypatch.setattr(driver, "compile_to_cuda", real_compiler)
+    compiled = exe.compilation.compiled
+    assert compiled is not None and "__global__" in str(exe.compilation.code)
+    assert compiled.scop.arrays["x"].shape == (5,)
+    exe.report(tmp_path / "report.html")
+    assert "target cuda" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def real_compiler() -> Make:
+    """The driver's own function, before anything takes its place."""
+    return driver.compile_to_cuda

@@ -1,0 +1,120 @@
+"""Bytes that a kernel moves between memory and itself, array by array.
+
+    once     each element that the kernel touches, one time: what no cache can save
+    blocks   each element once for every block that touches it: what a GPU's blocks ask for, if
+             each keeps what it has loaded; from the footprint of an iteration of the BLOCK loops,
+             and of the THREAD loops over the blocks of a cluster
+    all      each access of each instance: what there would be without any reuse
+
+An array that a kernel reads and writes counts as both.  Elements are counted by the box around
+them, which is exact for dense accesses.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import islpy as isl
+
+from tcdsl.poly.footprints import Use, box_hull
+from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, loops_of, statements_of
+from tcdsl.poly.scop import Access, Kind, Scop, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a kernel reads, or writes, of one array; None: not known."""
+
+    array: str
+    is_write: bool
+    once_bytes: int | None
+    all_bytes: int | None
+    blocks_bytes: int | None = None  # None too where there are no blocks
+
+
+def traffic_of(scop: Scop, tree: Node, local: Collection[str]) -> list[Traffic]:
+    """Return the traffic of the kernel *tree*; the arrays *local* are not in memory."""
+    reads: dict[str, list[tuple[Statement, Access]]] = {}
+    writes: dict[str, list[tuple[Statement, Access]]] = {}
+    for name in statements_of(tree):
+        statement = scop.by_name[name]
+        for found, accesses in ((reads, _loads(statement)), (writes, statement.writes)):
+            for access in accesses:
+                if access.array not in local:
+                    found.setdefault(access.array, []).append((statement, access))
+    return [
+        _traffic(scop, tree, array, found[array], found is writes)
+        for array in scop.arrays
+        for found in (reads, writes)
+        if array in found
+    ]
+
+
+def _loads(statement: Statement) -> Collection[Access]:
+    """Return the reads of *statement*, of its accumulator too where it goes on from its value."""
+    is_fresh = statement.reduction is not None and statement.reduction.initialise
+    return statement.reads if statement.kind is Kind.FOLD and is_fresh else statement.all_reads
+
+
+def _traffic(
+    scop: Scop,
+    tree: Node,
+    array: str,
+    uses: Sequence[tuple[Statement, Access]],
+    is_write: bool,
+) -> Traffic:
+    size = scop.arrays[array].dtype.size_bytes
+    touched = _boxed(_union([access.relation.range() for _, access in uses]))
+    # A statement may access an element twice in one instance: it is loaded once.
+    accesses = {(s.name, tuple(map(str, a.subscripts))): s for s, a in uses}
+    instances = [_boxed(statement.domain) for statement in accesses.values()]
+    every = None if None in instances else sum(n for n in instances if n is not None)
+    return Traffic(
+        array, is_write, _times(touched, size), _times(every, size),
+        _times(_by_blocks(scop, tree, uses), size),
+    )  # fmt: skip
+
+
+def _union(sets: Sequence[isl.Set]) -> isl.Set:
+    union = sets[0]
+    for other in sets[1:]:
+        union = union.union(other)
+    return union
+
+
+def _boxed(values: isl.Set) -> int | None:
+    """Return the points of the box around *values*, None if it depends on open sizes."""
+    if values.is_empty():
+        return 0
+    bounds = [constant_bounds(values, dim) for dim in range(values.dim(isl.dim_type.set))]
+    if any(bound is None for bound in bounds):
+        return None
+    return prod(bound[1] - bound[0] + 1 for bound in bounds if bound is not None)
+
+
+def _by_blocks(scop: Scop, tree: Node, uses: Sequence[tuple[Statement, Access]]) -> int | None:
+    """Return the elements that all blocks touch, together; None without blocks or a box."""
+    around = {s.name: _blocks_around(tree, s.name) for s, _ in uses}
+    shared = set.intersection(*({loop.name for loop in loops} for loops in around.values()))
+    loops = [loop for loop in loops_of(tree) if loop.name in shared]
+    if not loops or any(loop.extent is None for loop in loops):
+        return None
+    found = [Use(s, a, tuple(loop.coordinates[s.name] for loop in loops)) for s, a in uses]
+    box = box_hull(scop, found)
+    if box is None:
+        return None
+    return prod(box.sizes) * prod(loop.extent or 1 for loop in loops)
+
+
+def _blocks_around(tree: Node, statement: str) -> list[Loop]:
+    return [loop for loop in loops_around(tree, statement) if _is_over_blocks(loop)]
+
+
+def _is_over_blocks(loop: Loop) -> bool:
+    # Beyond z is the rank of a block in its cluster.
+    return loop.kind is LoopKind.BLOCK or (loop.kind is LoopKind.THREAD and loop.axis > 2)
+
+
+def _times(count: int | None, size: int) -> int | None:
+    return None if count is None else count * size
