@@ -8,7 +8,7 @@ pass, stores the results and takes a ticket; the last of a row's blocks folds al
                the loads, all in flight together; the folds; the ticket
     finish     the results of a row, by the last block's threads, IN_FLIGHT at a time
 
-    t = max(bytes, blocks) + finish
+    t = max(bytes, SLACK * blocks) + finish
 
 Large chunks have fewer tickets and folds a byte, small ones leave several blocks to a
 multiprocessor, so that one loads while others fold.  The constants are those of ``reductions``.
@@ -32,8 +32,9 @@ from tcdsl.costmodel.reductions import (
 
 LOAD_BYTES = 16
 REGISTERS = 1 << 16  # of a multiprocessor
-OTHER_REGISTERS = 24  # of a thread, beside the values that it keeps
+OTHER_REGISTERS = 16  # of a thread, beside the values that it keeps, as NVRTC does it
 REGISTER_BYTES = 4  # halves stay packed, two in one
+SLACK = 1.3  # of the blocks' latencies: they do not overlap as evenly as one could wish
 GRANULE = 8  # a thread's registers are a multiple of it
 
 
@@ -86,7 +87,7 @@ def _seconds(gpu: Gpu, rows: Rows, threads: int, values: int) -> float:
     streaming = rows.rows * rows.length * rows.value_bytes / CHIP_RATE
     turns = ceil(ceil(count / threads) / IN_FLIGHT)
     finish = rows.passes * (turns * CACHED + fold)
-    return max(streaming + own, waves * own) + blocks * TICKET_EACH + finish
+    return max(streaming + own, SLACK * waves * own) + blocks * TICKET_EACH + finish
 
 
 def _at_once(gpu: Gpu, threads: int, kept_bytes: int) -> int:

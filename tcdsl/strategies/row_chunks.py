@@ -6,8 +6,8 @@
 
 As written the sum waits for the largest of all of a row, which is then read again
 (transforms/rescaling.py).  A row that a block can hold stays whole: it is read once as it is.  So
-does a row of a temporary that the kernel of the maximum computes; storing it for another kernel
-would be a pass of its own.
+does a row that a cluster of blocks holds and writes as well (clusters.py), and a row of a temporary
+that the kernel of the maximum computes: storing it for another kernel would be a pass of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from tcdsl.transforms.rescaling import rescaled, why_not_in_chunks
 
 THREADS = (128, 256, 512, 1024)  # of a block
 VALUES = (8, 16, 32, 64)  # of a row, in a thread
-MOST_KEPT_BYTES = 128  # of a thread: half of its registers where two blocks of 512 are at once
+MOST_KEPT_BYTES = 256  # of a thread: more would leave one block to a multiprocessor
 MOST_FOLDED = 32  # chunks of a row, for each thread of its last block
 MIN_ROW = 1 << 12  # values: shorter rows are not worth two levels
 
@@ -69,7 +69,10 @@ def in_chunks(
 def _stays_whole(
     scop: Scop, sums: ExponentialSums, group: Group, shapes: Mapping[str, Shape], gpu: Gpu
 ) -> bool:
-    """Return whether a row is short, or a column, or a block holds or computes one."""
+    """Return whether a row is short, or a column, or a block holds or computes one.
+
+    Or a cluster of blocks holds it, and writes it as well: that is one pass less.
+    """
     shape = shapes[sums.peak]
     row = len(shape.extents) - 1
     is_row = shape.order[-1] == row and any(strides[row] == 1 for strides in shape.strides)
@@ -82,7 +85,7 @@ def _stays_whole(
         return False
     sketcher = GpuSketcher(scop, group, shapes, gpu)
     if sketcher.clusters is not None and not sketcher.clusters.is_written:
-        return False  # chunks need nobody to wait for
+        return False  # who only reads waits better in registers, and for nobody
     return bool(sources & set(sketcher.sketch().resident))
 
 

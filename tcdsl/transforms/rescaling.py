@@ -4,23 +4,18 @@
     T: s(i)  +=! f(i,j) exp(x(i,j) - m(i))     p(i,c)   +=! f(i,j) exp(x(i,j) - a(q(i,c)))
                                          --->  mc(i,c)    = q(i,c)
     chunk c: the j with (j - low) / L = c      m(i)   max=! mc(i,c)
-                                               s(i)    +=! w(p(i,c), mc(i,c), m(i))
+                                               s(i)    +=! p(i,c) exp(mc(i,c) - m(i))
 
-with a(q) = 0 where q = -inf, else q, and
-
-    w(p, q, m)  =  p                   where q = -inf and m is not
-                   p exp(q - m)        otherwise
-
-For exp(x - q) exp(q - m) = exp(x - m).  Nothing of a chunk depends on another one: a block that
-holds a chunk in registers reads x once, where T as written waits for all of the row.  (q is what a
-block's threads keep, mc what other blocks see of it.)
+with a(q) = 0 where q = -inf, else q.  For exp(x - q) exp(q - m) = exp(x - m).  Nothing of a chunk
+depends on another one: a block that holds a chunk in registers reads x once, where T as written
+waits for all of the row.  (q is what a block's threads keep, mc what other blocks see of it.)
 
 f is small by its type, so that no p overflows that the program's own sum would not be.
 
 Special values are those of the program.  A NaN in a row is one in its q, p, m and s.  With +inf in
 a chunk p is NaN, as inf - inf is.  A chunk of -inf in an ordinary row has terms f exp(-inf - 0) = 0
-(NaN for an infinite f, as in the program), and exp(a - m) does not touch them.  In a row of -inf
-alone m is -inf and every exp(q - m) is NaN, as the program's terms are.
+(NaN for an infinite f, as in the program), and exp(q - m) = 0 leaves them so.  In a row of -inf
+alone m is -inf too, and every exp(q - m) is NaN, as the program's terms are.
 
 Error: a term's exponent is rounded twice, by u |x - q| + u |q - m| = u |x - m| at most, which the
 program's own rounding may miss by being exact; a second exponential and a product come on top, and
@@ -51,7 +46,6 @@ from tcdsl.lang.comprehension import (
     Index,
     Load,
     Select,
-    Unary,
 )
 from tcdsl.lang.dtypes import BOOL, FLOAT64, INT32, DType
 from tcdsl.lang.rewrite import plus as plus_expr
@@ -212,15 +206,13 @@ class _Rewriter:
         return rewrite(value, at)
 
     def _weighed(self, partial: Array) -> Expr:
-        """Return w(p, q, m)."""
+        """Return p exp(q - m)."""
         dtype, write = partial.dtype, self.peak.write
-        load = self._at(partial)
-        top = _converted(self._at(self.published), dtype)
         stored = self.scop.arrays[write.array].dtype
+        top = _converted(self._at(self.published), dtype)
         whole = _converted(Load(write.array, write.subscripts, stored), dtype)
         scale = Call("exp", (Binary("-", top, whole, dtype),), dtype)
-        is_nothing = Binary("&&", _is_lowest(top), Unary("!", _is_lowest(whole), BOOL), BOOL)
-        return Select(is_nothing, load, Binary("*", load, scale, dtype), dtype)
+        return Binary("*", self._at(partial), scale, dtype)
 
     def _in_chunk(self, statement: Statement, target: Array, value: Expr) -> list[Statement]:
         """Return the reduction of a chunk to its element of *target*."""

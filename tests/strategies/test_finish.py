@@ -93,6 +93,13 @@ SMALL_GRAPHS = {
     "largest, then where": (
         "def f(float(M,N) x) -> (r, s) { r(i) max=! x(i,j)\n s argmax=! r(i) }", [(77, 70)],
     ),
+    "gathers, which are checked": (
+        """def f(float(M,N) x, int32(M) k) -> (r, s) {
+            r(i) max=! x(i,j)
+            s(i) = r(i) - x(i,k(i))
+        }""",
+        [(200, 700), (200,)],
+    ),
     "a scalar of one block": ("def f(float(N) x) -> (s) { t +=! x(i)\n s = sqrt(t) }", [(999,)]),
     "pointwise, then a sum": (
         "def f(float(N) x) -> (y, s) { y(i) = exp(x(i))\n s +=! y(i) }", [(3001,)],

@@ -71,7 +71,7 @@ def test_temporaries_are_written_out(lower: Lower) -> None:
 
 @pytest.mark.parametrize(
     "between",
-    ["w(i,j) = w(i,j) + 1.0", "s(i) = 0.0", "m(i) = m(i) + 1.0", "m(i) max=! x(i,j) * 2.0"],
+    ["w(i,j) = w(i,j) + 1.0", "s(i) = s(i) * 2.0", "m(i) = m(i) + 1.0", "m(i) max=! x(i,j) * 2.0"],
 )
 def test_what_stands_between(between: str, lower: Lower) -> None:
     source = f"""def f(float(M,N) x, float(M) s, float(M,N) w) -> (w, s, m) {{
