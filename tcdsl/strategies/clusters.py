@@ -40,7 +40,8 @@ HELD_VALUES = 64 << 10  # what a block can hold at all
 THREADS = 1536  # on a multiprocessor
 MOST_THREADS = 1024
 LEAST_GROUPS = 32  # along the inner axis, so that threads have work
-MOST_REGISTERS = 32  # values that a thread keeps from one statement to the next
+MOST_REGISTERS = 32  # values that a thread keeps from one statement to the next, ...
+MOST_KEEPING = 256  # ... in blocks of so many threads, else their registers are too many
 MOST_UNROLLED = 32  # vectors of a thread
 
 
@@ -63,6 +64,11 @@ class ClusterRows:
     staged: tuple[str, ...]  # arrays that are copied to shared memory
     resident: tuple[str, ...]  # scratch arrays of which a thread keeps its part
     is_written: bool  # whether rows are results, too
+
+    @property
+    def keeps_well(self) -> bool:
+        """Whether the scratch arrays' part leaves registers for other blocks."""
+        return not self.resident or self.threads <= MOST_KEEPING
 
     @property
     def is_split(self) -> bool:
@@ -146,9 +152,11 @@ def cluster_rows(
         for member in dims
         if shapes[member].statement.kind is not Kind.UPDATE
     )
-    if is_split and (row_bytes <= HELD_BYTES or (not is_written and length <= HELD_VALUES)):
+    beside_bytes = length * sum(scop.arrays[name].dtype.size_bytes for name in resident)
+    is_held = max(row_bytes, beside_bytes) <= HELD_BYTES
+    if is_split and (is_held or (not is_written and length <= HELD_VALUES)):
         return None
-    cluster = _blocks(row_bytes, rows, gpu)
+    cluster = _blocks(row_bytes, rows, BLOCK_BYTES // 2 if resident else BLOCK_BYTES, gpu)
     if cluster == 0 or extents[0] < cluster:
         return None
     inner = {name: own[-1] for name, own in dims.items()}
@@ -236,10 +244,13 @@ def _kept(
     return tuple(a for a in arguments if a not in written), tuple(scratch)
 
 
-def _blocks(row_bytes: int, rows: int, gpu: Gpu) -> int:
-    """Return how many blocks are to share a row, 0 if it fits none."""
+def _blocks(row_bytes: int, rows: int, block_bytes: int, gpu: Gpu) -> int:
+    """Return how many blocks are to share a row, 0 if it fits none.
+
+    :arg block_bytes: of a row that one block should have at most.
+    """
     cluster = 1
-    while cluster < gpu.cluster and row_bytes > BLOCK_BYTES * cluster:
+    while cluster < gpu.cluster and row_bytes > block_bytes * cluster:
         cluster *= 2
     while (
         cluster < gpu.cluster

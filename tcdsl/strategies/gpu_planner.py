@@ -369,7 +369,7 @@ def _for_clusters(grouped: _Grouped, options: Options, gpu: Gpu) -> Scop | None:
     scop, shapes = grouped.scop, grouped.shapes
     for group in grouped.groups:
         rows = sketcher_for(options)(scop, group, shapes, gpu).clusters
-        if rows is None:
+        if rows is None or rows.keeps_well:
             continue
         for array in rows.resident:
             if (fewer := without(scop, array)) is not None:
