@@ -27,10 +27,13 @@ from tcdsl.options import Options
 from tcdsl.version import __version__
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from tcdsl import cuda, library, testing
     from tcdsl.api import Function, Program, compute, define
     from tcdsl.executable import Executable
     from tcdsl.frontends.einsum import einsum
+    from tcdsl.frontends.explore import explore
     from tcdsl.runtime.arrays import spec
 
 _LAZY = {
@@ -40,6 +43,7 @@ _LAZY = {
     "compute": "tcdsl.api",
     "define": "tcdsl.api",
     "einsum": "tcdsl.frontends.einsum",
+    "explore": "tcdsl.frontends.explore",
     "spec": "tcdsl.runtime.arrays",
 }
 _SUBMODULES = ("cuda", "library", "testing")
@@ -62,6 +66,20 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: "InteractiveShell") -> None:
+    """``%load_ext tcdsl``: the magics, and completion in their cells."""
+    from tcdsl.frontends.jupyter import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: "InteractiveShell") -> None:
+    """``%unload_ext tcdsl``."""
+    from tcdsl.frontends.jupyter import unload
+
+    unload(shell)
+
+
 def __dir__() -> list[str]:
     return sorted([*globals(), *_LAZY, *_SUBMODULES])
 
@@ -69,6 +87,6 @@ def __dir__() -> list[str]:
 __all__ = [
     "CompileError", "Executable", "Function", "InternalError", "LaunchError", "OptionError",
     "Options", "ParseError", "Program", "RangeError", "SemanticError", "ShapeError", "TCError",
-    "TCWarning", "TargetError", "__version__", "compute", "cuda", "define", "einsum", "library",
-    "spec", "testing",
+    "TCWarning", "TargetError", "__version__", "compute", "cuda", "define", "einsum", "explore",
+    "library", "spec", "testing",
 ]  # fmt: skip

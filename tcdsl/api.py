@@ -87,6 +87,14 @@ class Program:
     def __repr__(self) -> str:
         return f"<tcdsl.Program {', '.join(map(repr, self._functions.values()))}>"
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Return what notebooks show: the inferred signatures, shapes and ranges."""
+        with late_import():
+            from tcdsl.display.program import program_bundle
+
+        defs = [function.comprehension for function in self._functions.values()]
+        return program_bundle(defs, self.source.text)
+
 
 class Function:
     """One def, called like a function on arrays of NumPy, torch and others."""
@@ -107,6 +115,13 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<tcdsl.Function {signature_text(self._head)}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Return what notebooks show: the inferred signature, shapes and ranges."""
+        with late_import():
+            from tcdsl.display.program import function_bundle
+
+        return function_bundle(self.comprehension)
 
     @property
     def comprehension(self) -> "Comprehension":
@@ -129,7 +144,7 @@ class Function:
         :raises ShapeError: the arrays do not fit the program, before anything runs.
         """
         if named:
-            args = self._in_order(args, named)
+            args = self.in_order(args, named)
         key = self._key(args, target, options)
         run = self._runs.get(key)
         if run is None:
@@ -137,7 +152,7 @@ class Function:
             run = remember(self._runs, key, run)
         return run(args, out)
 
-    def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    def in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return *args* and then the *named* inputs, in the order of the parameters."""
         expected = self._head.inputs[len(args) :]
         if set(named) != set(expected):

@@ -68,6 +68,12 @@ class TCError(Exception):
     def __str__(self) -> str:
         return "\n\n".join(error._own_text() for error in (self, *self.others))
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Return what notebooks show of an error that is a value: of one that was caught."""
+        from tcdsl.display.error import error_bundle  # a higher layer, which only notebooks need
+
+        return error_bundle(self)
+
 
 class ParseError(TCError):
     """The text is not in the language."""

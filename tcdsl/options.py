@@ -14,6 +14,8 @@ NOT_OPTIONS = Entry(
     "TC063", OptionError, "the text is not that of options: {why}",
     "give what Options.to_json() returned",
 )  # fmt: skip
+# Of the command line, and of the magics of notebooks.
+BAD_ARGUMENT = Entry("TC064", OptionError, "{argument}: {what}", "{advice}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Options:
     scheduler: Literal["auto", "isl", "textual"] = "auto"
 
     def __post_init__(self) -> None:
-        for name, allowed in _CHOICES.items():
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 wrong = f"{getattr(self, name)!r} is not one of its values"
                 raise BAD_OPTION(
@@ -104,7 +106,7 @@ class Options:
         return cls(**plain)
 
 
-_CHOICES: dict[str, tuple[Any, ...]] = {
+CHOICES: dict[str, tuple[Any, ...]] = {
     "fuse": ("max", "none"),
     "scheduler": ("auto", "isl", "textual"),
     "finish": ("auto", "ordered", "atomic"),

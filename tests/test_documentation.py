@@ -34,6 +34,10 @@ def test_the_page_on_displays_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "softmax.html").exists()
 
 
+def test_the_page_on_notebooks_runs() -> None:
+    exec(compile("\n".join(blocks("docs/jupyter.md", "python")), "jupyter.md", "exec"), {})
+
+
 def test_the_error_of_the_readme_is_the_real_one() -> None:
     (block,) = blocks("README.md", "text")
     call, expected = block.split("\n", 1)

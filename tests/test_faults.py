@@ -518,7 +518,8 @@ def test_row_31_a_compiler_that_crashes_now_and_then(
 
 
 def test_row_32_no_gpu() -> None:
-    code = "import sys, tcdsl; print([m for m in ('pycuda','torch','cupy','IPython','matplotlib')"
+    optional = "pycuda torch cupy IPython matplotlib pygments ipywidgets".split()  # noqa: SIM905
+    code = f"import sys, tcdsl; print([m for m in {optional}"
     code += " if m in sys.modules], tcdsl.cuda.is_available())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded, available = done.stdout.split("]")

@@ -25,7 +25,7 @@ def test_every_package_is_listed(setup_cfg: ConfigParser) -> None:
     assert set(listed) == found | {"tcdsl.grammar"}
 
 
-@pytest.mark.parametrize("suffix", [".tc", ".lark", ".h", ".cuh", ".cpp"])
+@pytest.mark.parametrize("suffix", [".tc", ".lark", ".h", ".cuh", ".cpp", ".mplstyle"])
 def test_every_data_file_is_shipped(setup_cfg: ConfigParser, suffix: str) -> None:
     data = dict(setup_cfg["options.package_data"])
     shipped = {

@@ -9,10 +9,8 @@ import numpy as np
 
 import tcdsl
 from tcdsl.cli.random_inputs import random_inputs
-from tcdsl.errors import Entry, OptionError
+from tcdsl.options import BAD_ARGUMENT
 from tcdsl.testing.parameters import shapes_of
-
-BAD_ARGUMENT = Entry("TC064", OptionError, "{argument}: {what}", "{advice}")
 
 Value = TypeVar("Value")
 Arrays = dict[str, np.ndarray[Any, Any]]

@@ -15,7 +15,6 @@ from pathlib import Path
 from rich.console import Console
 
 from tcdsl.cli import bench_work, copy_rate, device_latency, latency
-from tcdsl.cli.arguments import BAD_ARGUMENT
 from tcdsl.cli.bench_lines import keys_to_leave_out, read_lines
 from tcdsl.cli.bench_measured import Run
 from tcdsl.cli.bench_page import page
@@ -29,6 +28,7 @@ from tcdsl.cli.precompile import precompile
 from tcdsl.cli.prepare import prepare
 from tcdsl.cli.read_rate import read_rate_gbs
 from tcdsl.library import cases
+from tcdsl.options import BAD_ARGUMENT
 from tcdsl.settings import settings
 
 _PREPARING_SHARE = 0.5  # of the time that there is

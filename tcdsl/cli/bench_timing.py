@@ -15,8 +15,8 @@ from tcdsl.cli.bench_measured import Run
 from tcdsl.cli.bench_report import Launches, Row, write_json
 from tcdsl.cli.bench_work import Work, key_of, label_of
 from tcdsl.cli.console import progress_steps
-from tcdsl.cli.peers import Call
 from tcdsl.library import Case
+from tcdsl.library.peer_calls import Call
 from tcdsl.runtime.timing import Comparison, Timing
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from tcdsl.cli.arguments import BAD_ARGUMENT
 from tcdsl.cli.bench_report import Key, sizes_text
 from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.library import Case, cases
+from tcdsl.options import BAD_ARGUMENT
 
 Work = tuple[Case, Mapping[str, int], str]  # a case, its sizes, the element type
 

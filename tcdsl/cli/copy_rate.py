@@ -16,9 +16,9 @@ from tcdsl.cli.bench_report import ratio_text
 from tcdsl.cli.console import markdown_table, progress_steps
 from tcdsl.cli.device_inputs import fresh_output
 from tcdsl.cli.device_peers import Device, copy_call, copy_rate_gbs
-from tcdsl.cli.peers import Call
 from tcdsl.errors import CONTEXT_LOST
 from tcdsl.lang.dtypes import BY_NAME
+from tcdsl.library.peer_calls import Call
 from tcdsl.runtime.timing import compare_cuda, format_us
 
 GOAL = 0.95  # of the rate of a copy

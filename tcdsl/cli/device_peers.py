@@ -16,18 +16,20 @@ from typing import Any, ClassVar
 
 import tcdsl
 from tcdsl.cli import jax_calls
-from tcdsl.cli.arguments import BAD_ARGUMENT
 from tcdsl.cli.bench_report import Launches, machine, version_of
 from tcdsl.cli.device_inputs import device_inputs, fresh_output
 from tcdsl.cli.jax_calls import WALL, QueuedCall
-from tcdsl.cli.peers import Call, call_on_tensors, offers, tolerance_of
+from tcdsl.cli.peers import offers
+from tcdsl.costmodel.work import least_bytes
 from tcdsl.errors import TCError
 from tcdsl.executable import Executable
-from tcdsl.lang.comprehension import Comprehension, Index, Load, Specialisation, walk
 from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.library import Case, source_for
+from tcdsl.library.peer_calls import Call, call_on_tensors
+from tcdsl.options import BAD_ARGUMENT
 from tcdsl.runtime.cuda.device import primary_context
 from tcdsl.runtime.timing import Comparison, compare_cuda, measure_cuda
+from tcdsl.testing.agreement import tolerance_of
 
 Tensors = Mapping[str, Any]
 
@@ -230,38 +232,3 @@ def launches_of(executable: Executable) -> Launches:
         least_bytes(executable.comprehension, executable.special), len(kernels),
         tuple(first.get("grid", ())), tuple(first.get("block", ())),
     )  # fmt: skip
-
-
-def least_bytes(c: Comprehension, special: Specialisation) -> int:
-    """Return the bytes of all inputs and outputs, one that is updated twice.
-
-    Of an input of which only gathered elements are read, at most as many as are read.
-    """
-    gathered = gathered_reads(c, special)
-    total = 0
-    for names, is_read in ((c.inputs, True), (c.outputs, False)):
-        for name in names:
-            count = math.prod(special.shapes[name])
-            if is_read and name in gathered:
-                count = min(count, gathered[name])
-            total += count * c.tensors[name].dtype.size_bytes
-    return total
-
-
-def gathered_reads(c: Comprehension, special: Specialisation) -> dict[str, int]:
-    """Return how often each tensor is read whose every read has a subscript that is loaded."""
-    reads: dict[str, int] = {}
-    plain: set[str] = set()
-    for statement, ranges in zip(c.statements, special.ranges, strict=True):
-        expressions = (statement.value, *statement.conditions, *statement.subscripts)
-        for load in (node for root in expressions for node in walk(root)):
-            if not isinstance(load, Load):
-                continue
-            below = [node for subscript in load.subscripts for node in walk(subscript)]
-            if not any(isinstance(node, Load) for node in below):
-                plain.add(load.tensor)
-                continue
-            indices = {node.name for node in below if isinstance(node, Index)}
-            count = math.prod(len(ranges[name]) for name in indices)
-            reads[load.tensor] = reads.get(load.tensor, 0) + count
-    return {name: count for name, count in reads.items() if name not in plain}

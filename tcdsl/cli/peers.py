@@ -6,7 +6,7 @@ making and converting arrays is not in the times.  :class:`Host` runs them on th
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,10 +18,9 @@ import tcdsl
 from tcdsl.cli import jax_calls
 from tcdsl.errors import TCError
 from tcdsl.library import Case, source_for
+from tcdsl.library.peer_calls import Arrays, Call, numpy_call, torch_call
 from tcdsl.runtime.timing import Comparison, compare
-
-Arrays = Mapping[str, np.ndarray[Any, Any]]
-Call = Callable[[], Any]
+from tcdsl.testing.agreement import disagreement
 
 
 def why_missing(peer: str) -> str | None:
@@ -47,54 +46,6 @@ def tcdsl_call(case: Case, inputs: Arrays, dtype: str, *, bound: bool, target: s
     return call
 
 
-def numpy_call(case: Case, inputs: Arrays) -> Call:
-    """Return the case's call in NumPy; half types in float32, for NumPy's own are emulated."""
-    formula = case.numpy_formula or case.formula
-    ready = {name: _without_halves(array) for name, array in inputs.items()}
-
-    def call() -> Any:
-        with np.errstate(all="ignore"):  # padding by infinities is meant
-            return formula(**ready)
-
-    return call
-
-
-def _without_halves(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    is_half = array.dtype.name in ("float16", "bfloat16")
-    return array.astype(np.float32) if is_half else array
-
-
-def torch_call(case: Case, inputs: Arrays, *, compiled: bool) -> Call:
-    """Return the case's call in PyTorch, without gradients, eager or through torch.compile."""
-    torch = import_module("torch")  # an extra
-    tensors = {name: _as_tensor(torch, array) for name, array in inputs.items()}
-    return call_on_tensors(case, tensors, compiled=compiled)
-
-
-def call_on_tensors(
-    case: Case, tensors: Mapping[str, Any], *, compiled: bool, mode: str | None = None
-) -> Call:
-    """Return the case's call on *tensors*, wherever they are; *mode* is torch.compile's."""
-    torch = import_module("torch")
-    formula = getattr(import_module("tcdsl.library.torch_peers"), case.name)
-    if compiled:
-        # A program of its own for each case and sizes, as tcdsl has.
-        torch._dynamo.reset()
-        formula = torch.compile(formula, dynamic=False, mode=mode)
-
-    def call() -> Any:
-        with torch.no_grad():
-            return formula(**tensors)
-
-    return call
-
-
-def _as_tensor(torch: Any, array: np.ndarray[Any, Any]) -> Any:
-    if array.dtype.name == "bfloat16":  # NumPy's is an extension type, which torch does not know
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array) if array.ndim else torch.tensor(array[()])
-
-
 def peer_call(peer: str, case: Case, inputs: Arrays) -> Call:
     """Return the case's call in *peer*."""
     if peer == "numpy":
@@ -108,39 +59,6 @@ def use_threads(count: int) -> None:
     """Let PyTorch, where it is loaded or will be asked for, use *count* threads."""
     if count and (find_spec("torch") is not None or "torch" in sys.modules):
         import_module("torch").set_num_threads(count)
-
-
-def as_arrays(result: Any) -> list[np.ndarray[Any, Any]]:
-    """Return a call's result as float64 arrays, whatever library it is of."""
-    results = result if isinstance(result, tuple) else (result,)
-    return [_as_float64(one) for one in results]
-
-
-def _as_float64(one: Any) -> np.ndarray[Any, Any]:
-    if hasattr(one, "detach"):  # a tensor; its bfloat16 has no NumPy form
-        one = one.detach().double().numpy()
-    return np.asarray(one).astype(np.float64)
-
-
-def tolerance_of(dtype: str) -> float:
-    """Return how far results of element type *dtype* may differ, relative to the largest."""
-    return {"float64": 1e-8, "float16": 3e-2, "bfloat16": 6e-2}.get(dtype, 2e-3)
-
-
-def disagreement(result: Any, expected: Any, dtype: str) -> str | None:
-    """Return how *result* differs from *expected* beyond *dtype*'s rounding, or None."""
-    tolerance = tolerance_of(dtype)
-    for number, (ours, theirs) in enumerate(
-        zip(as_arrays(result), as_arrays(expected), strict=True)
-    ):
-        if ours.shape != theirs.shape:
-            return f"output {number} has shape {ours.shape}, not {theirs.shape}"
-        scale = np.max(np.abs(theirs[np.isfinite(theirs)]), initial=1.0)
-        if not np.allclose(ours / scale, theirs / scale, rtol=0, atol=tolerance, equal_nan=True):
-            with np.errstate(invalid="ignore"):  # infinities
-                worst = np.nanmax(np.abs(ours - theirs)) / scale
-            return f"output {number} differs by {worst:.2g} of its largest element"
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from typing import Any
 
 from tcdsl.cli.device_inputs import device_inputs
 from tcdsl.cli.device_peers import COMPILE_MODE, float32_proper, input_bytes
-from tcdsl.cli.peers import call_on_tensors
 from tcdsl.cli.precompile import Job
 from tcdsl.library import case
+from tcdsl.library.peer_calls import call_on_tensors
 
 PEER = "torch-compile"
 _LARGE_BYTES = 1 << 30

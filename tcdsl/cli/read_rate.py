@@ -8,7 +8,7 @@ threads read fastest depends on the chip, so several choices are tried.
 import ctypes
 from importlib import import_module
 
-from tcdsl.cli.peers import Call
+from tcdsl.library.peer_calls import Call
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import primary_context
 from tcdsl.runtime.nvrtc import compile_cuda, find_cuda_compiler

@@ -500,7 +500,10 @@ class _KernelPrinter:
 
     def _me(self, loop: Loop) -> str:
         if loop.kind is LoopKind.BLOCK:
-            return f"(int)blockIdx.{_AXES[loop.axis]}"
+            axis = _AXES[loop.axis]
+            if self.kernel.is_reversed:
+                return f"(int)(gridDim.{axis} - 1 - blockIdx.{axis})"
+            return f"(int)blockIdx.{axis}"
         return f"(int){thread_index(loop.axis)}"
 
     def _head(self, node: loop_ast.For) -> str:

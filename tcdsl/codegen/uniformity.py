@@ -35,7 +35,7 @@ _THREAD = re.compile(r"\bthreadIdx\.([xyz])")
 _RANK = re.compile(r"\bblockIdx\.z\b")
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _SAME_EVERYWHERE = (
-    "if", "for", "const", "bool", "int", "int64_t", "threadIdx", "blockIdx",
+    "if", "for", "const", "bool", "int", "int64_t", "threadIdx", "blockIdx", "gridDim",
     "tc_floordiv", "tc_imax", "tc_imin", "tc_last_block", "tcdsl_first",
 )  # fmt: skip
 

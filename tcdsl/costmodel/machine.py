@@ -27,8 +27,8 @@ class Gpu:
     """A GPU: its multiprocessors, and what one block may have of them.
 
     The defaults are those of an H200.  *shared_bytes* is what a block may have statically,
-    *staged_bytes* what it may ask for in all; *cluster* is how many blocks may form a cluster, 1
-    where there are none (before compute capability 9.0).
+    *staged_bytes* what it may ask for in all; *l2_bytes* is what the chip's cache holds, *cluster*
+    how many blocks may form a cluster, 1 where there are none (before compute capability 9.0).
     """
 
     arch: str = "sm_90"
@@ -37,6 +37,7 @@ class Gpu:
     threads_per_multiprocessor: int = 2048
     shared_bytes: int = 48 << 10
     grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
+    l2_bytes: int = 60 << 20
     staged_bytes: int = 227 << 10
     cluster: int = PORTABLE_CLUSTER
 

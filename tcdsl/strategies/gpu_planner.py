@@ -6,7 +6,7 @@ What a rewrite leaves for a kernel after this one (the partial sums of blocks) i
 other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -17,7 +17,7 @@ from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.poly.scop import Kind, Scop, Statement, Storage
 from tcdsl.strategies.clusters import row_dims
 from tcdsl.strategies.finish import finished
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
@@ -42,6 +42,7 @@ from tcdsl.transforms.trace import record
 from tcdsl.transforms.write_back import why_not_written_back, write_back
 
 ENOUGH = 0.75  # of the parallelism that a part has alone: fusion saves memory traffic
+BACKWARDS = "backwards: what the kernel before touched last is still in the cache"
 SMALL_WORK = 1 << 16  # operations for which another launch costs more than idle multiprocessors
 
 
@@ -78,11 +79,14 @@ def plan_for_gpu(
     if better is not None:
         record("for clusters", better)
         return plan_for_gpu(better, options, gpu, scheme)
+    chunks: Sequence[RowChunks] = ()
     if scheme is Scheme.AUTO and options.fuse != "none" and not options.tile:
         scop, chunks = in_chunks(grouped.scop, grouped.groups, grouped.shapes, gpu)
-        if chunks:
-            record("sums of exponentials in chunks", scop)
-            grouped = _grouped(scop, fused, gpu, chunks)
+    if chunks:
+        record("sums of exponentials in chunks", scop)
+        grouped = _grouped(scop, fused, gpu, chunks)
+    elif fused.fuse != "none":
+        grouped = _with_kept_sums(grouped, fused, gpu)
     record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
     scop, queue = _rewrite(grouped, options, gpu, scheme)
     return _nest(scop, queue, options, gpu)
@@ -334,19 +338,33 @@ def _finished(
     placements = promote(scop, trees, gpu, staged)
     dependences = dependences_of(scop)
     scop, synchronised = synchronise(scop, trees, dependences, placements)
-    kernels = tuple(
-        Kernel(name, tree, why) for (name, why), tree in zip(labels, synchronised, strict=True)
-    )
+    kernels: tuple[Kernel, ...] = ()
+    for (name, why), tree in zip(labels, synchronised, strict=True):
+        turns = bool(kernels) and not kernels[-1].is_reversed
+        if turns and _is_worth_turning(scop, kernels[-1].tree, tree, gpu):
+            kernels = (*kernels, Kernel(name, tree, (*why, BACKWARDS), is_reversed=True))
+        else:
+            kernels = (*kernels, Kernel(name, tree, why))
     record("synchronisation", scop, kernels)
     return Plan(scop, kernels, placements)
+
+
+def _is_worth_turning(scop: Scop, before: Node, tree: Node, gpu: Gpu) -> bool:
+    """Return whether two kernels touch the same arrays, of which the cache holds a part only."""
+
+    def touched(kernel: Node) -> set[str]:
+        statements = [scop.by_name[name] for name in statements_of(kernel)]
+        return {access.array for s in statements for access in (*s.writes, *s.reads)}
+
+    common = touched(before) & touched(tree)
+    return sum(scop.arrays[name].size_bytes() or 0 for name in common) > gpu.l2_bytes // 2
 
 
 def _for_clusters(grouped: _Grouped, options: Options, gpu: Gpu) -> Scop | None:
     """Return the scop as clusters do better with it, None if it is so already.
 
     A temporary beside rows that are staged is computed again from shared memory: fewer registers
-    leave room for more blocks.  What a row's sums are is read from registers, not from an output,
-    which all blocks of a cluster would wait for.
+    leave room for more blocks.
     """
     scop, shapes = grouped.scop, grouped.shapes
     for group in grouped.groups:
@@ -356,15 +374,37 @@ def _for_clusters(grouped: _Grouped, options: Options, gpu: Gpu) -> Scop | None:
         for array in rows.resident:
             if (fewer := without(scop, array)) is not None:
                 return fewer
-        alone = [s for s in scop.statements if s.name in group.members and s.name not in rows.inner]
-        sums = [scop.by_name[name] for name in rows.inner if shapes[name].statement.reduced]
-        written = {write.array for s in (*alone, *sums) for write in s.writes}
-        for array in sorted(written):
-            readers = {s.name for s in scop.statements if any(r.array == array for r in s.reads)}
-            is_own = readers & set(rows.inner) and readers <= set(group.members)
-            if is_own and why_not_written_back(scop, array) is None:
-                return write_back(scop, array)
     return None
+
+
+def _with_kept_sums(grouped: _Grouped, options: Options, gpu: Gpu) -> _Grouped:
+    """Return *grouped* with what rows read of their own sums in temporaries, stored for others."""
+    scop = grouped.scop
+    stored: list[tuple[str, str]] = []  # the store, and a writer that must be in its kernel
+    for group in grouped.groups:
+        for array in sorted({w.array for n in group.members for w in scop.by_name[n].writes}):
+            writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
+            inside = {*group.members, *(s.name for s in writers if s.kind is Kind.INIT)}
+            if _is_read_by_rows(scop, array, inside) and not why_not_written_back(
+                scop, array, inside
+            ):
+                scop = write_back(scop, array, inside)
+                stored.append((f"{array}.store", writers[-1].name))
+    if not stored:
+        return grouped
+    done = _grouped(scop, options, gpu)
+    kernels = {name: number for number, g in enumerate(done.groups) for name in g.members}
+    is_better = all(kernels[store] == kernels[writer] for store, writer in stored)
+    return done if is_better else grouped
+
+
+def _is_read_by_rows(scop: Scop, array: str, inside: Collection[str]) -> bool:
+    """Return whether a value of *array*, which is in memory, is read by many *inside* a kernel."""
+    own = scop.arrays[array]
+    readers = [s for s in scop.statements if any(r.array == array for r in s.reads)]
+    is_public = own.storage is Storage.ARGUMENT or any(s.name not in inside for s in readers)
+    rows = [s for s in readers if s.name in inside and len(s.indices) > own.rank]
+    return is_public and bool(rows)
 
 
 class _Policy:

@@ -10,11 +10,16 @@ from tcdsl.transforms.placement import Placement
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A loop nest that runs as a whole before the next kernel starts; *why* explains its shape."""
+    """A loop nest that runs as a whole before the next kernel starts; *why* explains its shape.
+
+    Blocks of a GPU start in the order of their numbers.  With *is_reversed* the first of them runs
+    the last iterations: what the kernel before has touched last is in the cache still.
+    """
 
     name: str
     tree: Node
     why: tuple[str, ...] = ()
+    is_reversed: bool = False
 
 
 @dataclass(frozen=True, eq=False)

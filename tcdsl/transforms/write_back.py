@@ -1,14 +1,16 @@
-"""write_back: an output that its own kernel reads is kept in a temporary, and stored at the end.
+"""write_back: what a kernel reads of its own result is kept in a temporary, and stored for others.
 
     mean(c) +=! x(n,c)                       kept(c) +=! x(n,c)
-    y(n,c) = x(n,c) - mean(c)       --->     y(n,c) = x(n,c) - kept(c)
-                                             mean(c) = kept(c)
+    y(n,c) = x(n,c) - mean(c)       --->     mean(c) = kept(c)
+                                             y(n,c) = x(n,c) - kept(c)
 
-Temporaries may be registers (transforms/promotion); an output is in memory, which is slower to
-read, and what a thread of another block wrote there is seen after a barrier only.  Legal iff the
-output is no input: then nothing of it is read that was not written before.
+Temporaries of one kernel may be registers (transforms/promotion); an output, or what another kernel
+reads too, is in memory, which is slower to read, and what another thread wrote there is seen after
+a barrier only.  Legal iff all writers of the array are in the kernel, and it is no input: then
+nothing of it is read that the kernel has not written, and others find all of it when it has run.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import islpy as isl
@@ -20,29 +22,40 @@ from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 
 
-def why_not_written_back(scop: Scop, array: str) -> str | None:
-    """Return why *array* must stay as it is, or None."""
-    own = scop.arrays[array]
-    if own.storage is not Storage.ARGUMENT or own.is_input:
-        return "it is no output, or an input too"
-    uses = [a for s in scop.statements for a in (*s.writes, *s.reads) if a.array == array]
-    if not all(access.is_exact for access in uses):
-        return "a subscript is gathered or scattered"
-    if any(a.array == array for s in scop.statements if s.kind is Kind.CHECK for a in s.reads):
-        return "its values are checked as subscripts"
+def why_not_written_back(scop: Scop, array: str, inside: Collection[str]) -> str | None:
+    """Return why *array* must stay as it is for the statements *inside* a kernel, or None."""
+    if scop.arrays[array].is_input:
+        return "it is an input"
+    for statement in scop.statements:
+        own = [a for a in (*statement.writes, *statement.reads) if a.array == array]
+        is_written = any(write.array == array for write in statement.writes)
+        if is_written and statement.name not in inside:
+            return f"{statement.name} writes it elsewhere"
+        if not all(access.is_exact for access in own):
+            return "a subscript is gathered or scattered"
+        if own and statement.kind is Kind.CHECK:
+            return "its values are checked as subscripts"
     return None
 
 
-def write_back(scop: Scop, array: str) -> Scop:
-    """Return *scop* with the output *array* in a temporary, and a copy of it at the end."""
-    assert (reason := why_not_written_back(scop, array)) is None, reason
+def write_back(scop: Scop, array: str, inside: Collection[str]) -> Scop:
+    """Return *scop* with *array* in a temporary for the statements *inside*, stored for the others.
+
+    The store, ``ARRAY.store``, follows the last of its writers.
+    """
+    assert (reason := why_not_written_back(scop, array, inside)) is None, reason
     output = scop.arrays[array]
     name = f"{array}.kept"
     kept = Array(name, output.dtype, output.origin, output.shape, Storage.SCRATCH)
-    statements = [_renamed(statement, array, name) for statement in scop.statements]
     wide = replace(scop, arrays={**scop.arrays, name: kept})
     writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
-    return replace(wide, statements=(*statements, _copy(wide, output, kept, writers)))
+    statements = []
+    for statement in scop.statements:
+        is_own = statement.name in inside
+        statements.append(_renamed(statement, array, name) if is_own else statement)
+        if statement is writers[-1]:
+            statements.append(_copy(wide, output, kept, writers))
+    return replace(wide, statements=tuple(statements))
 
 
 def _renamed(statement: Statement, old: str, new: str) -> Statement:

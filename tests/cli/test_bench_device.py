@@ -14,11 +14,10 @@ import tcdsl
 from tcdsl.cli import bench, copy_rate, device_inputs, device_peers, jax_calls
 from tcdsl.cli.device_peers import (
     Device,
-    gathered_reads,
     input_bytes,
-    least_bytes,
     relative_error,
 )
+from tcdsl.costmodel.work import gathered_reads, least_bytes
 from tcdsl.errors import TargetError
 from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.library import case, cases, source_for

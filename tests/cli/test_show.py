@@ -3,22 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from tcdsl.cli.show import tree_lines
-from tcdsl.lang.parser import parse_program
-from tcdsl.source import Source
+from tcdsl.frontends.stages import STAGES
 
 Tcdsl = Callable[..., tuple[int, str, str]]
 SIZES = ("--size", "M=7", "--size", "K=5", "--size", "N=3")
-
-
-def test_the_tree_of_a_definition() -> None:
-    text = "def f(float(N) x) -> (y) { y(i) = x(i) + 1.0 }"
-    (definition,) = parse_program(Source(text)).defs
-    lines = list(tree_lines(definition))
-    assert lines[0] == "Def name='f'"
-    assert any(line.strip().startswith("value: Binary op='+'") for line in lines)
-    assert any("Number value=1.0 dtype=float32" in line for line in lines)
-    assert not any("Span" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -26,8 +14,12 @@ def test_the_tree_of_a_definition() -> None:
     [
         ("ast", "Def name='matmul'"),
         ("comprehension", "matmul"),
+        ("coalesced", "S0"),
+        ("transforms", "S0"),
+        ("plan", "kernel"),
         ("scop", "S0"),
         ("schedule", "S0"),
+        ("tree", "domain"),
         ("code", "int"),
         ("explain", "kernel"),
     ],
@@ -36,6 +28,11 @@ def test_every_stage_is_shown(stage: str, part: str, tcdsl: Tcdsl, program: Path
     code, printed, errors = tcdsl("show", program, "--stage", stage, *SIZES)
     assert (code, errors) == (0, "")
     assert part in printed
+
+
+def test_no_stage_is_forgotten() -> None:
+    tested = "ast comprehension coalesced scop transforms schedule tree plan code explain"
+    assert set(STAGES) == set(tested.split())
 
 
 @pytest.mark.parametrize("stage", ["ast", "comprehension"])

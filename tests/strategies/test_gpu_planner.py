@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,17 @@ def test_a_failure_leaves_a_script_for_the_emulator(
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "the error is gone" in done.stdout, done.stderr
     Path(path).unlink()
+
+
+NORMALISED = "def f(float(M,N) x) -> (y) { s +=! x(i,j) * x(i,j)\n y(i,j) = x(i,j) / sqrt(s) }"
+
+
+def test_a_kernel_goes_back_over_what_the_cache_holds_a_part_of(cuda_unit: MakeUnit) -> None:
+    first, second = cuda_unit(NORMALISED, (4096, 4096)).source.text.split("extern")[1:]
+    assert "gridDim.x - 1 - blockIdx.x" in second and "gridDim" not in first
+    assert "gridDim" not in cuda_unit(NORMALISED, (1024, 1024)).source.text
+
+
+def test_backwards_is_right(check_emulated: CheckAll, small_chip: Gpu) -> None:
+    chip = replace(small_chip, l2_bytes=64)
+    check_emulated([(NORMALISED, [shape]) for shape in ((1, 1), (7, 31), (33, 67))], gpu=chip)

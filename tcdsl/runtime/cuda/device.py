@@ -181,6 +181,7 @@ class Context:
                 device.get_attribute(kind.MAX_GRID_DIM_Y),
                 device.get_attribute(kind.MAX_GRID_DIM_Z),
             ),
+            l2_bytes=self.l2_bytes,
             staged_bytes=device.get_attribute(kind.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
             cluster=PORTABLE_CLUSTER if major >= 9 else 1,
         )

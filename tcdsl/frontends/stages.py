@@ -1,0 +1,91 @@
+"""What a def becomes on its way to the machine, stage by stage, as text.
+
+    ast -> comprehension -> coalesced -> scop -> transforms -> schedule -> plan -> code
+
+The first two are of the def itself; the others of one compilation, of which "tree" is the schedule
+as isl has it, and "explain" the reasons.  ``tcdsl show`` and ``%tcdsl_show`` print them.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tcdsl.display.highlight import highlighted_tc
+from tcdsl.display.html import block, mime_bundle
+from tcdsl.lang.parser import parse_program
+from tcdsl.lang.printer import print_comprehension
+from tcdsl.lang.tree_text import tree_lines
+
+if TYPE_CHECKING:
+    from tcdsl.api import Function
+    from tcdsl.display.compilation import Stage
+    from tcdsl.executable import Executable
+    from tcdsl.source import Source
+
+OF_THE_DEF = ("ast", "comprehension")
+STAGES = (
+    *OF_THE_DEF, "coalesced", "scop", "transforms", "schedule", "tree", "plan", "code", "explain",
+)  # fmt: skip
+# What they are called among the stages that show themselves (display/compilation.py).
+_SHOWN_AS = {"scop": "scop", "transforms": "transforms", "schedule": "loops", "plan": "plan",
+             "code": "code", "explain": "explanation"}  # fmt: skip
+
+
+def tree_text(source: "Source", name: str) -> str:
+    """Return the syntax tree of the def *name* of *source*."""
+    (chosen,) = (d for d in parse_program(source).defs if d.name == name)
+    return "\n".join(tree_lines(chosen))
+
+
+def text_of_def(function: "Function", stage: str) -> str:
+    """Return a stage that needs no arguments, one of ``OF_THE_DEF``."""
+    comprehension = function.comprehension
+    if stage == "ast":
+        return tree_text(comprehension.source, comprehension.name)
+    return print_comprehension(comprehension)
+
+
+def text_of(executable: "Executable", stage: str) -> str:
+    """Return a stage of one compilation; says so where its target has none."""
+    match stage:
+        case "explain":
+            return executable.explain()
+        case "code":
+            return executable.source
+        case "transforms" | "plan":  # made anew where the code is from the cache
+            shown = executable.compilation.stages.get(stage)
+            text = shown.text if shown is not None else None
+        case _:
+            text = executable.stages.get(stage)
+    return f"the target {executable.target!r} has no stage {stage!r}" if text is None else text
+
+
+# --- in notebooks ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StageText:
+    """A stage that is text and no more; ``print`` gives it."""
+
+    text: str
+    is_program: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        text = self.text.rstrip("\n")
+        return mime_bundle(block(highlighted_tc(text) if self.is_program else text), self.text)
+
+
+def view_of_def(function: "Function", stage: str) -> StageText:
+    """Return one of ``OF_THE_DEF``, which shows itself."""
+    return StageText(text_of_def(function, stage), stage == "comprehension")
+
+
+def view_of(executable: "Executable", stage: str) -> "Stage | StageText":
+    """Return another stage, which shows itself."""
+    shown = executable.compilation.stages.get(_SHOWN_AS.get(stage, ""))
+    return StageText(text_of(executable, stage)) if shown is None else shown

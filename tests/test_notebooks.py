@@ -1,0 +1,75 @@
+"""The notebooks as they are stored: Markdown that Jupytext reads, nothing that a run left behind.
+
+.ci/notebooks runs them.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+jupytext = pytest.importorskip("jupytext")
+
+FOLDER = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("[0-9][0-9]_*.md"))
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def path(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.param
+    return found
+
+
+@pytest.fixture
+def notebook(path: Path) -> Any:
+    return jupytext.read(path, fmt="md:myst")
+
+
+def code_of(notebook: Any) -> list[str]:
+    return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_there_are_six_and_the_readme_lists_them() -> None:
+    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{number:02}" for number in range(1, 7)]
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \[(\w+)\]\(\1\.md\)", readme, re.MULTILINE)
+    assert listed == [path.stem for path in NOTEBOOKS]
+
+
+def test_nothing_is_stored_but_markdown() -> None:
+    assert {path.name for path in FOLDER.iterdir() if path.suffix == ".ipynb"} <= {
+        f"{path.stem}.ipynb"
+        for path in NOTEBOOKS  # pairs that somebody works with: ignored by git
+    }
+    ignored = (FOLDER.parent / ".gitignore").read_text().splitlines()
+    assert "/notebooks/*.ipynb" in ignored
+
+
+def test_jupytext_reads_it_and_writes_the_same(path: Path, notebook: Any) -> None:
+    again = jupytext.reads(jupytext.writes(notebook, fmt="md:myst"), fmt="md:myst")
+    before, after = ([(c.cell_type, c.source) for c in n.cells] for n in (notebook, again))
+    assert before == after
+    assert len(before) > 10
+    assert notebook.metadata["kernelspec"]["name"] == "python3"
+    assert before[0][0] == "markdown" and before[0][1].startswith("# ")
+
+
+def test_no_output_is_stored(notebook: Any) -> None:
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in cells)
+
+
+def test_every_cell_is_python_or_a_program(notebook: Any) -> None:
+    transform = pytest.importorskip("IPython.core.inputtransformer2").TransformerManager()
+    for text in code_of(notebook):
+        compile(transform.transform_cell(text), text, "exec")
+    assert any(text.startswith("%%tcdsl") for text in code_of(notebook))
+    assert "%load_ext tcdsl" in code_of(notebook)[0]
+
+
+def test_measurements_on_a_gpu_are_guarded_and_say_where_and_when(notebook: Any) -> None:
+    for text in code_of(notebook):
+        if "H200" in text:
+            assert "if tcdsl.cuda.is_available():" in text
+            assert re.search(r"on 20\d\d-\d\d-\d\d", text) and "docs/performance_gpu.md" in text
