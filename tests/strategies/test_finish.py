@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tcdsl.costmodel.machine import Gpu
@@ -93,13 +94,6 @@ SMALL_GRAPHS = {
     "largest, then where": (
         "def f(float(M,N) x) -> (r, s) { r(i) max=! x(i,j)\n s argmax=! r(i) }", [(77, 70)],
     ),
-    "gathers, which are checked": (
-        """def f(float(M,N) x, int32(M) k) -> (r, s) {
-            r(i) max=! x(i,j)
-            s(i) = r(i) - x(i,k(i))
-        }""",
-        [(200, 700), (200,)],
-    ),
     "a scalar of one block": ("def f(float(N) x) -> (s) { t +=! x(i)\n s = sqrt(t) }", [(999,)]),
     "pointwise, then a sum": (
         "def f(float(N) x) -> (y, s) { y(i) = exp(x(i))\n s +=! y(i) }", [(3001,)],
@@ -113,6 +107,20 @@ def test_the_last_of_all_blocks_runs_what_is_small(name: str, cuda_unit: MakeUni
     unit = cuda_unit(source, *shapes)
     (launch,) = unit.source.launches
     assert ("tc_last_block" in unit.source.text) == (max(launch.grid) > 1)
+
+
+def test_a_gather_is_checked_by_the_last_block(
+    cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    """The check depends on nothing, and comes along with what it is for."""
+    source = """def f(float(M,N) x, int32(M) k) -> (r, s) {
+        r(i) max=! x(i,j)
+        s +=! r(i) - x(i,k(i))
+    }"""
+    (launch,) = cuda_unit(source, (200, 700), (200,)).source.launches
+    assert any("by the last of 200 blocks" in why for why in launch.why)
+    cases = [(source, [(m, 700), np.arange(m, dtype=np.int32) * 3]) for m in (1, 7, 200)]
+    check_emulated(cases)
 
 
 def test_small_graphs_are_right(check_emulated: CheckAll) -> None:
