@@ -226,22 +226,35 @@ def _kept(
     scop: Scop, group: Group, shapes: Mapping[str, Shape], dims: Mapping[str, tuple[int, ...]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what members use of a row before and after a reduction: arguments, scratch arrays."""
-    users: dict[str, list[int]] = {}
-    sums = []
-    for position, (name, own) in enumerate(dims.items()):
+    users: dict[str, set[str]] = {}
+    later = [_after(name, group, shapes) for name in dims]
+    for name, own in dims.items():
         statement = shapes[name].statement
-        if statement.kind is Kind.UPDATE:
-            sums.append(position)
         indices = {statement.indices[d] for d in own}
         for access in (*statement.writes, *statement.reads):
             names = {s.name for s in access.subscripts if isinstance(s, Index)}
             if access.is_exact and indices <= names:
-                users.setdefault(access.array, []).append(position)
+                users.setdefault(access.array, set()).add(name)
     written = {w.array for n in group.members for w in shapes[n].statement.writes}
-    shared = [a for a, own in users.items() if any(own[0] <= s < own[-1] for s in sums)]
+    shared = [a for a, own in users.items() if any(own & after and own - after for after in later)]
     arguments = [a for a in shared if scop.arrays[a].storage is Storage.ARGUMENT]
     scratch = [a for a in shared if scop.arrays[a].storage is Storage.SCRATCH]
     return tuple(a for a in arguments if a not in written), tuple(scratch)
+
+
+def _after(name: str, group: Group, shapes: Mapping[str, Shape]) -> set[str]:
+    """Return the members that must wait for the reduction *name*; none of them, if it is none."""
+    statement = shapes[name].statement
+    if statement.kind is not Kind.UPDATE:
+        return set()
+    waiting: set[str] = set()
+    arrays = {write.array for write in statement.writes}
+    for member in group.members[group.members.index(name) + 1 :]:
+        own = shapes[member].statement
+        if arrays & {read.array for read in own.reads}:
+            waiting.add(member)
+            arrays |= {write.array for write in own.writes}
+    return waiting
 
 
 def _blocks(row_bytes: int, rows: int, block_bytes: int, gpu: Gpu) -> int:

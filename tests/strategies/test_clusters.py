@@ -158,3 +158,10 @@ def test_channels_get_a_cluster_each(cuda_unit: MakeUnit) -> None:
 def test_few_threads_idle(groups: int, least: int) -> None:
     threads = clusters._threads(groups, 256, least)
     assert threads % 32 == 0 and min(least, 1024) <= threads <= 1024
+
+
+def test_sums_that_one_pass_finds_need_no_cluster(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(
+        "def f(float(M,N) x) -> (s, t) { s(i) +=! x(i,j)\n t(i) max=! x(i,j) * x(i,j) }", (2, 1 << 18)
+    )
+    assert all(launch.cluster == 1 for launch in unit.source.launches)
