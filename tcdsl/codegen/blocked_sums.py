@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tcdsl.codegen import loop_ast
-from tcdsl.codegen.c_expressions import c_type
+from tcdsl.codegen.c_expressions import c_type, combine, identity
 from tcdsl.codegen.names import Names
 from tcdsl.lang.comprehension import Operator
 from tcdsl.poly.loop_tree import Loop, LoopKind
@@ -29,6 +29,7 @@ from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.transforms.placement import Placement, Space
 
 LONG = 64  # additions one after another that are worth blocks
+PAIRS = 8  # by which a block of a compensated sum is longer
 FEW = 4  # additions of a vector's lanes that are worth a sum of their own
 _UNKNOWN = 1 << 22  # turns of a loop whose extent is open
 _WRITTEN_OUT = (LoopKind.LANES, LoopKind.UNROLL)
@@ -89,10 +90,14 @@ class BlockedSums:
         if turns < 2:
             return None
         if loop.kind in _WRITTEN_OUT:
-            return Blocks(own, ()) if turns * each >= FEW else None
-        if turns * each <= 2 * self.policy.block:
+            # What a compensated sum loses of a few terms is no reason for another addition.
+            plain = tuple(p for p in own if not self.scop.arrays[p.array].dtype.is_compensated)
+            return Blocks(plain, ()) if plain and turns * each >= FEW else None
+        is_pair = all(self.scop.arrays[p.array].dtype.is_compensated for p in own)
+        block = self.policy.block * (PAIRS if is_pair else 1)
+        if turns * each <= 2 * block:
             return None
-        sizes = [max(1, self.policy.block // each)]
+        sizes = [max(1, block // each)]
         while turns > self.policy.most * sizes[-1]:
             sizes.append(self.policy.most * sizes[-1])
         return Blocks(own, tuple(sizes))
@@ -105,7 +110,7 @@ class BlockedSums:
         return self.scop.by_name[leaf.statement]
 
     def _is_sum(self, statement: Statement) -> bool:
-        """Return whether *statement* adds plain floating-point numbers up."""
+        """Return whether *statement* adds floating-point numbers up, in the type of the sum."""
         reduction = statement.reduction
         if statement.kind is not Kind.UPDATE or reduction is None:
             return False
@@ -196,17 +201,18 @@ def set_aside(
     """
     dtype = scop.arrays[placement.array].dtype
     name, size = names.of("array", placement.array), placement.elements()
-    zero = "0.0f" if dtype.size_bytes == 4 else "0.0"
+    zero = identity(Operator.ADD, dtype)
     if size == 1:
         return (
             [f"const {c_type(dtype)} {aside} = {name};", f"{name} = {zero};"],
-            [f"{name} = ({aside} + {name});"],
+            [f"{name} = {combine(Operator.ADD, dtype, aside, name)};"],
         )
     head = [pragma, f"for (int w_k = 0; w_k < {size}; w_k++) {{"]
+    total = combine(Operator.ADD, dtype, f"{aside}[w_k]", f"{name}[w_k]")
     return (
         [f"{c_type(dtype)} {aside}[{size}];", *head,
          f"  {aside}[w_k] = {name}[w_k];", f"  {name}[w_k] = {zero};", "}"],
-        [*head, f"  {name}[w_k] = ({aside}[w_k] + {name}[w_k]);", "}"],
+        [*head, f"  {name}[w_k] = {total};", "}"],
     )  # fmt: skip
 
 

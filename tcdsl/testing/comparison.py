@@ -9,6 +9,7 @@ from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.dtypes import DType
+from tcdsl.options import Options
 
 
 class Checkable(Protocol):
@@ -17,7 +18,13 @@ class Checkable(Protocol):
     @property
     def comprehension(self) -> Comprehension: ...
     def specialise(self, *inputs: Any) -> Specialisation: ...
-    def __call__(self, *inputs: Any, out: Any = None, target: str | None = None) -> Any: ...
+    def __call__(
+        self,
+        *inputs: Any,
+        out: Any = None,
+        target: str | None = None,
+        options: Options | None = None,
+    ) -> Any: ...
 
 
 def poisoned(dtype: DType | np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -94,6 +101,7 @@ def check(
     *inputs: Any,
     targets: Sequence[str] = ("cpu",),
     out: Any = None,
+    options: Options | None = None,
 ) -> None:
     """Run *f* on each of *targets* and compare every output with the oracle.
 
@@ -101,6 +109,7 @@ def check(
     first values of those that the program keeps or updates: an array, a tuple in the order of the
     outputs, or a mapping by name; those that it does not give start as ones.
 
+    :arg options: of the compilation.  Compensated sums are compared against a tighter bound.
     :raises AssertionError: naming the target, the output, the worst element, what it is, what it
         should be, and the bound; or an input that was changed.
     """
@@ -111,11 +120,13 @@ def check(
         if c.tensors[name].needs_out
     } | _by_name(c, out)
     given = dict(zip(c.inputs, map(np.asarray, inputs), strict=True))
-    expected = evaluate_with_bounds(c, s, given, starts)
+    is_compensated = options is not None and options.summation == "compensated"
+    expected = evaluate_with_bounds(c, s, given, starts, is_compensated=is_compensated)
     before = {name: array.copy() for name, array in given.items()}
     for target in targets:
         buffers = tuple(_buffer(c, s, starts, name) for name in c.outputs)
-        f(*inputs, out=buffers if len(buffers) > 1 else buffers[0], target=target)
+        results = buffers if len(buffers) > 1 else buffers[0]
+        f(*inputs, out=results, target=target, options=options)
         for name, actual in zip(c.outputs, buffers, strict=True):
             if fault := compare(*expected[name], actual):
                 raise AssertionError(f"{c.name} on {target}: output {name!r}: {fault}")

@@ -4,6 +4,7 @@
     index                               floored division, fault records; always there
     vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
+    compensated                         tc_c32, tc_c64, tc_plus_c32, tc_op_add_c32, ...
     collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
     atomic                              tc_atomic_<op>_<type>
     ticket                              tc_last_block
@@ -27,11 +28,13 @@ from importlib.resources import files
 from types import MappingProxyType
 
 from tcdsl.codegen.device import c
-from tcdsl.codegen.device.c import FLOATS, HALVES, INTEGERS, TYPES
+from tcdsl.codegen.device.c import COMPENSATED, FLOATS, HALVES, INTEGERS, TYPES
 
 # In the order in which their texts must stand.
 SCALAR_PARTS: tuple[str, ...] = ("core", "half", "math_f32", "math_f64", "rare")
-SHARED_PARTS: tuple[str, ...] = ("index", "vector", "operators", "collective", "atomic", "ticket")
+SHARED_PARTS: tuple[str, ...] = (
+    "index", "vector", "operators", "compensated", "collective", "atomic", "ticket",
+)  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _ALWAYS = frozenset({"core", "index"})
 _NEEDS = {"collective": {"vector"}, "atomic": {"half", "operators"}}
@@ -58,6 +61,8 @@ def _functions() -> dict[str, str]:
         | index
         | vector
         | dict.fromkeys(operators, "operators")
+        | {name: part for name, part in c.FUNCTIONS.items() if part == "compensated"}
+        | {f"tc_{kind}{pair}": "compensated" for pair in COMPENSATED for kind in ("", "op_add_")}
         | dict.fromkeys([*folds, "tc_pair"], "collective")
         | dict.fromkeys(atomics, "atomic")
         | {"tc_last_block": "ticket"}
