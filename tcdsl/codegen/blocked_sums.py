@@ -28,7 +28,6 @@ from tcdsl.poly.loop_tree import Loop, LoopKind
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.transforms.placement import Placement, Space
 
-LONG = 64  # additions one after another that are worth blocks
 PAIRS = 8  # by which a block of a compensated sum is longer
 FEW = 4  # additions of a vector's lanes that are worth a sum of their own
 _UNKNOWN = 1 << 22  # turns of a loop whose extent is open
@@ -40,13 +39,15 @@ _CUT = (LoopKind.SERIAL, LoopKind.THREAD)
 class Policy:
     """How long chains may be, and how many accumulators a loop may set aside.
 
-    *turns*: how often one thread runs a loop's body, None if that is not known.
+    *turns*: how often one thread runs a loop's body, None if that is not known.  *long* is how many
+    additions one after another are worth blocks, for a single accumulator and for an array.
     """
 
     turns: Callable[[Loop], int | None]
     block: int  # additions of the innermost block
     most: int  # blocks that are added one after another
     most_elements: int  # of an accumulator that is an array
+    long: tuple[int, int] = (64, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class BlockedSums:
         sums = {leaf.statement for leaf in _leaves(ast) if self._is_sum(self._statement(leaf))}
         arrays = {scop.by_name[name].write.array for name in sums}
         own = [p for name, p in placements.items() if name in arrays and self._is_kept(p)]
-        self.accumulators = tuple(p for p in own if self._lifetime_chain(ast, p) > LONG)
+        self.accumulators = tuple(p for p in own if self._is_long(ast, p))
 
     def of(self, node: loop_ast.For, loop: Loop) -> Blocks | None:
         """Return the blocks into which the C loop *node* of *loop* is cut, None if into none."""
@@ -147,6 +148,10 @@ class BlockedSums:
     def _turns(self, loop: Loop) -> int:
         turns = self.policy.turns(loop)
         return _UNKNOWN if turns is None else turns
+
+    def _is_long(self, ast: loop_ast.AstNode, accumulator: Placement) -> bool:
+        least = self.policy.long[accumulator.elements() > 1]
+        return self._lifetime_chain(ast, accumulator) > least
 
     def _lifetime_chain(self, ast: loop_ast.AstNode, accumulator: Placement) -> int:
         """Return how many terms are added to an element of *accumulator* in its life."""

@@ -54,6 +54,8 @@ _STRIDE_LIMIT = 2**16
 _INDEX_LIMIT = 2**31 - _STRIDE_LIMIT  # room for a stride past the end
 # Accumulators are registers: few additions more, and few values set aside.
 _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 16, 32, 8
+# The four of a column take a block of threads from 32 registers each to 44.
+_LONG_SUMS = (64, 256)
 
 _FIRST = """\
 /* The least number from low on that leaves the remainder me, divided by width. */
@@ -287,7 +289,7 @@ class _KernelPrinter:
         lost = {name for name in lost if self._has_many(self.loops[name])}
         if lost:
             ast = loop_ast.generate(self.scop, tree, placements, lost)
-        policy = Policy(self._turns, _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE)
+        policy = Policy(self._turns, _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE, _LONG_SUMS)
         self.sums = BlockedSums(self.scop, ast, self.loops, placements, policy)
         self._declare_locals([None, *_unopened(ast)], 1)
         self._node(ast, 1, (), [])

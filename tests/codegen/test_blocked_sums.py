@@ -88,6 +88,7 @@ def test_in_many_blocks_on_a_gpu(
 ) -> None:
     monkeypatch.setattr(cuda_printer, "_SUM_BLOCK", 3)
     monkeypatch.setattr(cuda_printer, "_MOST_BLOCKS", 3)
+    monkeypatch.setattr(cuda_printer, "_LONG_SUMS", (8, 8))
     check_emulated(CASES, gpu=small_chip)
     check_emulated(CASES[:3], gpu=small_chip, options=WHOLE)
 

@@ -55,13 +55,15 @@ def _functions() -> dict[str, str]:
     operators += [f"tc_better_{op}_{t}" for t in TYPES if t not in HALVES for op in ("min", "max")]
     folds = [f"tc_{fold}_{way}" for fold in ("fold", "argfold") for way in ("x", "y", "xy")]
     folds.append("tc_fold_y_first")
+    pairs = [name for name, part in c.FUNCTIONS.items() if part == "compensated"]
+    pairs = [name for name in pairs if not name.startswith("tc_fold_")]
     atomics = [f"tc_atomic_{op}_{t}" for t in TYPES for op in OPERATORS[t]]
     return (
         scalars
         | index
         | vector
         | dict.fromkeys(operators, "operators")
-        | {name: part for name, part in c.FUNCTIONS.items() if part == "compensated"}
+        | dict.fromkeys(pairs, "compensated")
         | {f"tc_{kind}{pair}": "compensated" for pair in COMPENSATED for kind in ("", "op_add_")}
         | dict.fromkeys([*folds, "tc_pair"], "collective")
         | dict.fromkeys(atomics, "atomic")
