@@ -41,6 +41,10 @@ class Options:
     fast_math: let the compiler reassociate and contract floating-point arithmetic.  On a GPU also
         approximate division, roots and functions.  The target "emulate" never does.
     check_gathers: check gathered and scattered indices while running.
+    summation: "compensated" keeps what rounding takes from a floating-point sum, and adds it at the
+        end: the result is as if it had been summed in twice the precision, and rounded.  It costs
+        some six operations a term.  Not for scattered sums and recurrences, not with fast_math, and
+        finished as "ordered".
     scheduler: "auto" aligns loops, and asks isl where recurrences in several dimensions leave
         that without parallelism; "isl" always asks isl, on a GPU but for sums that it would leave
         to one thread; "textual" keeps the loops as written, on a GPU the statements: each has
@@ -58,6 +62,7 @@ class Options:
     fast_math: bool = False
     check_gathers: bool = True
     scheduler: Literal["auto", "isl", "textual"] = "auto"
+    summation: Literal["plain", "compensated"] = "plain"
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -81,6 +86,10 @@ class Options:
         if type(self.threads) is not int or self.threads < 0:
             raise BAD_OPTION(name="threads", what=f"{self.threads!r} is no number of threads",
                              advice="give 0 for all there are, or a positive integer")  # fmt: skip
+
+        if self.fast_math and self.summation == "compensated":
+            raise BAD_OPTION(name="summation", what="fast_math may take what is lost for 0",
+                             advice="drop fast_math, or sum without compensation")  # fmt: skip
 
     def to_json(self) -> str:
         """Return the options as JSON, the same text for equal options."""
@@ -110,6 +119,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "fuse": ("max", "none"),
     "scheduler": ("auto", "isl", "textual"),
     "finish": ("auto", "ordered", "atomic"),
+    "summation": ("plain", "compensated"),
     "coalesce": (True, False),
     "vectorise": (True, False),
     "deterministic": (True, False),

@@ -159,7 +159,13 @@ class Loaded:
             array[...] = rooms[name].array
         return fault
 
-    def __call__(self, *inputs: Any, out: Any = None, target: str | None = None) -> Any:
+    def __call__(
+        self,
+        *inputs: Any,
+        out: Any = None,
+        target: str | None = None,
+        options: Options | None = None,
+    ) -> Any:
         outputs = list(out) if isinstance(out, tuple) else [out]
         fault = self.run([np.asarray(array) for array in inputs], outputs)
         assert fault is None, f"{self.comprehension.name}: {fault}"
@@ -276,7 +282,7 @@ def check_all() -> Callable[..., None]:
         failures = []
         for loaded, inputs in zip(compile_batch(units), arguments, strict=True):
             try:
-                check(loaded, *inputs, out=out)
+                check(loaded, *inputs, out=out, options=options)
             except AssertionError as error:
                 shapes = [array.shape for array in inputs]
                 failures.append(f"{shapes}: {error}\n{loaded.comprehension.source.text}")
@@ -338,7 +344,13 @@ class Emulated:
             arrays[name] = array
         return self.program.run(arrays, written=written)
 
-    def __call__(self, *inputs: Any, out: Any = None, target: str | None = None) -> Any:
+    def __call__(
+        self,
+        *inputs: Any,
+        out: Any = None,
+        target: str | None = None,
+        options: Options | None = None,
+    ) -> Any:
         outputs = list(out) if isinstance(out, tuple) else [out]
         fault = self.run([np.asarray(array) for array in inputs], outputs)
         assert fault is None, f"{self.comprehension.name}: {fault}"
@@ -436,7 +448,7 @@ def check_emulated() -> Callable[..., None]:
         failures = []
         for program, inputs in zip(emulate_all(units), arguments, strict=True):
             try:
-                check(program, *inputs, out=out)
+                check(program, *inputs, out=out, options=options)
             except (AssertionError, EmulationError) as error:
                 shapes = [array.shape for array in inputs]
                 failures.append(f"{shapes}: {error}\n{program.comprehension.source.text}")

@@ -541,6 +541,7 @@ FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "fast_math": ([True, False], [None, "yes"]),
     "check_gathers": ([True, False], [None, "yes"]),
     "scheduler": (["auto", "isl", "textual"], ["pluto", None]),
+    "summation": (["plain", "compensated"], ["kahan", None]),
 }
 
 
@@ -563,6 +564,7 @@ def test_every_value_of_an_option(field: str) -> None:
 @pytest.mark.parametrize("options", [
     {"fuse": "none"}, {"scheduler": "isl"}, {"scheduler": "textual"}, {"coalesce": False},
     {"vectorise": False, "threads": 1}, {"deterministic": True}, {"tile": (4, 4)},
+    {"summation": "compensated"},
 ])  # fmt: skip
 def test_options_change_no_result(options: dict[str, Any]) -> None:
     program = tcdsl.define("""def f(float(M,N) x) -> (y, s) {
@@ -582,6 +584,11 @@ def test_options_are_frozen_and_documented() -> None:
     for text in ("", "[", "[]", "3", '{"thread": 1}'):
         with pytest.raises(OptionError):
             tcdsl.Options.from_json(text)
+
+
+def test_compensation_is_not_for_fast_math() -> None:
+    with pytest.raises(OptionError, match="'summation': fast_math may take what is lost for 0"):
+        tcdsl.Options(summation="compensated", fast_math=True)
 
 
 def test_effects_of_options() -> None:

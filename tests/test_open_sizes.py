@@ -65,7 +65,9 @@ class Opened:
         self.comprehension = self.function.comprehension
         self.specialise = self.function.specialise
 
-    def __call__(self, *inputs: Any, out: Any = None, target: str | None = None) -> Any:
+    def __call__(
+        self, *inputs: Any, out: Any = None, target: str | None = None, options: Any = None
+    ) -> Any:
         return self.function(*inputs, out=out, target=target, options=self.options)
 
 

@@ -111,3 +111,20 @@ def test_random_programs_on_a_small_chip(
     """Small programs get several blocks, chunks, packed rows, lanes and tiles too."""
     for cases in batches(drawn(number, count)):
         check_emulated(cases, gpu=small_chip)
+
+
+# --- with compensated sums, whose bound is tighter -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "count"),
+    [(2032, 30), pytest.param(2033, PROGRAMS, marks=pytest.mark.fuzz)],
+)
+@pytest.mark.timeout(1800)
+def test_random_programs_with_compensated_sums(
+    number: int, count: int, check_all: CheckAll, check_emulated: CheckAll, small_chip: Gpu
+) -> None:
+    options = tcdsl.Options(summation="compensated")
+    for cases in batches(drawn(number, count)):
+        check_all(cases, options=options)
+        check_emulated(cases, gpu=small_chip, options=options)

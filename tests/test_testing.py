@@ -34,7 +34,9 @@ class Interpreted:
         shapes = dict(zip(self.comprehension.inputs, map(np.shape, inputs), strict=True))
         return specialise(self.comprehension, bind_sizes(self.comprehension, shapes))
 
-    def __call__(self, *inputs: Any, out: Any = None, target: str | None = None) -> Any:
+    def __call__(
+        self, *inputs: Any, out: Any = None, target: str | None = None, options: Any = None
+    ) -> Any:
         c = self.comprehension
         buffers = dict(zip(c.outputs, out if isinstance(out, tuple) else (out,), strict=True))
         given_inputs = dict(zip(c.inputs, map(np.asarray, inputs), strict=True))

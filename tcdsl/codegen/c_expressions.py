@@ -26,14 +26,16 @@ from tcdsl.lang.comprehension import (
     children,
 )
 from tcdsl.lang.comprehension import fold as fold_expression
-from tcdsl.lang.dtypes import BOOL, FLOAT32, DType, Kind
+from tcdsl.lang.dtypes import BOOL, FLOAT32, DType, Kind, summed
 
 _C_TYPES = {
     "bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t",
     "float32": "float", "float64": "double",
+    "compensated32": "tc_c32", "compensated64": "tc_c64",
 }  # fmt: skip
 _SUFFIXES = {
     "bool": "b", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+    "compensated32": "c32", "compensated64": "c64",
 }  # fmt: skip
 _INTEGER_OPS = {
     "+": "add",
@@ -91,6 +93,8 @@ def _integer_literal(value: int, dtype: DType) -> str:
 
 def identity(operator: Operator, dtype: DType) -> str:
     """Return the identity of *operator* on *dtype*; for arg reductions, of the comparison."""
+    if dtype.is_compensated:
+        return cast_text(literal(0, summed(dtype)), summed(dtype), dtype)
     match operator:
         case Operator.ADD | Operator.OR:
             return literal(0, dtype)
@@ -111,7 +115,8 @@ def combine(operator: Operator, dtype: DType, accumulator: str, term: str) -> st
     """Return the text of ``accumulator op term``, both of *dtype*."""
     if operator in (Operator.AND, Operator.OR):
         return f"({accumulator} {'&' if operator is Operator.AND else '|'} {term})"
-    if dtype.is_float and operator in (Operator.ADD, Operator.MUL):
+    is_plain = dtype.is_float and not dtype.is_compensated
+    if is_plain and operator in (Operator.ADD, Operator.MUL):
         return f"({accumulator} {operator.value} {term})"
     return f"tc_{_OPERATOR_NAMES[operator]}_{suffix(dtype)}({accumulator}, {term})"
 
@@ -235,6 +240,10 @@ def cast_text(operand: str, from_: DType, to: DType) -> str:
     """Return the conversion of *operand*."""
     if from_ == to:
         return operand
+    if summed(from_) != from_ and to != summed(from_):
+        return cast_text(cast_text(operand, from_, summed(from_)), summed(from_), to)
+    if summed(to) != to and from_ != summed(to):
+        return cast_text(cast_text(operand, from_, summed(to)), summed(to), to)
     return f"tc_cast_{suffix(from_)}_{suffix(to)}({operand})"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, last_of, set_aside
 from tcdsl.codegen.c_expressions import c_type, used_functions
 from tcdsl.codegen.c_statements import Context, StatementPrinter, mentions
 from tcdsl.codegen.device.c import header_text, parts_for
@@ -24,6 +25,8 @@ from tcdsl.transforms.placement import Placement
 from tcdsl.transforms.plan import Kernel, Plan
 
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+# Accumulators are a few vectors: what sets them aside is to be little beside what a block adds.
+_SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 32, 32, 128
 
 _PRELUDE = """\
 #define floord(n, d) tc_div_i64((n), (d))
@@ -159,6 +162,7 @@ class _KernelPrinter:
         self.is_in_parallel = False
         self.hoisted: dict[int, dict[Expr, str]] = {}  # by id(leaf)
         self.n_hoisted = 0
+        self.n_blocks = 0
         self.local_of: dict[str | None, list[Placement]] = {}
         for placement in self.placements.values():
             is_mine = placement.loop in self.loops or placement.loop is None
@@ -174,6 +178,8 @@ class _KernelPrinter:
         )
 
     def print(self, ast: loop_ast.AstNode) -> None:
+        policy = Policy(lambda loop: loop.extent, _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE)
+        self.sums = BlockedSums(self.scop, ast, self.loops, self.placements, policy)
         self._declare_locals([None, *_without_loop(ast)], 2)
         self._node(ast, 2, None)
 
@@ -208,6 +214,11 @@ class _KernelPrinter:
                 self._emit(depth, pragma)
         was_in_parallel = self.is_in_parallel
         self.is_in_parallel |= mark is not None and mark.kind is LoopKind.PARALLEL
+        last = last_of(node)
+        blocks = self.sums.of(node, mark) if mark is not None and last is not None else None
+        if mark is not None and last is not None and blocks is not None and blocks.turns:
+            self._in_blocks(node, depth, mark, blocks, last)
+            return
         if node.condition:
             self._emit(
                 depth,
@@ -222,6 +233,41 @@ class _KernelPrinter:
         self._node(node.body, depth + 1, None)
         self._emit(depth, "}")
         self.is_in_parallel = was_in_parallel
+
+    def _in_blocks(
+        self, node: loop_ast.For, depth: int, loop: Loop, blocks: Blocks, last: str
+    ) -> None:
+        """Print a serial loop up to *last*, its sums in *blocks*."""
+        first, step, ends = node.init, int(node.step), []
+        for size in reversed(blocks.turns):
+            block, end, stride = f"w_block{self.n_blocks}", f"w_last{self.n_blocks}", step * size
+            self._emit(
+                depth,
+                f"for (int64_t {block} = {first}; {block} <= {last}; {block} += {stride}) {{",
+            )
+            depth += 1
+            self._emit(depth, f"const int64_t {end} = min({last}, {block} + {stride - 1});")
+            after: list[str] = []
+            for placement in blocks.accumulators:
+                aside = f"w_sum{self.n_blocks}"
+                self.n_blocks += 1
+                lines, back = set_aside(placement, self.scop, self.names, aside, "#pragma omp simd")
+                for line in lines:
+                    self._emit(depth, line)
+                after += back
+            ends.append(after)
+            first, last = block, end
+        variable = node.variable
+        head = f"int64_t {variable} = {first}; {variable} <= {last}; {variable} += {step}"
+        self._emit(depth, f"for ({head}) {{")
+        self._declare_locals([loop.name, *_without_loop(node.body)], depth + 1)
+        self._node(node.body, depth + 1, None)
+        self._emit(depth, "}")
+        for after in reversed(ends):
+            for line in after:
+                self._emit(depth, line)
+            depth -= 1
+            self._emit(depth, "}")
 
     def _pragma(self, loop: Loop, node: loop_ast.For) -> str:
         if not node.condition:

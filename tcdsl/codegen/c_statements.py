@@ -176,6 +176,8 @@ class StatementPrinter:
             factors = f"{self.expressions.value(value.left)}, {self.expressions.value(value.right)}"
             return f"tc_mad_{suffix(reduction.dtype)}({factors}, {accumulator})"
         term = self.expressions.value(value)
+        if reduction.dtype.is_compensated and not value.dtype.is_compensated:
+            return f"tc_plus_{suffix(reduction.dtype)}({accumulator}, {term})"
         return combine(reduction.operator, reduction.dtype, accumulator, term)
 
     def _accumulator(self, access: Access, dtype: DType) -> str:

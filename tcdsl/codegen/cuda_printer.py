@@ -15,6 +15,7 @@ from itertools import groupby
 from math import prod
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, last_of, set_aside
 from tcdsl.codegen.c_expressions import c_type
 from tcdsl.codegen.c_statements import Context, mentions
 from tcdsl.codegen.cuda_source import (
@@ -51,7 +52,12 @@ MAX_FOLD_BYTES = 24 << 10  # of shared memory, for the folds of vectors
 VECTOR_BYTES = 16  # the widest load, and what arrays are aligned to if nothing else is known
 _AXES = "xyz"
 _MAPPED = (LoopKind.BLOCK, LoopKind.THREAD)
-_INDEX_LIMIT = 2**31 - 2**16  # room for a stride past the end
+_STRIDE_LIMIT = 2**16
+_INDEX_LIMIT = 2**31 - _STRIDE_LIMIT  # room for a stride past the end
+# Accumulators are registers: few additions more, and few values set aside.
+_SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 16, 32, 8
+# The four of a column take a block of threads from 32 registers each to 44.
+_LONG_SUMS = (64, 256)
 
 _FIRST = """\
 /* The least number from low on that leaves the remainder me, divided by width. */
@@ -207,6 +213,7 @@ class _KernelPrinter:
         self.n_folds = 0
         self.n_predicates = 0
         self.n_vectors = 0
+        self.n_blocks = 0
         self.local_of: dict[str | None, list[Placement]] = {}
         own = set(_arrays_of(parent.plan, kernel))
         for placement in self.placements.values():
@@ -301,6 +308,8 @@ class _KernelPrinter:
         lost = {name for name in lost if self._has_many(self.loops[name])}
         if lost:
             ast = loop_ast.generate(self.scop, tree, placements, lost)
+        policy = Policy(self._turns, _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE, _LONG_SUMS)
+        self.sums = BlockedSums(self.scop, ast, self.loops, placements, policy)
         self._declare_locals([None, *_unopened(ast)], 1)
         self._node(ast, 1, (), [])
         self.lines[:0] = self._shared()  # their alignment is known now
@@ -477,17 +486,85 @@ class _KernelPrinter:
             self._emit(depth, "}")
             return
         assert node.condition, "isl prints no loop of one iteration"
+        blocks = None if self._has_collective(node.body) else self.sums.of(node, loop)
+        if blocks is not None and self._in_blocks(node, depth, loop, blocks, active):
+            return
         if loop.kind in _MAPPED:
             self._mapped_loop(node, depth, loop, active)
         elif loop.kind in (LoopKind.UNROLL, LoopKind.LANES):
-            before = self.folded
-            self.folded = {**before, **self._folds_at_once(node, depth, loop)}
-            print_loop = self._unrolled if loop.kind is LoopKind.UNROLL else self._vector
-            print_loop(node, depth, loop, active)
-            self.folded = before
+            self._lanes_or_unrolled(node, depth, loop, active)
         else:
             self._open(depth, self._head(node))
             self._body(node, depth, loop, active)
+
+    def _lanes_or_unrolled(
+        self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]
+    ) -> None:
+        before = self.folded
+        self.folded = {**before, **self._folds_at_once(node, depth, loop)}
+        print_loop = self._unrolled if loop.kind is LoopKind.UNROLL else self._vector
+        print_loop(node, depth, loop, active)
+        self.folded = before
+
+    def _turns(self, loop: Loop) -> int | None:
+        """Return how often a thread runs the body of *loop*."""
+        is_shared = loop.kind in _MAPPED and self._has_many(loop)
+        return loop.extent and -(-loop.extent // loop.width) if is_shared else loop.extent
+
+    def _in_blocks(
+        self, node: loop_ast.For, depth: int, loop: Loop, blocks: Blocks, active: list[str]
+    ) -> bool:
+        """Print *loop*, its sums in *blocks*; return False where it has another form than that."""
+        if not blocks.turns:
+            after = self._set_aside(depth, blocks)
+            self._lanes_or_unrolled(node, depth, loop, active)
+            self._emit_all(depth, after)
+            return True
+        last = last_of(node)
+        if last is None:
+            return False
+        is_shared = loop.kind in _MAPPED and self._has_many(loop)
+        step = loop.width if is_shared else int(node.step)
+        first, last = _cuda(node.init), _cuda(last)
+        if is_shared:
+            me = self._me(loop)
+            first = me if first == "0" else f"tcdsl_first({first}, {me}, {step})"
+        ends = []
+        for size in reversed(blocks.turns):
+            number, stride = self.n_blocks, step * size
+            self.n_blocks += 1
+            block, end = f"w_block{number}", f"w_last{number}"
+            type_ = "int64_t" if stride >= _STRIDE_LIMIT else self.index_type
+            head = f"for ({type_} {block} = {first}; {block} <= {last}; {block} += {stride})"
+            self._open(depth, head)
+            depth += 1
+            bound = f"tc_imin({last}, {block} + {stride - 1})"
+            self._emit(depth, f"const {type_} {end} = {bound};")
+            ends.append(self._set_aside(depth, blocks))
+            first, last = block, end
+        head = f"{self.index_type} {node.variable} = {first}; {node.variable} <= {last}"
+        self._open(depth, f"for ({head}; {node.variable} += {step})")
+        self._body(node, depth, loop, active)
+        for after in reversed(ends):
+            self._emit_all(depth, after)
+            depth -= 1
+            self._emit(depth, "}")
+        return True
+
+    def _set_aside(self, depth: int, blocks: Blocks) -> list[str]:
+        """Clear the accumulators of *blocks*; return what adds to them what they held before."""
+        after: list[str] = []
+        for placement in blocks.accumulators:
+            aside = f"w_sum{self.n_blocks}"
+            self.n_blocks += 1
+            lines, back = set_aside(placement, self.scop, self.names, aside, "#pragma unroll")
+            self._emit_all(depth, lines)
+            after += back
+        return after
+
+    def _emit_all(self, depth: int, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._emit(depth, line)
 
     def _is_mine(self, loop: Loop, value: str) -> str:
         """Return the condition that this block or thread runs the iteration *value* of *loop*."""

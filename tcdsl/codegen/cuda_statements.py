@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tcdsl.codegen import loop_ast
-from tcdsl.codegen.c_expressions import c_type, cast_text, combine, suffix
+from tcdsl.codegen.c_expressions import c_type, cast_text, combine, identity, suffix
 from tcdsl.codegen.c_statements import Context, StatementPrinter
 from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
 from tcdsl.poly.scop import Access, Kind, Statement
@@ -237,7 +237,11 @@ class CudaStatementPrinter(StatementPrinter):
         placement = self.context.placements.get(read.array)
         is_register = placement is not None and placement.space is Space.PRIVATE
         # Nobody has written what an idle thread would read from memory.
-        return text if is_register or not active else f"({' && '.join(active)} ? {text} : 0)"
+        if is_register or not active:
+            return text
+        dtype = self.scop.arrays[read.array].dtype
+        zero = identity(Operator.ADD, dtype) if dtype.is_compensated else "0"
+        return f"({' && '.join(active)} ? {text} : {zero})"
 
     def _at_own_lane(self, read: Access) -> str:
         """Return the partial accumulator of this thread, which *read* has at lane 0."""

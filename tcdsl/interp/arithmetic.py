@@ -67,7 +67,9 @@ class Arithmetic(Protocol[V]):
     def put(self, v: V, positions: Any, values: V) -> None:
         """Assign to elements of the flat *v*; *positions* are distinct."""
 
-    def accumulator(self, operator: Operator, dtype: DType, held: V) -> Accumulator[V]: ...
+    def accumulator(
+        self, operator: Operator, dtype: DType, held: V, *, is_own: bool
+    ) -> Accumulator[V]: ...
 
 
 def vectorised(function: Callable[..., float]) -> Callable[..., Array]:
@@ -362,7 +364,9 @@ class Plain:
     def put(self, v: Array, positions: Any, values: Array) -> None:
         v[positions] = values
 
-    def accumulator(self, operator: Operator, dtype: DType, held: Array) -> "PlainFold | PlainArg":
+    def accumulator(
+        self, operator: Operator, dtype: DType, held: Array, *, is_own: bool
+    ) -> "PlainFold | PlainArg":
         if operator.is_arg:
             return PlainArg(operator, dtype.numpy, held.size)
         return PlainFold(operator, dtype, held)

@@ -9,6 +9,7 @@ that a function may be wrong by:
     x y       e = |x| ey + |y| ex + ex ey   + rounding
     f(x)      e = max |f(x +- ex) - f(x)|   + 2 k u |f(x)|
     sum       e = sum ei                    + gamma_(n-1) sum |xi|,  gamma_n = n u / (1 - n u)
+              or, if it is compensated,     + u |sum xi| + 2 gamma_n gamma_3n sum |xi|
     ? :       where the condition is undecided, the hull of both branches
 
 Rounding is u (|v| + e), or, if the operands are exact, what rounding v itself loses: whole numbers
@@ -16,6 +17,9 @@ stay exact.  This holds for every order of summation, and with or without contra
 multiply-adds.  Beyond a type's largest number the bound is infinite: there a fused operation or
 another order may give a number or an infinity.  Integers and bools are exact (e = 0) unless an
 undecided condition or cast made them; infinities and NaNs that are certain have e = 0.
+
+The bound of a compensated sum: n terms lose at most gamma_n sum |xi| in all, for any order of
+summation; what they lose is known exactly, and is added up in at most 3 n additions.
 
 After Wilkinson's running error analysis: N. J. Higham, Accuracy and Stability of Numerical
 Algorithms, SIAM 2002, sections 3.3 and 4.2, doi:10.1137/1.9780898718027.
@@ -58,12 +62,15 @@ def evaluate_with_bounds(
     s: Specialisation,
     inputs: Mapping[str, Array],
     out: Mapping[str, Array] | None = None,
+    *,
+    is_compensated: bool = False,
 ) -> dict[str, tuple[Array, Array]]:
     """Return (value, bound) of each output: floats in the working precision, others as they are.
 
+    :arg is_compensated: whether floating-point sums are, see ``Options.summation``.
     :raises LaunchError: TC080, an index out of range.
     """
-    results = interpret(c, s, inputs, out or {}, Bounded())
+    results = interpret(c, s, inputs, out or {}, Bounded(is_compensated=is_compensated))
     return {name: (result.value, result.bound) for name, result in results.items()}
 
 
@@ -111,6 +118,9 @@ def narrowed(a: Approximate, dtype: DType) -> Approximate:
 
 class Bounded:
     """The arithmetic of :class:`Approximate` values (see the module's docstring)."""
+
+    def __init__(self, *, is_compensated: bool = False) -> None:
+        self._is_compensated = is_compensated
 
     def exact(self, values: Any, dtype: DType) -> Approximate:
         stored = np.asarray(values).astype(dtype.numpy).astype(working(dtype))
@@ -216,8 +226,10 @@ class Bounded:
         v.value[positions] = values.value
         v.bound[positions] = values.bound
 
-    def accumulator(self, operator: Operator, dtype: DType, held: Approximate) -> Folded:
-        return accumulator(operator, dtype, held)
+    def accumulator(
+        self, operator: Operator, dtype: DType, held: Approximate, *, is_own: bool
+    ) -> Folded:
+        return accumulator(operator, dtype, held, is_compensated=is_own and self._is_compensated)
 
 
 def _float(v: Array) -> Array:

@@ -136,7 +136,9 @@ def fold(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> None:
     operator, window = st.reduction.operator, slice(None) if only is None else only
     dtype = target.dtype if operator.is_arg else st.reduction.dtype
     held = a.cast(a.take(store, window), target.dtype, dtype)
-    total: Accumulator[V] = a.accumulator(operator, st.reduction.dtype, held)
+    total: Accumulator[V] = a.accumulator(
+        operator, st.reduction.dtype, held, is_own=has_own_accumulators(st)
+    )
     anything = False
     for box in boxes(ranges, GRID):
         instances, value = terms(m, st, box)
@@ -150,6 +152,16 @@ def fold(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> None:
         anything = anything or bool(doubt.any())
     result = a.cast(total.result(), dtype, target.dtype)
     a.put(store, window, a.blurred(result, np.asarray(anything)))
+
+
+def has_own_accumulators(st: Statement) -> bool:
+    """Return whether sums of *st* may be accumulated apart from its target, element by element.
+
+    Not where scattered terms meet in an element, nor where the sum reads its own target.
+    """
+    parts = [node for expr in (st.value, *st.conditions) for node in walk(expr)]
+    reads = {node.tensor for node in parts if isinstance(node, Load)}
+    return st.target not in reads and all(isinstance(s, Index) for s in st.subscripts)
 
 
 def terms(m: Machine[V], st: Statement, box: Box) -> tuple[Instances, V]:

@@ -6,6 +6,9 @@ type of the larger width.  bool counts as the narrowest unsigned integer.
 
 Half types are storage types: arithmetic on them runs in float32, and a value is rounded only when
 it is stored or cast.
+
+Compensated types are accumulators of the compiler's own: no program and no array of a user has
+them, promotion and NumPy know nothing of them.
 """
 
 from dataclasses import dataclass
@@ -48,6 +51,11 @@ class DType:
         return self.is_float and self.size_bytes == 2
 
     @property
+    def is_compensated(self) -> bool:
+        """Whether it is a pair, a sum and what rounding took from it."""
+        return self.name.startswith("compensated")
+
+    @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy type of the same values (bfloat16 through ml_dtypes, imported when asked)."""
         if self.name == "bfloat16":
@@ -63,6 +71,7 @@ UINT8, UINT16, UINT32, UINT64 = (DType(f"uint{8 * n}", Kind.UNSIGNED, n) for n i
 INT8, INT16, INT32, INT64 = (DType(f"int{8 * n}", Kind.SIGNED, n) for n in (1, 2, 4, 8))
 FLOAT16, FLOAT32, FLOAT64 = (DType(f"float{8 * n}", Kind.FLOAT, n) for n in (2, 4, 8))
 BFLOAT16 = DType("bfloat16", Kind.FLOAT, 2)
+COMPENSATED32, COMPENSATED64 = (DType(f"compensated{8 * n}", Kind.FLOAT, 2 * n) for n in (4, 8))
 
 ALL: tuple[DType, ...] = (
     BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64,
@@ -96,6 +105,16 @@ def promote(a: DType, b: DType) -> DType:
 def arithmetic(dtype: DType) -> DType:
     """Return the type in which values stored as *dtype* are computed: float32 for half types."""
     return FLOAT32 if dtype.is_half else dtype
+
+
+def compensated(dtype: DType) -> DType:
+    """Return the type of compensated sums of *dtype*, float32 or float64."""
+    return {FLOAT32: COMPENSATED32, FLOAT64: COMPENSATED64}[dtype]
+
+
+def summed(dtype: DType) -> DType:
+    """Return the type of the numbers that a *dtype* sums up."""
+    return {COMPENSATED32: FLOAT32, COMPENSATED64: FLOAT64}.get(dtype, dtype)
 
 
 def from_numpy(dtype: Any) -> DType | None:

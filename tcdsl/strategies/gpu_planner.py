@@ -30,6 +30,7 @@ from tcdsl.strategies.row_chunks import RowChunks, RowChunkSketcher, in_chunks
 from tcdsl.strategies.rows import work_of
 from tcdsl.strategies.sketch import Layout, Sketch, apply
 from tcdsl.strategies.tiles import TiledKernel, is_tiled, tiled_kernel
+from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import Group, affinities_of, group_statements
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.plan import Kernel, Plan
@@ -64,6 +65,9 @@ def plan_for_gpu(
     :arg is_serial: on one thread, the loops as written.
     """
     scop = _without_idle(scop)
+    if options.summation == "compensated":
+        plain = replace(options, summation="plain")
+        return explained(plan_for_gpu(with_compensation(scop), plain, gpu, scheme, is_serial))
     if is_serial:
         return _serial(scop, gpu)
     scheme = scheme or Scheme(options.scheduler)

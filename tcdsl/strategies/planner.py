@@ -40,6 +40,7 @@ from tcdsl.strategies.rows import PARALLEL_WORK, sketch_rows, work_of
 from tcdsl.strategies.scalar import has_lanes, without_lanes, without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
 from tcdsl.strategies.tiling import crossing_tiles, requested_tiles
+from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import Group, affinities_of, group_statements
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.placement import place
@@ -67,7 +68,11 @@ def plan_scop(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme | None = No
     :arg scheme: None for that of *options*.
     """
     scheme = scheme or Scheme(options.scheduler)
+    if options.summation == "compensated":
+        scop = with_compensation(scop)
     plan = _textual(scop, cpu) if scheme is Scheme.TEXTUAL else _planned(scop, options, cpu, scheme)
+    if options.summation == "compensated":
+        plan = explained(plan)
     if options.vectorise:
         return plan
     kernels = tuple(replace(k, tree=without_vectors(k.tree)) for k in plan.kernels)

@@ -108,6 +108,7 @@ def check(
     first values of those that the program keeps or updates: an array, a tuple in the order of the
     outputs, or a mapping by name; those that it does not give start as ones.
 
+    :arg options: of the compilation.  Compensated sums are compared against a tighter bound.
     :raises AssertionError: naming the target, the output, the worst element, what it is, what it
         should be, and the bound; or an input that was changed.
     """
@@ -118,7 +119,8 @@ def check(
         if c.tensors[name].needs_out
     } | outputs_by_name(c, out)
     given = dict(zip(c.inputs, map(np.asarray, inputs), strict=True))
-    expected = evaluate_with_bounds(c, s, given, starts)
+    is_compensated = options is not None and options.summation == "compensated"
+    expected = evaluate_with_bounds(c, s, given, starts, is_compensated=is_compensated)
     before = {name: array.copy() for name, array in given.items()}
     chosen = {} if options is None else {"options": options}
     for target in targets:

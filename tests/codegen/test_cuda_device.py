@@ -61,7 +61,11 @@ needs_nvrtc = pytest.mark.skipif(
 # --- parts ---------------------------------------------------------------------------------
 def test_scalar_functions_are_those_of_the_c_library() -> None:
     scalars = {name for name, part in FUNCTIONS.items() if part in SCALAR_PARTS}
-    assert scalars | {"tc_fault"} == {n for n in c.FUNCTIONS if not n.startswith("tc_fold_")}
+    pairs = {name for name, part in FUNCTIONS.items() if part == "compensated"}
+    assert pairs - c.FUNCTIONS.keys() == {"tc_c32", "tc_c64", "tc_op_add_c32", "tc_op_add_c64"}
+    own = (scalars | pairs | {"tc_fault"}) & c.FUNCTIONS.keys()
+    assert own == {n for n in c.FUNCTIONS if not n.startswith("tc_fold_")}
+    assert scalars <= c.FUNCTIONS.keys()
 
 
 def test_parts_are_exactly_what_the_functions_need() -> None:
@@ -98,6 +102,8 @@ def use(name: str) -> str:
         params = "".join(f", const {CUDA_TYPES[t]} *a{i}" for i, t in enumerate(operands))
         call = ", ".join(f"a{i}[threadIdx.x]" for i in range(len(operands)))
         return kernel(f"k_{name}", f"{CUDA_TYPES[result]} *out{params}", f"*out = {name}({call});")
+    if part == "compensated":
+        return kernel(f"k_{name}", f"{PAIRS[name[-3:]]} *p", PAIR_USES[name[:-4]](name[-3:]))
     if part == "atomic":
         body = f"{name}(p, p[1]);"
     elif name.startswith("tc_op_"):
@@ -109,6 +115,21 @@ def use(name: str) -> str:
     return kernel(f"k_{name}", f"{CUDA_TYPES[dtype]} *p", body)
 
 
+PAIRS = {"c32": "tc_c32", "c64": "tc_c64", "f32": "tc_c32", "f64": "tc_c64"}
+PAIR_USES = {
+    "tc": lambda pair: "p[0] = p[1];",
+    "tc_add": lambda pair: f"p[0] = tc_add_{pair}(p[1], p[2]);",
+    "tc_plus": lambda pair: f"p[0] = tc_plus_{pair}(p[1], p[2].sum);",
+    "tc_mad": lambda pair: f"p[0] = tc_mad_{pair}(p[1].sum, p[2].sum, p[3]);",
+    "tc_op_add": lambda pair: (
+        f"p[0] = tc_op_add_{pair}::combine(tc_op_add_{pair}::identity(), p[1]);"
+    ),
+    **{
+        f"tc_cast_f{n}": lambda pair: f"p[0] = tc_cast_f{pair[1:]}_{pair}(p[1].sum);"
+        for n in (32, 64)
+    },
+    **{f"tc_cast_c{n}": lambda to: f"p[0].sum = tc_cast_c{to[1:]}_{to}(p[1]);" for n in (32, 64)},
+}
 FOLD = "<tc_op_add_i64, 48, 3>(p[threadIdx.x]);"
 CLUSTER_FOLD = "<tc_op_add_i64, 64, 1, 4>(p[threadIdx.x]);"
 CLUSTER_ARGFOLD = "<tc_better_min_i64, 64, 1, 4>(p[threadIdx.x], p[0]).index;"

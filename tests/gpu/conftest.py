@@ -109,7 +109,9 @@ class OnTheGpu:
     def specialise(self, *inputs: Any) -> Specialisation:
         return self.function.specialise(*inputs)
 
-    def __call__(self, *inputs: Any, out: Any = None, target: str | None = None) -> Any:
+    def __call__(
+        self, *inputs: Any, out: Any = None, target: str | None = None, options: Any = None
+    ) -> Any:
         buffers = list(out) if isinstance(out, tuple) else [out]
         library = self._fitting([*inputs, *buffers])
         given = [library.to_device(np.asarray(array)) for array in inputs]

@@ -209,6 +209,6 @@ def test_argmax_of_a_row_in_pieces() -> None:
 def test_long_float32_sums_are_pairwise() -> None:
     terms = np.full((1, 1_000_000), 0.1, np.float32)
     held = np.zeros(1, np.float32)
-    fold = Plain().accumulator(Operator.ADD, FLOAT32, held)
+    fold = Plain().accumulator(Operator.ADD, FLOAT32, held, is_own=True)
     fold.add(np.zeros(1, int), terms, np.ones(terms.shape, bool), 0)
     assert fold.result()[0] == pytest.approx(float(np.float32(0.1)) * 1e6, rel=1e-6)

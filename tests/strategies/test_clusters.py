@@ -162,6 +162,16 @@ def test_few_threads_idle(groups: int, least: int) -> None:
 
 def test_sums_that_one_pass_finds_need_no_cluster(cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(
-        "def f(float(M,N) x) -> (s, t) { s(i) +=! x(i,j)\n t(i) max=! x(i,j) * x(i,j) }", (2, 1 << 18)
+        "def f(float(M,N) x) -> (s, t) { s(i) +=! x(i,j)\n t(i) max=! x(i,j) * x(i,j) }",
+        (2, 1 << 18),
     )
     assert all(launch.cluster == 1 for launch in unit.source.launches)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_compensated_sums_are_folded_over_clusters(check_emulated: CheckAll) -> None:
+    doubles = BATCHNORM.replace("float", "double")
+    cases = [(SOFTMAX, [(2, 2048)]), (BATCHNORM, [(16, 2, 64), (2,), ()])]
+    check_emulated(
+        [*cases, (doubles, [(16, 2, 64), (2,), ()])], options=Options(summation="compensated")
+    )

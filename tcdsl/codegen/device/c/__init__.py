@@ -18,11 +18,12 @@ from importlib.resources import files
 from types import MappingProxyType
 
 # In the order in which their texts must stand.
-PARTS: tuple[str, ...] = ("core", "fold", "half", "math_f32", "math_f64", "rare")
+PARTS: tuple[str, ...] = ("core", "fold", "half", "math_f32", "math_f64", "rare", "compensated")
 
 INTEGERS: tuple[str, ...] = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS: tuple[str, ...] = ("f32", "f64")
 HALVES: tuple[str, ...] = ("f16", "bf16")
+COMPENSATED: Mapping[str, str] = MappingProxyType({"c32": "f32", "c64": "f64"})  # pair -> of what
 TYPES: tuple[str, ...] = ("b", *INTEGERS, *HALVES, *FLOATS)
 
 _ON_INTEGERS = "abs add arg_better_max arg_better_min div max min mod mul neg relu shl shr sign sub"
@@ -67,6 +68,11 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(_names("fold_and fold_or fold_min fold_max", "b"), "fold")
         | dict.fromkeys(_names(f"{_MATH} {_PI}", ["f32"]), "math_f32")
         | dict.fromkeys(_names(_MATH, ["f64"]), "math_f64")
+        | dict.fromkeys(_names("add plus mad fold_add", COMPENSATED), "compensated")
+        | dict.fromkeys(
+            [f"tc_cast_{a}_{b}" for pair in COMPENSATED.items() for a, b in (pair, pair[::-1])],
+            "compensated",
+        )
         | dict.fromkeys([*_names(_RARE, FLOATS), *_names(_PI, ["f64"])], "rare")
     )
 

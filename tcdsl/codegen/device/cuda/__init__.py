@@ -4,6 +4,7 @@
     index                               floored division, fault records; always there
     vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
+    compensated                         tc_c32, tc_c64, tc_plus_c32, tc_op_add_c32, ...
     collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
     atomic                              tc_atomic_<op>_<type>
     ticket                              tc_last_block
@@ -36,12 +37,13 @@ from importlib.resources import files
 from types import MappingProxyType
 
 from tcdsl.codegen.device import c
-from tcdsl.codegen.device.c import FLOATS, HALVES, INTEGERS, TYPES
+from tcdsl.codegen.device.c import COMPENSATED, FLOATS, HALVES, INTEGERS, TYPES
 
 # In the order in which their texts must stand.
 SCALAR_PARTS: tuple[str, ...] = ("core", "half", "math_f32", "math_f64", "rare")
 SHARED_PARTS: tuple[str, ...] = (
-    "index", "vector", "operators", "collective", "atomic", "ticket", "cluster", "async",
+    "index", "vector", "operators", "compensated", "collective", "atomic", "ticket", "cluster",
+    "async",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _ALWAYS = frozenset({"core", "index"})
@@ -68,12 +70,16 @@ def _functions() -> dict[str, str]:
     operators += [f"tc_better_{op}_{t}" for t in TYPES if t not in HALVES for op in ("min", "max")]
     folds = [f"tc_{fold}_{way}" for fold in ("fold", "argfold") for way in ("x", "y", "xy")]
     folds.append("tc_fold_y_first")
+    pairs = [name for name, part in c.FUNCTIONS.items() if part == "compensated"]
+    pairs = [name for name in pairs if not name.startswith("tc_fold_")]
     atomics = [f"tc_atomic_{op}_{t}" for t in TYPES for op in OPERATORS[t]]
     return (
         scalars
         | index
         | vector
         | dict.fromkeys(operators, "operators")
+        | dict.fromkeys(pairs, "compensated")
+        | {f"tc_{kind}{pair}": "compensated" for pair in COMPENSATED for kind in ("", "op_add_")}
         | dict.fromkeys([*folds, "tc_pair"], "collective")
         | dict.fromkeys(atomics, "atomic")
         | {"tc_last_block": "ticket"}

@@ -79,6 +79,18 @@ template <typename T, typename I> TC_FN void tc_put_to(tc_pair<T, I> *p, int ran
   tc_put_scalar(&p->value, rank, v.value);
   tc_put_scalar(&p->index, rank, v.index);
 }
+#ifdef TC_COMPENSATED
+TC_FN void tc_put_to(tc_c32 *p, int rank, tc_c32 s)
+{
+  tc_put_scalar(&p->sum, rank, s.sum);
+  tc_put_scalar(&p->lost, rank, s.lost);
+}
+TC_FN void tc_put_to(tc_c64 *p, int rank, tc_c64 s)
+{
+  tc_put_scalar(&p->sum, rank, s.sum);
+  tc_put_scalar(&p->lost, rank, s.lost);
+}
+#endif
 template <typename T, int N> TC_FN void tc_put_to(tc_vec<T, N> *p, int rank, tc_vec<T, N> value)
 {
   constexpr int BYTES = sizeof(T) * N; /* in pieces that one instruction stores */

@@ -1,0 +1,259 @@
+"""Blocked summation: what a long loop adds to an accumulator is added up block by block.
+
+    for (v = 0; v <= n; v++)       for (b = 0; b <= n; b += 16) {
+      s += x[v];             --->    const float outer = s;  s = 0;
+                                     for (v = b; v <= min(n, b + 15); v++) s += x[v];
+                                     s = outer + s;
+                                   }
+
+The error of n terms that are added one after another grows like n; in blocks, and blocks of blocks
+where they are many, like the sum of the lengths of the chains.  Legal wherever the order of
+the terms is free, as it is for every reduction: within the loop nothing but the sum's own updates
+may touch the accumulators.  They are set aside under other names, so statements are printed as
+ever.  Loops over the lanes of a vector are a block of their own.
+
+After Castaldo, Whaley, Chronopoulos, "Reducing Floating Point Error in Dot Product Using the
+Superblock Family of Algorithms", SIAM J. Sci. Comput. 31(2), 2008, doi:10.1137/070679946.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tcdsl.codegen import loop_ast
+from tcdsl.codegen.c_expressions import c_type, combine, identity
+from tcdsl.codegen.names import Names
+from tcdsl.lang.comprehension import Operator
+from tcdsl.poly.loop_tree import Loop, LoopKind
+from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.transforms.placement import Placement, Space
+
+PAIRS = 8  # by which a block of a compensated sum is longer
+FEW = 4  # additions of a vector's lanes that are worth a sum of their own
+_UNKNOWN = 1 << 22  # turns of a loop whose extent is open
+_WRITTEN_OUT = (LoopKind.LANES, LoopKind.UNROLL)
+_CUT = (LoopKind.SERIAL, LoopKind.THREAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How long chains may be, and how many accumulators a loop may set aside.
+
+    *turns*: how often one thread runs a loop's body, None if that is not known.  *long* is how many
+    additions one after another are worth blocks, for a single accumulator and for an array.
+    """
+
+    turns: Callable[[Loop], int | None]
+    block: int  # additions of the innermost block
+    most: int  # blocks that are added one after another
+    most_elements: int  # of an accumulator that is an array
+    long: tuple[int, int] = (64, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks of one loop: the accumulators, and the turns of a block at each level.
+
+    The innermost level first; without any all of the loop is one block.
+    """
+
+    accumulators: tuple[Placement, ...]
+    turns: tuple[int, ...]
+
+
+class BlockedSums:
+    """Which loops of a kernel are cut into blocks."""
+
+    def __init__(
+        self,
+        scop: Scop,
+        ast: loop_ast.AstNode,
+        loops: Mapping[str, Loop],
+        placements: Mapping[str, Placement],
+        policy: Policy,
+    ) -> None:
+        self.scop = scop
+        self.loops = loops
+        self.placements = placements
+        self.policy = policy
+        sums = {leaf.statement for leaf in _leaves(ast) if self._is_sum(self._statement(leaf))}
+        arrays = {scop.by_name[name].write.array for name in sums}
+        own = [p for name, p in placements.items() if name in arrays and self._is_kept(p)]
+        self.accumulators = tuple(p for p in own if self._is_long(ast, p))
+
+    def of(self, node: loop_ast.For, loop: Loop) -> Blocks | None:
+        """Return the blocks into which the C loop *node* of *loop* is cut, None if into none."""
+        if loop.kind not in (*_CUT, *_WRITTEN_OUT):
+            return None
+        own = tuple(p for p in self.accumulators if self._adds_up(node, p))
+        each = max((self._chain(node.body, None, p.array) for p in own), default=0)
+        turns = self._turns(loop)
+        if turns < 2:
+            return None
+        if loop.kind in _WRITTEN_OUT:
+            # What a compensated sum loses of a few terms is no reason for another addition.
+            plain = tuple(p for p in own if not self.scop.arrays[p.array].dtype.is_compensated)
+            return Blocks(plain, ()) if plain and turns * each >= FEW else None
+        is_pair = all(self.scop.arrays[p.array].dtype.is_compensated for p in own)
+        block = self.policy.block * (PAIRS if is_pair else 1)
+        if turns * each <= 2 * block:
+            return None
+        sizes = [max(1, block // each)]
+        while turns > self.policy.most * sizes[-1]:
+            sizes.append(self.policy.most * sizes[-1])
+        return Blocks(own, tuple(sizes))
+
+    def _is_kept(self, placement: Placement) -> bool:
+        is_private = placement.space is Space.PRIVATE
+        return is_private and placement.elements() <= self.policy.most_elements
+
+    def _statement(self, leaf: loop_ast.Leaf) -> Statement:
+        return self.scop.by_name[leaf.statement]
+
+    def _is_sum(self, statement: Statement) -> bool:
+        """Return whether *statement* adds floating-point numbers up, in the type of the sum."""
+        reduction = statement.reduction
+        if statement.kind is not Kind.UPDATE or reduction is None:
+            return False
+        stored = self.scop.arrays[statement.write.array].dtype
+        is_sum = reduction.operator is Operator.ADD and reduction.dtype.is_float
+        return is_sum and stored == reduction.dtype
+
+    def _adds_up(self, node: loop_ast.For, accumulator: Placement) -> bool:
+        """Return whether the iterations of *node* do nothing with *accumulator* but add to it.
+
+        All of them to the same element, or elements.
+        """
+        found = False
+        for leaf in _leaves(node.body):
+            statement = self._statement(leaf)
+            touched = [a.array for a in (*statement.writes, *statement.reads)]
+            if accumulator.array not in touched:
+                continue
+            is_own = touched.count(accumulator.array) == 1 and self._is_sum(statement)
+            if not is_own or self._is_apart(leaf, node):
+                return False
+            found = True
+        return found
+
+    def _is_apart(self, leaf: loop_ast.Leaf, node: loop_ast.For) -> bool:
+        """Return whether each iteration of *node* may update another element."""
+        array = self._statement(leaf).write.array
+        placement = self.placements.get(array)
+        if placement is not None and placement.elements() == 1:
+            return False
+        texts = leaf.local.get((array, 0), ())
+        return any(re.search(rf"\b{re.escape(node.variable)}\b", text) for text in texts)
+
+    def _turns(self, loop: Loop) -> int:
+        turns = self.policy.turns(loop)
+        return _UNKNOWN if turns is None else turns
+
+    def _is_long(self, ast: loop_ast.AstNode, accumulator: Placement) -> bool:
+        least = self.policy.long[accumulator.elements() > 1]
+        return self._lifetime_chain(ast, accumulator) > least
+
+    def _lifetime_chain(self, ast: loop_ast.AstNode, accumulator: Placement) -> int:
+        """Return how many terms are added to an element of *accumulator* in its life."""
+        body = ast if accumulator.loop is None else _body_of(ast, accumulator.loop)
+        return self._chain(body, None, accumulator.array, in_blocks=False)
+
+    def _chain(
+        self,
+        node: loop_ast.AstNode | None,
+        loop: Loop | None,
+        array: str,
+        *,
+        in_blocks: bool = True,
+    ) -> int:
+        """Return how many additions to one element of *array* follow one another in *node*.
+
+        :arg loop: whose mark is above.
+        """
+        match node:
+            case loop_ast.Leaf():
+                statement = self._statement(node)
+                return int(statement.write.array == array and self._is_sum(statement))
+            case loop_ast.Block(children=children):
+                return sum(self._chain(c, loop, array, in_blocks=in_blocks) for c in children)
+            case loop_ast.If(then=then, otherwise=otherwise):
+                return max(
+                    self._chain(n, loop, array, in_blocks=in_blocks) for n in (then, otherwise)
+                )
+            case loop_ast.Mark(name=name, body=body):
+                return self._chain(body, self.loops[name], array, in_blocks=in_blocks)
+            case loop_ast.For(body=body):
+                each = self._chain(body, None, array, in_blocks=in_blocks)
+                updates = [leaf for leaf in _leaves(body)
+                           if self._statement(leaf).write.array == array]  # fmt: skip
+                if loop is None or not each or any(self._is_apart(u, node) for u in updates):
+                    return each
+                blocks = self.of(node, loop) if in_blocks else None
+                turns = self._turns(loop)
+                if blocks is None or all(p.array != array for p in blocks.accumulators):
+                    return turns * each
+                return -(-turns // blocks.turns[-1]) if blocks.turns else 1
+            case _:
+                return 0
+
+
+def set_aside(
+    placement: Placement, scop: Scop, names: Names, aside: str, pragma: str
+) -> tuple[list[str], list[str]]:
+    """Return C that clears an accumulator, and C that adds what it held before to what it holds.
+
+    :arg aside: the name under which the old value is kept.
+    """
+    dtype = scop.arrays[placement.array].dtype
+    name, size = names.of("array", placement.array), placement.elements()
+    zero = identity(Operator.ADD, dtype)
+    if size == 1:
+        return (
+            [f"const {c_type(dtype)} {aside} = {name};", f"{name} = {zero};"],
+            [f"{name} = {combine(Operator.ADD, dtype, aside, name)};"],
+        )
+    head = [pragma, f"for (int w_k = 0; w_k < {size}; w_k++) {{"]
+    total = combine(Operator.ADD, dtype, f"{aside}[w_k]", f"{name}[w_k]")
+    return (
+        [f"{c_type(dtype)} {aside}[{size}];", *head,
+         f"  {aside}[w_k] = {name}[w_k];", f"  {name}[w_k] = {zero};", "}"],
+        [*head, f"  {name}[w_k] = {total};", "}"],
+    )  # fmt: skip
+
+
+def last_of(node: loop_ast.For) -> str | None:
+    """Return the last value that *node*'s variable may have, as C; None if that is not plain."""
+    match = re.fullmatch(rf"{re.escape(node.variable)} (<=?) ([^&|]+)", node.condition)
+    if match is None or not node.step.isdigit():
+        return None
+    return match[2] if match[1] == "<=" else f"({match[2]}) - 1"
+
+
+def _leaves(node: loop_ast.AstNode | None) -> Iterator[loop_ast.Leaf]:
+    match node:
+        case loop_ast.Leaf():
+            yield node
+        case loop_ast.Block(children=children):
+            for child in children:
+                yield from _leaves(child)
+        case loop_ast.If(then=then, otherwise=otherwise):
+            yield from _leaves(then)
+            yield from _leaves(otherwise)
+        case loop_ast.For(body=body) | loop_ast.Mark(body=body):
+            yield from _leaves(body)
+
+
+def _body_of(node: loop_ast.AstNode | None, name: str) -> loop_ast.AstNode | None:
+    """Return what is in one iteration of the loop *name*, the first that isl printed of it."""
+    match node:
+        case loop_ast.Mark(name=found, body=body) if found == name:
+            return body.body if isinstance(body, loop_ast.For) else body
+        case loop_ast.Mark(body=body) | loop_ast.For(body=body):
+            return _body_of(body, name)
+        case loop_ast.Block(children=children):
+            bodies = (_body_of(child, name) for child in children)
+            return next((body for body in bodies if body is not None), None)
+        case loop_ast.If(then=then, otherwise=otherwise):
+            return _body_of(then, name) or _body_of(otherwise, name)
+        case _:
+            return None

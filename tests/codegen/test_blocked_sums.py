@@ -1,0 +1,103 @@
+"""Blocked summation: which loops are cut, what the cut loops compute, and how exact that is."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcdsl
+from tcdsl.codegen import c_printer, cuda_printer
+from tcdsl.codegen.blocked_sums import last_of
+from tcdsl.codegen.loop_ast import Block, For
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.options import Options
+
+CheckAll = Callable[..., None]
+TOTAL = "def f(float(N) x) -> (y) { y +=! x(i) }"
+COLUMNS = "def f(float(M,N) x) -> (y) { y(j) +=! x(i,j) }"
+CHANNELS = "def f(float(N,C,H) x) -> (y) { y(c) +=! x(n,c,h) }"
+# A sum, and a maximum that shares its loop.
+BOTH = "def f(float(N) x) -> (y, m) { y +=! x(i)  m max=! x(i) }"
+HALF = "def f(half(N) x) -> (y) { y +=! x(i) }"
+DOT = "def f(double(N) x, double(N) z) -> (y) { y +=! x(i) * z(i) }"
+WHOLE = Options(vectorise=False)
+
+
+def for_(condition: str, step: str = "1") -> For:
+    return For("c1", "0", condition, step, Block([]), False)
+
+
+@pytest.mark.parametrize(
+    ("loop", "expected"),
+    [
+        (for_("c1 <= 9"), "9"),
+        (for_("c1 < n"), "(n) - 1"),
+        (for_("c1 <= min(a, 3 * c0 + 4)"), "min(a, 3 * c0 + 4)"),
+        (for_("c1 <= 9 && c1 <= n"), None),
+        (for_("c1 >= 9"), None),
+        (for_("c1 <= 9", "s"), None),
+    ],
+)
+def test_the_last_value_of_a_loop(loop: For, expected: str | None) -> None:
+    assert last_of(loop) == expected
+
+
+def source(text: str, target: str, *shapes: tuple[int, ...], kind: str = "float32") -> str:
+    specs = [tcdsl.spec(shape, kind) for shape in shapes]
+    return str(tcdsl.define(text)["f"].compile(*specs, target=target).source)
+
+
+def test_a_gpu_sums_lanes_then_turns_then_blocks() -> None:
+    text = source(TOTAL, "emulate", (1 << 28,))
+    outer, lanes = re.findall(r"const float (w_sum\d+) = u0_y_part1;", text)
+    back = [f"u0_y_part1 = ({name} + u0_y_part1);" for name in (lanes, outer)]
+    positions = [text.index(line) for line in back]
+    assert positions == sorted(positions)
+    assert "tc_vload<4>" in text
+    assert f"+= {16 * 1024})" in text and "+= 1024)" in text
+
+
+def test_short_chains_stay_as_they_are() -> None:
+    for target, length in (("cpu", 64 * 64), ("emulate", 1000)):
+        assert "w_block" not in source(TOTAL, target, (length,))
+    assert "w_block" not in source("def f(float(N) x) -> (y) { y max=! x(i) }", "cpu", (1 << 20,))
+    assert "w_block" not in source(
+        "def f(int32(N) x) -> (y) { y +=! x(i) }", "cpu", (1 << 20,), kind="int32"
+    )
+
+
+CASES = [
+    (TOTAL, [(20_011,)]), (COLUMNS, [(4001, 5)]), (CHANNELS, [(70, 3, 131)]), (BOTH, [(20_011,)]),
+    (HALF, [(9001,)]), (DOT, [(9001,), (9001,)]),
+]  # fmt: skip
+
+
+def test_in_many_blocks_on_the_cpu(check_all: CheckAll, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of three and of nine turns, so that loops of every length have several levels."""
+    monkeypatch.setattr(c_printer, "_SUM_BLOCK", 3)
+    monkeypatch.setattr(c_printer, "_MOST_BLOCKS", 3)
+    check_all(CASES)
+    check_all(CASES, threads=1, options=WHOLE)
+    check_all(CASES[:3], options=Options(summation="compensated"))
+
+
+def test_in_many_blocks_on_a_gpu(
+    check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch, small_chip: Gpu
+) -> None:
+    monkeypatch.setattr(cuda_printer, "_SUM_BLOCK", 3)
+    monkeypatch.setattr(cuda_printer, "_MOST_BLOCKS", 3)
+    monkeypatch.setattr(cuda_printer, "_LONG_SUMS", (8, 8))
+    check_emulated(CASES, gpu=small_chip)
+    check_emulated(CASES[:3], gpu=small_chip, options=WHOLE)
+
+
+@pytest.mark.parametrize("target", ["cpu", "emulate"])
+def test_equal_terms_lose_little(target: str) -> None:
+    """Each addition of 0.1 is rounded the same way: the longer the chain, the worse."""
+    terms = np.full((1, 1 << 20), 0.1, np.float32)
+    rows = tcdsl.define("def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }")["f"]
+    found: Any = rows(terms, target=target, options=Options(threads=1))
+    exact = float(terms[0, 0]) * terms.size
+    assert abs(float(found[0]) - exact) <= 6e-7 * exact
