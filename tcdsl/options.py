@@ -41,14 +41,14 @@ class Options:
     fast_math: let the compiler reassociate and contract floating-point arithmetic.  On a GPU also
         approximate division, roots and functions.  The target "emulate" never does.
     check_gathers: check gathered and scattered indices while running.
-    summation: "compensated" keeps what rounding takes from a floating-point sum, and adds it at the
-        end: the result is as if it had been summed in twice the precision, and rounded.  It costs
-        some six operations a term.  Not for scattered sums and recurrences, not with fast_math, and
-        finished as "ordered".
     scheduler: "auto" aligns loops, and asks isl where recurrences in several dimensions leave
         that without parallelism; "isl" always asks isl, on a GPU but for sums that it would leave
         to one thread; "textual" keeps the loops as written, on a GPU the statements: each has
         a kernel of its own, mapped as under "auto".
+    summation: "compensated" keeps what rounding takes from a floating-point sum, and adds it at the
+        end: the result is as if it had been summed in twice the precision, and rounded.  It costs
+        some six operations a term.  Not for scattered sums and recurrences, not with fast_math, and
+        finished as "ordered".
     """
 
     open_sizes: tuple[str, ...] = ()

@@ -73,8 +73,9 @@ def test_every_program_in_every_type(family: str, part: int, cuda_unit: MakeUnit
 def test_every_program_at_a_benchmark_size(family: str, arch: str, cuda_unit: MakeUnit) -> None:
     sources = []
     for case in library.cases(family):  # type: ignore[arg-type]
-        source = cuda_unit(case.source, *full_shapes(case.name), gpu=Gpu(arch=arch)).source
-        require_limits(source, Gpu(arch=arch))
+        gpu = Gpu(arch=arch, cluster=8 if arch >= "sm_90" else 1)
+        source = cuda_unit(case.source, *full_shapes(case.name), gpu=gpu).source
+        require_limits(source, gpu)
         sources.append(source)
     assert code_of(sources, arch)
 
@@ -85,4 +86,4 @@ def require_limits(source: CudaSource, gpu: Gpu) -> None:
         assert all(0 < n <= most for n, most in zip(launch.grid, gpu.grid, strict=True)), launch
         x, y, z = launch.block
         assert x * y * z <= gpu.threads_per_block and z <= 64, launch
-        assert launch.shared_bytes <= gpu.shared_bytes
+        assert launch.shared_bytes <= gpu.staged_bytes and launch.cluster <= gpu.cluster
