@@ -23,8 +23,11 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pygments.token import Error
+
 import tcdsl
 from tcdsl.errors import CATALOGUE, Entry, TCError
+from tcdsl.lang.pygments_lexer import TcLexer
 
 _SECTION = re.compile(r"^### (TC\d{3})\n(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^```(tc|python|sh)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
@@ -134,9 +137,18 @@ def completed(page: str) -> str:
         head = f"({code})=\n### {code}\n`{entry.kind.__name__}`{_as_code(entry.message)}\n\n"
         fence = _FENCE.search(body)
         assert fence is not None
-        return head + _NEEDS.sub("", body[: fence.end()] + _output(example) + body[fence.end() :])
+        done = body[: fence.end()] + _output(example) + body[fence.end() :]
+        if not _is_coloured(example):
+            done = done.replace("```tc\n", "```text\n", 1)
+        return head + _NEEDS.sub("", done)
 
     return _SECTION.sub(section, page)
+
+
+def _is_coloured(example: Example) -> bool:
+    """Return whether the lexer knows all of a program: some are wrong in their very characters."""
+    tokens = TcLexer().get_tokens(example.text) if example.language == "tc" else []
+    return not any(kind is Error for kind, _ in tokens)
 
 
 def _as_code(message: str) -> str:
