@@ -261,7 +261,8 @@ def print_tree(node: Node, scop: Scop, indent: int = 0) -> str:
             return "".join(print_tree(child, scop, indent) for child in children)
         case Loop():
             kind, texts = loop_head(scop, node)
-            extent = "" if node.extent is None else f"  # {node.extent} iterations"
+            # 0: lanes of partial accumulators, whose number nobody needs here.
+            extent = f"  # {node.extent} iterations" if node.extent else ""
             head = f"{pad}{kind} {node.name}: {', '.join(texts)}{extent}\n"
             return head + print_tree(node.body, scop, indent + 1)
 

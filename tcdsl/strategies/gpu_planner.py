@@ -81,7 +81,7 @@ def plan_for_gpu(
     grouped = _grouped(scop, fused, gpu)
     better = _for_clusters(grouped, fused, gpu)
     if better is not None:
-        record("for clusters", better)
+        record("recomputation", better)
         return plan_for_gpu(better, options, gpu, scheme)
     chunks: Sequence[RowChunks] = ()
     if scheme is Scheme.AUTO and options.fuse != "none" and not options.tile:
