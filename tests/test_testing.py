@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
 
+import tcdsl
 from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.interp.oracle import evaluate
@@ -206,3 +207,10 @@ def test_the_simplest_program_is_a_copy() -> None:
     source, inputs = drafted(simplest)
     assert source == "def f(float32(N) A0) -> (T0) {\n    T0(i) = A0(i)\n}\n"
     assert inputs["A0"].shape == (3,)
+
+
+def test_one_target_may_be_named_alone() -> None:
+    f = tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) * 2.0 }").f
+    tcdsl.testing.check(f, np.ones(5, np.float32), targets="cpu")
+    with pytest.raises(tcdsl.TCError, match="there is no target 'zz'"):
+        tcdsl.testing.check(f, np.ones(5, np.float32), targets="zz")

@@ -14,11 +14,11 @@ from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from typing import Any
 
-from tcdsl.api import Function, choose_target
+from tcdsl.api import TARGETS, Function, choose_target
 from tcdsl.display.compilation import fresh_anchors
 from tcdsl.display.error import error_html
 from tcdsl.display.html import Child, Html, block, details, mime_bundle, table, tag
-from tcdsl.errors import TCError
+from tcdsl.errors import UNKNOWN_TARGET, TCError
 from tcdsl.executable import Executable
 from tcdsl.frontends.ceilings import timer_of
 from tcdsl.frontends.stages import StageText, view_of
@@ -92,7 +92,10 @@ class Explorer:
 
         :arg changes: fields of ``tcdsl.Options``.
         :raises OptionError: an option has no such value.
+        :raises TargetError: (TC065) there is no such target.
         """
+        if target is not None and target not in TARGETS:
+            raise UNKNOWN_TARGET(target=target, known=", ".join(TARGETS), why="")
         unknown = set(changes) - {field.name for field in fields(Options)}
         if unknown:
             Options.from_json(f'{{"{min(unknown)}": 0}}')  # raises, and names those that there are

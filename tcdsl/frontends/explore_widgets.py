@@ -82,6 +82,8 @@ class _View:
         try:
             for name, widget in self.inputs.items():
                 value: Any = now.target if name == "target" else getattr(now.options, name)
+                if name == "target" and value not in widget.options:
+                    widget.options = (*widget.options, value)
                 widget.value = tile_text(value) if name == "tile" else value
                 widget.disabled = now.target in _NOT_ON.get(name, ())
         finally:

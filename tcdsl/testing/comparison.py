@@ -95,7 +95,7 @@ def _shown(value: Any, stored: np.dtype[Any]) -> str:
 def check(
     f: Checkable,
     *inputs: Any,
-    targets: Sequence[str] = ("cpu",),
+    targets: str | Sequence[str] = ("cpu",),
     options: Options | None = None,
     out: Any = None,
 ) -> None:
@@ -123,7 +123,7 @@ def check(
     expected = evaluate_with_bounds(c, s, given, starts, is_compensated=is_compensated)
     before = {name: array.copy() for name, array in given.items()}
     chosen = {} if options is None else {"options": options}
-    for target in targets:
+    for target in (targets,) if isinstance(targets, str) else targets:
         buffers = tuple(_buffer(c, s, starts, name) for name in c.outputs)
         f(*inputs, out=buffers if len(buffers) > 1 else buffers[0], target=target, **chosen)
         for name, actual in zip(c.outputs, buffers, strict=True):

@@ -37,7 +37,7 @@ class Failure:
 def fuzz(
     f: Checkable,
     *,
-    targets: Sequence[str] = ("cpu",),
+    targets: str | Sequence[str] = ("cpu",),
     options: Options | None = None,
     examples: int = 100,
     seed: int = 0,
@@ -57,7 +57,7 @@ def fuzz(
 
 def fuzz_programs(
     *,
-    targets: Sequence[str] = ("cpu",),
+    targets: str | Sequence[str] = ("cpu",),
     options: Options | None = None,
     examples: int = 100,
     seed: int = 0,

@@ -56,8 +56,11 @@ def test_wrong_options_are_told_and_change_nothing(explorer: Explorer) -> None:
     assert len(explorer.trials) == 1
 
 
-def test_what_does_not_compile_is_shown(explorer: Explorer, checked: Any) -> None:
-    explorer.set(target="nowhere")
+def test_what_does_not_compile_is_shown(
+    explorer: Explorer, checked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcdsl.cuda, "is_available", lambda: False)
+    explorer.set(target="cuda")
     assert isinstance(explorer.current.error, tcdsl.TargetError)
     assert "error[TC0" in repr(explorer)
     assert explorer.current.error.code in checked(explorer._repr_mimebundle_()["text/html"]).text
@@ -180,3 +183,11 @@ def test_a_tile_that_is_none_is_told(
 def test_tiles_may_be_typed_in_any_form(text: str, tile: tuple[int, ...]) -> None:
     assert tile_of(text) == tile
     assert tile_of(tile_text(tile)) == tile
+
+
+def test_a_target_that_does_not_exist_changes_nothing() -> None:
+    f = tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) }").f
+    view = tcdsl.explore(f, np.ones(8, np.float32))
+    with pytest.raises(tcdsl.TCError, match="TC065"):
+        view.set(target="zz")
+    assert len(view.trials) == 1 and view.current.target == "cpu"

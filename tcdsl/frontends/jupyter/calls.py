@@ -81,7 +81,8 @@ def own_peers(cell: str, namespace: Mapping[str, Any]) -> dict[str, Callable[[],
     try:
         lines = ast.parse(cell).body
     except SyntaxError as error:
-        raise _wrong(magic, f"line {error.lineno} is no Python: {error.msg}", _OWN) from None
+        number = (error.lineno or 1) + 1  # of the cell, whose first line is the magic's
+        raise _wrong(magic, f"line {number} is no Python: {error.msg}", _OWN) from None
     found: dict[str, Callable[[], Any]] = {}
     for line in lines:
         match line:
@@ -91,6 +92,8 @@ def own_peers(cell: str, namespace: Mapping[str, Any]) -> dict[str, Callable[[],
                 pass
             case _:
                 raise _wrong(magic, f"{ast.unparse(line)!r} is no expression", _OWN)
+        if name in found or name == "tcdsl":
+            raise _wrong(magic, f"two lines are called {name!r}", "give each a name of its own")
         evaluated(value, namespace, magic)  # now, where an error can be told
         code = compile(ast.Expression(value), f"<{magic}>", "eval")
         found[name] = partial(eval, code, dict(namespace))

@@ -166,7 +166,12 @@ def test_the_first_stages_need_no_arguments(notebook: Any, matmul: str) -> None:
         ("%tcdsl_bench", "which call?", "type %tcdsl_bench f(A, B)"),
         ("%tcdsl_bench matmul", "matmul has no arguments", "type %tcdsl_bench f(A, B)"),
         ("%%tcdsl_bench matmul(A, B)\nA @ Z", "A @ Z fails with NameError", "run what"),
-        ("%%tcdsl_bench matmul(A, B)\nA @", "line 1 is no Python", "an expression a line"),
+        ("%%tcdsl_bench matmul(A, B)\nA @", "line 2 is no Python", "an expression a line"),
+        (
+            "%%tcdsl_bench matmul(A, B)\na = A\na = B",
+            "two lines are called 'a'",
+            "a name of its own",
+        ),
         ("%%tcdsl_bench matmul(A, B)\nimport os", "'import os' is no", "an expression a line"),
     ],
 )
