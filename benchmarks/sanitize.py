@@ -15,6 +15,15 @@ import numpy as np
 import tcdsl
 from tcdsl import library
 
+# Library programs whose rows clusters share, or blocks in chunks.
+LONG_ROWS = [
+    ("softmax", {"M": 2, "N": 131072}),
+    ("softmax", {"M": 2, "N": 100_003}),
+    ("log_softmax", {"M": 2, "N": 1 << 20}),
+    ("cross_entropy", {"B": 3, "V": 131072}),
+    ("batchnorm_running", {"N": 32, "C": 2, "H": 56, "W": 56}),
+    ("group_norm", {"N": 1, "G": 2, "D": 16, "H": 48, "W": 48}),
+]
 # Kernels that small sizes do not have: chunks, last blocks, several tiles.
 LARGER = [
     ("y +=! x(i)", "float(N) x", [(300_001,)]),
@@ -36,6 +45,11 @@ def jobs() -> list[tuple[Any, list[Any]]]:
             inputs = case.make_inputs(sizes, np.random.default_rng(0), dtype)
             program = tcdsl.define(library.source_for(case, dtype))
             found.append((getattr(program, case.name), list(inputs.values())))
+    for name, sizes in LONG_ROWS:
+        case = library.case(name)
+        inputs = case.make_inputs(sizes, np.random.default_rng(0), "float32")
+        program = tcdsl.define(library.source_for(case, "float32"))
+        found.append((getattr(program, name), list(inputs.values())))
     for body, parameters, shapes in LARGER:
         program = tcdsl.define(f"def f({parameters}) -> (y) {{ {body} }}")
         found.append((program.f, [np.random.rand(*s).astype(np.float32) for s in shapes]))

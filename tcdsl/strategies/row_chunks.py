@@ -23,7 +23,7 @@ from tcdsl.options import Options
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.strategies.requested import RequestedSketcher
 from tcdsl.strategies.sketch import Axis, Layout, Sketch, Tile
-from tcdsl.strategies.threads import MAX_ROW_THREADS, GpuSketcher, Lane
+from tcdsl.strategies.threads import MAX_ROW_THREADS, GpuSketcher, Lane, power_of_two
 from tcdsl.transforms.exponential_sums import ExponentialSums, exponential_sums
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.rescaling import rescaled, why_not_in_chunks
@@ -167,7 +167,7 @@ class RowChunkSketcher(RequestedSketcher):
         return self._rows(may_chunk=False)
 
     def _threads_of_row(self, groups: int, values: int) -> tuple[int, int]:
-        threads = min(self.chunks.cut.threads, _power_of_two(groups))
+        threads = min(self.chunks.cut.threads, power_of_two(groups))
         return threads, -(-groups // threads)
 
     def _is_row(self, last: Expr, index: str) -> bool:
@@ -198,8 +198,3 @@ class RowChunkSketcher(RequestedSketcher):
 
 def _has_load(expr: Expr) -> bool:
     return any(isinstance(node, Load) for node in walk(expr))
-
-
-def _power_of_two(number: int) -> int:
-    """Return the least power of two that is at least *number*."""
-    return 1 << max(0, number - 1).bit_length()

@@ -149,10 +149,10 @@ class GpuSketcher:
             vector = 1
         groups = -(-self.extent(inner) // vector)
         most = self._threads_of_block(total // vector)
-        x = min(most, _power_of_two(groups))
+        x = min(most, power_of_two(groups))
         y = 1
         if x < most and others:
-            y = min(most // x, _power_of_two(self.extent(others[-1])))
+            y = min(most // x, power_of_two(self.extent(others[-1])))
         repeat = self._repeat(total, vector, groups, x) if rest == 1 else 1
         tiles = [Tile(inner, self.extent(inner), self.lower(inner), 0, x, repeat, vector)]
         if y > 1:
@@ -165,7 +165,7 @@ class GpuSketcher:
     def _threads_of_block(self, threads: int) -> int:
         """Return how many threads a block has: fewer where there would be too few blocks."""
         share = threads // (2 * self.gpu.multiprocessors)
-        return max(min(WARP, BLOCK_THREADS), min(BLOCK_THREADS, _power_of_two(share)))
+        return max(min(WARP, BLOCK_THREADS), min(BLOCK_THREADS, power_of_two(share)))
 
     def _repeat(self, total: int, vector: int, groups: int, threads: int) -> int:
         """Return how many vectors a thread takes: several only if the chip stays full.
@@ -233,16 +233,16 @@ class GpuSketcher:
         if is_kept:
             x, repeat = self._threads_of_row(groups, live * vector)
         elif groups <= 8 * WARP and rows >= 4 * self.gpu.multiprocessors:
-            x = min(WARP, _power_of_two(groups))
+            x = min(WARP, power_of_two(groups))
         else:
-            most = max(WARP, min(MAX_ROW_THREADS, _power_of_two(groups)))
+            most = max(WARP, min(MAX_ROW_THREADS, power_of_two(groups)))
             # Several passes over long rows: few at once, so that the cache has them still.
             least = most if resident else WARP
             choices = [most >> n for n in range(6) if most >> n >= least]
             x, chunk = self._shared(tiles, lanes, 1, vector, choices, may_chunk=may_chunk)
         y = 1
         if x <= WARP and rows >= 4 * self.gpu.multiprocessors and tiles:
-            y = min(BLOCK_THREADS // x, _power_of_two(tiles[0].extent))
+            y = min(BLOCK_THREADS // x, power_of_two(tiles[0].extent))
             turns = 1 if repeat else self._rows_of_thread(rows, -(-groups // x), y)
             tiles[0] = replace(tiles[0], thread_axis=1 if y > 1 else -1, threads=y, repeat=turns)
         self.why.append(
@@ -276,9 +276,9 @@ class GpuSketcher:
         """
         most = max(1, MAX_RESIDENT // values)
         if groups <= most * WARP:
-            threads = min(WARP, _power_of_two(groups))
+            threads = min(WARP, power_of_two(groups))
         else:
-            threads = _power_of_two(-(-groups // min(VECTORS_IN_FLIGHT, most)))
+            threads = power_of_two(-(-groups // min(VECTORS_IN_FLIGHT, most)))
             threads = min(threads, MAX_ROW_THREADS)
         return threads, -(-groups // threads)
 
@@ -675,6 +675,6 @@ def _thread_loop(tile: Tile) -> OuterLoop:
     return OuterLoop(pieces, LoopKind.THREAD, limit)
 
 
-def _power_of_two(number: int) -> int:
+def power_of_two(number: int) -> int:
     """Return the least power of two that is at least *number*."""
     return 1 << max(0, number - 1).bit_length()
