@@ -18,9 +18,10 @@ from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
+from tcdsl.strategies.assembly import Assembly, Lane
 from tcdsl.strategies.rows import work_of
 from tcdsl.strategies.sketch import Layout, Rewritten, Sketch, Tile, apply
-from tcdsl.strategies.threads import GpuSketcher, Lane
+from tcdsl.strategies.threads import GpuSketcher
 from tcdsl.transforms.fusion import Group, textual
 from tcdsl.transforms.nesting import Alignment
 
@@ -53,7 +54,10 @@ class FinishSketcher(GpuSketcher):
                 return None
         if self.layout.count > 1:
             self.why.append(f"by the last of {self.layout.count} blocks")
-        return self._assembled(tiles, lanes, None)
+        assembly = Assembly(
+            self.group, self.shapes, self.gpu, tiles, lanes, grid=self.layout.numbers
+        )
+        return assembly.sketch(self.why)
 
     def _tiles(self, fold: str) -> list[Tile] | None:
         """Return the layout's tiles along the group's axes.
@@ -87,9 +91,6 @@ class FinishSketcher(GpuSketcher):
         free = [d for d in shape.order if d not in taken and shape.extents[d] > 1]
         dim = max(free, key=lambda d: shape.extents[d], default=None)
         return dim if dim is not None and self._may_split(name, dim) else None
-
-    def _grid(self, counts: Sequence[int]) -> list[int]:
-        return list(self.layout.numbers)
 
 
 def finished(

@@ -17,9 +17,10 @@ from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Leaf, Loop, LoopKind, Node
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Scop
+from tcdsl.strategies.assembly import Chunk, Lane
 from tcdsl.strategies.clusters import ClusterRows
-from tcdsl.strategies.sketch import Axis, Sketch, Tile
-from tcdsl.strategies.threads import BLOCK_THREADS, WARP, GpuSketcher, Lane
+from tcdsl.strategies.sketch import Sketch, Tile
+from tcdsl.strategies.threads import BLOCK_THREADS, WARP, GpuSketcher
 from tcdsl.transforms.fusion import Group
 
 MAX_REPEAT = 8  # turns of a thread, which are written out
@@ -52,7 +53,7 @@ class RequestedSketcher(GpuSketcher):
         self,
         tiles: Sequence[Tile],
         lanes: Mapping[str, Lane],
-        chunk: tuple[Axis, int] | None,
+        chunk: Chunk | None,
     ) -> Sketch:
         asked = zip(self.parallel, self.options.tile, strict=False)
         sizes = {self._name(axis): size for axis, size in asked}

@@ -11,7 +11,7 @@ that the kernel of the maximum computes: storing it for another kernel would be 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tcdsl.costmodel.locality import Shape, coefficient_of
@@ -21,9 +21,10 @@ from tcdsl.costmodel.row_chunks import LOAD_BYTES, Cut, Rows, best_cut
 from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
 from tcdsl.poly.scop import Scop, loads_of
+from tcdsl.strategies.assembly import Chunk, Lane, grid_axes
 from tcdsl.strategies.requested import RequestedSketcher
-from tcdsl.strategies.sketch import Axis, Layout, Sketch, Tile
-from tcdsl.strategies.threads import MAX_ROW_THREADS, GpuSketcher, Lane, power_of_two
+from tcdsl.strategies.sketch import Layout, Sketch, Tile
+from tcdsl.strategies.threads import MAX_ROW_THREADS, GpuSketcher, power_of_two
 from tcdsl.transforms.exponential_sums import ExponentialSums, exponential_sums
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.rescaling import rescaled, why_not_in_chunks
@@ -175,22 +176,21 @@ class RowChunkSketcher(RequestedSketcher):
         return not _has_load(last) and coefficient_of(last, index) == 1
 
     def _assembled(
-        self, tiles: Sequence[Tile], lanes: Mapping[str, Lane], chunk: tuple[Axis, int] | None
+        self, tiles: Sequence[Tile], lanes: Mapping[str, Lane], chunk: Chunk | None
     ) -> Sketch:
         # The chunks are innermost: what is left to the last block of a row has none.
         ordered = sorted(tiles, key=lambda tile: not self._is_chunks(tile))
-        return super()._assembled(ordered, lanes, chunk)
+        sketch = super()._assembled(ordered, lanes, chunk)
+        return replace(sketch, layout=self._layout_of_rows(ordered, lanes))
 
     def _is_chunks(self, tile: Tile) -> bool:
         return self._name(tile.axis) == self.chunks.index
 
-    def _layout(
-        self, tiles: Sequence[Tile], lanes: Mapping[str, Lane], chunk: tuple[Axis, int] | None
-    ) -> Layout | None:
+    def _layout_of_rows(self, tiles: Sequence[Tile], lanes: Mapping[str, Lane]) -> Layout:
         """Return the mapping of the last blocks, one a row."""
         chunks, *rows = tiles
         assert self._is_chunks(chunks), "the chunks come first"
-        _, *numbers = self._grid([tile.blocks for tile in tiles])
+        _, *numbers = grid_axes([tile.blocks for tile in tiles])
         names = tuple(self._name(tile.axis) for tile in rows)
         threads = max(lane.threads for lane in lanes.values())
         return Layout(tuple(rows), names, tuple(numbers), (0, threads), chunks.blocks)

@@ -96,13 +96,13 @@ def _choose_outer(
     scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu
 ) -> tuple[list[_Outer], list[str]]:
     work = sum(work_of(shapes[name]) for name in group.members)
-    lead = max(group.members, key=lambda name: shapes[name].instances)
+    lead = group.lead(shapes)
     position = {dim: i for i, dim in enumerate(shapes[lead].order)}
     axes = sorted(group.axes, key=lambda axis: position[axis[lead]])
     parallel = [axis for axis in axes if group.has_parallel(axis, shapes)]
     if work < PARALLEL_WORK or cpu.threads == 1:
         return _serial(parallel, lead, shapes), [f"serial: {work} operations"]
-    chunkable = [axis for axis in axes if _is_chunkable(axis, shapes) and axis not in parallel]
+    chunkable = [axis for axis in axes if is_chunkable(axis, shapes) and axis not in parallel]
     enough = TILES_PER_THREAD * cpu.threads
     extent = prod(_extent(axis, shapes) for axis in parallel)
     chunk = max(chunkable, key=lambda axis: _extent(axis, shapes), default=None)
@@ -171,7 +171,7 @@ def _extent(axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> int:
     return max(shapes[name].extents[dim] for name, dim in axis.items())
 
 
-def _is_chunkable(axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> bool:
+def is_chunkable(axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> bool:
     """Return whether every member runs in parallel along *axis*, or has partials along it."""
     for name, dim in axis.items():
         shape = shapes[name]

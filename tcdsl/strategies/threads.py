@@ -12,11 +12,12 @@ threads where neighbours in memory lie along them::
 Where that leaves multiprocessors without work, a reduced axis is cut into chunks, one a block: how
 many is estimated (costmodel/reductions).  The last block folds their partial sums in order
 (finish.py), or each adds its own by atomics (after Reddy et al., Panamera, PACT 2022).
-Accumulators are registers of the reduction's own type.
+Accumulators are registers of the reduction's own type.  What follows from the choices, loop by
+loop, is in ``assembly``.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 
@@ -24,14 +25,14 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.lang.comprehension import Call, Expr, Index, walk
-from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
+from tcdsl.strategies.assembly import Assembly, Chunk, Lane, extent_of, lower_of
 from tcdsl.strategies.clusters import ClusterRows, cluster_rows
-from tcdsl.strategies.sketch import Axis, Layout, OuterLoop, Sketch, Tile
+from tcdsl.strategies.rows import is_chunkable
+from tcdsl.strategies.sketch import Axis, Sketch, Tile
 from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.nesting import Piece
-from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
+from tcdsl.transforms.rfactor import why_not_laned
 
 WARP = 32
 BLOCK_THREADS = 256
@@ -45,17 +46,6 @@ MAX_ROW_THREADS = 1024
 MIN_VECTORED = 1 << 12  # values for which fewer threads may do
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """A member's own axis that threads share: ``repeat`` 0 means as many turns as it takes."""
-
-    dim: int
-    axis: int  # x or y
-    threads: int
-    vector: int = 1
-    repeat: int = 0
-
-
 class GpuSketcher:
     """Sketches one group."""
 
@@ -64,7 +54,7 @@ class GpuSketcher:
         self.group = group
         self.shapes = shapes
         self.gpu = gpu
-        self.lead = max(group.members, key=lambda name: shapes[name].instances)
+        self.lead = group.lead(shapes)
         order = shapes[self.lead].order
         axes = sorted(group.axes, key=lambda axis: order.index(axis[self.lead]))
         self.parallel = [axis for axis in axes if group.has_parallel(axis, shapes)]
@@ -91,12 +81,13 @@ class GpuSketcher:
         """Blocks of a cluster over every row, its parts in shared memory."""
         tiles = [Tile(a, self.extent(a), self.lower(a)) for a in reversed(self.parallel)]
         self.why.append(rows.why)
+        assembly = Assembly(self.group, self.shapes, self.gpu, tiles)
         remaining, partials, threads = {}, {}, {}
         for name in self.group.members:
             shape = self.shapes[name]
             if name not in rows.inner:
-                remaining[name] = self._remaining(name, tiles, None, None)
-                found = self._partials(name, None, None)
+                remaining[name] = assembly.remaining(name)
+                found = assembly.partials(name)
                 if found is not None:
                     partials[name] = found
                 continue
@@ -104,7 +95,7 @@ class GpuSketcher:
             if shape.statement.kind is Kind.UPDATE:
                 partials[name], threads[name] = rows.partials(shape), rows.lanes
         return Sketch(
-            self.group.members, tuple(self._block_loops(tiles, None)), remaining, partials,
+            self.group.members, tuple(assembly.block_loops()), remaining, partials,
             why=tuple(self.why), threads=threads, in_registers=True,
             resident=(*rows.staged, *rows.resident), is_staged=True,
         )  # fmt: skip
@@ -131,11 +122,20 @@ class GpuSketcher:
         return min(several, key=has_gaps, default=-1)
 
     def extent(self, axis: Axis) -> int:
-        ends = [self.shapes[n].lower[d] + self.shapes[n].extents[d] for n, d in axis.items()]
-        return max(max(ends) - self.lower(axis), 1)
+        return extent_of(axis, self.shapes)
 
     def lower(self, axis: Axis) -> int:
-        return min(self.shapes[name].lower[dim] for name, dim in axis.items())
+        return lower_of(axis, self.shapes)
+
+    def _assembled(
+        self, tiles: Sequence[Tile], lanes: Mapping[str, Lane], chunk: Chunk | None
+    ) -> Sketch:
+        """Return the sketch.
+
+        :arg tiles: of the shared parallel axes, innermost first.
+        :arg lanes: member -> its own axis along threads.
+        """
+        return Assembly(self.group, self.shapes, self.gpu, tiles, lanes, chunk).sketch(self.why)
 
     def _flat(self, inner: Axis, may_chunk: bool) -> Sketch:
         """Threads along the innermost shared axis; what is left of each member in a thread."""
@@ -354,7 +354,7 @@ class GpuSketcher:
         choices: Sequence[int],
         *,
         may_chunk: bool,
-    ) -> tuple[int, tuple[Axis, int] | None]:
+    ) -> tuple[int, Chunk | None]:
         """Return how many threads share the lead's lane, and how blocks share the reduction.
 
         That is a reduced axis and the values of it that one block takes, None if it takes all.
@@ -395,7 +395,7 @@ class GpuSketcher:
         free = [
             axis
             for axis in self.group.axes
-            if axis not in self.parallel and self._is_chunkable(axis)
+            if axis not in self.parallel and is_chunkable(axis, self.shapes)
         ]
         return max(free, key=self.extent, default=None)
 
@@ -405,15 +405,6 @@ class GpuSketcher:
         rows = self.shapes[self.lead].strides[len(statement.writes) :]
         arrays = {read.array for read, row in zip(statement.reads, rows, strict=True) if any(row)}
         return vector * sum(self.scop.arrays[name].dtype.size_bytes for name in arrays) or vector
-
-    def _is_chunkable(self, axis: Axis) -> bool:
-        for name, dim in axis.items():
-            shape = self.shapes[name]
-            if shape.roles[dim] is Role.PARALLEL:
-                continue
-            if shape.roles[dim] is not Role.REDUCED or why_not_rfactored(shape.statement):
-                return False
-        return True
 
     def _name(self, axis: Axis) -> str:
         return self.shapes[self.lead].statement.indices[axis[self.lead]]
@@ -460,219 +451,6 @@ class GpuSketcher:
         ):
             width //= 2
         return width
-
-    # --- assembly --------------------------------------------------------------------------
-
-    def _assembled(
-        self,
-        tiles: Sequence[Tile],
-        lanes: Mapping[str, Lane],
-        chunk: tuple[Axis, int] | None,
-    ) -> Sketch:
-        """Return the sketch.
-
-        :arg tiles: of the shared parallel axes, innermost first.
-        :arg lanes: member -> its own axis along threads.
-        """
-        blocks = self._block_loops(tiles, chunk)
-        threads = [_thread_loop(tile) for tile in tiles if tile.thread_axis >= 0]
-        remaining = {
-            name: self._remaining(name, tiles, lanes.get(name), chunk)
-            for name in self.group.members
-        }
-        partials, lane_threads = {}, {}
-        for name in self.group.members:
-            found = self._partials(name, lanes.get(name), chunk)
-            if found is not None:
-                partials[name] = found
-                lane_threads[name] = tuple(
-                    (lanes[name].axis, lanes[name].threads) for p in found if p.is_lane
-                )
-        return Sketch(
-            self.group.members, (*blocks, *threads), remaining, partials,
-            why=tuple(self.why), threads=lane_threads, in_registers=True,
-            layout=self._layout(tiles, lanes, chunk),
-        )  # fmt: skip
-
-    def _block_loops(
-        self, tiles: Sequence[Tile], chunk: tuple[Axis, int] | None
-    ) -> list[OuterLoop]:
-        """Return the loops over blocks: as the grid has axes, the others in turn.
-
-        That over chunks is the innermost: what the last block of some has left to do has none.
-        """
-        found = [
-            (tile.blocks, tile.axis, tile.lower, tile.block,
-             tile.extent if tile.block > 1 and tile.extent % tile.block else 0)
-            for tile in tiles
-        ]  # fmt: skip
-        if chunk is not None:
-            axis, size = chunk
-            found.insert(0, (-(-self.extent(axis) // size), axis, self.lower(axis), size, 0))
-        numbers = self._grid([count for count, *_ in found])
-        loops = []
-        for number, (count, axis, lower, size, limit) in zip(numbers, found, strict=True):
-            if count == 1:
-                continue
-            width = min(count, self.gpu.grid[number]) if number >= 0 else 0
-            kind = LoopKind.BLOCK if number >= 0 else LoopKind.SERIAL
-            pieces = {
-                name: Piece(
-                    Coordinate(dim, lower, size), count, Role.PARALLEL, kind, max(number, 0), width
-                )
-                for name, dim in axis.items()
-            }
-            loops.append(OuterLoop(pieces, kind, limit))
-        loops.reverse()  # they were innermost first
-        return sorted(loops, key=lambda loop: loop.kind is not LoopKind.BLOCK)
-
-    def _grid(self, counts: Sequence[int]) -> list[int]:
-        """Return the axes of the grid for *counts* of blocks: x for the most; -1 where none is."""
-        order = sorted(range(len(counts)), key=lambda n: -counts[n])
-        several = [n for n in order if counts[n] > 1][:3]
-        return [several.index(n) if n in several else -1 for n in range(len(counts))]
-
-    def _layout(
-        self,
-        tiles: Sequence[Tile],
-        lanes: Mapping[str, Lane],
-        chunk: tuple[Axis, int] | None,
-    ) -> Layout | None:
-        """Return the mapping for what last blocks do: those of each tile, or the last of all."""
-        threads = [1, 1]
-        for axis, width in (
-            *((lane.axis, lane.threads) for lane in lanes.values()),
-            *((tile.thread_axis, tile.threads) for tile in tiles if tile.thread_axis >= 0),
-        ):
-            threads[axis] = max(threads[axis], width)
-        if chunk is None:
-            if min(threads) > 1:  # what is uniform along an axis would be on all its threads
-                return None
-            widest = max((0, 1), key=lambda axis: threads[axis])
-            total = prod(tile.blocks for tile in tiles)
-            return Layout((), (), (), (widest, threads[widest]), total)
-        count = -(-self.extent(chunk[0]) // chunk[1])
-        _, *numbers = self._grid([count, *(tile.blocks for tile in tiles)])
-        names = tuple(self._name(tile.axis) for tile in tiles)
-        taken = {tile.thread_axis for tile in tiles}
-        free = max((a for a in (0, 1) if a not in taken), key=lambda axis: threads[axis])
-        return Layout(tuple(tiles), names, tuple(numbers), (free, threads[free]), count)
-
-    def _remaining(
-        self,
-        name: str,
-        tiles: Sequence[Tile],
-        lane: Lane | None,
-        chunk: tuple[Axis, int] | None,
-    ) -> tuple[Piece, ...]:
-        """Return what a thread runs of *name*: its own axes, repeats, lanes of vectors last."""
-        shape = self.shapes[name]
-        by_dim = {tile.axis[name]: tile for tile in tiles}
-        serial, threads, last = [], [], []
-        for dim in shape.order:
-            low, extent = shape.lower[dim], shape.extents[dim]
-            size = 0
-            if chunk is not None and chunk[0].get(name) == dim:
-                low, size = self.lower(chunk[0]), chunk[1]
-                extent = size
-            if dim in by_dim:
-                last += self._points(by_dim[dim], dim)
-            elif lane is not None and lane.dim == dim:
-                mine = lane_pieces(lane, low, extent, size, shape.roles[dim])
-                threads.append(mine[0])
-                last += mine[1:]
-            else:
-                serial.append(Piece(
-                    Coordinate(dim, low if size else 0, 1, size), extent, shape.roles[dim],
-                    LoopKind.SERIAL,
-                ))  # fmt: skip
-        return (*serial, *threads, *last)
-
-    def _points(self, tile: Tile, dim: int) -> list[Piece]:
-        """Return the pieces of a shared axis that are inside a thread."""
-        pieces = []
-        if tile.repeat > 1:
-            step = tile.threads * tile.vector
-            pieces.append(Piece(
-                Coordinate(dim, tile.lower, step, tile.repeat), tile.repeat, Role.PARALLEL,
-                LoopKind.UNROLL,
-            ))  # fmt: skip
-        if tile.vector > 1:
-            pieces.append(Piece(
-                Coordinate(dim, tile.lower, 1, tile.vector), tile.vector, Role.PARALLEL,
-                LoopKind.LANES,
-            ))  # fmt: skip
-        return pieces
-
-    def _partials(
-        self,
-        name: str,
-        lane: Lane | None,
-        chunk: tuple[Axis, int] | None,
-    ) -> tuple[Partial, ...] | None:
-        """Return the partial accumulators of a reduction, None if it accumulates in its target."""
-        shape = self.shapes[name]
-        statement = shape.statement
-        if statement.kind is not Kind.UPDATE or why_not_laned(statement):
-            return None
-        partials = []
-        if chunk is not None and shape.roles[chunk[0][name]] is Role.REDUCED:
-            axis, size = chunk
-            count = -(-self.extent(axis) // size)
-            index = statement.indices[axis[name]]
-            partials.append(Partial(index, self.lower(axis), size, 0, count, False))
-        if lane is not None and shape.roles[lane.dim] is Role.REDUCED:
-            low, width = shape.lower[lane.dim], lane.threads
-            if chunk is not None and chunk[0].get(name) == lane.dim:
-                low = self.lower(chunk[0])
-            index = statement.indices[lane.dim]
-            partials.append(Partial(index, low, lane.vector, width, width, True))
-        if not partials and why_not_rfactored(statement):
-            return None
-        return tuple(partials)
-
-
-def lane_pieces(lane: Lane, low: int, extent: int, size: int, role: Role) -> list[Piece]:
-    """Return the loops over an axis that threads share: threads, then repeats, then a vector.
-
-    :arg size: of a chunk of the axis, 0 if it is not cut.
-    """
-    assert size % lane.vector == 0, "a vector in two chunks"
-    groups, thread = -(-extent // lane.vector), (LoopKind.THREAD, lane.axis, lane.threads)
-    mod = size // lane.vector if size else 0
-    if lane.repeat > 1:
-        turn = Coordinate(lane.dim, low, lane.vector * lane.threads)
-        pieces = [
-            Piece(
-                Coordinate(lane.dim, low, lane.vector, lane.threads),
-                min(groups, lane.threads), role, *thread,
-            ),
-            Piece(turn, lane.repeat, role, LoopKind.UNROLL),
-        ]  # fmt: skip
-    else:
-        pieces = [Piece(Coordinate(lane.dim, low, lane.vector, mod), groups, role, *thread)]
-    if lane.vector > 1:
-        lanes = Coordinate(lane.dim, low, 1, lane.vector)
-        pieces.append(Piece(lanes, lane.vector, role, LoopKind.LANES))
-    return pieces
-
-
-def _thread_loop(tile: Tile) -> OuterLoop:
-    """Return the loop over the threads along a shared axis."""
-    is_whole = tile.blocks == 1 and tile.repeat == 1
-    pieces = {
-        name: Piece(
-            Coordinate(dim, tile.lower, tile.vector, 0 if is_whole else tile.threads),
-            min(tile.threads, -(-tile.extent // tile.vector)),
-            Role.PARALLEL,
-            LoopKind.THREAD,
-            tile.thread_axis,
-            tile.threads,
-        )
-        for name, dim in tile.axis.items()
-    }
-    limit = tile.extent if is_whole and tile.extent % tile.vector else 0
-    return OuterLoop(pieces, LoopKind.THREAD, limit)
 
 
 def power_of_two(number: int) -> int:

@@ -23,6 +23,7 @@ from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies.assembly import Assembly, Chunk, point_pieces
 from tcdsl.strategies.sketch import Axis, OuterLoop, Sketch, Tile, apply
 from tcdsl.strategies.threads import VECTOR_BYTES, GpuSketcher
 from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
@@ -185,7 +186,7 @@ class _Tiler(GpuSketcher):
         if shape.extents[k] < k_tile:
             return None
         tiles = self._tiles()
-        chunk: tuple[Axis, int] | None = None
+        chunk: Chunk | None = None
         partials: tuple[Partial, ...] = ()
         size, low = 0, shape.lower[k]
         if self.chunks() > 1 and len(self.group.members) == 1:
@@ -194,7 +195,7 @@ class _Tiler(GpuSketcher):
             chunk = {self.lead: k}, size
             partials = (Partial(self.statement.indices[k], low, size, 0, count, False),)
             self.why.append(f"{count} blocks over chunks of {size} of {self._name(chunk[0])}")
-        outer = tuple(self._block_loops(tiles, chunk))
+        outer = tuple(Assembly(self.group, self.shapes, self.gpu, tiles, chunk=chunk).block_loops())
         if any(loop.kind is not LoopKind.BLOCK for loop in outer):
             return None
         remaining = {
@@ -242,7 +243,7 @@ class _Tiler(GpuSketcher):
             piece
             for tile in reversed(tiles)
             if tile.thread_axis >= 0
-            for piece in self._points(tile, tile.axis[name])
+            for piece in point_pieces(tile, tile.axis[name])
         ]
         return (*threads, *serial, *registers)
 

@@ -48,7 +48,7 @@ def requested_tiles(
     sketch: Sketch, group: Group, shapes: Mapping[str, Shape], sizes: Sequence[int]
 ) -> Sketch:
     """Return *sketch* with its outermost parallel axes in tiles of *sizes*, outermost first."""
-    lead = _lead(group, shapes)
+    lead = group.lead(shapes)
     axes = [axis for axis in group.axes if group.has_parallel(axis, shapes)]
     axes.sort(key=lambda axis: shapes[lead].order.index(axis[lead]))
     for axis, size in zip(axes, sizes, strict=False):
@@ -61,7 +61,7 @@ def crossing_tiles(sketch: Sketch, scop: Scop, group: Group, shapes: Mapping[str
     crossing = find_crossing(scop, group, shapes)
     if crossing is None:
         return sketch
-    lead = _lead(group, shapes)
+    lead = group.lead(shapes)
     is_parallel = any(loop.kind is LoopKind.PARALLEL for loop in sketch.outer)
     kind = LoopKind.PARALLEL if is_parallel else LoopKind.SERIAL
     for axis in group.axes:
@@ -79,13 +79,9 @@ def crossing_tiles(sketch: Sketch, scop: Scop, group: Group, shapes: Mapping[str
     return replace(sketch, remaining=remaining, why=(*sketch.why, text))
 
 
-def _lead(group: Group, shapes: Mapping[str, Shape]) -> str:
-    return max(group.members, key=lambda name: shapes[name].instances)
-
-
 def find_crossing(scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> Crossing | None:
     """Return the axes along which the arrays of *group* are walked, if they are two."""
-    lead = _lead(group, shapes)
+    lead = group.lead(shapes)
     shape = shapes[lead]
     if shape.statement.kind is not Kind.ASSIGN or shape.instances < MIN_INSTANCES:
         return None

@@ -35,6 +35,10 @@ class Group:
     def has_parallel(self, axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> bool:
         return all(shapes[m].roles[d] is Role.PARALLEL for m, d in axis.items())
 
+    def lead(self, shapes: Mapping[str, Shape]) -> str:
+        """Return the member with the most instances."""
+        return max(self.members, key=lambda name: shapes[name].instances)
+
 
 Policy = Callable[[Group, Group], str | None]  # (the group, the group if it grew) -> why not
 

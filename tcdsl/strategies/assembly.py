@@ -1,0 +1,264 @@
+"""Assembly of a GPU kernel's sketch from what has been chosen for it.
+
+    tiles    shared parallel axes        blocks;  threads, repeats, the lanes of a vector
+    lanes    a member's own axes         threads, repeats, the lanes of a vector
+    chunk    a shared reduced axis       blocks over chunks of it
+    what is left of a member             in each thread, in the order of its strides
+
+A block's loops are outermost, then those over threads that members share, then a member's own:
+serial ones first, lanes of vectors last.  The choices are those of ``threads``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Kind
+from tcdsl.strategies.sketch import Axis, Layout, OuterLoop, Sketch, Tile
+from tcdsl.transforms.fusion import Group
+from tcdsl.transforms.nesting import Piece
+from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
+
+Chunk = tuple[Axis, int]  # a reduced axis, and the values of it that one block takes
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A member's own axis that threads share: ``repeat`` 0 means as many turns as it takes."""
+
+    dim: int
+    axis: int  # x or y
+    threads: int
+    vector: int = 1
+    repeat: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Assembly:
+    """How the axes of *group* are cut, and the loops that follow from it.
+
+    *tiles* are of the shared parallel axes, innermost first; *lanes* has members with an axis of
+    their own along threads.  *grid* are the tiles' axes of the grid where another kernel's blocks
+    are used: None for as many as there are, the longest first.
+    """
+
+    group: Group
+    shapes: Mapping[str, Shape]
+    gpu: Gpu
+    tiles: Sequence[Tile]
+    lanes: Mapping[str, Lane] = field(default_factory=dict)
+    chunk: Chunk | None = None
+    grid: Sequence[int] | None = None
+
+    def sketch(self, why: Sequence[str]) -> Sketch:
+        """Return the sketch, explained by *why*."""
+        partials, threads = {}, {}
+        for name in self.group.members:
+            found = self.partials(name)
+            if found is not None:
+                partials[name] = found
+                threads[name] = tuple(
+                    (self.lanes[name].axis, self.lanes[name].threads) for p in found if p.is_lane
+                )
+        shared = [_thread_loop(tile) for tile in self.tiles if tile.thread_axis >= 0]
+        return Sketch(
+            self.group.members, (*self.block_loops(), *shared),
+            {name: self.remaining(name) for name in self.group.members}, partials,
+            why=tuple(why), threads=threads, in_registers=True, layout=self._layout(),
+        )  # fmt: skip
+
+    def block_loops(self) -> list[OuterLoop]:
+        """Return the loops over blocks: as the grid has axes, the others in turn.
+
+        That over chunks is the innermost: what the last block of some has left to do has none.
+        """
+        found = [
+            (tile.blocks, tile.axis, tile.lower, tile.block,
+             tile.extent if tile.block > 1 and tile.extent % tile.block else 0)
+            for tile in self.tiles
+        ]  # fmt: skip
+        if self.chunk is not None:
+            axis, size = self.chunk
+            found.insert(0, (self._chunks(), axis, lower_of(axis, self.shapes), size, 0))
+        numbers = self.grid
+        if numbers is None:
+            numbers = grid_axes([count for count, *_ in found])
+        loops = []
+        for number, (count, axis, lower, size, limit) in zip(numbers, found, strict=True):
+            if count == 1:
+                continue
+            width = min(count, self.gpu.grid[number]) if number >= 0 else 0
+            kind = LoopKind.BLOCK if number >= 0 else LoopKind.SERIAL
+            pieces = {
+                name: Piece(
+                    Coordinate(dim, lower, size), count, Role.PARALLEL, kind, max(number, 0), width
+                )
+                for name, dim in axis.items()
+            }
+            loops.append(OuterLoop(pieces, kind, limit))
+        loops.reverse()  # they were innermost first
+        return sorted(loops, key=lambda loop: loop.kind is not LoopKind.BLOCK)
+
+    def remaining(self, name: str) -> tuple[Piece, ...]:
+        """Return what a thread runs of *name*: its own axes, repeats, lanes of vectors last."""
+        shape, lane = self.shapes[name], self.lanes.get(name)
+        by_dim = {tile.axis[name]: tile for tile in self.tiles}
+        serial, threads, last = [], [], []
+        for dim in shape.order:
+            low, size = self._start(name, dim)
+            extent = size or shape.extents[dim]
+            if dim in by_dim:
+                last += point_pieces(by_dim[dim], dim)
+            elif lane is not None and lane.dim == dim:
+                mine = lane_pieces(lane, low, extent, size, shape.roles[dim])
+                threads.append(mine[0])
+                last += mine[1:]
+            else:
+                serial.append(Piece(
+                    Coordinate(dim, low if size else 0, 1, size), extent, shape.roles[dim],
+                    LoopKind.SERIAL,
+                ))  # fmt: skip
+        return (*serial, *threads, *last)
+
+    def partials(self, name: str) -> tuple[Partial, ...] | None:
+        """Return the partial accumulators of a reduction, None if it accumulates in its target."""
+        shape, lane = self.shapes[name], self.lanes.get(name)
+        statement = shape.statement
+        if statement.kind is not Kind.UPDATE or why_not_laned(statement):
+            return None
+        partials = []
+        if self.chunk is not None and shape.roles[self.chunk[0][name]] is Role.REDUCED:
+            axis, size = self.chunk
+            index = statement.indices[axis[name]]
+            lower = lower_of(axis, self.shapes)
+            partials.append(Partial(index, lower, size, 0, self._chunks(), False))
+        if lane is not None and shape.roles[lane.dim] is Role.REDUCED:
+            low, _ = self._start(name, lane.dim)
+            width = lane.threads
+            index = statement.indices[lane.dim]
+            partials.append(Partial(index, low, lane.vector, width, width, True))
+        if not partials and why_not_rfactored(statement):
+            return None
+        return tuple(partials)
+
+    def _chunks(self) -> int:
+        """Return how many chunks there are."""
+        if self.chunk is None:
+            return 1
+        axis, size = self.chunk
+        return -(-extent_of(axis, self.shapes) // size)
+
+    def _start(self, name: str, dim: int) -> tuple[int, int]:
+        """Return where dimension *dim* of *name* is counted from, and the size of its chunks.
+
+        That is 0 where it is not cut into any.
+        """
+        if self.chunk is None or self.chunk[0].get(name) != dim:
+            return self.shapes[name].lower[dim], 0
+        axis, size = self.chunk
+        return lower_of(axis, self.shapes), size
+
+    def _layout(self) -> Layout | None:
+        """Return the mapping for what last blocks do: those of each tile, or the last of all."""
+        threads = [1, 1]
+        for axis, width in (
+            *((lane.axis, lane.threads) for lane in self.lanes.values()),
+            *((tile.thread_axis, tile.threads) for tile in self.tiles if tile.thread_axis >= 0),
+        ):
+            threads[axis] = max(threads[axis], width)
+        if self.chunk is None:
+            if min(threads) > 1:  # what is uniform along an axis would be on all its threads
+                return None
+            widest = max((0, 1), key=lambda axis: threads[axis])
+            total = prod(tile.blocks for tile in self.tiles)
+            return Layout((), (), (), (widest, threads[widest]), total)
+        _, *numbers = grid_axes([self._chunks(), *(tile.blocks for tile in self.tiles)])
+        lead = self.group.lead(self.shapes)
+        indices = self.shapes[lead].statement.indices
+        names = tuple(indices[tile.axis[lead]] for tile in self.tiles)
+        taken = {tile.thread_axis for tile in self.tiles}
+        free = max((a for a in (0, 1) if a not in taken), key=lambda axis: threads[axis])
+        lane = (free, threads[free])
+        return Layout(tuple(self.tiles), names, tuple(numbers), lane, self._chunks())
+
+
+def extent_of(axis: Axis, shapes: Mapping[str, Shape]) -> int:
+    """Return how many values *axis* has for all its members together, at least 1."""
+    ends = [shapes[name].lower[dim] + shapes[name].extents[dim] for name, dim in axis.items()]
+    return max(max(ends) - lower_of(axis, shapes), 1)
+
+
+def lower_of(axis: Axis, shapes: Mapping[str, Shape]) -> int:
+    """Return the least value that *axis* has for a member."""
+    return min(shapes[name].lower[dim] for name, dim in axis.items())
+
+
+def grid_axes(counts: Sequence[int]) -> list[int]:
+    """Return the axes of the grid for *counts* of blocks: x for the most; -1 where none is."""
+    order = sorted(range(len(counts)), key=lambda n: -counts[n])
+    several = [n for n in order if counts[n] > 1][:3]
+    return [several.index(n) if n in several else -1 for n in range(len(counts))]
+
+
+def point_pieces(tile: Tile, dim: int) -> list[Piece]:
+    """Return the loops over a shared axis that are inside a thread: repeats, then a vector."""
+    pieces = []
+    if tile.repeat > 1:
+        step = tile.threads * tile.vector
+        pieces.append(Piece(
+            Coordinate(dim, tile.lower, step, tile.repeat), tile.repeat, Role.PARALLEL,
+            LoopKind.UNROLL,
+        ))  # fmt: skip
+    if tile.vector > 1:
+        pieces.append(Piece(
+            Coordinate(dim, tile.lower, 1, tile.vector), tile.vector, Role.PARALLEL,
+            LoopKind.LANES,
+        ))  # fmt: skip
+    return pieces
+
+
+def lane_pieces(lane: Lane, low: int, extent: int, size: int, role: Role) -> list[Piece]:
+    """Return the loops over an axis that threads share: threads, then repeats, then a vector.
+
+    :arg size: of a chunk of the axis, 0 if it is not cut.
+    """
+    assert size % lane.vector == 0, "a vector in two chunks"
+    groups, thread = -(-extent // lane.vector), (LoopKind.THREAD, lane.axis, lane.threads)
+    mod = size // lane.vector if size else 0
+    if lane.repeat > 1:
+        turn = Coordinate(lane.dim, low, lane.vector * lane.threads)
+        pieces = [
+            Piece(
+                Coordinate(lane.dim, low, lane.vector, lane.threads),
+                min(groups, lane.threads), role, *thread,
+            ),
+            Piece(turn, lane.repeat, role, LoopKind.UNROLL),
+        ]  # fmt: skip
+    else:
+        pieces = [Piece(Coordinate(lane.dim, low, lane.vector, mod), groups, role, *thread)]
+    if lane.vector > 1:
+        lanes = Coordinate(lane.dim, low, 1, lane.vector)
+        pieces.append(Piece(lanes, lane.vector, role, LoopKind.LANES))
+    return pieces
+
+
+def _thread_loop(tile: Tile) -> OuterLoop:
+    """Return the loop over the threads along a shared axis."""
+    is_whole = tile.blocks == 1 and tile.repeat == 1
+    pieces = {
+        name: Piece(
+            Coordinate(dim, tile.lower, tile.vector, 0 if is_whole else tile.threads),
+            min(tile.threads, -(-tile.extent // tile.vector)),
+            Role.PARALLEL,
+            LoopKind.THREAD,
+            tile.thread_axis,
+            tile.threads,
+        )
+        for name, dim in tile.axis.items()
+    }
+    limit = tile.extent if is_whole and tile.extent % tile.vector else 0
+    return OuterLoop(pieces, LoopKind.THREAD, limit)
