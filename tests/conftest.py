@@ -38,7 +38,7 @@ from tcdsl.poly.scop import Scop
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler
 from tcdsl.runtime.launch import Fault, Kernel, load
 from tcdsl.source import Source
-from tcdsl.strategies import gpu_planner, threads, tiles
+from tcdsl.strategies import gpu_grouping, threads, tiles
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 
@@ -417,7 +417,7 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         (threads, "BLOCK_THREADS", 32), (threads, "WARP", 8), (threads, "MIN_LANES", 2),
         (reductions, "TICKET", 0.0), (reductions, "CACHED", 0.0), (tiles, "MIN_WORK", 1),
         (tiles, "THREADS", 2), (tiles, "REGISTERS", (2, 1)), (tiles, "K_TILES", (4, 2)),
-        (gpu_planner, "SMALL_WORK", 1),
+        (gpu_grouping, "SMALL_WORK", 1),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     return Gpu(multiprocessors=3, threads_per_multiprocessor=32, grid=(7, 3, 2))

@@ -41,7 +41,7 @@ from tcdsl.strategies.scalar import has_lanes, without_lanes, without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
 from tcdsl.strategies.tiling import crossing_tiles, requested_tiles
 from tcdsl.transforms.compensation import explained, with_compensation
-from tcdsl.transforms.fusion import Group, affinities_of, group_statements
+from tcdsl.transforms.fusion import Group, affinities_of, alone, group_statements
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.placement import place
 from tcdsl.transforms.plan import Kernel, Plan
@@ -225,9 +225,8 @@ class _Policy:
         if work < PARALLEL_WORK or self.cpu.threads == 1:
             return None
         before, after = self._parallelism(group), self._parallelism(grown)
-        new = grown.members[-1]
-        alone = Group((new,), tuple({new: d} for d in range(len(self.shapes[new].extents))))
-        least = min(before, self._parallelism(alone), 2 * self.cpu.threads)
+        new = self._parallelism(alone(grown.members[-1], self.shapes))
+        least = min(before, new, 2 * self.cpu.threads)
         if after < least:
             return f"only {after} iterations would be left for {self.cpu.threads} threads"
         return None

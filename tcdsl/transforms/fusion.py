@@ -40,6 +40,11 @@ class Group:
         return max(self.members, key=lambda name: shapes[name].instances)
 
 
+def alone(name: str, shapes: Mapping[str, Shape]) -> Group:
+    """Return the group of the statement *name* alone, with all of its dimensions as axes."""
+    return Group((name,), tuple({name: dim} for dim in range(len(shapes[name].extents))))
+
+
 Policy = Callable[[Group, Group], str | None]  # (the group, the group if it grew) -> why not
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tcdsl.costmodel import reductions
-from tcdsl.strategies import gpu_planner, threads, tiles
+from tcdsl.strategies import gpu_grouping, threads, tiles
 from tcdsl.testing import programs
 
 pytest.importorskip("hypothesis")
@@ -61,7 +61,7 @@ def test_random_programs_with_every_threshold_lowered(
     for module, name, value in (
         (threads, "MIN_LANES", 2), (reductions, "TICKET", 0.0), (reductions, "CACHED", 0.0),
         (tiles, "MIN_WORK", 1), (tiles, "REGISTERS", (2, 1)), (tiles, "K_TILES", (4, 2)),
-        (gpu_planner, "SMALL_WORK", 1),
+        (gpu_grouping, "SMALL_WORK", 1),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     hunt(4000 + part, check_on_the_gpu)

@@ -1,0 +1,164 @@
+"""Statements into the kernels of a GPU: what may be one kernel, and still leave the chip its work.
+
+    a(i) +=! x(i,j)         one kernel: blocks over i, and x stays in the cache between both
+    y(i,j) = x(i,j) / a(i)
+    b(j) +=! y(i,j)         another one: of the first, blocks over i would be left for all three
+
+A statement joins a group unless a contraction would lose its tiles, or the group much of the
+parallelism that a part of it has alone.  Rows for which there are too few blocks may be shared by
+clusters, if in the end several members use them: groups are grown in this hope, and those that were
+grown in vain are made again without it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.options import Options
+from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies.atomics import freed, with_atomics
+from tcdsl.strategies.clusters import row_dims
+from tcdsl.strategies.planner import shapes_of
+from tcdsl.strategies.requested import sketcher_for
+from tcdsl.strategies.row_chunks import RowChunks
+from tcdsl.strategies.rows import is_chunkable, work_of
+from tcdsl.strategies.tiles import is_tiled
+from tcdsl.transforms.fusion import Group, alone, group_statements
+from tcdsl.transforms.trace import record
+
+ENOUGH = 0.75  # of the parallelism that a part has alone: fusion saves memory traffic
+SMALL_WORK = 1 << 16  # operations for which another launch costs more than idle multiprocessors
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A scop and its kernels to be; *chunks*: those of them that blocks share row by row."""
+
+    scop: Scop
+    shapes: Mapping[str, Shape]
+    groups: Sequence[Group]
+    chunks: Sequence[RowChunks] = ()
+
+    def chunks_of(self, group: Group) -> RowChunks | None:
+        """Return the chunks that the kernel *group* is over, None if it is over none."""
+        return next((c for c in self.chunks if set(c.members) & set(group.members)), None)
+
+
+def group_for_gpu(
+    scop: Scop, options: Options, gpu: Gpu, chunks: Sequence[RowChunks] = ()
+) -> Grouped:
+    """Partition the statements of *scop* into kernels, what blocks do with *chunks* apart."""
+    dependences = dependences_of(scop)
+    shapes = shapes_of(scop, dependences)
+    scop = with_atomics(scop, shapes, options)
+    if atomic := [s.name for s in scop.statements if s.is_atomic]:
+        record("atomics", scop, notes=atomic)
+    shapes = {name: freed(shape, scop.by_name[name]) for name, shape in shapes.items()}
+    hopeless: frozenset[str] = frozenset()
+    while True:
+        policy = _Policy(scop, shapes, options, gpu, chunks, hopeless)
+        groups = group_statements(scop, dependences, shapes, policy.why_not)
+        in_vain = [
+            group
+            for group in groups
+            if policy.needs_clusters(group)
+            and sketcher_for(options)(scop, group, shapes, gpu).clusters is None
+        ]
+        if not in_vain:
+            return Grouped(scop, shapes, groups, chunks)
+        hopeless |= {name for group in in_vain for name in group.members}
+
+
+class _Policy:
+    """Whether a statement joins a group: it must leave the chip its work."""
+
+    def __init__(
+        self,
+        scop: Scop,
+        shapes: Mapping[str, Shape],
+        options: Options,
+        gpu: Gpu,
+        chunks: Sequence[RowChunks],
+        hopeless: frozenset[str],
+    ) -> None:
+        """Make a policy.
+
+        :arg hopeless: statements whose rows clusters will not share.
+        """
+        self.scop = scop
+        self.shapes = shapes
+        self.options = options
+        self.gpu = gpu
+        self.hopeless = hopeless
+        self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
+        self._tiled: dict[str, bool] = {}
+        self._hoped: list[frozenset[str]] = []  # members of groups that clusters must share
+
+    def why_not(self, group: Group, grown: Group) -> str | None:
+        """Return why *group* should not grow, or None."""
+        members = set(grown.members)
+        if self.options.fuse == "none":
+            return "fusion is off"
+        if any(part & members and members - part for part in self._apart):
+            return "blocks share its rows"
+        if any(members <= part for part in self._apart):
+            return None
+        if any(map(self._is_tiled, members)) and not self._has_tiles(grown):
+            return "a contraction would lose its tiles"
+        reason = self._why_idle(group, grown)
+        if reason is None or self.hopeless & members:
+            return reason
+        if row_dims(grown, self.shapes, self.gpu) is None:
+            return reason
+        self._hoped.append(frozenset(members))
+        return None
+
+    def needs_clusters(self, group: Group) -> bool:
+        """Return whether *group* was grown in the hope that clusters share its rows."""
+        return any(names <= set(group.members) for names in self._hoped)
+
+    def _why_idle(self, group: Group, grown: Group) -> str | None:
+        """Return how much less of the chip would have work, if blocks alone share it, or None."""
+        after = self._filled(grown)
+        for part in (group, alone(grown.members[-1], self.shapes)):
+            least = ENOUGH * min(self._filled(part), 1.0)
+            if self._work(part) >= SMALL_WORK and after < least:
+                return f"only {after:.2g} of the chip would have work, not {least:.2g}"
+        return None
+
+    def _is_tiled(self, name: str) -> bool:
+        """Return whether *name* alone is a contraction in tiles."""
+        if name not in self._tiled:
+            self._tiled[name] = self._has_tiles(alone(name, self.shapes))
+        return self._tiled[name]
+
+    def _has_tiles(self, group: Group) -> bool:
+        return is_tiled(self.scop, group, self.shapes, self.gpu)
+
+    def _work(self, group: Group) -> int:
+        return sum(work_of(self.shapes[name]) for name in group.members)
+
+    def _filled(self, group: Group) -> float:
+        """Return the part of the chip that has work when it runs over the shared axes.
+
+        Blocks run over axes that are parallel for all members, and over chunks of one that is
+        reduced for some, if threads can share that too.
+        """
+        lead = group.lead(self.shapes)
+        shape = self.shapes[lead]
+        inner = next((d for d in reversed(shape.order) if shape.extents[d] > 1), -1)
+        is_flat = any(
+            axis[lead] == inner and is_chunkable(axis, self.shapes) for axis in group.axes
+        )
+        parallel = [axis for axis in group.axes if group.has_parallel(axis, self.shapes)]
+        chunks = [
+            shape.extents[axis[lead]]
+            for axis in group.axes
+            if axis not in parallel and is_flat and is_chunkable(axis, self.shapes)
+        ]
+        extent = prod(shape.extents[axis[lead]] for axis in parallel) * max(chunks, default=1)
+        full = self.gpu.threads // 4 if is_flat else self.gpu.multiprocessors
+        return extent / full

@@ -1,0 +1,78 @@
+"""Rewrites that only the groups of a GPU's kernels show to be worth while; then groups anew.
+
+a temporary beside rows that are staged     is computed again from shared memory
+sums of exponentials                        in chunks of rows, where no block holds one
+what rows read of their own sums            in a temporary, stored for others   (kept sums)
+"""
+
+from collections.abc import Collection
+
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.options import Options
+from tcdsl.poly.scop import Kind, Scop, Storage
+from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
+from tcdsl.strategies.planner import Scheme
+from tcdsl.strategies.requested import sketcher_for
+from tcdsl.strategies.row_chunks import in_chunks
+from tcdsl.transforms.recomputation import without
+from tcdsl.transforms.trace import record
+from tcdsl.transforms.write_back import why_not_written_back, write_back
+
+
+def without_temporary(before: Grouped, options: Options, gpu: Gpu) -> Scop | None:
+    """Return the scop as clusters do better with it, None if it is so already.
+
+    A temporary beside rows that are staged is computed again from shared memory: fewer registers
+    leave room for more blocks.
+    """
+    scop, shapes = before.scop, before.shapes
+    for group in before.groups:
+        rows = sketcher_for(options)(scop, group, shapes, gpu).clusters
+        if rows is None or rows.keeps_well:
+            continue
+        for array in rows.resident:
+            if (fewer := without(scop, array)) is not None:
+                return fewer
+    return None
+
+
+def regroup(before: Grouped, options: Options, gpu: Gpu, scheme: Scheme) -> Grouped:
+    """Return the groups with rows in chunks, or else with kept sums, where that is better."""
+    if options.fuse == "none":
+        return before
+    if scheme is Scheme.AUTO and not options.tile:
+        scop, chunks = in_chunks(before.scop, before.groups, before.shapes, gpu)
+        if chunks:
+            record("sums of exponentials in chunks", scop)
+            return group_for_gpu(scop, options, gpu, chunks)
+    return _with_kept_sums(before, options, gpu)
+
+
+def _with_kept_sums(before: Grouped, options: Options, gpu: Gpu) -> Grouped:
+    """Return the groups with what rows read of their own sums in temporaries, stored for others."""
+    scop = before.scop
+    stored: list[tuple[str, str]] = []  # the store, and a writer that must be in its kernel
+    for group in before.groups:
+        for array in sorted({w.array for n in group.members for w in scop.by_name[n].writes}):
+            writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
+            inside = {*group.members, *(s.name for s in writers if s.kind is Kind.INIT)}
+            if not _is_read_by_rows(scop, array, inside):
+                continue
+            if why_not_written_back(scop, array, inside) is None:
+                scop = write_back(scop, array, inside)
+                stored.append((f"{array}.store", writers[-1].name))
+    if not stored:
+        return before
+    done = group_for_gpu(scop, options, gpu)
+    kernels = {name: number for number, g in enumerate(done.groups) for name in g.members}
+    is_better = all(kernels[store] == kernels[writer] for store, writer in stored)
+    return done if is_better else before
+
+
+def _is_read_by_rows(scop: Scop, array: str, inside: Collection[str]) -> bool:
+    """Return whether a value of *array*, which is in memory, is read by many *inside* a kernel."""
+    own = scop.arrays[array]
+    readers = [s for s in scop.statements if any(r.array == array for r in s.reads)]
+    is_public = own.storage is Storage.ARGUMENT or any(s.name not in inside for s in readers)
+    rows = [s for s in readers if s.name in inside and len(s.indices) > own.rank]
+    return is_public and bool(rows)

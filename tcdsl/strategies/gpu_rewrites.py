@@ -1,0 +1,169 @@
+"""A GPU's groups into kernels to be nested: each is sketched and rewritten, one after another.
+
+    group --->  isl's loops              a recurrence, or where isl is asked for    (gpu_generic)
+                tiles in shared memory   a contraction                              (tiles)
+                a sketch, rewritten      everything else                            (threads)
+
+What a rewrite leaves to be done after the kernel, the sums of its blocks' chunks, is run by its
+last blocks, small groups that follow with it (finish.py); else it is a group like any other, the
+next one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.options import Options
+from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.loop_tree import statements_of
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies.atomics import added_at_once
+from tcdsl.strategies.finish import finished
+from tcdsl.strategies.gpu_bands import IslKernel
+from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_by_isl
+from tcdsl.strategies.gpu_grouping import Grouped
+from tcdsl.strategies.planner import Scheme, shapes_of
+from tcdsl.strategies.requested import sketcher_for
+from tcdsl.strategies.residence import keep_rows
+from tcdsl.strategies.row_chunks import RowChunkSketcher
+from tcdsl.strategies.sketch import Layout, Sketch, apply
+from tcdsl.strategies.tiles import TiledKernel, tiled_kernel
+from tcdsl.transforms.fusion import Group, alone
+from tcdsl.transforms.trace import record
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A kernel to be nested."""
+
+    kernel: Sketch | TiledKernel | IslKernel
+    name: str
+    is_finish: bool = False  # by the last blocks of the kernel before it
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What a kernel leaves to be done."""
+
+    after: tuple[str, ...] = ()  # folds over chunks, and their initialisations
+    layout: Layout | None = None  # of the kernel, if its last blocks may do it
+    sources: tuple[str, ...] = ()  # what the kernel runs
+
+
+def rewrite_groups(
+    before: Grouped, options: Options, gpu: Gpu, scheme: Scheme
+) -> tuple[Scop, list[Queued]]:
+    """Sketch every group and apply its rewrites, one group after another."""
+    rewriter = _Rewriter(before, options, gpu, scheme)
+    while rewriter.pending:
+        rewriter.take_next()
+    return rewriter.scop, rewriter.queue
+
+
+class _Rewriter:
+    """The scop as rewritten so far, the kernels queued, and the groups still *pending*."""
+
+    def __init__(self, before: Grouped, options: Options, gpu: Gpu, scheme: Scheme) -> None:
+        self.options = options
+        self.gpu = gpu
+        self.scheme = scheme
+        self.scop = before.scop
+        self.queue: list[Queued] = []
+        # With whether blocks may share what is reduced: the sums of chunks are in none again.
+        self.pending = [(group, True) for group in before.groups]
+        self._before = before
+        self._shapes = before.shapes
+
+    def take_next(self) -> None:
+        """Queue the kernel of the first pending group, and what follows from it."""
+        group, may_chunk = self.pending.pop(0)
+        left = self._queue_group(group, may_chunk)
+        if left.after or left.layout is not None:
+            self._shapes = shapes_of(self.scop, dependences_of(self.scop))
+        folds = [name for name in left.after if self.scop.by_name[name].kind is not Kind.INIT]
+        if not self._queue_finish(left, folds):
+            waiting = {name for g, _ in self.pending for name in g.members}
+            apart = [alone(name, self._shapes) for name in folds if name not in waiting]
+            self.pending = [*((fold, False) for fold in apart), *self.pending]
+
+    def _queue_group(self, group: Group, may_chunk: bool) -> _Left:
+        """Queue *group*, by the first strategy that takes it."""
+        by_isl = self._by_isl(group)
+        if by_isl is not None:
+            return self._queue_isl(group, by_isl)
+        tiled = tiled_kernel(self.scop, group, self._shapes, self.gpu)
+        if tiled is not None:
+            return self._queue_tiled(group, tiled)
+        return self._queue_sketch(group, self._sketch(group, may_chunk))
+
+    def _by_isl(self, group: Group) -> IslKernels | None:
+        """Return the kernels of *group* by isl, if asked for or alone to find parallelism."""
+        args, prefix = (self.scop, group, self._shapes, self.gpu), f"g{len(self.queue)}"
+        if self.scheme is Scheme.ISL:
+            return kernels_by_isl(*args, self.options.tile, prefix)
+        if self.scheme is Scheme.AUTO:
+            return recurrence_by_isl(*args, prefix)
+        return None
+
+    def _queue_isl(self, group: Group, found: IslKernels) -> _Left:
+        self.scop = found.scop
+        record("isl's scheduler", self.scop, notes=["+".join(group.members)])
+        self._queue_alone(found.before)
+        self.queue += [Queued(k, "+".join(statements_of(k.tree))) for k in found.kernels]
+        return _Left()
+
+    def _queue_tiled(self, group: Group, kernel: TiledKernel) -> _Left:
+        self.scop = kernel.scop
+        record("tiles in shared memory", self.scop, notes=["+".join(group.members)])
+        self.queue.append(Queued(kernel, "+".join(group.members)))
+        return _Left(kernel.following)
+
+    def _queue_sketch(self, group: Group, sketch: Sketch) -> _Left:
+        """Apply the rewrites of *sketch*, and queue it."""
+        notes = ["+".join(group.members)]
+        done = apply(self.scop, added_at_once(self.scop, sketch, self.options))
+        if done.scop is not self.scop:
+            record("rfactor", done.scop, notes=notes)
+        self._queue_alone(done.before)
+        self.scop, sketch = keep_rows(done.scop, done.sketch)
+        if self.scop is not done.scop:
+            record("rows on the chip", self.scop, notes=notes)
+        self.queue.append(Queued(sketch, "+".join(group.members)))
+        chunks = self._before.chunks_of(group)
+        after = done.after if chunks is None else chunks.wholes
+        layout = sketch.layout
+        if layout is not None and layout.indices and not after:
+            layout = None  # the sums are whole after all blocks, not after those of a tile
+        return _Left(after, layout, sketch.members)
+
+    def _queue_alone(self, names: Sequence[str]) -> None:
+        """Queue each of *names* as a kernel of its own."""
+        for name in names:
+            self.queue.append(Queued(self._sketch(alone(name, self._shapes), False), name))
+
+    def _sketch(self, group: Group, may_chunk: bool) -> Sketch:
+        chunks = self._before.chunks_of(group)
+        if chunks is None:
+            sketcher = sketcher_for(self.options)(self.scop, group, self._shapes, self.gpu)
+            return sketcher.sketch(may_chunk)
+        return RowChunkSketcher(
+            self.scop, group, self._shapes, self.gpu, self.options, chunks
+        ).sketch()
+
+    def _queue_finish(self, left: _Left, folds: Sequence[str]) -> bool:
+        """Queue what the last blocks of the kernel do, and return whether they do *folds*."""
+        may_join = self.options.fuse != "none"
+        if left.layout is None or not (folds or may_join):
+            return False
+        later = [g for g, _ in self.pending if may_join and not set(g.members) & set(folds)]
+        last = finished(
+            self.scop, self._shapes, self.gpu, left.layout, folds, left.sources, later
+        )  # fmt: skip
+        if last is None:
+            return False
+        group, done = last
+        self.scop = done.scop
+        record("last blocks", self.scop, notes=["+".join(group.members)])
+        self.queue.append(Queued(done.sketch, "+".join(group.members), is_finish=True))
+        self.pending = [p for p in self.pending if not set(p[0].members) & set(group.members)]
+        return True
