@@ -6,20 +6,15 @@
 
 Each block copies its part of the arrays that are read several times to shared memory, by
 asynchronous copies: many bytes are on their way, and no register waits for them.  Sums are folded
-over the threads of all blocks.  That pays where a row is more than a block keeps in registers while
-others run beside it, and is written as well as read: who only reads may wait for loads in all its
-registers.  Rows with two axes are never in registers, and a block alone may stage a short one.
-
-Measured on an H200: 50 to 64 KB a block and some 1500 threads on a multiprocessor were best.  In
-float32 batchnorm of 256 channels takes 71 us (with rows in registers of a cluster at best 78, with
-three passes 106), rmsnorm of (4096, 65536) 571 (registers of one block: 800); cross-entropy of
-(4096, 50304) takes 333 us so and 202 in the registers of one block.
+over the threads of all blocks.  Where that pays, and how many blocks and threads there are, is
+decided in ``costmodel/clusters``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tcdsl.costmodel.clusters import LongRows, Share, best_share
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.lang.comprehension import Index
@@ -32,16 +27,6 @@ from tcdsl.transforms.mapping import RANK
 from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
 
-WARP = 32
-BLOCK_BYTES = 64 << 10  # of a row in one block's shared memory
-LEAST_BYTES = 16 << 10  # of a row in a block, where more blocks are to fill the chip
-HELD_BYTES = 160 << 10  # of rows that one block holds well in its registers
-HELD_VALUES = 64 << 10  # what a block can hold at all
-THREADS = 1536  # on a multiprocessor
-MOST_THREADS = 1024
-LEAST_GROUPS = 32  # along the inner axis, so that threads have work
-MOST_REGISTERS = 32  # values that a thread keeps from one statement to the next, ...
-MOST_KEEPING = 256  # ... in blocks of so many threads, else their registers are too many
 MOST_UNROLLED = 32  # vectors of a thread
 
 
@@ -49,84 +34,86 @@ MOST_UNROLLED = 32  # vectors of a thread
 class ClusterRows:
     """How the blocks of a cluster share rows.
 
-    The *outer* axis of a row is cut into *per* values a rank; where a row has one axis, it is cut
-    itself, and outer and inner are the same dimension.
+    Each rank has a part of a row's *outer* axis; where a row has one axis, outer and inner are the
+    same dimension.
     """
 
     inner: Mapping[str, int]  # member -> the dimension along which threads are
     outer: Mapping[str, int]  # member -> the dimension along which ranks are
-    extents: tuple[int, ...]  # of a row's axes
-    cluster: int  # 1: one block has all of the row
-    per: int
-    threads: int
-    vector: int
-    repeat: int  # vectors of a thread along the inner axis
+    rows: LongRows
+    share: Share
     staged: tuple[str, ...]  # arrays that are copied to shared memory
     resident: tuple[str, ...]  # scratch arrays of which a thread keeps its part
-    is_written: bool  # whether rows are results, too
 
     @property
     def keeps_well(self) -> bool:
         """Whether the scratch arrays' part leaves registers for other blocks."""
-        return not self.resident or self.threads <= MOST_KEEPING
-
-    @property
-    def is_split(self) -> bool:
-        """Whether ranks and threads are along the same axis."""
-        return len(self.extents) == 1
+        return not self.resident or self.share.keeps_well
 
     @property
     def why(self) -> str:
-        names = ", ".join(self.staged)
-        if self.cluster == 1:
-            return f"{self.threads} threads a row; rows of {names} in shared memory"
+        names, share = ", ".join(self.staged), self.share
+        if share.cluster == 1:
+            return f"{share.threads} threads a row; rows of {names} in shared memory"
         return (
-            f"clusters of {self.cluster} blocks share a row, {self.threads} threads each;"
+            f"clusters of {share.cluster} blocks share a row, {share.threads} threads each;"
             f" their parts of {names} are in shared memory"
         )
 
-    def pieces(self, name: str, role: Sequence[Role]) -> tuple[Piece, ...]:
+    def pieces(self, name: str, roles: Sequence[Role]) -> tuple[Piece, ...]:
         """Return the loops of a thread over its part of a row of the member *name*."""
-        outer, inner = self.outer[name], self.inner[name]
-        rank = Piece(
-            Coordinate(outer, 0, self.per), -(-self.extents[0] // self.per), role[outer],
-            LoopKind.THREAD, RANK, self.cluster,
-        )  # fmt: skip
-        groups = -(-self.extents[-1] // self.vector)
+        inner, vector, share = self.inner[name], self.rows.vector, self.share
+        groups = -(-self.rows.extents[-1] // vector)
         thread = Piece(
-            Coordinate(inner, 0, self.vector, self.threads), min(groups, self.threads),
-            role[inner], LoopKind.THREAD, 0, self.threads,
+            Coordinate(inner, 0, vector, share.threads), min(groups, share.threads), roles[inner],
+            LoopKind.THREAD, 0, share.threads,
         )  # fmt: skip
-        kind = LoopKind.UNROLL if self._vectors <= MOST_UNROLLED else LoopKind.SERIAL
-        turn = Coordinate(inner, 0, self.vector * self.threads, self.repeat if self.is_split else 0)
-        pieces = [thread, Piece(turn, self.repeat, role[inner], kind)]
-        if not self.is_split:
-            own = Coordinate(outer, 0, 1, self.per if self.cluster > 1 else 0)
-            pieces.insert(1, Piece(own, self.per, role[outer], kind))
-        if self.cluster > 1:
-            pieces.insert(0, rank)
-        if self.vector > 1:
-            lanes = Coordinate(inner, 0, 1, self.vector)
-            pieces.append(Piece(lanes, self.vector, role[inner], LoopKind.LANES))
-        return tuple(pieces)
+        turns = share.repeat if self.rows.is_split else 0
+        turn = Coordinate(inner, 0, vector * share.threads, turns)
+        lanes = [Piece(Coordinate(inner, 0, 1, vector), vector, roles[inner], LoopKind.LANES)]
+        return (
+            *self._ranks(name, roles),
+            thread,
+            *self._values(name, roles),
+            Piece(turn, share.repeat, roles[inner], self._turns),
+            *(lanes if vector > 1 else ()),
+        )
+
+    def _ranks(self, name: str, roles: Sequence[Role]) -> Iterator[Piece]:
+        """Yield the loop over the blocks of the cluster, if there are several."""
+        outer, per, cluster = self.outer[name], self.share.per, self.share.cluster
+        if cluster > 1:
+            ranks = -(-self.rows.extents[0] // per)
+            own = Coordinate(outer, 0, per)
+            yield Piece(own, ranks, roles[outer], LoopKind.THREAD, RANK, cluster)
+
+    def _values(self, name: str, roles: Sequence[Role]) -> Iterator[Piece]:
+        """Yield the loop over a rank's values of the outer axis, if that is not the inner one."""
+        outer, per = self.outer[name], self.share.per
+        if not self.rows.is_split:
+            own = Coordinate(outer, 0, 1, per if self.share.cluster > 1 else 0)
+            yield Piece(own, per, roles[outer], self._turns)
+
+    @property
+    def _turns(self) -> LoopKind:
+        """How a thread takes its turns: written out if they are few."""
+        vectors = self.share.repeat * (1 if self.rows.is_split else self.share.per)
+        return LoopKind.UNROLL if vectors <= MOST_UNROLLED else LoopKind.SERIAL
 
     def partials(self, shape: Shape) -> tuple[Partial, ...]:
         """Return the partial accumulators of a reduction over rows: one a thread and a rank."""
-        names = shape.statement.indices
+        names, share = shape.statement.indices, self.share
         inner, outer = (names[dims[shape.statement.name]] for dims in (self.inner, self.outer))
-        lanes = [Partial(inner, 0, self.vector, self.threads, self.threads, True)]
-        if self.cluster > 1:
-            lanes.append(Partial(outer, 0, self.per, 0, self.cluster, True))
+        lanes = [Partial(inner, 0, self.rows.vector, share.threads, share.threads, True)]
+        if share.cluster > 1:
+            lanes.append(Partial(outer, 0, share.per, 0, share.cluster, True))
         return tuple(lanes)
 
     @property
     def lanes(self) -> tuple[tuple[int, int], ...]:
         """The axes of threads along which the partial accumulators are, and their widths."""
-        return ((0, self.threads), (RANK, self.cluster))[: 2 if self.cluster > 1 else 1]
-
-    @property
-    def _vectors(self) -> int:
-        return self.repeat * (1 if self.is_split else self.per)
+        ranks = ((RANK, self.share.cluster),) if self.share.cluster > 1 else ()
+        return ((0, self.share.threads), *ranks)
 
 
 VectorOf = Callable[[str, int, Sequence[str]], int]  # of a member's dimension, arrays in registers
@@ -145,36 +132,24 @@ def cluster_rows(
     staged, resident = _kept(scop, group, shapes, dims)
     if not staged:
         return None
-    is_split, length = len(extents) == 1, prod(extents)
-    row_bytes = length * sum(scop.arrays[name].dtype.size_bytes for name in staged)
+    inner = {name: own[-1] for name, own in dims.items()}
+    outer = {name: own[0] for name, own in dims.items()}
     is_written = any(
         scop.arrays[shapes[member].statement.write.array].storage is Storage.ARGUMENT
         for member in dims
         if shapes[member].statement.kind is not Kind.UPDATE
     )
-    beside_bytes = length * sum(scop.arrays[name].dtype.size_bytes for name in resident)
-    is_held = max(row_bytes, beside_bytes) <= HELD_BYTES
-    if is_split and (is_held or (not is_written and length <= HELD_VALUES)):
-        return None
-    cluster = _blocks(row_bytes, rows, BLOCK_BYTES // 2 if resident else BLOCK_BYTES, gpu)
-    if cluster == 0 or extents[0] < cluster:
-        return None
-    inner = {name: own[-1] for name, own in dims.items()}
-    outer = {name: own[0] for name, own in dims.items()}
-    vector = min(vector_of(name, dim, resident) for name, dim in inner.items())
-    per = -(-extents[0] // cluster)
-    groups = -(-(per if is_split else extents[1]) // vector)
-    if groups < LEAST_GROUPS:
-        return None
-    values = groups * vector * (1 if is_split else per) * len(resident)
-    beside = max(1, gpu.staged_bytes // max(1, row_bytes // cluster))
-    threads = _threads(groups, THREADS // beside, -(-values // MOST_REGISTERS))
-    repeat = -(-groups // threads)
-    if is_split:
-        per = threads * repeat * vector
-    return ClusterRows(
-        inner, outer, extents, cluster, per, threads, vector, repeat, staged, resident, is_written
-    )
+    long_rows = LongRows(
+        rows, extents, _value_bytes(scop, staged), _value_bytes(scop, resident), len(resident),
+        min(vector_of(name, dim, resident) for name, dim in inner.items()), is_written,
+    )  # fmt: skip
+    share = best_share(gpu, long_rows)
+    return None if share is None else ClusterRows(inner, outer, long_rows, share, staged, resident)
+
+
+def _value_bytes(scop: Scop, arrays: Sequence[str]) -> int:
+    """Return the bytes of one element of each of *arrays*."""
+    return sum(scop.arrays[name].dtype.size_bytes for name in arrays)
 
 
 def row_dims(
@@ -255,38 +230,3 @@ def _after(name: str, group: Group, shapes: Mapping[str, Shape]) -> set[str]:
             waiting.add(member)
             arrays |= {write.array for write in own.writes}
     return waiting
-
-
-def _blocks(row_bytes: int, rows: int, block_bytes: int, gpu: Gpu) -> int:
-    """Return how many blocks are to share a row, 0 if it fits none.
-
-    :arg block_bytes: of a row that one block should have at most.
-    """
-    cluster = 1
-    while cluster < gpu.cluster and row_bytes > block_bytes * cluster:
-        cluster *= 2
-    while (
-        cluster < gpu.cluster
-        and rows * cluster < gpu.multiprocessors
-        and row_bytes >= 2 * LEAST_BYTES * cluster
-    ):
-        cluster *= 2
-    fits = row_bytes <= cluster * (gpu.staged_bytes - gpu.shared_bytes)
-    return cluster if fits else 0
-
-
-def _threads(groups: int, wanted: int, least: int) -> int:
-    """Return how many threads share *groups* vectors: few of them idle in the last turn.
-
-    :arg least: so many, that what each keeps fits its registers.
-    """
-    choices = range(4 * WARP, MOST_THREADS + 1, WARP)
-    wanted = max(wanted, least, choices[0])
-
-    def busy(threads: int) -> float:
-        return groups / (threads * -(-groups // threads))
-
-    usable = [t for t in choices if t >= min(least, MOST_THREADS) and t <= 2 * wanted]
-    best = max(map(busy, usable))
-    good = [t for t in usable if busy(t) >= 0.95 * best]
-    return min(good, key=lambda t: max(t / wanted, wanted / t))

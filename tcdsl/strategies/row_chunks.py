@@ -85,7 +85,7 @@ def _stays_whole(
     if not set(sums.members) <= set(group.members):
         return False
     sketcher = GpuSketcher(scop, group, shapes, gpu)
-    if sketcher.clusters is not None and not sketcher.clusters.is_written:
+    if sketcher.clusters is not None and not sketcher.clusters.rows.is_written:
         return False  # who only reads waits better in registers, and for nobody
     return bool(sources & set(sketcher.sketch().resident))
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcdsl.costmodel import clusters
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
-from tcdsl.strategies import clusters
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -151,13 +151,6 @@ def test_channels_get_a_cluster_each(cuda_unit: MakeUnit) -> None:
     (launch,) = unit.source.launches
     assert launch.grid == (64, 1, 8) and launch.shared_bytes == 4 * 3136 * 4
     assert "clusters of 8 blocks" in launch.why[0]
-
-
-@pytest.mark.parametrize("groups", [1, 31, 33, 784, 1024, 4096, 12345])
-@pytest.mark.parametrize("least", [1, 200, 1024])
-def test_few_threads_idle(groups: int, least: int) -> None:
-    threads = clusters._threads(groups, 256, least)
-    assert threads % 32 == 0 and min(least, 1024) <= threads <= 1024
 
 
 def test_sums_that_one_pass_finds_need_no_cluster(cuda_unit: MakeUnit) -> None:

@@ -1,0 +1,53 @@
+"""How many blocks and threads share rows that one block cannot hold."""
+
+from dataclasses import replace
+
+import pytest
+
+from tcdsl.costmodel import clusters
+from tcdsl.costmodel.clusters import LongRows, Share, best_share
+from tcdsl.costmodel.machine import Gpu
+
+ROWS = LongRows(4096, (65536,), 4, 0, 0, 4, is_written=True)
+CHANNELS = LongRows(256, (32, 3136), 4, 0, 0, 4, is_written=True)
+
+
+@pytest.mark.parametrize("groups", [1, 31, 33, 784, 1024, 4096, 12345])
+@pytest.mark.parametrize("least", [1, 200, 1024])
+def test_few_threads_idle(groups: int, least: int) -> None:
+    threads = clusters._threads(groups, 256, least)
+    assert threads % 32 == 0 and min(least, 1024) <= threads <= 1024
+
+
+@pytest.mark.parametrize("rows", [ROWS, CHANNELS])
+def test_a_share_is_a_blocks_shared_memory(rows: LongRows) -> None:
+    share = best_share(Gpu(), rows)
+    assert share is not None and share.cluster > 1
+    assert rows.row_bytes // share.cluster <= clusters.BLOCK_BYTES
+    assert share.per * share.cluster >= rows.extents[0]
+    along = share.per if rows.is_split else rows.extents[1]
+    assert share.threads * share.repeat * rows.vector >= along
+
+
+def test_what_registers_hold_is_not_shared() -> None:
+    assert best_share(Gpu(), replace(ROWS, extents=(32768,))) is None
+    assert best_share(Gpu(), replace(ROWS, is_written=False)) is None
+    assert best_share(Gpu(), replace(ROWS, extents=(1 << 20,))) is None, "no cluster holds it"
+
+
+def test_few_rows_get_more_blocks() -> None:
+    few, many = (best_share(Gpu(), replace(CHANNELS, rows=n)) for n in (16, 4096))
+    assert few is not None and many is not None
+    assert (many.cluster, few.cluster) == (8, 8)
+    short = replace(CHANNELS, extents=(32, 1024))
+    few, many = (best_share(Gpu(), replace(short, rows=n)) for n in (16, 4096))
+    assert few is not None and many is not None
+    assert few.cluster > many.cluster
+
+
+def test_values_in_registers_need_threads() -> None:
+    beside = best_share(Gpu(), replace(ROWS, kept_bytes=4, n_kept=1))
+    alone = best_share(Gpu(), ROWS)
+    assert beside is not None and alone is not None
+    assert beside.cluster > alone.cluster or not beside.keeps_well
+    assert Share(1, 1, 256, 1).keeps_well and not Share(1, 1, 288, 1).keeps_well
