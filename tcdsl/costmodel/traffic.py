@@ -17,7 +17,7 @@ from math import prod
 import islpy as isl
 
 from tcdsl.poly.footprints import Use, box_hull
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, loops_of, statements_of
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
 
@@ -65,10 +65,10 @@ def _traffic(
     is_write: bool,
 ) -> Traffic:
     size = scop.arrays[array].dtype.size_bytes
-    touched = _boxed(_union([access.relation.range() for _, access in uses]))
+    touched = points_of_box(_union([access.relation.range() for _, access in uses]))
     # A statement may access an element twice in one instance: it is loaded once.
     accesses = {(s.name, tuple(map(str, a.subscripts))): s for s, a in uses}
-    instances = [_boxed(statement.domain) for statement in accesses.values()]
+    instances = [points_of_box(statement.domain) for statement in accesses.values()]
     every = None if None in instances else sum(n for n in instances if n is not None)
     return Traffic(
         array, is_write, _times(touched, size), _times(every, size),
@@ -81,16 +81,6 @@ def _union(sets: Sequence[isl.Set]) -> isl.Set:
     for other in sets[1:]:
         union = union.union(other)
     return union
-
-
-def _boxed(values: isl.Set) -> int | None:
-    """Return the points of the box around *values*, None if it depends on open sizes."""
-    if values.is_empty():
-        return 0
-    bounds = [constant_bounds(values, dim) for dim in range(values.dim(isl.dim_type.set))]
-    if any(bound is None for bound in bounds):
-        return None
-    return prod(bound[1] - bound[0] + 1 for bound in bounds if bound is not None)
 
 
 def _by_blocks(scop: Scop, tree: Node, uses: Sequence[tuple[Statement, Access]]) -> int | None:

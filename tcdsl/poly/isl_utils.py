@@ -160,6 +160,19 @@ def constant_bounds(values: isl.Set, dim: int) -> tuple[int, int] | None:
     return low.to_python(), high.to_python()
 
 
+def points_of_box(values: isl.Set) -> int | None:
+    """Return how many points the box around *values* has, None if it depends on open sizes."""
+    if values.is_empty():
+        return 0
+    points = 1
+    for dim in range(values.dim(isl.dim_type.set)):
+        bounds = constant_bounds(values, dim)
+        if bounds is None:
+            return None
+        points *= bounds[1] - bounds[0] + 1
+    return points
+
+
 def schedule_text(schedule: isl.Schedule) -> str:
     """Return *schedule* as isl writes it, a line a node."""
     printer = isl.Printer.to_str(isl.DEFAULT_CONTEXT).set_yaml_style(isl.yaml_style.BLOCK)

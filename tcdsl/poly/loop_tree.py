@@ -18,7 +18,7 @@ from enum import StrEnum
 
 import islpy as isl
 
-from tcdsl.poly.isl_utils import Extent, on_space, val
+from tcdsl.poly.isl_utils import Extent, constant_bounds, on_space, val
 from tcdsl.poly.scop import Scop
 
 
@@ -78,6 +78,12 @@ class AffineCoordinate:
 
 
 AnyCoordinate = Coordinate | AffineCoordinate
+
+
+def iterations_of(domain: isl.Set, coordinate: AnyCoordinate) -> tuple[int, int] | None:
+    """Return the least and greatest value of *coordinate*, None if *domain* is empty or open."""
+    function = isl.PwAff.from_aff(coordinate.function(domain.get_space()))
+    return constant_bounds(domain.apply(isl.Map.from_pw_aff(function)), 0)
 
 
 def _part(aff: isl.Aff, shift: int, div: int, mod: int) -> isl.Aff:

@@ -8,11 +8,15 @@ front                     level_1 + level_2 + ...
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import islpy as isl
-
 from tcdsl.costmodel.locality import OPEN_EXTENT, Shape
-from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Loop, LoopKind, Node
+from tcdsl.poly.loop_tree import (
+    AffineCoordinate,
+    AnyCoordinate,
+    Loop,
+    LoopKind,
+    Node,
+    iterations_of,
+)
 from tcdsl.poly.scheduler import Member
 from tcdsl.poly.scop import Scop
 
@@ -39,8 +43,7 @@ def level_of(scop: Scop, member: Member) -> Level:
         domain = scop.by_name[name].domain
         if domain.is_empty():
             continue
-        function = isl.PwAff.from_aff(coordinate.function(domain.get_space()))
-        bounds = constant_bounds(domain.apply(isl.Map.from_pw_aff(function)), 0)
+        bounds = iterations_of(domain, coordinate)
         lows.append(bounds[0] if bounds else 0)
         highs.append(bounds[1] if bounds else OPEN_EXTENT - 1)
     low, extent = (min(lows), max(highs) - min(lows) + 1) if lows else (0, 0)

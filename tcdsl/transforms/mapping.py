@@ -23,8 +23,16 @@ from functools import cached_property
 
 import islpy as isl
 
-from tcdsl.poly.isl_utils import constant_bounds, val
-from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, loops_of, statements_of
+from tcdsl.poly.isl_utils import val
+from tcdsl.poly.loop_tree import (
+    Loop,
+    LoopKind,
+    Node,
+    iterations_of,
+    loops_around,
+    loops_of,
+    statements_of,
+)
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
 
 RANK = 3  # the axis of threads along which the blocks of a cluster are
@@ -144,7 +152,7 @@ def why_not_mapped(mapped: Mapped) -> str | None:
                 return f"the {kind} loops of an axis are not equally wide"
         for loop in path:
             is_mapped = loop.kind in (LoopKind.BLOCK, LoopKind.THREAD)
-            if is_mapped and loop.has_one_turn and not _fits(mapped.scop.by_name[name], loop):
+            if is_mapped and loop.has_one_turn and not _has_enough(mapped.scop.by_name[name], loop):
                 return f"{loop.name} has more iterations of {name} than it says"
         missing = [a for a, n in enumerate(mapped.grid) if n > 1 and not _is_on_blocks(path, a)]
         if missing and LoopKind.LAST not in kinds:
@@ -152,14 +160,12 @@ def why_not_mapped(mapped: Mapped) -> str | None:
     return None
 
 
-def _fits(statement: Statement, loop: Loop) -> bool:
+def _has_enough(statement: Statement, loop: Loop) -> bool:
     """Return whether a loop of one turn has a block or thread for every iteration."""
-    function = loop.coordinates[statement.name].function(statement.domain.get_space())
-    iterations = statement.domain.apply(isl.Map.from_pw_aff(isl.PwAff.from_aff(function)))
-    bounds = constant_bounds(iterations, 0)
-    return iterations.is_empty() or (
-        bounds is not None and bounds[0] >= 0 and bounds[1] < loop.width
-    )
+    bounds = iterations_of(statement.domain, loop.coordinates[statement.name])
+    if bounds is None:
+        return bool(statement.domain.is_empty())
+    return bounds[0] >= 0 and bounds[1] < loop.width
 
 
 def _is_on_blocks(path: tuple[Loop, ...], axis: int) -> bool:

@@ -17,8 +17,6 @@ thread composition.
 from collections.abc import Mapping
 from dataclasses import replace
 
-import islpy as isl
-
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -33,7 +31,7 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.lowering import builder_of, guarded_reads
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
 
@@ -73,7 +71,7 @@ def without(scop: Scop, array: str) -> Scop | None:
     is_exact = all(read.is_exact for read in producer.reads)
     if operations > MOST_OPERATIONS or functions > MOST_FUNCTIONS or not is_exact:
         return None
-    if not all(_may_read(scop, producer, user, _instances(producer)) for user in users):
+    if not all(_may_read(scop, producer, user) for user in users):
         return None
     return _without(scop, producer)
 
@@ -107,13 +105,12 @@ def _is_cheap(scop: Scop, producer: Statement) -> bool:
     large = {a.name for a in sources if a.rank >= array.rank}
     users = [s for s in scop.statements if any(r.array == array.name for r in s.reads)]
     writers = [s for s in scop.statements if any(w.array == array.name for w in s.writes)]
-    n_elements = _instances(producer)
     return (
         len(large) <= 1
         and all(read.is_exact for read in producer.reads)
         and len(users) >= 2
         and writers == [producer]
-        and all(_may_read(scop, producer, user, n_elements) for user in users)
+        and all(_may_read(scop, producer, user) for user in users)
     )
 
 
@@ -127,11 +124,14 @@ def _is_plain(node: Expr) -> bool:
             return False
 
 
-def _may_read(scop: Scop, producer: Statement, user: Statement, n_elements: int) -> bool:
+def _may_read(scop: Scop, producer: Statement, user: Statement) -> bool:
     """Return whether *user* may compute what it reads of *producer*'s."""
     if user.kind not in (Kind.ASSIGN, Kind.UPDATE) or user.companion is not None:
         return False
-    if _instances(user) > n_elements or scop.position(user.name) < scop.position(producer.name):
+    uses, elements = points_of_box(user.domain), points_of_box(producer.domain)
+    if uses is None or elements is None or uses > elements:
+        return False
+    if scop.position(user.name) < scop.position(producer.name):
         return False
     name = producer.write.array
     if any(load.tensor == name for load in loads_of(*user.write.subscripts)):
@@ -139,14 +139,6 @@ def _may_read(scop: Scop, producer: Statement, user: Statement, n_elements: int)
     written = producer.write.relation.range()
     reads = [read for read in user.reads if read.array == name]
     return all(read.is_exact and read.relation.range().is_subset(written) for read in reads)
-
-
-def _instances(statement: Statement) -> int:
-    total = 1
-    for dim in range(statement.domain.dim(isl.dim_type.set)):
-        bounds = constant_bounds(statement.domain, dim)
-        total *= 0 if bounds is None else bounds[1] - bounds[0] + 1
-    return total
 
 
 def _without(scop: Scop, producer: Statement) -> Scop:

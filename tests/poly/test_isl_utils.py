@@ -10,6 +10,7 @@ from tcdsl.poly.isl_utils import (
     fix_params,
     isl_options,
     map_from_functions,
+    points_of_box,
     within,
 )
 
@@ -59,6 +60,13 @@ def test_constant_bounds() -> None:
     assert constant_bounds(triangle, 1) == (1, 7)
     assert constant_bounds(isl.Set("{ S[i] : false }"), 0) is None
     assert constant_bounds(isl.Set("{ S[i] : i >= 0 }"), 0) is None
+
+
+def test_points_of_box() -> None:
+    assert points_of_box(isl.Set("{ S[i, j] : 1 <= i <= 4 and i <= j <= 7 }")) == 4 * 7
+    assert points_of_box(isl.Set("{ S[] }")) == 1
+    assert points_of_box(isl.Set("{ S[i] : false }")) == 0
+    assert points_of_box(isl.Set("[n] -> { S[i] : 0 <= i < n }")) is None
 
 
 def test_parameters_get_values() -> None:
