@@ -51,6 +51,33 @@ def traffic_of(scop: Scop, tree: Node, local: Collection[str]) -> list[Traffic]:
     ]
 
 
+def common_bytes(scop: Scop, one: Node, other: Node) -> int:
+    """Return the bytes that both kernels touch, at most; arrays of open sizes count as nothing.
+
+    Which elements are gathered is not known, but how many they are at most.
+    """
+    uses = [_uses(scop, kernel) for kernel in (one, other)]
+    total = 0
+    for array in scop.arrays:
+        found = [own[array] for own in uses if array in own]
+        if len(found) < 2:
+            continue
+        touched = [_union([access.relation.range() for _, access in own]) for own in found]
+        counts = [points_of_box(touched[0].intersect(touched[1])), *map(_accesses, found)]
+        elements = min((count for count in counts if count is not None), default=0)
+        total += elements * scop.arrays[array].dtype.size_bytes
+    return total
+
+
+def _uses(scop: Scop, tree: Node) -> dict[str, list[tuple[Statement, Access]]]:
+    """Return the accesses of the kernel *tree* to each array."""
+    uses: dict[str, list[tuple[Statement, Access]]] = {}
+    for statement in (scop.by_name[name] for name in statements_of(tree)):
+        for access in (*statement.writes, *_loads(statement)):
+            uses.setdefault(access.array, []).append((statement, access))
+    return uses
+
+
 def _loads(statement: Statement) -> Collection[Access]:
     """Return the reads of *statement*, of its accumulator too where it goes on from its value."""
     is_fresh = statement.reduction is not None and statement.reduction.initialise
@@ -66,14 +93,18 @@ def _traffic(
 ) -> Traffic:
     size = scop.arrays[array].dtype.size_bytes
     touched = points_of_box(_union([access.relation.range() for _, access in uses]))
-    # A statement may access an element twice in one instance: it is loaded once.
-    accesses = {(s.name, tuple(map(str, a.subscripts))): s for s, a in uses}
-    instances = [points_of_box(statement.domain) for statement in accesses.values()]
-    every = None if None in instances else sum(n for n in instances if n is not None)
     return Traffic(
-        array, is_write, _times(touched, size), _times(every, size),
+        array, is_write, _times(touched, size), _times(_accesses(uses), size),
         _times(_by_blocks(scop, tree, uses), size),
     )  # fmt: skip
+
+
+def _accesses(uses: Sequence[tuple[Statement, Access]]) -> int | None:
+    """Return how often an element is accessed, None if that depends on open sizes."""
+    # A statement may access an element twice in one instance: it is loaded once.
+    distinct = {(s.name, tuple(map(str, a.subscripts))): s for s, a in uses}
+    instances = [points_of_box(statement.domain) for statement in distinct.values()]
+    return None if None in instances else sum(n for n in instances if n is not None)
 
 
 def _union(sets: Sequence[isl.Set]) -> isl.Set:

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
-from tcdsl.poly.loop_tree import Node, statements_of
+from tcdsl.poly.loop_tree import Node
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
@@ -179,11 +180,5 @@ def _turned(scop: Scop, kernels: Sequence[Kernel], gpu: Gpu) -> tuple[Kernel, ..
 
 
 def _is_worth_turning(scop: Scop, before: Node, tree: Node, gpu: Gpu) -> bool:
-    """Return whether two kernels touch the same arrays, of which the cache holds a part only."""
-
-    def touched(kernel: Node) -> set[str]:
-        statements = [scop.by_name[name] for name in statements_of(kernel)]
-        return {access.array for s in statements for access in (*s.writes, *s.reads)}
-
-    common = touched(before) & touched(tree)
-    return sum(scop.arrays[name].size_bytes() or 0 for name in common) > gpu.l2_bytes // 2
+    """Return whether the cache holds only a part of what two kernels both touch."""
+    return common_bytes(scop, before, tree) > gpu.l2_bytes // 2

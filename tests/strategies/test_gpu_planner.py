@@ -202,6 +202,24 @@ def test_a_kernel_goes_back_over_what_the_cache_holds_a_part_of(cuda_unit: MakeU
     assert "gridDim" not in cuda_unit(NORMALISED, (1024, 1024)).source.text
 
 
+@pytest.mark.parametrize(("n_read", "is_reversed"), [(1 << 16, False), (1 << 25, True)])
+def test_gathered_elements_are_as_many_as_are_read(
+    n_read: int, is_reversed: bool, cuda_unit: MakeUnit
+) -> None:
+    source = "def f(float(N) x, int32(K) at) -> (y) { s +=! x(i)\n y(k) = x(at(k)) * s }"
+    last = cuda_unit(source, (1 << 25,), (n_read,)).source.launches[-1]
+    assert any(reason.startswith("backwards") for reason in last.why) is is_reversed
+
+
+def test_kernels_with_a_half_each_share_nothing(cuda_unit: MakeUnit) -> None:
+    source = """def f(float(M,N) x) -> (a, b) {
+        a(i) +=! x(i,j) where i in 0:M/2
+        b(j) +=! x(i+M/2,j) where i in 0:M/2
+    }"""
+    text = cuda_unit(source, (8192, 8192)).source.text
+    assert text.count("extern") == 2 and "gridDim" not in text
+
+
 def test_backwards_is_right(check_emulated: CheckAll, small_chip: Gpu) -> None:
     chip = replace(small_chip, l2_bytes=64)
     check_emulated([(NORMALISED, [shape]) for shape in ((1, 1), (7, 31), (33, 67))], gpu=chip)
