@@ -35,6 +35,7 @@ from tcdsl.codegen.lines import Line, statements_of_lines
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import SizeTexts
 from tcdsl.codegen.tidy import without_idle_braces
+from tcdsl.codegen.turns import Turns, batch_of, last_number, turns_of
 from tcdsl.codegen.uniformity import why_not_uniform
 from tcdsl.codegen.vectors import vector_accesses
 from tcdsl.costmodel.reductions import is_streamed
@@ -45,11 +46,14 @@ from tcdsl.poly.scop import Array, Kind, Statement, Storage
 from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import Placement, Space
 from tcdsl.transforms.plan import Kernel, Plan
+from tcdsl.transforms.promotion import FOLD_BYTES
 from tcdsl.transforms.synchronisation import is_replicated
 
 SCRATCH_ALIGNMENT = 256  # bytes
-MAX_FOLD_BYTES = 24 << 10  # of shared memory, for the folds of vectors
+STATIC_BYTES = 48 << 10  # of shared memory, that a block has without asking for it
+FOLD_ROOM = (24 << 10, 36 << 10)  # of it, for the folds of vectors: surely, and at most
 VECTOR_BYTES = 16  # the widest load, and what arrays are aligned to if nothing else is known
+MOST_LEAVES_IN_TURNS = 4  # statements of a loop that is printed by turns
 _AXES = "xyz"
 _MAPPED = (LoopKind.BLOCK, LoopKind.THREAD)
 _STRIDE_LIMIT = 2**16
@@ -212,6 +216,7 @@ class _KernelPrinter:
         self.fold_bytes: dict[str, int] = {}  # of shared memory, by the collective
         self.n_folds = 0
         self.n_predicates = 0
+        self.n_turns = 0
         self.n_vectors = 0
         self.n_blocks = 0
         self.local_of: dict[str | None, list[Placement]] = {}
@@ -542,14 +547,34 @@ class _KernelPrinter:
             self._emit(depth, f"const {type_} {end} = {bound};")
             ends.append(self._set_aside(depth, blocks))
             first, last = block, end
-        head = f"{self.index_type} {node.variable} = {first}; {node.variable} <= {last}"
-        self._open(depth, f"for ({head}; {node.variable} += {step})")
-        self._body(node, depth, loop, active)
+        size = blocks.turns[0]
+        if self._is_simple(node.body):
+            self._emit(depth, f"if ({first} + {step * (size - 1)} <= {last}) {{")
+            self._in_turns(node, depth + 1, (first, step), Turns(size, size, ""), loop, active)
+            self._emit(depth, "} else {")
+            self._between(node, depth + 1, (first, last, step), loop, active)
+            self._emit(depth, "}")
+        else:
+            self._between(node, depth, (first, last, step), loop, active)
         for after in reversed(ends):
             self._emit_all(depth, after)
             depth -= 1
             self._emit(depth, "}")
         return True
+
+    def _between(
+        self,
+        node: loop_ast.For,
+        depth: int,
+        bounds: tuple[str, str, int],
+        loop: Loop,
+        active: list[str],
+    ) -> None:
+        """Print the iterations of *node* from a first value to a last one, in steps."""
+        first, last, step = bounds
+        head = f"{self.index_type} {node.variable} = {first}; {node.variable} <= {last}"
+        self._open(depth, f"for ({head}; {node.variable} += {step})")
+        self._body(node, depth, loop, active)
 
     def _set_aside(self, depth: int, blocks: Blocks) -> list[str]:
         """Clear the accumulators of *blocks*; return what adds to them what they held before."""
@@ -615,12 +640,78 @@ class _KernelPrinter:
             else:
                 self._body(node, depth, loop, active)
         else:
-            first = me if init == "0" else f"tcdsl_first({init}, {me}, {width})"
-            self._open(
-                depth,
-                f"for ({self.index_type} {variable} = {first}; {condition}; {variable} += {width})",
-            )
-            self._body(node, depth, loop, active)
+            turns = turns_of(node, width) if init == "0" else None
+            if turns is None or not self._is_simple(node.body):
+                self._strided(node, depth, loop, active)
+            elif turns.condition:
+                self._emit(depth, f"if ({_cuda(turns.condition)}) {{")
+                self._in_turns(node, depth + 1, (me, width), turns, loop, active)
+                self._emit(depth, "} else {")
+                self._strided(node, depth + 1, loop, active)
+                self._emit(depth, "}")
+            else:
+                self._in_turns(node, depth, (me, width), turns, loop, active)
+
+    def _strided(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        """Print a loop over blocks or threads as a stride over its values."""
+        me, variable, width, init = self._me(loop), node.variable, loop.width, _cuda(node.init)
+        first = me if init == "0" else f"tcdsl_first({init}, {me}, {width})"
+        head = f"{self.index_type} {variable} = {first}; {_cuda(node.condition)}"
+        self._open(depth, f"for ({head}; {variable} += {width})")
+        self._body(node, depth, loop, active)
+
+    def _in_turns(
+        self,
+        node: loop_ast.For,
+        depth: int,
+        way: tuple[str, int],
+        turns: Turns,
+        loop: Loop,
+        active: list[str],
+    ) -> None:
+        """Print the *turns* of a thread in a loop, in batches, and what is left at once.
+
+        :arg way: the first value that the thread takes, and the step to the next.
+        """
+        first, step = way
+        batch = batch_of(self._load_bytes(node.body))
+        batched, total = turns.in_batches(batch)
+        for start, stop in ((0, batched), (batched, total)):
+            if start == stop:
+                continue
+            turn = f"w_turn{self.n_turns}"
+            self.n_turns += 1
+            self._emit(depth, f"#pragma unroll {batch}" if stop == batched else "#pragma unroll")
+            self._open(depth, f"for (int {turn} = {start}; {turn} < {stop}; {turn}++)")
+            value = f"{first} + {turn}" if step == 1 else f"{first} + {step} * {turn}"
+            self._emit(depth + 1, f"const {self.index_type} {node.variable} = {value};")
+            if stop <= turns.whole:
+                self._body(node, depth, loop, active)
+                continue
+            # Unrolled, the whole turns ask nothing.
+            guard = _cuda(node.condition)
+            guard = f"{turn} < {turns.whole} || {guard}" if turns.whole > start else guard
+            self._emit(depth + 1, f"if ({guard}) {{")
+            self._body(node, depth + 1, loop, active)
+            self._emit(depth, "}")
+
+    def _is_simple(self, node: loop_ast.AstNode) -> bool:
+        """Return whether *node* is a few statements, or the lanes of vectors: worth unrolling."""
+        leaves = list(_all_leaves(node))
+        return len(leaves) <= MOST_LEAVES_IN_TURNS and all(
+            self.loops[name].kind in (LoopKind.LANES, LoopKind.UNROLL) for name in _opened(node)
+        )
+
+    def _load_bytes(self, node: loop_ast.AstNode) -> int:
+        """Return the bytes that a thread loads from memory in *node*, where that is simple."""
+        lanes = prod(self.loops[name].extent or 1 for name in _opened(node))
+        reads = {
+            read.array
+            for leaf in _all_leaves(node)
+            for read in self.scop.by_name[leaf.statement].reads
+            if not self._is_private(read.array)
+        }
+        return lanes * sum(self.scop.arrays[name].dtype.size_bytes for name in reads)
 
     def _unrolled(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
         """Print a loop with a constant trip count, so that indices into registers are numbers."""
@@ -675,10 +766,23 @@ class _KernelPrinter:
         own = width * fold.reduction.dtype.size_bytes * prod(self.mapped.block)
         kind = call.partition("(")[0] + str(width)
         others = sum(size for name, size in self.fold_bytes.items() if name != kind)
-        if others + own > MAX_FOLD_BYTES:
+        if others + own > self._fold_room():
             return False
         self.fold_bytes[kind] = own
         return True
+
+    def _fold_room(self) -> int:
+        """Return the bytes of shared memory that the folds of vectors may have."""
+        arrays = [p for own in self.local_of.values() for p in own if p.space is Space.SHARED]
+        taken = sum(
+            -(-p.elements() * self.scop.arrays[p.array].dtype.size_bytes // VECTOR_BYTES)
+            for p in arrays
+            if not p.is_staged
+        )
+        folds = sum(self.scop.by_name[name].kind is Kind.FOLD for name in self.mapped.paths)
+        scalar = folds * FOLD_BYTES * prod(self.mapped.block)
+        least, most = FOLD_ROOM
+        return min(most, max(least, STATIC_BYTES - taken * VECTOR_BYTES - scalar))
 
     def _vector(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
         """Print the lanes of a vector: all loads, then the lanes one by one, then all stores."""
@@ -784,7 +888,7 @@ class _KernelPrinter:
                 way = access.array, address, position in wide
                 if is_write:
                     written.add(access.array)
-                    if statement.accumulates:
+                    if statement.accumulates and not _is_first(statement):
                         order.append((*way, False, statement.name))
                 order.append((*way, is_write, statement.name))
         narrow = {array for array, _, is_wide, _, _ in order if not is_wide} & written
@@ -849,6 +953,8 @@ class _KernelPrinter:
             result = self.folded.get(leaf.statement, "")
             lines = printer.fold(inside, result) if is_fold else printer.lines()
             guards = [guard for guard in guards if self._is_about_blocks(guard)]
+        elif statement.kind is Kind.FOLD:
+            lines = printer.fold([], self.folded.get(leaf.statement, ""))
         else:
             lines = printer.lines()
         prefix = self._indices(leaf, lines)
@@ -934,13 +1040,15 @@ def _times(dims: Sequence[int]) -> str:
     return " x ".join(map(str, kept))
 
 
+def _is_first(statement: Statement) -> bool:
+    """Return whether *statement* is the fold that gives an accumulator its first value."""
+    reduction = statement.reduction
+    return statement.kind is Kind.FOLD and reduction is not None and reduction.initialise
+
+
 def _covers(node: loop_ast.For, width: int) -> bool:
     """Return whether the upper bound of *node* is exactly *width* - 1, a number."""
-    match = re.fullmatch(rf"{re.escape(node.variable)} (<=?) (-?\d+)", node.condition)
-    if match is None:
-        return False
-    last = int(match[2]) - (match[1] == "<")
-    return last == width - 1
+    return last_number(node) == width - 1
 
 
 def _lost(node: loop_ast.AstNode) -> set[str]:
@@ -1002,6 +1110,23 @@ def _is_without_loop(node: loop_ast.AstNode) -> bool:
 def _last_of(kernel: Kernel) -> Loop | None:
     """Return the loop that the last of the kernel's blocks runs, if it has one."""
     return next((loop for loop in loops_of(kernel.tree) if loop.kind is LoopKind.LAST), None)
+
+
+def _opened(node: loop_ast.AstNode) -> Iterator[str]:
+    """Yield the loops of which isl printed C loops below *node*."""
+    match node:
+        case loop_ast.Mark(name=name, body=loop_ast.For(body=body)):
+            yield name
+            yield from _opened(body)
+        case loop_ast.Block(children=children):
+            for child in children:
+                yield from _opened(child)
+        case loop_ast.If(then=then, otherwise=otherwise):
+            yield from _opened(then)
+            if otherwise is not None:
+                yield from _opened(otherwise)
+        case loop_ast.For(body=body) | loop_ast.Mark(body=body):
+            yield from _opened(body)
 
 
 def _all_leaves(node: loop_ast.AstNode) -> Iterator[loop_ast.Leaf]:

@@ -20,7 +20,7 @@ from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement
 from tcdsl.transforms.placement import Placement, Space, local_functions
 
 WIDTHS_BYTES = (2, 4, 8, 16)
-_CHECKED = (Kind.ASSIGN, Kind.UPDATE, Kind.INIT)
+_CHECKED = (Kind.ASSIGN, Kind.UPDATE, Kind.INIT, Kind.FOLD)
 
 
 def vector_accesses(

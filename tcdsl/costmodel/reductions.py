@@ -29,6 +29,8 @@ CACHED = 0.5e-6  # until a load of the second-level cache is there
 NEXT_LOAD = 0.1e-6  # seconds that a second load begins, and is used, after the first
 IN_FLIGHT = 4  # loads of a thread, which the compiler starts together
 RAMP = 0.12  # seconds x threads: what it costs that the chip fills and empties
+ALIKE = 1.03  # times that differ by less are the same, as far as this model can tell
+LEAST_LOADS = 2  # of a thread of a row that many share
 STEP_OF_FOLD = 0.06e-6  # seconds; a fold of a row has as many as the logarithm of its threads
 COLUMN_OF_FOLD = 0.04e-6  # seconds a thread of a column, or a warp where it has several
 TICKET = 1.2e-6  # seconds for barrier, fence and atomic of a block
@@ -71,7 +73,18 @@ def best_split(
     :arg may_chunk: whether several blocks may share a tile.
     """
     found = [s for n in lanes for s in _splits(gpu, reduction, n, may_chunk)]
-    return min(found, key=lambda split: (split.seconds, split.chunks, split.lanes))
+    best = min(found, key=lambda split: (split.seconds, split.chunks, split.lanes))
+    if reduction.width > 1:
+        return best
+    # Of long rows that take as long, those of more threads end more evenly.
+    even = [
+        s
+        for s in found
+        if s.seconds <= ALIKE * best.seconds
+        and s.chunks == best.chunks
+        and ceil(s.per_chunk / s.lanes) * reduction.times >= LEAST_LOADS
+    ]
+    return max([best, *even], key=lambda split: split.lanes)
 
 
 def _splits(gpu: Gpu, reduction: Reduction, lanes: int, may_chunk: bool) -> Iterator[Split]:
@@ -99,18 +112,24 @@ def _seconds(gpu: Gpu, reduction: Reduction, lanes: int, chunks: int, per_chunk:
         block_bytes = r.width * per_chunk * r.times * r.load_bytes
     resident = max(1, gpu.threads_per_multiprocessor // threads) * gpu.multiprocessors
     total = r.tiles * r.width * r.steps * r.times * r.load_bytes
-    on_the_way = min(blocks, resident) * threads * min(loads, IN_FLIGHT) * r.load_bytes
     own = ceil(blocks / gpu.multiprocessors) * block_bytes
-    rate = min(CHIP_RATE, on_the_way / LOADED)
+
+    def rate(running: int) -> float:
+        on_the_way = running * threads * min(loads, IN_FLIGHT) * r.load_bytes
+        own_rates = min(running, gpu.multiprocessors) * OWN_RATE
+        return min(CHIP_RATE, on_the_way / LOADED, own_rates)
+
     latency = ceil(blocks / resident) * ceil(loads / IN_FLIGHT) * LATENCY
     latency += min(loads - 1, IN_FLIGHT) * NEXT_LOAD
     if r.width == 1:
         fold = STEP_OF_FOLD * (log2(lanes) + (2 if lanes > 32 else 0))
     else:
         fold = COLUMN_OF_FOLD * (lanes if r.width >= WARP else ceil(lanes * r.width / WARP))
-    streaming = total / rate
+    late = blocks % resident  # the others are done when they begin
+    streaming = (blocks - late) / blocks * total / rate(resident)
+    streaming += late / blocks * total / rate(late) if late else 0.0
     ramp = min(RAMP / (min(blocks, resident) * threads), streaming / 2)
-    seconds = max(streaming + ramp, own / OWN_RATE, latency) + fold * ceil(blocks / resident)
+    seconds = max(streaming + ramp, own / OWN_RATE, latency) + fold  # the others', beside loads
     if chunks > 1:
         again = ceil(ceil(chunks / lanes) / IN_FLIGHT) * CACHED
         seconds += TICKET + blocks * TICKET_EACH + again + fold

@@ -122,6 +122,8 @@ class Assembly:
                     Coordinate(dim, low if size else 0, 1, size), extent, shape.roles[dim],
                     LoopKind.SERIAL,
                 ))  # fmt: skip
+        if any(piece.extent <= piece.width for piece in threads):
+            return (*threads, *serial, *last)  # idle threads leave at once: no loop has their guard
         return (*serial, *threads, *last)
 
     def partials(self, name: str) -> tuple[Partial, ...] | None:

@@ -167,7 +167,7 @@ class RowChunkSketcher(RequestedSketcher):
     def sketch(self, may_chunk: bool = True) -> Sketch:
         return self._rows(may_chunk=False)
 
-    def _threads_of_row(self, groups: int, values: int) -> tuple[int, int]:
+    def _threads_of_row(self, groups: int, live: int, vector: int) -> tuple[int, int]:
         threads = min(self.chunks.cut.threads, power_of_two(groups))
         return threads, -(-groups // threads)
 

@@ -41,7 +41,8 @@ MIN_LANES = 8  # iterations that are worth threads of their own
 MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together, ...
 MOST_RESIDENT = 64  # ... and of a single one: with 1024 threads all registers but a few
 VECTORS_IN_FLIGHT = 2  # of a thread, where a row has so many
-ROW_LOADS = 4  # of a thread, of all its rows
+ROW_LOADS = 2  # of a thread, of all its rows
+ALONE = 16  # values of a row that one thread adds up: no more work than folding them
 MAX_ROW_THREADS = 1024
 MIN_VECTORED = 1 << 12  # values for which fewer threads may do
 
@@ -191,6 +192,7 @@ class GpuSketcher:
 
     def _columns(self, inner: Axis, others: list[Axis], vector: int, may_chunk: bool) -> Sketch:
         """Threads.x along the innermost shared axis, threads.y along what members have left."""
+        vector = min(vector, self._accumulators_of_vector())
         groups = -(-self.extent(inner) // vector)
         x = min(WARP, groups)
         tiles = [Tile(inner, self.extent(inner), self.lower(inner), 0, x, 1, vector)]
@@ -212,6 +214,11 @@ class GpuSketcher:
         )
         return self._assembled(tiles, {n: Lane(d, 1, y) for n, d in lanes.items()}, chunk)
 
+    def _accumulators_of_vector(self) -> int:
+        """Return how many accumulators of the lead are a vector: so are its partial sums then."""
+        reduction = self.shapes[self.lead].statement.reduction
+        return VECTOR_BYTES // reduction.dtype.size_bytes if reduction else VECTOR_BYTES
+
     def _rows(self, may_chunk: bool) -> Sketch:
         """Every member's innermost axis along threads.x; shared axes over blocks, or packed."""
         lanes = {name: dim for name in self.group.members if (dim := self._lane(name)) is not None}
@@ -231,19 +238,22 @@ class GpuSketcher:
         groups = -(-length // vector)
         repeat, chunk = 0, None
         if is_kept:
-            x, repeat = self._threads_of_row(groups, live * vector)
+            x, repeat = self._threads_of_row(groups, live, vector)
         elif groups <= 8 * WARP and rows >= 4 * self.gpu.multiprocessors:
-            x = min(WARP, power_of_two(groups))
+            x = 1 if length <= ALONE else min(WARP, power_of_two(groups))
         else:
             most = max(WARP, min(MAX_ROW_THREADS, power_of_two(groups)))
             # Several passes over long rows: few at once, so that the cache has them still.
             least = most if resident else WARP
             choices = [most >> n for n in range(6) if most >> n >= least]
+            choices += [t for t in _fitting(groups) if least <= t <= most]
             x, chunk = self._shared(tiles, lanes, 1, vector, choices, may_chunk=may_chunk)
         y = 1
         if x <= WARP and rows >= 4 * self.gpu.multiprocessors and tiles:
             y = min(BLOCK_THREADS // x, power_of_two(tiles[0].extent))
-            turns = 1 if repeat else self._rows_of_thread(rows, -(-groups // x), y)
+            is_alone = x == 1 < groups
+            loads = -(-groups // x)
+            turns = 1 if repeat or is_alone else self._rows_of_thread(rows, loads, y)
             tiles[0] = replace(tiles[0], thread_axis=1 if y > 1 else -1, threads=y, repeat=turns)
         self.why.append(
             f"{x} threads a row" + (f", {tiles[0].block} rows a block" if y > 1 else "")
@@ -269,14 +279,16 @@ class GpuSketcher:
             turns //= 2
         return turns
 
-    def _threads_of_row(self, groups: int, values: int) -> tuple[int, int]:
+    def _threads_of_row(self, groups: int, live: int, vector: int) -> tuple[int, int]:
         """Return the threads of a row that is kept in registers, and the vectors of each.
 
-        Some four vectors keep loads in flight; a row in one warp needs no barrier.
+        Some four vectors keep loads in flight; a row in one warp needs no barrier.  Values of half
+        types cost instructions rather than bytes: the more a thread has, the fewer for folding.
         """
-        most = max(1, MAX_RESIDENT // values)
+        most = max(1, MAX_RESIDENT // (live * vector))
         if groups <= most * WARP:
-            threads = min(WARP, power_of_two(groups))
+            least = 2 if vector > VECTOR_BYTES // 4 else 1
+            threads = min(WARP, power_of_two(-(-groups // least)))
         else:
             threads = power_of_two(-(-groups // min(VECTORS_IN_FLIGHT, most)))
             threads = min(threads, MAX_ROW_THREADS)
@@ -451,6 +463,11 @@ class GpuSketcher:
         ):
             width //= 2
         return width
+
+
+def _fitting(groups: int) -> list[int]:
+    """Return numbers of threads, whole warps, of which few idle in the last turn of *groups*."""
+    return [-(-groups // (turns * WARP)) * WARP for turns in range(1, 5)]
 
 
 def power_of_two(number: int) -> int:

@@ -1,0 +1,92 @@
+"""Loops by the turns of one thread, whose number a compiler then knows.
+
+    for (j = threadIdx.x; j <= 15260; j += 512) s += x[j];
+
+A compiler cannot tell how often this runs.  It unrolls the loop by some number and takes what is
+left over first, turn by turn, each waiting for its load: several times a microsecond where whole
+reductions take ten.  By turns, *whole* of which every thread takes, all but the last few loads of
+a thread start together::
+
+    for (t = 0; t < 24; t++) {                   unrolled by 8
+      j = threadIdx.x + 512 * t;  s += x[j];
+    }
+    for (t = 24; t < 30; t++) {                  unrolled
+      j = threadIdx.x + 512 * t;  if (t < 29 || j <= 15260) s += x[j];
+    }
+
+Where the bound is the less of a number and of what differs between blocks, as in ``min(255, n -
+256 * b)`` (the last of several chunks is short), that is what most blocks run, and the others the
+loop as it was.
+"""
+
+import re
+from dataclasses import dataclass
+
+from tcdsl.codegen import loop_ast
+
+MOST_UNROLLED = 16  # turns whose loads may start together
+BYTES_UNROLLED = 128  # of a thread, in registers, on their way
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The turns of one thread in a loop.
+
+    *whole* of them are taken by all threads, *total* by some; *condition* says when that holds, ""
+    if always.
+    """
+
+    whole: int
+    total: int
+    condition: str
+
+    def in_batches(self, size: int) -> tuple[int, int]:
+        """Return how many turns are taken in batches of *size*, and in all."""
+        batched = self.whole // size * size if self.total > size else 0
+        return batched, self.total
+
+
+def turns_of(node: loop_ast.For, width: int, first: int = 0) -> Turns | None:
+    """Return the turns of a thread that takes every *width*-th value from *first* on.
+
+    None if the last value of the loop is no number, not even in most blocks.
+    """
+    bound = _bound(node)
+    if bound is None or bound[0] < first:
+        return None
+    last, condition = bound
+    count = last + 1 - first
+    return Turns(count // width, -(-count // width), condition)
+
+
+def batch_of(load_bytes: int) -> int:
+    """Return how many turns to unroll, each of which loads *load_bytes*."""
+    return max(2, min(MOST_UNROLLED, BYTES_UNROLLED // max(load_bytes, 1)))
+
+
+def last_number(node: loop_ast.For) -> int | None:
+    """Return the last value of the variable of *node*, None if it is no number."""
+    bound = _bound(node)
+    return bound[0] if bound is not None and not bound[1] else None
+
+
+def _bound(node: loop_ast.For) -> tuple[int, str] | None:
+    """Return the last value of *node*, and the condition under which it is that."""
+    variable = re.escape(node.variable)
+    match = re.fullmatch(rf"{variable} (<=?) (-?\d+)", node.condition)
+    if match is not None:
+        return int(match[2]) - (match[1] == "<"), ""
+    match = re.fullmatch(rf"{variable} <= min\((\d+), ([^&|?]+)\)", node.condition)
+    if match is None or not _is_balanced(match[2]):
+        return None
+    return int(match[1]), f"{match[2]} >= {match[1]}"
+
+
+def _is_balanced(text: str) -> bool:
+    """Return whether the parentheses of *text* are its own."""
+    depth = 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return False
+    return depth == 0
