@@ -22,6 +22,8 @@ Key = tuple[str, str, str]  # what names a row: case, sizes, element type
 class Launches:
     """What a call does on a GPU: kernels, the shape of the first, and bytes that it cannot save.
 
+    A memset counts as a kernel: it takes its turn on the stream, too.
+
     *least_bytes* are those of all inputs and outputs, once; of a tensor of which only gathered
     elements are read, these.
     """

@@ -227,7 +227,7 @@ def input_bytes(case: Case, sizes: Mapping[str, int], dtype: str) -> int:
 def launches_of(executable: Executable) -> Launches:
     """Return what a call of *executable* launches."""
     kernels = executable.kernels
-    first = kernels[0] if kernels else {}
+    first = next((kernel for kernel in kernels if "grid" in kernel), {})
     return Launches(
         least_bytes(executable.comprehension, executable.special), len(kernels),
         tuple(first.get("grid", ())), tuple(first.get("block", ())),

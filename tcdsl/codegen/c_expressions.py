@@ -95,20 +95,25 @@ def identity(operator: Operator, dtype: DType) -> str:
     """Return the identity of *operator* on *dtype*; for arg reductions, of the comparison."""
     if dtype.is_compensated:
         return cast_text(literal(0, summed(dtype)), summed(dtype), dtype)
+    return literal(identity_of(operator, dtype), dtype)
+
+
+def identity_of(operator: Operator, dtype: DType) -> bool | int | float:
+    """Return the number that :func:`identity` is the text of; *dtype* is no compensated type."""
     match operator:
         case Operator.ADD | Operator.OR:
-            return literal(0, dtype)
+            return 0
         case Operator.MUL | Operator.AND:
-            return literal(1, dtype)
+            return 1
     smallest = operator in (Operator.MAX, Operator.ARGMAX)
     if dtype.is_float:
-        return literal(-math.inf if smallest else math.inf, dtype)
+        return -math.inf if smallest else math.inf
     if dtype == BOOL:
-        return literal(not smallest, dtype)
+        return not smallest
     bits = 8 * dtype.size_bytes
     if dtype.kind is Kind.UNSIGNED:
-        return literal(0 if smallest else 2**bits - 1, dtype)
-    return literal(-(2 ** (bits - 1)) if smallest else 2 ** (bits - 1) - 1, dtype)
+        return 0 if smallest else (1 << bits) - 1
+    return -(1 << bits - 1) if smallest else (1 << bits - 1) - 1
 
 
 def combine(operator: Operator, dtype: DType, accumulator: str, term: str) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.cuda_source import CudaSource, Launch
 
 _OURS = re.compile(r"\btcdsl_")  # no name of the user's begins so
 
@@ -38,5 +38,8 @@ def batched(sources: Sequence[CudaSource]) -> Batch:
 
 
 def _renamed(source: CudaSource, prefix: str) -> CudaSource:
-    launches = tuple(replace(la, name=_OURS.sub(prefix, la.name)) for la in source.launches)
+    launches = tuple(
+        replace(step, name=_OURS.sub(prefix, step.name)) if isinstance(step, Launch) else step
+        for step in source.launches
+    )
     return replace(source, text=_OURS.sub(prefix, source.text), launches=launches)

@@ -1,5 +1,7 @@
 """Plans as CUDA: a __global__ function a kernel, mapped loops as strides over blocks and threads.
 
+What only fills an array is no function, but a memset (``memsets.py``).
+
     THREAD.x[256] j in 0:n     if (threadIdx.x < n) { const int j = threadIdx.x; ... }   n <= 256
                                for (int j = threadIdx.x; j < n; j += 256) ...            else
 
@@ -20,8 +22,10 @@ from tcdsl.codegen.c_expressions import c_type
 from tcdsl.codegen.c_statements import Context, mentions
 from tcdsl.codegen.cuda_source import (
     TICKETS_BYTES,
+    AnyLaunch,
     CudaSource,
     Launch,
+    Memset,
     Parameter,
     ParameterKind,
 )
@@ -32,6 +36,7 @@ from tcdsl.codegen.cuda_statements import (
     thread_index,
 )
 from tcdsl.codegen.lines import Line, statements_of_lines
+from tcdsl.codegen.memsets import memset_of
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import SizeTexts
 from tcdsl.codegen.tidy import without_idle_braces
@@ -103,8 +108,13 @@ class _PlanPrinter:
 
     def print(self) -> CudaSource:
         lines: list[str] = []
-        launches = []
+        launches: list[AnyLaunch] = []
         for number, kernel in enumerate(self.plan.kernels):
+            memset = self._memset(kernel)
+            if memset is not None:
+                lines += [f"// {kernel.name}: {reason}" for reason in memset.why] + [""]
+                launches.append(memset)
+                continue
             printer = _KernelPrinter(self, kernel, number)
             lines += printer.print()
             launches.append(printer.launch)
@@ -118,6 +128,21 @@ class _PlanPrinter:
             text, functions, tuple(launches), self.workspace_bytes, tuple(self.sites),
             self.sizes.integers, self.alignments, tuple(statements_of_lines(lines)),
         )  # fmt: skip
+
+    def _memset(self, kernel: Kernel) -> Memset | None:
+        """Return the memset that does what *kernel* does, or None."""
+        names = _arrays_of(self.plan, kernel)
+        if len(names) != 1 or names[0] in self.plan.placements:
+            return None
+        return memset_of(self.scop, kernel, self.parameter(self.scop.arrays[names[0]]))
+
+    def parameter(self, array: Array, qualifiers: tuple[str, str] = ("", "")) -> Parameter:
+        """Return the pointer to *array* as a parameter, with *qualifiers* of what and of itself."""
+        what, own = qualifiers
+        text = f"{what}{c_type(array.dtype)} *{own}{self.names.of('array', array.name)}"
+        if array.storage is Storage.ARGUMENT:
+            return Parameter(text, ParameterKind.ARRAY, array.name)
+        return Parameter(text, ParameterKind.SCRATCH, array.name, self.offsets[array.name])
 
     def _scratch(self) -> tuple[dict[str, int], int]:
         """Return the offset of every scratch array in memory, and the workspace's bytes.
@@ -256,14 +281,9 @@ class _KernelPrinter:
         for name in _arrays_of(self.parent.plan, self.kernel):
             if name in self.placements:
                 continue
-            array = self.scop.arrays[name]
             const = "" if name in written else "const "
             restrict = "__restrict__ " if self._is_restricted(name, statements) else ""
-            text = f"{const}{c_type(array.dtype)} *{restrict}{self.names.of('array', name)}"
-            if array.storage is Storage.ARGUMENT:
-                yield Parameter(text, ParameterKind.ARRAY, name)
-            else:
-                yield Parameter(text, ParameterKind.SCRATCH, name, self.parent.offsets[name])
+            yield self.parent.parameter(self.scop.arrays[name], (const, restrict))
         if _last_of(self.kernel) is not None:
             text = f"unsigned int *{self.names.of('ticket', 'tickets')}"
             yield Parameter(text, ParameterKind.TICKETS)

@@ -1,4 +1,4 @@
-"""What the CUDA printer makes: kernels as text, and how each of them is launched.
+"""What the CUDA printer makes: kernels as text, how each is launched, and what memsets do.
 
 The same text is compiled by NVRTC for the GPU and by a C++ compiler for the emulator; what they put
 before it differs (``device/cuda``, ``emulator/emulate.h``), and who launches it.
@@ -72,19 +72,84 @@ class Launch:
             _dim3(data["grid"]),
             _dim3(data["block"]),
             int(data["shared_bytes"]),
-            tuple(
-                Parameter(str(text), ParameterKind(kind), str(name), int(offset))
-                for text, kind, name, offset in data["parameters"]
-            ),
+            tuple(map(_parameter, data["parameters"])),
             str(data["label"]),
             tuple(map(str, data["why"])),
             int(data.get("cluster", 1)),  # manifests in caches may be older than clusters
         )
 
+    def described(self) -> dict[str, Any]:
+        """Return what users are told of it."""
+        return {
+            "name": self.name,
+            "grid": self.grid,
+            "block": self.block,
+            "shared": self.shared_bytes,
+            "why": (self.label, *self.why) if self.label else self.why,
+        }
 
-def has_tickets(launches: Iterable[Launch]) -> bool:
+
+@dataclass(frozen=True, slots=True)
+class Memset:
+    """A step between kernels that needs none: the driver fills an array, on the call's stream.
+
+    *count* numbers of *width* bytes (1, 2 or 4), each *value*, from the pointer *target* on.
+    """
+
+    target: Parameter  # ARRAY or SCRATCH
+    width: int
+    value: int
+    count: int
+    label: str = ""  # the statement that it stands for, for people
+
+    @property
+    def name(self) -> str:
+        return f"memset of {self.target.name}"
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (self.target,)
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        text = f"{self.count} x {self.width} bytes of 0x{self.value:0{2 * self.width}x}"
+        return (f"a memset in place of a kernel: {text}",)
+
+    def to_json(self) -> dict[str, Any]:
+        target = self.target
+        return {
+            "memset": [self.width, self.value, self.count],
+            "target": [target.declaration, target.kind, target.name, target.offset],
+            "label": self.label,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Memset":
+        width, value, count = map(int, data["memset"])
+        return cls(_parameter(data["target"]), width, value, count, str(data["label"]))
+
+    def described(self) -> dict[str, Any]:
+        """Return what users are told of it."""
+        size_bytes = self.width * self.count
+        return {"name": self.name, "memset_bytes": size_bytes, "why": (self.label, *self.why)}
+
+
+AnyLaunch = Launch | Memset
+
+
+def launch_from_json(data: Mapping[str, Any]) -> AnyLaunch:
+    """Return what :meth:`Launch.to_json` or :meth:`Memset.to_json` gave."""
+    return Memset.from_json(data) if "memset" in data else Launch.from_json(data)
+
+
+def has_tickets(launches: Iterable[AnyLaunch]) -> bool:
     """Return whether any of *launches* takes tickets."""
     return any(p.kind is ParameterKind.TICKETS for launch in launches for p in launch.parameters)
+
+
+def _parameter(data: Any) -> Parameter:
+    text, kind, name, offset = data
+    return Parameter(str(text), ParameterKind(kind), str(name), int(offset))
 
 
 def _dim3(values: Any) -> Dim3:
@@ -94,7 +159,7 @@ def _dim3(values: Any) -> Dim3:
 
 @dataclass(frozen=True, slots=True)
 class CudaSource:
-    """The kernels of a plan.
+    """The kernels of a plan, and the memsets between them.
 
     *functions* are the device library's that *text* calls; *alignments* the bytes of which an
     argument's pointer must be a multiple (1 where it is not named).
@@ -102,13 +167,18 @@ class CudaSource:
 
     text: str  # without the device library
     functions: frozenset[str]
-    launches: tuple[Launch, ...]
+    launches: tuple[AnyLaunch, ...]
     workspace_bytes: int
     sites: tuple[tuple[str, int], ...]  # fault site -> (array, dimension)
     integers: tuple[tuple[str, int], ...] = ()  # (open size, -1), or (tensor, dim): its stride
     alignments: Mapping[str, int] = field(default_factory=dict)
     # For each line of the text, the statement that it prints; not kept in the cache.
     statements: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def kernels(self) -> tuple[Launch, ...]:
+        """The launches without the memsets."""
+        return tuple(launch for launch in self.launches if isinstance(launch, Launch))
 
     @property
     def has_tickets(self) -> bool:
@@ -130,7 +200,7 @@ class CudaSource:
         return cls(
             str(data["text"]),
             frozenset(map(str, data["functions"])),
-            tuple(map(Launch.from_json, data["launches"])),
+            tuple(map(launch_from_json, data["launches"])),
             int(data["workspace_bytes"]),
             tuple((str(name), int(dim)) for name, dim in data["sites"]),
             tuple((str(name), int(dim)) for name, dim in data["integers"]),

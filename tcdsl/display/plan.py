@@ -63,6 +63,8 @@ def _kernel(plan: Plan, kernel: Kernel, told: Mapping[str, Any]) -> Html:
     if "grid" in told:
         grid, block = (" x ".join(map(str, _kept(told[part]))) for part in ("grid", "block"))
         facts.append(f"{grid} blocks of {block} threads")
+    if "memset_bytes" in told:
+        facts.append(f"a memset of {size_text(told['memset_bytes'])} in its place")
     cluster = Mapped(plan.scop, kernel.tree).cluster
     if cluster > 1:
         facts.append(f"in clusters of {cluster}")

@@ -115,7 +115,7 @@ def _calls(source: CudaSource) -> str:
 
 def kernel_names(source: CudaSource) -> tuple[str, ...]:
     """Return the kernels' functions, each once, in the order of their first launches."""
-    return tuple(dict.fromkeys(launch.name for launch in source.launches))
+    return tuple(dict.fromkeys(launch.name for launch in source.kernels))
 
 
 def _runtime_object(compiler: CxxCompiler, name: str, defines: Sequence[str]) -> bytes:

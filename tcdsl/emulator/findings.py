@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from enum import IntEnum
 
-from tcdsl.codegen.cuda_source import Launch, ParameterKind
+from tcdsl.codegen.cuda_source import AnyLaunch, ParameterKind
 from tcdsl.emulator.build import KERNEL_FILE
 from tcdsl.errors import EMULATION_FINDING, EmulationError
 
@@ -45,7 +45,7 @@ class Finding(ctypes.Structure):
     )
 
 
-def error_of(finding: Finding, launch: Launch, seed: int, code: bytes) -> EmulationError:
+def error_of(finding: Finding, launch: AnyLaunch, seed: int, code: bytes) -> EmulationError:
     """Return the error for *finding* in *launch* of the shared object *code*."""
     thread = ""
     if finding.has_thread:
@@ -67,7 +67,7 @@ def emulation_error(
     return error
 
 
-def _scratch(launch: Launch, match: re.Match[str]) -> str:
+def _scratch(launch: AnyLaunch, match: re.Match[str]) -> str:
     """Return the scratch array for an element of the workspace: the one that starts before it."""
     byte = 4 * int(match[1])
     arrays = [p for p in launch.parameters if p.kind is ParameterKind.SCRATCH and p.offset <= byte]

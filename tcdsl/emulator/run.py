@@ -1,7 +1,8 @@
 """Loading emulated kernels and running them.
 
 Arrays are copied into memory of the emulator's own, where every byte's owner, last writer and last
-reader are known, and what was written is copied back.  A run is one call of all launches in order.
+reader are known, and what was written is copied back.  A run is one call of all launches in order,
+memsets among them.
 """
 
 import ctypes
@@ -20,6 +21,7 @@ from tcdsl.codegen.cuda_source import (
     TICKETS_BYTES,
     CudaSource,
     Launch,
+    Memset,
     Parameter,
     ParameterKind,
 )
@@ -92,7 +94,7 @@ class EmulatedProgram:
         chosen = self._runs if seed is None else seed
         sizes = [_extent(arrays[name])[1] for name in _used(self.source)]
         room = sum(sizes) + self.source.workspace_bytes + TICKETS_BYTES
-        cluster = max((launch.cluster for launch in self.source.launches), default=1)
+        cluster = max((launch.cluster for launch in self.source.kernels), default=1)
         with _one_at_a_time:
             try:
                 if not self._library.emu_begin(chosen, len(sizes) + 3, room, cluster):
@@ -121,7 +123,10 @@ class EmulatedProgram:
                 _value(parameter, addresses, workspace, tickets, record.address, integers)
                 for parameter in launch.parameters
             ]
-            self._launch(launch, values, seed)
+            if isinstance(launch, Memset):
+                self._fill(launch, values[0], seed)
+            else:
+                self._launch(launch, values, seed)
         for name, is_written in _used(self.source).items():
             if is_written:
                 memories[name].array[...] = memories[name].view
@@ -145,6 +150,12 @@ class EmulatedProgram:
         if outcome == _FOUND:
             finding = self._library.emu_finding().contents
             raise error_of(finding, launch, seed, self._code)
+
+    def _fill(self, memset: Memset, address: int, seed: int) -> None:
+        outcome = self._library.emu_fill(address, memset.value, memset.width, memset.count)
+        if outcome == _FOUND:
+            finding = self._library.emu_finding().contents
+            raise error_of(finding, memset, seed, self._code)
 
     # --- memory ----------------------------------------------------------------------------
 
@@ -201,6 +212,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "emu_allocate": (u64, [u64, u32, u32, u32, text]),
         "emu_only_elements": (None, [u64, u32, ctypes.POINTER(i64), ctypes.POINTER(i64), u64]),
         "emu_launch": (ctypes.c_int32, [u32, ctypes.POINTER(u32), u64, ctypes.POINTER(u64), u32]),
+        "emu_fill": (ctypes.c_int32, [u64, u64, u32, u64]),
         "emu_resume": (ctypes.c_int32, []),
         "emu_finding": (ctypes.POINTER(Finding), []),
     }

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tcdsl.codegen.cuda_source import TICKETS_BYTES, CudaSource, Launch, ParameterKind
+from tcdsl.codegen.cuda_source import TICKETS_BYTES, AnyLaunch, CudaSource, Memset, ParameterKind
 from tcdsl.emulator.build import compile_sanitized, kernel_names
 from tcdsl.emulator.findings import FindingKind, emulation_error
 from tcdsl.runtime.launch import FAULT_WORDS
@@ -38,7 +38,7 @@ def run_sanitized(
 
     :raises EmulationError: with what the sanitizer reports, or for any other failure.
     """
-    for launch in source.launches:
+    for launch in source.kernels:
         if launch.cluster > 1:
             what = "the address sanitizer runs one block at a time, and no clusters"
             raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
@@ -65,11 +65,14 @@ def run_sanitized(
 
 
 def _packed(
-    source: CudaSource, launch: Launch, names: Sequence[str], integers: Sequence[int]
+    source: CudaSource, launch: AnyLaunch, names: Sequence[str], integers: Sequence[int]
 ) -> bytes:
-    number = kernel_names(source).index(launch.name)
-    words = _words(number, *launch.grid, *launch.block, launch.cluster)
-    words += _words(launch.shared_bytes, len(launch.parameters))
+    if isinstance(launch, Memset):
+        words = _words(-1, launch.value, launch.width, launch.count)
+    else:
+        number = kernel_names(source).index(launch.name)
+        words = _words(number, *launch.grid, *launch.block, launch.cluster)
+        words += _words(launch.shared_bytes, len(launch.parameters))
     for parameter in launch.parameters:
         match parameter.kind:
             case ParameterKind.ARRAY:

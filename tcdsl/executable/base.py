@@ -109,13 +109,16 @@ class Executable(ABC):
 
     def explain(self) -> str:
         """Return why each kernel looks as it does."""
-        lines = [f"target {self.target}, {len(self.kernels)} kernel(s)"]
+        n_memsets = sum(map(_is_memset, self.kernels))
+        memsets = f", {n_memsets} memset(s)" if n_memsets else ""
+        lines = [f"target {self.target}, {len(self.kernels) - n_memsets} kernel(s){memsets}"]
         if self.opened:
             lines.append(f"open sizes: {', '.join(self.opened)}")
         if coalesced := self.stages.get("coalesced"):
             lines += ["indices and reductions", *(f"  {x}" for x in coalesced.splitlines())]
         for kernel in self.kernels:
-            lines.append(f"kernel {kernel['name']}")
+            name = kernel["name"]
+            lines.append(name if _is_memset(kernel) else f"kernel {name}")
             lines += [f"  {reason}" for reason in kernel.get("why", ())]
         return "\n".join([*lines, "", self.schedule])
 
@@ -235,6 +238,10 @@ class Executable(ABC):
 
     def __reduce__(self) -> Any:
         raise TypeError("compiled code cannot be pickled: pickle the function, and compile again")
+
+
+def _is_memset(kernel: Mapping[str, Any]) -> bool:
+    return "memset_bytes" in kernel
 
 
 def is_same(a: NDArray, b: NDArray) -> bool:

@@ -77,17 +77,11 @@ class CudaExecutable(Executable):
 
     @property
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
-        """One entry a kernel: name, grid, block, bytes of dynamic shared memory, and why."""
-        return tuple(
-            {
-                "name": launch.name,
-                "grid": launch.grid,
-                "block": launch.block,
-                "shared": launch.shared_bytes,
-                "why": (launch.label, *launch.why) if launch.label else launch.why,
-            }
-            for launch in self.program.manifest.launches
-        )
+        """One entry a kernel: name, grid, block, bytes of dynamic shared memory, and why.
+
+        A memset has its name, its bytes and why.
+        """
+        return tuple(launch.described() for launch in self.program.manifest.launches)
 
     def _compiled_again(self) -> "Compiled[CudaSource]":
         with late_import():

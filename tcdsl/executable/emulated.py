@@ -54,17 +54,11 @@ class EmulatedExecutable(Executable):
 
     @property
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
-        """One entry a kernel: name, grid, block, bytes of dynamic shared memory, and why."""
-        return tuple(
-            {
-                "name": launch.name,
-                "grid": launch.grid,
-                "block": launch.block,
-                "shared": launch.shared_bytes,
-                "why": (launch.label, *launch.why),
-            }
-            for launch in self.program.source.launches
-        )
+        """One entry a kernel: name, grid, block, bytes of dynamic shared memory, and why.
+
+        A memset has its name, its bytes and why.
+        """
+        return tuple(launch.described() for launch in self.program.source.launches)
 
     def _compiled_again(self) -> "Compiled[CudaSource]":
         with late_import():

@@ -2,11 +2,13 @@
  *
  * In: 8-byte words and bytes, as sanitized.py writes them.
  *     seed, number of arrays, { bytes, content }, number of launches, { kernel, 7 sizes, bytes of
- *     dynamic shared memory, number of arguments, { array or -1, offset or value } }
+ *     dynamic shared memory, number of arguments, { array or -1, offset or value } }, or for a
+ *     memset in a launch's place { -1, value, width, count, array, offset }
  * Out: the arrays' contents. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 extern "C" {
 int32_t emu_begin(uint64_t seed, uint64_t n_arrays, uint64_t bytes, uint32_t ranks);
@@ -28,8 +30,22 @@ static uint64_t read_word() {
 
 struct Array { char *data; size_t bytes; };
 
+static bool fill(const Array *arrays) {
+  const uint64_t value = read_word(), width = read_word(), count = read_word();
+  const Array &array = arrays[read_word()];
+  const uint64_t offset = read_word();
+  if (offset > array.bytes || count * width > array.bytes - offset) {
+    fprintf(stderr, "a memset beyond the end of an array\n");
+    return false;
+  }
+  for (uint64_t i = 0; i < count; ++i) memcpy(array.data + offset + i * width, &value, width);
+  return true;
+}
+
 static bool launch(const Array *arrays) {
-  const uint32_t kernel = (uint32_t)read_word();
+  const uint64_t number = read_word();
+  if (number == (uint64_t)-1) return fill(arrays);
+  const uint32_t kernel = (uint32_t)number;
   uint32_t sizes[7];
   for (uint32_t &size : sizes) size = (uint32_t)read_word();
   const uint64_t shared_bytes = read_word();

@@ -99,4 +99,36 @@ EMU_API void emu_only_elements(uint64_t first, uint32_t n_dims, const int64_t *s
   }
 }
 
+/* Why the driver may not write *size* bytes from *at* on, in numbers of *width*, as a finding. */
+static void check_fill(const Region *r, uintptr_t at, uint64_t size, uint32_t width) {
+  if (!r || at - r->base >= r->size || size > r->size - (at - r->base))
+    return outside(at, size, true, NO_SITE);
+  if (at & (width - 1))
+    return fail(MISALIGNED, NO_SITE, "misaligned memset by %u bytes: %s", width, place(*r, at));
+  if (!(r->flags & WRITABLE))
+    return fail(READ_ONLY, NO_SITE, "memset of read-only memory: %s", place(*r, at));
+  for (uint64_t i = at - r->base; i < at - r->base + size; ++i)
+    if (r->cells[i >> r->shift].write.flags & INVALID)
+      return unwritten(*r, r->base + i, r->cells[i >> r->shift], NO_SITE);
+}
+
+/* Write *count* numbers of *width* bytes from *address* on, after all launches so far and before
+ * those to come; ENDED or FOUND. */
+EMU_API int32_t emu_fill(uint64_t address, uint64_t value, uint32_t width, uint64_t count) {
+  const uint64_t size = count * width;
+  memset(&finding, 0, sizeof finding);
+  outcome = ENDED;
+  current = nullptr;
+  if (!size) return outcome;
+  Region *r = region_at(address);
+  check_fill(r, address, size, width);
+  if (outcome == FOUND) return outcome;
+  const uint64_t offset = address - r->base;
+  if ((offset | size) & ((1u << r->shift) - 1)) split_cells(*r);
+  for (uint64_t i = offset >> r->shift; i < (offset + size) >> r->shift; ++i)
+    r->cells[i] = Cell{{0, 0, 0, WRITTEN}, {}}; /* a stamp before all launches' */
+  for (uint64_t i = 0; i < count; ++i) memcpy((char *)address + i * width, &value, width);
+  return outcome;
+}
+
 EMU_API const Finding *emu_finding() { return &finding; }

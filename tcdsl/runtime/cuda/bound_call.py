@@ -7,7 +7,8 @@ from tcdsl.errors import FORKED
 from tcdsl.runtime.cuda import device, libcuda
 from tcdsl.runtime.cuda.libraries import Library
 from tcdsl.runtime.cuda.memory import Block, abandon
-from tcdsl.runtime.cuda.module import Loaded, RawKernel, Step, Values
+from tcdsl.runtime.cuda.module import Loaded
+from tcdsl.runtime.cuda.steps import AnyStep, Raw, Values
 
 
 class BoundCall:
@@ -22,7 +23,7 @@ class BoundCall:
         self,
         loaded: Loaded,
         library: Library,
-        steps: list[Step],
+        steps: list[AnyStep],
         slots: Sequence[int],
         arrays: tuple[Sequence[Any], list[Any]],
         workspace: Block | None,
@@ -38,10 +39,9 @@ class BoundCall:
         self._steps = steps
         self._values: list[Values] = [step.select(slots) for step in steps]
         self._launches = [
-            (step.launch_kernel, step.grid, step.block, step.format.pack(*values), step.shared)
-            for step, values in zip(steps, self._values, strict=True)
+            step.prepared(values) for step, values in zip(steps, self._values, strict=True)
         ]
-        self._raw: list[tuple[RawKernel, Values]] | None = None
+        self._raw: list[tuple[Raw, Values]] | None = None
         self._args, objects = arrays
         self._outputs: Any = objects[0] if len(objects) == 1 else tuple(objects)
         self._workspace = workspace
@@ -87,12 +87,12 @@ class BoundCall:
                 kernel.launch(values, stream)
             return
         try:
-            for launch, grid, block, parameters, shared in self._launches:
-                launch(grid, block, parameters, shared, None)
+            for launch, arguments in self._launches:
+                launch(*arguments)
         except self._error as error:
             raise device.translated(error, "cuLaunchKernel") from None
 
-    def _load_raw(self) -> list[tuple[RawKernel, Values]]:
+    def _load_raw(self) -> list[tuple[Raw, Values]]:
         # Of an empty output there are no steps, whatever there are kernels.
         self._raw = list(zip(self._loaded.raw_kernels(), self._values, strict=False))
         return self._raw

@@ -20,10 +20,11 @@ from tcdsl.runtime.cuda import device, libcuda
 from tcdsl.runtime.cuda.bound_call import BoundCall
 from tcdsl.runtime.cuda.copying import copy_array
 from tcdsl.runtime.cuda.libraries import Library, deliver
-from tcdsl.runtime.cuda.module import Loaded, selector
+from tcdsl.runtime.cuda.module import Loaded
 from tcdsl.runtime.cuda.operands import Operand, Temporaries, copy_to_output, prepared
 from tcdsl.runtime.cuda.outputs import Outputs, Target
 from tcdsl.runtime.cuda.quick_call import QuickCall, why_not_quick
+from tcdsl.runtime.cuda.steps import selector
 from tcdsl.runtime.results import Results
 from tcdsl.settings import reader, settings
 

@@ -1,4 +1,4 @@
-"""Compiled kernels: loaded into a context, and launched.
+"""Compiled kernels: loaded into a context, and launched, with memsets between them.
 
 A launch's parameters are all eight bytes wide: pointers and 64-bit integers.  They are packed
 from the call's *slots*:
@@ -9,28 +9,32 @@ PyCUDA launches on the default stream.  For streams of other libraries the code 
 through the driver, since PyCUDA keeps the handles of its functions to itself.
 """
 
-import ctypes
-import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
-from tcdsl.codegen.cuda_source import Dim3, Launch, ParameterKind, has_tickets
+from tcdsl.codegen.cuda_source import (
+    AnyLaunch,
+    Launch,
+    Memset,
+    ParameterKind,
+    has_tickets,
+    launch_from_json,
+)
 from tcdsl.errors import LAUNCH_LIMITS, LOAD_FAILED, TCError
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import Context, never_destroyed, pycuda, translated
 from tcdsl.runtime.cuda.faults import FaultRecord
 from tcdsl.runtime.cuda.state import state_of
+from tcdsl.runtime.cuda.steps import AnyStep, Attributes, MemsetStep, Raw, RawKernel, Step
 from tcdsl.runtime.launch import Fault
 
 _IN_WORKSPACE = (ParameterKind.SCRATCH, ParameterKind.TICKETS)
 # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 _DYNAMIC_SHARED, _ANY_CLUSTER = 8, 14
 _PORTABLE_CLUSTER = 8  # blocks; of more a device must be asked for
-_BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_*
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Manifest:
     """What a launch needs to know of compiled code; stored beside it in the cache."""
 
     arch: str
-    launches: tuple[Launch, ...]
+    launches: tuple[AnyLaunch, ...]
     workspace_bytes: int
     sites: tuple[tuple[str, int], ...]
     integers: tuple[tuple[str, int], ...]
@@ -62,7 +66,7 @@ class Manifest:
     def from_json(cls, data: Mapping[str, Any]) -> "Manifest":
         return cls(
             str(data["arch"]),
-            tuple(map(Launch.from_json, data["launches"])),
+            tuple(map(launch_from_json, data["launches"])),
             int(data["workspace_bytes"]),
             tuple((str(name), int(dim)) for name, dim in data["sites"]),
             tuple((str(name), int(dim)) for name, dim in data["integers"]),
@@ -92,111 +96,27 @@ class Manifest:
         """Whether the workspace begins with tickets."""
         return has_tickets(self.launches)
 
+    def positions(self, launch: AnyLaunch) -> list[int]:
+        """Return where among the slots the values of the parameters of *launch* are."""
+        arrays, offsets = self.arrays, self.offsets
+        fault = len(arrays) + len(offsets)
+        found = []
+        for parameter in launch.parameters:
+            match parameter.kind:
+                case ParameterKind.ARRAY:
+                    found.append(arrays.index(parameter.name))
+                case ParameterKind.SCRATCH | ParameterKind.TICKETS:
+                    found.append(len(arrays) + offsets.index(parameter.offset))
+                case ParameterKind.FAULT:
+                    found.append(fault)
+                case ParameterKind.INTEGER:
+                    found.append(fault + 1 + parameter.offset)
+        return found
+
     @property
     def has_faults(self) -> bool:
         kinds = (p.kind for launch in self.launches for p in launch.parameters)
         return ParameterKind.FAULT in kinds
-
-
-Attributes: TypeAlias = tuple[tuple[int, int], ...]  # CU_FUNC_ATTRIBUTE_* -> value
-Values: TypeAlias = tuple[int, ...]  # a kernel's parameters, in its order
-Select: TypeAlias = Callable[[Sequence[int]], Values]
-
-
-def selector(positions: Sequence[int]) -> Select:
-    """Return a function that gives what stands at *positions* of its argument."""
-    if len(positions) > 1:
-        return itemgetter(*positions)
-    return lambda values: tuple([values[position] for position in positions])
-
-
-class Step:
-    """One kernel, ready to be launched with the slots of a call."""
-
-    __slots__ = (
-        "attributes",
-        "block",
-        "format",
-        "grid",
-        "launch_kernel",
-        "name",
-        "positions",
-        "select",
-        "shared",
-    )
-
-    def __init__(
-        self,
-        launch: Launch,
-        function: Any,
-        attributes: Attributes,
-        positions: Sequence[int],
-        formats: str,
-    ) -> None:
-        """Take the *positions* among the slots of the parameters, of the types *formats*.
-
-        *attributes* are the function's, for others of the same code.
-        """
-        self.name = launch.name
-        self.attributes = attributes
-        self.grid: Dim3 = launch.grid
-        self.block: Dim3 = launch.block
-        self.shared = launch.shared_bytes
-        self.launch_kernel: Callable[..., None] = function._launch_kernel
-        self.format = struct.Struct("=" + formats)
-        self.positions = tuple(positions)
-        self.select = selector(positions)
-
-
-@dataclass(slots=True, eq=False)
-class Record:
-    """The memory of one launch: its shape and stream, its parameters, and references to these."""
-
-    config: libcuda.LaunchConfig
-    buffer: Any
-    size: ctypes.c_size_t
-    config_reference: Any
-    extra: Any
-
-
-class RawKernel:
-    """One kernel on streams that PyCUDA cannot launch on, through the driver.
-
-    A launch needs memory for its parameters until it returns.  A :class:`Record` is taken and
-    given back, so that threads do not share one, and nothing is allocated.
-    """
-
-    __slots__ = ("_free", "_function", "_launch", "_pack_into", "_step")
-
-    def __init__(self, function: int, step: Step) -> None:
-        self._function = ctypes.c_void_p(function)
-        self._step = step
-        self._launch = libcuda.launcher()
-        self._pack_into = step.format.pack_into
-        self._free: list[Record] = []
-
-    def launch(self, values: Values, stream: int) -> None:
-        """Launch with the parameters *values*; the context must be current."""
-        try:
-            record = self._free.pop()
-        except IndexError:
-            record = self._new_record()
-        record.config.stream = stream
-        self._pack_into(record.buffer, 0, *values)
-        status = self._launch(record.config_reference, self._function, None, record.extra)
-        self._free.append(record)
-        if status != 0:
-            raise libcuda.error_of(status, "cuLaunchKernel")
-
-    def _new_record(self) -> "Record":
-        step, size_bytes = self._step, self._step.format.size
-        config = libcuda.LaunchConfig(step.grid, step.block, step.shared, None, None, 0)
-        buffer = ctypes.create_string_buffer(max(size_bytes, 1))
-        size = ctypes.c_size_t(size_bytes)
-        extra = (ctypes.c_void_p * 5)(
-            _BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size), 0
-        )
-        return Record(config, buffer, size, ctypes.byref(config), ctypes.byref(extra))
 
 
 class Loaded:
@@ -215,7 +135,7 @@ class Loaded:
         self.state = state_of(context)
         self._code = code
         self._lock = threading.Lock()
-        self._raw: list[RawKernel] | None = None
+        self._raw: list[Raw] | None = None
         driver = pycuda()
         self.driver_error: type[Exception] = driver.Error
         with context.pushed(), libcuda.relaxed_capture():
@@ -228,37 +148,27 @@ class Loaded:
             if manifest.has_faults:
                 self.record = self.state.faults.new_record(error)
 
-    def _steps(self, driver: Any) -> list[Step]:
-        manifest = self.manifest
-        arrays, offsets = manifest.arrays, manifest.offsets
-        first_offset = len(arrays)
-        fault = first_offset + len(offsets)
-        first_integer = fault + 1
-        steps = []
-        for launch in manifest.launches:
-            if 0 in launch.grid:
-                continue
-            self.context.limits.require(
-                launch.name, self.context.name, launch.grid, launch.block, launch.shared_bytes
-            )
-            function = self._module.get_function(launch.name)
-            attributes = self._attributes(driver, function, launch)
-            for attribute, value in attributes:
-                function.set_attribute(driver.function_attribute(attribute), value)
-            positions, formats = [], ""
-            for parameter in launch.parameters:
-                match parameter.kind:
-                    case ParameterKind.ARRAY:
-                        positions.append(arrays.index(parameter.name))
-                    case ParameterKind.SCRATCH | ParameterKind.TICKETS:
-                        positions.append(first_offset + offsets.index(parameter.offset))
-                    case ParameterKind.FAULT:
-                        positions.append(fault)
-                    case ParameterKind.INTEGER:
-                        positions.append(first_integer + parameter.offset)
-                formats += "q" if parameter.kind is ParameterKind.INTEGER else "Q"
-            steps.append(Step(launch, function, attributes, positions, formats))
+    def _steps(self, driver: Any) -> list[AnyStep]:
+        positions = self.manifest.positions
+        steps: list[AnyStep] = []
+        for launch in self.manifest.launches:
+            if isinstance(launch, Memset):
+                steps.append(MemsetStep(launch, *positions(launch)))
+            elif 0 not in launch.grid:
+                steps.append(self._kernel(driver, launch, positions(launch)))
         return steps
+
+    def _kernel(self, driver: Any, launch: Launch, positions: Sequence[int]) -> Step:
+        """Return the kernel of *launch*, with its parameters at *positions* of the slots."""
+        self.context.limits.require(
+            launch.name, self.context.name, launch.grid, launch.block, launch.shared_bytes
+        )
+        function = self._module.get_function(launch.name)
+        attributes = self._attributes(driver, function, launch)
+        for attribute, value in attributes:
+            function.set_attribute(driver.function_attribute(attribute), value)
+        formats = ("q" if p.kind is ParameterKind.INTEGER else "Q" for p in launch.parameters)
+        return Step(launch, function, attributes, positions, "".join(formats))
 
     def _attributes(self, driver: Any, function: Any, launch: Launch) -> Attributes:
         """Return what the compiled kernel must be given so that the launch is allowed.
@@ -293,20 +203,20 @@ class Loaded:
     # --- launching; the context must be current ----------------------------------------------
 
     def launch(self, slots: Sequence[int], stream: int) -> None:
-        """Launch all kernels, in order."""
+        """Launch all kernels and memsets, in order."""
         if stream != libcuda.DEFAULT_STREAM:
             for step, kernel in zip(self.steps, self.raw_kernels(), strict=True):
                 kernel.launch(step.select(slots), stream)
             return
         try:
             for step in self.steps:
-                parameters = step.format.pack(*step.select(slots))
-                step.launch_kernel(step.grid, step.block, parameters, step.shared, None)
+                launch, arguments = step.prepared(step.select(slots))
+                launch(*arguments)
         except self.driver_error as error:
             raise translated(error, "cuLaunchKernel") from None
 
-    def raw_kernels(self) -> list[RawKernel]:
-        """Return the kernels for other libraries' streams, at first loading the code again."""
+    def raw_kernels(self) -> list[Raw]:
+        """Return the steps for other libraries' streams, at first loading the code again."""
         if self._raw is None:
             with self._lock, libcuda.relaxed_capture():
                 if self._raw is None:
@@ -314,7 +224,9 @@ class Loaded:
                     self._raw = [self._raw_kernel(module, step) for step in self.steps]
         return self._raw
 
-    def _raw_kernel(self, module: int, step: Step) -> RawKernel:
+    def _raw_kernel(self, module: int, step: AnyStep) -> Raw:
+        if isinstance(step, MemsetStep):
+            return step
         function = libcuda.function_of(module, step.name)
         for attribute, value in step.attributes:
             libcuda.set_function_attribute(function, attribute, value)

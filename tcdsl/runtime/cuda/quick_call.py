@@ -16,9 +16,10 @@ from tcdsl.errors import FORKED
 from tcdsl.lang.dtypes import BOOL, DType
 from tcdsl.runtime.cuda import device, libcuda
 from tcdsl.runtime.cuda.libraries import Library
-from tcdsl.runtime.cuda.module import Loaded, RawKernel, Select, selector
+from tcdsl.runtime.cuda.module import Loaded
 from tcdsl.runtime.cuda.operands import Operand
 from tcdsl.runtime.cuda.outputs import Outputs
+from tcdsl.runtime.cuda.steps import Prepared, Raw, Select, selector
 from tcdsl.runtime.warm_path import output_signature
 from tcdsl.settings import reader
 
@@ -52,8 +53,8 @@ class QuickCall:
 
     __slots__ = (
         "_arrays", "_context_of", "_error", "_first", "_fitting", "_handle", "_has_tickets",
-        "_known", "_launches", "_loaded", "_makers", "_may_be_fresh", "_n_addresses", "_numbers",
-        "_offsets", "_outputs", "_pointers", "_raw", "_records", "_selects", "_slowly", "_state",
+        "_known", "_loaded", "_makers", "_may_be_fresh", "_n_addresses", "_numbers", "_offsets",
+        "_outputs", "_pointers", "_prepares", "_raw", "_records", "_selects", "_slowly", "_state",
         "_stream", "_tail", "_workspace_bytes",
     )  # fmt: skip
 
@@ -100,14 +101,14 @@ class QuickCall:
         self._selects = [
             _select(step.positions, order, len(operands), outputs) for step in loaded.steps
         ]
-        self._launches = [
-            (step.launch_kernel, step.grid, step.block, step.format.pack, select, step.shared)
+        self._prepares = [
+            (step.prepared, select)
             for step, select in zip(loaded.steps, self._selects, strict=True)
         ]
-        self._raw: list[tuple[RawKernel, Select]] | None = None
+        self._raw: list[tuple[Raw, Select]] | None = None
         # By the addresses of inputs and outputs, which are apart (and then of the workspace): the
         # launches with their parameters.  Most programs call on few arrays, again and again.
-        self._known: dict[tuple[int, ...], list[Any]] = {}
+        self._known: dict[tuple[int, ...], list[Prepared]] = {}
 
     def run(self, args: Sequence[Any], out: Any = None) -> Any:
         """Launch on *args*, and return the outputs in arrays of their library."""
@@ -198,7 +199,7 @@ class QuickCall:
             spans.append((start, end))
         return True
 
-    def _learned(self, addresses: tuple[int, ...]) -> list[Any]:
+    def _learned(self, addresses: tuple[int, ...]) -> list[Prepared]:
         """Return the launches on *addresses*, of arrays that are apart, and remember both.
 
         They are of all arrays and of the places in the workspace; without the latter, where there
@@ -206,13 +207,10 @@ class QuickCall:
         """
         if len(self._known) >= _KNOWN:
             self._known.clear()  # cheaper than to find the oldest, and as good
-        launches = []
+        launches: list[Prepared] = []
         if len(addresses) == self._n_addresses:
             slots = (*addresses, *self._tail)
-            launches = [
-                (launch, grid, block, pack(*select(slots)), shared)
-                for launch, grid, block, pack, select, shared in self._launches
-            ]
+            launches = [prepared(select(slots)) for prepared, select in self._prepares]
         self._known[addresses] = launches
         return launches
 
@@ -230,11 +228,11 @@ class QuickCall:
         finally:
             pool.give_back(block, stream)
 
-    def _launch(self, launches: list[Any]) -> None:
+    def _launch(self, launches: list[Prepared]) -> None:
         """Launch with packed parameters on the default stream."""
         try:
-            for launch, grid, block, parameters, shared in launches:
-                launch(grid, block, parameters, shared, None)
+            for launch, arguments in launches:
+                launch(*arguments)
         except self._error as error:
             raise device.translated(error, "cuLaunchKernel") from None
 
@@ -242,7 +240,7 @@ class QuickCall:
         for kernel, select in self._raw or self._load_raw():
             kernel.launch(select(slots), stream)
 
-    def _load_raw(self) -> list[tuple[RawKernel, Select]]:
+    def _load_raw(self) -> list[tuple[Raw, Select]]:
         self._raw = list(zip(self._loaded.raw_kernels(), self._selects, strict=True))
         return self._raw
 

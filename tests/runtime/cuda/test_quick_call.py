@@ -14,8 +14,8 @@ from tcdsl.lang.dtypes import ALL, BOOL, FLOAT64, INT64
 from tcdsl.runtime.arguments import host_scalar
 from tcdsl.runtime.cuda import libraries, quick_call
 from tcdsl.runtime.cuda.call import DeviceCall
-from tcdsl.runtime.cuda.module import selector
 from tcdsl.runtime.cuda.quick_call import packer
+from tcdsl.runtime.cuda.steps import selector
 
 Make = Callable[..., Any]
 N = 10

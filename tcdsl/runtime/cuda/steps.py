@@ -1,0 +1,152 @@
+"""Kernels and memsets of a program, each ready to be launched with the slots of a call.
+
+PyCUDA launches kernels on the default stream.  On streams of other libraries a :class:`RawKernel`
+takes the place of a kernel's step; the driver's memset takes any stream.
+"""
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from tcdsl.codegen.cuda_source import Dim3, Launch, Memset
+from tcdsl.runtime.cuda import libcuda
+
+_BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_*
+
+Attributes: TypeAlias = tuple[tuple[int, int], ...]  # CU_FUNC_ATTRIBUTE_* -> value
+Values: TypeAlias = tuple[int, ...]  # a kernel's parameters, in its order
+Select: TypeAlias = Callable[[Sequence[int]], Values]
+Prepared: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]  # what to call, and with what
+
+
+def selector(positions: Sequence[int]) -> Select:
+    """Return a function that gives what stands at *positions* of its argument."""
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    return lambda values: tuple([values[position] for position in positions])
+
+
+class Step:
+    """One kernel, ready to be launched with the slots of a call."""
+
+    __slots__ = (
+        "attributes",
+        "block",
+        "format",
+        "grid",
+        "launch_kernel",
+        "name",
+        "positions",
+        "select",
+        "shared",
+    )
+
+    def __init__(
+        self,
+        launch: Launch,
+        function: Any,
+        attributes: Attributes,
+        positions: Sequence[int],
+        formats: str,
+    ) -> None:
+        """Take the *positions* among the slots of the parameters, of the types *formats*.
+
+        *attributes* are the function's, for others of the same code.
+        """
+        self.name = launch.name
+        self.attributes = attributes
+        self.grid: Dim3 = launch.grid
+        self.block: Dim3 = launch.block
+        self.shared = launch.shared_bytes
+        self.launch_kernel: Callable[..., None] = function._launch_kernel
+        self.format = struct.Struct("=" + formats)
+        self.positions = tuple(positions)
+        self.select = selector(positions)
+
+    def prepared(self, values: Values) -> Prepared:
+        """Return the launch with the parameters *values* on the default stream."""
+        parameters = self.format.pack(*values)
+        return self.launch_kernel, (self.grid, self.block, parameters, self.shared, None)
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """The memory of one launch: its shape and stream, its parameters, and references to these."""
+
+    config: libcuda.LaunchConfig
+    buffer: Any
+    size: ctypes.c_size_t
+    config_reference: Any
+    extra: Any
+
+
+class RawKernel:
+    """One kernel on streams that PyCUDA cannot launch on, through the driver.
+
+    A launch needs memory for its parameters until it returns.  A :class:`Record` is taken and
+    given back, so that threads do not share one, and nothing is allocated.
+    """
+
+    __slots__ = ("_free", "_function", "_launch", "_pack_into", "_step")
+
+    def __init__(self, function: int, step: Step) -> None:
+        self._function = ctypes.c_void_p(function)
+        self._step = step
+        self._launch = libcuda.launcher()
+        self._pack_into = step.format.pack_into
+        self._free: list[Record] = []
+
+    def launch(self, values: Values, stream: int) -> None:
+        """Launch with the parameters *values*; the context must be current."""
+        try:
+            record = self._free.pop()
+        except IndexError:
+            record = self._new_record()
+        record.config.stream = stream
+        self._pack_into(record.buffer, 0, *values)
+        status = self._launch(record.config_reference, self._function, None, record.extra)
+        self._free.append(record)
+        if status != 0:
+            raise libcuda.error_of(status, "cuLaunchKernel")
+
+    def _new_record(self) -> "Record":
+        step, size_bytes = self._step, self._step.format.size
+        config = libcuda.LaunchConfig(step.grid, step.block, step.shared, None, None, 0)
+        buffer = ctypes.create_string_buffer(max(size_bytes, 1))
+        size = ctypes.c_size_t(size_bytes)
+        extra = (ctypes.c_void_p * 5)(
+            _BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size), 0
+        )
+        return Record(config, buffer, size, ctypes.byref(config), ctypes.byref(extra))
+
+
+class MemsetStep:
+    """One memset, on any stream; a captured graph gets a node of it."""
+
+    __slots__ = ("_call", "_count", "_function", "_value", "name", "positions", "select")
+
+    def __init__(self, memset: Memset, position: int) -> None:
+        """Take the *position* of the target among the slots."""
+        self.name = memset.name
+        self.positions = (position,)
+        self.select = selector(self.positions)
+        self._call = f"cuMemsetD{8 * memset.width}Async"
+        self._function: Callable[..., int] = getattr(libcuda.library(), self._call)
+        self._value, self._count = memset.value, memset.count
+
+    def prepared(self, values: Values) -> Prepared:
+        """Return the memset at *values*, one address, on the default stream."""
+        return self.launch, (values, libcuda.DEFAULT_STREAM)
+
+    def launch(self, values: Values, stream: int) -> None:
+        """Fill at *values*, one address; the context must be current."""
+        status = self._function(values[0], self._value, self._count, stream)
+        if status != 0:
+            raise libcuda.error_of(status, self._call)
+
+
+AnyStep: TypeAlias = Step | MemsetStep
+Raw: TypeAlias = RawKernel | MemsetStep  # on any stream
