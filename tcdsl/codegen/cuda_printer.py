@@ -112,7 +112,8 @@ class _PlanPrinter:
         for number, kernel in enumerate(self.plan.kernels):
             memset = self._memset(kernel)
             if memset is not None:
-                lines += [f"// {kernel.name}: {reason}" for reason in memset.why] + [""]
+                first = next(statements_of(kernel.tree))
+                lines += [Line(f"// {kernel.name}: {why}", first) for why in memset.why] + [""]
                 launches.append(memset)
                 continue
             printer = _KernelPrinter(self, kernel, number)

@@ -12,6 +12,7 @@ from tcdsl.driver import GpuBackend
 from tcdsl.emulator import cxx
 from tcdsl.errors import CompileError, EmulationError, LaunchError, ShapeError
 from tcdsl.executable import emulated
+from tcdsl.frontends.explore import kernels_html
 from tcdsl.testing import check
 
 ROW_SUM = "def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }"
@@ -48,6 +49,22 @@ def test_kernels_source_schedule_and_reasons() -> None:
     assert "target emulate, 1 kernel(s)" in explained and exe.schedule in explained
     assert all(reason in explained for reason in kernel["why"])
     assert (exe(x) == 4096).all()
+
+
+def test_a_memset_is_told_apart_from_kernels() -> None:
+    f = function("def f(float(N) x) -> (y) { y +=! x(i) }")
+    x = np.ones(300_000, np.float32)
+    exe = f.compile(x, target="emulate", options=tcdsl.Options(finish="atomic"))
+    memset, kernel = exe.kernels
+    assert memset["name"] == "memset of y" and memset["memset_bytes"] == 4
+    assert exe.explain().startswith("target emulate, 1 kernel(s), 1 memset(s)")
+    assert "\nmemset of y\n  S0_init\n" in exe.explain()
+    page = exe.compilation.plan._repr_mimebundle_()["text/html"]
+    assert "a memset of 4 B in its place" in page
+    table = str(kernels_html(exe.kernels))
+    assert "memset of y" in table and str(kernel["block"][0]) in table
+    again = f.compile(x, target="emulate", options=tcdsl.Options(finish="atomic"))
+    assert exe(x) == again(x) == 300_000
 
 
 def test_stages_are_dumped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

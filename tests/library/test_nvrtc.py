@@ -64,7 +64,7 @@ def test_every_program_in_every_type(family: str, part: int, cuda_unit: MakeUnit
     sources = [s for case in some_cases(family, part) for s in small_sources(case, cuda_unit)]
     assert all(source.launches for source in sources)
     code = code_of(sources, "sm_90")
-    for launch in (la for source in batched(sources).parts for la in source.launches):
+    for launch in (la for source in batched(sources).parts for la in source.kernels):
         assert launch.name.encode() in code
 
 
@@ -82,7 +82,7 @@ def test_every_program_at_a_benchmark_size(family: str, arch: str, cuda_unit: Ma
 
 def require_limits(source: CudaSource, gpu: Gpu) -> None:
     """Check what a launch would be refused for."""
-    for launch in source.launches:
+    for launch in source.kernels:
         assert all(0 < n <= most for n, most in zip(launch.grid, gpu.grid, strict=True)), launch
         x, y, z = launch.block
         assert x * y * z <= gpu.threads_per_block and z <= 64, launch

@@ -38,6 +38,7 @@ class FakeDriver:
         self.lost = 0
         self.kernels: dict[str, Kernel] = {}
         self.launched: list[tuple[str, int, int]] = []  # name, stream, context
+        self.filled: list[tuple[int, int]] = []  # bytes, stream
         self.waited = 0
         self.is_dead = False
         self.names: dict[int, str] = {}
@@ -144,18 +145,20 @@ class FakeDriver:
 
     cuMemcpyHtoDAsync_v2 = cuMemcpyDtoHAsync_v2 = cuMemcpyDtoDAsync_v2 = _copy
 
-    def _set(self, target: int, value: int, width: int, count: int) -> int:
+    def _set(self, target: int, value: int, width: int, count: int, stream: Any) -> int:
+        assert self.contexts, "a memset without a context"
+        self.filled.append((width * count, stream))
         ctypes.memmove(target, value.to_bytes(width, "little") * count, width * count)
-        return 0
+        return self.lost
 
     def cuMemsetD8Async(self, target: int, value: int, count: int, stream: Any) -> int:
-        return self._set(target, value, 1, count)
+        return self._set(target, value, 1, count, stream)
 
     def cuMemsetD16Async(self, target: int, value: int, count: int, stream: Any) -> int:
-        return self._set(target, value, 2, count)
+        return self._set(target, value, 2, count, stream)
 
     def cuMemsetD32Async(self, target: int, value: int, count: int, stream: Any) -> int:
-        return self._set(target, value, 4, count)
+        return self._set(target, value, 4, count, stream)
 
     def cuStreamSynchronize(self, stream: Any) -> int:
         assert not self.capturing, "it waited while a graph was captured"
