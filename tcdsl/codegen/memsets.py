@@ -30,16 +30,15 @@ def memset_of(scop: Scop, kernel: Kernel, target: Parameter) -> Memset | None:
     """Return the memset of *target*, the only array of *kernel*, that does the same, or None."""
     array = scop.arrays[target.name]
     statements = [scop.by_name[name] for name in statements_of(kernel.tree)]
-    if not all(_fills(statement, array) for statement in statements):
+    if not all(map(_fills, statements)):
         return None
     if not (is_dense(array) and _covers(statements, array)):
         return None
-    first, *others = {_bytes_of(statement, array.dtype) for statement in statements}
-    width = None if others or first is None else _width_of(first)
-    size_bytes = array.size_bytes()
-    if first is None or width is None or not size_bytes:
+    number, *others = {_bytes_of(statement, array.dtype) for statement in statements}
+    width, size_bytes = _width_of(number), array.size_bytes()
+    if others or width is None or not size_bytes:
         return None
-    value = int.from_bytes(first[:width], "little")
+    value = int.from_bytes(number[:width], "little")
     return Memset(target, width, value, size_bytes // width, kernel.name)
 
 
@@ -59,14 +58,9 @@ def is_dense(array: Array) -> bool:
     return True
 
 
-def _fills(statement: Statement, array: Array) -> bool:
-    """Return whether *statement* writes one number to elements of *array*, and nothing else."""
-    return (
-        statement.kind is Kind.INIT
-        and [write.array for write in statement.writes] == [array.name]
-        and statement.write.is_exact
-        and not statement.conditions
-    )
+def _fills(statement: Statement) -> bool:
+    """Return whether *statement* stores one number, and nothing beside it (as an argmax does)."""
+    return statement.kind is Kind.INIT and statement.companion is None
 
 
 def _covers(statements: Sequence[Statement], array: Array) -> bool:
@@ -83,13 +77,12 @@ def _covers(statements: Sequence[Statement], array: Array) -> bool:
     return bool(box.is_subset(written))
 
 
-def _bytes_of(statement: Statement, dtype: DType) -> bytes | None:
-    """Return what *statement* stores in an element of *dtype*, None if that takes a conversion."""
+def _bytes_of(statement: Statement, dtype: DType) -> bytes:
+    """Return what *statement* stores in an element of *dtype*."""
     reduction = statement.reduction
     assert reduction is not None
-    # 0, 1 and infinities are the same in all floating-point types.
-    if reduction.dtype != dtype and not (reduction.dtype.is_float and dtype.is_float):
-        return None
+    # 0, 1 and infinities are the same numbers in all floating-point types.
+    assert reduction.dtype == dtype or (reduction.dtype.is_float and dtype.is_float)
     if dtype.is_compensated:  # a sum of nothing, and what rounding took from it
         return bytes(dtype.size_bytes)
     return np.array(identity_of(reduction.operator, dtype), dtype.numpy).tobytes()

@@ -26,6 +26,7 @@ SCATTER = """def f({dtype}(E) x, int32(E) k, {dtype}(M) like) -> ({dtype}(M) y) 
     y(k(e)) {operator}=! x(e)
 }}"""
 N = 70
+Y = Parameter("float *y", ParameterKind.ARRAY, "y")
 INF, MINUS_INF = 0x7F800000, 0xFF800000
 
 # The bytes of a number, the number, how many of them: of sums in N columns; None: a kernel.
@@ -70,7 +71,7 @@ def test_blocks_that_add_at_once_find_the_identity(
     else:
         assert isinstance(first, Memset) and first.label == "S0_init"
         assert (first.width, first.value, first.count) == fill
-        assert first.target == Parameter(first.target.declaration, ParameterKind.ARRAY, "y")
+        assert (first.target.kind, first.target.name) == (ParameterKind.ARRAY, "y")
 
 
 @pytest.mark.parametrize(("dtype", "operator"), FILLS)
@@ -229,6 +230,25 @@ def test_two_arrays_in_one_kernel_stay_there(cuda_unit: MakeUnit) -> None:
 def test_pairs_of_an_argmax_are_filled_by_a_kernel(cuda_unit: MakeUnit) -> None:
     unit = cuda_unit("def f(float(M,N) x) -> (y) { y(j) argmax=! x(i,j) }", (0, N))
     assert memsets(unit) == []
+    assert memset_of(unit.done.plan.scop, unit.done.plan.kernels[0], Y) is None
+
+
+@pytest.mark.parametrize("statement", ["y(i) += 2.0", "y(i) = 2.0"])
+def test_a_number_that_is_no_identity_is_stored_by_a_kernel(
+    statement: str, cuda_unit: MakeUnit
+) -> None:
+    source = f"def f(float(N) x) -> (y) {{ {statement} where i in 0:N }}"
+    (launch,) = cuda_unit(source, (N,)).source.launches
+    assert isinstance(launch, Launch)
+
+
+def test_compensated_sums_of_columns(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    """Pairs of zeros."""
+    options = Options(finish="atomic", summation="compensated")
+    source = COLUMNS.format(dtype="double", operator="+")
+    units = [cuda_unit(source, (rows, N), options=options) for rows in (0, 9001)]
+    assert all(m.value == 0 for unit in units for m in memsets(unit))
+    check_emulated([(source, [(0, N)]), (source, [(9001, N)])], options=options)
 
 
 def test_nothing_is_filled_where_there_is_nothing(cuda_unit: MakeUnit) -> None:
@@ -266,12 +286,11 @@ def test_dense_arrays(
 
 def test_an_array_with_gaps_is_filled_by_a_kernel(cuda_unit: MakeUnit) -> None:
     plan = cuda_unit(COLUMNS.format(dtype="float", operator="+"), (0, N)).done.plan
-    target = Parameter("float *y", ParameterKind.ARRAY, "y")
-    assert memset_of(plan.scop, plan.kernels[0], target) is not None
+    assert memset_of(plan.scop, plan.kernels[0], Y) is not None
     for strides in ((2,), (None,), (-1,)):
         arrays = {**plan.scop.arrays, "y": replace(plan.scop.arrays["y"], strides=strides)}
         scop = replace(plan.scop, arrays=arrays)
-        assert memset_of(scop, plan.kernels[0], target) is None
+        assert memset_of(scop, plan.kernels[0], Y) is None
 
 
 # --- without it -----------------------------------------------------------------------------------
