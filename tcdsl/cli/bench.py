@@ -22,7 +22,7 @@ from tcdsl.cli.bench_report import Row, machine, means_table, times_table
 from tcdsl.cli.bench_timing import Keeper, Place, time_all
 from tcdsl.cli.bench_work import Work, chosen_work, key_of
 from tcdsl.cli.console import standard_output
-from tcdsl.cli.device_peers import copy_rate_gbs, open_device
+from tcdsl.cli.device_peers import copy_rate_gbs, library_versions, open_device
 from tcdsl.cli.peers import Host, use_threads
 from tcdsl.cli.precompile import precompile
 from tcdsl.cli.prepare import prepare
@@ -129,7 +129,7 @@ def run_on_device(console: Console, arguments: argparse.Namespace) -> int:
         limit_s = _PREPARING_SHARE * arguments.limit if arguments.limit else None
         console.print(prepare(jobs, peers, arguments.prepare, limit_s), markup=False)
     copy_gbs, read_gbs = copy_rate_gbs(), read_rate_gbs()
-    about = place.about(copy_gbs, read_gbs)
+    about = place.about(copy_gbs, read_gbs) | library_versions(peers)
     run = Run(about, peers, arguments.flush, copy_gbs, read_gbs)
     rows = time_all(
         work, place, arguments.seconds or 0.1, Keeper(arguments, run), run, is_over

@@ -1,4 +1,4 @@
-"""What ``tcdsl bench --target cuda`` times: a case as a call in tcdsl, PyTorch and JAX.
+"""What ``tcdsl bench --target cuda`` times: a case in tcdsl, PyTorch, JAX, CUB and cuDNN.
 
 All inputs are tensors on the GPU, made before, which all share; tcdsl's calls are bound to outputs
 made before.  Times are those of the GPU: between events, and for JAX what ``jax_calls.py`` says.
@@ -8,11 +8,11 @@ all: tf32 is off.
 
 import gc
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import tcdsl
 from tcdsl.cli import jax_calls
@@ -24,7 +24,7 @@ from tcdsl.costmodel.work import least_bytes
 from tcdsl.errors import TCError
 from tcdsl.executable import Executable
 from tcdsl.lang.dtypes import BY_NAME
-from tcdsl.library import Case, source_for
+from tcdsl.library import Case, cub_peers, cudnn_peers, source_for
 from tcdsl.library.peer_calls import Call, call_on_tensors
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.runtime.cuda.device import primary_context
@@ -43,23 +43,39 @@ _COLD_SHARE = 2  # times the second-level cache: inputs of more bytes are never 
 _PIECE = 1 << 26  # elements that are compared at once, in float64
 
 
+class KernelLibrary(Protocol):
+    """A module of the library that has the single reductions in a library of kernels."""
+
+    def why_missing(self) -> str | None: ...
+    def version_text(self) -> str: ...
+    def offers(self, case: Case, dtype: str) -> bool: ...
+    def call_on_tensors(self, case: Case, tensors: Tensors) -> Call: ...
+
+
+_LIBRARIES: Mapping[str, KernelLibrary] = {"cub": cub_peers, "cudnn": cudnn_peers}
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """Calls on tensors of the first GPU."""
 
     memory_bytes: int
     flush: bool = True
-    peers: ClassVar[tuple[str, ...]] = ("torch", "torch-compile", "jax")
+    peers: ClassVar[tuple[str, ...]] = ("torch", "torch-compile", "jax", "cub", "cudnn")
     default_peers: ClassVar[str] = "torch"
     # PyTorch's own are RuntimeErrors: out of memory, and a context that is lost.
     errors: ClassVar[tuple[type[Exception], ...]] = (TCError, RuntimeError)
 
     def why_missing(self, peer: str) -> str | None:
         """Return why *peer* cannot be timed; without PyTorch there would be no device."""
+        if peer in _LIBRARIES:
+            return _LIBRARIES[peer].why_missing()
         return jax_calls.why_no_gpu() if peer == "jax" else None
 
-    def offers(self, peer: str, case: Case) -> bool:
-        """Return whether *peer* has *case*."""
+    def offers(self, peer: str, case: Case, dtype: str) -> bool:
+        """Return whether *peer* has *case* in *dtype*."""
+        if peer in _LIBRARIES:
+            return _LIBRARIES[peer].offers(case, dtype)
         return offers(peer, case)
 
     def sizes(self, case: Case, dtype: str) -> tuple[Mapping[str, int], ...]:
@@ -92,6 +108,8 @@ class Device:
 
     def peer_call(self, peer: str, case: Case, inputs: Tensors) -> Call:
         """Return the case's call in *peer*."""
+        if peer in _LIBRARIES:
+            return _LIBRARIES[peer].call_on_tensors(case, inputs)
         if peer == "jax":
             l2_bytes = primary_context().l2_bytes if self.flush else 0
             return QueuedCall(case, inputs, _COLD_SHARE * l2_bytes)
@@ -138,6 +156,11 @@ class Device:
             "cache": "cold" if self.flush else "warm", **machine(),
             **{name: version_of(name) for name in ("triton", "jax")},
         }  # fmt: skip
+
+
+def library_versions(peers: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those of *peers* that are libraries of kernels."""
+    return {peer: _LIBRARIES[peer].version_text() for peer in peers if peer in _LIBRARIES}
 
 
 def open_device() -> Device:

@@ -31,7 +31,7 @@ def why_missing(peer: str) -> str | None:
 
 
 def offers(peer: str, case: Case) -> bool:
-    """Return whether *peer* has *case*."""
+    """Return whether *peer* has *case* in all of its types."""
     return peer != "jax" or jax_calls.has_formula(case)
 
 
@@ -75,8 +75,8 @@ class Host:
         """Return why *peer* cannot be timed here, or None if it can."""
         return why_missing(peer)
 
-    def offers(self, peer: str, case: Case) -> bool:
-        """Return whether *peer* has *case*."""
+    def offers(self, peer: str, case: Case, dtype: str) -> bool:
+        """Return whether *peer* has *case* in *dtype*."""
         return offers(peer, case)
 
     def sizes(self, case: Case, dtype: str) -> tuple[Mapping[str, int], ...]:
