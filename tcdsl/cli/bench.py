@@ -2,25 +2,28 @@
 
 ``--target cuda`` times them on the GPU (``device_peers.py``); ``--copy-rate`` only programs that
 move memory, beside a copy.  ``--latency`` measures instead what surrounds a call: import,
-compilation, cache, the call itself.  ``--lines`` keeps each row at once in a file, to which several
-runs may add; ``--from`` makes the page of such files.
+compilation, cache, the call itself; ``--first-call`` what each case's first call costs where
+nothing is cached.  ``--lines`` keeps each row at once in a file, to which several runs may add;
+``--from`` makes the page of such files.
 """
 
 import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from tcdsl.cli import bench_work, copy_rate, device_latency, latency
-from tcdsl.cli.bench_lines import keys_to_leave_out, read_lines
+from tcdsl.cli.bench_first_call import first_calls_text, run_another, time_first_call
+from tcdsl.cli.bench_lines import STANDARD_OUTPUT, keys_in, keys_to_leave_out, read_lines
 from tcdsl.cli.bench_measured import Run
 from tcdsl.cli.bench_page import page
 from tcdsl.cli.bench_report import Row, machine, means_table, times_table
-from tcdsl.cli.bench_timing import Keeper, Place, time_all
-from tcdsl.cli.bench_work import Work, chosen_work, key_of
+from tcdsl.cli.bench_timing import Keeper, Place, time_all, time_one
+from tcdsl.cli.bench_work import Work, chosen_work, key_of, label_of
 from tcdsl.cli.console import standard_output
 from tcdsl.cli.device_peers import copy_rate_gbs, library_versions, open_device
 from tcdsl.cli.peers import Host, use_threads
@@ -55,13 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="compile peers' code in N processes before (cuda)")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the times there")
     parser.add_argument("--lines", type=Path, metavar="FILE",
-                        help="add a line a case there; leave out what it has")  # fmt: skip
+                        help="add a line a case there, leave out what it has; - prints")  # fmt: skip
+    parser.add_argument("--skip", type=Path, nargs="+", default=(), metavar="FILE",
+                        help="leave out the cases that such files have")  # fmt: skip
     parser.add_argument("--from", type=Path, nargs="+", metavar="FILE", dest="files",
                         help="time nothing: print the page of such files")  # fmt: skip
     parser.add_argument("--latency", action="store_true",
                         help="measure import, compilation and call overhead instead")  # fmt: skip
     parser.add_argument("--copy-rate", action="store_true",
                         help="time programs that move memory beside a copy (cuda)")  # fmt: skip
+    parser.add_argument("--first-call", action="store_true",
+                        help="time only each first call, nothing cached")  # fmt: skip
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
 
 
@@ -98,21 +105,22 @@ def run(arguments: argparse.Namespace) -> int:
             raise BAD_ARGUMENT(argument="--copy-rate", what=f"it is not for {arguments.target!r}",
                                advice="add --target cuda")  # fmt: skip
         return copy_rate.report(console, open_device(), arguments.seconds or 0.1)
+    if arguments.first_call:
+        return run_first_calls(console, arguments)
     return run_on_device(console, arguments) if is_cuda else run_on_host(console, arguments)
 
 
 def run_on_host(console: Console, arguments: argparse.Namespace) -> int:
     """Time the cases on this processor."""
+    is_over = deadline(arguments.limit)
     place = Host(arguments.target, arguments.bound)
     run = Run(machine(), present_peers(console, place, arguments))
     if any(peer.startswith("torch") for peer in run.peers):
         use_threads(settings().threads)
     work = work_left(console, place, arguments, run)
-    is_over = deadline(arguments.limit)
-    rows = time_all(
-        work, place, arguments.seconds or 0.3, Keeper(arguments, run), run, is_over
-    )  # fmt: skip
-    return report(console, rows, run, len(work))
+    measured = partial(time_one, peers=run.peers, place=place, seconds=arguments.seconds or 0.3)
+    rows = time_all(work, place, measured, Keeper(arguments, run), is_over)
+    return report(console, rows, run, work)
 
 
 def run_on_device(console: Console, arguments: argparse.Namespace) -> int:
@@ -131,10 +139,27 @@ def run_on_device(console: Console, arguments: argparse.Namespace) -> int:
     copy_gbs, read_gbs = copy_rate_gbs(), read_rate_gbs()
     about = place.about(copy_gbs, read_gbs) | library_versions(peers)
     run = Run(about, peers, arguments.flush, copy_gbs, read_gbs)
-    rows = time_all(
-        work, place, arguments.seconds or 0.1, Keeper(arguments, run), run, is_over
-    )  # fmt: skip
-    return report(console, rows, run, len(work))
+    measured = partial(time_one, peers=peers, place=place, seconds=arguments.seconds or 0.1)
+    rows = time_all(work, place, measured, Keeper(arguments, run), is_over)
+    return report(console, rows, run, work)
+
+
+def run_first_calls(console: Console, arguments: argparse.Namespace) -> int:
+    """Time the first calls of the cases; there are no peers."""
+    is_over = deadline(arguments.limit)
+    place: Place
+    if arguments.target == "cuda":
+        place = open_device()
+        about = place.about(0.0)
+    else:
+        place, about = Host(arguments.target, arguments.bound), machine()
+    run = Run(about, (), first_calls=True)
+    work = work_left(console, place, arguments, run)
+    run_another(place)
+    measured = partial(time_first_call, place=place)
+    rows = time_all(work, place, measured, Keeper(arguments, run), is_over)
+    console.print(f"\n{first_calls_text(rows)}", markup=False)
+    return report_problems(console, rows, work)
 
 
 def deadline(limit_s: float | None) -> Callable[[], bool]:
@@ -146,16 +171,30 @@ def deadline(limit_s: float | None) -> Callable[[], bool]:
 def work_left(
     console: Console, place: Place, arguments: argparse.Namespace, run: Run
 ) -> list[Work]:  # fmt: skip
-    """Return what is to be timed and is not in the file of lines, and say what is."""
+    """Return what is to be timed and is in none of the files given, and say what is."""
     work = chosen_work(place, arguments)
-    if arguments.lines is None:
-        return work
+    skipped = keys_in(existing(arguments.skip), run)
+    left = [item for item in work if key_of(item) not in skipped]
+    if arguments.skip:
+        console.print(f"skipped {len(work) - len(left)} of {len(work)}", markup=False)
+    if arguments.lines in (None, STANDARD_OUTPUT):
+        return left
     out = keys_to_leave_out(arguments.lines, run)
-    left = [item for item in work if key_of(item) not in out]
+    work, left = left, [item for item in left if key_of(item) not in out]
     console.print(
         f"{len(work) - len(left)} of {len(work)} are in {arguments.lines}", markup=False
     )  # fmt: skip
     return left
+
+
+def existing(paths: Sequence[Path]) -> Sequence[Path]:
+    """Return *paths*; one that is no file would skip nothing, unnoticed."""
+    for path in paths:
+        if not path.is_file():
+            raise BAD_ARGUMENT(
+                argument="--skip", what=f"{path} is no file", advice="name one that --lines wrote"
+            )
+    return paths
 
 
 def present_peers(console: Console, place: Place, arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -167,15 +206,22 @@ def present_peers(console: Console, place: Place, arguments: argparse.Namespace)
     return tuple(peer for peer, why in missing.items() if not why)
 
 
-def report(console: Console, rows: Sequence[Row], run: Run, n_work: int) -> int:
+def report(console: Console, rows: Sequence[Row], run: Run, work: Sequence[Work]) -> int:
     """Print tables and problems; return the exit code."""
     console.print(", ".join(f"{name} {value}" for name, value in run.about.items()), markup=False)
     rate_gbs = run.copy_gbs or None
     for table in (times_table(rows, run.peers, rate_gbs), means_table(rows, run.peers)):
         console.print(f"\n{table}", markup=False)
+    return report_problems(console, rows, work)
+
+
+def report_problems(console: Console, rows: Sequence[Row], work: Sequence[Work]) -> int:
+    """Print what is wrong, and the cases that did not get their turn; return the exit code."""
     problems = [f"{row.label}: {what}" for row in rows for what in row.problems]
     for problem in problems:
         console.print(problem, markup=False, style="red")
-    if len(rows) < n_work:
-        console.print(f"timed {len(rows)} of {n_work}", markup=False)
+    if len(rows) < len(work):
+        console.print(f"timed {len(rows)} of {len(work)}; without a turn:", markup=False)
+        for item in work[len(rows) :]:
+            console.print(f"  {label_of(item)}", markup=False)
     return 1 if problems else 0

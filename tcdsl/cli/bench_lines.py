@@ -5,7 +5,8 @@
     {"row": ...}      its times
 
 A later run appends, and leaves out what is there.  A row that was begun twice and never ended,
-since the process ended in it, is left out too.
+since the process ended in it, is left out too.  Lines for "-" go to the standard output, each of
+them at once: what a run has printed when it is cut off, with any other text between, can be read.
 """
 
 import json
@@ -19,10 +20,12 @@ from tcdsl.cli.bench_measured import Measured, Run
 from tcdsl.cli.bench_report import Key, Launches, Row
 
 _MOST_TRIES = 2
+_KINDS = ("run", "begin", "row")
+STANDARD_OUTPUT = Path("-")
 
 
 class Lines:
-    """The file that a run appends to."""
+    """The file that a run appends to, or the standard output."""
 
     def __init__(self, path: Path, run: Run) -> None:
         self._path = path
@@ -39,13 +42,17 @@ class Lines:
         self._append("row", asdict(row))
 
     def _append(self, kind: str, content: Any) -> None:
+        line = json.dumps({kind: content})
+        if self._path == STANDARD_OUTPUT:
+            print(line, flush=True)
+            return
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({kind: content}) + "\n")
+            file.write(line + "\n")
 
 
 def read_lines(paths: Iterable[Path]) -> list[Measured]:
     """Return the rows of all files; of a case that is there twice, the later one's."""
-    found: dict[tuple[Key, bool], Measured] = {}
+    found: dict[tuple[Key, bool, bool], Measured] = {}
     for path in paths:
         run = None
         for kind, content in _contents(path):
@@ -53,23 +60,28 @@ def read_lines(paths: Iterable[Path]) -> list[Measured]:
                 run = run_of(content)
             elif kind == "row" and run is not None:
                 row = row_of(content)
-                found[row.key, run.flush] = Measured(run, row)
+                found[row.key, run.flush, run.first_calls] = Measured(run, row)
     return list(found.values())
+
+
+def keys_in(paths: Iterable[Path], run: Run) -> set[Key]:
+    """Return what is in any of the files, beside whatever peers, timed as *run* times it."""
+    return {one.row.key for one in read_lines(paths) if one.run.is_alike(run)}
 
 
 def keys_to_leave_out(path: Path, run: Run) -> set[Key]:
     """Return what *run* need not time again, and what it should not."""
     begun: Counter[Key] = Counter()
     done: set[Key] = set()
-    serves = False
+    serves = is_alike = False
     for kind, content in _contents(path):
         if kind == "run":
-            serves = run_of(content).serves(run)
+            serves, is_alike = run_of(content).serves(run), run_of(content).is_alike(run)
         elif kind == "begin":
-            begun[_key_of(content)] += 1
+            begun[_key_of(content)] += is_alike
         else:
             key = row_of(content).key
-            begun[key] = 0
+            begun[key] *= not is_alike
             done |= {key} if serves else set()
     return done | {key for key, tries in begun.items() if tries >= _MOST_TRIES}
 
@@ -100,6 +112,7 @@ def _contents(path: Path) -> Iterator[tuple[str, Any]]:
     for line in path.read_text("utf-8").splitlines():
         try:
             (pair,) = json.loads(line).items()
-        except ValueError:
+        except (ValueError, AttributeError):  # another text, or one that means a number
             continue
-        yield pair
+        if pair[0] in _KINDS:
+            yield pair

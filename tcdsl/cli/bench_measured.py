@@ -21,10 +21,15 @@ class Run:
     flush: bool = True
     copy_gbs: float = 0.0
     read_gbs: float = 0.0
+    first_calls: bool = False  # rows have the time of a first call, and no other
+
+    def is_alike(self, other: "Run") -> bool:
+        """Return whether the rows of both have the same of tcdsl."""
+        return (self.flush, self.first_calls) == (other.flush, other.first_calls)
 
     def serves(self, other: "Run") -> bool:
         """Return whether rows of this run are as good as those of *other*."""
-        return self.flush == other.flush and set(self.peers) >= set(other.peers)
+        return self.is_alike(other) and set(self.peers) >= set(other.peers)
 
 
 @dataclass(frozen=True, slots=True)

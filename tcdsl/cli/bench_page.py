@@ -6,7 +6,9 @@ Made from files of JSON lines (``bench_lines.py``), of one run or of several.
 from collections.abc import Iterator, Sequence
 
 from tcdsl.cli.bench_aims import aims, of_quack, quack_rates
+from tcdsl.cli.bench_first_call import first_calls_section
 from tcdsl.cli.bench_measured import COMPILED, EAGER, XLA, Measured, mean_ratio, of_family
+from tcdsl.cli.bench_panamera import panamera_section
 from tcdsl.cli.bench_report import mean, ratio_text, sizes_text, time_text
 from tcdsl.cli.console import markdown_table
 from tcdsl.cli.jax_calls import WALL
@@ -28,11 +30,14 @@ def page(rows: Sequence[Measured]) -> str:
     """Return the page as Markdown; cold and warm caches apart."""
     if not rows:
         return "there are no times in these files"
-    parts = [_INTRODUCTION, *_runs(rows)]
+    timed = [one for one in rows if not one.run.first_calls]
+    parts = [*([_INTRODUCTION] if timed else []), *_runs(rows)]
     for flush, title in ((True, "Cold cache"), (False, "Warm cache")):
-        chosen = [one for one in rows if one.run.flush == flush]
+        chosen = [one for one in timed if one.run.flush == flush]
         if chosen:
             parts += [f"## {title}", *_sections(chosen)]
+    if len(timed) < len(rows):
+        parts.append(first_calls_section([one for one in rows if one.run.first_calls]))
     return "\n\n".join(part.rstrip() for part in parts)
 
 
@@ -52,7 +57,10 @@ def _sections(rows: Sequence[Measured]) -> Iterator[str]:
     slower = sorted((one for one in rows if one.is_slower), key=lambda one: one.best_ratio or 0)
     yield f"### Slower than the best peer: {len(slower)} of {len(rows)}"
     if slower:
+        yield slower_by_type(rows)
         yield slower_table(slower)
+    if section := panamera_section(rows):
+        yield section
     if any(quack_rates(one) for one in rows):
         yield f"### At QuACK's sizes\n\n{quack_table(rows)}"
     yield f"### Every case\n\n{cases_table(rows)}"
@@ -88,6 +96,15 @@ def aims_table(rows: Sequence[Measured]) -> str:
     """Return what is asked and what was found."""
     header = ("aim", "asked", "found", "met", "where")
     return markdown_table(header, [aim.cells() for aim in aims(rows)])
+
+
+def slower_by_type(rows: Sequence[Measured]) -> str:
+    """Return how many of *rows* are slower than the best peer, by element type."""
+    counts = []
+    for dtype in dict.fromkeys(one.row.dtype for one in rows):
+        chosen = [one for one in rows if one.row.dtype == dtype]
+        counts.append(f"{dtype} {sum(one.is_slower for one in chosen)} of {len(chosen)}")
+    return f"By type: {', '.join(counts)}."
 
 
 def slower_table(rows: Sequence[Measured]) -> str:

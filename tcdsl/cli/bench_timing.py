@@ -29,6 +29,8 @@ class Place(Protocol):
     def default_peers(self) -> str: ...
     @property
     def errors(self) -> tuple[type[Exception], ...]: ...
+    @property
+    def target(self) -> str: ...
 
     def why_missing(self, peer: str) -> str | None: ...
     def offers(self, peer: str, case: Case, dtype: str) -> bool: ...
@@ -40,6 +42,7 @@ class Place(Protocol):
     def peer_call(self, peer: str, case: Case, inputs: Mapping[str, Any]) -> Call: ...
     def disagreement(self, result: Any, expected: Any, dtype: str) -> str | None: ...
     def compare(self, calls: Mapping[str, Call], min_time_s: float) -> Comparison: ...
+    def wait(self) -> None: ...
     def settle(self) -> str | None: ...
 
 
@@ -147,10 +150,13 @@ class Keeper:
 
 
 def time_all(
-    work: Sequence[Work], place: Place, seconds: float, keeper: Keeper, run: Run,
+    work: Sequence[Work], place: Place, measured: Callable[[Work], Row], keeper: Keeper,
     is_over: Callable[[], bool],
 ) -> list[Row]:  # fmt: skip
-    """Return the rows of *work*; *keeper* has what is done whenever the run is stopped."""
+    """Return the rows of *work*, each as *measured*, until time *is_over*.
+
+    *keeper* has what is done whenever the run is stopped.
+    """
     rows: list[Row] = []
     with progress_steps(len(work)) as steps:
         for number, item in enumerate(work, 1):
@@ -158,7 +164,7 @@ def time_all(
                 break
             steps.begin(label_of(item))
             keeper.begin(item)
-            row = time_one(item, run.peers, place, seconds)
+            row = measured(item)
             if why := place.settle():
                 left = len(work) - number
                 lost = f"the device is lost ({why}); {left} more are not timed"

@@ -36,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help="library cases (default: all)")
     parser.add_argument("--family", choices=("reduction", "graph", "contraction"))
     parser.add_argument("--table", choices=tuple(TABLES),
-                        help="all types of reductions; two of graphs")  # fmt: skip
+                        help="reductions and graphs in the types that matter")  # fmt: skip
     parser.add_argument(
         "--dtype", metavar="A,B",
-        help="element types, or 'all' (default: float32 where a case admits it)",
+        help="element types, or 'all' (default: the table's, or float32 where a case admits it)",
     )  # fmt: skip
     parser.add_argument("--sizes", choices=("all", "largest"), default="all",
                         help="of those that fit this machine (default: all)")  # fmt: skip
@@ -58,8 +58,8 @@ def chosen_work(place: HasSizes, arguments: argparse.Namespace) -> list[Work]:
         if _is_wanted(item, arguments.only)
     ]
     if arguments.table:
-        order = {dtype: number for number, dtype in enumerate(_types_of(arguments.table))}
-        found.sort(key=lambda item: order[item[2]])
+        order = tuple(dict.fromkeys((*_types_of(arguments.table), *BY_NAME)))
+        found.sort(key=lambda item: order.index(item[2]))
     return shard_of(found, arguments.shard)
 
 
@@ -82,15 +82,14 @@ def chosen_dtypes(case: Case, arguments: argparse.Namespace) -> tuple[str, ...]:
         if dtype not in BY_NAME and dtype != "all":
             raise BAD_ARGUMENT(argument="--dtype", what=f"there is no {dtype!r}",
                                advice=f"use all, or {', '.join(BY_NAME)}")  # fmt: skip
-    possible = case.dtypes
-    if arguments.table:
-        in_table = TABLES[arguments.table].get(case.family, ())
-        possible = tuple(dtype for dtype in in_table if dtype in case.dtypes)
-    if "all" in asked or (arguments.table and not asked):
-        return possible
+    in_table = TABLES[arguments.table].get(case.family, ()) if arguments.table else None
+    if in_table == ():
+        return ()
     if asked:
-        return tuple(dtype for dtype in possible if dtype in asked)
-    return ("float32",) if "float32" in possible else possible[:1]
+        return tuple(dtype for dtype in case.dtypes if dtype in asked or "all" in asked)
+    if in_table:
+        return tuple(dtype for dtype in in_table if dtype in case.dtypes)
+    return ("float32",) if "float32" in case.dtypes else case.dtypes[:1]
 
 
 def elements(case: Case, sizes: Mapping[str, int]) -> int:
@@ -136,4 +135,5 @@ def _is_wanted(work: Work, patterns: Sequence[str]) -> bool:
 
 
 def _types_of(table: str) -> Iterable[str]:
+    """Return the types that *table* has without being asked, in its order."""
     return dict.fromkeys(dtype for types in TABLES[table].values() for dtype in types)

@@ -135,6 +135,15 @@ class Device:
         events = {name: call for name, call in calls.items() if name not in others}
         return compare_cuda(events, min_time_s, flush=self.flush, others=others)
 
+    @property
+    def target(self) -> str:
+        """The target of tcdsl's calls."""
+        return _TARGET
+
+    def wait(self) -> None:
+        """Wait for what has been launched."""
+        import_module("torch").cuda.synchronize()
+
     def settle(self) -> str | None:
         """Free what the case before has left; return why nothing more can be timed, or None."""
         torch = import_module("torch")

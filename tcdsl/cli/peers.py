@@ -103,6 +103,9 @@ class Host:
         """Return the times of *calls*."""
         return compare(calls, min_time_s)
 
+    def wait(self) -> None:
+        """Do nothing: calls have ended when they return."""
+
     def settle(self) -> str | None:
         """Return why nothing more can be timed: a processor is never lost."""
         return None

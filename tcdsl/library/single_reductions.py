@@ -1,4 +1,4 @@
-"""The reductions that are one operator over some axes of one tensor, as libraries of kernels know them.
+"""The reductions that are one operator over some axes of one tensor.
 
 CUB and cuDNN have an operator and a layout, not a formula: this table says which case is which.
 """

@@ -67,7 +67,8 @@ def every_type(peer: Any) -> list[tuple[str, str]]:
 class FakeCub(ModuleType):
     """CUB that NumPy computes; segments must be neighbours, and halves it has none."""
 
-    CUPY_CUB_SUM, CUPY_CUB_PROD, CUPY_CUB_MAX, CUPY_CUB_MIN = np.add, np.multiply, np.maximum, np.minimum
+    CUPY_CUB_SUM, CUPY_CUB_PROD = np.add, np.multiply
+    CUPY_CUB_MAX, CUPY_CUB_MIN = np.maximum, np.minimum
 
     def device_reduce(self, x: Any, op: Any, reduced: Any, kept: Any) -> Any:
         assert kept == () and reduced == tuple(range(x.ndim))
