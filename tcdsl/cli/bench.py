@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="compile peers' code in N processes before (cuda)")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the times there")
     parser.add_argument("--lines", type=Path, metavar="FILE",
-                        help="add a line a case there, leave out what it has; - prints")  # fmt: skip
+                        help="add a line a case there; leave out what it has")  # fmt: skip
     parser.add_argument("--skip", type=Path, nargs="+", default=(), metavar="FILE",
                         help="leave out the cases that such files have")  # fmt: skip
     parser.add_argument("--from", type=Path, nargs="+", metavar="FILE", dest="files",

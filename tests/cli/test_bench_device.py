@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import tcdsl
 from tcdsl.cli import bench, copy_rate, device_inputs, device_peers, jax_calls
+from tcdsl.cli.bench_lines import read_lines
 from tcdsl.cli.device_peers import (
     Device,
     input_bytes,
@@ -20,8 +22,9 @@ from tcdsl.cli.device_peers import (
 from tcdsl.costmodel.work import gathered_reads, least_bytes
 from tcdsl.errors import TargetError
 from tcdsl.lang.dtypes import BY_NAME
-from tcdsl.library import case, cases, source_for
+from tcdsl.library import case, cases, cub_peers, cudnn_peers, source_for
 from tcdsl.library.draws import below, mostly, near_one, ordinary, uniform, weights
+from tcdsl.library.peer_calls import call_on_tensors
 from tcdsl.runtime.arrays import spec
 from tcdsl.runtime.timing import Comparison, Timing, compare
 
@@ -117,6 +120,47 @@ def test_jax_measures_itself_on_the_same_tensors(
         assert set(row["times_us"]) == {"tcdsl", "torch", "jax", "jax-wall"}
 
 
+def test_cub_and_cudnn_are_peers_of_what_they_have(
+    precompiled: list[Any], tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for peer in (cub_peers, cudnn_peers):
+        call = partial(call_on_tensors, compiled=False)
+        monkeypatch.setattr(peer, "why_missing", lambda: None)
+        monkeypatch.setattr(peer, "version_text", lambda: "9.9")
+        monkeypatch.setattr(peer, "call_on_tensors", call)
+    path = tmp_path / "t.jsonl"
+    words = ("row_sum", "softmax", *QUICK, "--peers", "cub,cudnn", "--dtype", "float32,int32")
+    code, printed, _ = tcdsl("bench", *words, "--lines", path)
+    assert code == 0, printed
+    found = {one.row.label.split()[0] + " " + one.row.dtype: one for one in read_lines([path])}
+    assert {name: set(one.row.peers_us) for name, one in found.items()} == {
+        "row_sum float32": {"cub", "cudnn"}, "row_sum int32": {"cub"}, "softmax float32": set(),
+    }  # fmt: skip
+    about = found["row_sum int32"].run.about
+    assert about["cub"] == about["cudnn"] == "9.9"
+
+
+def test_without_cub_and_cudnn_the_others_are_timed(
+    precompiled: list[Any], tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cub_peers, "why_missing", lambda: "CuPy is not installed")
+    monkeypatch.setattr(cudnn_peers, "why_missing", lambda: "libcudnn.so.9 is not there")
+    code, printed, _ = tcdsl("bench", "row_sum", *QUICK, "--peers", "torch,cub,cudnn")
+    assert code == 0
+    assert "without cub: CuPy is not installed" in printed
+    assert "without cudnn: libcudnn.so.9 is not there" in printed
+
+
+def test_first_calls_on_a_device(
+    precompiled: list[Any], tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Device, "wait", lambda self: None)
+    monkeypatch.setattr("tcdsl.cli.bench_first_call._CACHE", "UNUSED_BY_A_TEST")  # C++ takes long
+    code, printed, _ = tcdsl("bench", "row_sum", *QUICK, "--first-call")
+    assert code == 0, printed
+    assert "of 1 first calls take more than" in printed and "| row_sum" in printed
+
+
 def test_torch_compile_is_asked_for_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[Any] = []
 
@@ -163,7 +207,7 @@ def test_inputs_that_do_not_fit_are_a_problem(
 def test_numpy_is_no_peer_of_a_gpu(precompiled: list[Any], tcdsl: Tcdsl) -> None:
     code, _, errors = tcdsl("bench", "all_sum", *QUICK, "--peers", "numpy")
     assert code == 2
-    assert "use torch, torch-compile, jax" in errors
+    assert "use torch, torch-compile, jax, cub, cudnn" in errors
 
 
 def test_without_a_gpu_it_says_so(tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from tcdsl.executable import cuda
 from tcdsl.library import case, source_for
 from tcdsl.library.case import Case
 from tcdsl.library.draws import Sizes
+from tcdsl.library.single_reductions import SINGLE_REDUCTIONS
 from tcdsl.runtime.timing import compare_cuda
 
 pytestmark = pytest.mark.gpu
@@ -61,6 +62,25 @@ def test_all_peers_in_one_process(tcdsl: Tcdsl, tmp_path: Path) -> None:
         assert set(times) == {"tcdsl", "torch", "torch-compile", "jax", "jax-wall"}
         assert 0.1 < times["jax"] < times["jax-wall"] + 5
     assert "### Aims" in tcdsl("bench", "--from", path)[1]
+
+
+def test_cub_and_cudnn_agree_in_every_type_that_they_have(tcdsl: Tcdsl, tmp_path: Path) -> None:
+    pytest.importorskip("cupy")
+    path = tmp_path / "t.jsonl"
+    words = ("--dtype", "all", "--peers", "torch,cub,cudnn", "--lines", path)
+    code, printed, errors = tcdsl("bench", *SINGLE_REDUCTIONS, *QUICK, *words)
+    assert code == 0, printed + errors
+    for one in read_lines([path]):
+        has_cudnn = one.row.dtype in ("float32", "float64", "float16", "bfloat16")
+        assert set(one.row.peers_us) == {"torch", "cub"} | ({"cudnn"} if has_cudnn else set())
+
+
+def test_first_calls_are_of_the_compiler(tcdsl: Tcdsl, tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl"
+    words = ("row_sum", "adam", "--target", "cuda", "--first-call", "--lines", path)
+    code, printed, errors = tcdsl("bench", *words)
+    assert code == 0, printed + errors
+    assert all(one.row.first_s["tcdsl"] > 5e-3 for one in read_lines([path]))
 
 
 def test_what_is_read_is_faster_than_what_is_copied() -> None:

@@ -156,6 +156,7 @@ def test_the_slow_ones_are_listed_with_who_is_faster() -> None:
     rows = [measured(tcdsl=100.0, torch=80.0, jax=90.0), measured("mse", tcdsl=100.0, jax=50.0)]
     text = page(rows)
     assert "Slower than the best peer: 2 of 2" in text
+    assert "By type: float32 2 of 2." in text
     slow = text[text.index("Slower than the best peer:") :]
     assert slow.index("| mse") < slow.index("| softmax")
     assert cells(slower_table(rows))[2][4:] == ["100 us", "torch", "80 us", "0.80"]

@@ -105,8 +105,30 @@ def test_no_case_is_begun_after_the_limit(tcdsl: Tcdsl, tmp_path: Path) -> None:
     words = ("softmax", "dot", *QUICK, "--limit", "0", "--json", path)
     code, printed, _ = tcdsl("bench", *words)
     assert code == 0
-    assert "timed 0 of 2" in printed
+    assert "timed 0 of 2; without a turn:\n  softmax float32 M=17 N=131\n  dot float32" in printed
     assert json.loads(path.read_text())["rows"] == []
+
+
+def test_a_second_run_takes_what_the_first_has_left(tcdsl: Tcdsl, tmp_path: Path) -> None:
+    path, rest = tmp_path / "t.jsonl", tmp_path / "rest.jsonl"
+    assert tcdsl("bench", "dot", *QUICK, "--lines", path)[0] == 0
+    words = ("softmax", "dot", *QUICK, "--skip", path, "--lines", rest)
+    code, printed, _ = tcdsl("bench", *words)
+    assert code == 0
+    assert "skipped 1 of 2" in printed and "without a turn" not in printed
+    rows = [json.loads(line).get("row") for line in rest.read_text().splitlines()]
+    assert [row["case"] for row in rows if row] == ["softmax"]
+    assert "skipped 2 of 2" in tcdsl("bench", *words[:-2], "--skip", path, rest)[1]
+    code, _, errors = tcdsl("bench", "dot", *QUICK, "--skip", tmp_path / "none.jsonl")
+    assert code == 2 and "none.jsonl is no file" in errors
+
+
+def test_lines_can_be_printed(tcdsl: Tcdsl, tmp_path: Path) -> None:
+    code, printed, _ = tcdsl("bench", "softmax", *QUICK, "--lines", "-")
+    assert code == 0
+    path = tmp_path / "printed.txt"
+    path.write_text(printed)
+    assert "| softmax" in tcdsl("bench", "--from", path)[1]
 
 
 def test_several_types_have_a_column(tcdsl: Tcdsl) -> None:

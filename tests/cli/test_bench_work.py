@@ -2,10 +2,12 @@
 
 import argparse
 from collections import Counter
+from itertools import groupby
 
 import pytest
 
 from tcdsl.cli import bench_work
+from tcdsl.cli.bench_panamera import SHAPES, TYPES
 from tcdsl.cli.bench_work import chosen_work, key_of, label_of
 from tcdsl.errors import TCError
 from tcdsl.library import Case, case, cases
@@ -55,6 +57,30 @@ def test_the_memory_bound_table() -> None:
     assert len({key_of(item) for item in found}) == len(found)
     in_bfloat16 = work("--table", "memory-bound", "--dtype", "bfloat16")
     assert [item for item in found if item[2] == "bfloat16"] == in_bfloat16
+
+
+def test_a_table_in_types_that_are_asked_for_has_whatever_cases_admit() -> None:
+    asked = ("float16", "float64", "int32", "int64", "int8", "uint8", "bool")
+    found = work("--table", "memory-bound", "--dtype", ",".join(asked))
+    assert {dtype for _, _, dtype in found} == set(asked)
+    assert {one.family for one, _, dtype in found if dtype == "float64"} == {"reduction", "graph"}
+    expected = {
+        (one.name, dtype)
+        for one in cases() if one.family != "contraction"
+        for dtype in one.dtypes
+    }  # fmt: skip
+    everything = work("--table", "memory-bound", "--dtype", "all")
+    assert {(one.name, dtype) for one, _, dtype in everything} == expected
+    runs = [dtype for dtype, _ in groupby(dtype for _, _, dtype in everything)]
+    assert len(runs) == len(set(runs))  # a type after another
+
+
+def test_the_table_has_panameras_shapes() -> None:
+    found = {label_of(item) for item in work("--table", "memory-bound")}
+    for shapes in SHAPES:
+        for name in shapes.cases:
+            types = [dtype for dtype in TYPES if dtype in case(name).dtypes]
+            assert {f"{name} {t} {sizes}" for t in types for sizes in shapes.sizes} <= found
 
 
 def test_the_table_has_quacks_sizes() -> None:
