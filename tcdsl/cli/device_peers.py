@@ -25,6 +25,7 @@ from tcdsl.errors import TCError
 from tcdsl.executable import Executable
 from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.library import Case, cub_peers, cudnn_peers, source_for
+from tcdsl.library.cub_peers import CubCall
 from tcdsl.library.peer_calls import Call, call_on_tensors
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.runtime.cuda.device import primary_context
@@ -127,12 +128,18 @@ class Device:
         return None
 
     def compare(self, calls: Mapping[str, Call], min_time_s: float) -> Comparison:
-        """Return the times of *calls*; JAX's also as its user would measure it."""
+        """Return the times of *calls*; JAX's also as its user would measure it.
+
+        CUB's also without its copies.
+        """
         others: dict[str, Callable[[], float]] = {}
+        alone: dict[str, Call] = {}
         for name, call in calls.items():
             if isinstance(call, QueuedCall):
                 others |= {name: call.time_us, WALL: call.wall_us}
-        events = {name: call for name, call in calls.items() if name not in others}
+            elif isinstance(call, CubCall) and call.is_copied:
+                alone[cub_peers.ROWS] = call.without_copy
+        events = {name: call for name, call in calls.items() if name not in others} | alone
         return compare_cuda(events, min_time_s, flush=self.flush, others=others)
 
     @property

@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from tcdsl.library.case import Case
-from tcdsl.library.peer_calls import Call
 from tcdsl.library.single_reductions import SINGLE_REDUCTIONS, Operator, result_type
 
+ROWS = "cub-rows"  # its time without copies
 _HALVES = ("torch.float16", "torch.bfloat16")
 _MOST_ELEMENTS = 2**31 - 1  # CuPy counts them in an int
 
@@ -45,27 +45,39 @@ def offers(case: Case, dtype: str) -> bool:
     return case.name in SINGLE_REDUCTIONS
 
 
-def call_on_tensors(case: Case, tensors: Mapping[str, Any]) -> Call:
+class CubCall:
+    """A case's call on tensors; *rows* is what is reduced, a copy of *arranged* if that is none."""
+
+    def __init__(self, case: Case, x: Any) -> None:
+        torch = import_module("torch")
+        single = SINGLE_REDUCTIONS[case.name]
+        kept = single.kept_axes(x.ndim)
+        self._arranged = rows = _numbers(torch, x).permute(*kept, *single.axes)
+        computed = torch.float32 if str(x.dtype) in _HALVES else rows.dtype
+        self.is_copied = rows.dtype != computed or not rows.is_contiguous()
+        if self.is_copied:
+            rows = torch.empty(rows.shape, dtype=computed, device=x.device)
+        self._rows = rows
+        self._reduced = _reducer(rows, single.operator, len(kept))
+        element = str(x.dtype).removeprefix("torch.")
+        self._result = getattr(torch, result_type(case.results, element))
+
+    def __call__(self) -> Any:
+        if self.is_copied:
+            self._rows.copy_(self._arranged)
+        return self.without_copy()
+
+    def without_copy(self) -> Any:
+        """Return the result of the rows that the last call has copied, if it has."""
+        torch = import_module("torch")
+        found = torch.as_tensor(self._reduced(), device=self._rows.device)
+        return found.view(self._result) if self._result == torch.bool else found.to(self._result)
+
+
+def call_on_tensors(case: Case, tensors: Mapping[str, Any]) -> CubCall:
     """Return the case's call on *tensors*, a copy to rows or to float32 included."""
-    torch = import_module("torch")
     (x,) = tensors.values()
-    single = SINGLE_REDUCTIONS[case.name]
-    kept = single.kept_axes(x.ndim)
-    arranged = _numbers(torch, x).permute(*kept, *single.axes)
-    computed = torch.float32 if str(x.dtype) in _HALVES else arranged.dtype
-    is_copied = arranged.dtype != computed or not arranged.is_contiguous()
-    shape = arranged.shape
-    rows = torch.empty(shape, dtype=computed, device=x.device) if is_copied else arranged
-    reduced = _reducer(rows, single.operator, len(kept))
-    result = getattr(torch, result_type(case.results, str(x.dtype).removeprefix("torch.")))
-
-    def call() -> Any:
-        if is_copied:
-            rows.copy_(arranged)
-        found = torch.as_tensor(reduced(), device=rows.device)
-        return found.view(result) if result == torch.bool else found.to(result)
-
-    return call
+    return CubCall(case, x)
 
 
 def _numbers(torch: Any, x: Any) -> Any:

@@ -23,6 +23,7 @@ from tcdsl.costmodel.work import gathered_reads, least_bytes
 from tcdsl.errors import TargetError
 from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.library import case, cases, cub_peers, cudnn_peers, source_for
+from tcdsl.library.cub_peers import CubCall
 from tcdsl.library.draws import below, mostly, near_one, ordinary, uniform, weights
 from tcdsl.library.peer_calls import call_on_tensors
 from tcdsl.runtime.arrays import spec
@@ -138,6 +139,18 @@ def test_cub_and_cudnn_are_peers_of_what_they_have(
     }  # fmt: skip
     about = found["row_sum int32"].run.about
     assert about["cub"] == about["cudnn"] == "9.9"
+
+
+def test_cub_is_timed_without_its_copy_too(precompiled: list[Any]) -> None:
+    class Copying(CubCall):
+        def __init__(self, is_copied: bool) -> None:
+            self.is_copied = is_copied
+
+        def __call__(self) -> None: ...
+        def without_copy(self) -> None: ...
+
+    times = [set(Device(1).compare({"cub": Copying(c)}, 1e-3).timings) for c in (True, False)]
+    assert times == [{"cub", "cub-rows"}, {"cub"}]
 
 
 def test_without_cub_and_cudnn_the_others_are_timed(

@@ -102,6 +102,19 @@ def test_cub_gets_rows(name: str, dtype: str, cub: None) -> None:
     call_is_right(cub_peers, case(name), dtype)
 
 
+def test_cub_without_its_copy_reduces_what_was_copied(cub: None) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.arange(6.0).reshape(2, 3)
+    row, column = (
+        cub_peers.call_on_tensors(case(name), {"x": x}) for name in ("row_sum", "column_sum")
+    )
+    assert not row.is_copied and column.is_copied
+    before = column().tolist()
+    x += 1
+    assert column.without_copy().tolist() == before != column().tolist()
+    assert row().tolist() == row.without_copy().tolist() == [6.0, 15.0]
+
+
 def test_cubs_version(cub: None) -> None:
     assert cub_peers.version_text() == "3.1.2"
 
@@ -203,9 +216,7 @@ def cudnn(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCudnn]:
     cudnn_peers._handle.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [pair for pair in every_type(cudnn_peers) if pair[1] != "bfloat16"]
-)
+@pytest.mark.parametrize(("name", "dtype"), every_type(cudnn_peers))
 def test_cudnn_gets_tensors_of_rank_4(name: str, dtype: str, cudnn: FakeCudnn) -> None:
     call_is_right(cudnn_peers, case(name), dtype)
 
@@ -228,6 +239,7 @@ def test_what_cudnn_says_of_a_failure_is_the_message(cudnn: FakeCudnn) -> None:
 
 def test_cudnn_reduces_no_integers(cudnn: FakeCudnn) -> None:
     assert not cudnn_peers.offers(case("all_sum"), "int32")
+    assert not cudnn_peers.offers(case("all_sum"), "bfloat16")
     assert not cudnn_peers.offers(case("softmax"), "float32")
     assert cudnn_peers.version_text() == "9.10.2"
 
