@@ -25,7 +25,7 @@ from tcdsl.cli.bench_report import Row, machine, means_table, times_table
 from tcdsl.cli.bench_timing import Keeper, Place, time_all, time_one
 from tcdsl.cli.bench_work import Work, chosen_work, key_of, label_of
 from tcdsl.cli.console import standard_output
-from tcdsl.cli.device_peers import copy_rate_gbs, library_versions, open_device
+from tcdsl.cli.device_peers import Device, copy_rate_gbs, library_versions, open_device
 from tcdsl.cli.peers import Host, use_threads
 from tcdsl.cli.precompile import precompile
 from tcdsl.cli.prepare import prepare
@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bench_work.add_arguments(parser)
     parser.add_argument(
         "--peers", metavar="A,B",
-        help=f"of {','.join(Host.peers)} (default: {Host.default_peers}; for cuda torch)",
+        help=f"of {','.join(Host.peers)} (default: {Host.default_peers}); "
+        f"for cuda of {','.join(Device.peers)} (default: {Device.default_peers})",
     )  # fmt: skip
     parser.add_argument("--target", default="cpu", help="default: cpu")
     parser.add_argument(

@@ -141,6 +141,25 @@ def test_cub_and_cudnn_are_peers_of_what_they_have(
     assert about["cub"] == about["cudnn"] == "9.9"
 
 
+def test_a_table_in_every_type_that_its_cases_admit(
+    precompiled: list[Any], tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(device_peers, "_TARGET", "cpu")  # quicker than the emulator
+    path = tmp_path / "t.jsonl"
+    types = "float16,float64,int32,int64,int8,uint8,bool"
+    words = ("row_max", "column_or", "row_sum_float32", "softmax", *QUICK, "--lines", path)
+    code, printed, _ = tcdsl("bench", *words, "--table", "memory-bound", "--dtype", types)
+    assert code == 0, printed
+    found = {(one.row.case, one.row.dtype) for one in read_lines([path])}
+    ordered = ("float16", "float64", "int32", "int64", "int8", "uint8")
+    assert found == {
+        ("row_sum_float32", "float16"), ("softmax", "float64"), ("column_or", "bool"),
+        *(("row_max", dtype) for dtype in ordered),
+    }  # fmt: skip
+    page = tcdsl("bench", "--from", path)[1]
+    assert all(f"| reduction | {dtype} " in page for dtype in (*ordered, "bool", "all"))
+
+
 def test_cub_is_timed_without_its_copy_too(precompiled: list[Any]) -> None:
     class Copying(CubCall):
         def __init__(self, is_copied: bool) -> None:

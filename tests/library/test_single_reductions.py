@@ -4,6 +4,7 @@ Neither is here: a CuPy of NumPy's and a cuDNN of ctypes' pointers, which see wh
 """
 
 import ctypes
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -42,6 +43,23 @@ def test_operators_and_axes_are_those_of_the_formula(chosen: Case) -> None:
     (expected,) = chosen.reference(inputs)
     ours = UFUNCS[single.operator].reduce(x.astype("f8"), single.axes)
     np.testing.assert_allclose(ours.astype(expected.dtype), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32"])
+def test_no_sum_of_random_inputs_overflows(dtype: str) -> None:
+    """What is drawn has a mean of 0: a sum of n of them is rarely beyond 3.5 times their root."""
+    spread = {"float16": 1.0, "int32": 100.0 / 3**0.5}[dtype]
+    largest = {"float16": 65504.0, "int32": 2.0**31}[dtype]
+    for chosen in (*SINGLE, case("dot")):
+        if "sum" not in chosen.name and chosen.name != "dot":
+            continue
+        if dtype not in chosen.dtypes or chosen.results or chosen.draws:
+            continue
+        single = SINGLE_REDUCTIONS.get(chosen.name)
+        for sizes in chosen.sizes:
+            shape = next(iter(chosen.input_shapes(sizes).values()))
+            n = math.prod(shape[axis] for axis in (single.axes if single else (0,)))
+            assert 3.5 * spread ** len(chosen.params) * n**0.5 < largest, (chosen.name, sizes)
 
 
 # --- calls, on the CPU -------------------------------------------------------------------------
