@@ -21,7 +21,7 @@ from tcdsl.lang.spelling import did_you_mean
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
 from tcdsl.options import BAD_OPTION, Options
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
-from tcdsl.runtime.fitting import require_count, signature_text
+from tcdsl.runtime.fitting import require_count
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import LazyDef, LazyProgram, SizedDef, analysed_def
 from tcdsl.runtime.warm_path import remember, signature, target_setting
@@ -108,13 +108,13 @@ class Function:
         self._head = head = definition.head
         self.options = options or Options()
         self.__name__ = head.name
-        self.__doc__ = signature_text(head)
+        self.__doc__ = head.signature
         self._plans: dict[Any, Executable] = {}
         self._runs: dict[Any, Run] = {}  # what a call goes through, by the same keys
         self._opening = Opening(definition)
 
     def __repr__(self) -> str:
-        return f"<tcdsl.Function {signature_text(self._head)}>"
+        return f"<tcdsl.Function {self._head.signature}>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Return what notebooks show: the inferred signature, shapes and ranges."""
@@ -160,7 +160,7 @@ class Function:
             raise BAD_NAMED(
                 name=self._head.name, wrong=", ".join(wrong),
                 what="unexpected" if set(named) - set(expected) else "missing",
-                signature=signature_text(self._head),
+                signature=self._head.signature,
             )  # fmt: skip
         return (*args, *(named[name] for name in expected))
 

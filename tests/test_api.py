@@ -73,11 +73,11 @@ def test_define() -> None:
     assert set(PROGRAM.names) < set(dir(PROGRAM))
     assert (
         repr(PROGRAM.mm)
-        == "<tcdsl.Function mm(float32(M,K) A, float32(K,N) B) -> (float32(?,?) C)>"
+        == "<tcdsl.Function mm(float32(M, K) A, float32(K, N) B) -> (float32(M, N) C)>"
     )
     assert repr(PROGRAM.mm) in repr(PROGRAM)
     assert PROGRAM.mm.__name__ == "mm"
-    assert PROGRAM.mm.__doc__ == "mm(float32(M,K) A, float32(K,N) B) -> (float32(?,?) C)"
+    assert PROGRAM.mm.__doc__ == "mm(float32(M, K) A, float32(K, N) B) -> (float32(M, N) C)"
 
 
 def test_a_name_that_is_not_there() -> None:
@@ -720,7 +720,7 @@ def test_inputs_by_name() -> None:
     ):  # fmt: skip
         with pytest.raises(ShapeError) as caught:
             call()
-        assert "'mm'" in caught.value.message and "float32(M,K) A" in (caught.value.hint or "")
+        assert "'mm'" in caught.value.message and "float32(M, K) A" in (caught.value.hint or "")
 
 
 def test_in_a_fresh_process() -> None:

@@ -14,6 +14,7 @@ from tcdsl.display.html import Child, Html, badge, block, code, details, mime_bu
 from tcdsl.lang.ast import Assign
 from tcdsl.lang.comprehension import Comprehension, Statement, Tensor
 from tcdsl.lang.printer import print_statement, untyped_statement
+from tcdsl.lang.signature import shape_texts
 from tcdsl.lang.size_functions import text as size_text
 
 MAX_OPEN = 8  # statements of a def that is shown unfolded
@@ -24,41 +25,20 @@ def program_bundle(defs: Sequence[Comprehension], text: str) -> dict[str, Any]:
     is_short = len(defs) == 1 and len(defs[0].statements) <= MAX_OPEN
     parts: list[Child] = [_folded(c, is_open=is_short) for c in defs]
     parts.append(details("text", block(highlighted_tc(text.strip("\n")))))
-    return mime_bundle(parts, "\n".join(map(signature, defs)))
+    return mime_bundle(parts, "\n".join(c.signature for c in defs))
 
 
 def function_bundle(c: Comprehension) -> dict[str, Any]:
     """Return the display of one def."""
-    return mime_bundle([_headline(c), _facts(c)], signature(c))
-
-
-def signature(c: Comprehension) -> str:
-    """Return the head of *c* with all types and shapes, the inferred ones too."""
-    inputs = ", ".join(_declared(c.tensors[name]) for name in c.inputs)
-    outputs = ", ".join(_declared(c.tensors[name]) for name in c.outputs)
-    return f"{c.name}({inputs}) -> ({outputs})"
-
-
-def shape_texts(tensor: Tensor) -> list[str]:
-    """Return the extents of *tensor*, such as ``H - KH + 1``, one a dimension."""
-    if tensor.extents:
-        return [size_text(extent) for extent in tensor.extents]
-    return ["?" if dim is None else str(dim) for dim in tensor.dims]
-
-
-def _declared(tensor: Tensor) -> str:
-    extents = ", ".join(shape_texts(tensor))
-    return (
-        f"{tensor.dtype}({extents}) {tensor.name}" if extents else f"{tensor.dtype} {tensor.name}"
-    )
+    return mime_bundle([_headline(c), _facts(c)], c.signature)
 
 
 def _folded(c: Comprehension, *, is_open: bool) -> Html:
-    return details(code(highlighted_tc(signature(c))), _facts(c), is_open=is_open)
+    return details(code(highlighted_tc(c.signature)), _facts(c), is_open=is_open)
 
 
 def _headline(c: Comprehension) -> Html:
-    return tag("p", code(highlighted_tc(signature(c))))
+    return tag("p", code(highlighted_tc(c.signature)))
 
 
 def _facts(c: Comprehension) -> Html:

@@ -50,6 +50,9 @@ class Head:
     outputs: tuple[str, ...]
     tensors: Mapping[str, TensorHead]
     span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+    # As lang/signature.py has it, kept as text: the inferred shapes are isl's.  It is that of the
+    # user's def, also where a rewrite has merged dimensions since.
+    signature: str = field(default="", compare=False, repr=False, kw_only=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return the head as JSON, without its source."""
@@ -64,6 +67,7 @@ class Head:
                 for t in self.tensors.values()
             ],
             "span": [self.span.start, self.span.end],
+            "signature": self.signature,
         }  # fmt: skip
 
     @staticmethod
@@ -80,7 +84,7 @@ class Head:
         start, end = data["span"]
         return Head(
             data["name"], source, tuple(data["sizes"]), tuple(data["inputs"]),
-            tuple(data["outputs"]), tensors, span=Span(start, end),
+            tuple(data["outputs"]), tensors, span=Span(start, end), signature=data["signature"],
         )  # fmt: skip
 
 

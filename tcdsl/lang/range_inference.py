@@ -41,6 +41,7 @@ from tcdsl.lang.linking import NOTHING, Agreement, Linking
 from tcdsl.lang.reads import expressions, first_use, index_names, nodes, size_names_in
 from tcdsl.lang.rewrite import substitute_sizes, substituted
 from tcdsl.lang.rounds import Solution, Space, accesses, solve
+from tcdsl.lang.signature import signature
 from tcdsl.lang.size_functions import SizeSpace, to_expr
 from tcdsl.lang.specialiser import specialise
 from tcdsl.lang.spelling import did_you_mean
@@ -64,7 +65,8 @@ def infer(comprehension: Comprehension, linking: Linking = NOTHING) -> Comprehen
         if draft.errors:
             raise combined(draft.errors)
         agreements = [draft.resolved(agreement) for agreement in linking.agreements]
-        return checks.checked(draft.finished(), draft.boxes, draft.spaces, agreements)
+        checked = checks.checked(draft.finished(), draft.boxes, draft.spaces, agreements)
+        return replace(checked, signature=signature(checked))
 
 
 @contextmanager

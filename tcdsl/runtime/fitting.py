@@ -144,7 +144,7 @@ def require_count(c: Head, args: Sequence[Any]) -> None:
     if len(args) != len(c.inputs):
         raise BAD_ARGUMENTS(
             name=c.name, expected=len(c.inputs), got=len(args),
-            s="" if len(c.inputs) == 1 else "s", signature=signature_text(c),
+            s="" if len(c.inputs) == 1 else "s", signature=c.signature,
         )  # fmt: skip
 
 
@@ -156,16 +156,3 @@ def require_type(c: Head, name: str, spec: ArraySpec) -> None:
             c.source, c.tensors[name].span,
             what=f"argument {name!r}", declared=declared, found=spec.dtype,
         )  # fmt: skip
-
-
-def signature_text(c: Head) -> str:
-    """Return the def's head with the types and sizes that were inferred."""
-    inputs = ", ".join(_typed(c, name) for name in c.inputs)
-    outputs = ", ".join(_typed(c, name) for name in c.outputs)
-    return f"{c.name}({inputs}) -> ({outputs})"
-
-
-def _typed(c: Head, name: str) -> str:
-    tensor = c.tensors[name]
-    dims = ",".join("?" if dim is None else str(dim) for dim in tensor.dims)
-    return f"{tensor.dtype}({dims}) {name}" if dims else f"{tensor.dtype} {name}"

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 import tcdsl
-from tcdsl.display.program import signature
 from tcdsl.library import cases
 
 CONV = """# <script>alert(1)</script>
@@ -16,7 +15,7 @@ def conv(float(H, W) image, float(KH, KW) weight) -> (out) {
 
 def test_signatures_have_the_inferred_shapes() -> None:
     c = tcdsl.define(CONV).conv.comprehension
-    assert signature(c) == (
+    assert c.signature == (
         "conv(float32(H, W) image, float32(KH, KW) weight) -> (float32(H - KH + 1, W - KW + 1) out)"
     )
 

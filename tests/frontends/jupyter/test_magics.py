@@ -161,7 +161,7 @@ def test_the_first_stages_need_no_arguments(notebook: Any, matmul: str) -> None:
         ("%tcdsl_show code A(A)", "A is a ndarray", "type %tcdsl_show code f(A, B)"),
         ("%tcdsl_show code two(A)", "two is a Program", "type two.two(...)"),
         ("%tcdsl_show code matmul(A, A)", "the size K is 5", "declared to be equal"),
-        ("%tcdsl_show code matmul(A)", "takes 2 arguments", "matmul(float32(M,K) A"),
+        ("%tcdsl_show code matmul(A)", "takes 2 arguments", "matmul(float32(M, K) A"),
         ("%tcdsl_show code matmul(A, B, target='cup')", "'cup'", "cpu"),
         ("%tcdsl_bench", "which call?", "type %tcdsl_bench f(A, B)"),
         ("%tcdsl_bench matmul", "matmul has no arguments", "type %tcdsl_bench f(A, B)"),
