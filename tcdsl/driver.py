@@ -116,7 +116,6 @@ LADDER = (
 class Backend(Generic[Source]):
     """The steps that depend on the target."""
 
-    stage = "c"  # what the printed text is called among the stages
     target = "cpu"  # on which a failure shows again, wherever that is tried
     threads = 0
 
@@ -155,7 +154,6 @@ class CpuBackend(Backend[CSource]):
 class GpuBackend(Backend[CudaSource]):
     """CUDA."""
 
-    stage = "cuda"
     target = "emulate"
 
     def __init__(self, gpu: Gpu, alignments: Mapping[str, int]) -> None:
@@ -380,7 +378,7 @@ def _compile(
         stages = describe(comprehension, special, canonical, scop, plan)
     return Compiled(
         comprehension, special, canonical, scop, tuple(transforms), plan, source,
-        {**stages, backend.stage: _readable(source)},
+        {**stages, "code": _readable(source)},
     )  # fmt: skip
 
 

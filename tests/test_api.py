@@ -521,7 +521,7 @@ def test_what_an_executable_shows() -> None:
     assert "S0" in exe.schedule or "kernel" in exe.schedule
     assert len(exe.kernels) >= 1 and all("name" in kernel for kernel in exe.kernels)
     assert exe.explain().startswith(f"target cpu, {len(exe.kernels)} kernel(s)")
-    assert {"comprehension", "scop", "schedule", "tree", "c"} <= set(exe.stages)
+    assert {"comprehension", "scop", "schedule", "tree", "code"} <= set(exe.stages)
     oracle = PROGRAM.mm.compile(ramp(2, 3), ramp(3, 4), target="reference")
     assert oracle.source == "" and oracle.kernels == ()
     assert oracle.explain().startswith("target reference")
@@ -641,8 +641,8 @@ def test_dump(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("TCDSL_DUMP", str(folder))
         tcdsl.define(TEXT).total.compile(ramp(3))
         names = {path.name for path in folder.iterdir()}
-        assert {"total.comprehension.txt", "total.c.txt", "total.schedule.txt"} <= names
-        assert "tcdsl_entry" in (folder / "total.c.txt").read_text()
+        assert {"total.comprehension.txt", "total.code.txt", "total.schedule.txt"} <= names
+        assert "tcdsl_entry" in (folder / "total.code.txt").read_text()
 
 
 def test_dump_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -50,10 +50,10 @@ PROGRAMS: dict[str, tuple[str, list[tuple[int, ...]]]] = {
 
 def test_every_stage_is_text(compiled: Compile) -> None:
     stages = compiled(SUM, (64, 65)).stages
-    assert {"comprehension", "coalesced", "scop", "schedule", "tree", "c"} <= set(stages)
+    assert {"comprehension", "coalesced", "scop", "schedule", "tree", "code"} <= set(stages)
     assert "S0_init (init)" in stages["scop"] and "writes" in stages["scop"]
     assert stages["schedule"].startswith("kernel ")
-    assert "tcdsl_entry" in stages["c"]
+    assert "tcdsl_entry" in stages["code"]
 
 
 def test_a_compilation_repeats_itself(compiled: Compile) -> None:
@@ -114,4 +114,4 @@ def test_golden_loops_and_c(
 ) -> None:
     source, shapes = PROGRAMS[name]
     stages = compiled(source, *shapes, threads=4).stages
-    golden(name, f"{source}\n\n{stages['schedule']}\n{stages['c']}")
+    golden(name, f"{source}\n\n{stages['schedule']}\n{stages['code']}")

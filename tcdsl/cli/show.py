@@ -1,6 +1,6 @@
 """``tcdsl show FILE [NAME] --stage S``: what a definition becomes on its way to the machine.
 
-The first two stages need no sizes; the others are of one compilation, at the sizes given.
+The first three stages need no sizes; the others are of one compilation, at the sizes given.
 The CUDA text needs no GPU: the target emulate has it too.  ``--html PATH`` writes all stages to one
 page.
 """

@@ -1,6 +1,6 @@
 """The stages of one compilation: what ``exe.compilation`` is.
 
-    program -> comprehension -> scop -> transforms -> loops -> plan -> code -> explanation
+    program -> comprehension -> scop -> transforms -> schedule -> plan -> code -> explain
 
 A notebook shows each of them, ``print`` writes its text, and ``value`` is the object itself.
 """
@@ -33,6 +33,7 @@ from tcdsl.display.steps import steps_section, steps_text
 from tcdsl.driver import Compiled
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.open_sizes import AnySpecialisation
+from tcdsl.lang.spelling import did_you_mean
 from tcdsl.options import Options
 from tcdsl.poly.isl_utils import COMPILE_LOCK
 
@@ -92,9 +93,12 @@ class Compilation:
 
     def __getattr__(self, name: str) -> Stage:
         """Return the stage *name*: ``compilation.scop``."""
-        if name.startswith("_") or name not in self.stages:
-            known = "" if name.startswith("_") else f"; its stages are {', '.join(self.stages)}"
-            raise AttributeError(f"a compilation has no {name!r}{known}")
+        if name.startswith("_"):
+            raise AttributeError(f"a compilation has no {name!r}")
+        if name not in self.stages:
+            known = f"its stages are {', '.join(self.stages)}"
+            advice = ", ".join(filter(None, (known, did_you_mean(name, self.stages))))
+            raise AttributeError(f"this compilation has no stage {name!r}: {advice}")
         return self.stages[name]
 
     def __dir__(self) -> list[str]:
@@ -182,9 +186,9 @@ def _compiled_stages(compilation: Compilation, compiled: Compiled[Any]) -> list[
             lambda *_: steps_section(compiled.scop, compiled.steps),
         ),
         Stage(
-            "loops", "Loops", "The schedule of each kernel, and what lives in which loop.",
+            "schedule", "Schedule", "The loops of each kernel, and what lives in which loop.",
             tuple(kernel.tree for kernel in plan.kernels), texts["schedule"],
-            lambda *_: _loops(compiled),
+            lambda *_: _schedule(compiled),
         ),
         Stage(
             "plan", "Plan", "Kernels, where arrays live, and the bytes that move.",
@@ -192,7 +196,7 @@ def _compiled_stages(compilation: Compilation, compiled: Compiled[Any]) -> list[
         ),
         _code(compilation, compiled),
         Stage(
-            "explanation", "Explanation", "Why the code looks as it does, as explain() says it.",
+            "explain", "Explanation", "Why the code looks as it does, as explain() says it.",
             explained, explained, lambda *_: block(explained),
         ),
     ]  # fmt: skip
@@ -217,7 +221,7 @@ def _code(compilation: Compilation, compiled: Compiled[Any]) -> Stage:
     return Stage("code", "C" if is_c else "CUDA", what, source, text, body)
 
 
-def _loops(compiled: Compiled[Any]) -> Html:
+def _schedule(compiled: Compiled[Any]) -> Html:
     plan = compiled.plan
     entries = [
         [badge(str(kind), str(kind)), " ", tag("span", what, class_="note")]

@@ -89,13 +89,14 @@ class Executable(ABC):
 
     @property
     def stages(self) -> Mapping[str, str]:
-        """Every stage of the compilation as text: comprehension, scop, schedule, tree, c."""
+        """Every stage of the compilation as text: comprehension, coalesced, scop,
+        schedule, tree, code."""
         return {}
 
     @property
     def source(self) -> str:
         """The generated code, without the device library."""
-        return self.stages.get("c", "")
+        return self.stages.get("code", "")
 
     @property
     def schedule(self) -> str:

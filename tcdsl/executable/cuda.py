@@ -72,10 +72,6 @@ class CudaExecutable(Executable):
         return dict(self.program.manifest.stages)
 
     @property
-    def source(self) -> str:
-        return self.stages.get("cuda", "")
-
-    @property
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
         """One entry a kernel: name, grid, block, bytes of dynamic shared memory, and why.
 

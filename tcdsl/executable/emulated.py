@@ -49,10 +49,6 @@ class EmulatedExecutable(Executable):
         return self._stages
 
     @property
-    def source(self) -> str:
-        return self.program.source.text
-
-    @property
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
         """One entry a kernel: name, grid, block, bytes of dynamic shared memory, and why.
 

@@ -28,7 +28,7 @@ from tcdsl.errors import TCError
 from tcdsl.frontends.explore import Explorer, kernels_html, stage_html, trials_html
 from tcdsl.options import BAD_OPTION, CHOICES, Options
 
-TITLES = ("schedule", "code", "resources", "times")
+TITLES = ("schedule", "code", "kernels", "times")
 # What has no meaning on a target stays visible, but cannot be changed.
 _NOT_ON = {"threads": ("cuda", "emulate"), "finish": ("cpu",)}
 _WIDE = {"description_width": "90px"}

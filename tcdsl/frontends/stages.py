@@ -1,9 +1,12 @@
 """What a def becomes on its way to the machine, stage by stage, as text.
 
-    ast -> comprehension -> coalesced -> scop -> transforms -> schedule -> plan -> code
+    program -> ast -> comprehension -> coalesced -> scop -> transforms -> schedule -> plan -> code
 
-The first two are of the def itself; the others of one compilation, of which "tree" is the schedule
-as isl has it, and "explain" the reasons.  ``tcdsl show`` and ``%tcdsl_show`` print them.
+The first three are of the def itself; the others of one compilation, of which "tree" is the
+schedule as isl has it, and "explain" the reasons.  ``tcdsl show`` and ``%tcdsl_show`` print them.
+
+A stage has one name wherever it is shown: ``exe.stages``, ``exe.compilation``, reports, the tabs of
+``tcdsl.explore`` and the files of TCDSL_DUMP have some of :data:`STAGES`, and no others.
 """
 
 from dataclasses import dataclass
@@ -21,13 +24,10 @@ if TYPE_CHECKING:
     from tcdsl.executable import Executable
     from tcdsl.source import Source
 
-OF_THE_DEF = ("ast", "comprehension")
+OF_THE_DEF = ("program", "ast", "comprehension")
 STAGES = (
     *OF_THE_DEF, "coalesced", "scop", "transforms", "schedule", "tree", "plan", "code", "explain",
 )  # fmt: skip
-# What they are called among the stages that show themselves (display/compilation.py).
-_SHOWN_AS = {"scop": "scop", "transforms": "transforms", "schedule": "loops", "plan": "plan",
-             "code": "code", "explain": "explanation"}  # fmt: skip
 
 
 def tree_text(source: "Source", name: str) -> str:
@@ -39,9 +39,13 @@ def tree_text(source: "Source", name: str) -> str:
 def text_of_def(function: "Function", stage: str) -> str:
     """Return a stage that needs no arguments, one of ``OF_THE_DEF``."""
     comprehension = function.comprehension
-    if stage == "ast":
-        return tree_text(comprehension.source, comprehension.name)
-    return print_comprehension(comprehension)
+    match stage:
+        case "program":
+            return comprehension.source.text
+        case "ast":
+            return tree_text(comprehension.source, comprehension.name)
+        case _:
+            return print_comprehension(comprehension)
 
 
 def text_of(executable: "Executable", stage: str) -> str:
@@ -82,10 +86,10 @@ class StageText:
 
 def view_of_def(function: "Function", stage: str) -> StageText:
     """Return one of ``OF_THE_DEF``, which shows itself."""
-    return StageText(text_of_def(function, stage), stage == "comprehension")
+    return StageText(text_of_def(function, stage), stage != "ast")
 
 
 def view_of(executable: "Executable", stage: str) -> "Stage | StageText":
     """Return another stage, which shows itself."""
-    shown = executable.compilation.stages.get(_SHOWN_AS.get(stage, ""))
+    shown = executable.compilation.stages.get(stage)
     return StageText(text_of(executable, stage)) if shown is None else shown

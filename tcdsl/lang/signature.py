@@ -1,6 +1,6 @@
 """The head of a def as text, with all types and shapes: those that were inferred too.
 
-    conv(float32(N) x, float32(K) w) -> (float32(N - K + 1) y)
+conv(float32(N) x, float32(K) w) -> (float32(N - K + 1) y)
 """
 
 from tcdsl.lang.comprehension import Comprehension, Tensor

@@ -24,7 +24,7 @@ GRID = """def grid(float(N, M) cost) -> (best) {
 }
 """
 STAGES = [
-    "program", "comprehension", "scop", "transforms", "loops", "plan", "code", "explanation",
+    "program", "comprehension", "scop", "transforms", "schedule", "plan", "code", "explain",
 ]  # fmt: skip
 
 Checked = Callable[[str], Any]
@@ -89,7 +89,7 @@ def test_a_cell_shows_all_stages(softmax: Executable, checked: Checked) -> None:
 
 
 def test_unknown_stages_are_attribute_errors(softmax: Executable) -> None:
-    with pytest.raises(AttributeError, match="no 'polyhedra'; its stages are program, "):
+    with pytest.raises(AttributeError, match="no stage 'polyhedra': its stages are program, "):
         softmax.compilation.polyhedra  # noqa: B018
     assert not hasattr(softmax.compilation, "_repr_png_")
     assert {"scop", "plan"} <= set(dir(softmax.compilation))
@@ -100,7 +100,7 @@ def test_code_from_the_cache_is_planned_again() -> None:
     again = compiled(SOFTMAX, (40, 50), target="cpu")
     assert again is not first
     assert str(again.compilation.code) == first.source
-    assert str(again.compilation.loops) == first.schedule
+    assert str(again.compilation.schedule) == first.schedule
 
 
 def test_the_oracle_shows_its_program(checked: Checked, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_transforms_are_shown_before_and_after(softmax_cuda: Executable, checked
 
 
 def test_loops_have_the_colours_of_their_kinds(softmax_cuda: Executable) -> None:
-    html = softmax_cuda.compilation.loops._repr_mimebundle_()["text/html"]
+    html = softmax_cuda.compilation.schedule._repr_mimebundle_()["text/html"]
     assert re.search(r'class="badge ink-block"[^>]*>block\.x\[\d+\]', html)
     assert re.search(r'class="badge ink-thread"[^>]*>thread\.x\[\d+\]', html)
     assert 'class="badge ink-registers"' in html  # what lives in a loop

@@ -43,7 +43,7 @@ def test_kernels_source_schedule_and_reasons() -> None:
     threads = kernel["block"][0]
     assert threads > 1 and kernel["block"][1:] == (1, 1) and kernel["shared"] == 0
     assert f"__launch_bounds__({threads}) tcdsl_0_f(" in exe.source
-    assert exe.stages["cuda"] == exe.source
+    assert exe.stages["code"] == exe.source
     assert f"thread.x[{threads}]" in exe.schedule and "block.x[30]" in exe.schedule
     explained = exe.explain()
     assert "target emulate, 1 kernel(s)" in explained and exe.schedule in explained
@@ -71,7 +71,7 @@ def test_stages_are_dumped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("TCDSL_DUMP", str(tmp_path))
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path / "cache"))
     function(TWICE).compile(np.ones(5, np.float32), target="emulate")
-    assert "__global__" in (tmp_path / "f.cuda.txt").read_text(encoding="utf-8")
+    assert "__global__" in (tmp_path / "f.code.txt").read_text(encoding="utf-8")
 
 
 # --- the cache ------------------------------------------------------------------------------

@@ -153,10 +153,10 @@ def test_a_control_changes_its_option(
     assert len(explorer.trials) == 4
     head, body = explorer.widget().children
     assert "fuse=&#x27;none&#x27;" in head.value
-    schedule, code, resources, times = body.children[1].children
+    schedule, code, kernels, times = body.children[1].children
     assert "kernel S1" in checked(schedule.value).text
     assert "tcdsl_entry" in checked(code.value).text
-    assert "S1" in checked(resources.value).text
+    assert "S1" in checked(kernels.value).text
     assert checked(times.value).tags.count("tr") == 1 + len(explorer.trials)
 
 

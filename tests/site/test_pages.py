@@ -60,9 +60,9 @@ PAGE = (DOCS / "compiler.md").read_text(encoding="utf-8")
 
 def test_stages_of_the_compilers_page() -> None:
     assert "S0_part0_fold" in compiler_page.stage("cpu schedule", PAGE)
-    assert compiler_page.stage("cpu c", PAGE).startswith("```{code-block} c\n:class: tc-tall\n")
+    assert compiler_page.stage("cpu code", PAGE).startswith("```{code-block} c\n:class: tc-tall\n")
     assert "{ S1[m, n] -> S2[m' = m, n' = n] }" in compiler_page.stage("cpu dependences", PAGE)
-    assert "__global__" in compiler_page.stage("emulate cuda", PAGE)
+    assert "__global__" in compiler_page.stage("emulate code", PAGE)
 
 
 def test_pictures_of_the_compilers_page() -> None:

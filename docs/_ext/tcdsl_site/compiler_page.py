@@ -20,7 +20,7 @@ from tcdsl_site.pictures import Loop, Touching, nested_boxes, touched
 
 SIZES = (512, 1000)
 _PROGRAM = re.compile(r"^```tc\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_LANGUAGES = {"comprehension": "tc", "c": "c", "cuda": "cuda"}
+_CODE = {"cpu": "c", "emulate": "cuda"}
 _LOOP = re.compile(
     r"(?P<kind>[\w.]+(?:\[\d+\])?) k\d\S+: (?P<value>.*?)(?:  # (?P<trips>\d+) iterations)?$"
 )
@@ -37,7 +37,8 @@ def stage(argument: str, page: str) -> str:
     else:
         text = _compiled(page, target).stages[name].strip("\n")
     tall = ":class: tc-tall\n" if text.count("\n") >= _TALL else ""
-    return f"```{{code-block}} {_LANGUAGES.get(name, 'text')}\n{tall}\n{text}\n```\n"
+    language = {"comprehension": "tc", "code": _CODE[target]}.get(name, "text")
+    return f"```{{code-block}} {language}\n{tall}\n{text}\n```\n"
 
 
 def picture(argument: str, page: str) -> str:

@@ -63,7 +63,8 @@ class TcdslMagics(Magics):
             %tcdsl_show code matmul(A, B, target="emulate")      CUDA; needs no GPU
             %tcdsl_show ast matmul                               of the def itself
 
-        STAGE is ast, comprehension, coalesced, scop, schedule, tree, code or explain.
+        STAGE is program, ast or comprehension, which are of the def; coalesced, scop, transforms,
+        schedule, tree, plan, code or explain, which are of one compilation.
         """
         with without_traceback():
             stage, _, text = line.strip().partition(" ")

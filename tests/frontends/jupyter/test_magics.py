@@ -115,7 +115,7 @@ def test_an_empty_cell_is_told(text: str, notebook: Any) -> None:
 # --- %tcdsl_show -------------------------------------------------------------------------------
 
 PARTS = {
-    "ast": "Def name='matmul'", "comprehension": "C: float32(M, N)",
+    "program": "def matmul(", "ast": "Def name='matmul'", "comprehension": "C: float32(M, N)",
     "coalesced": "S0", "transforms": "S0", "plan": "kernel",
     "scop": "S0[m, n, k]", "schedule": "kernel S0",
     "tree": "domain", "code": "tcdsl_entry", "explain": "target cpu, 1 kernel",

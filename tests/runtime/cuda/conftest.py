@@ -414,7 +414,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch, fake: Any, tmp_path: Any) -> Calla
     cuda_executable._programs.clear()
 
     def set_up(source: CudaSource, kernel: Callable[[list[int]], None]) -> None:
-        compiled = SimpleNamespace(source=source, stages={"cuda": "text"}, is_fallback=False)
+        compiled = SimpleNamespace(source=source, stages={"code": "text"}, is_fallback=False)
         monkeypatch.setattr(driver, "compile_to_cuda", lambda *args: compiled)
         monkeypatch.setattr(cuda_executable, "compile_cuda", lambda *args, **more: b"code")
         monkeypatch.setattr(cuda_executable, "start_nvrtc", lambda *args: None)
