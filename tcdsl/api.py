@@ -19,7 +19,7 @@ from tcdsl.lang.dtypes import DType
 from tcdsl.lang.head import Head
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
-from tcdsl.options import BAD_OPTION, Options
+from tcdsl.options import BAD_ARGUMENT, BAD_OPTION, Options
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
 from tcdsl.runtime.fitting import require_count
 from tcdsl.runtime.imports import late_import
@@ -265,12 +265,38 @@ def _function_again(text: str, source_name: str, name: str, options: Options) ->
 def require_choices(target: object, options: object) -> None:
     """Raise a TCError unless *target* is a name and *options* are ``Options``, or None."""
     if not isinstance(target, str | None):
-        raise UNKNOWN_TARGET(target=target, known=", ".join(TARGETS), why="")
+        require_target(target)
     if not isinstance(options, Options | None):
         raise BAD_OPTION(
-            name="options", what=f"it is a {type(options).__name__}",
-            advice="give tcdsl.Options(...)",
-        )  # fmt: skip
+            name="options", what=f"it is {shortened(options)}", advice="give tcdsl.Options(...)"
+        )
+
+
+def require_target(target: object) -> None:
+    """Raise UNKNOWN_TARGET unless *target* is the name of one."""
+    if target not in TARGETS:
+        raise UNKNOWN_TARGET(target=target, known=", ".join(TARGETS), why="")
+
+
+def require_function(f: object, caller: str, needed: Sequence[str] = ("comprehension",)) -> None:
+    """Raise BAD_ARGUMENT unless *f* is a def of a program, or has all attributes *needed* of one.
+
+    :arg caller: what was given *f*, for the error.
+    """
+    if isinstance(f, Program):
+        advice = f"give one of its defs: program.{f.names[-1]}"
+        what = f"this is a program, of {', '.join(f.names)}, not one def"
+        raise BAD_ARGUMENT(argument=caller, what=what, advice=advice)
+    if isinstance(f, type) or not all(hasattr(f, name) for name in needed):
+        what = f"{shortened(f)} ({type(f).__name__}) is not a def of a program"
+        advice = "give a def: program.name, of program = tcdsl.define(...)"
+        raise BAD_ARGUMENT(argument=caller, what=what, advice=advice)
+
+
+def shortened(value: object, most: int = 40) -> str:
+    """Return the ``repr`` of *value* for a message, on one line of at most *most* characters."""
+    line = " ".join(repr(value).split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def require_sizes(c: Head, options: Options) -> None:
@@ -289,8 +315,7 @@ def choose_target(target: str | None, specs: Mapping[str, ArraySpec]) -> str:
         devices = {spec.device for spec in specs.values()}
         is_on_gpu = any(device.startswith("cuda") for device in devices)
         chosen = "cuda" if is_on_gpu or (_may_move(specs) and cuda.is_available()) else "cpu"
-    if chosen not in TARGETS:
-        raise UNKNOWN_TARGET(target=chosen, known=", ".join(TARGETS), why="")
+    require_target(chosen)
     return chosen
 
 

@@ -18,9 +18,10 @@ from tcdsl.cli.arguments import (
     read_text,
 )
 from tcdsl.cli.console import standard_output
+from tcdsl.display.report import report_page
 from tcdsl.frontends.stages import OF_THE_DEF, STAGES, text_of, text_of_def, tree_text
 from tcdsl.lang.parser import parse_program
-from tcdsl.options import BAD_ARGUMENT
+from tcdsl.runtime.files import write_file
 from tcdsl.source import Source
 
 
@@ -56,13 +57,7 @@ def _compiled(function: "tcdsl.Function", arguments: argparse.Namespace) -> "tcd
 def write_page(arguments: argparse.Namespace) -> None:
     """Write the page that ``--html`` asks for."""
     executable = _compiled(chosen_function(arguments), arguments)
-    try:
-        executable.report(arguments.html)
-    except OSError as error:
-        raise BAD_ARGUMENT(
-            argument="--html", what=f"{arguments.html} cannot be written: {error.strerror}",
-            advice="name a file in a folder that exists",
-        ) from None  # fmt: skip
+    write_file(arguments.html, report_page(executable.compilation), "--html")
 
 
 def run(arguments: argparse.Namespace) -> int:

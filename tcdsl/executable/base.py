@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,6 +12,7 @@ from tcdsl.errors import warn
 from tcdsl.lang.head import Extents, Head
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, overlaps
+from tcdsl.runtime.files import path_of, write_file
 from tcdsl.runtime.fitting import Fitting
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import SizedDef
@@ -135,11 +135,14 @@ class Executable(ABC):
         """Write *path*: one HTML page with every stage of the compilation.
 
         It needs nothing else: neither a network nor other files.
+
+        :raises OptionError: (TC064) *path* cannot be written; the hint says what to do.
         """
         with late_import():
             from tcdsl.display.report import report_page
 
-        Path(path).write_text(report_page(self.compilation), encoding="utf-8")
+        target = path_of(path, "report")  # before the page is made, which takes its time
+        write_file(target, report_page(self.compilation), "report")
 
     # --- calls -----------------------------------------------------------------------------
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from typing import Any
 
-from tcdsl.api import TARGETS, Function, choose_target
+from tcdsl.api import Function, choose_target, require_choices, require_function, require_target
 from tcdsl.display.compilation import fresh_anchors
 from tcdsl.display.error import error_html
 from tcdsl.display.html import Child, Html, block, details, mime_bundle, table, tag
-from tcdsl.errors import UNKNOWN_TARGET, TCError
+from tcdsl.errors import TCError
 from tcdsl.executable import Executable
 from tcdsl.frontends.ceilings import timer_of
 from tcdsl.frontends.stages import StageText, view_of
@@ -94,8 +94,8 @@ class Explorer:
         :raises OptionError: an option has no such value.
         :raises TargetError: (TC065) there is no such target.
         """
-        if target is not None and target not in TARGETS:
-            raise UNKNOWN_TARGET(target=target, known=", ".join(TARGETS), why="")
+        if target is not None:
+            require_target(target)
         unknown = set(changes) - {field.name for field in fields(Options)}
         if unknown:
             Options.from_json(f'{{"{min(unknown)}": 0}}')  # raises, and names those that there are
@@ -160,9 +160,17 @@ def explore(
 ) -> Explorer:
     """Return an interactive view of what *function* becomes for arrays like *inputs*.
 
+    :arg function: a def of a program.
     :arg inputs: arrays; with ``tcdsl.spec(...)`` for them nothing can be timed.
-    :raises ShapeError: they do not fit *function*.
+    :arg out: what the outputs are computed into, as in a call.
+    :arg target: the first choice; by default where the arrays are.
+    :arg options: the first choice; by default those of *function*.
+    :raises OptionError: (TC064) *function* is none; (TC060) *options* are none.
+    :raises ShapeError: *inputs* do not fit *function*.
+    :raises TargetError: (TC065) there is no such target.
     """
+    require_function(function, "explore", ("specs", "specialise", "compile"))
+    require_choices(target, options)
     chosen = choose_target(target, function.specs(inputs))
     function.specialise(*inputs)  # what does not fit is the caller's mistake, not an option's
     return Explorer(function, inputs, out, chosen, options or function.options)

@@ -41,33 +41,12 @@ class Results:
         :raises ShapeError: there are too many or too few, or one is missing whose first contents
             the program reads.
         """
-        given = self._by_name(out)
+        given = outputs_by_name(self.head, out)
         for name in self.needed:
             if name not in given:
                 c = self.head
                 raise OUT_REQUIRED(c.source, c.tensors[name].span, name=name)
         return given
-
-    def _by_name(self, out: Any) -> dict[str, Any]:
-        names = self.head.outputs
-        if out is None:
-            return {}
-        if isinstance(out, Mapping):
-            for name in out:
-                if name not in names:
-                    raise self._unknown(str(name))
-            return {name: value for name, value in out.items() if value is not None}
-        values = list(out) if isinstance(out, (tuple, list)) else [out]
-        if len(values) != len(names):
-            why = f"it holds {_counted(len(values), 'array')} for {_counted(len(names), 'output')}"
-            advice = f"give one array for each of {', '.join(names)}"
-            raise BAD_OUT(what="out", why=why, advice=advice)
-        return dict(zip(names, values, strict=True))
-
-    def _unknown(self, name: str) -> TCError:
-        names = self.head.outputs
-        advice = did_you_mean(name, names) or f"the outputs are {', '.join(names)}"
-        return BAD_OUT(what=f"out {name!r}", why="no output has that name", advice=advice)
 
     def views(self, given: Mapping[str, Any]) -> list[NDArray]:
         """Return the memory of every output.
@@ -115,6 +94,32 @@ class Results:
     def shares_memory(self) -> bool:
         """Return whether what is delivered shows what is computed into its memory later."""
         return self.library in _SHARING
+
+
+def outputs_by_name(head: Head, out: Any) -> dict[str, Any]:
+    """Return what *out* gives for outputs of *head*, by their names.
+
+    :raises ShapeError: (TC058) there are too many or too few, or a name is of no output.
+    """
+    names = head.outputs
+    if out is None:
+        return {}
+    if isinstance(out, Mapping):
+        for name in out:
+            if name not in names:
+                raise _unknown_output(str(name), names)
+        return {name: value for name, value in out.items() if value is not None}
+    values = list(out) if isinstance(out, (tuple, list)) else [out]
+    if len(values) != len(names):
+        why = f"it holds {_counted(len(values), 'array')} for {_counted(len(names), 'output')}"
+        advice = f"give one array for each of {', '.join(names)}"
+        raise BAD_OUT(what="out", why=why, advice=advice)
+    return dict(zip(names, values, strict=True))
+
+
+def _unknown_output(name: str, names: Sequence[str]) -> TCError:
+    advice = did_you_mean(name, names) or f"the outputs are {', '.join(names)}"
+    return BAD_OUT(what=f"out {name!r}", why="no output has that name", advice=advice)
 
 
 def _counted(number: int, noun: str) -> str:

@@ -20,17 +20,21 @@ from typing import Any
 
 import numpy as np
 
+from tcdsl.api import Function, require_target, shortened
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.dtypes import BY_NAME, DType
 from tcdsl.lang.printer import print_comprehension
-from tcdsl.options import Options
-from tcdsl.runtime.arrays import as_numpy
+from tcdsl.options import BAD_ARGUMENT, Options
+from tcdsl.runtime.arrays import as_numpy, spec
+from tcdsl.runtime.files import make_folder, path_of, write_file
 from tcdsl.runtime.repro import has_def, text_literal
-from tcdsl.testing.comparison import Checkable, outputs_by_name
+from tcdsl.testing.comparison import Checkable, starting_arrays
+from tcdsl.testing.required import require_checkable, require_inputs, targets_of, whole_number
 from tcdsl.version import __version__
 
 MAX_WRITTEN = 256  # elements
+_REPLAY = "give the path of a script that save_case or fuzz(save=...) wrote"
 
 _SCRIPT = '''\
 """{message}
@@ -67,7 +71,7 @@ def save_case(
     folder: str | Path,
     f: Checkable,
     *inputs: Any,
-    targets: Sequence[str] = ("cpu",),
+    targets: str | Sequence[str] = ("cpu",),
     options: Options | None = None,
     out: Any = None,
     seed: int | None = None,
@@ -76,34 +80,54 @@ def save_case(
     """Write a script that checks *f* on *inputs* to *folder*; return its path.
 
     The arguments are those of :func:`check`.  The same case has the same file name.
+
+    :arg folder: is made if it is not there.
+    :arg seed: of the search that found the case; the script says it.
+    :arg message: the first lines of the script, for its reader.
+    :raises ShapeError: *inputs* or *out* are not what *f* takes: their number, types or shapes.
+    :raises OptionError: another argument is none, or the script cannot be written.
     """
+    require_checkable(f, "save_case", options)
+    require_inputs(f.comprehension, inputs)
+    if isinstance(f, Function):  # others may have targets of their own
+        for target in targets_of(targets):
+            require_target(target)
+    if seed is not None:
+        whole_number("seed", seed)
+    if not isinstance(message, str):
+        what = f"{shortened(message)} is no text"
+        raise BAD_ARGUMENT(argument="message", what=what, advice="give a string")
     text = case_text(
         f, *inputs, targets=targets, options=options, out=out, seed=seed, message=message
     )
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    path = Path(folder) / f"test_{f.comprehension.name}_{digest}.py"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
+    where = make_folder(folder, "save_case")
+    return write_file(where / f"test_{f.comprehension.name}_{digest}.py", text, "save_case")
 
 
 def replay(path: str | Path) -> None:
     """Run a saved case again.
 
+    :arg path: of the script that :func:`save_case` wrote.
     :raises AssertionError: the outputs are still wrong.
-    :raises TCError: it still ends in this error.
+    :raises TCError: it still ends in this error; or (TC064) *path* is no saved case.
     """
-    names = runpy.run_path(str(path))
+    script = path_of(path, "replay")
+    if not script.is_file():
+        what = f"{script} is {'a folder' if script.is_dir() else 'not there'}"
+        raise BAD_ARGUMENT(argument="replay", what=what, advice=_REPLAY)
+    names = runpy.run_path(str(script))
     tests = [value for name, value in names.items() if name.startswith("test_")]
     if len(tests) != 1:
-        raise ValueError(f"{path} is no saved case: it has {len(tests)} tests")
+        what = f"{script} is no saved case: it has {len(tests)} tests"
+        raise BAD_ARGUMENT(argument="replay", what=what, advice=_REPLAY)
     tests[0]()
 
 
 def case_text(
     f: Checkable,
     *inputs: Any,
-    targets: Sequence[str],
+    targets: str | Sequence[str],
     options: Options | None,
     out: Any,
     seed: int | None,
@@ -112,13 +136,13 @@ def case_text(
     """Return the script of :func:`save_case`."""
     c = f.comprehension
     given = zip(c.inputs, inputs, strict=True)
-    starts = outputs_by_name(c, out)
-    lines = {name: f"    {name!r}: {_argument_text(value)},\n" for name, value in given}
+    starts = starting_arrays(c, out)
+    lines = {name: f"    {name!r}: {_argument_text(name, value)},\n" for name, value in given}
     return _SCRIPT.format(
         message=message.replace("\\", "\\\\").replace('"""', "'''").strip(),
         version=__version__,
         source=_source_text(_program_text(c)),
-        targets=tuple(targets),
+        targets=targets_of(targets),
         options=_options_text(options),
         seed=seed,
         inputs="".join(lines.values()),
@@ -147,9 +171,11 @@ def _options_text(options: Options | None) -> str:
     return f"tcdsl.Options({', '.join(changed)})"
 
 
-def _argument_text(value: Any) -> str:
+def _argument_text(name: str, value: Any) -> str:
     """Return what makes *value* again; a Python number stays one: it takes the parameter's type."""
-    return repr(value) if isinstance(value, int | float) else array_text(as_numpy(value))
+    if isinstance(value, int | float):
+        return repr(value)
+    return array_text(as_numpy(value, f"argument {name!r}"))
 
 
 def _mapping_text(arrays: Mapping[str, Array]) -> str:
@@ -167,12 +193,20 @@ def array(
 ) -> Array:
     """Return what a saved case says of an array.
 
+    :arg dtype: the name of an element type of the language.
     :arg values: nested lists, or the packed text of a large array.
     :arg strides: in elements; None: row-major without gaps.
+    :raises ShapeError: (TC055) *dtype* is no type of the language.
+    :raises OptionError: (TC064) *values* are not those of an array of that type and shape.
     """
-    kind = BY_NAME[dtype]
-    dense = _unpacked(kind, shape, values) if isinstance(values, str) else _listed(kind, values)
-    dense = dense.reshape(shape)
+    kind = spec(shape, dtype).dtype
+    try:
+        dense = _unpacked(kind, values) if isinstance(values, str) else _listed(kind, values)
+        dense = dense.reshape(shape)
+    except (ValueError, TypeError, zlib.error) as error:
+        what = f"the values are not those of a {dtype} array of shape {shape}: {error}"
+        advice = "give nested lists of numbers, or what save_case wrote"
+        raise BAD_ARGUMENT(argument="array", what=what, advice=advice) from None
     if strides is None:
         return dense
     # Elements lie from the lowest to the highest offset; what is between them stays zero.
@@ -192,9 +226,9 @@ def _listed(kind: DType, values: Any) -> Array:
     return plain.astype(kind.numpy)
 
 
-def _unpacked(kind: DType, shape: tuple[int, ...], text: str) -> Array:
+def _unpacked(kind: DType, text: str) -> Array:
     raw = zlib.decompress(base64.b64decode(text))
-    return np.frombuffer(raw, kind.numpy).reshape(shape).copy()
+    return np.frombuffer(raw, kind.numpy).copy()
 
 
 def array_text(value: Array) -> str:

@@ -5,11 +5,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tcdsl.errors import BAD_OUT
 from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.dtypes import DType
 from tcdsl.options import Options
+from tcdsl.runtime.arrays import as_numpy, spec
+from tcdsl.runtime.results import outputs_by_name
+from tcdsl.testing.required import arrays_of, require_checkable, targets_of
 
 
 class Checkable(Protocol):
@@ -23,12 +27,15 @@ class Checkable(Protocol):
     ) -> Any: ...
 
 
-def poisoned(dtype: DType | np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def poisoned(dtype: DType | str | np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """Return an array of values that no program leaves by accident: NaN, or the extreme integer.
 
     An element that the generated code forgets to write is then wrong for sure.
+
+    :arg dtype: an element type of the language, its name, or NumPy's type for it.
+    :raises ShapeError: there is no such type, or *shape* is none.
     """
-    stored = dtype.numpy if isinstance(dtype, DType) else np.dtype(dtype)
+    stored = dtype if isinstance(dtype, np.dtype) else spec(shape, dtype).dtype.numpy
     if stored.kind == "b":
         return np.ones(shape, stored)
     if stored.kind in "iu":
@@ -42,7 +49,11 @@ def compare(expected: Array, bound: Array, actual: Array) -> str | None:
 
     NaN equals NaN, and an infinity itself; an infinite bound allows anything.  The worst element
     is that which exceeds its bound by the largest factor.
+
+    :arg expected: in a type at least as wide as that of *actual*, and of the same shape.
+    :arg bound: absolute, at least 0; of that shape, or of one that is broadcast to it.
     """
+    expected, bound, actual = np.asarray(expected), np.asarray(bound), np.asarray(actual)
     if expected.shape != actual.shape:
         return f"its shape is {actual.shape}, expected {expected.shape}"
     if not expected.size:
@@ -108,22 +119,24 @@ def check(
     first values of those that the program keeps or updates: an array, a tuple in the order of the
     outputs, or a mapping by name; those that it does not give start as ones.
 
+    :arg f: a def, or anything else that has what :class:`Checkable` asks for.
+    :arg targets: one name, or several: "cpu", "cuda", "emulate", "reference".
     :arg options: of the compilation.  Compensated sums are compared against a tighter bound.
     :raises AssertionError: naming the target, the output, the worst element, what it is, what it
         should be, and the bound; or an input that was changed.
+    :raises TCError: the arguments are wrong (ShapeError, TargetError, OptionError), or the call
+        fails.
     """
+    require_checkable(f, "check", options)
+    names = targets_of(targets)
     c, s = f.comprehension, f.specialise(*inputs)
-    starts = {
-        name: np.ones(s.shapes[name], c.tensors[name].dtype.numpy)
-        for name in c.outputs
-        if c.tensors[name].needs_out
-    } | outputs_by_name(c, out)
-    given = dict(zip(c.inputs, map(np.asarray, inputs), strict=True))
+    starts = _first_values(c, s) | _given_values(c, s, out)
+    given = arrays_of(c, inputs)
     is_compensated = options is not None and options.summation == "compensated"
     expected = evaluate_with_bounds(c, s, given, starts, is_compensated=is_compensated)
     before = {name: array.copy() for name, array in given.items()}
     chosen = {} if options is None else {"options": options}
-    for target in (targets,) if isinstance(targets, str) else targets:
+    for target in names:
         buffers = tuple(_buffer(c, s, starts, name) for name in c.outputs)
         f(*inputs, out=buffers if len(buffers) > 1 else buffers[0], target=target, **chosen)
         for name, actual in zip(c.outputs, buffers, strict=True):
@@ -134,14 +147,35 @@ def check(
                 raise AssertionError(f"{c.name} on {target}: input {name!r} was changed")
 
 
-def outputs_by_name(c: Comprehension, out: Any) -> dict[str, Array]:
-    """Return *out* as one array for each output that it names."""
-    if out is None:
-        return {}
-    if isinstance(out, Mapping):
-        return {name: np.asarray(value) for name, value in out.items()}
-    values = out if isinstance(out, tuple | list) else (out,)
-    return {name: np.asarray(v) for name, v in zip(c.outputs, values, strict=True)}
+def starting_arrays(c: Comprehension, out: Any) -> dict[str, Array]:
+    """Return *out* as one array for each output that it names.
+
+    :raises ShapeError: there are too many or too few, a name is of no output, one is no array.
+    """
+    given = outputs_by_name(c, out)
+    return {name: as_numpy(value, f"out {name!r}") for name, value in given.items()}
+
+
+def _first_values(c: Comprehension, s: Specialisation) -> dict[str, Array]:
+    """Return ones for each output whose first values count."""
+    return {
+        name: np.ones(s.shapes[name], c.tensors[name].dtype.numpy)
+        for name in c.outputs
+        if c.tensors[name].needs_out
+    }
+
+
+def _given_values(c: Comprehension, s: Specialisation, out: Any) -> dict[str, Array]:
+    """Return the first values that *out* gives, whose shapes must be right."""
+    given = starting_arrays(c, out)
+    for name, array in given.items():
+        if array.shape != s.shapes[name]:
+            raise BAD_OUT(
+                what=f"out {name!r}",
+                why=f"its shape is {array.shape}, the output's is {s.shapes[name]}",
+                advice="give first values of that shape",
+            )
+    return given
 
 
 def _buffer(c: Comprehension, s: Specialisation, starts: Mapping[str, Array], name: str) -> Array:

@@ -11,18 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tcdsl.api import Function, define
+from tcdsl.api import Function, define, require_choices, shortened
 from tcdsl.errors import OUT_OF_RANGE, OptionError, TargetError, TCError
-from tcdsl.options import Options
+from tcdsl.options import BAD_ARGUMENT, Options
+from tcdsl.runtime.files import make_folder
 from tcdsl.testing.cases import save_case
 from tcdsl.testing.comparison import Checkable, check
 from tcdsl.testing.inputs import inputs_for
 from tcdsl.testing.random_programs import programs
+from tcdsl.testing.required import require_checkable, require_keywords, targets_of, whole_number
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 Define = Callable[[str], Checkable]
+
+_DRAWING = ("sizes", "min_size", "max_size", "special", "layouts")  # arguments of inputs_for
+_OWN = ("targets", "options", "examples", "seed", "save")
 
 
 @dataclass(slots=True)
@@ -46,11 +51,18 @@ def fuzz(
 ) -> None:
     """Check *f* on *examples* random inputs on each of *targets*.
 
+    :arg targets: one name, or several: "cpu", "cuda", "emulate", "reference".
+    :arg options: of the compilation.
+    :arg seed: of the draws; the same number draws the same inputs.
     :arg save: the folder for a script of the smallest failing case; None: nothing is written.
-    :arg drawing: arguments of :func:`inputs_for`, such as ``max_size`` and ``special``.
+    :arg drawing: arguments of :func:`inputs_for`: ``sizes``, ``min_size``, ``max_size``,
+        ``special`` and ``layouts``.
     :raises AssertionError: with the shapes of the smallest inputs that fail, what is wrong with
         the result, and where the case is saved.
+    :raises TCError: the arguments are wrong (OptionError, TargetError).
     """
+    require_checkable(f, "fuzz", options)
+    require_keywords(drawing, _DRAWING, "fuzz", others=_OWN)
     cases = inputs_for(f, **drawing).map(lambda inputs: (f, inputs))
     _search(cases, targets, options, examples, seed, save)
 
@@ -66,10 +78,16 @@ def fuzz_programs(
 ) -> None:
     """Check *examples* random programs, each on random inputs: a test of the compiler itself.
 
+    The other arguments are those of :func:`fuzz`.
+
     :arg make: what makes a function of a program's text; by default ``tcdsl.define``.
     :raises AssertionError: as :func:`fuzz`, with the smallest program.
+    :raises TCError: the arguments are wrong (OptionError, TargetError).
     """
     made = make or _defined
+    if not callable(made):
+        what = f"{shortened(made)} is no function of a text"
+        raise BAD_ARGUMENT(argument="make", what=what, advice="give one like tcdsl.define")
     cases = programs().map(lambda drawn: (made(drawn[0]), tuple(drawn[1].values())))
     _search(cases, targets, options, examples, seed, save)
 
@@ -80,13 +98,19 @@ def _defined(source: str) -> Function:
 
 def _search(
     cases: "SearchStrategy[tuple[Checkable, tuple[Any, ...]]]",
-    targets: Sequence[str],
+    targets: str | Sequence[str],
     options: Options | None,
     examples: int,
     seed: int,
     save: str | Path | None,
 ) -> None:
-    failure = _smallest_failure(cases, targets, options, examples, seed)
+    names = targets_of(targets)
+    whole_number("examples", examples, 1)
+    whole_number("seed", seed)
+    require_choices(None, options)
+    if save is not None:
+        make_folder(save, "save")  # now: not when the search is over
+    failure = _smallest_failure(cases, names, options, examples, seed)
     if failure is None:
         return
     f, inputs, error = failure.f, failure.inputs, failure.error
@@ -94,9 +118,7 @@ def _search(
     shapes = ", ".join(f"{name} {x.shape}" for name, x in named)
     text = f"{error}\nfor inputs of the shapes {shapes}"
     if save is not None:
-        path = save_case(
-            save, f, *inputs, targets=targets, options=options, seed=seed, message=text
-        )
+        path = save_case(save, f, *inputs, targets=names, options=options, seed=seed, message=text)
         text += f"\nsaved as {path}"
     raise AssertionError(text) from error
 

@@ -9,16 +9,22 @@ holds valid subscripts.  Failures shrink towards small sizes, arrays that count 
 elements that lie in memory one after another.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from tcdsl.api import require_function
+from tcdsl.errors import TCError
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.dtypes import DType
+from tcdsl.lang.specialiser import specialise
+from tcdsl.options import BAD_ARGUMENT
 from tcdsl.testing import random_inputs
-from tcdsl.testing.parameters import chosen_sizes, shapes_of, subscript_limits
+from tcdsl.testing.parameters import are_possible, chosen_sizes, shapes_of, subscript_limits
+from tcdsl.testing.required import layouts_of, sizes_of, whole_number
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 MAX_ELEMENTS = 1 << 16  # of all inputs together
 KINDS = ("counting", "whole", "real")  # simple ones first: Hypothesis shrinks towards them
 SPECIAL = "special"
+_OTHER_SIZES = "give other sizes, or give fewer of them and raise max_size"
 
 
 class Defined(Protocol):
@@ -42,18 +49,66 @@ def inputs_for(
     min_size: int = 0,
     max_size: int = 16,
     special: bool = False,
-    layouts: Sequence[str] = random_inputs.LAYOUTS,
+    layouts: str | Sequence[str] = random_inputs.LAYOUTS,
 ) -> "SearchStrategy[tuple[Array, ...]]":
     """Return the strategy of arguments for *f*: a tuple of arrays, in the order of its parameters.
 
     :arg sizes: the values of some size symbols; others are drawn from *min_size* to *max_size*.
     :arg special: floats may be NaN, infinite, -0.0 or denormal, integers their type's extremes.
-    :arg layouts: how arrays may lie in memory: "contiguous", "transposed", "negative" (strides),
-        "strided" (with gaps), "broadcast" (a stride of zero).
+    :arg layouts: how arrays may lie in memory, one or several of "contiguous", "transposed",
+        "negative" (strides), "strided" (with gaps), "broadcast" (a stride of zero).
+    :raises OptionError: (TC064) *f* is no def or has no such size, there is no such layout, or no
+        call of *f* has sizes like these.
     """
+    require_function(f, "inputs_for")
+    c = f.comprehension
+    fixed = sizes_of(sizes, c)
+    names = layouts_of(layouts, random_inputs.LAYOUTS)
+    least = whole_number("min_size", min_size)
+    most = whole_number("max_size", max_size, least)
+    if why := why_not_drawable(c, fixed, least, most):
+        what, advice = why
+        raise BAD_ARGUMENT(argument="sizes", what=what, advice=advice)
+    return _arguments(c, fixed, (least, most), names, special)
+
+
+def why_not_drawable(
+    c: Comprehension, fixed: Mapping[str, int], least: int, most: int
+) -> tuple[str, str] | None:
+    """Return why no arguments of *c* have such sizes, and what to do; None if some have."""
+    asked = [f"{name} = {value}" for name, value in fixed.items()]
+    asked += [f"{name} from {least} to {most}" for name in c.sizes if name not in fixed]
+    if not are_possible(c, fixed, least, most):
+        why = _refusal(c, fixed) or "none of these is possible"
+        return f"no call of {c.name!r} has {', '.join(asked)}: {why}", _OTHER_SIZES
+    smallest = {name: fixed.get(name, least) for name in c.sizes}
+    elements = sum(math.prod(shape) for shape in shapes_of(c, smallest).values())
+    if elements > MAX_ELEMENTS:
+        what = f"the inputs have {elements} elements or more with {', '.join(asked)}"
+        return what, f"ask for smaller sizes: at most {MAX_ELEMENTS} elements are drawn"
+    return None
+
+
+def _refusal(c: Comprehension, sizes: Mapping[str, int]) -> str | None:
+    """Return what a call at *sizes* says; None if it says nothing, or these are not all sizes."""
+    if set(sizes) < set(c.sizes):
+        return None
+    try:
+        specialise(c, sizes)
+    except TCError as error:
+        return error.message
+    return None
+
+
+def _arguments(
+    c: Comprehension,
+    fixed: Mapping[str, int],
+    bounds: tuple[int, int],
+    layouts: Sequence[str],
+    special: bool,
+) -> "SearchStrategy[tuple[Array, ...]]":
     from hypothesis import strategies as st
 
-    c, fixed = f.comprehension, dict(sizes or {})
     kinds = (*KINDS, SPECIAL) if special else KINDS
 
     @st.composite
@@ -63,7 +118,7 @@ def inputs_for(
         def choose(low: int, high: int) -> int:
             return int(draw(st.integers(low, high)))
 
-        chosen = chosen_sizes(c, fixed, min_size, max_size, choose)
+        chosen = chosen_sizes(c, fixed, *bounds, choose)
         assume(chosen is not None)
         assert chosen is not None
         shapes, limits = shapes_of(c, chosen), subscript_limits(c, chosen)

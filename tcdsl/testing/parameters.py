@@ -58,10 +58,7 @@ def chosen_sizes(
     *choose* is asked once a size, for a number between the least and the greatest that the sizes
     chosen before leave possible; None if a hole between them is hit, or no sizes will do.
     """
-    bounds = {
-        name: (fixed[name], fixed[name]) if name in fixed else (least, most)
-        for name in comprehension.sizes
-    }
+    bounds = _bounds(comprehension, fixed, least, most)
     if not bounds:
         return {}
     sizes: dict[str, int] = {}
@@ -75,6 +72,24 @@ def chosen_sizes(
             sizes[name] = choose(low, high)
             possible = possible.fix_val(isl.dim_type.set, position, isl.Val(sizes[name]))
         return None if possible.is_empty() else sizes
+
+
+def are_possible(
+    comprehension: Comprehension, fixed: Mapping[str, int], least: int, most: int
+) -> bool:
+    """Return whether a call with sizes like these is accepted."""
+    bounds = _bounds(comprehension, fixed, least, most)
+    with ISL_LOCK:
+        return not bounds or not _possible_sizes(comprehension, bounds).is_empty()
+
+
+def _bounds(
+    comprehension: Comprehension, fixed: Mapping[str, int], least: int, most: int
+) -> dict[str, tuple[int, int]]:
+    return {
+        name: (fixed[name], fixed[name]) if name in fixed else (least, most)
+        for name in comprehension.sizes
+    }
 
 
 def _possible_sizes(comprehension: Comprehension, bounds: Mapping[str, tuple[int, int]]) -> isl.Set:

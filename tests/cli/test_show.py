@@ -58,7 +58,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
 ) -> None:
     code, _, errors = tcdsl("show", program, "--html", tmp_path / "no" / "out.html", *SIZES)
     assert code == 2
-    assert "hint: name a file in a folder that exists" in errors
+    assert "hint: make the folder" in errors
 
 
 def test_later_stages_ask_for_sizes(tcdsl: Tcdsl, program: Path) -> None:

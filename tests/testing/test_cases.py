@@ -106,7 +106,9 @@ def test_statements_without_a_def_are_saved_as_one(tmp_path: Path) -> None:
 def test_texts_with_quotes_and_backslashes_stay_texts(tmp_path: Path) -> None:
     f = tcdsl.define(SOURCE.replace("{ y", '{ # """ \\ \n y')).scale
     message = 'it said """no\\"""'
-    path = save_case(tmp_path, f, np.ones((1, 1), np.float32), 1.0, targets=(), message=message)
+    path = save_case(
+        tmp_path, f, np.ones((1, 1), np.float32), 1.0, targets="reference", message=message
+    )
     replay(path)
 
 
@@ -120,5 +122,5 @@ def test_a_case_runs_by_itself(tmp_path: Path) -> None:
 def test_another_script_is_no_case(tmp_path: Path) -> None:
     path = tmp_path / "other.py"
     path.write_text("x = 1\n")
-    with pytest.raises(ValueError, match="no saved case"):
+    with pytest.raises(tcdsl.OptionError, match="no saved case"):
         replay(path)
