@@ -32,15 +32,19 @@ if TYPE_CHECKING:
     from tcdsl.lang.comprehension import Comprehension, Specialisation
 
 TARGETS = ("cuda", "cpu", "emulate", "reference")
+_OF_A_CALL = ("out", "target", "options")
 
 
 def define(source: str, name: str = "<tc>") -> "Program":
     """Parse and check *source*; return its defs as callable functions.
 
+    :arg name: of the text, for the positions in errors: that of a file, say.
     :raises TCError: with every mistake that was found, each at its line and column.
     """
-    if not isinstance(source, str):
-        raise TypeError(f"define takes the text of a program, not a {type(source).__name__}")
+    if not (isinstance(source, str) and isinstance(name, str)):
+        wrong = name if isinstance(source, str) else source
+        what = "the text of a program" if wrong is source else "a string for the name of the text"
+        raise TypeError(f"define takes {what}, not {shortened(wrong)} ({type(wrong).__name__})")
     text = Source(source, name)
 
     def analysed() -> "Iterable[Comprehension]":
@@ -68,14 +72,17 @@ class Program:
 
     def __getitem__(self, name: str) -> "Function":
         if name not in self._functions:
-            hint = did_you_mean(name, self._functions) or f"the defs are {', '.join(self.names)}"
+            hint = (
+                did_you_mean(str(name), self._functions) or f"the defs are {', '.join(self.names)}"
+            )
             raise UNKNOWN_DEF(name=name, hint=hint)
         return self._functions[name]
 
     def __getattr__(self, name: str) -> "Function":
         if name.startswith("__") or name not in self.__dict__.get("_functions", {}):
-            known = ", ".join(self.__dict__.get("_functions", {}))
-            raise AttributeError(f"the program has no def {name!r}; it has {known}")
+            known = self.__dict__.get("_functions", {})
+            advice = did_you_mean(name, known) or f"it has {', '.join(known)}"
+            raise AttributeError(f"the program has no def {name!r}; {advice}")
         return self._functions[name]
 
     def __reduce__(self) -> Any:
@@ -156,11 +163,13 @@ class Function:
         """Return *args* and then the *named* inputs, in the order of the parameters."""
         expected = self._head.inputs[len(args) :]
         if set(named) != set(expected):
-            wrong = sorted(set(named) - set(expected)) or sorted(set(expected) - set(named))
+            unexpected = sorted(set(named) - set(expected))
+            wrong = unexpected or sorted(set(expected) - set(named))
+            meant = did_you_mean(wrong[0], (*expected, *_OF_A_CALL)) if unexpected else None
             raise BAD_NAMED(
                 name=self._head.name, wrong=", ".join(wrong),
-                what="unexpected" if set(named) - set(expected) else "missing",
-                signature=self._head.signature,
+                what="unexpected" if unexpected else "missing",
+                signature=f"{self._head.signature}{f'; {meant}' if meant else ''}",
             )  # fmt: skip
         return (*args, *(named[name] for name in expected))
 
@@ -290,6 +299,8 @@ def require_function(f: object, caller: str, needed: Sequence[str] = ("comprehen
     if isinstance(f, type) or not all(hasattr(f, name) for name in needed):
         what = f"{shortened(f)} ({type(f).__name__}) is not a def of a program"
         advice = "give a def: program.name, of program = tcdsl.define(...)"
+        if hasattr(f, "subscripts"):  # an einsum, which has a def for each rank and type
+            advice = "give its def: einsum.function(A, B), for operands like A and B"
         raise BAD_ARGUMENT(argument=caller, what=what, advice=advice)
 
 
@@ -310,7 +321,7 @@ def require_sizes(c: Head, options: Options) -> None:
 
 def choose_target(target: str | None, specs: Mapping[str, ArraySpec]) -> str:
     """Return the target: the caller's, else ``TCDSL_TARGET``, else where the arrays are."""
-    chosen = target or settings().target
+    chosen = settings().target if target is None else target
     if chosen is None:
         devices = {spec.device for spec in specs.values()}
         is_on_gpu = any(device.startswith("cuda") for device in devices)
@@ -330,6 +341,9 @@ def compute(statements: str, /, *, out: Any = None, target: str | None = None,
 
     The outputs are the tensors that are assigned and not read by a later statement.
     """
+    if not isinstance(statements, str):
+        what = f"{shortened(statements)} ({type(statements).__name__})"
+        raise TypeError(f"compute takes the text of statements, not {what}")
     specs = {name: describe(value, f"argument {name!r}") for name, value in inputs.items()}
     types = {name: (spec.dtype, spec.rank) for name, spec in specs.items()}
     function = _computed(statements, tuple(sorted(types.items())), tuple(inputs))

@@ -1,6 +1,7 @@
 """What a user may ask of one compilation."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -64,24 +65,33 @@ class Options:
     scheduler: Literal["auto", "isl", "textual"] = "auto"
     summation: Literal["plain", "compensated"] = "plain"
 
+    def __new__(cls, *args: Any, **named: Any) -> "Options":
+        """Refuse names that are no options before Python does, whose error lists none."""
+        require_known(named)
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                wrong = f"{getattr(self, name)!r} is not one of its values"
+            # By identity of types too: 1 equals True, and would be another key of the same code.
+            value = getattr(self, name)
+            if not any(type(value) is type(one) and value == one for one in allowed):
+                wrong = f"{value!r} is not one of its values"
                 raise BAD_OPTION(
                     name=name, what=wrong, advice=f"use one of {', '.join(map(repr, allowed))}"
                 )
         for name in ("open_sizes", "tile"):
             given = getattr(self, name)
             if not isinstance(given, (tuple, list)):
+                kind, example = _ELEMENTS[name]
+                example = f"({given!r},)" if isinstance(given, kind) else example
                 raise BAD_OPTION(name=name, what=f"{given!r} is not a tuple",
-                                 advice=f"write {name}=({given!r},)")  # fmt: skip
+                                 advice=f"write {name}={example}")  # fmt: skip
             object.__setattr__(self, name, tuple(given))
         if not all(isinstance(size, str) for size in self.open_sizes):
             raise BAD_OPTION(name="open_sizes", what=f"{self.open_sizes!r} has what is no name",
                              advice="give names of size symbols")  # fmt: skip
         if any(type(size) is not int or size < 1 for size in self.tile):
-            raise BAD_OPTION(name="tile", what=f"{self.tile!r} has a size below 1",
+            raise BAD_OPTION(name="tile", what=f"{self.tile!r} has what is no size",
                              advice="give positive integers, outermost loop first")  # fmt: skip
         if type(self.threads) is not int or self.threads < 0:
             raise BAD_OPTION(name="threads", what=f"{self.threads!r} is no number of threads",
@@ -104,16 +114,23 @@ class Options:
             raise NOT_OPTIONS(why=str(error)) from None
         if not isinstance(values, dict):
             raise NOT_OPTIONS(why=f"it is a {type(values).__name__}")
-        known = [field.name for field in fields(cls)]
-        for name in values:
-            if name not in known:
-                raise UNKNOWN_OPTION(name=name, known=", ".join(known))
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in values.items()
         }
         return cls(**plain)
 
+
+def require_known(names: Iterable[str]) -> None:
+    """Raise UNKNOWN_OPTION unless each of *names* is that of an option."""
+    known = [field.name for field in fields(Options)]
+    for name in names:
+        if name not in known:
+            raise UNKNOWN_OPTION(name=name, known=", ".join(known))
+
+
+# Of the tuples: what is in them, and an example.
+_ELEMENTS: dict[str, tuple[type, str]] = {"open_sizes": (str, "('M',)"), "tile": (int, "(32, 32)")}
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "fuse": ("max", "none"),

@@ -1,7 +1,9 @@
 """Arguments that ``run`` and ``show`` share: which definition, at which sizes, on which arrays."""
 
 import argparse
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,6 +11,8 @@ import numpy as np
 
 import tcdsl
 from tcdsl.cli.random_inputs import random_inputs
+from tcdsl.errors import OUT_OF_MEMORY
+from tcdsl.lang.spelling import did_you_mean
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.testing.parameters import shapes_of
 
@@ -31,7 +35,7 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
 def pairs(argument: str, texts: Sequence[str], convert: Callable[[str], Value]) -> dict[str, Value]:
     """Return the ``NAME=VALUE`` *texts* of one *argument* as a dict."""
     result = {}
-    for text in texts:
+    for number, text in enumerate(texts):
         name, equals, value = text.partition("=")
         try:
             if not (name and equals):
@@ -42,6 +46,10 @@ def pairs(argument: str, texts: Sequence[str], convert: Callable[[str], Value]) 
                 argument=argument, what=f"{text!r} has no meaning",
                 advice=f"write {argument} NAME=VALUE, for example {EXAMPLES[argument]}",
             ) from None  # fmt: skip
+        if len(result) <= number:
+            raise BAD_ARGUMENT(
+                argument=argument, what=f"{name.strip()!r} is given twice", advice="give it once"
+            )
     return result
 
 
@@ -49,11 +57,26 @@ EXAMPLES = {"--size": "--size M=64", "--input": "--input A=a.npy"}
 
 
 def size(text: str) -> int:
-    """Return *text* as a size: an integer, not negative."""
+    """Return *text* as a size: an integer, neither negative nor beyond any memory."""
     value = int(text)
-    if value < 0:
+    if not 0 <= value < 1 << 48:
         raise ValueError
     return value
+
+
+def natural(text: str) -> int:
+    """Return *text* as an integer of at least 0, for argparse."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer of at least 0")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """Return *text* as a number greater than 0, for argparse."""
+    with suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number greater than 0")
 
 
 def read_text(file: str) -> str:
@@ -63,7 +86,7 @@ def read_text(file: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise BAD_ARGUMENT(
-            argument="FILE", what=f"{file} cannot be read: {reason}", advice="name a .tc file"
+            argument="FILE", what=f"{file!r} cannot be read: {reason}", advice="name a .tc file"
         ) from None
 
 
@@ -73,7 +96,7 @@ def chosen_name(arguments: argparse.Namespace, names: Sequence[str]) -> str:
     if name not in names:
         raise BAD_ARGUMENT(
             argument="NAME", what=f"{arguments.file} defines no {name!r}",
-            advice=f"it defines {', '.join(names)}",
+            advice=did_you_mean(name, names) or f"it defines {', '.join(names)}",
         )  # fmt: skip
     return name
 
@@ -91,7 +114,7 @@ def read_array(path: str) -> np.ndarray[Any, Any]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is no .npy file of plain numbers"
         raise BAD_ARGUMENT(
-            argument="--input", what=f"{path} cannot be read: {reason}",
+            argument="--input", what=f"{path!r} cannot be read: {reason}",
             advice="write it with numpy.save",
         ) from None  # fmt: skip
 
@@ -109,12 +132,15 @@ def sizes_of(
             raise BAD_ARGUMENT(
                 argument="--size" if name in sizes else "--input",
                 what=f"{comprehension.name} has no {what} {name!r}",
-                advice=f"it has {', '.join(known) or 'none'}",
+                advice=did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}",
             )
     for name, array in arrays.items():
         for dim, extent in zip(comprehension.tensors[name].dims, array.shape, strict=False):
-            if isinstance(dim, str):
-                sizes.setdefault(dim, extent)
+            if isinstance(dim, str) and sizes.setdefault(dim, extent) != extent:
+                raise BAD_ARGUMENT(
+                    argument="--size", what=f"{dim} is {sizes[dim]}, but {extent} in {name}'s file",
+                    advice=f"leave --size {dim} out, or give another file",
+                )  # fmt: skip
     if missing := [name for name in comprehension.sizes if name not in sizes]:
         raise BAD_ARGUMENT(
             argument="--size", what=f"no value for {', '.join(missing)}",
@@ -129,7 +155,14 @@ def chosen_inputs(
     """Return the sizes, and an array for each parameter: from its file, else random."""
     arrays = pairs("--input", arguments.input, read_array)
     sizes = sizes_of(function, pairs("--size", arguments.size, size), arrays)
-    generated = random_inputs(function.comprehension, sizes, arguments.seed)
+    try:
+        generated = random_inputs(function.comprehension, sizes, arguments.seed)
+    except MemoryError:
+        shapes = shapes_of(function.comprehension, sizes).values()
+        needed = sum(8 * math.prod(shape) for shape in shapes)  # random numbers have 8 bytes
+        raise OUT_OF_MEMORY(
+            what="the input", size_bytes=needed, hint="give smaller sizes"
+        ) from None  # fmt: skip
     return sizes, {name: arrays.get(name, value) for name, value in generated.items()}
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tcdsl.api import require_target
 from tcdsl.cli import bench_work, copy_rate, device_latency, latency
+from tcdsl.cli.arguments import natural, positive
 from tcdsl.cli.bench_first_call import first_calls_text, run_another, time_first_call
 from tcdsl.cli.bench_lines import STANDARD_OUTPUT, keys_in, keys_to_leave_out, read_lines
 from tcdsl.cli.bench_measured import Run
@@ -51,11 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--flush", action=argparse.BooleanOptionalAction, default=True,
                         help="empty the GPU's cache before each run (default: yes)")  # fmt: skip
-    parser.add_argument("--seconds", type=float, metavar="S",
+    parser.add_argument("--seconds", type=positive, metavar="S",
                         help="measuring time for each call (default: 0.3; cuda 0.1)")  # fmt: skip
-    parser.add_argument("--limit", type=float, metavar="S",
+    parser.add_argument("--limit", type=positive, metavar="S",
                         help="begin no case when the command has run for S seconds")  # fmt: skip
-    parser.add_argument("--prepare", type=int, default=0, metavar="N",
+    parser.add_argument("--prepare", type=natural, default=0, metavar="N",
                         help="compile peers' code in N processes before (cuda)")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the times there")
     parser.add_argument("--lines", type=Path, metavar="FILE",
@@ -90,6 +92,8 @@ def chosen_peers(place: Place, text: str | None) -> tuple[str, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return 1 if any case failed or gave another result than a peer."""
+    require_target(arguments.target)
+    require_files(arguments)
     console = standard_output()
     is_cuda = arguments.target == "cuda"
     if arguments.files:
@@ -109,6 +113,18 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.first_call:
         return run_first_calls(console, arguments)
     return run_on_device(console, arguments) if is_cuda else run_on_host(console, arguments)
+
+
+def require_files(arguments: argparse.Namespace) -> None:
+    """Raise OptionError now if a file is not there, or cannot be: timing takes long."""
+    for path in arguments.files or ():
+        if not path.is_file():
+            raise BAD_ARGUMENT(argument="--from", what=f"there is no file {path}",
+                               advice="name what bench --lines wrote")  # fmt: skip
+    for argument, path in (("--json", arguments.json), ("--lines", arguments.lines)):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise BAD_ARGUMENT(argument=argument, what=f"no file can be written to {path}",
+                               advice="name a file in a folder that exists")  # fmt: skip
 
 
 def run_on_host(console: Console, arguments: argparse.Namespace) -> int:

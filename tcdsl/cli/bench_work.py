@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tcdsl.cli.bench_report import Key, sizes_text
 from tcdsl.lang.dtypes import BY_NAME
+from tcdsl.lang.spelling import did_you_mean
 from tcdsl.library import Case, cases
 from tcdsl.options import BAD_ARGUMENT
 
@@ -57,6 +58,9 @@ def chosen_work(place: HasSizes, arguments: argparse.Namespace) -> list[Work]:
         for item in _at_sizes(place, case, dtype, arguments.sizes)
         if _is_wanted(item, arguments.only)
     ]
+    if arguments.only and not found:
+        raise BAD_ARGUMENT(argument="--only", what="no case is called so",
+                           advice="give part of a label: 'softmax*N=65536'")  # fmt: skip
     if arguments.table:
         order = tuple(dict.fromkeys((*_types_of(arguments.table), *BY_NAME)))
         found.sort(key=lambda item: order.index(item[2]))
@@ -70,7 +74,7 @@ def chosen_cases(arguments: argparse.Namespace) -> tuple[Case, ...]:
         if name not in known:
             raise BAD_ARGUMENT(
                 argument="CASE", what=f"the library has no {name!r}",
-                advice="tcdsl bench --list prints what it has",
+                advice=did_you_mean(name, known) or "tcdsl bench --list prints what it has",
             )  # fmt: skip
     return tuple(known[name] for name in (arguments.cases or known))
 

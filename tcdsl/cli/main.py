@@ -34,8 +34,9 @@ def make_parser(chosen: str | None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         subparser = commands.add_parser(
-            name, help=summary, description=summary[0].upper() + summary[1:] + "."
-        )
+            name, help=summary, description=summary[0].upper() + summary[1:] + ".",
+            allow_abbrev=False,
+        )  # fmt: skip
         if name == chosen:
             module = import_module(f"tcdsl.cli.{name}")
             module.add_arguments(subparser)

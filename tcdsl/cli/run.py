@@ -11,8 +11,9 @@ from rich.table import Table
 
 import tcdsl
 import tcdsl.testing
-from tcdsl.cli.arguments import add_program_arguments, chosen_function, chosen_inputs
+from tcdsl.cli.arguments import add_program_arguments, chosen_function, chosen_inputs, natural
 from tcdsl.cli.console import progress_steps, standard_output
+from tcdsl.runtime.files import make_folder
 from tcdsl.runtime.timing import format_us
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -25,10 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input", action="append", default=[], metavar="A=a.npy",
         help="take a parameter from a .npy file; the others are random",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of the random arrays (default 0)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the random arrays (default 0)")
     parser.add_argument("--target", help="cpu, cuda, emulate or reference (default: the best)")
     parser.add_argument("--check", action="store_true", help="compare with the NumPy oracle")
-    parser.add_argument("--save", metavar="DIR", type=Path, help="write the outputs there, as .npy")
+    parser.add_argument("--save", metavar="DIR", help="write the outputs there, as .npy")
 
 
 def summary(array: np.ndarray[Any, Any]) -> tuple[str, ...]:
@@ -65,6 +66,8 @@ def initial_outputs(function: "tcdsl.Function", inputs: Arrays) -> Any:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     console = standard_output()
+    if arguments.save is not None:
+        make_folder(arguments.save, "--save")  # before anything is run
     with progress_steps(3) as steps:
         steps.begin("reading")
         function = chosen_function(arguments)
@@ -83,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     console.print(summary_table(inputs, outputs))
     console.print(f"{function.comprehension.name}: {format_us(first_us)}, compilation included")
-    if arguments.save:
+    if arguments.save is not None:
         _save(outputs, arguments.save)
     if arguments.check:
         console.print(complaint or "agrees with the oracle", style="red" if complaint else "green")
@@ -101,7 +104,6 @@ def _complaint(
     return None
 
 
-def _save(outputs: Arrays, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+def _save(outputs: Arrays, folder: str) -> None:
     for name, array in outputs.items():
-        np.save(folder / f"{name}.npy", array)
+        np.save(Path(folder) / f"{name}.npy", array)

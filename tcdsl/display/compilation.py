@@ -97,7 +97,7 @@ class Compilation:
             raise AttributeError(f"a compilation has no {name!r}")
         if name not in self.stages:
             known = f"its stages are {', '.join(self.stages)}"
-            advice = ", ".join(filter(None, (known, did_you_mean(name, self.stages))))
+            advice = "; ".join(filter(None, (known, did_you_mean(name, self.stages))))
             raise AttributeError(f"this compilation has no stage {name!r}: {advice}")
         return self.stages[name]
 

@@ -62,7 +62,7 @@ _functions: dict[Any, "Einsum"] = {}
 
 def _not_subscripts() -> Exception:
     return NOT_AN_ARRAY(
-        what="the first argument", found="neither a subscript string nor an operand",
+        what="the first argument", found="no string of subscripts, and no operand",
         advice="call einsum('ij,jk->ik', A, B), or einsum(A, [0, 1], B, [1, 2], [0, 2])",
     )  # fmt: skip
 
@@ -172,6 +172,7 @@ class Einsum:
 
 def _array(x: Any, what: str) -> Any:
     if not isinstance(x, list | tuple):
+        describe(x, what)  # an error about what is no array then says which one it is
         return x
     import numpy as np
 

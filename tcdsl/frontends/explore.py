@@ -96,9 +96,6 @@ class Explorer:
         """
         if target is not None:
             require_target(target)
-        unknown = set(changes) - {field.name for field in fields(Options)}
-        if unknown:
-            Options.from_json(f'{{"{min(unknown)}": 0}}')  # raises, and names those that there are
         options = replace(self.current.options, **changes)
         self._try(target or self.current.target, options)
         for listener in self._listeners:

@@ -12,6 +12,7 @@ import numpy as np
 from tcdsl.lang.dtypes import BY_NAME, DType, arithmetic, from_numpy
 from tcdsl.library import texts
 from tcdsl.library.draws import Array, Draw, Sizes, ordinary
+from tcdsl.options import BAD_ARGUMENT
 
 Family = Literal["reduction", "graph", "contraction"]
 Formula = Callable[..., Any]  # arrays by parameter name -> one array, or a tuple of them
@@ -140,7 +141,16 @@ class Case:
 
 
 def source_for(case: Case, dtype: str) -> str:
-    """Return the program of *case* with elements of type *dtype*."""
+    """Return the program of *case* with elements of type *dtype*.
+
+    :raises OptionError: (TC064) *case* is none, or there is no such type.
+    """
+    if not isinstance(case, Case):
+        advice = "give library.case(name)"
+        raise BAD_ARGUMENT(argument="source_for", what=f"{case!r} is no case", advice=advice)
+    if dtype not in BY_NAME:
+        what, advice = f"there is no type {dtype!r}", f"the types are {', '.join(BY_NAME)}"
+        raise BAD_ARGUMENT(argument="source_for", what=what, advice=advice)
     return texts.with_element(case.source, dtype)
 
 

@@ -1,9 +1,12 @@
 """All programs of the library, by name."""
 
 from functools import cache
+from typing import get_args
 
+from tcdsl.lang.spelling import did_you_mean
 from tcdsl.library import contractions, convolutions, graphs, reductions
 from tcdsl.library.case import Case, Family
+from tcdsl.options import BAD_ARGUMENT
 
 
 @cache
@@ -13,17 +16,31 @@ def _by_name() -> dict[str, Case]:
 
 
 def cases(family: Family | None = None) -> tuple[Case, ...]:
-    """Return the cases of *family*, or all of them, in the order of the catalogue."""
+    """Return the cases of *family*, or all of them, in the order of the catalogue.
+
+    :raises OptionError: (TC064) there is no such family.
+    """
+    if family not in (None, *get_args(Family)):
+        advice = f"the families are {', '.join(get_args(Family))}"
+        raise BAD_ARGUMENT(argument="family", what=f"there is no {family!r}", advice=advice)
     return tuple(case for case in _by_name().values() if family in (None, case.family))
 
 
 def case(name: str) -> Case:
-    """Return the case called *name*; a KeyError names those that there are."""
+    """Return the case called *name*.
+
+    :raises KeyError: there is none; it names the one that may be meant, and those that there are.
+    """
     if name not in _by_name():
-        raise KeyError(f"no program {name!r}; there are {', '.join(_by_name())}")
+        meant = did_you_mean(str(name), _by_name())
+        there_are = f"there are {', '.join(_by_name())}"
+        raise KeyError(f"no program {name!r}; {f'{meant} ' if meant else ''}{there_are}")
     return _by_name()[name]
 
 
 def load(name: str) -> str:
-    """Return the text of the program called *name*, with the defs that it calls."""
+    """Return the text of the program called *name*, with the defs that it calls.
+
+    :raises KeyError: as :func:`case`.
+    """
     return case(name).source

@@ -54,7 +54,8 @@ def as_output(x: object, dtype: DType, shape: Sequence[int], what: str = "out") 
     """
     spec = describe(x, what)
     require_cpu(spec, what)
-    _require_dtype(spec.dtype, dtype, what)
+    if not spec.is_number:  # it cannot be written, of whatever type it is
+        _require_dtype(spec.dtype, dtype, what)
     reason = why_not_output(x, spec, tuple(shape))
     if reason is not None:
         why, advice = reason

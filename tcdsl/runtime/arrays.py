@@ -14,7 +14,7 @@ What a call makes of this is in ``arguments.py``, its warm path in ``warm_path.p
 import math
 import numbers
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -32,6 +32,7 @@ CPU = "cpu"
 NUMPY = "numpy"
 PYTHON = "python"  # the library of a Python number or a NumPy scalar
 
+_MOST_BYTES = (1 << 63) - 1  # that an offset can reach
 WIDEST_ACCESS = 16  # bytes: the widest load of a GPU
 
 _OVERLAP_WORK = 10_000  # the most steps that the exact overlap test may take
@@ -122,15 +123,19 @@ def spec(shape: int | Sequence[int], dtype: str | DType) -> ArraySpec:
 
     :raises ShapeError: if *dtype* is not a type of the language or *shape* no shape.
     """
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    extents = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     for extent in extents:
         if not isinstance(extent, numbers.Integral) or extent < 0:
-            raise NOT_AN_ARRAY(
-                what="the placeholder", found=f"of shape {extents!r}",
-                advice="give a sequence of integers that are at least 0",
-            )  # fmt: skip
+            raise _no_shape(shape, "give a sequence of integers that are at least 0")
     plain = tuple(int(extent) for extent in extents)
-    return ArraySpec(_named_dtype(dtype), plain, row_major(plain))
+    kind = _named_dtype(dtype)
+    if math.prod(max(extent, 1) for extent in plain) * kind.size_bytes > _MOST_BYTES:
+        raise _no_shape(plain, "give a shape that can be addressed: of less than 2^63 bytes")
+    return ArraySpec(kind, plain, row_major(plain))
+
+
+def _no_shape(shape: object, advice: str) -> Exception:
+    return NOT_AN_ARRAY(what="the placeholder", found=f"of shape {shape!r}", advice=advice)
 
 
 def _named_dtype(dtype: str | DType) -> DType:

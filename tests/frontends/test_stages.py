@@ -59,7 +59,7 @@ def test_the_page_on_displays_names_the_stages_of_a_compilation() -> None:
 
 @pytest.mark.parametrize(("wrong", "right"), [("schedul", "schedule"), ("explains", "explain")])
 def test_names_that_are_nearly_right(wrong: str, right: str) -> None:
-    with pytest.raises(AttributeError, match=f"no stage '{wrong}'.* did you mean '{right}'"):
+    with pytest.raises(AttributeError, match=f"no stage '{wrong}'.*; did you mean '{right}'"):
         getattr(F.compile(X, target="cpu").compilation, wrong)
 
 

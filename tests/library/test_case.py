@@ -50,7 +50,9 @@ def test_every_def_of_every_file_is_a_case_or_called_by_one() -> None:
 
 
 def test_an_unknown_name_is_told_the_known_ones() -> None:
-    with pytest.raises(KeyError, match=r"no program 'sofmax'; there are .*softmax"):
+    with pytest.raises(
+        KeyError, match=r"no program 'sofmax'; did you mean 'softmax'\? there are .*softmax"
+    ):
         library.case("sofmax")
 
 
