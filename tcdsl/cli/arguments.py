@@ -71,12 +71,12 @@ def natural(text: str) -> int:
     return int(text)
 
 
-def positive(text: str) -> float:
-    """Return *text* as a number greater than 0, for argparse."""
+def duration(text: str) -> float:
+    """Return *text* as a number of seconds, which may be 0, for argparse."""
     with suppress(ValueError):
-        if 0 < float(text) < math.inf:
+        if 0 <= float(text) < math.inf:
             return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no number greater than 0")
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
 
 
 def read_text(file: str) -> str:

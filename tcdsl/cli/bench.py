@@ -18,7 +18,7 @@ from rich.console import Console
 
 from tcdsl.api import require_target
 from tcdsl.cli import bench_work, copy_rate, device_latency, latency
-from tcdsl.cli.arguments import natural, positive
+from tcdsl.cli.arguments import duration, natural
 from tcdsl.cli.bench_first_call import first_calls_text, run_another, time_first_call
 from tcdsl.cli.bench_lines import STANDARD_OUTPUT, keys_in, keys_to_leave_out, read_lines
 from tcdsl.cli.bench_measured import Run
@@ -53,9 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--flush", action=argparse.BooleanOptionalAction, default=True,
                         help="empty the GPU's cache before each run (default: yes)")  # fmt: skip
-    parser.add_argument("--seconds", type=positive, metavar="S",
+    parser.add_argument("--seconds", type=duration, metavar="S",
                         help="measuring time for each call (default: 0.3; cuda 0.1)")  # fmt: skip
-    parser.add_argument("--limit", type=positive, metavar="S",
+    parser.add_argument("--limit", type=duration, metavar="S",
                         help="begin no case when the command has run for S seconds")  # fmt: skip
     parser.add_argument("--prepare", type=natural, default=0, metavar="N",
                         help="compile peers' code in N processes before (cuda)")  # fmt: skip

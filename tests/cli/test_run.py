@@ -69,7 +69,7 @@ def test_an_output_that_is_read_first_starts_from_zeros(tcdsl: Tcdsl, tmp_path: 
         (["matmul", "--size", "M=-1"], "--size: 'M=-1' has no meaning"),
         (["matmul", "--size", "M=many"], "--size: 'M=many' has no meaning"),
         (["matmul", "--size", "X=1"], "matmul has no size symbol 'X'"),
-        (["matmul", "--input", "X=no.npy"], "no.npy cannot be read"),
+        (["matmul", "--input", "X=no.npy"], "'no.npy' cannot be read"),
         (["nothing"], "defines no 'nothing'"),
     ],
 )
