@@ -40,6 +40,7 @@ def define(source: str, name: str = "<tc>") -> "Program":
 
     :arg name: of the text, for the positions in errors: that of a file, say.
     :raises TCError: with every mistake that was found, each at its line and column.
+    :raises TypeError: *source* or *name* is no string.
     """
     if not (isinstance(source, str) and isinstance(name, str)):
         wrong = name if isinstance(source, str) else source
@@ -148,7 +149,12 @@ class Function:
         :arg named: inputs by their names, after the positional ones.
         :arg out: an array, or one an output in order, that receives the result.
         :arg target: "cpu", "cuda", "emulate" or "reference"; by default where the arrays are.
+        :arg options: of the compilation; by default the function's own.
         :raises ShapeError: the arrays do not fit the program, before anything runs.
+        :raises RangeError: at these sizes an access is out of bounds, or a range is negative.
+        :raises OptionError, TargetError: *options* or *target* have no meaning here.
+        :raises LaunchError: a gathered index is out of range; on a GPU where its result is
+            waited for.
         """
         if named:
             args = self.in_order(args, named)
@@ -160,7 +166,10 @@ class Function:
         return run(args, out)
 
     def in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return *args* and then the *named* inputs, in the order of the parameters."""
+        """Return *args* and then the *named* inputs, in the order of the parameters.
+
+        :raises ShapeError: (TC068) a name is of no further parameter, or one is missing.
+        """
         expected = self._head.inputs[len(args) :]
         if set(named) != set(expected):
             unexpected = sorted(set(named) - set(expected))
@@ -179,6 +188,10 @@ class Function:
         """Return the code for arguments like *args*: arrays, or ``tcdsl.spec(shape, dtype)``.
 
         It is for their sizes only, but for those that ``options.open_sizes`` names.
+
+        :raises ShapeError, RangeError: arguments like these do not fit the program.
+        :raises OptionError, TargetError: *options* or *target* have no meaning here.
+        :raises CompileError: the compiler of the target is missing, or fails.
         """
         key = self._key(args, target, options)
         chosen = options or self.options
@@ -197,16 +210,27 @@ class Function:
         return executable
 
     def output_shapes(self, *args: Any) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every output for arguments like *args*."""
+        """Return the shape of every output for arguments like *args*, by its name.
+
+        :raises ShapeError, RangeError: arguments like these do not fit the program.
+        """
         special = self.specialise(*args)
         return {name: special.shapes[name] for name in self._head.outputs}
 
     def ranges(self, *args: Any) -> list[dict[str, range]]:
-        """Return the range of each index, one dict a statement in source order."""
+        """Return the range of each index, one dict a statement in source order.
+
+        Where a range depends on other indices, it is the smallest that holds all values.
+
+        :raises ShapeError, RangeError: arguments like these do not fit the program.
+        """
         return [dict(ranges) for ranges in self.specialise(*args).ranges]
 
     def specialise(self, *args: Any) -> "Specialisation":
-        """Return sizes, ranges and boxes for arguments like *args*."""
+        """Return sizes, ranges and boxes for arguments like *args*.
+
+        :raises ShapeError, RangeError: arguments like these do not fit the program.
+        """
         specs = self.specs(args)
         sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()})
         return self._definition.specialise(sizes)
@@ -220,7 +244,11 @@ class Function:
         }
 
     def reference(self, *args: Any, out: Any = None) -> Any:
-        """Return what the oracle computes with NumPy, independent of all compilation."""
+        """Return what the oracle computes with NumPy, independent of all compilation.
+
+        :arg out: as in a call; the types of the results are the declared ones.
+        :raises TCError: as a call does.
+        """
         return self(*args, out=out, target="reference")
 
     def __reduce__(self) -> Any:
@@ -339,7 +367,13 @@ def compute(statements: str, /, *, out: Any = None, target: str | None = None,
             options: Options | None = None, **inputs: Any) -> Any:  # fmt: skip
     """Return what *statements*, without a def around them, compute from the named arrays.
 
-    The outputs are the tensors that are assigned and not read by a later statement.
+    The outputs are the tensors that are assigned and not read by a later statement: one array, or
+    a tuple in the order in which they are first assigned.
+
+    :arg inputs: arrays or numbers, by the names that *statements* have for them.
+    :arg out: as in a call of a function, and so *target* and *options*.
+    :raises TCError: *statements* have mistakes, or the arrays do not fit them.
+    :raises TypeError: *statements* are no string.
     """
     if not isinstance(statements, str):
         what = f"{shortened(statements)} ({type(statements).__name__})"

@@ -44,10 +44,12 @@ class TCError(Exception):
 
     @property
     def line(self) -> int | None:
+        """The line of the program's text, from 1; None without a position."""
         return self._position()[0]
 
     @property
     def column(self) -> int | None:
+        """The column in that line, in characters, from 1; None without a position."""
         return self._position()[1]
 
     def _position(self) -> tuple[int, int] | tuple[None, None]:

@@ -107,7 +107,11 @@ class Options:
 
     @classmethod
     def from_json(cls, text: str) -> "Options":
-        """Return the options that :meth:`to_json` wrote; unknown names are an OptionError."""
+        """Return the options that :meth:`to_json` wrote.
+
+        :raises OptionError: (TC063) *text* is no such text; (TC061) it names no option; (TC060) an
+            option has no such value.
+        """
         try:
             values: dict[str, Any] = json.loads(text)
         except (ValueError, TypeError) as error:

@@ -1,9 +1,12 @@
-"""The programs of README and docs work as printed."""
+"""The programs of README and docs work as printed; public names have docstrings."""
 
 import contextlib
+import inspect
 import io
 import re
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,3 +66,44 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (ROOT / "docs" / target).exists(), target
+
+
+# --- docstrings ------------------------------------------------------------------------------
+
+
+def public_callables() -> list[tuple[str, Any]]:
+    """Return all functions, methods and properties that the interface has, by their names."""
+    found: list[tuple[str, Any]] = []
+    for module in (tcdsl, tcdsl.testing):
+        for name in module.__all__:
+            one = getattr(module, name)
+            if inspect.isclass(one):
+                found.append((name, one))
+                found += [
+                    (f"{name}.{method}", value) for method, value in vars(one).items()
+                    if not method.startswith("_") or method == "__call__"
+                    if isinstance(value, property | cached_property | classmethod)
+                    or inspect.isfunction(value)
+                ]  # fmt: skip
+            elif callable(one):
+                found.append((name, one))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "one"), public_callables(), ids=lambda x: x if isinstance(x, str) else ""
+)
+def test_every_public_name_says_what_it_is(name: str, one: Any) -> None:
+    assert inspect.getdoc(one), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("one", [
+    *(getattr(tcdsl.testing, name) for name in tcdsl.testing.__all__),
+    tcdsl.define, tcdsl.compute, tcdsl.spec, tcdsl.explore, tcdsl.Function.__call__,
+], ids=lambda one: one.__qualname__)  # fmt: skip
+def test_every_argument_is_told(one: Any) -> None:
+    told = inspect.getdoc(one) or ""
+    if one in (tcdsl.testing.fuzz_programs, tcdsl.testing.save_case):
+        told += inspect.getdoc(tcdsl.testing.check) + inspect.getdoc(tcdsl.testing.fuzz)
+    for argument in set(inspect.signature(one).parameters) - {"self"}:
+        assert re.search(rf"(\*|``|:arg ){argument}\b", told), argument

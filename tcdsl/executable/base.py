@@ -95,7 +95,7 @@ class Executable(ABC):
 
     @property
     def source(self) -> str:
-        """The generated code, without the device library."""
+        """The generated code, C or CUDA, without the device library; "" without any."""
         return self.stages.get("code", "")
 
     @property
@@ -105,7 +105,10 @@ class Executable(ABC):
 
     @property
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
-        """One entry a kernel: its name, its loops, and why it has this shape."""
+        """One entry a kernel: its ``name`` and ``why`` it has this shape, as lines of text.
+
+        Those of a GPU also have ``grid`` and ``block`` (x, y, z) and ``shared``, in bytes.
+        """
         return ()
 
     def explain(self) -> str:
@@ -149,7 +152,11 @@ class Executable(ABC):
     def __call__(self, *args: Any, out: Any = None) -> Any:
         """Run on arrays of the types and shapes that it was compiled for.
 
-        :raises ShapeError: an array does not fit; arrays of other strides are copied.
+        Arrays of other strides are copied.
+
+        :arg out: an array, one an output in order, or a mapping by name, that receive the results.
+        :raises ShapeError: an array does not fit, or *out* cannot be written.
+        :raises LaunchError: a gathered index is out of range.
         """
         return self.run(self.fitted(args), out)
 
@@ -180,6 +187,9 @@ class Executable(ABC):
         """Return the call with its arrays fixed: calling it again launches and nothing else.
 
         It sees what the arrays hold when it is called.
+
+        :arg out: as in a call; without it, memory for the outputs is allocated now, and once.
+        :raises ShapeError: as a call does, but now.
         """
         return Bound(self, args, self.fitted(args), self.results.given(out))
 

@@ -121,7 +121,9 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 def spec(shape: int | Sequence[int], dtype: str | DType) -> ArraySpec:
     """Return a placeholder for a dense array of *shape*: it compiles, but holds no data.
 
-    :raises ShapeError: if *dtype* is not a type of the language or *shape* no shape.
+    :arg shape: extents, one a dimension; one integer for a single dimension.
+    :arg dtype: an element type of the language, by its name: "float32", "int64", "bool", ...
+    :raises ShapeError: (TC055) *dtype* is not a type of the language; (TC056) *shape* is no shape.
     """
     extents = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     for extent in extents:

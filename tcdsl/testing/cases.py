@@ -194,6 +194,7 @@ def array(
     """Return what a saved case says of an array.
 
     :arg dtype: the name of an element type of the language.
+    :arg shape: the extents, one a dimension.
     :arg values: nested lists, or the packed text of a large array.
     :arg strides: in elements; None: row-major without gaps.
     :raises ShapeError: (TC055) *dtype* is no type of the language.

@@ -120,6 +120,7 @@ def check(
     outputs, or a mapping by name; those that it does not give start as ones.
 
     :arg f: a def, or anything else that has what :class:`Checkable` asks for.
+    :arg inputs: arrays in the memory of the host, or numbers, as in a call.
     :arg targets: one name, or several: "cpu", "cuda", "emulate", "reference".
     :arg options: of the compilation.  Compensated sums are compared against a tighter bound.
     :raises AssertionError: naming the target, the output, the worst element, what it is, what it

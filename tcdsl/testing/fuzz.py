@@ -53,6 +53,7 @@ def fuzz(
 
     :arg targets: one name, or several: "cpu", "cuda", "emulate", "reference".
     :arg options: of the compilation.
+    :arg examples: how many inputs are drawn, at least 1.
     :arg seed: of the draws; the same number draws the same inputs.
     :arg save: the folder for a script of the smallest failing case; None: nothing is written.
     :arg drawing: arguments of :func:`inputs_for`: ``sizes``, ``min_size``, ``max_size``,

@@ -589,7 +589,9 @@ def drafted(
 
 
 def programs() -> "SearchStrategy[tuple[str, Mapping[str, Array]]]":
-    """Return the strategy of (source, inputs); the def is called ``f``, its inputs are in order.
+    """Return the strategy of (source, inputs); the def is called ``f``.
+
+    Inputs are arrays by the names of the parameters, in their order: ``f(*inputs.values())``.
 
     At most four statements; affine, strided, windowed, gathered and scattered subscripts; all
     reduction operators; updates in place, recurrences, guards, triangles; all types; sizes 0, 1,
