@@ -20,6 +20,7 @@ from tcdsl.codegen import loop_ast
 from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, last_of, set_aside
 from tcdsl.codegen.c_expressions import c_type
 from tcdsl.codegen.c_statements import Context, mentions
+from tcdsl.codegen.cluster_sites import with_sites
 from tcdsl.codegen.cuda_source import (
     TICKETS_BYTES,
     AnyLaunch,
@@ -356,7 +357,9 @@ class _KernelPrinter:
             f"    {parameters})",
         ]
         if cluster > 1:
-            body = ["  tc_cluster_begin();", *body, "  tc_cluster_end();"]
+            body, n_sites = with_sites(body)
+            sites = f"<{n_sites}>" if n_sites else ""
+            body = [f"  tc_cluster_begin{sites}();", *body, f"  tc_cluster_end{sites}();"]
         return [*head, "{", *body, "}", ""]
 
     def _has_many(self, loop: Loop) -> bool:

@@ -23,7 +23,7 @@ from tcdsl.costmodel.machine import Gpu
 WARP = 32
 BLOCK_BYTES = 64 << 10  # of a row in one block's shared memory
 LEAST_BYTES = 16 << 10  # of a row in a block, where more blocks are to fill the chip
-HELD_BYTES = 160 << 10  # of rows that one block holds well in its registers
+HELD_WELL = 40 << 10  # values of rows that one block holds well in its registers
 HELD_VALUES = 64 << 10  # what a block can hold at all
 THREADS = 1536  # on a multiprocessor
 MOST_THREADS = 1024
@@ -36,14 +36,14 @@ MOST_KEEPING = 256  # ... in blocks of so many threads, else their registers are
 class LongRows:
     """What is to be shared: *rows* with one or two axes of these *extents*.
 
-    Of each value *staged_bytes* are in shared memory, and *kept_bytes*, of *n_kept* arrays, are
-    kept in registers beside them; *vector* values are loaded at once.
+    Of each value *staged_bytes*, of *n_staged* arrays, are in shared memory, and those of *n_kept*
+    arrays are kept in registers beside them; *vector* values are loaded at once.
     """
 
     rows: int
     extents: tuple[int, ...]
     staged_bytes: int
-    kept_bytes: int
+    n_staged: int
     n_kept: int
     vector: int
     is_written: bool
@@ -100,14 +100,17 @@ def best_share(gpu: Gpu, rows: LongRows) -> Share | None:
 
 def _is_held(rows: LongRows) -> bool:
     """Return whether the registers of one block do as well."""
-    if rows.length * max(rows.staged_bytes, rows.kept_bytes) <= HELD_BYTES:
+    if rows.length * max(rows.n_staged, rows.n_kept) <= HELD_WELL:
         return True
     return not rows.is_written and rows.length <= HELD_VALUES
 
 
 def _blocks(gpu: Gpu, rows: LongRows) -> int:
     """Return how many blocks are to share a row, 0 if it fits none."""
-    most_bytes = BLOCK_BYTES // 2 if rows.n_kept else BLOCK_BYTES
+    most_bytes = BLOCK_BYTES
+    if rows.n_kept:
+        kept = MOST_KEEPING * MOST_REGISTERS // rows.n_kept
+        most_bytes = min(BLOCK_BYTES // 2, kept * rows.staged_bytes)
     cluster = 1
     while cluster < gpu.cluster and rows.row_bytes > most_bytes * cluster:
         cluster *= 2

@@ -140,7 +140,7 @@ def cluster_rows(
         if shapes[member].statement.kind is not Kind.UPDATE
     )
     long_rows = LongRows(
-        rows, extents, _value_bytes(scop, staged), _value_bytes(scop, resident), len(resident),
+        rows, extents, _value_bytes(scop, staged), len(staged), len(resident),
         min(vector_of(name, dim, resident) for name, dim in inner.items()), is_written,
     )  # fmt: skip
     share = best_share(gpu, long_rows)

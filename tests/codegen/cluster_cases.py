@@ -44,6 +44,7 @@ class ClusterCase:
     tx: int
     blocks: int
     lanes: int = 0
+    is_numbered: bool = False  # each round has slots of its own
 
     @property
     def threads(self) -> int:
@@ -56,7 +57,18 @@ class ClusterCase:
             type_ = f"tc_vec<{type_}, {self.lanes}>"
             load = f"tc_vload<{self.lanes}>(v{number} + from * {self.lanes})"
             store = f"tc_vstore(r{number} + to * {self.lanes}, folded);"
-        fold = f"tc_fold_xc<tc_op_{self.op}_{self.dtype}, {self.tx}, 1, {self.blocks}>"
+        fold = f"tc_fold_xc<tc_op_{self.op}_{self.dtype}, {self.tx}, 1, {self.blocks}"
+        if self.is_numbered:
+            rounds = [
+                f"{{ const int round = {turn};\n"
+                f"  const int from = (blockIdx.x + round) % {CLUSTERS} * {self.threads} + thread;\n"
+                f"  const int to = (round * {CLUSTERS} + blockIdx.x) * {self.threads} + thread;\n"
+                f"  const {type_} folded = {fold}, {turn}>({load});\n  {store}\n}}"
+                for turn in range(ROUNDS)
+            ]
+            thread = f"const int thread = threadIdx.x + {self.tx} * blockIdx.z;"
+            begin, end = (f"tc_cluster_{call}<{ROUNDS}>();" for call in ("begin", "end"))
+            return "\n".join((begin, thread, *rounds, end))
         return "\n".join(
             (
                 "tc_cluster_begin();",
@@ -64,7 +76,7 @@ class ClusterCase:
                 f"for (int round = 0; round < {ROUNDS}; round++) {{",
                 f"  const int from = (blockIdx.x + round) % {CLUSTERS} * {self.threads} + thread;",
                 f"  const int to = (round * {CLUSTERS} + blockIdx.x) * {self.threads} + thread;",
-                f"  const {type_} folded = {fold}({load});",
+                f"  const {type_} folded = {fold}>({load});",
                 f"  {store}",
                 "}",
                 "tc_cluster_end();",
@@ -113,6 +125,7 @@ class ArgClusterCase:
     tx: int
     blocks: int
     index: str = "i64"
+    is_numbered: bool = False
 
     @property
     def flat(self) -> ArgCase:
@@ -121,12 +134,13 @@ class ArgClusterCase:
 
     def body(self, number: int) -> str:
         better = f"tc_better_{self.op}_{self.dtype}"
-        call = f"tc_argfold_xc<{better}, {self.tx}, 1, {self.blocks}>"
+        site, sites = (", 0", "<1>") if self.is_numbered else ("", "")
+        call = f"tc_argfold_xc<{better}, {self.tx}, 1, {self.blocks}{site}>"
         return (
-            "tc_cluster_begin();\n"
+            f"tc_cluster_begin{sites}();\n"
             f"const int at = (blockIdx.x * {self.blocks} + blockIdx.z) * {self.tx} + threadIdx.x;\n"
             f"const auto best = {call}(v{number}[at], i{number}[at]);\n"
-            f"r{number}[at] = best.value;\nj{number}[at] = best.index;\ntc_cluster_end();"
+            f"r{number}[at] = best.value;\nj{number}[at] = best.index;\ntc_cluster_end{sites}();"
         )
 
     def launch(self, number: int) -> Launch:

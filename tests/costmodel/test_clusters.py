@@ -8,8 +8,8 @@ from tcdsl.costmodel import clusters
 from tcdsl.costmodel.clusters import LongRows, Share, best_share
 from tcdsl.costmodel.machine import Gpu
 
-ROWS = LongRows(4096, (65536,), 4, 0, 0, 4, is_written=True)
-CHANNELS = LongRows(256, (32, 3136), 4, 0, 0, 4, is_written=True)
+ROWS = LongRows(4096, (65536,), 4, 1, 0, 4, is_written=True)
+CHANNELS = LongRows(256, (32, 3136), 4, 1, 0, 4, is_written=True)
 
 
 @pytest.mark.parametrize("groups", [1, 31, 33, 784, 1024, 4096, 12345])
@@ -46,7 +46,7 @@ def test_few_rows_get_more_blocks() -> None:
 
 
 def test_values_in_registers_need_threads() -> None:
-    beside = best_share(Gpu(), replace(ROWS, kept_bytes=4, n_kept=1))
+    beside = best_share(Gpu(), replace(ROWS, n_kept=1))
     alone = best_share(Gpu(), ROWS)
     assert beside is not None and alone is not None
     assert beside.cluster > alone.cluster or not beside.keeps_well

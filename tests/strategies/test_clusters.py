@@ -74,7 +74,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a block's part of a row so small that short rows are shared."""
     monkeypatch.setattr(clusters, "BLOCK_BYTES", 1 << 10)
     monkeypatch.setattr(clusters, "LEAST_BYTES", 1 << 9)
-    monkeypatch.setattr(clusters, "HELD_BYTES", 1 << 10)
+    monkeypatch.setattr(clusters, "HELD_WELL", 1 << 8)
     monkeypatch.setattr(clusters, "HELD_VALUES", 1 << 9)
     monkeypatch.setattr(clusters, "LEAST_GROUPS", 1)
 

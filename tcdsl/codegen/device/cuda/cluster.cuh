@@ -14,7 +14,14 @@
  * The cluster's barrier is split in two, and between any two of these calls each thread has one
  * arrival that it has not waited for.  It says: this thread has started, and has read what others
  * have put into its block's slots so far.  So a fold waits for it before it puts anything, which it
- * need not do right after the reading: whoever comes late is waited for by a later fold only. */
+ * need not do right after the reading: whoever comes late is waited for by a later fold only.
+ *
+ * Folds that are called once, in the order of their numbers 0, 1, ... SITES - 1 (a last template
+ * argument), between tc_cluster_begin<SITES>() and tc_cluster_end<SITES>(), with no other call here
+ * between them, have slots of their own.  Nobody reads them before, so nobody is waited for but at
+ * the first, for having started; and what is put arrives at a barrier of the memory's own (an
+ * mbarrier counts its bytes), which takes no fence of the GPU.  Nobody ends before all has arrived
+ * that is put to it.  The emulator runs them as it runs the others. */
 
 /* ---- the barrier and the memory of other blocks -------------------------------------------- */
 
@@ -105,6 +112,60 @@ template <typename T, int N> TC_FN void tc_put_to(tc_vec<T, N> *p, int rank, tc_
   }
 }
 
+/* ---- slots that are written once ----------------------------------------------------------- */
+constexpr int TC_MOST_SITES = 16;
+
+#ifdef __CUDA_ARCH__
+/* Where the bytes that are put to this block for fold number site are counted. */
+TC_FN uint32_t tc_cluster_door(int site)
+{
+  __shared__ uint64_t doors[TC_MOST_SITES];
+  return (uint32_t)__cvta_generic_to_shared(doors + site);
+}
+TC_FN uint32_t tc_cluster_of(uint32_t own, int rank)
+{
+  uint32_t address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(own), "r"(rank));
+  return address;
+}
+template <int SITES> TC_FN void tc_cluster_open()
+{
+  if (threadIdx.x == 0) {
+    for (int site = 0; site < SITES; site++)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(tc_cluster_door(site)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  tc_cluster_arrive();
+}
+/* WORDS words, and they count at the door. */
+template <int WORDS>
+TC_FN void tc_put_words(uint32_t to, const uint32_t *words, uint32_t door)
+{
+  for (int w = 0; w < WORDS; w++)
+    asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to + 4 * w),
+      "r"(words[w]), "r"(door)
+      : "memory");
+}
+TC_FN void tc_cluster_expect(uint32_t door, int bytes)
+{
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(door), "r"(bytes)
+               : "memory");
+}
+TC_FN void tc_cluster_await(uint32_t door)
+{
+  asm volatile("{\n"
+               ".reg .pred done;\n"
+               "TC_AGAIN:\n"
+               "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+               "@done bra TC_DONE;\n"
+               "bra TC_AGAIN;\n"
+               "TC_DONE:\n"
+               "}" ::"r"(door)
+               : "memory");
+}
+#endif
+
 /* ---- folds --------------------------------------------------------------------------------- */
 /* The N values at slot, for every lane; in an order that depends on N alone. */
 template <typename Op, int N> TC_FN typename Op::type tc_join_slots(const typename Op::type *slot)
@@ -126,6 +187,22 @@ TC_FN typename Op::type tc_fold_xc_any(typename Op::type value)
   alignas(16) __shared__ typename Op::type slots[BLOCKS * WARPS];
   const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
   value = tc_fold_lanes<Op, 32>(value, (int)threadIdx.x);
+#ifdef __CUDA_ARCH__
+  if constexpr (SITE >= 0) {
+    static_assert(SITE < TC_MOST_SITES && sizeof(value) % 4 == 0, "no such site");
+    const uint32_t door = tc_cluster_door(SITE);
+    if (threadIdx.x == 0) tc_cluster_expect(door, (int)sizeof(slots));
+    if (SITE == 0) tc_cluster_wait();
+    if (lane < BLOCKS) {
+      const uint32_t own = (uint32_t)__cvta_generic_to_shared(slots + (int)blockIdx.z * WARPS + warp);
+      tc_put_words<sizeof(value) / 4>(
+        tc_cluster_of(own, lane), reinterpret_cast<const uint32_t *>(&value),
+        tc_cluster_of(door, lane));
+    }
+    tc_cluster_await(door);
+    return tc_join_slots<Op, BLOCKS * WARPS>(slots);
+  }
+#endif
   tc_cluster_wait();
   if (lane < BLOCKS) tc_put_to(slots + (int)blockIdx.z * WARPS + warp, lane, value);
   tc_cluster_arrive();
@@ -136,8 +213,20 @@ TC_FN typename Op::type tc_fold_xc_any(typename Op::type value)
 }
 
 /* ---- what kernels call --------------------------------------------------------------------- */
-TC_FN void tc_cluster_begin() { tc_cluster_arrive_relaxed(); }
-TC_FN void tc_cluster_end() { tc_cluster_wait(); }
+template <int SITES = 0> TC_FN void tc_cluster_begin()
+{
+#ifdef __CUDA_ARCH__
+  if constexpr (SITES > 0) return tc_cluster_open<SITES>();
+#endif
+  tc_cluster_arrive_relaxed();
+}
+template <int SITES = 0> TC_FN void tc_cluster_end()
+{
+#ifdef __CUDA_ARCH__
+  if constexpr (SITES > 0) return;
+#endif
+  tc_cluster_wait();
+}
 TC_FN void tc_cluster_sync()
 {
   tc_cluster_wait();
