@@ -29,6 +29,7 @@ from tcdsl.codegen.c_printer import CSource, print_plan
 from tcdsl.codegen.cuda_printer import print_cuda
 from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.codegen.names import Names
+from tcdsl.costmodel.flattening import InterleavedRow, why_flat
 from tcdsl.costmodel.machine import Cpu, Gpu
 from tcdsl.errors import INTERNAL, InternalError, TCError, warn
 from tcdsl.lang.comprehension import Comprehension, Specialisation
@@ -51,8 +52,10 @@ from tcdsl.settings import settings
 from tcdsl.strategies.gpu_planner import plan_for_gpu
 from tcdsl.strategies.planner import Scheme, plan_scop
 from tcdsl.transforms.canonical_form import explain_coalescing
-from tcdsl.transforms.coalescing import Coalesced, coalesce
+from tcdsl.transforms.coalescing import coalesce
+from tcdsl.transforms.flattening import flatten
 from tcdsl.transforms.mapping import Mapped, why_not_mapped
+from tcdsl.transforms.merging import Coalesced
 from tcdsl.transforms.plan import Plan
 from tcdsl.transforms.stitching import why_not_stitched
 from tcdsl.transforms.synchronisation import why_not_synchronised
@@ -119,6 +122,10 @@ class Backend(Generic[Source]):
     target = "cpu"  # on which a failure shows again, wherever that is tried
     threads = 0
 
+    def why_flat(self, row: InterleavedRow) -> str | None:
+        """Return why interleaved rows should be one index, or None (step 4)."""
+        return None
+
     def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
         """Return the kernels of *scop* (step 6)."""
         raise NotImplementedError
@@ -159,6 +166,9 @@ class GpuBackend(Backend[CudaSource]):
     def __init__(self, gpu: Gpu, alignments: Mapping[str, int]) -> None:
         self.gpu = gpu
         self.alignments = alignments
+
+    def why_flat(self, row: InterleavedRow) -> str | None:
+        return why_flat(self.gpu, row)
 
     def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
         if rung is not None and rung.is_serial:
@@ -357,6 +367,8 @@ def _compile(
         options = replace(options, coalesce=False)
     with steps.step("canonicalisation"):
         canonical = canonicalise(comprehension, special, strides, options)
+        if options.coalesce:
+            canonical = flatten(canonical, backend.why_flat)
     with steps.step("lowering", is_generous=True):
         scop = lower_comprehension(
             canonical.comprehension, canonical.special, canonical.strides, options.check_gathers

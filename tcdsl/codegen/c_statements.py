@@ -30,7 +30,7 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.dtypes import DType, arithmetic
-from tcdsl.poly.scop import Access, Kind, Scop
+from tcdsl.poly.scop import Access, Interleaved, Kind, Scop
 from tcdsl.transforms.placement import Placement
 
 _VECTOR_BYTES = 64  # TC_VECTOR_BYTES of the device library: what tc_fold_* takes at once
@@ -344,7 +344,7 @@ class StatementPrinter:
                 # Whatever was gathered, memory is safe; a fault has been recorded.
                 index = f"tcdsl_clamp({index}, {self.sizes.extent(array.shape[dim])})"
             shifted.append(index)
-        return f"{name}[{_linear(shifted, self.sizes.strides(array))}]"
+        return f"{name}[{_linear(shifted, self.sizes.strides(array), self.context.index_type)}]"
 
 
 def _row_major(indices: Sequence[str], extents: Sequence[int]) -> str:
@@ -360,13 +360,32 @@ def _row_major(indices: Sequence[str], extents: Sequence[int]) -> str:
     return _linear([index for index, _ in kept], [stride for _, stride in kept])
 
 
-def _linear(indices: Sequence[str], strides: Sequence[int | str]) -> str:
-    terms = [
+def _linear(
+    indices: Sequence[str], strides: Sequence[int | str | Interleaved], index_type: str = "i64"
+) -> str:
+    """Return the sum of *indices* times *strides*.
+
+    :arg index_type: of index arithmetic, as a suffix of the device library.
+    """
+    terms = []
+    for index, stride in zip(indices, strides, strict=True):
+        if isinstance(stride, Interleaved):
+            # A negative dividend there is none, and unsigned quotients are cheaper.
+            run = (
+                f"(int{index_type[1:]}_t)((uint{index_type[1:]}_t){_factor(index)} / {stride.run}u)"
+            )
+            terms += _terms((index, run), (stride.step, stride.outer - stride.run * stride.step))
+        else:
+            terms += _terms((index,), (stride,))
+    return " + ".join(terms) or "0"
+
+
+def _terms(indices: Sequence[str], strides: Sequence[int | str]) -> list[str]:
+    return [
         index if stride == 1 else f"{_factor(index)} * {stride}"
         for index, stride in zip(indices, strides, strict=True)
         if stride != 0
     ]
-    return " + ".join(terms) or "0"
 
 
 def _factor(text: str) -> str:

@@ -48,7 +48,7 @@ from tcdsl.costmodel.reductions import is_streamed
 from tcdsl.errors import INTERNAL
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
-from tcdsl.poly.scop import Array, Kind, Statement, Storage
+from tcdsl.poly.scop import Array, Interleaved, Kind, Statement, Storage, Stride
 from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import Placement, Space
 from tcdsl.transforms.plan import Kernel, Plan
@@ -1192,7 +1192,12 @@ def _reach(array: Array) -> int:
         for extent in extents:
             total *= max(extent, 1)
         return total
-    return sum(
-        (extent - 1) * abs(stride or 0)
-        for extent, stride in zip(extents, array.strides, strict=True)
-    )
+    return sum(map(_span, extents, array.strides))
+
+
+def _span(extent: int, stride: Stride) -> int:
+    """Return how far the last of *extent* elements is from the first."""
+    if isinstance(stride, Interleaved):
+        within = (stride.run - 1) * abs(stride.step)
+        return (extent - 1) // stride.run * abs(stride.outer) + within
+    return (extent - 1) * abs(stride or 0)

@@ -15,7 +15,7 @@ from tcdsl.lang.comprehension import Load
 from tcdsl.lang.open_sizes import open_names
 from tcdsl.lang.size_functions import to_expr
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus
-from tcdsl.poly.scop import Array, Scop, Statement
+from tcdsl.poly.scop import Array, Interleaved, Scop, Statement
 
 Integer = tuple[str, int]  # (size, -1), or (array, the dimension whose stride it is)
 
@@ -59,14 +59,14 @@ class SizeTexts:
     def is_zero(self, value: Extent) -> bool:
         return isinstance(value, int) and value == 0
 
-    def strides(self, array: Array) -> list[int | str]:
+    def strides(self, array: Array) -> list[int | str | Interleaved]:
         """Return the strides of *array* in elements, outermost first."""
         if array.strides is not None:
             return [
                 self.name((array.name, dim)) if stride is None else stride
                 for dim, stride in enumerate(array.strides)
             ]
-        strides: list[int | str] = []
+        strides: list[int | str | Interleaved] = []
         for dim in range(array.rank):
             strides.append(self._product(array.shape[dim + 1 :]))
         return strides

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 import islpy as isl
 
-from tcdsl.costmodel.locality import access_stride, array_strides
+from tcdsl.costmodel.locality import access_stride, array_strides, runs_of
 from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import AnyCoordinate, Loop
 from tcdsl.poly.lowering import builder_of
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement
+from tcdsl.poly.scop import Access, Array, Interleaved, Kind, Scop, Statement
 from tcdsl.transforms.placement import Placement, Space, local_functions
 
 WIDTHS_BYTES = (2, 4, 8, 16)
@@ -73,9 +73,10 @@ def _is_vector(
     space = statement.domain.get_space()
     first = isl.PwAff.from_aff(lane.function(space)).zero_set().intersect(statement.domain)
     is_aligned = bool(first.is_subset(address.mod_val(val(width)).zero_set()))
+    has_digits = placement is not None or bool(runs_of(array, access, index))
     return is_aligned and (
         _grows(address, lane.position)
-        or (placement is not None and _is_together(statement, address, lane, width))
+        or (has_digits and _is_together(statement, address, lane, width))
     )
 
 
@@ -85,13 +86,19 @@ def _address(scop: Scop, statement: Statement, access: Access, array: Array) -> 
         return None
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     total: isl.PwAff | None = None
-    for subscript, stride, origin in zip(
-        access.subscripts, array_strides(array), array.origin, strict=True
+    strides = array_strides(array)
+    for subscript, stride, own, origin in zip(
+        access.subscripts, strides, array.strides or strides, array.origin, strict=True
     ):
         function = builder.affine(subscript)
         if function is None or not isinstance(origin, int):
             return None
-        term = function.add_constant_val(val(-origin)).scale_val(val(stride))
+        index = function.add_constant_val(val(-origin))
+        term = index.scale_val(val(stride))
+        if isinstance(own, Interleaved):
+            between = own.outer - own.run * own.step
+            runs = index.scale_down_val(val(own.run)).floor()
+            term = term.add(runs.scale_val(val(between)))
         total = term if total is None else total.add(term)
     return total
 

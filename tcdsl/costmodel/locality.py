@@ -14,7 +14,7 @@ import islpy as isl
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Size, Unary, fold
 from tcdsl.poly.isl_utils import Extent, constant_bounds, dim_bounds
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Access, Array, Scop, Statement
+from tcdsl.poly.scop import Access, Array, Interleaved, Scop, Statement, Stride
 
 OPEN_EXTENT = 1024  # what an open size counts as in a cost
 
@@ -85,14 +85,32 @@ def shape_of(scop: Scop, statement: Statement, roles: tuple[Role, ...]) -> Shape
 
 
 def array_strides(array: Array) -> tuple[int, ...]:
-    """Return the strides of *array* in elements; what is open counts as ``OPEN_EXTENT``."""
+    """Return the strides of *array* in elements; what is open counts as ``OPEN_EXTENT``.
+
+    Interleaved axes count as what they are within a run.
+    """
     if array.strides is not None:
-        return tuple(OPEN_EXTENT if stride is None else stride for stride in array.strides)
+        return tuple(map(_plain, array.strides))
     strides, step = [], 1
     for extent in reversed(array.shape):
         strides.append(step)
         step *= extent if isinstance(extent, int) else OPEN_EXTENT
     return tuple(reversed(strides))
+
+
+def _plain(stride: Stride) -> int:
+    if isinstance(stride, Interleaved):
+        return stride.step
+    return OPEN_EXTENT if stride is None else stride
+
+
+def runs_of(array: Array, access: Access, index: str) -> tuple[Interleaved, ...]:
+    """Return the interleaved axes of *array* that *access* moves along when *index* grows."""
+    return tuple(
+        stride
+        for subscript, stride in zip(access.subscripts, array.strides or (), strict=False)
+        if isinstance(stride, Interleaved) and coefficient_of(subscript, index) != 0
+    )
 
 
 def access_stride(array: Array, access: Access, index: str) -> int:

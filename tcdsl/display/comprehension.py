@@ -8,7 +8,7 @@ from tcdsl.lang.open_sizes import AnySpecialisation, Extent, OpenRange
 from tcdsl.lang.printer import print_statement, untyped_statement
 from tcdsl.source import Span
 from tcdsl.transforms.canonical_form import canonical_form, merge_texts
-from tcdsl.transforms.coalescing import Coalesced
+from tcdsl.transforms.merging import Coalesced
 
 
 def source_block(c: Comprehension, anchors: Anchors, targets: Mapping[str, str]) -> Html:

@@ -26,7 +26,7 @@ from tcdsl.poly.isl_utils import (
     plus,
     within_bounds,
 )
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage, loads_of
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage, Stride, loads_of
 
 Bounds = tuple[Extent, Extent]  # [lower, upper)
 
@@ -44,7 +44,7 @@ def companion_name(statement: tc.Statement) -> str:
 def lower_comprehension(
     comprehension: Comprehension,
     special: AnySpecialisation,
-    strides: Mapping[str, tuple[int | None, ...] | None],
+    strides: Mapping[str, tuple[Stride, ...] | None],
     check_gathers: bool = True,
 ) -> Scop:
     """Return the scop of *comprehension* at the sizes of *special*, for all values of open ones.
@@ -72,7 +72,7 @@ def lower_comprehension(
 
 
 def _array(
-    tensor: tc.Tensor, special: AnySpecialisation, strides: tuple[int | None, ...] | None
+    tensor: tc.Tensor, special: AnySpecialisation, strides: tuple[Stride, ...] | None
 ) -> Array:
     is_argument = tensor.is_input or tensor.is_output
     return Array(

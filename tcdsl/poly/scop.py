@@ -31,12 +31,27 @@ class Storage(StrEnum):
     LOCAL = "local"  # one iteration of the loops around its uses: registers or the stack
 
 
+@dataclass(frozen=True, slots=True)
+class Interleaved:
+    """The stride of two axes in one: runs of *run* elements, *step* apart, begin *outer* apart.
+
+    Element k is ``(k // run) * outer + (k % run) * step`` from element 0.
+    """
+
+    run: int
+    outer: int
+    step: int
+
+
+# None: known only at the call.
+Stride = int | Interleaved | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Array:
     """An array: its box is ``[origin, origin + shape)``; open extents are functions of the sizes.
 
-    *strides* are in elements, one a dimension, or None for row-major without gaps.  An entry that
-    is None is known only at the call.
+    *strides* are in elements, one a dimension, or None for row-major without gaps.
     """
 
     name: str
@@ -46,7 +61,7 @@ class Array:
     storage: Storage
     is_input: bool = False
     is_output: bool = False
-    strides: tuple[int | None, ...] | None = None
+    strides: tuple[Stride, ...] | None = None
 
     @property
     def rank(self) -> int:

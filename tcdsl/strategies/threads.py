@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import cached_property
 from math import prod
 
-from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.locality import Shape, runs_of
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.lang.comprehension import Call, Expr, Index, walk
@@ -447,6 +447,8 @@ class GpuSketcher:
             if row[dim] == 1:
                 sizes.append(self.scop.arrays[access.array].dtype.size_bytes)
                 steps += [s for d, s in enumerate(row) if d != dim and shape.extents[d] > 1]
+                runs = runs_of(self.scop.arrays[access.array], access, statement.indices[dim])
+                steps += [number for run in runs for number in (run.run, run.outer)]
             elif row[dim] > 1:
                 return 1
         if not sizes and kept and not statement.conditions:

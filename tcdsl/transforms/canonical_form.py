@@ -22,7 +22,7 @@ from itertools import groupby
 from tcdsl.lang.comprehension import Comprehension, Expr, Index, Load, Statement, walk
 from tcdsl.lang.open_sizes import AnySpecialisation, OpenRange
 from tcdsl.lang.printer import print_statement, untyped_statement
-from tcdsl.transforms.coalescing import Coalesced, print_merged
+from tcdsl.transforms.merging import Coalesced, print_merged
 
 Ranges = Mapping[str, range | OpenRange]
 
@@ -135,7 +135,7 @@ def explain_coalescing(
             lines.append(f"{head}         {before}")
         form = canonical_form(new, canonical.special.ranges[position])
         lines.append(f"{pad} form    {form}")
-    return [*lines, *print_merged(c, canonical.merged)]
+    return [*lines, *print_merged(c, canonical.merged), *canonical.notes]
 
 
 def merge_texts(chains: Mapping[str, tuple[str, ...]], ranges: Ranges) -> list[str]:

@@ -14,7 +14,8 @@ from tcdsl.lang.sema import analyse
 from tcdsl.lang.specialiser import specialise
 from tcdsl.source import Source
 from tcdsl.testing.random_inputs import values
-from tcdsl.transforms.coalescing import Coalesced, coalesce, print_merged
+from tcdsl.transforms.coalescing import coalesce
+from tcdsl.transforms.merging import Coalesced, print_merged
 
 Shapes = list[tuple[int, ...]]
 
