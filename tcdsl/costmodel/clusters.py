@@ -5,9 +5,10 @@
     threads   THREADS on a multiprocessor, together with the blocks beside it there; few of them
               idle in the last turn, and so many that what each keeps fits its registers
 
-That pays where a row is more than a block keeps in registers while others run beside it, and is
-written as well as read: who only reads may wait for loads in all its registers.  Rows with two axes
-are never in registers, and a block alone may stage a short one.
+That pays where a row is more than a block keeps in registers while others run beside it, or where
+there are few rows and a block alone would take long with one; and where it is written as well as
+read: who only reads may wait for loads in all its registers.  Rows with two axes are never in
+registers, and a block alone may stage a short one.
 
 Measured on an H200: 50 to 64 KB a block and some 1500 threads on a multiprocessor were best.  In
 float32 batchnorm of 256 channels takes 71 us (with rows in registers of a cluster at best 78, with
@@ -19,11 +20,13 @@ from dataclasses import dataclass
 from math import prod
 
 from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.reductions import is_brief
 
 WARP = 32
 BLOCK_BYTES = 64 << 10  # of a row in one block's shared memory
 LEAST_BYTES = 16 << 10  # of a row in a block, where more blocks are to fill the chip
 HELD_WELL = 40 << 10  # values of rows that one block holds well in its registers
+KEPT_BYTES = 4  # of a value in a register
 HELD_VALUES = 64 << 10  # what a block can hold at all
 THREADS = 1536  # on a multiprocessor
 MOST_THREADS = 1024
@@ -80,7 +83,7 @@ class Share:
 
 def best_share(gpu: Gpu, rows: LongRows) -> Share | None:
     """Return the share of each block of a cluster, None if clusters should not share *rows*."""
-    if rows.is_split and _is_held(rows):
+    if rows.is_split and _is_held(gpu, rows):
         return None
     cluster = _blocks(gpu, rows)
     if cluster == 0 or rows.extents[0] < cluster:
@@ -91,17 +94,19 @@ def best_share(gpu: Gpu, rows: LongRows) -> Share | None:
         return None
     values = groups * rows.vector * (1 if rows.is_split else per) * rows.n_kept
     beside = max(1, gpu.staged_bytes // max(1, rows.row_bytes // cluster))
-    threads = _threads(groups, THREADS // beside, -(-values // MOST_REGISTERS))
+    threads = busy_threads(groups, THREADS // beside, -(-values // MOST_REGISTERS))
     repeat = -(-groups // threads)
     if rows.is_split:
         per = threads * repeat * rows.vector
     return Share(cluster, per, threads, repeat)
 
 
-def _is_held(rows: LongRows) -> bool:
+def _is_held(gpu: Gpu, rows: LongRows) -> bool:
     """Return whether the registers of one block do as well."""
     if rows.length * max(rows.n_staged, rows.n_kept) <= HELD_WELL:
-        return True
+        # Multiprocessors without a row would be idle beside a block that takes long with one.
+        is_short = is_brief(rows.length * (rows.staged_bytes + KEPT_BYTES * rows.n_kept))
+        return rows.rows >= gpu.multiprocessors or is_short or not rows.is_written
     return not rows.is_written and rows.length <= HELD_VALUES
 
 
@@ -124,7 +129,7 @@ def _blocks(gpu: Gpu, rows: LongRows) -> int:
     return cluster if fits else 0
 
 
-def _threads(groups: int, wanted: int, least: int) -> int:
+def busy_threads(groups: int, wanted: int, least: int) -> int:
     """Return how many threads share *groups* vectors: few of them idle in the last turn.
 
     :arg least: so many, that what each keeps fits its registers.

@@ -33,6 +33,7 @@ ALIKE = 1.03  # times that differ by less are the same, as far as this model can
 LEAST_LOADS = 2  # of a thread of a row that many share
 STEP_OF_FOLD = 0.06e-6  # seconds; a fold of a row has as many as the logarithm of its threads
 COLUMN_OF_FOLD = 0.04e-6  # seconds a thread of a column, or a warp where it has several
+LAUNCH = 2.5e-6  # seconds that a kernel takes at least, after another one
 TICKET = 1.2e-6  # seconds for barrier, fence and atomic of a block
 TICKET_EACH = 0.5e-9  # that a block's atomic delays the others'
 WARP = 32
@@ -134,6 +135,11 @@ def _seconds(gpu: Gpu, reduction: Reduction, lanes: int, chunks: int, per_chunk:
         again = ceil(ceil(chunks / lanes) / IN_FLIGHT) * CACHED
         seconds += TICKET + blocks * TICKET_EACH + again + fold
     return seconds
+
+
+def is_brief(block_bytes: int) -> bool:
+    """Return whether a block reads *block_bytes* in less time than another kernel takes at all."""
+    return block_bytes <= LAUNCH * OWN_RATE
 
 
 def is_streamed(read_bytes: int) -> bool:

@@ -6,8 +6,9 @@
 
 A statement joins a group unless a contraction would lose its tiles, or the group much of the
 parallelism that a part of it has alone.  Rows for which there are too few blocks may be shared by
-clusters, if in the end several members use them: groups are grown in this hope, and those that were
-grown in vain are made again without it.
+clusters, or be so short that a block is done with one before another kernel could begin, if in the
+end several members use them: groups are grown in this hope, and those that were grown in vain are
+made again without it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,8 +65,8 @@ def group_for_gpu(
         in_vain = [
             group
             for group in groups
-            if policy.needs_clusters(group)
-            and sketcher_for(options)(scop, group, shapes, gpu).clusters is None
+            if policy.is_hoped(group)
+            and not sketcher_for(options)(scop, group, shapes, gpu).reads_once
         ]
         if not in_vain:
             return Grouped(scop, shapes, groups, chunks)
@@ -86,7 +87,7 @@ class _Policy:
     ) -> None:
         """Make a policy.
 
-        :arg hopeless: statements whose rows clusters will not share.
+        :arg hopeless: statements whose rows nobody keeps for the others.
         """
         self.scop = scop
         self.shapes = shapes
@@ -95,7 +96,7 @@ class _Policy:
         self.hopeless = hopeless
         self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
         self._tiled: dict[str, bool] = {}
-        self._hoped: list[frozenset[str]] = []  # members of groups that clusters must share
+        self._hoped: list[frozenset[str]] = []  # members of groups that must read rows once
 
     def why_not(self, group: Group, grown: Group) -> str | None:
         """Return why *group* should not grow, or None."""
@@ -116,8 +117,8 @@ class _Policy:
         self._hoped.append(frozenset(members))
         return None
 
-    def needs_clusters(self, group: Group) -> bool:
-        """Return whether *group* was grown in the hope that clusters share its rows."""
+    def is_hoped(self, group: Group) -> bool:
+        """Return whether *group* was grown in the hope that its rows are read once."""
         return any(names <= set(group.members) for names in self._hoped)
 
     def _why_idle(self, group: Group, grown: Group) -> str | None:

@@ -72,10 +72,12 @@ def _measured(done: Coalesced, special: Specialisation, tensor: str, dims: Dims)
     """Return what the cost model asks of the rows of *tensor*."""
     shape = special.shapes[tensor]
     steps = done.strides.get(tensor) or row_major(shape)
+    uses = [{name for name, _ in accesses_of(s)} for s in done.comprehension.statements]
     return InterleavedRow(
         shape[dims[0]], shape[dims[1]],
         done.comprehension.tensors[tensor].dtype.size_bytes,
         tuple(step for d, step in enumerate(steps) if d != dims[1] and isinstance(step, int)),
+        sum(tensor in names for names in uses),
     )  # fmt: skip
 
 

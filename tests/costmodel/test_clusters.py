@@ -15,7 +15,7 @@ CHANNELS = LongRows(256, (32, 3136), 4, 1, 0, 4, is_written=True)
 @pytest.mark.parametrize("groups", [1, 31, 33, 784, 1024, 4096, 12345])
 @pytest.mark.parametrize("least", [1, 200, 1024])
 def test_few_threads_idle(groups: int, least: int) -> None:
-    threads = clusters._threads(groups, 256, least)
+    threads = clusters.busy_threads(groups, 256, least)
     assert threads % 32 == 0 and min(least, 1024) <= threads <= 1024
 
 
