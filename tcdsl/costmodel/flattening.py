@@ -50,9 +50,9 @@ def why_flat(gpu: Gpu, row: InterleavedRow) -> str | None:
     """Return why threads should be along both axes of *row*, None if the inner one will do."""
     if row.outer < 2 or row.inner < 1:
         return None
-    loads = -(-row.vectors // gpu.threads_per_block)
     if row.passes == 1:
-        return f"{loads} loads of a thread along the inner axis" if loads < IN_FLIGHT else None
+        loads = row.vectors / gpu.threads_per_block
+        return f"{loads:.2g} loads of a thread along the inner axis" if loads < IN_FLIGHT else None
     warps = -(-row.vectors // WARP)
     idle = 1 - row.vectors / (WARP * warps)
     if warps <= ENOUGH_WARPS or idle > MOST_IDLE:

@@ -91,7 +91,9 @@ def comprehension_section(
             ],
         ])  # fmt: skip
     head = ["", "as written", "canonical", "form"]
-    return join(table(head, rows, "wide"), tag("h3", "Tensors"), _tensors(c, special, canonical))
+    notes = [tag("p", text, class_="note") for text in canonical.notes]
+    tensors = _tensors(c, special, canonical)
+    return join(table(head, rows, "wide"), *notes, tag("h3", "Tensors"), tensors)
 
 
 def _ranges(ranges: Mapping[str, range | OpenRange]) -> Html:

@@ -10,7 +10,7 @@ That is a greatest fixed point: all pairs are candidates, and those with an obje
 none does.  Iteration order is kept (p is lexicographic in (a, b)), so that it is always legal.
 
 Nothing is copied: the merged tensor is another view of the same memory, without any division.
-Interleaved axes are left as they are.  After Panamera's dimension flattening (PACT 2022,
+Interleaved axes are left to flattening.py.  After Panamera's dimension flattening (PACT 2022,
 doi:10.1145/3559009.3569656), which does the same before scheduling, for isl avoids it.
 """
 

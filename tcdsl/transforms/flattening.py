@@ -113,6 +113,8 @@ class _Rows:
         """Return why a row of *tensor* is no runs of neighbours."""
         outer, inner = self.dims[tensor]
         steps = self.done.strides.get(tensor)
+        if not self.special.shapes[tensor][inner]:
+            return f"the rows of {tensor} are empty"
         if outer >= inner or self.special.origins[tensor][inner] != 0:
             return f"{tensor} has its axes in another order, or with a margin"
         if steps is not None and not all(isinstance(steps[d], int) for d in (outer, inner)):

@@ -223,3 +223,20 @@ def test_kernels_with_a_half_each_share_nothing(cuda_unit: MakeUnit) -> None:
 def test_backwards_is_right(check_emulated: CheckAll, small_chip: Gpu) -> None:
     chip = replace(small_chip, l2_bytes=64)
     check_emulated([(NORMALISED, [shape]) for shape in ((1, 1), (7, 31), (33, 67))], gpu=chip)
+
+
+# --- few rows -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(64, 4096), (4, 16384), (16, 32768), (3, 1000)])
+def test_few_rows_are_read_once(shape: tuple[int, int], cuda_unit: MakeUnit) -> None:
+    assert len(cuda_unit(SOFTMAX, shape).source.launches) == 1
+
+
+def test_few_long_rows_are_not_left_to_a_block_each(cuda_unit: MakeUnit) -> None:
+    (launch,) = cuda_unit(SOFTMAX, (16, 32768)).source.launches
+    assert launch.cluster * launch.grid[0] > 16 or launch.block[0] == 1024
+
+
+def test_few_rows_are_right(check_emulated: CheckAll) -> None:
+    check_emulated([(SOFTMAX, [(3, 1000)]), (SOFTMAX, [(2, 1537)]), (SOFTMAX, [(5, 6272)])])

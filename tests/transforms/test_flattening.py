@@ -167,3 +167,35 @@ def test_nothing_and_views_are_right(check_emulated: CheckAll) -> None:
     check_emulated([(source, [view]) for view in views for source in (CENTRED, OF_PLANES)])
     check_emulated([(OF_PLANES, [(3, 4, 8)]), (DEEP, [(2, 3, 4, 5, 6)])])
     check_emulated([(CENTRED, [(4, 6, 40)])], options=Options(vectorise=False))
+
+
+def test_it_is_part_of_the_pipeline_for_a_gpu(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(SUM, (32, 256, 14, 14))
+    assert unit.done.stages["coalesced"].splitlines() == [
+        "S0 before  y(c) +=! x(n, c, h, w)",
+        "   after   y(c) +=! x(c, n_h_w)",
+        "   merged  n, h, w -> n_h_w (32 * 14 * 14)",
+        "   form    row: x(c kept, n_h_w reduced)",
+        "coalesced x: dimensions 1, 0*2*3",
+        "flat rows of x: 0.048 loads of a thread along the inner axis",
+    ]
+    assert "tc_vload<4>" in unit.source.text and "/ 196u" in unit.source.text
+    as_written = cuda_unit(SUM, (32, 256, 14, 14), options=Options(coalesce=False))
+    assert "/ 196u" not in as_written.source.text
+
+
+def test_vectors_are_of_one_run(cuda_unit: MakeUnit) -> None:
+    assert "tc_vload" not in cuda_unit(SUM, (32, 256, 7, 7)).source.text
+    assert "tc_vload<2>" in cuda_unit(SUM, (32, 256, 7, 14)).source.text
+
+
+def test_rows_are_kept_in_registers(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(BATCHNORM, (32, 256, 196), (256,), ())
+    (launch,) = unit.source.launches
+    assert launch.block[0] == 224 and launch.shared_bytes == 0  # 7 vectors a thread, none idle
+
+
+def test_longer_images_stay_as_they_are(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(BATCHNORM, (32, 256, 56 * 56), (256,), ())
+    (launch,) = unit.source.launches
+    assert launch.cluster > 1 and "flat rows" not in unit.done.stages["coalesced"]
