@@ -60,8 +60,9 @@ HALVES = SOFTMAX.replace("float", "bfloat16")
 CASES = {
     "softmax": (SOFTMAX, [[(5, 4096)], [(3, 4099)], [(2, 2050)], [(133, 1024)]]),
     "logsumexp": (LOGSUMEXP, [[(5, 4096)], [(3, 4099)], [(1, 8192)]]),
-    "batchnorm": (BATCHNORM, [[(16, 5, 196), (5,), ()], [(9, 3, 49), (3,), ()]]),
-    "statistics as outputs": (WITH_STATISTICS, [[(16, 3, 196)], [(8, 2, 49)]]),
+    "batchnorm": (BATCHNORM, [[(9, 5, 512), (5,), ()], [(9, 3, 515), (3,), ()]]),
+    "flat batchnorm": (BATCHNORM, [[(16, 5, 196), (5,), ()], [(9, 3, 49), (3,), ()]]),
+    "statistics as outputs": (WITH_STATISTICS, [[(16, 3, 196)], [(8, 2, 49)], [(8, 2, 512)]]),
     "two arrays": (BACKWARD, [[(3, 4096)] * 2, [(2, 1031)] * 2]),
     "operators": (OPERATORS, [[(3, 2048)], [(2, 1027)]]),
     "integers": (INTEGERS, [[(3, 2048)], [(2, 1027)]]),
