@@ -65,8 +65,16 @@ class GpuSketcher:
         self.why: list[str] = []
 
     @cached_property
+    def flat(self) -> Axis | None:
+        """The shared axis along which the lead's neighbours in memory are, None if they are not."""
+        inner = self._innermost(self.lead)
+        return next((a for a in self.parallel if a[self.lead] == inner), None)
+
+    @cached_property
     def clusters(self) -> ClusterRows | None:
-        """How clusters share the rows of the group, None if they do not."""
+        """How clusters share the rows of the group, None if they do not: columns are no rows."""
+        if self.flat is not None:
+            return None
         return cluster_rows(self.scop, self.group, self.shapes, self.gpu, self._lane_vector)
 
     @property
@@ -82,10 +90,8 @@ class GpuSketcher:
 
     def sketch(self, may_chunk: bool = True) -> Sketch:
         """Return the sketch of the group; every group has one."""
-        inner = self._innermost(self.lead)
-        flat = next((a for a in self.parallel if a[self.lead] == inner), None)
-        if flat is not None:
-            return self._flat(flat, may_chunk)
+        if self.flat is not None:
+            return self._flat(self.flat, may_chunk)
         if self.clusters is not None:
             return self._clustered(self.clusters)
         return self._rows(may_chunk)

@@ -1,6 +1,7 @@
 """The smallest program for every bug that was found in the GPU target, on the emulator."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -135,3 +136,13 @@ def test_rows_that_one_statement_reads_twice(check_emulated: CheckAll, gpu: Gpu)
     check_emulated([(source, [(33, 11, 8)]), (source, [(3, 5, 300)])], gpu=gpu)
     once = "def f(bool(K,M,N) a, uint8(K,M,N) b) -> (t) { t(k) and=! a(k,j,i) == a(K - 1 - k,3,i) }"
     check_emulated([(once, [(33, 11, 8)] * 2)], gpu=gpu)
+
+
+def test_columns_are_no_rows_that_clusters_share(cuda_unit: Callable[..., Any]) -> None:
+    """Long columns were put in one kernel in the hope of clusters, which then two blocks ran."""
+    source = """def f(float(P,C) x) -> (y) {
+        s(c) +=! x(p,c)
+        y(p,c) = x(p,c) - s(c)
+    }"""
+    launches = cuda_unit(source, (100352, 256)).source.launches
+    assert all(prod(launch.grid) >= Gpu().multiprocessors for launch in launches)
