@@ -39,7 +39,7 @@ def thread_index(axis: int) -> str:
 
 
 def fold_function(mapped: Mapped, fold: Statement) -> tuple[str, tuple[int, ...]]:
-    """Return the suffix of the collective that *fold* is ("x", "y", "xy", "xc"), and its axes."""
+    """Return the suffix of *fold*'s collective ("x", "y", "xy", "xc", "yc"), and its axes."""
     axes = mapped.fold_axes(fold)
     return "".join(_AXIS_NAMES[axis] for axis in axes), axes
 

@@ -10,7 +10,8 @@ along all, and so does every name that the text does not declare.
 
 ``tc_fold_x`` over a part of a warp waits for the threads of its own row, all else for the block.
 ``tc_last_block`` waits for the block too, all of which gets one answer.  What has a cluster in
-its name waits for all blocks of the cluster, and so do folds along xc: they differ in blockIdx.z.
+its name waits for all blocks of the cluster, and so do folds along xc and yc: they differ in
+blockIdx.z.
 """
 
 import re

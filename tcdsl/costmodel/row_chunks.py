@@ -29,13 +29,10 @@ from tcdsl.costmodel.reductions import (
     TICKET,
     TICKET_EACH,
 )
+from tcdsl.costmodel.registers import blocks_at_once, registers_of
 
 LOAD_BYTES = 16
-REGISTERS = 1 << 16  # of a multiprocessor
-OTHER_REGISTERS = 16  # of a thread, beside the values that it keeps, as NVRTC does it
-REGISTER_BYTES = 4  # halves stay packed, two in one
 SLACK = 1.3  # of the blocks' latencies: they do not overlap as evenly as one could wish
-GRANULE = 8  # a thread's registers are a multiple of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ def _seconds(gpu: Gpu, rows: Rows, threads: int, values: int) -> float:
     loads = max(1, values * rows.value_bytes // LOAD_BYTES)
     fold = STEP_OF_FOLD * (log2(threads) + (2 if threads > 32 else 0))
     own = LATENCY + min(loads - 1, IN_FLIGHT) * NEXT_LOAD + rows.passes * fold + TICKET
-    at_once = _at_once(gpu, threads, values * rows.kept_bytes)
+    at_once = blocks_at_once(gpu, threads, registers_of(values * rows.kept_bytes))
     if at_once == 1:  # nobody loads while it folds
         own += threads * values * rows.value_bytes * gpu.multiprocessors / CHIP_RATE
     waves = ceil(blocks / (at_once * gpu.multiprocessors))
@@ -88,11 +85,3 @@ def _seconds(gpu: Gpu, rows: Rows, threads: int, values: int) -> float:
     turns = ceil(ceil(count / threads) / IN_FLIGHT)
     finish = rows.passes * (turns * CACHED + fold)
     return max(streaming + own, SLACK * waves * own) + blocks * TICKET_EACH + finish
-
-
-def _at_once(gpu: Gpu, threads: int, kept_bytes: int) -> int:
-    """Return how many blocks a multiprocessor has at once."""
-    needed = OTHER_REGISTERS + ceil(kept_bytes / REGISTER_BYTES)
-    registers = ceil(needed / GRANULE) * GRANULE
-    by_registers = REGISTERS // (threads * registers)
-    return max(1, min(by_registers, gpu.threads_per_multiprocessor // threads))

@@ -20,6 +20,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
 from tcdsl.strategies.sketch import Axis, Layout, OuterLoop, Sketch, Tile
 from tcdsl.transforms.fusion import Group
+from tcdsl.transforms.mapping import RANK
 from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
 
@@ -35,6 +36,13 @@ class Lane:
     threads: int
     vector: int = 1
     repeat: int = 0
+    cluster: int = 1  # blocks whose threads take turns: a turn is ``threads * cluster`` vectors
+
+    @property
+    def widths(self) -> tuple[tuple[int, int], ...]:
+        """The axes of the threads that share it, and how many there are along each."""
+        ranks = ((RANK, self.cluster),) if self.cluster > 1 else ()
+        return ((self.axis, self.threads), *ranks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +69,7 @@ class Assembly:
             found = self.partials(name)
             if found is not None:
                 partials[name] = found
-                threads[name] = tuple(
-                    (self.lanes[name].axis, self.lanes[name].threads) for p in found if p.is_lane
-                )
+                threads[name] = self.lanes[name].widths if any(p.is_lane for p in found) else ()
         shared = [_thread_loop(tile) for tile in self.tiles if tile.thread_axis >= 0]
         return Sketch(
             self.group.members, (*self.block_loops(), *shared),
@@ -115,8 +121,8 @@ class Assembly:
                 last += point_pieces(by_dim[dim], dim)
             elif lane is not None and lane.dim == dim:
                 mine = lane_pieces(lane, low, extent, size, shape.roles[dim])
-                threads.append(mine[0])
-                last += mine[1:]
+                threads += [piece for piece in mine if piece.kind is LoopKind.THREAD]
+                last += [piece for piece in mine if piece.kind is not LoopKind.THREAD]
             else:
                 serial.append(Piece(
                     Coordinate(dim, low if size else 0, 1, size), extent, shape.roles[dim],
@@ -143,6 +149,9 @@ class Assembly:
             width = lane.threads
             index = statement.indices[lane.dim]
             partials.append(Partial(index, low, lane.vector, width, width, True))
+            if lane.cluster > 1:
+                turn = lane.vector * lane.threads
+                partials.append(Partial(index, low, turn, lane.cluster, lane.cluster, True))
         if not partials and why_not_rfactored(statement):
             return None
         return tuple(partials)
@@ -231,17 +240,25 @@ def lane_pieces(lane: Lane, low: int, extent: int, size: int, role: Role) -> lis
     assert size % lane.vector == 0, "a vector in two chunks"
     groups, thread = -(-extent // lane.vector), (LoopKind.THREAD, lane.axis, lane.threads)
     mod = size // lane.vector if size else 0
-    if lane.repeat > 1:
-        turn = Coordinate(lane.dim, low, lane.vector * lane.threads)
+    if lane.repeat > 1 or lane.cluster > 1:
+        block = lane.vector * lane.threads  # values of the threads of one block in a turn
         pieces = [
             Piece(
                 Coordinate(lane.dim, low, lane.vector, lane.threads),
                 min(groups, lane.threads), role, *thread,
             ),
-            Piece(turn, lane.repeat, role, LoopKind.UNROLL),
+            Piece(
+                Coordinate(lane.dim, low, block * lane.cluster), lane.repeat, role, LoopKind.UNROLL
+            ),
         ]  # fmt: skip
     else:
         pieces = [Piece(Coordinate(lane.dim, low, lane.vector, mod), groups, role, *thread)]
+    if lane.cluster > 1:
+        ranks = min(-(-extent // block), lane.cluster)
+        pieces.insert(0, Piece(
+            Coordinate(lane.dim, low, block, lane.cluster), ranks, role,
+            LoopKind.THREAD, RANK, lane.cluster,
+        ))  # fmt: skip
     if lane.vector > 1:
         lanes = Coordinate(lane.dim, low, 1, lane.vector)
         pieces.append(Piece(lanes, lane.vector, role, LoopKind.LANES))

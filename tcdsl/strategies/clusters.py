@@ -17,15 +17,14 @@ from math import prod
 from tcdsl.costmodel.clusters import LongRows, Share, best_share
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
-from tcdsl.lang.comprehension import Index
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
-from tcdsl.strategies.sketch import Axis
+from tcdsl.strategies.row_graphs import kept_arrays, own_dims, parallel_axes
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.mapping import RANK
 from tcdsl.transforms.nesting import Piece
-from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
+from tcdsl.transforms.rfactor import Partial
 
 MOST_UNROLLED = 32  # vectors of a thread
 
@@ -128,8 +127,8 @@ def cluster_rows(
         return None
     dims, extents = found
     name = next(iter(dims))
-    rows = prod(shapes[name].extents[a[name]] for a in _parallel(group, shapes))
-    staged, resident = _kept(scop, group, shapes, dims)
+    rows = prod(shapes[name].extents[a[name]] for a in parallel_axes(group, shapes))
+    staged, resident = kept_arrays(scop, group, shapes, dims)
     if not staged:
         return None
     inner = {name: own[-1] for name, own in dims.items()}
@@ -159,74 +158,10 @@ def row_dims(
 
     None unless rows have one or two axes, the same for all, that the threads of clusters may share.
     """
-    parallel = _parallel(group, shapes)
     lead = group.members[0]
+    parallel = parallel_axes(group, shapes)
     several = [axis for axis in parallel if shapes[lead].extents[axis[lead]] > 1]
     if gpu.cluster == 1 or len(several) > 2:  # clusters lie along the grid's third axis
         return None
-    dims: dict[str, tuple[int, ...]] = {}
-    extents: set[tuple[int, ...]] = set()
-    for name in group.members:
-        shape = shapes[name]
-        taken = {axis[name] for axis in parallel}
-        own = tuple(d for d in shape.order if d not in taken and shape.extents[d] > 1)
-        if not own:
-            continue
-        if any(shape.lower[d] for d in own) or not all(_may_share(shape, d) for d in own):
-            return None
-        dims[name] = own
-        extents.add(tuple(shape.extents[d] for d in own))
-    if len(extents) != 1:
-        return None
-    (found,) = extents
-    return (dims, found) if len(found) <= 2 else None
-
-
-def _may_share(shape: Shape, dim: int) -> bool:
-    """Return whether threads may share dimension *dim*, each with a partial accumulator."""
-    if shape.roles[dim] is Role.PARALLEL:
-        return shape.statement.kind is not Kind.UPDATE
-    return (
-        shape.roles[dim] is Role.REDUCED
-        and why_not_laned(shape.statement) is None
-        and why_not_rfactored(shape.statement) is None
-    )
-
-
-def _parallel(group: Group, shapes: Mapping[str, Shape]) -> list[Axis]:
-    return [axis for axis in group.axes if group.has_parallel(axis, shapes)]
-
-
-def _kept(
-    scop: Scop, group: Group, shapes: Mapping[str, Shape], dims: Mapping[str, tuple[int, ...]]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what members use of a row before and after a reduction: arguments, scratch arrays."""
-    users: dict[str, set[str]] = {}
-    later = [_after(name, group, shapes) for name in dims]
-    for name, own in dims.items():
-        statement = shapes[name].statement
-        indices = {statement.indices[d] for d in own}
-        for access in (*statement.writes, *statement.reads):
-            names = {s.name for s in access.subscripts if isinstance(s, Index)}
-            if access.is_exact and indices <= names:
-                users.setdefault(access.array, set()).add(name)
-    written = {w.array for n in group.members for w in shapes[n].statement.writes}
-    shared = [a for a, own in users.items() if any(own & after and own - after for after in later)]
-    arguments = [a for a in shared if scop.arrays[a].storage is Storage.ARGUMENT]
-    scratch = [a for a in shared if scop.arrays[a].storage is Storage.SCRATCH]
-    return tuple(a for a in arguments if a not in written), tuple(scratch)
-
-
-def _after(name: str, group: Group, shapes: Mapping[str, Shape]) -> set[str]:
-    """Return the members that must wait for the reduction *name*; none of them, if it is none."""
-    statement = shapes[name].statement
-    if statement.kind is not Kind.UPDATE:
-        return set()
-    waiting: set[str] = set()
-    arrays = {write.array for write in statement.writes}
-    for member in group.members[group.members.index(name) + 1 :]:
-        own = shapes[member].statement
-        if arrays & {read.array for read in own.reads}:
-            waiting.add(member)
-            arrays |= {write.array for write in own.writes}
-    return waiting
+    found = own_dims(group, shapes)
+    return found if found is not None and len(found[1]) <= 2 else None

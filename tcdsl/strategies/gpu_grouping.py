@@ -6,9 +6,9 @@
 
 A statement joins a group unless a contraction would lose its tiles, or the group much of the
 parallelism that a part of it has alone.  Rows for which there are too few blocks may be shared by
-clusters, or be so short that a block is done with one before another kernel could begin, if in the
-end several members use them: groups are grown in this hope, and those that were grown in vain are
-made again without it.
+clusters, or be so short that a block is done with one before another kernel could begin, and
+columns be kept in registers, if in the end several members use them: groups are grown in this hope,
+and those that were grown in vain are made again without it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.atomics import freed, with_atomics
-from tcdsl.strategies.clusters import row_dims
 from tcdsl.strategies.planner import shapes_of
 from tcdsl.strategies.requested import sketcher_for
 from tcdsl.strategies.row_chunks import RowChunks
+from tcdsl.strategies.row_graphs import own_dims
 from tcdsl.strategies.rows import is_chunkable, work_of
 from tcdsl.strategies.tiles import is_tiled
 from tcdsl.transforms.fusion import Group, alone, group_statements
@@ -87,7 +87,7 @@ class _Policy:
     ) -> None:
         """Make a policy.
 
-        :arg hopeless: statements whose rows nobody keeps for the others.
+        :arg hopeless: statements whose rows or columns nobody keeps for the others.
         """
         self.scop = scop
         self.shapes = shapes
@@ -112,13 +112,13 @@ class _Policy:
         reason = self._why_idle(group, grown)
         if reason is None or self.hopeless & members:
             return reason
-        if row_dims(grown, self.shapes, self.gpu) is None:
+        if own_dims(grown, self.shapes) is None:
             return reason
         self._hoped.append(frozenset(members))
         return None
 
     def is_hoped(self, group: Group) -> bool:
-        """Return whether *group* was grown in the hope that its rows are read once."""
+        """Return whether *group* was grown in the hope that its rows or columns are read once."""
         return any(names <= set(group.members) for names in self._hoped)
 
     def _why_idle(self, group: Group, grown: Group) -> str | None:

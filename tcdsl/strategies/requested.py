@@ -19,6 +19,7 @@ from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.assembly import Chunk, Lane
 from tcdsl.strategies.clusters import ClusterRows
+from tcdsl.strategies.columns import KeptColumns
 from tcdsl.strategies.sketch import Sketch, Tile
 from tcdsl.strategies.threads import BLOCK_THREADS, WARP, GpuSketcher
 from tcdsl.transforms.fusion import Group
@@ -45,6 +46,11 @@ class RequestedSketcher(GpuSketcher):
     def clusters(self) -> ClusterRows | None:
         """Tiles that are asked for are one block's."""
         return None if self.options.tile else super().clusters
+
+    @cached_property
+    def columns(self) -> KeptColumns | None:
+        """Nor are tiles that are asked for those of columns."""
+        return None if self.options.tile else super().columns
 
     def _lane_vector(self, name: str, dim: int, kept: Collection[str] = ()) -> int:
         return super()._lane_vector(name, dim, kept) if self.options.vectorise else 1

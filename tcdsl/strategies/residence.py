@@ -10,13 +10,17 @@ Memory is read once, whatever the number of passes.  The copies are statements o
 Where a block's part is too large for registers, they are staged in shared memory (clusters.py).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import islpy as isl
+
+from tcdsl.lang.affine import Builder
 from tcdsl.lang.comprehension import Index
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Scop, Storage
+from tcdsl.poly.scop import Scop, Statement, Storage
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
 from tcdsl.transforms.fusion import textual
@@ -45,8 +49,9 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
     ways = {_pieces(cached, sketch, name) for name in readers}
     pieces = ways.pop()
     own = {piece.coordinate.position for piece in pieces}
+    axes = {piece.coordinate.position for piece in pieces if piece.kind is not LoopKind.LANES}
     is_whole = all(size == 1 or dim in own for dim, size in enumerate(cached.sizes))
-    if ways or not pieces or not is_whole or (len(own) > 1 and not sketch.is_staged):
+    if ways or not pieces or not is_whole or (len(axes) > 1 and not sketch.is_staged):
         return scop, sketch
     loops = tuple(
         OuterLoop(
@@ -103,26 +108,38 @@ def _pieces(cached: Cached, sketch: Sketch, name: str) -> tuple[Piece, ...]:
         if read.array != cached.array:
             continue
         elements = read.subscripts[-len(cached.sizes) :]
-        dims: dict[int, int] = {}
-        for dim, (size, element) in enumerate(zip(cached.sizes, elements, strict=True)):
-            function = builder.affine(element) if size > 1 else None
-            for position in {piece.coordinate.position for piece in mine}:
-                index = builder.affine(Index(statement.indices[position]))
-                if function is None or index is None:
-                    continue
-                if statement.domain.is_subset(function.eq_set(index)):
-                    dims[position] = dim
-        if any(p.kind is LoopKind.THREAD and p.coordinate.position not in dims for p in mine):
+        own = [
+            (dim, function)
+            for dim, (size, element) in enumerate(zip(cached.sizes, elements, strict=True))
+            if size > 1 and (function := builder.affine(element)) is not None
+        ]
+        pieces = [_over_elements(piece, own, statement, builder) for piece in mine]
+        if any(p.kind is LoopKind.THREAD and m is None for p, m in zip(mine, pieces, strict=True)):
             return ()
-        found.add(tuple(
-            replace(
-                piece, role=Role.PARALLEL,
-                coordinate=replace(piece.coordinate, position=dims[piece.coordinate.position]),
-            )
-            for piece in mine
-            if piece.coordinate.position in dims
-        ))  # fmt: skip
+        found.add(tuple(piece for piece in pieces if piece is not None))
     return found.pop() if len(found) == 1 else ()
+
+
+def _over_elements(
+    piece: Piece, elements: Sequence[tuple[int, isl.PwAff]], statement: Statement, builder: Builder
+) -> Piece | None:
+    """Return *piece* of the loops of *statement* over the (dimension, number) of an element.
+
+    An element is numbered by the index of the loop, or, in a tile that outer loops began, by what
+    the loop makes of it.  None if it is by neither.
+    """
+    old = piece.coordinate
+    index = builder.affine(Index(statement.indices[old.position]))
+    inside = isl.PwAff.from_aff(old.function(statement.domain.get_space()))
+    for dim, number in elements:
+        if index is not None and statement.domain.is_subset(number.eq_set(index)):
+            coordinate = replace(old, position=dim)
+        elif statement.domain.is_subset(number.eq_set(inside)):
+            coordinate = Coordinate(dim)
+        else:
+            continue
+        return replace(piece, coordinate=coordinate, role=Role.PARALLEL)
+    return None
 
 
 def _moved(piece: Piece, position: int) -> Piece:

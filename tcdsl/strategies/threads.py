@@ -30,6 +30,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.strategies.assembly import Assembly, Chunk, Lane, extent_of, lower_of
 from tcdsl.strategies.clusters import ClusterRows, cluster_rows
+from tcdsl.strategies.columns import KeptColumns, kept_columns
 from tcdsl.strategies.rows import is_chunkable
 from tcdsl.strategies.sketch import Axis, Sketch, Tile
 from tcdsl.transforms.fusion import Group
@@ -77,19 +78,35 @@ class GpuSketcher:
             return None
         return cluster_rows(self.scop, self.group, self.shapes, self.gpu, self._lane_vector)
 
+    @cached_property
+    def columns(self) -> KeptColumns | None:
+        """How the columns of the group are kept in registers, None if they are not.
+
+        Where each column may have a thread of its own, one kernel goes over them anyway.
+        """
+        if self.flat is None:
+            return None
+        vector = self._vector_width(self.flat)
+        if not self._wants_lanes(self._results // vector, self._most_rest):
+            return None
+        return kept_columns(self.scop, self.group, self.shapes, self.gpu, self.flat, vector)
+
     @property
     def reads_once(self) -> bool:
-        """Whether rows are read once for all members, briefly even where there are few of them."""
-        if self.clusters is not None:
+        """Whether rows or columns are read once for all members, few of them only if briefly."""
+        if self.clusters is not None or self.columns is not None:
             return True
         kept = [self.scop.arrays[name] for name in self.sketch(may_chunk=False).resident]
-        length = max(map(self._rest_of, self.group.members))
-        return bool(kept) and is_brief(length * sum(array.dtype.size_bytes for array in kept))
+        return bool(kept) and is_brief(
+            self._most_rest * sum(array.dtype.size_bytes for array in kept)
+        )
 
     # --- choices ---------------------------------------------------------------------------
 
     def sketch(self, may_chunk: bool = True) -> Sketch:
         """Return the sketch of the group; every group has one."""
+        if self.flat is not None and self.columns is not None:
+            return self._kept_columns(self.flat, self.columns)
         if self.flat is not None:
             return self._flat(self.flat, may_chunk)
         if self.clusters is not None:
@@ -159,9 +176,8 @@ class GpuSketcher:
     def _flat(self, inner: Axis, may_chunk: bool) -> Sketch:
         """Threads along the innermost shared axis; what is left of each member in a thread."""
         others = [axis for axis in self.parallel if axis is not inner]
-        total = prod(self.extent(axis) for axis in self.parallel)
-        rest = max((self._rest_of(name) for name in self.group.members), default=1)
-        vector = self._vector_width(inner, others)
+        total, rest = self._results, self._most_rest
+        vector = self._vector_width(inner)
         if self._wants_lanes(total // vector, rest):
             return self._columns(inner, others, vector, may_chunk)
         if total < MIN_VECTORED or (rest > 1 and total // vector < self.gpu.threads // 2):
@@ -197,6 +213,16 @@ class GpuSketcher:
         if groups >= 2 * threads and total // vector >= 4 * self.gpu.threads:
             return 2
         return 1
+
+    @property
+    def _results(self) -> int:
+        """How many values all parallel axes have."""
+        return prod(self.extent(axis) for axis in self.parallel)
+
+    @property
+    def _most_rest(self) -> int:
+        """How many instances one of these values has, at most."""
+        return max((self._rest_of(name) for name in self.group.members), default=1)
 
     def _rest_of(self, name: str) -> int:
         """Return how many instances of *name* one value of all parallel axes has."""
@@ -236,6 +262,20 @@ class GpuSketcher:
         """Return how many accumulators of the lead are a vector: so are its partial sums then."""
         reduction = self.shapes[self.lead].statement.reduction
         return VECTOR_BYTES // reduction.dtype.size_bytes if reduction else VECTOR_BYTES
+
+    def _kept_columns(self, inner: Axis, columns: KeptColumns) -> Sketch:
+        """As columns are, each thread with its part of them in registers."""
+        share = columns.share
+        others = [axis for axis in self.parallel if axis is not inner]
+        tiles = [Tile(inner, self.extent(inner), 0, 0, share.x, 1, columns.vector)]
+        tiles += [Tile(a, self.extent(a), self.lower(a)) for a in reversed(others)]
+        lanes = {
+            name: Lane(dim, 1, share.y, 1, share.repeat, share.cluster)
+            for name, dim in columns.dims.items()
+        }
+        self.why.append(columns.why)
+        sketch = self._assembled(tiles, lanes, None)
+        return replace(sketch, resident=columns.arrays, layout=None)
 
     def _rows(self, may_chunk: bool) -> Sketch:
         """Every member's innermost axis along threads.x; shared axes over blocks, or packed."""
@@ -448,7 +488,7 @@ class GpuSketcher:
 
     # --- vectors ---------------------------------------------------------------------------
 
-    def _vector_width(self, inner: Axis, others: Sequence[Axis]) -> int:
+    def _vector_width(self, inner: Axis) -> int:
         """Return how many neighbours along *inner* a thread takes at once."""
         widths = [self._lane_vector(n, d) for n, d in inner.items() if self._is_wide(n, inner)]
         return min(widths, default=1)

@@ -27,16 +27,23 @@ ROUNDS = 2
 FEW_SHAPES = [(32, 2), (96, 2), (64, 8), (32, 16)]
 ALL_SHAPES = [*FEW_SHAPES, (1024, 2), (160, 4), (256, 4), (128, 8), (1024, 8), (128, 16)]
 
+# Of columns, threads along x and y, blocks of a cluster: warps of several columns and of one, fewer
+# threads along y than blocks, one of them, tall columns, no power of two.
+FEW_COLUMNS = [(2, 48, 2), (5, 3, 8), (8, 1, 4), (32, 20, 2)]
+ALL_COLUMNS = [*FEW_COLUMNS, (2, 512, 8), (4, 112, 8), (1, 64, 4), (32, 32, 2), (3, 21, 16)]
 
-def _launch(name: str, tx: int, blocks: int, parameters: tuple[Parameter, ...]) -> Launch:
-    return Launch(name, (CLUSTERS, 1, blocks), (tx, 1, 1), 0, parameters, cluster=blocks)
+
+def _launch(
+    name: str, tx: int, blocks: int, parameters: tuple[Parameter, ...], ty: int = 1
+) -> Launch:
+    return Launch(name, (CLUSTERS, 1, blocks), (tx, ty, 1), 0, parameters, cluster=blocks)
 
 
 @dataclass(frozen=True)
 class ClusterCase:
     """Each cluster folds, twice; over another cluster's values the second time.
 
-    With *lanes* they fold vectors.
+    With *lanes* they fold vectors, with *ty* they fold columns of as many threads in each block.
     """
 
     dtype: str
@@ -44,11 +51,17 @@ class ClusterCase:
     tx: int
     blocks: int
     lanes: int = 0
+    ty: int = 0
     is_numbered: bool = False  # each round has slots of its own
 
     @property
     def threads(self) -> int:
-        return self.tx * self.blocks
+        return self.tx * max(1, self.ty) * self.blocks
+
+    @property
+    def columns(self) -> int:
+        """How many results a cluster has, next to one another in a row of its threads."""
+        return self.tx if self.ty else 1
 
     def body(self, number: int) -> str:
         type_ = CUDA_TYPES[self.dtype]
@@ -57,7 +70,8 @@ class ClusterCase:
             type_ = f"tc_vec<{type_}, {self.lanes}>"
             load = f"tc_vload<{self.lanes}>(v{number} + from * {self.lanes})"
             store = f"tc_vstore(r{number} + to * {self.lanes}, folded);"
-        fold = f"tc_fold_xc<tc_op_{self.op}_{self.dtype}, {self.tx}, 1, {self.blocks}"
+        way, ty = ("yc", self.ty) if self.ty else ("xc", 1)
+        fold = f"tc_fold_{way}<tc_op_{self.op}_{self.dtype}, {self.tx}, {ty}, {self.blocks}"
         if self.is_numbered:
             rounds = [
                 f"{{ const int round = {turn};\n"
@@ -72,7 +86,7 @@ class ClusterCase:
         return "\n".join(
             (
                 "tc_cluster_begin();",
-                f"const int thread = threadIdx.x + {self.tx} * blockIdx.z;",
+                f"const int thread = threadIdx.x + {self.tx} * (threadIdx.y + {ty} * blockIdx.z);",
                 f"for (int round = 0; round < {ROUNDS}; round++) {{",
                 f"  const int from = (blockIdx.x + round) % {CLUSTERS} * {self.threads} + thread;",
                 f"  const int to = (round * {CLUSTERS} + blockIdx.x) * {self.threads} + thread;",
@@ -87,7 +101,7 @@ class ClusterCase:
         parameters = (
             pointer(self.dtype, f"v{number}", is_read=True), pointer(self.dtype, f"r{number}")
         )  # fmt: skip
-        return _launch(f"fold_{number}", self.tx, self.blocks, parameters)
+        return _launch(f"fold_{number}", self.tx, self.blocks, parameters, max(1, self.ty))
 
     def values(self, number: int) -> Array:
         """Return [cluster, thread, lane] values whose folds are exact in any order."""
@@ -96,14 +110,16 @@ class ClusterCase:
 
     def expected(self, values: Array) -> Array:
         """Return [round, cluster, thread, lane]."""
-        folded = UFUNCS[self.op].reduce(values, axis=1, dtype=values.dtype, keepdims=True)
-        rounds = [np.roll(folded, -turn, axis=0) for turn in range(ROUNDS)]
-        return np.broadcast_to(np.stack(rounds), (ROUNDS, *values.shape))
+        by_column = values.reshape(CLUSTERS, -1, self.columns, values.shape[-1])
+        folded = UFUNCS[self.op].reduce(by_column, axis=1, dtype=values.dtype, keepdims=True)
+        whole = np.broadcast_to(folded, by_column.shape).reshape(values.shape)
+        return np.stack([np.roll(whole, -turn, axis=0) for turn in range(ROUNDS)])
 
 
 def check_folds(run: Run, cases: list[ClusterCase]) -> None:
     kernels = [(case.launch(number), case.body(number)) for number, case in enumerate(cases)]
-    functions = {f"tc_op_{case.op}_{case.dtype}" for case in cases} | {"tc_fold_xc", "tc_vload"}
+    functions = {f"tc_op_{case.op}_{case.dtype}" for case in cases}
+    functions |= {"tc_fold_xc", "tc_fold_yc", "tc_vload"}
     arrays: dict[str, Array] = {}
     for number, case in enumerate(cases):
         arrays[f"v{number}"] = values = case.values(number)

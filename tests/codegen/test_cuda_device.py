@@ -150,6 +150,7 @@ OTHER_USES = {
     **{f"tc_argfold_{way}": f"p[0] = tc_argfold_{way}{ARGFOLD}" for way in ("x", "y", "xy")},
     **{f"tc_cluster_{call}": f"tc_cluster_{call}();" for call in ("begin", "sync", "end")},
     "tc_fold_xc": f"p[0] = tc_fold_xc{CLUSTER_FOLD}",
+    "tc_fold_yc": f"p[0] = tc_fold_yc{CLUSTER_FOLD}",
     "tc_argfold_xc": f"p[0] = tc_argfold_xc{CLUSTER_ARGFOLD}",
     "tc_copy_async": "__shared__ int64_t s[64]; tc_copy_async<1>(s, p); p[1] = s[p[0]];",
     "tc_copy_wait": "tc_copy_wait();",
@@ -248,6 +249,17 @@ def test_a_fold_over_a_cluster_puts_and_waits_no_more_than_it_must() -> None:
     assert made.count("barrier.cluster.arrive") == made.count("barrier.cluster.wait") == 2
     assert made.count("st.shared::cluster.b64") == 2 and "bar.sync" not in made
     assert made.count("shfl.sync") == 4 * (5 + 4)  # of 32 lanes, then of 16 slots
+
+
+@needs_nvrtc
+def test_a_fold_of_columns_over_a_cluster_has_no_barrier_after_the_blocks_own() -> None:
+    names = {"tc_fold_yc", "tc_op_add_f32"}
+    text = header_text(parts_for(names)) + kernel(
+        "k", "float *p", "p[threadIdx.x] = tc_fold_yc<tc_op_add_f32, 2, 112, 4>(p[threadIdx.x]);"
+    )
+    made = compile_cuda(text, "sm_90", ptx=True).decode()
+    assert made.count("barrier.cluster.arrive") == made.count("barrier.cluster.wait") == 2
+    assert made.count("bar.sync") == 1 and made.count("shfl.sync") == 4
 
 
 @needs_nvrtc
@@ -509,6 +521,19 @@ def test_folds_over_clusters_of_every_operator_and_type() -> None:
     chosen += [clusters.ClusterCase("f64", "min", 96, 4, lanes=2)]
     chosen += [clusters.ClusterCase("i32", "add", 512, 2)]
     chosen += [clusters.ClusterCase("f32", "add", 64, 4, lanes=n, is_numbered=True) for n in (0, 2)]
+    clusters.check_folds(emulate, chosen)
+
+
+@needs_gxx
+def test_folds_of_columns_over_clusters() -> None:
+    shapes = clusters.FEW_COLUMNS
+    chosen = []
+    for number, (dtype, op) in enumerate(cases.FOLDED):
+        tx, ty, blocks = shapes[number % len(shapes)]
+        chosen.append(clusters.ClusterCase(dtype, op, tx, blocks, ty=ty))
+    chosen += [
+        clusters.ClusterCase("f32", "add", tx, blocks, lanes=4, ty=ty) for tx, ty, blocks in shapes
+    ]
     clusters.check_folds(emulate, chosen)
 
 

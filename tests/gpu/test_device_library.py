@@ -354,6 +354,14 @@ def test_folds_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, int]) -> No
     clusters.check_folds(gpu_of_clusters.run, chosen)
 
 
+@pytest.mark.parametrize("shape", clusters.ALL_COLUMNS)
+def test_folds_of_columns_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, int, int]) -> None:
+    tx, ty, blocks = shape
+    chosen = [clusters.ClusterCase(dtype, op, tx, blocks, ty=ty) for dtype, op in cases.FOLDED]
+    chosen += [clusters.ClusterCase("f32", "add", tx, blocks, lanes=n, ty=ty) for n in (2, 4)]
+    clusters.check_folds(gpu_of_clusters.run, chosen)
+
+
 @pytest.mark.parametrize("shape", clusters.ALL_SHAPES)
 def test_arg_folds_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, int]) -> None:
     chosen = [

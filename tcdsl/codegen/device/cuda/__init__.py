@@ -8,7 +8,8 @@
     collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
     atomic                              tc_atomic_<op>_<type>
     ticket                              tc_last_block
-    cluster                             tc_cluster_begin, _sync, _end; tc_fold_xc, tc_argfold_xc
+    cluster                             tc_cluster_begin, _sync, _end
+                                        tc_fold_xc, tc_fold_yc, tc_argfold_xc
     async                               tc_copy_async, tc_copy_wait
 
 ``header_text`` is for NVRTC with ``--std=c++17 --fmad=false``; it needs no header.  For the CPU,
@@ -84,7 +85,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(atomics, "atomic")
         | {"tc_last_block": "ticket"}
         | dict.fromkeys([f"tc_cluster_{call}" for call in ("begin", "sync", "end")], "cluster")
-        | dict.fromkeys(["tc_fold_xc", "tc_argfold_xc"], "cluster")
+        | dict.fromkeys(["tc_fold_xc", "tc_fold_yc", "tc_argfold_xc"], "cluster")
         | dict.fromkeys(["tc_copy_async", "tc_copy_wait"], "async")
     )
 

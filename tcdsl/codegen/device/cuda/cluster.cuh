@@ -8,8 +8,10 @@
  *     tc_cluster_sync()                          a barrier, for global and shared memory too
  *     tc_fold_xc<Op, TX, TY, BLOCKS>(value)      over the threads of all blocks of the cluster
  *     tc_argfold_xc<Better, TX, TY, BLOCKS>(value, i)
+ *     tc_fold_yc<Op, TX, TY, BLOCKS>(value)      over those of equal threadIdx.x
  *
- * Every thread gets the same bits.  A block has TX threads, whole warps of them, and TY is 1.
+ * Every thread gets the same bits.  Along xc a block has TX threads, whole warps of them, and TY is
+ * 1; along yc any numbers.
  *
  * The cluster's barrier is split in two, and between any two of these calls each thread has one
  * arrival that it has not waited for.  It says: this thread has started, and has read what others
@@ -212,6 +214,25 @@ TC_FN typename Op::type tc_fold_xc_any(typename Op::type value)
   return value;
 }
 
+/* Each block's column first, then those of all blocks, in their order.  The block's fold has no
+ * barrier at its end: that of the cluster stands for it. */
+template <typename Op, int TX, int TY, int BLOCKS, int SITE>
+TC_FN typename Op::type tc_fold_yc_any(typename Op::type value)
+{
+  static_assert(BLOCKS == 2 || BLOCKS == 4 || BLOCKS == 8 || BLOCKS == 16, "no such cluster");
+  alignas(16) __shared__ typename Op::type slots[BLOCKS * TX];
+  const int x = TX == 1 ? 0 : (int)threadIdx.x, y = TY == 1 ? 0 : (int)threadIdx.y;
+  value = tc_fold_column<Op, TX, TY, 0, true>(value, x, y);
+  tc_cluster_wait();
+  for (int rank = y; rank < BLOCKS; rank += TY)
+    tc_put_to(slots + (int)blockIdx.z * TX + x, rank, value);
+  tc_cluster_arrive();
+  tc_cluster_wait();
+  value = tc_join_column<Op, TX, BLOCKS, 1>(slots, x, 0);
+  tc_cluster_arrive();
+  return value;
+}
+
 /* ---- what kernels call --------------------------------------------------------------------- */
 template <int SITES = 0> TC_FN void tc_cluster_begin()
 {
@@ -244,6 +265,16 @@ template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1, int N>
 TC_FN tc_vec<typename Op::type, N> tc_fold_xc(tc_vec<typename Op::type, N> value)
 {
   return tc_fold_xc_any<tc_op_lanes<Op, N>, TX, TY, BLOCKS, SITE>(value);
+}
+template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
+TC_FN typename Op::type tc_fold_yc(typename Op::type value)
+{
+  return tc_fold_yc_any<Op, TX, TY, BLOCKS, SITE>(value);
+}
+template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1, int N>
+TC_FN tc_vec<typename Op::type, N> tc_fold_yc(tc_vec<typename Op::type, N> value)
+{
+  return tc_fold_yc_any<tc_op_lanes<Op, N>, TX, TY, BLOCKS, SITE>(value);
 }
 template <typename Better, int TX, int TY, int BLOCKS, int SITE = -1, typename I>
 TC_FN tc_pair<typename Better::type, I> tc_argfold_xc(typename Better::type value, I index)

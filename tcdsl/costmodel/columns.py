@@ -1,0 +1,134 @@
+"""How threads and blocks share columns that they keep in registers between passes over them.
+
+A tile of columns is *x* threads with a vector each, so that a row of it is at least a sector of
+memory.  Its rows are shared by *y* threads in each of the blocks of a cluster, in *repeat* turns::
+
+    bytes      all of them once, at the rate of blocks that load, fold and store in turn; one
+               multiprocessor's share at its own rate
+    latencies  of a block: the loads, all in flight together, and the folds; as often as there are
+               waves of blocks that registers and threads allow at once
+
+    kept  = bytes + waves * latencies
+    apart = a kernel for every pass, and its bytes
+
+The constants are of an H200: batchnorm of channels last, float32 and bfloat16, 7 x 7 to 28 x 28.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.reductions import CHIP_RATE, IN_FLIGHT, LATENCY, NEXT_LOAD, OWN_RATE, WARP
+from tcdsl.costmodel.registers import REGISTERS, blocks_at_once, registers_of
+
+SECTOR_BYTES = 32  # what memory moves at least
+TILE_BYTES = (SECTOR_BYTES, 2 * SECTOR_BYTES)  # of a row, to choose from
+THREADS = range(4 * WARP, 1024 + 1, WARP)  # of a block, to choose from
+CLUSTERS = (1, 2, 4, 8)
+MOST_KEPT_BYTES = 256  # of a thread
+OTHER_REGISTERS = 40  # of a thread: sums, results and divisors of a vector, as NVRTC does it
+MOST_TURNS = 16  # which are written out
+RATE = 2.2e12  # bytes a second of blocks that load, fold and store in turn
+ALONE_RATE = 1.4e12  # where each has a multiprocessor of its own
+IN_CLUSTERS = 7 / 8  # of the multiprocessors, about: a cluster is within a part of the chip
+FOLD = 0.7e-6  # seconds of the folds of a small block, ...
+WARP_OF_FOLD = 0.03e-6  # ... for each of its warps more, ...
+CLUSTER_FOLD = 0.4e-6  # ... and in a cluster
+UNEVEN = 0.2e-6  # seconds of a last turn that not all threads take
+START = 2.4e-6  # seconds of a kernel that does nothing
+KERNEL = 5.0e-6  # of one for a pass, beside its bytes: it has a fold, mostly in its last blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What is to be kept: *columns* of *rows* values, *batches* times.
+
+    A thread takes *vector* neighbouring columns.  For each value *kept_bytes* stay in a thread,
+    the narrowest array has *least_bytes*, and *moved_bytes* are loaded or stored, once; by the
+    *passes* that wait for one another it would be *apart_bytes*.
+    """
+
+    rows: int
+    columns: int
+    batches: int
+    vector: int
+    kept_bytes: int
+    least_bytes: int
+    moved_bytes: int
+    apart_bytes: int
+    folds: int
+    passes: int
+
+    @property
+    def values(self) -> int:
+        return self.rows * self.columns * self.batches
+
+    @property
+    def groups(self) -> int:
+        """How many vectors a row has."""
+        return ceil(self.columns / self.vector)
+
+    def kept_bytes_of(self, repeat: int) -> int:
+        """Return what a thread keeps of *repeat* rows."""
+        return repeat * self.vector * self.kept_bytes
+
+    def registers_of(self, repeat: int) -> int:
+        return registers_of(self.kept_bytes_of(repeat), OTHER_REGISTERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A way to share them: each of x * y threads of a block has *repeat* rows of its columns."""
+
+    x: int
+    y: int
+    repeat: int
+    cluster: int
+    seconds: float
+
+
+def best_share(gpu: Gpu, columns: Columns) -> Share | None:
+    """Return the way that takes least time, None if keeping columns would not save any."""
+    best = min(_shares(gpu, columns), key=lambda share: share.seconds, default=None)
+    return best if best is not None and best.seconds < _seconds_apart(columns) else None
+
+
+def _shares(gpu: Gpu, columns: Columns) -> Iterator[Share]:
+    for x in sorted({_width(columns, tile) for tile in TILE_BYTES}):
+        for threads in THREADS:
+            for cluster in CLUSTERS:
+                y = threads // x
+                repeat = ceil(columns.rows / (y * cluster))
+                if cluster <= gpu.cluster and _fits(columns, x, y, repeat):
+                    seconds = _seconds(gpu, columns, x, y, repeat, cluster)
+                    yield Share(x, y, repeat, cluster, seconds)
+
+
+def _width(columns: Columns, tile_bytes: int) -> int:
+    """Return how many threads have *tile_bytes* of a row, at most all of it."""
+    wanted = ceil(tile_bytes / (columns.vector * columns.least_bytes))
+    return min(WARP, wanted, columns.groups)
+
+
+def _fits(columns: Columns, x: int, y: int, repeat: int) -> bool:
+    """Return whether *x* x *y* threads have registers for *repeat* rows each."""
+    is_kept = columns.kept_bytes_of(repeat) <= MOST_KEPT_BYTES and repeat <= MOST_TURNS
+    return y > 1 and is_kept and x * y * columns.registers_of(repeat) <= REGISTERS
+
+
+def _seconds(gpu: Gpu, columns: Columns, x: int, y: int, repeat: int, cluster: int) -> float:
+    blocks = ceil(columns.groups / x) * columns.batches * cluster
+    each = blocks_at_once(gpu, x * y, columns.registers_of(repeat))
+    usable = gpu.multiprocessors * (IN_CLUSTERS if cluster > 1 else 1)
+    fold = FOLD + WARP_OF_FOLD * x * y / WARP + (CLUSTER_FOLD if cluster > 1 else 0)
+    latencies = LATENCY + min(repeat - 1, IN_FLIGHT) * NEXT_LOAD + columns.folds * fold
+    latencies += UNEVEN if columns.rows % (y * cluster) else 0
+    share = ceil(blocks / gpu.multiprocessors) * x * y * repeat * columns.vector
+    rate = ALONE_RATE if each == 1 else RATE
+    streaming = columns.moved_bytes * max(columns.values / rate, share / OWN_RATE)
+    return START + streaming + ceil(blocks / (usable * each)) * latencies
+
+
+def _seconds_apart(columns: Columns) -> float:
+    return columns.passes * KERNEL + columns.apart_bytes * columns.values / CHIP_RATE

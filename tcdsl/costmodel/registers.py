@@ -1,0 +1,22 @@
+"""How many blocks a multiprocessor has at once, as their registers allow."""
+
+from math import ceil
+
+from tcdsl.costmodel.machine import Gpu
+
+REGISTERS = 1 << 16  # of a multiprocessor
+OTHER_REGISTERS = 16  # of a thread, beside the values that it keeps, as NVRTC does it
+REGISTER_BYTES = 4  # halves stay packed, two in one
+GRANULE = 8  # a thread's registers are a multiple of it
+
+
+def registers_of(kept_bytes: int, others: int = OTHER_REGISTERS) -> int:
+    """Return the registers of a thread that keeps *kept_bytes*, and needs *others* beside."""
+    needed = others + ceil(kept_bytes / REGISTER_BYTES)
+    return ceil(needed / GRANULE) * GRANULE
+
+
+def blocks_at_once(gpu: Gpu, threads: int, registers: int) -> int:
+    """Return how many blocks of *threads*, each with *registers*, a multiprocessor has at once."""
+    by_registers = REGISTERS // (threads * registers)
+    return max(1, min(by_registers, gpu.threads_per_multiprocessor // threads))
