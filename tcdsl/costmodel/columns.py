@@ -31,11 +31,12 @@ OTHER_REGISTERS = 40  # of a thread: sums, results and divisors of a vector, as 
 MOST_TURNS = 16  # which are written out
 RATE = 2.2e12  # bytes a second of blocks that load, fold and store in turn
 ALONE_RATE = 1.4e12  # where each has a multiprocessor of its own
+SINGLE = 0.9  # of the rate, where a row of a tile is a single sector: memory has them in pairs
 IN_CLUSTERS = 7 / 8  # of the multiprocessors, about: a cluster is within a part of the chip
 FOLD = 0.7e-6  # seconds of the folds of a small block, ...
 WARP_OF_FOLD = 0.03e-6  # ... for each of its warps more, ...
 CLUSTER_FOLD = 0.4e-6  # ... and in a cluster
-UNEVEN = 0.2e-6  # seconds of a last turn that not all threads take
+UNEVEN = 0.4e-6  # seconds of a last turn that not all threads take
 START = 2.4e-6  # seconds of a kernel that does nothing
 KERNEL = 5.0e-6  # of one for a pass, beside its bytes: it has a fold, mostly in its last blocks
 
@@ -126,6 +127,8 @@ def _seconds(gpu: Gpu, columns: Columns, x: int, y: int, repeat: int, cluster: i
     latencies += UNEVEN if columns.rows % (y * cluster) else 0
     share = ceil(blocks / gpu.multiprocessors) * x * y * repeat * columns.vector
     rate = ALONE_RATE if each == 1 else RATE
+    if x * columns.vector * columns.least_bytes <= SECTOR_BYTES:
+        rate *= SINGLE
     streaming = columns.moved_bytes * max(columns.values / rate, share / OWN_RATE)
     return START + streaming + ceil(blocks / (usable * each)) * latencies
 

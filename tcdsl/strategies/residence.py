@@ -8,6 +8,7 @@
 Memory is read once, whatever the number of passes.  The copies are statements of the kernel
 (transforms/caching); that they are registers follows from their threads (transforms/promotion).
 Where a block's part is too large for registers, they are staged in shared memory (clusters.py).
+Columns are kept in the same way (columns.py): a tile of some of them, each thread with its rows.
 """
 
 from collections.abc import Sequence

@@ -8,6 +8,7 @@ threads where neighbours in memory lie along them::
     lanes   y(i) +=! x(i,j)            blocks (or warps) over i, threads along j: partial sums that
             z(i,j) = x(i,j) / y(i)     the block folds; every member's last axis is along threads
             y(j) +=! x(i,j)            few j: threads.x along j, threads.y along i
+            z(i,j) = x(i,j) / y(j)     and so for what follows, if x is kept (columns.py)
 
 Where that leaves multiprocessors without work, a reduced axis is cut into chunks, one a block: how
 many is estimated (costmodel/reductions).  The last block folds their partial sums in order
