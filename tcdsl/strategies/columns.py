@@ -17,7 +17,7 @@ from math import prod
 from tcdsl.costmodel.columns import Columns, Share, best_share
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
-from tcdsl.poly.scop import Kind, Scop
+from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.strategies.row_graphs import kept_arrays, own_dims, parallel_axes, waiting_for
 from tcdsl.strategies.sketch import Axis
 from tcdsl.transforms.fusion import Group
@@ -69,15 +69,12 @@ def kept_columns(
     if not arrays:
         return None
     dims = {name: dims[0] for name, dims in own.items()}
-    lead = next(iter(dims))
-    batches = prod(shapes[lead].extents[a[lead]] for a in several if a[lead] != inner[lead])
-    moved = {name: _moving(shapes[name], dim, inner[name]) for name, dim in dims.items()}
-    levels = _levels(group, shapes, dims)
-    passes = [
-        frozenset().union(*(moved[name] for name in dims if levels[name] == level))
-        for level in range(max(levels.values()) + 1)
-    ]
+    name = next(iter(dims))
+    batches = prod(shapes[name].extents[a[name]] for a in several if a[name] != inner[name])
+    passes = _passes(group, shapes, dims, inner)
     everything = frozenset().union(*passes)
+    outside = {a for a in everything if scop.arrays[a].storage is Storage.ARGUMENT}
+    between = {a for a in everything if sum(a in read for read in passes) > 1}
     share = best_share(gpu, Columns(
         rows=extents[0],
         columns=max(shapes[name].extents[dim] for name, dim in inner.items()),
@@ -85,12 +82,31 @@ def kept_columns(
         vector=vector,
         kept_bytes=_live_bytes(scop, group, shapes, arrays),
         least_bytes=min(scop.arrays[name].dtype.size_bytes for name in everything),
-        moved_bytes=_element_bytes(scop, everything - set(scratch)),
-        apart_bytes=sum(_element_bytes(scop, own) for own in passes),
+        moved_bytes=_element_bytes(scop, outside),
+        apart_bytes=sum(_element_bytes(scop, read & (outside | between)) for read in passes),
         folds=sum(shapes[name].statement.kind is Kind.UPDATE for name in dims),
         passes=len(passes),
     ))  # fmt: skip
     return None if share is None else KeptColumns(dims, share, vector, arrays)
+
+
+def _passes(
+    group: Group, shapes: Mapping[str, Shape], dims: Mapping[str, int], inner: Axis
+) -> list[frozenset[str]]:
+    """Return, for each pass over the columns, the arrays of which every element is touched.
+
+    A member is in the pass after those of all reductions that it waits for.
+    """
+    number = dict.fromkeys(dims, 0)
+    for name in dims:
+        for later in waiting_for(name, group, shapes) & set(dims):
+            number[later] = max(number[later], number[name] + 1)
+    return [
+        frozenset().union(*(
+            _moving(shapes[name], dims[name], inner[name]) for name in dims if number[name] == n
+        ))
+        for n in range(max(number.values()) + 1)
+    ]  # fmt: skip
 
 
 def _moving(shape: Shape, along: int, inner: int) -> frozenset[str]:
@@ -136,13 +152,3 @@ def _live_bytes(
         )
         for gap in range(1, len(users))
     )
-
-
-def _levels(group: Group, shapes: Mapping[str, Shape], dims: Mapping[str, int]) -> dict[str, int]:
-    """Return how many reductions, one after another, each member waits for."""
-    levels = dict.fromkeys(dims, 0)
-    for name in dims:
-        for later in waiting_for(name, group, shapes):
-            if later in levels:
-                levels[later] = max(levels[later], levels[name] + 1)
-    return levels
