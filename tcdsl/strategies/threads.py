@@ -301,9 +301,9 @@ class GpuSketcher:
         elif groups <= 8 * WARP and rows >= 4 * self.gpu.multiprocessors:
             x = 1 if length <= ALONE else min(WARP, power_of_two(groups))
         else:
-            most = max(WARP, min(MAX_ROW_THREADS, power_of_two(groups)))
+            most = min(MAX_ROW_THREADS, power_of_two(groups))
             # Several passes over long rows: few at once, so that the cache has them still.
-            least = most if resident else WARP
+            least = most if resident else min(WARP, most)
             choices = [most >> n for n in range(6) if most >> n >= least]
             choices += [t for t in _fitting(groups) if least <= t <= most]
             x, chunk = self._shared(tiles, lanes, 1, vector, choices, may_chunk=may_chunk)

@@ -254,3 +254,10 @@ def test_graphs_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip:
 def test_graphs_whatever_the_options(options: Options, check_emulated: CheckAll) -> None:
     cases = [(graph, [shape]) for graph in GRAPHS.values() for shape in ((5, 7), (64, 65))]
     check_emulated(cases, options=options)
+
+
+def test_few_short_rows_have_as_many_threads_as_vectors(cuda_unit: MakeUnit) -> None:
+    """Idle threads would be a branch around every load, each of which waited for the one before."""
+    unit = cuda_unit("def f(float(N,C,P) x) -> (y) { y(c) +=! x(n,c,p) }", (4, 3, 64))
+    assert grid_and_block(unit) == ((3, 1, 1), (16, 1, 1))
+    assert "if (c" not in unit.source.text
