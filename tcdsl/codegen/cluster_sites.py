@@ -17,7 +17,7 @@ from tcdsl.codegen.lines import like
 from tcdsl.codegen.tidy import Block, parsed
 
 MOST_SITES = 16  # what the device library has room for
-_FOLD = re.compile(r"\btc_(?:arg)?fold_xc<(\w+), \d+, \d+, \d+(?=>)")
+_FOLD = re.compile(r"\btc_(?:arg)?fold_[xy]c<(\w+), \d+, \d+, \d+(?=>)")
 _SMALL = re.compile(r"^tc_op_\w+_(b|[iu]8|[iu]16)$")
 
 

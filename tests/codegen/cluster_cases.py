@@ -72,30 +72,26 @@ class ClusterCase:
             store = f"tc_vstore(r{number} + to * {self.lanes}, folded);"
         way, ty = ("yc", self.ty) if self.ty else ("xc", 1)
         fold = f"tc_fold_{way}<tc_op_{self.op}_{self.dtype}, {self.tx}, {ty}, {self.blocks}"
-        if self.is_numbered:
-            rounds = [
-                f"{{ const int round = {turn};\n"
-                f"  const int from = (blockIdx.x + round) % {CLUSTERS} * {self.threads} + thread;\n"
-                f"  const int to = (round * {CLUSTERS} + blockIdx.x) * {self.threads} + thread;\n"
-                f"  const {type_} folded = {fold}, {turn}>({load});\n  {store}\n}}"
-                for turn in range(ROUNDS)
-            ]
-            thread = f"const int thread = threadIdx.x + {self.tx} * blockIdx.z;"
-            begin, end = (f"tc_cluster_{call}<{ROUNDS}>();" for call in ("begin", "end"))
-            return "\n".join((begin, thread, *rounds, end))
-        return "\n".join(
-            (
-                "tc_cluster_begin();",
-                f"const int thread = threadIdx.x + {self.tx} * (threadIdx.y + {ty} * blockIdx.z);",
-                f"for (int round = 0; round < {ROUNDS}; round++) {{",
+        thread = f"const int thread = threadIdx.x + {self.tx} * (threadIdx.y + {ty} * blockIdx.z);"
+
+        def one_round(site: str) -> tuple[str, ...]:
+            return (
                 f"  const int from = (blockIdx.x + round) % {CLUSTERS} * {self.threads} + thread;",
                 f"  const int to = (round * {CLUSTERS} + blockIdx.x) * {self.threads} + thread;",
-                f"  const {type_} folded = {fold}>({load});",
+                f"  const {type_} folded = {fold}{site}>({load});",
                 f"  {store}",
                 "}",
-                "tc_cluster_end();",
             )
-        )
+
+        if self.is_numbered:
+            begin, end = (f"tc_cluster_{call}<{ROUNDS}>();" for call in ("begin", "end"))
+            rounds = [
+                ("{", f"  const int round = {turn};", *one_round(f", {turn}"))
+                for turn in range(ROUNDS)
+            ]
+            return "\n".join((begin, thread, *(line for lines in rounds for line in lines), end))
+        head = f"for (int round = 0; round < {ROUNDS}; round++) {{"
+        return "\n".join(("tc_cluster_begin();", thread, head, *one_round(""), "tc_cluster_end();"))
 
     def launch(self, number: int) -> Launch:
         parameters = (

@@ -6,6 +6,7 @@ import pytest
 
 from tcdsl.codegen.loop_ast import Block, For
 from tcdsl.codegen.turns import Turns, batch_of, last_number, turns_of
+from tcdsl.options import Options
 from tests.conftest import cuda_unit_of
 
 ROWS = "def f(bfloat16(M,N) x) -> (y) { y(i) +=! x(i,j) }"
@@ -70,7 +71,8 @@ def test_a_fold_within_a_warp_is_called_once_for_all_rows_of_a_thread() -> None:
 
 
 def test_idle_threads_leave_before_the_loop_over_images() -> None:
-    text = cuda_unit_of(IMAGES, [(256, 256, 3136)]).source.text
+    as_written = Options(coalesce=False)  # not as one long row
+    text = cuda_unit_of(IMAGES, [(256, 256, 3136)], options=as_written).source.text
     assert text.index("if (c1 <= 783)") < text.index("for (int w_block")
 
 

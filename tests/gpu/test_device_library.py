@@ -340,17 +340,22 @@ def gpu_of_clusters(gpu: Gpu) -> Gpu:
     return gpu
 
 
+def numbered(chosen: list[Any]) -> list[Any]:
+    """Return those cases again whose folds may have slots of their own."""
+    return [
+        replace(case, is_numbered=True)
+        for case in chosen
+        if cases.NUMPY[case.dtype].itemsize * max(case.lanes, 1) % 4 == 0
+    ]
+
+
 @pytest.mark.parametrize("shape", clusters.ALL_SHAPES)
 def test_folds_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, int]) -> None:
     chosen = [clusters.ClusterCase(dtype, op, *shape) for dtype, op in cases.FOLDED]
     chosen += [clusters.ClusterCase("f32", "add", *shape, lanes=lanes) for lanes in (1, 2, 4)]
     chosen += [clusters.ClusterCase("u8", "max", *shape, lanes=lanes) for lanes in (2, 4, 16)]
     chosen += [clusters.ClusterCase("f64", "min", *shape, lanes=2)]
-    chosen += [
-        replace(case, is_numbered=True)
-        for case in chosen
-        if cases.NUMPY[case.dtype].itemsize * max(case.lanes, 1) % 4 == 0
-    ]
+    chosen += numbered(chosen)
     clusters.check_folds(gpu_of_clusters.run, chosen)
 
 
@@ -359,6 +364,7 @@ def test_folds_of_columns_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, 
     tx, ty, blocks = shape
     chosen = [clusters.ClusterCase(dtype, op, tx, blocks, ty=ty) for dtype, op in cases.FOLDED]
     chosen += [clusters.ClusterCase("f32", "add", tx, blocks, lanes=n, ty=ty) for n in (2, 4)]
+    chosen += numbered(chosen)
     clusters.check_folds(gpu_of_clusters.run, chosen)
 
 

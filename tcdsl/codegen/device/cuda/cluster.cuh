@@ -132,7 +132,7 @@ TC_FN uint32_t tc_cluster_of(uint32_t own, int rank)
 }
 template <int SITES> TC_FN void tc_cluster_open()
 {
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 0 && threadIdx.y == 0) {
     for (int site = 0; site < SITES; site++)
       asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(tc_cluster_door(site)) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -222,6 +222,22 @@ TC_FN typename Op::type tc_fold_yc_any(typename Op::type value)
   static_assert(BLOCKS == 2 || BLOCKS == 4 || BLOCKS == 8 || BLOCKS == 16, "no such cluster");
   alignas(16) __shared__ typename Op::type slots[BLOCKS * TX];
   const int x = TX == 1 ? 0 : (int)threadIdx.x, y = TY == 1 ? 0 : (int)threadIdx.y;
+#ifdef __CUDA_ARCH__
+  if constexpr (SITE >= 0) {
+    static_assert(SITE < TC_MOST_SITES && sizeof(value) % 4 == 0, "no such site");
+    value = tc_fold_column<Op, TX, TY, SITE, true>(value, x, y);
+    const uint32_t door = tc_cluster_door(SITE);
+    if (x == 0 && y == 0) tc_cluster_expect(door, (int)sizeof(slots));
+    if (SITE == 0) tc_cluster_wait();
+    const uint32_t own = (uint32_t)__cvta_generic_to_shared(slots + (int)blockIdx.z * TX + x);
+    for (int rank = y; rank < BLOCKS; rank += TY)
+      tc_put_words<sizeof(value) / 4>(
+        tc_cluster_of(own, rank), reinterpret_cast<const uint32_t *>(&value),
+        tc_cluster_of(door, rank));
+    tc_cluster_await(door);
+    return tc_join_column<Op, TX, BLOCKS, 1>(slots, x, 0);
+  }
+#endif
   value = tc_fold_column<Op, TX, TY, 0, true>(value, x, y);
   tc_cluster_wait();
   for (int rank = y; rank < BLOCKS; rank += TY)
