@@ -7,7 +7,9 @@
 A fold with a number has slots of its own, into which nobody writes twice, so that it waits for what
 is written and for nothing else (device library, part "cluster").  All folds of a kernel have one or
 none has: no fold may be within a loop or guard, of a type below 4 bytes, or beside a barrier of the
-cluster.
+cluster.  Nor has one fold alone: on an H200 rmsnorm of (4096, 65536) float32 takes 613 us with a
+number and 565 without, for a reason not found (bfloat16: 286 and 291); kernels with two folds gain
+10 to 20 %.
 """
 
 import re
@@ -24,7 +26,7 @@ _SMALL = re.compile(r"^tc_op_\w+_(b|[iu]8|[iu]16)$")
 def with_sites(lines: Sequence[str]) -> tuple[list[str], int]:
     """Return *lines* with their folds numbered, and how many there are: 0 if none may have one."""
     operators = list(_folds(parsed(lines), is_plain=True))
-    is_plain = all(operators) and len(operators) <= MOST_SITES
+    is_plain = all(operators) and 1 < len(operators) <= MOST_SITES
     if not is_plain or any("tc_cluster_sync" in line for line in lines):
         return list(lines), 0
     if any(_SMALL.match(operator) for operator in operators):

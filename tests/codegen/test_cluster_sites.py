@@ -20,10 +20,11 @@ def test_folds_are_numbered_in_order() -> None:
 @pytest.mark.parametrize(
     "lines",
     [
-        ["for (int k = 0; k < 2; k++) {", MAX, "}"],
-        ["if (blockIdx.x > 2) {", "{", MAX, "}", "}"],
-        [MAX, "tc_cluster_sync();"],
-        ["bool a = tc_fold_xc<tc_op_or_b, 64, 1, 2>(x);"],
+        [MAX, "for (int k = 0; k < 2; k++) {", MAX, "}"],
+        [MAX, "if (blockIdx.x > 2) {", "{", MAX, "}", "}"],
+        [MAX, "tc_cluster_sync();", MAX],
+        [MAX],
+        [MAX, "bool a = tc_fold_xc<tc_op_or_b, 64, 1, 2>(x);"],
         [MAX, "int8_t a = tc_fold_xc<tc_op_add_i8, 64, 1, 2>(x);"],
         [MAX] * (MOST_SITES + 1),
         ["y[0] = 1;"],

@@ -355,7 +355,7 @@ def test_the_sanitizer_has_no_clusters(emulate: Emulate) -> None:
 
 # --- the device library's own protocol -----------------------------------------------------
 PUT_LINE = "  if (lane < BLOCKS) tc_put_to("
-PUT = "tc_put_to(slots + "
+PUT_TO = "tc_put_to(slots + "
 WAITS = "  tc_cluster_arrive();\n  tc_cluster_wait();\n"
 JOIN = "  value = tc_join_slots<Op, BLOCKS * WARPS>(slots);\n"
 
@@ -367,8 +367,8 @@ JOIN = "  value = tc_join_slots<Op, BLOCKS * WARPS>(slots);\n"
         (WAITS + JOIN, "  tc_cluster_arrive();\n" + JOIN + "  tc_cluster_wait();\n"),
         (JOIN + "  tc_cluster_arrive();\n", "  tc_cluster_arrive();\n" + JOIN),
         (WAITS + JOIN, "  __syncthreads();\n" + JOIN),
-        (PUT + "(int)blockIdx.z * WARPS + warp", PUT + "(int)blockIdx.z * WARPS"),
-        (PUT + "(int)blockIdx.z * WARPS + warp", PUT + "warp"),
+        (PUT_TO + "(int)blockIdx.z * WARPS + warp", PUT_TO + "(int)blockIdx.z * WARPS"),
+        (PUT_TO + "(int)blockIdx.z * WARPS + warp", PUT_TO + "warp"),
     ],
 )
 def test_a_defect_of_the_fold_is_found(
