@@ -349,11 +349,13 @@ class _KernelPrinter:
             raise INTERNAL(where=f"printing {self.name}", what=reason, repro="the program")
         parameters = ",\n    ".join(p.declaration for p in self.launch.parameters)
         dims = f"__cluster_dims__(1, 1, {cluster}) " if cluster > 1 else ""
+        beside = f", {self.kernel.beside}" if self.kernel.beside else ""
+        bounds = f"__launch_bounds__({x * y * z}{beside})"
         head = [
             f"// {self.kernel.name}: {_times(self.launch.grid)} blocks of"
             f" {_times(self.mapped.block)} threads",
             *(f"// {reason}" for reason in self.kernel.why),
-            f'extern "C" __global__ void {dims}__launch_bounds__({x * y * z}) {self.name}(',
+            f'extern "C" __global__ void {dims}{bounds} {self.name}(',
             f"    {parameters})",
         ]
         if cluster > 1:

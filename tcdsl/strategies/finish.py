@@ -118,6 +118,24 @@ def finished(
     return None
 
 
+def fold_groups(folds: Sequence[str], shapes: Mapping[str, Shape]) -> list[Group]:
+    """Return the kernels for *folds* that no last block runs: those of equal results together."""
+    alike: dict[tuple[object, ...], list[str]] = {}
+    for name in folds:
+        shape = shapes[name]
+        n_left = shape.statement.n_left
+        left = shape.statement.indices[:n_left]
+        alike.setdefault((left, shape.lower[:n_left], shape.extents[:n_left]), []).append(name)
+    return [_alike(names, shapes) for names in alike.values()]
+
+
+def _alike(names: Sequence[str], shapes: Mapping[str, Shape]) -> Group:
+    """Return the group of the folds *names*, whose left-hand indices are the same."""
+    first = shapes[names[0]]
+    dims = first.order if len(names) == 1 else range(first.statement.n_left)
+    return Group(tuple(names), tuple(dict.fromkeys(names, dim) for dim in dims))
+
+
 def _joined(
     scop: Scop,
     shapes: Mapping[str, Shape],

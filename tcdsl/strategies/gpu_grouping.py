@@ -8,7 +8,8 @@ A statement joins a group unless a contraction would lose its tiles, or the grou
 parallelism that a part of it has alone.  Rows for which there are too few blocks may be shared by
 clusters, or be so short that a block is done with one before another kernel could begin, and
 columns be kept in registers, if in the end several members use them: groups are grown in this hope,
-and those that were grown in vain are made again without it.
+and those that were grown in vain are made again without it.  And b would join the first kernel
+where its sums of columns stay in registers beside the rows of x (both_ways).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.atomics import freed, with_atomics
+from tcdsl.strategies.both_ways import Estimates
 from tcdsl.strategies.planner import shapes_of
 from tcdsl.strategies.requested import sketcher_for
 from tcdsl.strategies.row_chunks import RowChunks
@@ -94,6 +96,7 @@ class _Policy:
         self.options = options
         self.gpu = gpu
         self.hopeless = hopeless
+        self._estimates = Estimates(scop, shapes, gpu, sketcher_for(options))
         self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
         self._tiled: dict[str, bool] = {}
         self._hoped: list[frozenset[str]] = []  # members of groups that must read rows once
@@ -109,6 +112,10 @@ class _Policy:
             return None
         if any(map(self._is_tiled, members)) and not self._has_tiles(grown):
             return "a contraction would lose its tiles"
+        if self._estimates.is_faster(grown, [group, alone(grown.members[-1], self.shapes)]):
+            return None
+        if self._estimates.both_ways(group) is not None:
+            return "it has no part in rows and columns that threads keep, or is faster apart"
         reason = self._why_idle(group, grown)
         if reason is None or self.hopeless & members:
             return reason

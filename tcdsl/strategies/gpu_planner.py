@@ -28,7 +28,7 @@ from tcdsl.strategies.gpu_regrouping import regroup, without_temporary
 from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
 from tcdsl.strategies.planner import Scheme, shapes_of
 from tcdsl.strategies.requested import written_out
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.tiles import TiledKernel
 from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import affinities_of
@@ -118,7 +118,8 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Gpu) -> Pl
     for position, queued in enumerate(queue):
         tree = _tree(queued.kernel, Nester(alignment, shapes, {}, prefix=f"k{position}"))
         tree = tree if options.vectorise else written_out(tree)
-        kernels.append(Kernel(queued.name, tree, queued.kernel.why))
+        beside = queued.kernel.beside if isinstance(queued.kernel, Sketch) else 0
+        kernels.append(Kernel(queued.name, tree, queued.kernel.why, beside=beside))
     record("nesting", scop, kernels)
     stitched = _stitched(kernels, [queued.is_finish for queued in queue])
     if len(stitched) < len(kernels):
@@ -134,7 +135,7 @@ def _tree(kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:
         return kernel.tree
     if isinstance(kernel, TiledKernel):
         return kernel.tree(nester)
-    tree = nester.nest(kernel.members, kernel.remaining)
+    tree = nested(kernel, nester)
     for loop in reversed(kernel.outer):
         tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
     return tree

@@ -18,7 +18,7 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.atomics import added_at_once
-from tcdsl.strategies.finish import finished
+from tcdsl.strategies.finish import finished, fold_groups
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_by_isl
 from tcdsl.strategies.gpu_grouping import Grouped
@@ -83,7 +83,7 @@ class _Rewriter:
         folds = [name for name in left.after if self.scop.by_name[name].kind is not Kind.INIT]
         if not self._queue_finish(left, folds):
             waiting = {name for g, _ in self.pending for name in g.members}
-            apart = [alone(name, self._shapes) for name in folds if name not in waiting]
+            apart = fold_groups([name for name in folds if name not in waiting], self._shapes)
             self.pending = [*((fold, False) for fold in apart), *self.pending]
 
     def _queue_group(self, group: Group, may_chunk: bool) -> _Left:

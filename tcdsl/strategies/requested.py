@@ -18,16 +18,17 @@ from tcdsl.poly.loop_tree import Leaf, Loop, LoopKind, Node
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.assembly import Chunk, Lane
+from tcdsl.strategies.both_ways import BothWaysSketcher, Crossing
 from tcdsl.strategies.clusters import ClusterRows
 from tcdsl.strategies.columns import KeptColumns
 from tcdsl.strategies.sketch import Sketch, Tile
-from tcdsl.strategies.threads import BLOCK_THREADS, WARP, GpuSketcher
+from tcdsl.strategies.threads import BLOCK_THREADS, WARP
 from tcdsl.transforms.fusion import Group
 
 MAX_REPEAT = 8  # turns of a thread, which are written out
 
 
-class RequestedSketcher(GpuSketcher):
+class RequestedSketcher(BothWaysSketcher):
     """Sketches a group as its options ask."""
 
     def __init__(
@@ -51,6 +52,11 @@ class RequestedSketcher(GpuSketcher):
     def columns(self) -> KeptColumns | None:
         """Nor are tiles that are asked for those of columns."""
         return None if self.options.tile else super().columns
+
+    @cached_property
+    def crossing(self) -> Crossing | None:
+        """Tiles that are asked for are of one direction."""
+        return None if self.options.tile else super().crossing
 
     def _lane_vector(self, name: str, dim: int, kept: Collection[str] = ()) -> int:
         return super()._lane_vector(name, dim, kept) if self.options.vectorise else 1
@@ -102,10 +108,10 @@ class RequestedSketcher(GpuSketcher):
 
 def sketcher_for(
     options: Options,
-) -> "type[GpuSketcher] | partial[RequestedSketcher]":
+) -> "type[BothWaysSketcher] | partial[RequestedSketcher]":
     """Return what sketches groups under *options*."""
     if options.vectorise and not options.tile:
-        return GpuSketcher
+        return BothWaysSketcher
     return partial(RequestedSketcher, options=options)
 
 

@@ -43,7 +43,7 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
         if _is_shared(sketch, name)
         and any(read.array == array for read in scop.by_name[name].reads)
     ]
-    outer = {name: tuple(loop.pieces[name].coordinate for loop in sketch.outer) for name in readers}
+    outer = {name: _around(sketch, name) for name in readers}
     if len(readers) < 2 or why_not_cached(scop, readers, array, outer) is not None:
         return scop, sketch
     cached = cache_read(scop, array, readers, outer, f"{array}.row{len(scop.arrays)}")
@@ -54,14 +54,7 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
     is_whole = all(size == 1 or dim in own for dim, size in enumerate(cached.sizes))
     if ways or not pieces or not is_whole or (len(axes) > 1 and not sketch.is_staged):
         return scop, sketch
-    loops = tuple(
-        OuterLoop(
-            {**loop.pieces, cached.copy: _moved(loop.pieces[readers[0]], cached.outer[depth])},
-            loop.kind,
-            loop.limit,
-        )
-        for depth, loop in enumerate(sketch.outer)
-    )
+    loops, turns = _loops_of_copy(sketch, readers[0], cached)
     moved = [
         replace(
             piece,
@@ -82,9 +75,42 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
         sketch,
         members=textual(cached.scop, (*sketch.members, cached.copy)),
         outer=loops,
-        remaining={**sketch.remaining, cached.copy: (*moved, *units)},
+        remaining={**sketch.remaining, cached.copy: (*turns, *moved, *units)},
         staged=(*sketch.staged, *([cached.array] if sketch.is_staged else ())),
     )
+
+
+def _around(sketch: Sketch, name: str) -> tuple[Coordinate, ...]:
+    """Return what tells one row of the reader *name* from another: outer loops, and turns.
+
+    A loop over blocks of turns tells nothing that the turns do not.
+    """
+    turns = [piece.coordinate.position for piece in sketch.remaining[name][: len(sketch.turns)]]
+    outer = (loop.pieces[name].coordinate for loop in sketch.outer)
+    return (*(c for c in outer if c.position not in turns), *map(Coordinate, turns))
+
+
+def _loops_of_copy(
+    sketch: Sketch, reader: str, cached: Cached
+) -> tuple[tuple[OuterLoop, ...], tuple[Piece, ...]]:
+    """Return the sketch's outer loops with the copy, and its turns: where those of *reader* are."""
+    turns = sketch.remaining[reader][: len(sketch.turns)]
+    first = len(cached.outer) - len(turns)
+    at = {turn.coordinate.position: cached.outer[first + n] for n, turn in enumerate(turns)}
+    free = iter(cached.outer[:first])
+    loops = []
+    for loop in sketch.outer:
+        piece = loop.pieces[reader]
+        position = at.get(piece.coordinate.position)
+        own = _moved(piece, next(free)) if position is None else _renumbered(piece, position)
+        loops.append(replace(loop, pieces={**loop.pieces, cached.copy: own}))
+    return tuple(loops), tuple(_renumbered(t, at[t.coordinate.position]) for t in turns)
+
+
+def _renumbered(piece: Piece, position: int) -> Piece:
+    """Return the loop *piece* for a copy, whose dimension *position* is that of the reader."""
+    coordinate = replace(piece.coordinate, position=position)
+    return replace(piece, coordinate=coordinate, role=Role.PARALLEL)
 
 
 def _is_shared(sketch: Sketch, name: str) -> bool:

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tcdsl.poly.isl_utils import Extent
-from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.loop_tree import Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.transforms.fusion import textual
-from tcdsl.transforms.nesting import Piece, Remaining
+from tcdsl.transforms.nesting import Nester, Piece, Remaining
 from tcdsl.transforms.rfactor import Partial, initialisation, rfactor
 
 
@@ -83,6 +83,10 @@ class Sketch:
     threads: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     in_registers: bool = False  # the sums of a chunk are accumulated apart, and stored once
     resident: tuple[str, ...] = ()  # arrays of which each thread keeps its part (residence.py)
+    # Loops of a block, the first of what remains of all but the sums over them: what is resident is
+    # so for one iteration of these.
+    turns: tuple[Piece, ...] = ()
+    beside: int = 0  # blocks that a multiprocessor is to hold at once; 0: as many as it may
     is_staged: bool = False  # the arguments among them in shared memory, not in registers
     staged: tuple[str, ...] = ()  # the copies there
     layout: Layout | None = None  # of a GPU kernel
@@ -231,3 +235,24 @@ def _with_partial(
         remaining={**sketch.remaining, new.name: tuple(remaining)},
         unrolled=unrolled,
     )
+
+
+def nested(sketch: Sketch, nester: Nester) -> Node:
+    """Return the loops of *sketch* below its outer ones.
+
+    Sums over the turns are initialised before these, and folded after.
+    """
+    n_turns = len(sketch.turns)
+    parts = [turn.part for turn in sketch.turns]
+    found: dict[str, list[str]] = {"before": [], "inside": [], "after": []}
+    for name in sketch.members:
+        is_inside = [piece.part for piece in sketch.remaining[name][:n_turns]] == parts
+        is_init = nester.shapes[name].statement.kind is Kind.INIT
+        found["inside" if is_inside else "before" if is_init else "after"].append(name)
+    within = found["inside"]
+    tree = nester.nest(within, {name: sketch.remaining[name][n_turns:] for name in within})
+    for depth, turn in reversed(list(enumerate(sketch.turns))):
+        heads = {name: sketch.remaining[name][depth] for name in within}
+        tree = nester.loop(heads, turn.kind or LoopKind.SERIAL, tree)
+    around = [nester.nest(found[key], sketch.remaining) for key in ("before", "after")]
+    return sequence([around[0], tree, around[1]])

@@ -40,6 +40,7 @@ from tcdsl.transforms.rfactor import why_not_laned
 WARP = 32
 BLOCK_THREADS = 256
 VECTOR_BYTES = 16
+LEAST_SIDE = 4  # vectors of neighbours that threads load together, where rows are far apart
 MIN_LANES = 8  # iterations that are worth threads of their own
 MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together, ...
 MOST_RESIDENT = 64  # ... and of a single one: with 1024 threads all registers but a few
@@ -241,6 +242,8 @@ class GpuSketcher:
         vector = min(vector, self._accumulators_of_vector())
         groups = -(-self.extent(inner) // vector)
         x = min(WARP, groups)
+        while not may_chunk and x > LEAST_SIDE and groups < x * self.gpu.multiprocessors:
+            x //= 2  # more blocks, where none share what is reduced
         tiles = [Tile(inner, self.extent(inner), self.lower(inner), 0, x, 1, vector)]
         tiles += [Tile(a, self.extent(a), self.lower(a)) for a in reversed(others)]
         lanes = {

@@ -14,12 +14,15 @@ class Kernel:
 
     Blocks of a GPU start in the order of their numbers.  With *is_reversed* the first of them runs
     the last iterations: what the kernel before has touched last is in the cache still.
+    If *beside* is not 0, threads are to have so few registers that a multiprocessor holds as many
+    blocks at once.
     """
 
     name: str
     tree: Node
     why: tuple[str, ...] = ()
     is_reversed: bool = False
+    beside: int = 0
 
 
 @dataclass(frozen=True, eq=False)

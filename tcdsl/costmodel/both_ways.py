@@ -1,0 +1,135 @@
+"""How many blocks share rows that are reduced along both of their axes: the least estimated time.
+
+A block has *threads* threads and takes one row after another.  A thread keeps its part of the row,
+and its sums of columns from the first row to the last; as many blocks are on a multiprocessor as
+the registers for that allow, and all blocks of the kernel are on the chip at once::
+
+    row      one load's latency, the row's bytes at the rate of a multiprocessor whose neighbours
+             are idle, the folds of the row's own sums, a thread's values one after another; or, if
+             longer, the bytes of the rows of all its blocks at its share of the chip's rate
+    kernel   a block's rows x row + the columns' partial sums, stored and loaded again + a launch
+
+More blocks hide more of each other's waiting, and leave more partial sums.  Measured on an H200:
+layernorm's backward of (16384, 4096) takes 267 us with one block of 1024 threads on a
+multiprocessor, 214 with two of 256 or of 512, 425 with four of 256 (their registers do not
+suffice), and 321 in a kernel for either direction.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.reductions import CHIP_RATE, LATENCY, OWN_RATE, WARP
+
+LAUNCH = 3e-6  # seconds that a kernel takes which has next to nothing to do
+FOLD = 0.2e-6  # seconds of a row's sum, in a block that has nothing else to do
+CACHE_RATE = 5e12  # bytes a second, of the second-level cache
+FOLD_BYTES = 64  # of a row of partial sums that a block loads: so many blocks load them
+LEAST_ROWS = 4  # of a block: its sums must be worth storing
+VALUE = 0.02e-6  # seconds of a value of a row, of those that a thread has
+MOST_REPEAT = 4  # vectors of a thread
+MOST_VALUES = 16  # of a row in a thread
+MOST_THREADS = 1024
+ENOUGH_THREADS = 256  # of a block, where another number is as good
+REGISTERS = 1 << 16  # of a multiprocessor, four bytes each
+OWN_REGISTERS = 30  # of a thread, for addresses and what is computed with
+MOST_REGISTERS = 255  # of a thread
+MOST_BLOCKS = 32  # of a multiprocessor
+
+
+@dataclass(frozen=True, slots=True)
+class BothWays:
+    """What is to be shared.
+
+    *rows* is how many rows there are, *pieces* how many of the axis along which blocks share them
+    (of which each has rows / pieces), for each of *tiles* independent problems.  A row has *groups*
+    vectors of *vector* elements; *kept_bytes* is what a thread keeps for each element of its part,
+    *sums_bytes* is what a column has of partial sums, *row_bytes* is what a row moves.
+    """
+
+    tiles: int
+    rows: int
+    pieces: int
+    groups: int
+    vector: int
+    kept_bytes: int
+    sums_bytes: int
+    row_bytes: int
+    folds: int  # sums of a row
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A way to share it: *threads* have *repeat* vectors of a row, a block *per_block* pieces."""
+
+    threads: int
+    repeat: int
+    per_block: int
+    blocks: int  # that share the rows of a problem
+    beside: int  # blocks that a multiprocessor holds at once
+    seconds: float
+
+
+def best_share(gpu: Gpu, problem: BothWays) -> Share | None:
+    """Return the share that takes least time, None if no block could keep a row and its sums."""
+    shares = list(_shares(gpu, problem))
+    near = ENOUGH_THREADS
+    return min(
+        shares, key=lambda s: (s.seconds, s.blocks, abs(s.threads - near), s.threads), default=None
+    )
+
+
+def _shares(gpu: Gpu, problem: BothWays) -> Iterator[Share]:
+    seen: set[int] = set()
+    for repeat in range(1, MOST_REPEAT + 1):
+        threads = ceil(problem.groups / repeat / WARP) * WARP
+        is_long = repeat > 1 and repeat * problem.vector > MOST_VALUES
+        if threads in seen or is_long or threads > min(MOST_THREADS, gpu.threads_per_block):
+            continue
+        seen.add(threads)
+        for beside in range(1, _beside(gpu, problem, threads) + 1):
+            share = _share(gpu, problem, threads, beside)
+            if share is not None:
+                yield share
+
+
+def _beside(gpu: Gpu, problem: BothWays, threads: int) -> int:
+    """Return how many blocks of *threads* threads a multiprocessor holds at once."""
+    registers = _registers(problem, threads)
+    if registers > MOST_REGISTERS:
+        return 0
+    by_registers = REGISTERS // (threads * ceil(registers / 8) * 8)
+    return min(by_registers, gpu.threads_per_multiprocessor // threads, MOST_BLOCKS)
+
+
+def _registers(problem: BothWays, threads: int) -> int:
+    """Return the registers of a thread, as estimated."""
+    repeat = ceil(problem.groups / threads)
+    return OWN_REGISTERS + repeat * problem.vector * ceil(problem.kept_bytes / 4)
+
+
+def _share(gpu: Gpu, problem: BothWays, threads: int, beside: int) -> Share | None:
+    """Return the share with *beside* blocks on a multiprocessor, None if there are too few rows."""
+    p = problem
+    wanted = max(1, beside * gpu.multiprocessors // p.tiles)
+    per_block = ceil(p.pieces / wanted)
+    blocks = ceil(p.pieces / per_block)
+    rows = ceil(p.rows * per_block / p.pieces)
+    if blocks < 2 or per_block < 2 or rows < LEAST_ROWS:
+        return None
+    own_rate = CHIP_RATE / gpu.multiprocessors
+    together = min(beside, ceil(p.tiles * blocks / gpu.multiprocessors)) * p.row_bytes / own_rate
+    repeat = ceil(p.groups / threads)
+    alone = LATENCY + p.row_bytes / OWN_RATE + p.folds * FOLD + repeat * p.vector * VALUE
+    waves = ceil(p.tiles * blocks / (beside * gpu.multiprocessors))
+    seconds = waves * rows * max(alone, together) + _sums_seconds(gpu, p, blocks) + LAUNCH
+    return Share(threads, repeat, per_block, blocks, beside, seconds)
+
+
+def _sums_seconds(gpu: Gpu, problem: BothWays, blocks: int) -> float:
+    """Return how long it takes to store the partial sums of *blocks*, and to load them again."""
+    row_bytes = problem.groups * problem.vector * problem.sums_bytes
+    total = problem.tiles * blocks * row_bytes
+    loading = max(1, min(gpu.multiprocessors, problem.tiles * ceil(row_bytes / FOLD_BYTES)))
+    return total / CACHE_RATE + total / min(CACHE_RATE, loading * OWN_RATE)

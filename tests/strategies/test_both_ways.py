@@ -1,0 +1,220 @@
+"""Rows and columns of the same arrays in one kernel: that it is chosen, and that it is right."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tcdsl.costmodel import both_ways as model
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.options import Options
+from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
+from tcdsl.strategies import both_ways, threads
+from tcdsl.transforms.placement import Space
+from tests.strategies.crossing_programs import crossing_program
+
+CheckAll = Callable[..., None]
+MakeUnit = Callable[..., Any]
+Shapes = list[tuple[int, ...]]
+
+# A plan that fails falls back on a simpler one with a warning: here that is a find too.
+pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+
+LAYERNORM_BACKWARD = """def f({t}(M,N) x, {t}(M,N) dy, {t}(N) gamma, float(M) mean, float(M) rstd)
+        -> ({t}(M,N) dx, {t}(N) dgamma, {t}(N) dbeta) {{
+    xhat(i,j) = (float(x(i,j)) - mean(i)) * rstd(i)
+    g(i,j) = float(dy(i,j)) * gamma(j)
+    gsum(i) +=! g(i,j)
+    gdot(i) +=! g(i,j) * xhat(i,j)
+    dx(i,j) = rstd(i) * (g(i,j) - (gsum(i) + xhat(i,j) * gdot(i)) / N)
+    dgamma(j) +=! dy(i,j) * xhat(i,j)
+    dbeta(j) +=! dy(i,j)
+}}"""
+SOFTMAX_BACKWARD = """def f({t}(M,N) y, {t}(M,N) dy) -> ({t}(M,N) dx, {t}(N) db) {{
+    inner(i) +=! float(y(i,j)) * dy(i,j)
+    dx(i,j) = y(i,j) * (dy(i,j) - inner(i))
+    db(j) +=! dx(i,j)
+}}"""
+SUMS = "def f({t}(M,N) x) -> (r, c) {{ r(i) +=! x(i,j)\n c(j) +=! x(i,j) }}"
+COLUMNS_FIRST = "def f({t}(M,N) x) -> (r, c) {{ c(j) max=! x(i,j)\n r(i) min=! x(i,j) }}"
+WITH_TOTAL = """def f({t}(M,N) x) -> (r, t, c) {{
+    r(i) max=! x(i,j)
+    t +=! x(i,j) * r(i)
+    c(j) +=! x(i,j) - r(i)
+}}"""
+ONTO_OLD = """def f({t}(M,N) x, {t}(N) c) -> (r, c) {{
+    r(i) +=! x(i,j)
+    c(j) += x(i,j) * r(i)
+}}"""
+HEADS = """def f({t}(B,H,Q,K) y, {t}(B,H,Q,K) dy) -> (dx, db) {{
+    inner(b,h,q) +=! float(y(b,h,q,k)) * dy(b,h,q,k)
+    dx(b,h,q,k) = y(b,h,q,k) * (dy(b,h,q,k) - inner(b,h,q))
+    db(h,k) +=! dx(b,h,q,k)
+}}"""
+MATRICES = {
+    "layernorm_backward": LAYERNORM_BACKWARD,
+    "softmax_backward": SOFTMAX_BACKWARD,
+    "sums": SUMS,
+    "columns_first": COLUMNS_FIRST,
+    "with_total": WITH_TOTAL,
+    "onto_old": ONTO_OLD,
+}
+SIZES = [(0, 5), (5, 0), (1, 1), (1, 64), (64, 1), (3, 7), (13, 63), (37, 64), (97, 131), (5, 2053)]
+DTYPES = ("float", "half", "bfloat16", "double")
+
+
+def shapes_of(name: str, rows: int, columns: int) -> Shapes:
+    matrix, row, column = (rows, columns), (columns,), (rows,)
+    match name:
+        case "layernorm_backward":
+            return [matrix, matrix, row, column, column]
+        case "softmax_backward":
+            return [matrix, matrix]
+        case "onto_old":
+            return [matrix, row]
+        case _:
+            return [matrix]
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """A chip of three multiprocessors, for which small programs go both ways wherever they may."""
+    monkeypatch.setattr(model, "LEAST_ROWS", 1)
+    monkeypatch.setattr(threads, "MIN_LANES", 2)
+    monkeypatch.setattr(
+        both_ways.Estimates, "is_faster", lambda self, group, _: self.both_ways(group) is not None
+    )
+    return Gpu(multiprocessors=3)
+
+
+def crossing(unit: Any) -> list[Any]:
+    """Return the kernels that go both ways."""
+    return [k for k in unit.done.plan.kernels if any("both ways" in reason for reason in k.why)]
+
+
+# --- chosen ---------------------------------------------------------------------------------
+
+
+def test_layernorm_backward_reads_its_rows_once(cuda_unit: MakeUnit) -> None:
+    source = LAYERNORM_BACKWARD.format(t="float")
+    unit = cuda_unit(source, *shapes_of("layernorm_backward", 16384, 4096))
+    kernel, fold = unit.done.plan.kernels
+    assert [kernel] == crossing(unit)
+    assert unit.source.text.count("tc_vload<4>(&x[") == unit.source.text.count("tc_vload<4>(&dy[")
+    assert unit.source.text.count("tc_vload<4>(&x[") == 1
+    names = set(statements_of(kernel.tree))
+    assert {"S2", "S3", "S4", "S5", "S6"} <= names
+    assert fold.name == "S5_part2_fold+S6_part4_fold"
+
+
+def test_sums_of_columns_are_registers(cuda_unit: MakeUnit) -> None:
+    source = LAYERNORM_BACKWARD.format(t="float")
+    unit = cuda_unit(source, *shapes_of("layernorm_backward", 16384, 4096))
+    plan = unit.done.plan
+    (kernel,) = crossing(unit)
+    for name in ("S5", "S6"):
+        placement = plan.placements[plan.scop.by_name[name].write.array]
+        assert placement.space is Space.PRIVATE
+        kinds = [loop.kind for loop in loops_around(kernel.tree, name)]
+        assert kinds[:3] == [LoopKind.BLOCK, LoopKind.SERIAL, LoopKind.THREAD]
+
+
+def test_all_blocks_are_on_the_chip_at_once(cuda_unit: MakeUnit) -> None:
+    source = LAYERNORM_BACKWARD.format(t="float")
+    unit = cuda_unit(source, *shapes_of("layernorm_backward", 16384, 4096))
+    (kernel,) = crossing(unit)
+    launch = unit.source.launches[0]
+    assert launch.grid[0] <= kernel.beside * Gpu().multiprocessors
+    assert f"__launch_bounds__({launch.block[0]}, {kernel.beside})" in unit.source.text
+
+
+def test_explained(cuda_unit: MakeUnit) -> None:
+    (kernel,) = crossing(cuda_unit(SUMS.format(t="float"), (16384, 4096)))
+    (reason,) = kernel.why
+    assert reason.startswith("both ways: ") and "rows of x and the sums of columns" in reason
+
+
+@pytest.mark.parametrize("name", [name for name in MATRICES if name != "onto_old"])
+def test_programs_go_both_ways(name: str, cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(MATRICES[name].format(t="float"), *shapes_of(name, 16384, 4096))
+    assert len(crossing(unit)) == 1
+
+
+def test_heads_of_attention_keep_their_own_sums(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(HEADS.format(t="float"), (64, 4, 128, 2048), (64, 4, 128, 2048))
+    (kernel,) = crossing(unit)
+    assert sorted(unit.source.launches[0].grid)[1] == 4
+    assert kernel is unit.done.plan.kernels[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [(16384, 65536), (2, 4096), (16, 1024)],
+    ids=["rows too long for registers", "two rows", "rows in the cache"],
+)
+def test_else_it_is_a_kernel_for_either_direction(
+    rows: int, columns: int, cuda_unit: MakeUnit
+) -> None:
+    source = LAYERNORM_BACKWARD.format(t="float")
+    assert not crossing(cuda_unit(source, *shapes_of("layernorm_backward", rows, columns)))
+
+
+@pytest.mark.parametrize("options", [Options(fuse="none"), Options(tile=(8, 64))])
+def test_what_is_asked_for_goes_one_way(options: Options, cuda_unit: MakeUnit) -> None:
+    assert not crossing(cuda_unit(SUMS.format(t="float"), (16384, 4096), options=options))
+
+
+# --- right ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_right_at_all_sizes(
+    name: str, check_emulated: CheckAll, cuda_unit: MakeUnit, eager: Gpu
+) -> None:
+    source = MATRICES[name].format(t="float")
+    check_emulated([(source, shapes_of(name, *size)) for size in SIZES], gpu=eager)
+    unit = cuda_unit(source, *shapes_of(name, 97, 131), gpu=eager)
+    assert crossing(unit) or name == "onto_old"
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+def test_right_in_other_types(dtype: str, check_emulated: CheckAll, eager: Gpu) -> None:
+    check_emulated([
+        (MATRICES[name].format(t=dtype), shapes_of(name, *size))
+        for name in ("layernorm_backward", "softmax_backward", "sums")
+        for size in ((13, 63), (37, 64))
+    ], gpu=eager)  # fmt: skip
+
+
+def test_right_for_heads(check_emulated: CheckAll, eager: Gpu) -> None:
+    shapes = [(2, 3, 5, 16), (1, 1, 7, 9), (4, 1, 1, 33), (3, 2, 4, 1)]
+    check_emulated([(HEADS.format(t="float"), [shape, shape]) for shape in shapes], gpu=eager)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [Options(finish="atomic"), Options(vectorise=False), Options(summation="compensated"),
+     Options(deterministic=True)],
+    ids=["atomic", "scalar", "compensated", "deterministic"],
+)  # fmt: skip
+def test_right_with_options(options: Options, check_emulated: CheckAll, eager: Gpu) -> None:
+    check_emulated([
+        (MATRICES[name].format(t="float"), shapes_of(name, 37, 64))
+        for name in ("layernorm_backward", "softmax_backward", "with_total")
+    ], gpu=eager, options=options)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "count"), [(1, 25), pytest.param(2, 1000, marks=pytest.mark.fuzz)]
+)
+@pytest.mark.timeout(3600)
+def test_random_programs(
+    number: int, count: int, check_emulated: CheckAll, cuda_unit: MakeUnit, eager: Gpu
+) -> None:
+    random = Random(number)
+    cases = [crossing_program(random) for _ in range(count)]
+    for start in range(0, count, 50):
+        check_emulated(cases[start : start + 50], gpu=eager)
+    found = sum(bool(crossing(cuda_unit(s, *shapes, gpu=eager))) for s, shapes in cases[:25])
+    assert found >= 8, "most programs are of one direction"
