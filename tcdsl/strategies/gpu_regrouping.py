@@ -3,6 +3,7 @@
 a temporary beside rows that are staged     is computed again from shared memory
 sums of exponentials                        in chunks of rows, where no block holds one
 what rows read of their own sums            in a temporary, stored for others   (kept sums)
+what columns sum of rows beside them        likewise
 """
 
 from collections.abc import Collection
@@ -53,10 +54,12 @@ def _with_kept_sums(before: Grouped, options: Options, gpu: Gpu) -> Grouped:
     scop = before.scop
     stored: list[tuple[str, str]] = []  # the store, and a writer that must be in its kernel
     for group in before.groups:
+        is_crossing = sketcher_for(options)(scop, group, before.shapes, gpu).share is not None
         for array in sorted({w.array for n in group.members for w in scop.by_name[n].writes}):
             writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
             inside = {*group.members, *(s.name for s in writers if s.kind is Kind.INIT)}
-            if not _is_read_by_rows(scop, array, inside):
+            is_read = _is_read_by_rows(scop, array, inside)
+            if not is_read and not (is_crossing and _is_read_again(scop, array, inside)):
                 continue
             if why_not_written_back(scop, array, inside) is None:
                 scop = write_back(scop, array, inside)
@@ -76,3 +79,10 @@ def _is_read_by_rows(scop: Scop, array: str, inside: Collection[str]) -> bool:
     is_public = own.storage is Storage.ARGUMENT or any(s.name not in inside for s in readers)
     rows = [s for s in readers if s.name in inside and len(s.indices) > own.rank]
     return is_public and bool(rows)
+
+
+def _is_read_again(scop: Scop, array: str, inside: Collection[str]) -> bool:
+    """Return whether *array* is an output that something *inside* its kernel reads."""
+    readers = [s for s in scop.statements if any(r.array == array for r in s.reads)]
+    is_output = scop.arrays[array].storage is Storage.ARGUMENT
+    return is_output and any(s.name in inside for s in readers)

@@ -42,6 +42,14 @@ GOLDEN: dict[str, tuple[str, Shapes]] = {
         }""",
         [(300, 1000)],
     ),
+    "both_ways": (
+        """def f(float(M,N) y, float(M,N) dy) -> (dx, db) {
+            inner(i) +=! y(i,j) * dy(i,j)
+            dx(i,j) = y(i,j) * (dy(i,j) - inner(i))
+            db(j) +=! dx(i,j)
+        }""",
+        [(2000, 512), (2000, 512)],
+    ),
     "argmax": ("def f(float(M,N) x) -> (y) { y(i) argmax=! x(i,j) }", [(300, 515)]),
     "matmul": (MATMUL, [(64, 64), (64, 64)]),
     "scatter_add": (
