@@ -5,8 +5,8 @@ and its sums of columns from the first row to the last; as many blocks are on a 
 the registers for that allow, and all blocks of the kernel are on the chip at once::
 
     row      one load's latency, the row's bytes at the rate of a multiprocessor whose neighbours
-             are idle, the folds of the row's own sums, a thread's values one after another; or, if
-             longer, the bytes of the rows of all its blocks at its share of the chip's rate
+             are idle, what is computed, the folds of the row's own sums; or, if longer, the bytes
+             of the rows of all its blocks at its share of the chip's rate
     kernel   a block's rows x row + the columns' partial sums, stored and loaded again + a launch
 
 More blocks hide more of each other's waiting, and leave more partial sums.  Measured on an H200:
@@ -27,7 +27,7 @@ FOLD = 0.2e-6  # seconds of a row's sum, in a block that has nothing else to do
 CACHE_RATE = 5e12  # bytes a second, of the second-level cache
 FOLD_BYTES = 64  # of a row of partial sums that a block loads: so many blocks load them
 LEAST_ROWS = 4  # of a block: its sums must be worth storing
-VALUE = 0.02e-6  # seconds of a value of a row, of those that a thread has
+ELEMENT = 0.1e-9  # seconds of a multiprocessor to compute with an element of a row
 MOST_REPEAT = 4  # vectors of a thread
 MOST_VALUES = 16  # of a row in a thread
 MOST_THREADS = 1024
@@ -80,6 +80,12 @@ def best_share(gpu: Gpu, problem: BothWays) -> Share | None:
     )
 
 
+def apart_seconds(gpu: Gpu, moved_bytes: int, elements: int) -> float:
+    """Return how long a kernel takes that goes one way: its bytes, or what it computes."""
+    computing = elements * ELEMENT / gpu.multiprocessors
+    return max(moved_bytes / CHIP_RATE, computing) + LAUNCH
+
+
 def _shares(gpu: Gpu, problem: BothWays) -> Iterator[Share]:
     seen: set[int] = set()
     for repeat in range(1, MOST_REPEAT + 1):
@@ -121,7 +127,8 @@ def _share(gpu: Gpu, problem: BothWays, threads: int, beside: int) -> Share | No
     own_rate = CHIP_RATE / gpu.multiprocessors
     together = min(beside, ceil(p.tiles * blocks / gpu.multiprocessors)) * p.row_bytes / own_rate
     repeat = ceil(p.groups / threads)
-    alone = LATENCY + p.row_bytes / OWN_RATE + p.folds * FOLD + repeat * p.vector * VALUE
+    alone = LATENCY + p.row_bytes / OWN_RATE + p.folds * FOLD
+    alone += p.groups * p.vector * ELEMENT
     waves = ceil(p.tiles * blocks / (beside * gpu.multiprocessors))
     seconds = waves * rows * max(alone, together) + _sums_seconds(gpu, p, blocks) + LAUNCH
     return Share(threads, repeat, per_block, blocks, beside, seconds)

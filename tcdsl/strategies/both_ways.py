@@ -20,10 +20,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from tcdsl.costmodel.both_ways import LAUNCH, BothWays, Share, best_share
+from tcdsl.costmodel.both_ways import BothWays, Share, apart_seconds, best_share
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
-from tcdsl.costmodel.reductions import CHIP_RATE
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.strategies.assembly import Lane
@@ -216,15 +215,13 @@ class Estimates:
         return self._known[members]
 
     def is_faster(self, group: Group, parts: Sequence[Group]) -> bool:
-        """Return whether *group* goes both ways, in less time than its *parts* one by one.
-
-        A part that does not takes as long as its bytes at the chip's rate.
-        """
+        """Return whether *group* goes both ways, in less time than its *parts* one by one."""
         seconds = self.both_ways(group)
         if seconds is None:
             return False
         apart = 0.0
         for part in parts:
             moved = moved_bytes(self.scop, part, self.shapes)
-            apart += self.both_ways(part) or moved / CHIP_RATE + LAUNCH
+            elements = self.shapes[part.lead(self.shapes)].instances
+            apart += self.both_ways(part) or apart_seconds(self.gpu, moved, elements)
         return seconds < WORTH * apart
