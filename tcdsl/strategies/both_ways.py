@@ -32,7 +32,7 @@ from tcdsl.strategies.threads import GpuSketcher
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece
 
-WORTH = 0.9  # of the time of kernels apart: neither is known better
+WORTH = 0.9  # of the time of kernels apart, that one kernel may take: estimates err
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +141,11 @@ class BothWaysSketcher(GpuSketcher):
             for name, dim in found.lanes.items()
         }
         resident = self._resident(found.lanes, found.length)
-        names = ", ".join(resident)
+        rows = f"rows of {', '.join(resident)} and " if resident else ""
         self.why.append(
             f"both ways: {share.blocks} blocks over chunks of {share.per_block} of"
             f" {self._name(found.mixed[0])}, {share.threads} threads a row;"
-            f" rows{' of ' * bool(names)}{names} and the sums of columns in registers:"
+            f" {rows}the sums of columns in registers:"
             f" {1e6 * share.seconds:.2g} us as estimated"
         )
         sketch = self._assembled(tiles, lanes, (found.mixed[0], share.per_block))

@@ -115,7 +115,7 @@ class _Policy:
         if self._estimates.is_faster(grown, [group, alone(grown.members[-1], self.shapes)]):
             return None
         if self._estimates.both_ways(group) is not None:
-            return "it has no part in rows and columns that threads keep, or is faster apart"
+            return "it would not fit beside rows and sums of columns, or is faster apart"
         reason = self._why_idle(group, grown)
         if reason is None or self.hopeless & members:
             return reason
@@ -126,6 +126,8 @@ class _Policy:
 
     def is_hoped(self, group: Group) -> bool:
         """Return whether *group* was grown in the hope that its rows or columns are read once."""
+        if self._estimates.both_ways(group) is not None:
+            return False
         return any(names <= set(group.members) for names in self._hoped)
 
     def _why_idle(self, group: Group, grown: Group) -> str | None:

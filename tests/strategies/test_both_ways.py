@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tcdsl.costmodel import both_ways as model
@@ -47,6 +48,22 @@ ONTO_OLD = """def f({t}(M,N) x, {t}(N) c) -> (r, c) {{
     r(i) +=! x(i,j)
     c(j) += x(i,j) * r(i)
 }}"""
+GATHERED = """def f(float(V,N) T, int32(M) I) -> (r, c) {
+    r(i) max=! T(I(i),j)
+    c(j) +=! T(I(i),j) * r(i)
+}"""
+SOFTMAX = """def f({t}(M,N) x) -> (y, c) {{
+    peak(i) max=! x(i,j)
+    e(i,j) = exp(float(x(i,j)) - peak(i))
+    total(i) +=! e(i,j)
+    y(i,j) = e(i,j) / total(i)
+    c(j) +=! y(i,j)
+}}"""
+ARGMAX = """def f({t}(M,N) x) -> (at, r, c) {{
+    at(i) argmax=! x(i,j)
+    r(i) max=! x(i,j)
+    c(j) +=! x(i,j) - r(i)
+}}"""
 HEADS = """def f({t}(B,H,Q,K) y, {t}(B,H,Q,K) dy) -> (dx, db) {{
     inner(b,h,q) +=! float(y(b,h,q,k)) * dy(b,h,q,k)
     dx(b,h,q,k) = y(b,h,q,k) * (dy(b,h,q,k) - inner(b,h,q))
@@ -59,6 +76,8 @@ MATRICES = {
     "columns_first": COLUMNS_FIRST,
     "with_total": WITH_TOTAL,
     "onto_old": ONTO_OLD,
+    "softmax": SOFTMAX,
+    "argmax": ARGMAX,
 }
 SIZES = [(0, 5), (5, 0), (1, 1), (1, 64), (64, 1), (3, 7), (13, 63), (37, 64), (97, 131), (5, 2053)]
 DTYPES = ("float", "half", "bfloat16", "double")
@@ -190,6 +209,14 @@ def test_right_in_other_types(dtype: str, check_emulated: CheckAll, eager: Gpu) 
 def test_right_for_heads(check_emulated: CheckAll, eager: Gpu) -> None:
     shapes = [(2, 3, 5, 16), (1, 1, 7, 9), (4, 1, 1, 33), (3, 2, 4, 1)]
     check_emulated([(HEADS.format(t="float"), [shape, shape]) for shape in shapes], gpu=eager)
+
+
+def test_right_with_gathered_rows(
+    check_emulated: CheckAll, cuda_unit: MakeUnit, eager: Gpu
+) -> None:
+    indices = np.random.default_rng(1).integers(0, 9, 37).astype(np.int32)
+    check_emulated([(GATHERED, [(9, 64), indices])], gpu=eager)
+    assert crossing(cuda_unit(GATHERED, (9, 64), (37,), gpu=eager))
 
 
 @pytest.mark.parametrize(
