@@ -116,7 +116,7 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Gpu) -> Pl
     alignment = Alignment(dependences, affinities_of(scop))
     kernels = []
     for position, queued in enumerate(queue):
-        tree = _tree(queued.kernel, Nester(alignment, shapes, {}, prefix=f"k{position}"))
+        tree = _tree(scop, queued.kernel, Nester(alignment, shapes, {}, prefix=f"k{position}"))
         tree = tree if options.vectorise else written_out(tree)
         beside = queued.kernel.beside if isinstance(queued.kernel, Sketch) else 0
         kernels.append(Kernel(queued.name, tree, queued.kernel.why, beside=beside))
@@ -129,13 +129,13 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Gpu) -> Pl
     return _finished(scop, stitched, gpu, staged)
 
 
-def _tree(kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:
+def _tree(scop: Scop, kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:
     """Return the loops of *kernel*."""
     if isinstance(kernel, IslKernel):
         return kernel.tree
     if isinstance(kernel, TiledKernel):
         return kernel.tree(nester)
-    tree = nested(kernel, nester)
+    tree = nested(scop, kernel, nester)
     for loop in reversed(kernel.outer):
         tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
     return tree

@@ -8,7 +8,7 @@ Rewrites are then applied, the new statements take their place beside the old on
 nester opens what remains.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tcdsl.poly.isl_utils import Extent
@@ -18,6 +18,8 @@ from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.transforms.fusion import textual
 from tcdsl.transforms.nesting import Nester, Piece, Remaining
 from tcdsl.transforms.rfactor import Partial, initialisation, rfactor
+
+VECTOR_BYTES = 16  # that an access moves at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +239,11 @@ def _with_partial(
     )
 
 
-def nested(sketch: Sketch, nester: Nester) -> Node:
+def nested(scop: Scop, sketch: Sketch, nester: Nester) -> Node:
     """Return the loops of *sketch* below its outer ones.
 
-    Sums over the turns are initialised before these, and folded after.
+    Sums over the turns are initialised before these, and folded after: these are as wide as they
+    are, whatever the rows' type.
     """
     n_turns = len(sketch.turns)
     parts = [turn.part for turn in sketch.turns]
@@ -254,5 +257,24 @@ def nested(sketch: Sketch, nester: Nester) -> Node:
     for depth, turn in reversed(list(enumerate(sketch.turns))):
         heads = {name: sketch.remaining[name][depth] for name in within}
         tree = nester.loop(heads, turn.kind or LoopKind.SERIAL, tree)
-    around = [nester.nest(found[key], sketch.remaining) for key in ("before", "after")]
-    return sequence([around[0], tree, around[1]])
+    own = {name: _narrowed(scop, name, sketch.remaining[name]) for name in found["after"]}
+    before = nester.nest(found["before"], sketch.remaining)
+    return sequence([before, tree, nester.nest(found["after"], own)])
+
+
+def _narrowed(scop: Scop, name: str, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """Return the loops of *name* with its lanes in vectors of what it writes."""
+    size_bytes = scop.arrays[scop.by_name[name].write.array].dtype.size_bytes
+    width = max(1, VECTOR_BYTES // size_bytes)
+    found: list[Piece] = []
+    for piece in pieces:
+        if piece.kind is not LoopKind.LANES or piece.extent <= width:
+            found.append(piece)
+            continue
+        lanes = piece.coordinate
+        several = replace(lanes, div=width, mod=piece.extent // width)
+        found += [
+            replace(piece, coordinate=several, extent=piece.extent // width, kind=LoopKind.UNROLL),
+            replace(piece, coordinate=replace(lanes, mod=width), extent=width),
+        ]
+    return tuple(found)
