@@ -1,5 +1,6 @@
 """Rows and columns of the same arrays in one kernel: that it is chosen, and that it is right."""
 
+import re
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -137,6 +138,14 @@ def test_sums_of_columns_are_registers(cuda_unit: MakeUnit) -> None:
         assert placement.space is Space.PRIVATE
         kinds = [loop.kind for loop in loops_around(kernel.tree, name)]
         assert kinds[:3] == [LoopKind.BLOCK, LoopKind.SERIAL, LoopKind.THREAD]
+
+
+def test_sums_are_stored_in_vectors_of_their_own_width(cuda_unit: MakeUnit) -> None:
+    source = LAYERNORM_BACKWARD.format(t="bfloat16")
+    unit = cuda_unit(source, *shapes_of("layernorm_backward", 16384, 4096))
+    assert crossing(unit)
+    assert "tc_vload<8>(&x[" in unit.source.text
+    assert re.search(r"tc_vstore\(&u0_dgamma_part\d+\[", unit.source.text)
 
 
 def test_all_blocks_are_on_the_chip_at_once(cuda_unit: MakeUnit) -> None:
