@@ -21,6 +21,7 @@ from tcdsl.cli.bench_report import Row, sizes_text
 from tcdsl.cli.bench_timing import Place
 from tcdsl.cli.bench_work import Work
 from tcdsl.cli.console import markdown_table
+from tcdsl.executable.cuda import forget_programs
 from tcdsl.library import case, source_for
 from tcdsl.runtime.timing import format_us
 
@@ -31,8 +32,9 @@ _CACHE = "TCDSL_CACHE_DIR"
 
 @contextmanager
 def nothing_cached() -> Iterator[None]:
-    """Give the block an empty folder for compiled code."""
+    """Give the block an empty folder for compiled code, and let the process forget its own."""
     before = os.environ.get(_CACHE)
+    forget_programs()
     with tempfile.TemporaryDirectory() as folder:
         os.environ[_CACHE] = folder
         try:

@@ -282,6 +282,11 @@ def require_one_device(specs: Specs) -> None:
 _programs: dict[str, CudaProgram] = {}  # by key: loaded code is shared by all executables
 
 
+def forget_programs() -> None:
+    """Let the next executables look for their code in the disk cache, as in a new process."""
+    _programs.clear()
+
+
 def cuda_executable(sized: SizedDef, specs: Specs, options: Options) -> CudaExecutable:
     """Return the executable, from this process, the disk cache, or compiled.
 

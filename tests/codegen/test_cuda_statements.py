@@ -49,8 +49,10 @@ def test_rows_packed_in_a_warp_fold_without_the_block(cuda_unit: MakeUnit) -> No
 def test_one_thread_stores_what_all_hold(cuda_unit: MakeUnit) -> None:
     for source in (ROW, COLUMN):
         text = cuda_unit(source.format(t="float", op="+=!"), (300, 1000)).source.text
-        (store,) = re.findall(r".*y\w*\[.*\] = w_folds?\d*(?:\[.*\])?;", text)[:1]
-        assert re.search(r"if \(.*threadIdx\.[xy] == 0\)", store)
+        stores = list(re.finditer(r"(y\w*|w_vector\d+)\[.*\] = w_folds?\d*(?:\[.*\])?;", text))
+        assert stores
+        for store in stores:  # under a guard that nothing has closed
+            assert re.search(r"if \([^\n]*threadIdx\.[xy] == 0\)[^}]*$", text[: store.start()])
 
 
 def test_a_fold_onto_what_is_there(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:

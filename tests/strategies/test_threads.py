@@ -258,6 +258,7 @@ def test_graphs_whatever_the_options(options: Options, check_emulated: CheckAll)
 
 def test_few_short_rows_have_as_many_threads_as_vectors(cuda_unit: MakeUnit) -> None:
     """Idle threads would be a branch around every load, each of which waited for the one before."""
-    unit = cuda_unit("def f(float(N,C,P) x) -> (y) { y(c) +=! x(n,c,p) }", (4, 3, 64))
+    source = "def f(float(N,C,P) x) -> (y) { y(c) +=! x(n,c,p) }"
+    unit = cuda_unit(source, (4, 3, 64), options=Options(coalesce=False))
     assert grid_and_block(unit) == ((3, 1, 1), (16, 1, 1))
     assert "if (c" not in unit.source.text

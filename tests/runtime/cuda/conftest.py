@@ -411,7 +411,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch, fake: Any, tmp_path: Any) -> Calla
     """``compiles(source, kernel)``: what every program is compiled to."""
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("TCDSL_DEBUG", raising=False)
-    cuda_executable._programs.clear()
+    cuda_executable.forget_programs()
 
     def set_up(source: CudaSource, kernel: Callable[[list[int]], None]) -> None:
         compiled = SimpleNamespace(source=source, stages={"code": "text"}, is_fallback=False)

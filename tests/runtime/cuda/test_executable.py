@@ -152,7 +152,7 @@ def test_the_second_process_finds_it_in_the_cache(
     scale: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scale(X, 2.0, target="cuda")
-    cuda_executable._programs.clear()
+    cuda_executable.forget_programs()
     monkeypatch.delattr(driver, "compile_to_cuda")
     again = tcdsl.define(SCALE).scale
     np.testing.assert_array_equal(again(X, 2.0, target="cuda"), 2 * X)
@@ -162,7 +162,7 @@ def test_the_second_process_neither_parses_nor_analyses(
     scale: Any, gpuarray: Make, fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = scale(gpuarray(X), 2.0)
-    cuda_executable._programs.clear()
+    cuda_executable.forget_programs()
     monkeypatch.delattr(parser, "parse_program")
     monkeypatch.delattr(specialiser, "Specialiser")
     again = tcdsl.define(SCALE).scale

@@ -146,7 +146,7 @@ def test_a_second_process_finds_it(
 ) -> None:
     x = gpuarray(X)
     first = add.compile(x)
-    cuda_executable._programs.clear()
+    cuda_executable.forget_programs()
     monkeypatch.setattr(cuda_executable, "compile_cuda", None)
     again = tcdsl.define(SUM).add
     assert again.compile(x).kernels == first.kernels
