@@ -45,6 +45,7 @@ from tcdsl.codegen.turns import Turns, batch_of, last_number, turns_of
 from tcdsl.codegen.uniformity import why_not_uniform
 from tcdsl.codegen.vectors import vector_accesses
 from tcdsl.costmodel.reductions import is_streamed
+from tcdsl.costmodel.shared_memory import STATIC_BYTES, fold_bytes
 from tcdsl.errors import INTERNAL
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
@@ -52,12 +53,10 @@ from tcdsl.poly.scop import Array, Interleaved, Kind, Statement, Storage, Stride
 from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import Placement, Space
 from tcdsl.transforms.plan import Kernel, Plan
-from tcdsl.transforms.promotion import FOLD_BYTES
 from tcdsl.transforms.synchronisation import is_replicated
 
 SCRATCH_ALIGNMENT = 256  # bytes
-STATIC_BYTES = 48 << 10  # of shared memory, that a block has without asking for it
-FOLD_ROOM = (24 << 10, 36 << 10)  # of it, for the folds of vectors: surely, and at most
+MOST_FOLD_BYTES = 36 << 10  # of shared memory, for the folds of vectors
 VECTOR_BYTES = 16  # the widest load, and what arrays are aligned to if nothing else is known
 MOST_LEAVES_IN_TURNS = 4  # statements of a loop that is printed by turns
 _AXES = "xyz"
@@ -359,7 +358,7 @@ class _KernelPrinter:
             f"    {parameters})",
         ]
         if cluster > 1:
-            body, n_sites = with_sites(body)
+            body, n_sites = with_sites(body, self._fold_room() - sum(self.fold_bytes.values()))
             sites = f"<{n_sites}>" if n_sites else ""
             body = [f"  tc_cluster_begin{sites}();", *body, f"  tc_cluster_end{sites}();"]
         return [*head, "{", *body, "}", ""]
@@ -709,7 +708,8 @@ class _KernelPrinter:
             self.n_turns += 1
             self._emit(depth, f"#pragma unroll {batch}" if stop == batched else "#pragma unroll")
             self._open(depth, f"for (int {turn} = {start}; {turn} < {stop}; {turn}++)")
-            value = f"{first} + {turn}" if step == 1 else f"{first} + {step} * {turn}"
+            own = f"({self.index_type}){turn}" if self.wide else turn
+            value = f"{first} + {own}" if step == 1 else f"{first} + {step} * {own}"
             self._emit(depth + 1, f"const {self.index_type} {node.variable} = {value};")
             if stop <= turns.whole:
                 self._body(node, depth, loop, active)
@@ -805,10 +805,10 @@ class _KernelPrinter:
             for p in arrays
             if not p.is_staged
         )
-        folds = sum(self.scop.by_name[name].kind is Kind.FOLD for name in self.mapped.paths)
-        scalar = folds * FOLD_BYTES * prod(self.mapped.block)
-        least, most = FOLD_ROOM
-        return min(most, max(least, STATIC_BYTES - taken * VECTOR_BYTES - scalar))
+        statements = [self.scop.by_name[name] for name in self.mapped.paths]
+        folds = [s.reduction for s in statements if s.kind is Kind.FOLD and s.reduction]
+        scalar = fold_bytes(folds) * prod(self.mapped.block)
+        return min(MOST_FOLD_BYTES, STATIC_BYTES - taken * VECTOR_BYTES - scalar)
 
     def _vector(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
         """Print the lanes of a vector: all loads, then the lanes one by one, then all stores."""
@@ -1198,8 +1198,11 @@ def _reach(array: Array) -> int:
 
 
 def _span(extent: int, stride: Stride) -> int:
-    """Return how far the last of *extent* elements is from the first."""
+    """Return how far the last of *extent* elements is from the first, or a sum on the way there."""
     if isinstance(stride, Interleaved):
         within = (stride.run - 1) * abs(stride.step)
-        return (extent - 1) // stride.run * abs(stride.outer) + within
+        runs = (extent - 1) // stride.run
+        # As it is computed: all steps as if there was one run, and what that is off by.
+        off = runs * abs(stride.outer - stride.run * stride.step)
+        return max(runs * abs(stride.outer) + within, (extent - 1) * abs(stride.step) + off)
     return (extent - 1) * abs(stride or 0)

@@ -151,7 +151,8 @@ def _stitched(kernels: Sequence[Kernel], are_finishes: Sequence[bool]) -> list[K
             continue
         before = found.pop()
         added = (f"{kernel.name}: {', '.join(kernel.why)}",) if kernel.why else ()
-        found.append(Kernel(f"{before.name}+{kernel.name}", tree, (*before.why, *added)))
+        name = f"{before.name}+{kernel.name}"
+        found.append(replace(before, name=name, tree=tree, why=(*before.why, *added)))
     return found
 
 

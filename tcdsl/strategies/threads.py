@@ -26,6 +26,7 @@ from tcdsl.costmodel.clusters import busy_threads
 from tcdsl.costmodel.locality import Shape, runs_of
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.costmodel.reductions import Reduction, best_split, is_brief
+from tcdsl.costmodel.shared_memory import FOLDS_BYTES, fold_bytes
 from tcdsl.lang.comprehension import Call, Expr, Index, walk
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
@@ -255,8 +256,11 @@ class GpuSketcher:
         most = BLOCK_THREADS // x
         if lead_dim is not None:
             most = min(most, self.shapes[self.lead].extents[lead_dim])
+        members = (self.shapes[name].statement for name in lanes)
+        each = fold_bytes(s.reduction for s in members if s.reduction)
+        limit = min(MAX_ROW_THREADS, FOLDS_BYTES // max(each, 1))
         choices = [y for y in (most, most // 2, most // 4, 2 * most, 4 * most)
-                   if y and x * y <= MAX_ROW_THREADS]  # fmt: skip
+                   if y and x * y <= limit] or [1]  # fmt: skip
         y, chunk = self._shared(tiles, lanes, x, vector, choices, may_chunk=may_chunk)
         self.why.append(
             f"threads.x along {self._name(inner)}, threads.y along what is reduced: {x} x {y}"

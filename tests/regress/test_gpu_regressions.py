@@ -1,5 +1,6 @@
 """The smallest program for every bug that was found in the GPU target, on the emulator."""
 
+import re
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
+from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 
 CheckAll = Callable[..., None]
 
@@ -138,6 +141,20 @@ def test_rows_that_one_statement_reads_twice(check_emulated: CheckAll, gpu: Gpu)
     check_emulated([(once, [(33, 11, 8)] * 2)], gpu=gpu)
 
 
+WAITING_SUMS = """def f(TYPE(P,C) x) -> (y) {
+    a(c) +=! x(p,c)
+    b(c) +=! (x(p,c) - a(c)) * x(p,c)
+    d(c) +=! (x(p,c) - b(c)) * x(p,c)
+    y(p,c) = x(p,c) - d(c)
+}"""
+FOUR_OPERATORS = """def f(TYPE(M,N) x) -> (a, b, c, d) {
+    a(j) +=! x(i,j)
+    b(j) max=! x(i,j)
+    c(j) min=! x(i,j)
+    d(j) *=! x(i,j)
+}"""
+
+
 def test_columns_are_no_rows_that_clusters_share(cuda_unit: Callable[..., Any]) -> None:
     """Long columns were put in one kernel in the hope of clusters, which then two blocks ran."""
     source = """def f(float(P,C) x) -> (y) {
@@ -146,3 +163,37 @@ def test_columns_are_no_rows_that_clusters_share(cuda_unit: Callable[..., Any]) 
     }"""
     launches = cuda_unit(source, (100352, 256)).source.launches
     assert all(prod(launch.grid) >= Gpu().multiprocessors for launch in launches)
+
+
+@pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="there is no NVRTC")
+@pytest.mark.parametrize(
+    ("text", "shape", "dtype"),
+    [
+        (WAITING_SUMS, (25000, 12), "half"), (FOUR_OPERATORS, (1_000_000, 32), "double"),
+        (FOUR_OPERATORS, (20_000, 64), "half"), (FOUR_OPERATORS, (100_000, 96), "half"),
+    ],
+)  # fmt: skip
+def test_folds_fit_shared_memory(
+    text: str, shape: tuple[int, ...], dtype: str, cuda_unit: Callable[..., Any]
+) -> None:
+    """Each fold of its own operator, type or number has memory of its own: NVRTC refused 60 KB."""
+    options = Options(summation="compensated")
+    source = cuda_unit(text.replace("TYPE", dtype), shape, options=options).source
+    parts = parts_for(source.functions & FUNCTIONS.keys())
+    assert compile_cuda(f"{header_text(parts)}\n{source.text}", Gpu().arch)
+
+
+def test_turns_of_long_loops_are_numbered_in_64_bits(cuda_unit: Callable[..., Any]) -> None:
+    source = "def f(uint8(V,N) T, int32(M) I) -> (y) { y(i) max=! T(I(i),j) }"
+    text = cuda_unit(source, (2, 2_200_000_001), (200,)).source.text
+    assert re.search(r"const int64_t c1 = \(int\)threadIdx.x \+ \d+ \* \(int64_t\)w_turn", text)
+
+
+def test_a_flat_rows_address_is_computed_in_64_bits_on_its_way(
+    cuda_unit: Callable[..., Any],
+) -> None:
+    """The array reaches 8 million elements; on the way there, index times step is 4 billion."""
+    source = "def f(uint8(N,C,P) x) -> (y) { y(c) max=! x(n,c,p) }"
+    strides = {"x": (0, 4_096_000, 1000)}
+    text = cuda_unit(source, (1024, 2, 4096), strides=strides).source.text
+    assert "int64_t" in text and "const int n_p" not in text

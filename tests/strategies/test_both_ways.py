@@ -163,7 +163,7 @@ def test_explained(cuda_unit: MakeUnit) -> None:
     assert reason.startswith("both ways: ") and "rows of x and the sums of columns" in reason
 
 
-@pytest.mark.parametrize("name", [name for name in MATRICES if name != "onto_old"])
+@pytest.mark.parametrize("name", MATRICES)
 def test_programs_go_both_ways(name: str, cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(MATRICES[name].format(t="float"), *shapes_of(name, 16384, 4096))
     assert len(crossing(unit)) == 1
@@ -203,7 +203,7 @@ def test_right_at_all_sizes(
     source = MATRICES[name].format(t="float")
     check_emulated([(source, shapes_of(name, *size)) for size in SIZES], gpu=eager)
     unit = cuda_unit(source, *shapes_of(name, 97, 131), gpu=eager)
-    assert crossing(unit) or name == "onto_old"
+    assert crossing(unit)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[1:])

@@ -159,7 +159,7 @@ TC_FN void tc_cluster_await(uint32_t door)
   asm volatile("{\n"
                ".reg .pred done;\n"
                "TC_AGAIN:\n"
-               "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+               "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
                "@done bra TC_DONE;\n"
                "bra TC_AGAIN;\n"
                "TC_DONE:\n"
