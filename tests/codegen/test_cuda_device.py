@@ -252,6 +252,25 @@ def test_a_fold_over_a_cluster_puts_and_waits_no_more_than_it_must() -> None:
 
 
 @needs_nvrtc
+@pytest.mark.parametrize(("way", "x", "y"), [("xc", 64, 1), ("yc", 8, 16)])
+def test_numbered_folds_over_a_cluster_wait_for_their_bytes(way: str, x: int, y: int) -> None:
+    calls = [
+        f"p[threadIdx.x] = tc_fold_{way}<tc_op_add_f32, {x}, {y}, 4, {site}>(p[threadIdx.x]);"
+        for site in range(2)
+    ]
+    body = "\n".join(("tc_cluster_begin<2>();", *calls, "tc_cluster_end<2>();"))
+    text = header_text(parts_for({f"tc_fold_{way}", "tc_op_add_f32"})) + kernel(
+        "k", "float *p", body
+    )
+    made = compile_cuda(text, "sm_90", ptx=True).decode()
+    # Of the cluster's barrier only that all have started.
+    assert made.count("barrier.cluster.arrive") == made.count("barrier.cluster.wait") == 1
+    for what in ("mbarrier.init", "expect_tx.", "try_wait.parity.acquire.cluster"):
+        assert made.count(what) == 2
+    assert made.count("st.async.") == 2
+
+
+@needs_nvrtc
 def test_a_fold_of_columns_over_a_cluster_has_no_barrier_after_the_blocks_own() -> None:
     names = {"tc_fold_yc", "tc_op_add_f32"}
     text = header_text(parts_for(names)) + kernel(

@@ -39,6 +39,9 @@ class Driver:
     def wait(self, _: int) -> None:
         self.host_us = max(self.host_us, self.free_us)
 
+    def has_happened(self, event: int) -> bool:
+        return self.marks[event] <= self.host_us
+
     def elapsed_us(self, start: int, end: int) -> float:
         return self.marks[end] - self.marks[start]
 
@@ -52,7 +55,7 @@ def nothing() -> Iterator[None]:
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
     events = iter(range(1000))
-    for name in ("fill", "record", "wait", "elapsed_us"):
+    for name in ("fill", "record", "wait", "has_happened", "elapsed_us"):
         monkeypatch.setattr(libcuda, name, getattr(made, name))
     monkeypatch.setattr(libcuda, "synchronize", made.wait)
     monkeypatch.setattr(libcuda, "new_event", lambda: next(events))
@@ -82,7 +85,9 @@ def test_the_hosts_time_is_hidden_behind_the_fills(driver: Driver) -> None:
         lead = watch.lead_for(fn)
         assert watch.time_us(fn, lead) == pytest.approx(30.0)
         driver.wait(0)
-        assert watch.time_us(fn, 1) > 100.0  # and without them it is not
+        before = driver.fills
+        assert watch.time_us(fn, 1) == pytest.approx(30.0)  # too few: once more, with more
+        assert driver.fills - before == 1 + 2 + 4 + 8
         driver.wait(0)
         assert watch.time_warm_us(fn, 2, lead) == pytest.approx(30.0)
 

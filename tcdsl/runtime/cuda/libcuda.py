@@ -20,7 +20,7 @@ from tcdsl.errors import CONTEXT_LOST, CUDA_FAILED, FORKED, TCError
 
 DEFAULT_STREAM = 0  # the legacy default stream
 
-_NOT_INITIALIZED, _OUT_OF_MEMORY, _NO_DEVICE = 3, 2, 100
+_NOT_INITIALIZED, _OUT_OF_MEMORY, _NO_DEVICE, _NOT_READY = 3, 2, 100, 600
 # Errors after which the context answers every call with the same error.
 _STICKY = frozenset({214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999})
 _CAPTURE_RELAXED = 2
@@ -59,6 +59,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuEventCreate": (_OUT, _UINT),
     "cuEventRecord": (_HANDLE, _HANDLE),
     "cuEventSynchronize": (_HANDLE,),
+    "cuEventQuery": (_HANDLE,),
     "cuEventDestroy_v2": (_HANDLE,),
     "cuModuleLoadData": (_OUT, _HANDLE),
     "cuModuleGetFunction": (_OUT, _HANDLE, ctypes.c_char_p),
@@ -343,6 +344,14 @@ def record(event: int, stream: int) -> None:
 def wait(event: int) -> None:
     """Wait on the host for *event*."""
     call("cuEventSynchronize", event)
+
+
+def has_happened(event: int) -> bool:
+    """Return whether the device has come to *event*, without waiting for it."""
+    status = library().cuEventQuery(event)
+    if status not in (0, _NOT_READY):
+        raise error_of(status, "cuEventQuery")
+    return bool(status == 0)
 
 
 def elapsed_us(start: int, end: int) -> float:

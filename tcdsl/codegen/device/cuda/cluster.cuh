@@ -230,18 +230,23 @@ TC_FN typename Op::type tc_fold_yc_any(typename Op::type value)
     if (x == 0 && y == 0) tc_cluster_expect(door, (int)sizeof(slots));
     if (SITE == 0) tc_cluster_wait();
     const uint32_t own = (uint32_t)__cvta_generic_to_shared(slots + (int)blockIdx.z * TX + x);
-    for (int rank = y; rank < BLOCKS; rank += TY)
-      tc_put_words<sizeof(value) / 4>(
-        tc_cluster_of(own, rank), reinterpret_cast<const uint32_t *>(&value),
-        tc_cluster_of(door, rank));
+    for (int turn = 0; turn * TY < BLOCKS; turn++) { /* whose number the compiler knows */
+      const int rank = y + turn * TY;
+      if (rank < BLOCKS)
+        tc_put_words<sizeof(value) / 4>(
+          tc_cluster_of(own, rank), reinterpret_cast<const uint32_t *>(&value),
+          tc_cluster_of(door, rank));
+    }
     tc_cluster_await(door);
     return tc_join_column<Op, TX, BLOCKS, 1>(slots, x, 0);
   }
 #endif
   value = tc_fold_column<Op, TX, TY, 0, true>(value, x, y);
   tc_cluster_wait();
-  for (int rank = y; rank < BLOCKS; rank += TY)
-    tc_put_to(slots + (int)blockIdx.z * TX + x, rank, value);
+  for (int turn = 0; turn * TY < BLOCKS; turn++) {
+    const int rank = y + turn * TY;
+    if (rank < BLOCKS) tc_put_to(slots + (int)blockIdx.z * TX + x, rank, value);
+  }
   tc_cluster_arrive();
   tc_cluster_wait();
   value = tc_join_column<Op, TX, BLOCKS, 1>(slots, x, 0);
