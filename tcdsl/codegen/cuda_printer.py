@@ -56,7 +56,7 @@ from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.synchronisation import is_replicated
 
 SCRATCH_ALIGNMENT = 256  # bytes
-MOST_FOLD_BYTES = 36 << 10  # of shared memory, for the folds of vectors
+MOST_FOLD_BYTES = 36 << 10  # of shared memory, for the folds of vectors: two of 512 x 8 floats
 VECTOR_BYTES = 16  # the widest load, and what arrays are aligned to if nothing else is known
 MOST_LEAVES_IN_TURNS = 4  # statements of a loop that is printed by turns
 _AXES = "xyz"
@@ -786,7 +786,7 @@ class _KernelPrinter:
     def _has_room(self, call: str, fold: Statement, width: int) -> bool:
         """Return whether shared memory has room for what *call* needs, which others of its kind do.
 
-        Folds share memory with those of the same template.
+        Folds share memory with those of the same template, unless they are numbered (with_sites).
         """
         assert fold.reduction is not None
         own = width * fold.reduction.dtype.size_bytes * prod(self.mapped.block)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from tcdsl.codegen import loop_ast
 
+# As many as registers bear without a second thought; other numbers were not measured.
 MOST_UNROLLED = 16  # turns whose loads may start together
 BYTES_UNROLLED = 128  # of a thread, in registers, on their way
 
@@ -46,17 +47,16 @@ class Turns:
         return batched, self.total
 
 
-def turns_of(node: loop_ast.For, width: int, first: int = 0) -> Turns | None:
-    """Return the turns of a thread that takes every *width*-th value from *first* on.
+def turns_of(node: loop_ast.For, width: int) -> Turns | None:
+    """Return the turns of a thread that takes every *width*-th value, from 0 on.
 
     None if the last value of the loop is no number, not even in most blocks.
     """
     bound = _bound(node)
-    if bound is None or bound[0] < first:
+    if bound is None or bound[0] < 0:
         return None
     last, condition = bound
-    count = last + 1 - first
-    return Turns(count // width, -(-count // width), condition)
+    return Turns((last + 1) // width, -(-(last + 1) // width), condition)
 
 
 def batch_of(load_bytes: int) -> int:

@@ -20,9 +20,15 @@ from dataclasses import dataclass
 from math import ceil
 
 from tcdsl.costmodel.machine import Gpu
-from tcdsl.costmodel.reductions import CHIP_RATE, LATENCY, OWN_RATE, WARP
+from tcdsl.costmodel.reductions import CHIP_RATE, LATENCY, LAUNCH, OWN_RATE, WARP
+from tcdsl.costmodel.registers import (
+    MOST_REGISTERS,
+    REGISTER_BYTES,
+    REGISTERS,
+    blocks_at_once,
+    registers_of,
+)
 
-LAUNCH = 3e-6  # seconds that a kernel takes which has next to nothing to do
 FOLD = 0.2e-6  # seconds of a row's sum, in a block that has nothing else to do
 CACHE_RATE = 5e12  # bytes a second, of the second-level cache
 FOLD_BYTES = 64  # of a row of partial sums that a block loads: so many blocks load them
@@ -32,9 +38,7 @@ MOST_REPEAT = 4  # vectors of a thread
 MOST_VALUES = 16  # of a row in a thread
 MOST_THREADS = 1024
 ENOUGH_THREADS = 256  # of a block, where another number is as good
-REGISTERS = 1 << 16  # of a multiprocessor, four bytes each
 OWN_REGISTERS = 30  # of a thread, for addresses and what is computed with
-MOST_REGISTERS = 255  # of a thread
 MOST_BLOCKS = 32  # of a multiprocessor
 
 
@@ -103,16 +107,16 @@ def _shares(gpu: Gpu, problem: BothWays) -> Iterator[Share]:
 def _beside(gpu: Gpu, problem: BothWays, threads: int) -> int:
     """Return how many blocks of *threads* threads a multiprocessor holds at once."""
     registers = _registers(problem, threads)
-    if registers > MOST_REGISTERS:
+    if registers > MOST_REGISTERS or threads * registers > REGISTERS:
         return 0
-    by_registers = REGISTERS // (threads * ceil(registers / 8) * 8)
-    return min(by_registers, gpu.threads_per_multiprocessor // threads, MOST_BLOCKS)
+    return min(blocks_at_once(gpu, threads, registers), MOST_BLOCKS)
 
 
 def _registers(problem: BothWays, threads: int) -> int:
-    """Return the registers of a thread, as estimated."""
-    repeat = ceil(problem.groups / threads)
-    return OWN_REGISTERS + repeat * problem.vector * ceil(problem.kept_bytes / 4)
+    """Return the registers of a thread, as estimated: a value of half a register has one."""
+    values = ceil(problem.groups / threads) * problem.vector
+    each = ceil(problem.kept_bytes / REGISTER_BYTES)
+    return registers_of(values * each * REGISTER_BYTES, OWN_REGISTERS)
 
 
 def _share(gpu: Gpu, problem: BothWays, threads: int, beside: int) -> Share | None:

@@ -19,7 +19,15 @@ from dataclasses import dataclass
 from math import ceil
 
 from tcdsl.costmodel.machine import Gpu
-from tcdsl.costmodel.reductions import CHIP_RATE, IN_FLIGHT, LATENCY, NEXT_LOAD, OWN_RATE, WARP
+from tcdsl.costmodel.reductions import (
+    CHIP_RATE,
+    IN_FLIGHT,
+    LATENCY,
+    LAUNCH,
+    NEXT_LOAD,
+    OWN_RATE,
+    WARP,
+)
 from tcdsl.costmodel.registers import REGISTERS, blocks_at_once, registers_of
 
 SECTOR_BYTES = 32  # what memory moves at least
@@ -37,8 +45,7 @@ FOLD = 0.7e-6  # seconds of the folds of a small block, ...
 WARP_OF_FOLD = 0.03e-6  # ... for each of its warps more, ...
 CLUSTER_FOLD = 0.4e-6  # ... and in a cluster
 UNEVEN = 0.4e-6  # seconds of a last turn that not all threads take
-START = 2.4e-6  # seconds of a kernel that does nothing
-KERNEL = 5.0e-6  # of one for a pass, beside its bytes: it has a fold, mostly in its last blocks
+KERNEL = 5.0e-6  # seconds of a pass beside its bytes: a launch, and a fold in its last blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +137,7 @@ def _seconds(gpu: Gpu, columns: Columns, x: int, y: int, repeat: int, cluster: i
     if x * columns.vector * columns.least_bytes <= SECTOR_BYTES:
         rate *= SINGLE
     streaming = columns.moved_bytes * max(columns.values / rate, share / OWN_RATE)
-    return START + streaming + ceil(blocks / (usable * each)) * latencies
+    return LAUNCH + streaming + ceil(blocks / (usable * each)) * latencies
 
 
 def _seconds_apart(columns: Columns) -> float:

@@ -7,6 +7,7 @@ from tcdsl.costmodel.machine import Gpu
 REGISTERS = 1 << 16  # of a multiprocessor
 OTHER_REGISTERS = 16  # of a thread, beside the values that it keeps, as NVRTC does it
 REGISTER_BYTES = 4  # halves stay packed, two in one
+MOST_REGISTERS = 255  # of a thread
 GRANULE = 8  # a thread's registers are a multiple of it
 
 

@@ -4,7 +4,7 @@ All objects live in islpy's default context, and the interpreter lock serialises
 and quotas belong to the whole context, so that compilations hold ``COMPILE_LOCK``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -178,13 +178,3 @@ def schedule_text(schedule: isl.Schedule) -> str:
     printer = isl.Printer.to_str(isl.DEFAULT_CONTEXT).set_yaml_style(isl.yaml_style.BLOCK)
     text: str = printer.print_schedule(schedule).get_str()
     return text
-
-
-def fix_params(object_: isl.Set, sizes: Mapping[str, int]) -> isl.Set:
-    """Give the parameters named in *sizes* their values, and drop them."""
-    for name, value in sizes.items():
-        position = object_.find_dim_by_name(isl.dim_type.param, name)
-        if position >= 0:
-            object_ = object_.fix_val(isl.dim_type.param, position, val(value))
-            object_ = object_.project_out(isl.dim_type.param, position, 1)
-    return object_

@@ -7,7 +7,6 @@ from tcdsl.poly.isl_utils import (
     QuotaExceededError,
     bounded,
     constant_bounds,
-    fix_params,
     isl_options,
     map_from_functions,
     points_of_box,
@@ -67,13 +66,6 @@ def test_points_of_box() -> None:
     assert points_of_box(isl.Set("{ S[] }")) == 1
     assert points_of_box(isl.Set("{ S[i] : false }")) == 0
     assert points_of_box(isl.Set("[n] -> { S[i] : 0 <= i < n }")) is None
-
-
-def test_parameters_get_values() -> None:
-    square = isl.Set("[N, M] -> { S[i] : 0 <= i < N and i < M }")
-    fixed = fix_params(square, {"N": 4, "K": 7})
-    assert fixed.is_equal(isl.Set("[M] -> { S[i] : 0 <= i < 4 and i < M }"))
-    assert fixed.dim(isl.dim_type.param) == 1
 
 
 def test_a_relation_from_functions_leaves_unknown_dimensions_free() -> None:
