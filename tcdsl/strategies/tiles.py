@@ -120,6 +120,8 @@ class _Tiler(GpuSketcher):
             return "it is small, or has conditions"
         if any(role is Role.ORDERED for role in shape.roles):
             return "it is a recurrence"
+        if Role.REDUCED not in shape.roles:
+            return "nothing is reduced"
         if len(self.parallel) < len([r for r in shape.roles if r is Role.PARALLEL]):
             return "a member does not share all of its parallel axes"
         for name in self.group.members:

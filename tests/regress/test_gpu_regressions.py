@@ -197,3 +197,10 @@ def test_a_flat_rows_address_is_computed_in_64_bits_on_its_way(
     strides = {"x": (0, 4_096_000, 1000)}
     text = cuda_unit(source, (1024, 2, 4096), strides=strides).source.text
     assert "int64_t" in text and "const int n_p" not in text
+
+
+def test_an_outer_product_that_updates_is_no_contraction(cuda_unit: Callable[..., Any]) -> None:
+    """It looked for the longest of no reduced axes, and was planned statement by statement."""
+    source = "def f(float(M) a, float(N) b, float(M,N) y) -> (y) { y(i,j) min= a(i) * b(j) }"
+    unit = cuda_unit(source, (4096,), (4096,), (4096, 4096))
+    assert len(unit.source.launches) == 1
