@@ -17,7 +17,7 @@ Superblock Family of Algorithms", SIAM J. Sci. Comput. 31(2), 2008, doi:10.1137/
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcdsl.codegen import loop_ast
@@ -76,7 +76,9 @@ class BlockedSums:
         self.loops = loops
         self.placements = placements
         self.policy = policy
-        sums = {leaf.statement for leaf in _leaves(ast) if self._is_sum(self._statement(leaf))}
+        sums = {
+            leaf.statement for leaf in loop_ast.leaves(ast) if self._is_sum(self._statement(leaf))
+        }
         arrays = {scop.by_name[name].write.array for name in sums}
         own = [p for name, p in placements.items() if name in arrays and self._is_kept(p)]
         self.accumulators = tuple(p for p in own if self._is_long(ast, p))
@@ -125,7 +127,7 @@ class BlockedSums:
         All of them to the same element, or elements.
         """
         found = False
-        for leaf in _leaves(node.body):
+        for leaf in loop_ast.leaves(node.body):
             statement = self._statement(leaf)
             touched = [a.array for a in (*statement.writes, *statement.reads)]
             if accumulator.array not in touched:
@@ -184,7 +186,7 @@ class BlockedSums:
                 return self._chain(body, self.loops[name], array, in_blocks=in_blocks)
             case loop_ast.For(body=body):
                 each = self._chain(body, None, array, in_blocks=in_blocks)
-                updates = [leaf for leaf in _leaves(body)
+                updates = [leaf for leaf in loop_ast.leaves(body)
                            if self._statement(leaf).write.array == array]  # fmt: skip
                 if loop is None or not each or any(self._is_apart(u, node) for u in updates):
                     return each
@@ -227,20 +229,6 @@ def last_of(node: loop_ast.For) -> str | None:
     if match is None or not node.step.isdigit():
         return None
     return match[2] if match[1] == "<=" else f"({match[2]}) - 1"
-
-
-def _leaves(node: loop_ast.AstNode | None) -> Iterator[loop_ast.Leaf]:
-    match node:
-        case loop_ast.Leaf():
-            yield node
-        case loop_ast.Block(children=children):
-            for child in children:
-                yield from _leaves(child)
-        case loop_ast.If(then=then, otherwise=otherwise):
-            yield from _leaves(then)
-            yield from _leaves(otherwise)
-        case loop_ast.For(body=body) | loop_ast.Mark(body=body):
-            yield from _leaves(body)
 
 
 def _body_of(node: loop_ast.AstNode | None, name: str) -> loop_ast.AstNode | None:

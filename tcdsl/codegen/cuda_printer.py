@@ -473,7 +473,7 @@ class _KernelPrinter:
             is_lost = loop is not pending[-1] or _is_without_loop(node)
             if loop.kind is not LoopKind.BLOCK or loop.name in self.guarded or not is_lost:
                 continue
-            values = {leaf.values.get(loop.name, "") for leaf in _all_leaves(node)}
+            values = {leaf.values.get(loop.name, "") for leaf in loop_ast.leaves(node)}
             value = values.pop() if len(values) == 1 else ""
             if value.isdigit() and (mine := self._is_mine(loop, value)):
                 guards.append((loop.name, mine))
@@ -723,7 +723,7 @@ class _KernelPrinter:
 
     def _is_simple(self, node: loop_ast.AstNode) -> bool:
         """Return whether *node* is a few statements, or the lanes of vectors: worth unrolling."""
-        leaves = list(_all_leaves(node))
+        leaves = list(loop_ast.leaves(node))
         return len(leaves) <= MOST_LEAVES_IN_TURNS and all(
             self.loops[name].kind in (LoopKind.LANES, LoopKind.UNROLL) for name in _opened(node)
         )
@@ -733,7 +733,7 @@ class _KernelPrinter:
         lanes = prod(self.loops[name].extent or 1 for name in _opened(node))
         reads = {
             read.array
-            for leaf in _all_leaves(node)
+            for leaf in loop_ast.leaves(node)
             for read in self.scop.by_name[leaf.statement].reads
             if not self._is_private(read.array)
         }
@@ -950,7 +950,7 @@ class _KernelPrinter:
     def _has_collective(self, node: loop_ast.AstNode) -> bool:
         return any(
             is_block_collective(self.mapped, self.scop.by_name[leaf.statement])
-            for leaf in _all_leaves(node)
+            for leaf in loop_ast.leaves(node)
         )
 
     # --- leaves ----------------------------------------------------------------------------
@@ -1153,21 +1153,6 @@ def _opened(node: loop_ast.AstNode) -> Iterator[str]:
                 yield from _opened(otherwise)
         case loop_ast.For(body=body) | loop_ast.Mark(body=body):
             yield from _opened(body)
-
-
-def _all_leaves(node: loop_ast.AstNode) -> Iterator[loop_ast.Leaf]:
-    match node:
-        case loop_ast.Leaf():
-            yield node
-        case loop_ast.Block(children=children):
-            for child in children:
-                yield from _all_leaves(child)
-        case loop_ast.If(then=then, otherwise=otherwise):
-            yield from _all_leaves(then)
-            if otherwise is not None:
-                yield from _all_leaves(otherwise)
-        case loop_ast.For(body=body) | loop_ast.Mark(body=body):
-            yield from _all_leaves(body)
 
 
 def _needs_wide_index(parent: _PlanPrinter, kernel: Kernel) -> bool:

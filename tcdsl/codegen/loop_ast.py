@@ -5,7 +5,7 @@ the indices into local arrays) is asked of isl where it is known best, at the le
 loop variables around it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import islpy as isl
@@ -66,6 +66,21 @@ class Mark:
 
 
 AstNode = Leaf | For | If | Block | Mark
+
+
+def leaves(node: AstNode | None) -> Iterator[Leaf]:
+    """Yield the leaves of *node*, in order."""
+    match node:
+        case Leaf():
+            yield node
+        case Block(children=children):
+            for child in children:
+                yield from leaves(child)
+        case If(then=then, otherwise=otherwise):
+            yield from leaves(then)
+            yield from leaves(otherwise)
+        case For(body=body) | Mark(body=body):
+            yield from leaves(body)
 
 
 def generate(
