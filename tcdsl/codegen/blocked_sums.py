@@ -223,14 +223,6 @@ def set_aside(
     )  # fmt: skip
 
 
-def last_of(node: loop_ast.For) -> str | None:
-    """Return the last value that *node*'s variable may have, as C; None if that is not plain."""
-    match = re.fullmatch(rf"{re.escape(node.variable)} (<=?) ([^&|]+)", node.condition)
-    if match is None or not node.step.isdigit():
-        return None
-    return match[2] if match[1] == "<=" else f"({match[2]}) - 1"
-
-
 def _body_of(node: loop_ast.AstNode | None, name: str) -> loop_ast.AstNode | None:
     """Return what is in one iteration of the loop *name*, the first that isl printed of it."""
     match node:

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcdsl.codegen import loop_ast
-from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, last_of, set_aside
+from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, set_aside
 from tcdsl.codegen.c_expressions import c_type, used_functions
 from tcdsl.codegen.c_statements import Context, StatementPrinter, mentions
 from tcdsl.codegen.device.c import header_text, parts_for
 from tcdsl.codegen.lines import Line, statements_of_lines
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import Integer, SizeTexts
+from tcdsl.codegen.turns import last_of
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Storage

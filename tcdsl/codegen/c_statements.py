@@ -30,7 +30,7 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.dtypes import DType, arithmetic
-from tcdsl.poly.scop import Access, Interleaved, Kind, Scop
+from tcdsl.poly.scop import Access, Interleaved, Kind, Scop, Skew
 from tcdsl.transforms.placement import Placement
 
 _VECTOR_BYTES = 64  # TC_VECTOR_BYTES of the device library: what tc_fold_* takes at once
@@ -344,7 +344,10 @@ class StatementPrinter:
                 # Whatever was gathered, memory is safe; a fault has been recorded.
                 index = f"tcdsl_clamp({index}, {self.sizes.extent(array.shape[dim])})"
             shifted.append(index)
-        return f"{name}[{_linear(shifted, self.sizes.strides(array), self.context.index_type)}]"
+        address = _linear(shifted, self.sizes.strides(array), self.context.index_type)
+        if array.skew is not None:
+            address += f" - {_row_start(array.skew, shifted)}"
+        return f"{name}[{address}]"
 
 
 def _row_major(indices: Sequence[str], extents: Sequence[int]) -> str:
@@ -378,6 +381,13 @@ def _linear(
         else:
             terms += _terms((index,), (stride,))
     return " + ".join(terms) or "0"
+
+
+def _row_start(skew: Skew, indices: Sequence[str]) -> str:
+    """Return where the row at *indices* begins in its first vector; none of them is negative."""
+    unsigned = [f"(unsigned){_factor(index)}" for index in indices[:-1]]  # which may wrap
+    terms = _terms(unsigned, [f"{factor}u" if factor > 1 else factor for factor in skew.factors])
+    return f"(int)(({' + '.join(terms)}) % {skew.width}u)"
 
 
 def _terms(indices: Sequence[str], strides: Sequence[int | str]) -> list[str]:

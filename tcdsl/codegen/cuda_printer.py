@@ -12,12 +12,12 @@ threads, and the guard moves to what is around the call.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
 from tcdsl.codegen import loop_ast
-from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, last_of, set_aside
+from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, set_aside
 from tcdsl.codegen.c_expressions import c_type
 from tcdsl.codegen.c_statements import Context, mentions
 from tcdsl.codegen.cluster_sites import with_sites
@@ -41,9 +41,9 @@ from tcdsl.codegen.memsets import memset_of
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import SizeTexts
 from tcdsl.codegen.tidy import without_idle_braces
-from tcdsl.codegen.turns import Turns, batch_of, last_number, turns_of
+from tcdsl.codegen.turns import Turns, batch_of, lanes_of, last_number, last_of, turns_of
 from tcdsl.codegen.uniformity import why_not_uniform
-from tcdsl.codegen.vectors import vector_accesses
+from tcdsl.codegen.vectors import turns_without, vector_accesses
 from tcdsl.costmodel.reductions import is_streamed
 from tcdsl.costmodel.shared_memory import STATIC_BYTES, fold_bytes
 from tcdsl.errors import INTERNAL
@@ -142,7 +142,7 @@ class _PlanPrinter:
         what, own = qualifiers
         text = f"{what}{c_type(array.dtype)} *{own}{self.names.of('array', array.name)}"
         if array.storage is Storage.ARGUMENT:
-            return Parameter(text, ParameterKind.ARRAY, array.name)
+            return Parameter(text, ParameterKind.ARRAY, array.argument)
         return Parameter(text, ParameterKind.SCRATCH, array.name, self.offsets[array.name])
 
     def _scratch(self) -> tuple[dict[str, int], int]:
@@ -206,12 +206,59 @@ class _Vector:
     is_stored: bool = False
     is_streamed: bool = False  # nothing reads it again
 
-    @property
-    def declaration(self) -> str:
+    def declaration(self, lanes: "_Lanes") -> str:
+        """Return its declaration, loaded with what is there of *lanes*."""
         const = "" if self.is_stored else "const "
-        function = "tc_vload_once" if self.is_streamed else "tc_vload"
-        load = f" = {function}<{self.width}>(&{self.address})" if self.is_loaded else ""
-        return f"{const}{self.type} {self.name}{load};"
+        load = lanes.load_once if self.is_streamed else lanes.load
+        start = f", {self.address.partition('[')[0]}" if lanes.are_some else ""
+        value = f" = {load}<{self.width}>(&{self.address}{start}{lanes})" if self.is_loaded else ""
+        return f"{const}{self.type} {self.name}{value};"
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """An unrolled loop: iteration ``step * variable + ...`` of *loop*, *count* values in all."""
+
+    variable: str
+    loop: Loop
+    step: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """The lanes of a vector that are there: from *first* to *last*, or all."""
+
+    first: str = ""
+    last: str = ""
+
+    @property
+    def are_some(self) -> bool:
+        return bool(self.first)
+
+    @property
+    def load(self) -> str:
+        return "tc_vload_some" if self.are_some else "tc_vload"
+
+    @property
+    def load_once(self) -> str:
+        return "tc_vload_some_once" if self.are_some else "tc_vload_once"
+
+    @property
+    def store(self) -> str:
+        return "tc_vstore_some" if self.are_some else "tc_vstore"
+
+    @property
+    def copy(self) -> str:
+        return "tc_copy_async_some" if self.are_some else "tc_copy_async"
+
+    def guard(self, variable: str) -> str:
+        """Return the condition that lane *variable* is there."""
+        return f"{variable} >= {self.first} && {variable} <= {self.last}" if self.first else ""
+
+    def __str__(self) -> str:
+        """Return them as the last arguments of a call."""
+        return f", {self.first}, {self.last}" if self.are_some else ""
 
 
 class _KernelPrinter:
@@ -244,6 +291,8 @@ class _KernelPrinter:
         self.n_predicates = 0
         self.n_turns = 0
         self.n_vectors = 0
+        self.n_lanes = 0
+        self.turns: list[_Turn] = []  # of the unrolled loops around
         self.n_blocks = 0
         self.local_of: dict[str | None, list[Placement]] = {}
         own = set(_arrays_of(parent.plan, kernel))
@@ -699,6 +748,7 @@ class _KernelPrinter:
         :arg way: the first value that the thread takes, and the step to the next.
         """
         first, step = way
+        is_of_thread = first == self._me(loop)
         batch = batch_of(self._load_bytes(node.body))
         batched, total = turns.in_batches(batch)
         for start, stop in ((0, batched), (batched, total)):
@@ -711,15 +761,19 @@ class _KernelPrinter:
             own = f"({self.index_type}){turn}" if self.wide else turn
             value = f"{first} + {own}" if step == 1 else f"{first} + {step} * {own}"
             self._emit(depth + 1, f"const {self.index_type} {node.variable} = {value};")
+            if is_of_thread:
+                self.turns.append(_Turn(turn, loop, step, total))
             if stop <= turns.whole:
                 self._body(node, depth, loop, active)
-                continue
-            # Unrolled, the whole turns ask nothing.
-            guard = _cuda(node.condition)
-            guard = f"{turn} < {turns.whole} || {guard}" if turns.whole > start else guard
-            self._emit(depth + 1, f"if ({guard}) {{")
-            self._body(node, depth + 1, loop, active)
-            self._emit(depth, "}")
+            else:
+                # Unrolled, the whole turns ask nothing.
+                guard = _cuda(node.condition)
+                guard = f"{turn} < {turns.whole} || {guard}" if turns.whole > start else guard
+                self._emit(depth + 1, f"if ({guard}) {{")
+                self._body(node, depth + 1, loop, active)
+                self._emit(depth, "}")
+            if is_of_thread:
+                self.turns.pop()
 
     def _is_simple(self, node: loop_ast.AstNode) -> bool:
         """Return whether *node* is a few statements, or the lanes of vectors: worth unrolling."""
@@ -748,12 +802,14 @@ class _KernelPrinter:
         guards = [] if node.init == "0" else [f"{variable} >= {_cuda(node.init)}"]
         if not _covers(node, loop.extent):
             guards.append(_cuda(node.condition))
+        self.turns.append(_Turn(variable, loop, 1, loop.extent))
         if guards:
             self._emit(depth + 1, f"if ({' && '.join(guards)}) {{")
             self._body(node, depth + 1, loop, active)
             self._emit(depth, "}")
         else:
             self._body(node, depth, loop, active)
+        self.turns.pop()
 
     def _folds_at_once(self, node: loop_ast.For, depth: int, loop: Loop) -> dict[str, str]:
         """Print the folds of a short loop as one for all of its iterations, before it.
@@ -811,43 +867,103 @@ class _KernelPrinter:
         return min(MOST_FOLD_BYTES, STATIC_BYTES - taken * VECTOR_BYTES - scalar)
 
     def _vector(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
-        """Print the lanes of a vector: all loads, then the lanes one by one, then all stores."""
+        """Print the lanes of a vector: all loads, then the lanes one by one, then all stores.
+
+        Some lanes may be missing at the ends of rows; which are there is known before the loads.
+        """
         width = loop.extent or 0
         leaves = self._leaves(node.body)
-        is_plain = leaves is not None and _covers(node, width) and node.init == "0"
+        bounds = lanes_of(node, width)
         # What guards the lanes must not keep threads from a fold: those before the loop will do.
-        if leaves is None or not is_plain or any(map(self._still_folds, leaves)):
+        if leaves is None or bounds is None or any(map(self._still_folds, leaves)):
             self._unrolled(node, depth, loop, active)
             return
         guards = [tuple(self._guards(leaf, active)) for leaf in leaves]
         vectors = self._vectors(leaves, node.variable, loop, width)
-        if not vectors or len(set(guards)) > 1:
+        is_whole = bounds == ("0", str(width - 1))
+        if len(set(guards)) > 1 or not (vectors or self._is_pure(leaves, node.variable, is_whole)):
             self._unrolled(node, depth, loop, active)
             return
         # Stores are outside the lanes: what guards a lane guards them too.
         self._open(depth, f"if ({' && '.join(guards[0])})" if guards[0] else "")
+        lanes = self._lanes_here(depth + 1, bounds, loop, leaves)
         if len(leaves) == 1 and len(vectors) == 2 and self._printer(leaves[0]).is_staging:
             from_, to = vectors
-            self._emit(depth + 1, f"tc_copy_async<{width}>(&{to.address}, &{from_.address});")
+            self._emit(depth + 1, f"{lanes.copy}<{width}>(&{to.address}, &{from_.address}{lanes});")
             self._emit(depth, "}")
             return
         for vector in vectors:
-            self._emit(depth + 1, vector.declaration, vector.statement)
+            self._emit(depth + 1, vector.declaration(lanes), vector.statement)
         self._emit(depth + 1, "#pragma unroll")
         head = f"for (int {node.variable} = 0; {node.variable} < {width}; {node.variable}++)"
         self._open(depth + 1, head)
         n_declared = len(self.declared)
         self._declare_locals([loop.name, *_unopened(node.body)], depth + 2)
         names = {(v.array, v.address): v.name for v in vectors}
+        where = lanes.guard(node.variable)
         for leaf in leaves:
-            self._leaf(leaf, depth + 2, active, self._lanes(leaf, node.variable, width, names))
+            self._lane(
+                leaf, depth + 2, active, self._lanes(leaf, node.variable, width, names), where
+            )
         self._emit(depth + 1, "}")
         del self.declared[n_declared:]
         for vector in vectors:
             if vector.is_stored:
-                store = f"tc_vstore(&{vector.address}, {vector.name});"
+                store = f"{lanes.store}(&{vector.address}, {vector.name}{lanes});"
                 self._emit(depth + 1, store, vector.statement)
         self._emit(depth, "}")
+
+    def _is_pure(self, leaves: Sequence[loop_ast.Leaf], variable: str, is_whole: bool) -> bool:
+        """Return whether lanes that may be missing compute in registers alone."""
+        none = Vectors(0, variable)
+        return not is_whole and all(
+            self._printer(leaf, none).is_pure(self._is_private) for leaf in leaves
+        )
+
+    def _lane(
+        self, leaf: loop_ast.Leaf, depth: int, active: list[str], vectors: Vectors, where: str
+    ) -> None:
+        """Print *leaf* for one lane of *vectors*, to be run *where* that is there.
+
+        What has no other effect than on registers runs in any case, lest branches keep the loads
+        that follow from starting.
+        """
+        if not where:
+            self._leaf(leaf, depth, active, vectors)
+        elif self._printer(leaf, vectors).is_pure(self._is_private):
+            self._leaf(leaf, depth, active, replace(vectors, where=where))
+        else:
+            self._open(depth, f"if ({where})")
+            self._leaf(leaf, depth + 1, active, vectors)
+            self._emit(depth, "}")
+
+    def _lanes_here(
+        self, depth: int, bounds: tuple[str, str], loop: Loop, leaves: Sequence[loop_ast.Leaf]
+    ) -> _Lanes:
+        """Print which lanes are there, unless all of them are.
+
+        It says of which turns of unrolled loops they all are, which compilers do not find out.
+        """
+        width = loop.extent or 0
+        if bounds == ("0", str(width - 1)):
+            return _Lanes()
+        first, last = f"w_from{self.n_lanes}", f"w_to{self.n_lanes}"
+        self.n_lanes += 1
+        statements = [self.scop.by_name[leaf.statement] for leaf in leaves]
+        texts = []
+        for text, lane in ((bounds[0], 0), (bounds[1], width - 1)):
+            outside: list[str] = []
+            for turn in self.turns if text != str(lane) else ():
+                found = turns_without(statements, loop, lane, turn.loop, turn.step)
+                if found is not None and found.start > 0:
+                    outside.append(f"{turn.variable} < {found.start}")
+                if found is not None and found.stop < turn.count:
+                    outside.append(f"{turn.variable} >= {found.stop}")
+            text = _cuda(text)
+            texts.append(f"({' || '.join(outside)}) ? {lane} : {text}" if outside else text)
+        values = f"{first} = {texts[0]}, {last} = {texts[1]}"
+        self._emit(depth, f"const {self.index_type} {values};")
+        return _Lanes(first, last)
 
     def _leaves(self, node: loop_ast.AstNode) -> list[loop_ast.Leaf] | None:
         """Return the leaves of *node* if it holds nothing else, else None.
@@ -1021,9 +1137,9 @@ class _KernelPrinter:
         return [f"const {self.index_type} {', '.join(needed)};"] if needed else []
 
     def _is_aligned(self, statement: Statement, position: int, width: int) -> bool:
-        array = (*statement.writes, *statement.reads)[position].array
-        size_bytes = width * self.scop.arrays[array].dtype.size_bytes
-        return size_bytes <= self.parent.known_alignments.get(array, VECTOR_BYTES)
+        array = self.scop.arrays[(*statement.writes, *statement.reads)[position].array]
+        size_bytes = width * array.dtype.size_bytes
+        return size_bytes <= self.parent.known_alignments.get(array.argument, VECTOR_BYTES)
 
     def _is_private(self, array: str) -> bool:
         return array in self.placements and self.placements[array].space is Space.PRIVATE
@@ -1032,8 +1148,9 @@ class _KernelPrinter:
         if array in self.placements:
             self.wide_shared.add(array)
         elif self.scop.arrays[array].storage is Storage.ARGUMENT:
-            known = self.parent.alignments.get(array, 1)
-            self.parent.alignments[array] = max(known, size_bytes)
+            argument = self.scop.arrays[array].argument
+            known = self.parent.alignments.get(argument, 1)
+            self.parent.alignments[argument] = max(known, size_bytes)
 
 
 # --- texts ---------------------------------------------------------------------------------

@@ -5,12 +5,12 @@ registers of different threads, and all of them take part.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type, cast_text, combine, identity, suffix
-from tcdsl.codegen.c_statements import Context, StatementPrinter
+from tcdsl.codegen.c_statements import Context, StatementPrinter, mentions
 from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
 from tcdsl.poly.scop import Access, Kind, Statement
 from tcdsl.transforms.mapping import RANK, Mapped
@@ -31,6 +31,7 @@ class Vectors:
     width: int
     variable: str  # the lane
     names: Mapping[int, str] = field(default_factory=dict)
+    where: str = ""  # the condition under which the lane is there, "" if always or if all the same
 
 
 def thread_index(axis: int) -> str:
@@ -104,6 +105,26 @@ class CudaStatementPrinter(StatementPrinter):
             and isinstance(_uncast(self.statement.value), Load)
         )
 
+    def is_pure(self, is_private: Callable[[str], bool]) -> bool:
+        """Return whether a lane that is not there may run: it only computes, in registers.
+
+        What it reads from memory must be there, because no lane matters for it.
+        """
+        statement, vectors = self.statement, self.vectors
+        if statement.kind not in (Kind.ASSIGN, Kind.UPDATE) or vectors is None:
+            return False
+        if statement.conditions or statement.companion is not None or statement.is_atomic:
+            return False
+        here = dict(zip(statement.indices, self.leaf.iterators, strict=True))
+        moving = {name for name, text in here.items() if mentions(text, vectors.variable)}
+        for position, access in enumerate((*statement.writes, *statement.reads)):
+            if position in vectors.names or is_private(access.array):
+                continue
+            used = {n.name for s in access.subscripts for n in walk(s) if isinstance(n, Index)}
+            if position < len(statement.writes) or not access.is_exact or used & moving:
+                return False
+        return True
+
     def lines(self) -> list[str]:
         statement = self.statement
         if statement.kind is Kind.BARRIER:
@@ -115,8 +136,20 @@ class CudaStatementPrinter(StatementPrinter):
             return [f"tc_copy_async<1>(&{to}, &{from_});"]
         if statement.kind is Kind.FOLD:
             return self.fold([])
+        if self.vectors is not None and self.vectors.where and statement.kind is Kind.UPDATE:
+            return self._selected(self.vectors.where)
         body = self._atomic() if statement.is_atomic else super().lines()
         return _guarded(self.pins(), body)
+
+    def _selected(self, where: str) -> list[str]:
+        """Return the update of a register that is computed in any case, and kept *where*."""
+        statement = self.statement
+        assert statement.value is not None and statement.reduction is not None
+        stored = self.scop.arrays[statement.write.array].dtype
+        new = cast_text(self._new_value(statement.value), statement.reduction.dtype, stored)
+        target = self.element(statement.write)
+        value = f"const {c_type(stored)} w_new = {new};"
+        return [value, f"{target} = {where} ? w_new : {target};"]
 
     def _own_placements(self) -> Iterator[Placement]:
         """Yield the placements of the arrays that this kernel uses."""

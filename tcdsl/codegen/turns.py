@@ -70,6 +70,25 @@ def last_number(node: loop_ast.For) -> int | None:
     return bound[0] if bound is not None and not bound[1] else None
 
 
+def last_of(node: loop_ast.For) -> str | None:
+    """Return the last value that *node*'s variable may have, as C; None if that is not plain."""
+    match = re.fullmatch(rf"{re.escape(node.variable)} (<=?) ([^&|]+)", node.condition)
+    if match is None or not node.step.isdigit():
+        return None
+    return match[2] if match[1] == "<=" else f"({match[2]}) - 1"
+
+
+def lanes_of(node: loop_ast.For, width: int) -> tuple[str, str] | None:
+    """Return the first and the last of *width* lanes that *node*, a loop over some of them, runs.
+
+    None if they cannot be told, or are never all of them.
+    """
+    if node.init == "0" and last_number(node) is not None:
+        return ("0", str(width - 1)) if last_number(node) == width - 1 else None
+    last = last_of(node)
+    return (node.init, last) if last is not None and node.step == "1" else None
+
+
 def _bound(node: loop_ast.For) -> tuple[int, str] | None:
     """Return the last value of *node*, and the condition under which it is that."""
     variable = re.escape(node.variable)

@@ -8,14 +8,14 @@ instance makes the access (a guarded one would touch what it must not).  The arr
 then be a multiple of the vector's bytes, which the call checks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import islpy as isl
 
 from tcdsl.costmodel.locality import access_stride, array_strides, runs_of
-from tcdsl.poly.isl_utils import val
+from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import AnyCoordinate, Loop
-from tcdsl.poly.lowering import builder_of
+from tcdsl.poly.lowering import builder_of, row_start
 from tcdsl.poly.scop import Access, Array, Interleaved, Kind, Scop, Statement
 from tcdsl.transforms.placement import Placement, Space, local_functions
 
@@ -73,7 +73,8 @@ def _is_vector(
     space = statement.domain.get_space()
     first = isl.PwAff.from_aff(lane.function(space)).zero_set().intersect(statement.domain)
     is_aligned = bool(first.is_subset(address.mod_val(val(width)).zero_set()))
-    has_digits = placement is not None or bool(runs_of(array, access, index))
+    has_digits = placement is not None or array.skew is not None
+    has_digits = has_digits or bool(runs_of(array, access, index))
     return is_aligned and (
         _grows(address, lane.position)
         or (has_digits and _is_together(statement, address, lane, width))
@@ -86,6 +87,7 @@ def _address(scop: Scop, statement: Statement, access: Access, array: Array) -> 
         return None
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     total: isl.PwAff | None = None
+    row: list[isl.PwAff] = []
     strides = array_strides(array)
     for subscript, stride, own, origin in zip(
         access.subscripts, strides, array.strides or strides, array.origin, strict=True
@@ -100,6 +102,9 @@ def _address(scop: Scop, statement: Statement, access: Access, array: Array) -> 
             runs = index.scale_down_val(val(own.run)).floor()
             term = term.add(runs.scale_val(val(between)))
         total = term if total is None else total.add(term)
+        row.append(index)
+    if array.skew is not None and total is not None:
+        total = total.sub(row_start(array.skew, row[:-1]))
     return total
 
 
@@ -152,3 +157,42 @@ def _grows(address: isl.PwAff, position: int) -> bool:
         return False
     coefficient = aff.get_coefficient_val(isl.dim_type.in_, position)
     return bool(coefficient.is_one())
+
+
+def turns_without(
+    statements: Sequence[Statement], lanes: Loop, lane: int, turns: Loop, step: int
+) -> range | None:
+    """Return in which turns vectors may lack *lane*, of *step* iterations of *turns* each.
+
+    That is between the first such turn and the last; None if they are not bounded.
+    """
+    found = [_turns_without(statement, lanes, lane, turns, step) for statement in statements]
+    known = [turns for turns in found if turns is not None]
+    if len(known) < len(found):
+        return None
+    some = [turns for turns in known if turns]
+    if not some:
+        return range(0)
+    return range(min(r.start for r in some), max(r.stop for r in some))
+
+
+def _turns_without(
+    statement: Statement, lanes: Loop, lane: int, turns: Loop, step: int
+) -> range | None:
+    domain = statement.domain
+    space = domain.get_space()
+    coordinate = lanes.coordinates[statement.name]
+    if coordinate.position < 0 or statement.name not in turns.coordinates:
+        return None
+    # { x -> the instance that is at *lane* of the vector of x }
+    there = isl.MultiAff.identity_on_domain_space(space)
+    own = there.get_at(coordinate.position).sub(coordinate.function(space))
+    there = there.set_at(coordinate.position, own.add_constant_val(val(lane)))
+    has_lane = domain.apply(isl.Map.from_multi_aff(there).reverse())
+    function = isl.PwAff.from_aff(turns.coordinates[statement.name].function(space))
+    turn = isl.Map.from_pw_aff(function.scale_down_val(val(step)).floor())
+    missing = domain.subtract(has_lane).apply(turn)
+    if missing.is_empty():
+        return range(0)
+    bounds = constant_bounds(missing, 0)
+    return None if bounds is None else range(bounds[0], bounds[1] + 1)

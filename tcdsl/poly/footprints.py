@@ -70,6 +70,9 @@ def box_hull(scop: Scop, uses: Sequence[Use]) -> Box | None:
     footprint = footprint_of(uses).intersect_params(scop.context).coalesce()
     if footprint.is_empty():
         return None
+    skew = scop.arrays[uses[0].access.array].skew
+    if skew is not None:
+        footprint = footprint.apply_range(_whole_vectors(footprint, skew.width)).coalesce()
     offsets, sizes = [], []
     for dim in range(footprint.dim(isl.dim_type.out)):
         found = _interval(_only(footprint, dim))
@@ -78,6 +81,21 @@ def box_hull(scop: Scop, uses: Sequence[Use]) -> Box | None:
         offsets.append(found[0])
         sizes.append(found[1])
     return Box(tuple(offsets), tuple(sizes))
+
+
+def _whole_vectors(footprint: isl.Map, width: int) -> isl.Map:
+    """Return { A[.., e] -> A[.., e'] }, all e' in the vector of e, where rows may begin."""
+    space = footprint.get_space().range()
+    local = isl.LocalSpace.from_space(space)
+    kind = isl.dim_type.set
+    last = space.dim(kind) - 1
+    same = isl.Map.identity(space.map_from_set())
+    free = same.project_out(isl.dim_type.out, last, 1).add_dims(isl.dim_type.out, 1)
+    free = free.set_tuple_name(isl.dim_type.out, space.get_tuple_name(kind))
+    number = isl.PwAff.from_aff(isl.Aff.var_on_domain(local, kind, last))
+    number = number.scale_down_val(val(width)).floor()
+    vector = isl.Map.from_pw_aff(number)
+    return free.intersect(vector.apply_range(vector.reverse()))
 
 
 def _only(footprint: isl.Map, dim: int) -> isl.Map:

@@ -9,7 +9,7 @@ The initialisation covers the box of the left-hand indices even where no term ex
 scattered left side the whole array.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import islpy as isl
@@ -24,9 +24,20 @@ from tcdsl.poly.isl_utils import (
     dim_bounds,
     map_from_functions,
     plus,
+    val,
     within_bounds,
 )
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage, Stride, loads_of
+from tcdsl.poly.scop import (
+    Access,
+    Array,
+    Kind,
+    Scop,
+    Skew,
+    Statement,
+    Storage,
+    Stride,
+    loads_of,
+)
 
 Bounds = tuple[Extent, Extent]  # [lower, upper)
 
@@ -398,6 +409,14 @@ def guarded_reads(
     return tuple(accesses)
 
 
+def evaluated(statement: Statement) -> tuple[Expr, ...]:
+    """Return the expressions that an instance of *statement* evaluates."""
+    if statement.kind is Kind.CHECK:
+        return (*statement.conditions, *(expr for _, expr in statement.checked))
+    value = () if statement.value is None else (statement.value,)
+    return (*statement.write.subscripts, *value, *statement.conditions)
+
+
 def _lazily(expr: Expr) -> list[tuple[Expr, tuple[Expr, ...]]]:
     """Return the operands of *expr*, each with the conditions under which it is evaluated."""
     match expr:
@@ -437,6 +456,33 @@ def access(
     if inexact:
         relation = relation.intersect_range(_elements(relation, arrays[array], inexact))
     return Access(array, subscripts, relation.intersect_domain(domain), inexact)
+
+
+def elements_in(array: Array, space: isl.Space) -> isl.Set:
+    """Return the elements of *array*, in *space*: its box, or of that its rows."""
+    elements = isl.Set.universe(space)
+    for dim, (origin, extent) in enumerate(zip(array.origin, array.shape, strict=True)):
+        elements = within_bounds(elements, dim, origin, plus(origin, extent))
+    if array.skew is None:
+        return elements
+    local = isl.LocalSpace.from_space(space)
+    variables = [
+        isl.PwAff.from_aff(isl.Aff.var_on_domain(local, isl.dim_type.set, dim))
+        for dim in range(array.rank)
+    ]
+    first = row_start(array.skew, variables[:-1])
+    last = variables[-1]
+    end = first.add_constant_val(val(array.skew.length))
+    return elements.intersect(last.ge_set(first)).intersect(last.lt_set(end))
+
+
+def row_start(skew: Skew, row: Sequence[isl.PwAff]) -> isl.PwAff:
+    """Return by how much the *row* begins after the start of a vector, a function as these are."""
+    terms = [f.scale_val(val(factor)) for f, factor in zip(row, skew.factors, strict=True)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total.add(term)
+    return total.mod_val(val(skew.width))
 
 
 def _elements(relation: isl.Map, array: Array, dims: frozenset[int]) -> isl.Set:

@@ -43,6 +43,20 @@ class Interleaved:
     step: int
 
 
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """Rows whose elements are numbered from the vector of memory that they begin in.
+
+    Row r, of *length* elements, begins m(r) = (*factors* . r) % *width* elements after the start of
+    a vector; its elements are m(r) to m(r) + length - 1, and w is at ``strides . (r, w) - m(r)``
+    from the array's pointer.
+    """
+
+    factors: tuple[int, ...]  # one a dimension, but for the last one
+    width: int
+    length: int
+
+
 # None: known only at the call.
 Stride = int | Interleaved | None
 
@@ -51,7 +65,8 @@ Stride = int | Interleaved | None
 class Array:
     """An array: its box is ``[origin, origin + shape)``; open extents are functions of the sizes.
 
-    *strides* are in elements, one a dimension, or None for row-major without gaps.
+    *strides* are in elements, one a dimension, or None for row-major without gaps.  An array with
+    a *memory* is another view of the argument of that name.
     """
 
     name: str
@@ -62,6 +77,13 @@ class Array:
     is_input: bool = False
     is_output: bool = False
     strides: tuple[Stride, ...] | None = None
+    skew: Skew | None = None
+    memory: str = ""
+
+    @property
+    def argument(self) -> str:
+        """The argument whose memory it is, if it is one's."""
+        return self.memory or self.name
 
     @property
     def rank(self) -> int:

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 import islpy as isl
 
 from tcdsl.poly.dependences import Dependence, Dependences
-from tcdsl.poly.isl_utils import plus, val, within_bounds
+from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, schedule_of, statements_of
+from tcdsl.poly.lowering import elements_in
 from tcdsl.poly.provenance import why_not_rescaled
 from tcdsl.poly.scop import Scop, Statement
 
@@ -161,11 +162,8 @@ def why_not_in_bounds(scop: Scop) -> str | None:
     """Return an access that may leave its array's box, or None."""
     for statement in scop.statements:
         for access in (*statement.writes, *statement.reads):
-            array = scop.arrays[access.array]
-            box = isl.Set.universe(access.relation.get_space().range())
-            for dim, (origin, extent) in enumerate(zip(array.origin, array.shape, strict=True)):
-                box = within_bounds(box, dim, origin, plus(origin, extent))
-            if not access.relation.range().is_subset(box):
+            space = access.relation.get_space().range()
+            if not access.relation.range().is_subset(elements_in(scop.arrays[access.array], space)):
                 return f"{statement.name} leaves {access.array}: {access.relation.range()}"
     return None
 

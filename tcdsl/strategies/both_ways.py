@@ -77,6 +77,8 @@ class BothWaysSketcher(GpuSketcher):
                 lanes[name] = own[0]
         if not any(self._sums_rows(name, dim, mixed) for name, dim in lanes.items()):
             return None
+        if not any(self._column_bytes(name, dim) for name, dim in lanes.items()):
+            return None  # what is one number a row is for another kernel
         return Crossing(tuple(mixed), lanes, self.shapes[self.lead].extents[inner])
 
     def _own_dims(self, name: str, mixed: Sequence[Axis]) -> list[int]:
@@ -114,7 +116,7 @@ class BothWaysSketcher(GpuSketcher):
     def _vector(self, found: Crossing) -> int:
         resident = self._resident(found.lanes, found.length)
         kept = {a for a in resident if self.scop.arrays[a].storage is Storage.SCRATCH}
-        return min(self._lane_vector(n, d, kept) for n, d in found.lanes.items())
+        return min(self._lane_vector(n, d, kept, is_own=False) for n, d in found.lanes.items())
 
     def _kept_bytes(self, found: Crossing) -> int:
         """Return what a thread keeps for each column: elements of rows, and sums."""
@@ -124,13 +126,15 @@ class BothWaysSketcher(GpuSketcher):
 
     def _sums_bytes(self, found: Crossing) -> int:
         """Return the bytes of a column's sums."""
-        total = 0
-        for name, dim in found.lanes.items():
-            shape = self.shapes[name]
-            reduction = shape.statement.reduction
-            if shape.roles[dim] is Role.PARALLEL and reduction is not None:
-                total += max(reduction.dtype.size_bytes, 4)
-        return total
+        return sum(self._column_bytes(name, dim) for name, dim in found.lanes.items())
+
+    def _column_bytes(self, name: str, dim: int) -> int:
+        """Return the bytes of the sum of a column along *dim* by *name*, 0 if it sums none."""
+        shape = self.shapes[name]
+        reduction = shape.statement.reduction
+        if shape.roles[dim] is not Role.PARALLEL or reduction is None:
+            return 0
+        return max(reduction.dtype.size_bytes, 4)
 
     def _both_ways(self, found: Crossing, share: Share) -> Sketch:
         """Blocks over chunks of rows, one row after another, threads along it."""

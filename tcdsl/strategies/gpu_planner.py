@@ -3,6 +3,7 @@
 1. temporaries that are cheap are computed where they are read   transforms/recomputation
 2. statements into groups, each a kernel                         strategies/gpu_grouping
 3. and again, where the groups show what else is worth while     strategies/gpu_regrouping
+   and with rows that a block has as a whole                     transforms/row_terms, skewing
 4. a sketch a group, and its rewrites                            strategies/gpu_rewrites
 5. the loops of each kernel                                      transforms/nesting, stitching
 6. where the scratch arrays live                                 transforms/promotion
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.costmodel.skewing import VECTOR_BYTES, why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
@@ -36,6 +38,8 @@ from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.promotion import promote
 from tcdsl.transforms.recomputation import recomputed
+from tcdsl.transforms.row_terms import with_row_terms
+from tcdsl.transforms.skewing import skewed
 from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
 from tcdsl.transforms.trace import record
@@ -64,9 +68,25 @@ def _planned(scop: Scop, options: Options, gpu: Gpu, scheme: Scheme, is_serial: 
     if scheme in (Scheme.PLAIN, Scheme.TEXTUAL):
         options = replace(options, fuse="none")
     grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
+    if scheme is Scheme.AUTO and not grouped.chunks:  # in chunks no block has all of a row
+        done = _with_rows_apart(scop, options)
+        if done is not scop:
+            grouped = regroup(_grouped(done, options, gpu), options, gpu, scheme)
     record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
     scop, queue = rewrite_groups(grouped, options, gpu, scheme)
     return _nest(scop, queue, options, gpu)
+
+
+def _with_rows_apart(scop: Scop, options: Options) -> Scop:
+    """Return *scop* with rows in whole vectors, and with what else a block can do with its row."""
+    done = with_row_terms(scop) if options.fuse != "none" else scop
+    if done is not scop:
+        record("terms of rows", done)
+        scop = done
+    done = skewed(scop, why_not_skewed, VECTOR_BYTES) if options.vectorise else scop
+    if done is not scop:
+        record("skewing", done)
+    return done
 
 
 def _grouped(scop: Scop, options: Options, gpu: Gpu) -> Grouped:

@@ -58,8 +58,12 @@ class RequestedSketcher(BothWaysSketcher):
         """Tiles that are asked for are of one direction."""
         return None if self.options.tile else super().crossing
 
-    def _lane_vector(self, name: str, dim: int, kept: Collection[str] = ()) -> int:
-        return super()._lane_vector(name, dim, kept) if self.options.vectorise else 1
+    def _lane_vector(
+        self, name: str, dim: int, kept: Collection[str] = (), *, is_own: bool = True
+    ) -> int:
+        if not self.options.vectorise:
+            return 1
+        return super()._lane_vector(name, dim, kept, is_own=is_own)
 
     def _assembled(
         self,

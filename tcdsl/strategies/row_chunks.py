@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tcdsl.costmodel import kept_rows
 from tcdsl.costmodel.locality import Shape, coefficient_of
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.costmodel.reductions import Reduction, best_split
@@ -167,9 +168,11 @@ class RowChunkSketcher(RequestedSketcher):
     def sketch(self, may_chunk: bool = True) -> Sketch:
         return self._rows(may_chunk=False)
 
-    def _threads_of_row(self, groups: int, live: int, vector: int) -> tuple[int, int]:
+    def _share_of_row(
+        self, lanes: Mapping[str, int], resident: Sequence[str], groups: int, live: int, vector: int
+    ) -> kept_rows.Share:
         threads = min(self.chunks.cut.threads, power_of_two(groups))
-        return threads, -(-groups // threads)
+        return kept_rows.Share(threads, -(-groups // threads), beside=0)
 
     def _is_row(self, last: Expr, index: str) -> bool:
         """Return whether *last* is an element of the chunk: ``L * c + index``."""

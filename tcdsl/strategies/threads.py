@@ -22,8 +22,9 @@ from dataclasses import replace
 from functools import cached_property
 from math import prod
 
+from tcdsl.costmodel import kept_rows
 from tcdsl.costmodel.clusters import busy_threads
-from tcdsl.costmodel.locality import Shape, runs_of
+from tcdsl.costmodel.locality import Shape, coefficient_of, runs_of
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.costmodel.reductions import Reduction, best_split, is_brief
 from tcdsl.costmodel.shared_memory import FOLDS_BYTES, fold_bytes
@@ -47,9 +48,13 @@ MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together
 MOST_RESIDENT = 64  # ... and of a single one: with 1024 threads all registers but a few
 MOST_IDLE = 0.05  # of a row's threads, where there are few rows: ...
 FEW_ROWS = 16  # a multiprocessor
+LONE_ROWS = 1  # a multiprocessor: nothing hides the latency of a thread's second vector
+MANY_IDLE = 0.3  # of them, in any case: rows of one vector more than a power of two
 VECTORS_IN_FLIGHT = 2  # of a thread, where a row has so many
+SKEWED_VECTORS = 8  # the first and the last are in pieces, which takes instructions
 MANY_VECTORS = 4  # where nothing is stored, or instructions are to hide what loads take
 ROW_LOADS = 2  # of a thread, of all its rows (bfloat16, 64 columns: 38 us; with four 39.6)
+SHORT_BYTES = 8 * WARP * VECTOR_BYTES  # of rows that a warp adds up
 ALONE = 16  # values of a row that one thread adds up (bfloat16: 39.6 us; of two threads 40.5)
 MAX_ROW_THREADS = 1024
 MIN_VECTORED = 1 << 12  # values for which fewer threads may do
@@ -303,10 +308,14 @@ class GpuSketcher:
         if not is_kept:
             vector = min((self._lane_vector(n, d) for n, d in long.items()), default=1)
         groups = -(-length // vector)
-        repeat, chunk = 0, None
+        is_short = groups * vector * self._value_bytes() <= SHORT_BYTES + VECTOR_BYTES
+        repeat, chunk, beside = 0, None, 0
         if is_kept:
-            x, repeat = self._threads_of_row(groups, live, vector)
-        elif groups <= 8 * WARP and rows >= 4 * self.gpu.multiprocessors:
+            share = self._share_of_row(lanes, resident, groups, live, vector)
+            x, repeat, beside = share.threads, share.turns, share.beside
+            if beside:
+                self.why.append(f"registers for {beside} blocks on a multiprocessor")
+        elif is_short and rows >= 4 * self.gpu.multiprocessors:
             x = 1 if length <= ALONE else min(WARP, power_of_two(groups))
         else:
             most = min(MAX_ROW_THREADS, power_of_two(groups))
@@ -337,7 +346,43 @@ class GpuSketcher:
             else Lane(d, 0, x)
             for n, d in lanes.items()
         }  # fmt: skip
-        return replace(self._assembled(tiles, width, chunk), resident=resident)
+        return replace(self._assembled(tiles, width, chunk), resident=resident, beside=beside)
+
+    def _share_of_row(
+        self, lanes: Mapping[str, int], resident: Sequence[str], groups: int, live: int, vector: int
+    ) -> kept_rows.Share:
+        """Return how threads share a row that is kept in their registers."""
+        rows = prod(extent_of(axis, self.shapes) for axis in self.parallel)
+        found = None
+        if groups * vector >= kept_rows.LONG and rows > FEW_ROWS * self.gpu.multiprocessors:
+            found = kept_rows.share_of(self._kept_row(lanes, resident, groups, live, vector))
+        if found is None:
+            found = kept_rows.Share(*self._threads_of_row(groups, live, vector), beside=0)
+        return found
+
+    def _kept_row(
+        self, lanes: Mapping[str, int], resident: Sequence[str], groups: int, live: int, vector: int
+    ) -> kept_rows.KeptRow:
+        """Return what the cost model asks of a long row of which the chip has many."""
+        beside = {
+            read.array
+            for name, dim in lanes.items()
+            for read in self.shapes[name].statement.reads
+            if read.array not in resident
+            and read.subscripts
+            and coefficient_of(read.subscripts[-1], self.shapes[name].statement.indices[dim])
+        }
+        is_argument = [self.scop.arrays[a].storage is Storage.ARGUMENT for a in resident]
+        return kept_rows.KeptRow(
+            groups, vector, live, vector > VECTOR_BYTES // 4,
+            all(self.scop.arrays[array].dtype.is_half for array in resident), self._writes_rows(),
+            max(0, len(beside) - (not any(is_argument))),
+        )  # fmt: skip
+
+    def _value_bytes(self) -> int:
+        """Return the bytes of the widest element that the lead loads."""
+        reads = self.shapes[self.lead].statement.reads
+        return max((self.scop.arrays[r.array].dtype.size_bytes for r in reads), default=1)
 
     def _rows_of_thread(self, rows: int, loads: int, threads: int) -> int:
         """Return how many rows a thread takes: several where one has few loads to start at once."""
@@ -357,15 +402,20 @@ class GpuSketcher:
         """
         most = max(1, MAX_RESIDENT // (live * vector))
         rows = prod(extent_of(axis, self.shapes) for axis in self.parallel)
-        if groups <= most * WARP and rows >= 4 * self.gpu.multiprocessors:
+        if rows <= LONE_ROWS * self.gpu.multiprocessors and groups <= MAX_ROW_THREADS:
+            threads = power_of_two(groups)
+            return threads, 1
+        wanted = -(-groups // self._vectors_of_row(groups, vector, most))
+        if wanted <= WARP and rows >= 4 * self.gpu.multiprocessors:
             least = 2 if vector > VECTOR_BYTES // 4 else 1
             threads = min(WARP, power_of_two(-(-groups // least)))
             return threads, -(-groups // threads)
-        threads = power_of_two(-(-groups // self._vectors_of_row(groups, vector, most)))
-        threads = min(threads, MAX_ROW_THREADS)
+        threads = min(power_of_two(wanted), MAX_ROW_THREADS)
         idle = 1 - groups / (threads * -(-groups // threads))
         if idle > MOST_IDLE and rows <= FEW_ROWS * self.gpu.multiprocessors:
             threads = busy_threads(groups, BLOCK_THREADS, -(-groups // most))
+        elif idle > MANY_IDLE:
+            threads = busy_threads(groups, wanted, -(-groups // most))
         return threads, -(-groups // threads)
 
     def _vectors_of_row(self, groups: int, vector: int, most: int) -> int:
@@ -375,11 +425,18 @@ class GpuSketcher:
         much as the memory, as many as keep blocks so small that several take turns (on an H200,
         bfloat16 softmax of 16384 columns takes 135 us with 256 threads, 160 with 512 or 1024).
         """
+        if any(self.scop.arrays[name].skew is not None for name in self._arrays()):
+            return min(SKEWED_VECTORS, MOST_RESIDENT // vector)
         if not self._writes_rows():
             return min(MANY_VECTORS, most)
         if vector > VECTOR_BYTES // 4 and self._calls_functions():
             return min(max(MANY_VECTORS, groups // BLOCK_THREADS), 2 * MANY_VECTORS)
         return min(VECTORS_IN_FLIGHT, most)
+
+    def _arrays(self) -> set[str]:
+        """Return the arrays that the group touches."""
+        statements = [self.shapes[name].statement for name in self.group.members]
+        return {a.array for s in statements for a in (*s.writes, *s.reads)}
 
     def _writes_rows(self) -> bool:
         """Return whether some member stores a value for every one that it reads."""
@@ -534,17 +591,25 @@ class GpuSketcher:
 
     def _vector_width(self, inner: Axis) -> int:
         """Return how many neighbours along *inner* a thread takes at once."""
-        widths = [self._lane_vector(n, d) for n, d in inner.items() if self._is_wide(n, inner)]
+        widths = [
+            self._lane_vector(n, d, is_own=False)
+            for n, d in inner.items()
+            if self._is_wide(n, inner)
+        ]
         return min(widths, default=1)
 
     def _is_wide(self, name: str, inner: Axis) -> bool:
         """Return whether *name* is among the members that touch the most."""
         return 2 * self.shapes[name].instances >= self.shapes[self.lead].instances
 
-    def _lane_vector(self, name: str, dim: int, kept: Collection[str] = ()) -> int:
+    def _lane_vector(
+        self, name: str, dim: int, kept: Collection[str] = (), *, is_own: bool = True
+    ) -> int:
         """Return the widest vector along *dim* whose accesses are aligned, 1 if there is none.
 
         :arg kept: arrays that will be registers.
+        :arg is_own: whether no other member's threads are along it, so that the last vector may
+            end early: no sum is folded lane by lane.
         """
         shape = self.shapes[name]
         statement = shape.statement
@@ -554,9 +619,11 @@ class GpuSketcher:
             if access.array in kept:
                 continue
             if row[dim] == 1:
-                sizes.append(self.scop.arrays[access.array].dtype.size_bytes)
-                steps += [s for d, s in enumerate(row) if d != dim and shape.extents[d] > 1]
-                runs = runs_of(self.scop.arrays[access.array], access, statement.indices[dim])
+                array = self.scop.arrays[access.array]
+                sizes.append(array.dtype.size_bytes)
+                if array.skew is None:
+                    steps += [s for d, s in enumerate(row) if d != dim and shape.extents[d] > 1]
+                runs = runs_of(array, access, statement.indices[dim])
                 steps += [number for run in runs for number in (run.run, run.outer)]
             elif row[dim] > 1:
                 return 1
@@ -565,11 +632,11 @@ class GpuSketcher:
         if not sizes or statement.conditions:
             return 1
         width = VECTOR_BYTES // max(sizes)
-        is_flat = not any(steps)
+        may_end = is_own or not any(steps)
         while width > 1 and (
             any(step % width for step in steps)
             or shape.lower[dim] % width
-            or (shape.extents[dim] % width and not is_flat)
+            or (shape.extents[dim] % width and not may_end)
             or shape.extents[dim] < width
         ):
             width //= 2

@@ -27,9 +27,9 @@ from tcdsl.lang.rewrite import minus as minus_expr
 from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.footprints import Box, Use, box_hull, outer_map
-from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
+from tcdsl.poly.isl_utils import dim_bounds, minus, within_bounds
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
-from tcdsl.poly.lowering import access, builder_of, guarded_reads
+from tcdsl.poly.lowering import access, builder_of, elements_in, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 
 Outer = Mapping[str, tuple[AnyCoordinate, ...]]  # statement -> the outer loops' coordinates
@@ -187,7 +187,8 @@ def _copy(
     for dim, size in enumerate(box.sizes, len(outer)):
         domain = within_bounds(domain, dim, 0, size)
     everything = access(builder, array.name, subscripts, scop.arrays, domain).relation
-    domain = everything.intersect_range(_elements(everything, array)).domain().coalesce()
+    inside = elements_in(array, everything.get_space().range())
+    domain = everything.intersect_range(inside).domain().coalesce()
     value: Expr = Load(array.name, subscripts, array.dtype)
     if arithmetic(array.dtype) != array.dtype:
         value = Cast(value, arithmetic(array.dtype))
@@ -204,14 +205,6 @@ def _copy(
         source_name=reader.source_name,
         span=reader.span,
     )
-
-
-def _elements(relation: isl.Map, array: Array) -> isl.Set:
-    """Return the elements of *array*."""
-    elements = isl.Set.universe(relation.get_space().range())
-    for dim, (origin, extent) in enumerate(zip(array.origin, array.shape, strict=True)):
-        elements = within_bounds(elements, dim, origin, plus(origin, extent))
-    return elements
 
 
 def _reading(
@@ -251,15 +244,7 @@ def _reading(
         write=rewritten(statement.write),
         companion=None if statement.companion is None else rewritten(statement.companion),
     )
-    return replace(new, reads=guarded_reads(builder, new.domain, _evaluated(new), scop.arrays))
-
-
-def _evaluated(statement: Statement) -> tuple[Expr, ...]:
-    """Return the expressions that an instance of *statement* evaluates."""
-    if statement.kind is Kind.CHECK:
-        return (*statement.conditions, *(expr for _, expr in statement.checked))
-    value = () if statement.value is None else (statement.value,)
-    return (*statement.write.subscripts, *value, *statement.conditions)
+    return replace(new, reads=guarded_reads(builder, new.domain, evaluated(new), scop.arrays))
 
 
 def _distance(subscript: Expr, offset: Expr) -> Expr:

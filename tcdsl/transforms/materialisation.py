@@ -32,7 +32,7 @@ from tcdsl.lang.comprehension import fold as fold_expression
 from tcdsl.lang.dtypes import INT32
 from tcdsl.lang.rewrite import with_operands
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
-from tcdsl.poly.lowering import access, builder_of, guarded_reads
+from tcdsl.poly.lowering import access, builder_of, elements_in, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 
 Linear = tuple[dict[str, int], int]  # coefficients of the indices, and the constant
@@ -224,10 +224,7 @@ def _copy_statement(
 
 def _is_in_bounds(copy: Statement, scop: Scop) -> bool:
     for read in copy.reads:
-        array = scop.arrays[read.array]
-        elements = isl.Set.universe(read.relation.get_space().range())
-        for dim, (origin, extent) in enumerate(zip(array.origin, array.shape, strict=True)):
-            elements = within_bounds(elements, dim, origin, plus(origin, extent))
+        elements = elements_in(scop.arrays[read.array], read.relation.get_space().range())
         if not read.relation.range().is_subset(elements):
             return False
     return all(not read.inexact for read in copy.reads)

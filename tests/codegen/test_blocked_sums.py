@@ -9,8 +9,8 @@ import pytest
 
 import tcdsl
 from tcdsl.codegen import c_printer, cuda_printer
-from tcdsl.codegen.blocked_sums import last_of
 from tcdsl.codegen.loop_ast import Block, For
+from tcdsl.codegen.turns import last_of
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
 

@@ -144,6 +144,9 @@ OTHER_USES = {
     "tc_vload": "p[0] = tc_vload<2>(p + 2)[1];",
     "tc_vload_once": "p[0] = tc_vload_once<2>(p + 2)[1] + tc_vload_once<1>(p + 3)[0];",
     "tc_vstore": "tc_vstore(p, tc_vload<2>(p + 2));",
+    "tc_vload_some": "p[0] = tc_vload_some<2>(p + 2, p, 1, (int)p[9])[1];",
+    "tc_vload_some_once": "p[0] = tc_vload_some_once<2>(p + 2, p, 1, (int)p[9])[1];",
+    "tc_vstore_some": "tc_vstore_some(p, tc_vload<2>(p + 2), (int)p[9], 1);",
     "tc_pair": "tc_pair<int64_t, int64_t> pair = {p[0], p[1]}; p[2] = pair.index;",
     **{f"tc_fold_{way}": f"p[0] = tc_fold_{way}{FOLD}" for way in ("x", "y", "xy")},
     "tc_fold_y_first": f"p[0] = tc_fold_y_first{FOLD}",
@@ -153,6 +156,10 @@ OTHER_USES = {
     "tc_fold_yc": f"p[0] = tc_fold_yc{CLUSTER_FOLD}",
     "tc_argfold_xc": f"p[0] = tc_argfold_xc{CLUSTER_ARGFOLD}",
     "tc_copy_async": "__shared__ int64_t s[64]; tc_copy_async<1>(s, p); p[1] = s[p[0]];",
+    "tc_copy_async_some": (
+        "__shared__ __align__(16) int64_t s[64]; tc_copy_async_some<2>(s, p, 0, (int)p[9]);"
+        " p[1] = s[p[0]];"
+    ),
     "tc_copy_wait": "tc_copy_wait();",
 }
 

@@ -52,11 +52,11 @@ def test_a_bound_that_differs_between_blocks_is_no_number() -> None:
 
 
 def test_a_row_is_taken_in_batches_and_its_end_under_a_guard() -> None:
-    text = cuda_unit_of(ROWS, [(1280, 30522)]).source.text
+    text = cuda_unit_of(ROWS, [(1280, 30520)]).source.text
     assert re.search(r"#pragma unroll 16\n *for \(int w_turn\d+ = 0; ", text) is None  # too few
-    whole = re.search(r"if \((w_turn\d+) < 14 \|\| c1 <= 15260\)", text)
+    whole = re.search(r"if \((w_turn\d+) < 3 \|\| c1 <= 3814\)", text)
     assert whole is not None
-    assert f"int {whole[1]} = 0; {whole[1]} < 15;" in text
+    assert f"int {whole[1]} = 0; {whole[1]} < 4;" in text
 
 
 def test_a_short_last_chunk_has_a_loop_of_its_own() -> None:

@@ -46,7 +46,7 @@ def test_few_rows_get_more_blocks() -> None:
 
 
 def test_values_in_registers_need_threads() -> None:
-    beside = best_share(Gpu(), replace(ROWS, n_kept=1))
+    beside = best_share(Gpu(), replace(ROWS, n_kept=2))
     alone = best_share(Gpu(), ROWS)
     assert beside is not None and alone is not None
     assert beside.cluster > alone.cluster and beside.keeps_well

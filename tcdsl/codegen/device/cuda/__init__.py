@@ -2,7 +2,8 @@
 
     core math_f32 math_f64 rare half    scalar functions: the names and the results of device/c
     index                               floored division, fault records; always there
-    vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore
+    vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore,
+                                        tc_vload_some, tc_vload_some_once, tc_vstore_some
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
     compensated                         tc_c32, tc_c64, tc_plus_c32, tc_op_add_c32, ...
     collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
@@ -10,7 +11,7 @@
     ticket                              tc_last_block
     cluster                             tc_cluster_begin, _sync, _end
                                         tc_fold_xc, tc_fold_yc, tc_argfold_xc
-    async                               tc_copy_async, tc_copy_wait
+    async                               tc_copy_async, tc_copy_async_some, tc_copy_wait
 
 ``header_text`` is for NVRTC with ``--std=c++17 --fmad=false``; it needs no header.  For the CPU,
 ``emulated_text`` has the scalar functions of device/c, which compile as C++ too, and the other
@@ -66,7 +67,9 @@ def _functions() -> dict[str, str]:
     """Return { function, operator or other name that a kernel may write -> part }."""
     scalars = {name: part for name, part in c.FUNCTIONS.items() if part in SCALAR_PARTS}
     index = dict.fromkeys(["tc_fault", "tc_floordiv", "tc_imin", "tc_imax"], "index")
-    vector = dict.fromkeys(["tc_vec", "tc_vload", "tc_vload_once", "tc_vstore"], "vector")
+    ways = [f"{way}{some}" for way in ("load", "store") for some in ("", "_some")]
+    ways += ["load_once", "load_some_once"]
+    vector = dict.fromkeys(["tc_vec", *(f"tc_v{way}" for way in ways)], "vector")
     operators = [f"tc_op_{op}_{t}" for t in TYPES if t not in HALVES for op in OPERATORS[t]]
     operators += [f"tc_better_{op}_{t}" for t in TYPES if t not in HALVES for op in ("min", "max")]
     folds = [f"tc_{fold}_{way}" for fold in ("fold", "argfold") for way in ("x", "y", "xy")]
@@ -86,7 +89,7 @@ def _functions() -> dict[str, str]:
         | {"tc_last_block": "ticket"}
         | dict.fromkeys([f"tc_cluster_{call}" for call in ("begin", "sync", "end")], "cluster")
         | dict.fromkeys(["tc_fold_xc", "tc_fold_yc", "tc_argfold_xc"], "cluster")
-        | dict.fromkeys(["tc_copy_async", "tc_copy_wait"], "async")
+        | dict.fromkeys(["tc_copy_async", "tc_copy_async_some", "tc_copy_wait"], "async")
     )
 
 

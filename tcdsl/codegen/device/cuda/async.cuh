@@ -28,6 +28,19 @@ template <int N, typename T> TC_FN void tc_copy_async(T *to, const T *from)
   tc_vstore(to, tc_vload<N>(from));
 }
 
+/* The elements first to last of N, which are aligned together. */
+template <int N, typename T>
+TC_FN void tc_copy_async_some(T *to, const T *from, int first, int last)
+{
+  if (first <= 0 && last >= N - 1) {
+    tc_copy_async<N>(to, from);
+  } else {
+#pragma unroll
+    for (int l = 0; l < N; l++)
+      if (l >= first && l <= last) tc_copy_async<1>(to + l, from + l);
+  }
+}
+
 /* Wait until the calling thread's own copies have arrived. */
 TC_FN void tc_copy_wait()
 {

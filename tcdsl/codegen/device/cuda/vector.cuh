@@ -40,3 +40,44 @@ template <int N, typename T> TC_FN tc_vec<T, N> tc_vload_once(const T *p)
 #endif
   return tc_vload<N>(p);
 }
+
+/* The lanes first to last of the vector at p, the others anything: where a row begins or ends.
+ *
+ * All of it is read, or, where no lane is there, the vector at start, that of the array: vectors are
+ * aligned, and what holds a byte of an array lies in memory that can be read.  So the loads of a
+ * thread start together, without a branch between them. */
+template <int N, typename T>
+TC_FN const T *tc_vsome(const T *p, const T *start, int first, int last)
+{
+  return first <= last && first < N && last >= 0 ? p : start;
+}
+template <int N, typename T>
+TC_FN tc_vec<T, N> tc_vload_some(const T *p, const T *start, int first, int last)
+{
+#ifdef __CUDA_ARCH__
+  return tc_vload<N>(tc_vsome<N>(p, start, first, last));
+#else
+  tc_vec<T, N> v;
+  for (int l = 0; l < N; l++) v[l] = l >= first && l <= last ? p[l] : (T)77;
+  return v;
+#endif
+}
+template <int N, typename T>
+TC_FN tc_vec<T, N> tc_vload_some_once(const T *p, const T *start, int first, int last)
+{
+#ifdef __CUDA_ARCH__
+  return tc_vload_once<N>(tc_vsome<N>(p, start, first, last));
+#else
+  return tc_vload_some<N>(p, start, first, last);
+#endif
+}
+template <typename T, int N> TC_FN void tc_vstore_some(T *p, tc_vec<T, N> v, int first, int last)
+{
+  if (first <= 0 && last >= N - 1) {
+    tc_vstore(p, v);
+  } else {
+#pragma unroll
+    for (int l = 0; l < N; l++)
+      if (l >= first && l <= last) p[l] = v[l];
+  }
+}

@@ -1,0 +1,173 @@
+"""Rows that begin anywhere in memory: they are read in vectors, and the results are right."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.costmodel import clusters, skewing
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.options import Options
+
+CheckAll = Callable[..., None]
+MakeUnit = Callable[..., Any]
+
+SUM = """def f(float(M,N) x) -> (y) {
+    y(i) +=! x(i,j)
+}"""
+SOFTMAX = """def f(float(M,N) x) -> (y) {
+    top(i) max=! x(i,j)
+    e(i,j) = exp(x(i,j) - top(i))
+    total(i) +=! e(i,j)
+    y(i,j) = e(i,j) / total(i)
+}"""
+LAYERNORM = """def f(float(M,N) x, float(N) gamma, float(N) beta) -> (y) {
+    mean(i) +=! x(i,j)
+    mean(i) = mean(i) / N
+    var(i) +=! (x(i,j) - mean(i)) * (x(i,j) - mean(i))
+    y(i,j) = (x(i,j) - mean(i)) * rsqrt(var(i) / N + 0.00001) * gamma(j) + beta(j)
+}"""
+CROSS_ENTROPY_BACKWARD = """def f(float(B,V) x, int64(B) labels) -> (dx) {
+    top(b) max=! x(b,v)
+    e(b,v) = exp(x(b,v) - top(b))
+    total(b) +=! e(b,v)
+    dx(b,v) = e(b,v) / total(b) - (labels(b) == v ? 1.0 : 0.0)
+}"""
+CROSS_ENTROPY = """def f(float(B,V) x, int64(B) labels) -> (loss) {
+    top(b) max=! x(b,v)
+    total(b) +=! exp(x(b,v) - top(b))
+    loss +=! log(total(b)) + top(b) - x(b, labels(b))
+}"""
+BACKWARD = """def f(float(M,N) x, float(M,N) dy) -> (dx) {
+    a(i) +=! dy(i,j)
+    b(i) +=! dy(i,j) * x(i,j)
+    dx(i,j) = dy(i,j) - a(i) / N - x(i,j) * b(i) / N
+}"""
+THREE_AXES = """def f(float(B,H,N) x) -> (y) {
+    top(b,h) max=! x(b,h,j)
+    y(b,h,j) = x(b,h,j) - top(b,h)
+}"""
+BOTH_WAYS = """def f(float(M,N) x) -> (r, c) {
+    r(i) +=! x(i,j)
+    c(j) +=! x(i,j) * r(i)
+}"""
+UPDATED = """def f(float(M,N) y, float(M,N) x) -> (y) {
+    s(i) +=! x(i,j)
+    y(i,j) += x(i,j) - s(i)
+}"""
+SHIFTED = """def f(float(M,N) x) -> (s, t) {
+    s(i) +=! x(i,j)
+    t(i) +=! x(i,j) * x(i,j+1) where j in 0:N-1
+}"""
+OF_TWO_TYPES = """def f(bfloat16(M,N) x, float(M,N) w) -> (y) {
+    s(i) +=! float32(x(i,j)) * w(i,j)
+    y(i,j) = w(i,j) * s(i)
+}"""
+INDEX_AS_VALUE = """def f(float(M,N) x) -> (s, y) {
+    s(i) +=! x(i,j) * j
+    y(i,j) = (j % 3 == 0 ? x(i,j) : 0.0) + s(i)
+}"""
+CONDITION = """def f(float(M,N) x) -> (y) {
+    y(i) +=! x(i,j) > 0.25 ? x(i,j) : 0.0 where j in 0:N-5
+}"""
+LOWER_TRIANGLE = """def f(float(M,N) x) -> (y) {
+    y(i) +=! x(i,j) where j in 0:i*100+1
+}"""
+LABELS = np.array([0, 1002, 5], np.int64)
+
+# The arrays that are skewed, and the inputs.
+CASES: dict[str, tuple[str, list[list[Any]], tuple[str, ...]]] = {
+    "sum": (SUM, [[(5, 1003)], [(3, 1001)], [(9, 1002)]], ("x",)),
+    "softmax": (SOFTMAX, [[(5, 1003)], [(2, 1001)], [(33, 515)]], ("x", "y")),
+    "layernorm": (LAYERNORM, [[(3, 1003), (1003,), (1003,)]], ("x", "y")),
+    "cross entropy": (CROSS_ENTROPY, [[(3, 1003), LABELS]], ("x",)),
+    "its gradient": (CROSS_ENTROPY_BACKWARD, [[(3, 1003), LABELS]], ("x", "dx")),
+    "two arrays": (BACKWARD, [[(3, 1003)] * 2, [(2, 1031)] * 2], ("x", "dy", "dx")),
+    "three axes": (THREE_AXES, [[(3, 5, 513)], [(2, 3, 1001)]], ("x", "y")),
+    "half types": (SOFTMAX.replace("float(", "bfloat16("), [[(9, 1003)], [(3, 2050)]], ("x", "y")),
+    "doubles": (SOFTMAX.replace("float(", "double("), [[(3, 1003)]], ("x", "y")),
+    "bytes": (SUM.replace("float", "int8"), [[(17, 1003)], [(3, 1028)]], ("x",)),
+    "two types": (OF_TWO_TYPES, [[(9, 1003)] * 2], ("x", "w", "y")),
+    "the index as a value": (INDEX_AS_VALUE, [[(3, 1003)]], ("x", "y")),
+    "conditions": (CONDITION, [[(3, 1003)]], ("x",)),
+    "a triangle": (LOWER_TRIANGLE, [[(9, 803)]], ("x",)),
+    "a neighbour": (SHIFTED, [[(3, 1003)]], ()),
+    "rows and columns": (BOTH_WAYS, [[(5, 1003)]], ()),
+    "an update": (UPDATED, [[(5, 1003)] * 2], ()),
+}
+
+
+@pytest.fixture(autouse=True)
+def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skewing, "LEAST_VECTORS", 4)
+
+
+def skewed(text: str) -> set[str]:
+    """Return the arguments whose rows are moved in vectors of which some lanes are missing."""
+    found = re.findall(r"tc_(?:v\w+_some|vload_some_once|copy_async_some)(?:<\d+>)?\((.*)", text)
+    return {name for call in found for name in re.findall(r"&(?:u0_)?(\w+?)(?:_rows)?\[", call)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_are_moved_in_vectors(name: str, cuda_unit: MakeUnit) -> None:
+    source, given, arrays = CASES[name]
+    for inputs in given:
+        shapes = [getattr(x, "shape", x) for x in inputs]
+        assert skewed(cuda_unit(source, *shapes).source.text) >= set(arrays)
+        if not arrays:
+            assert "_some" not in cuda_unit(source, *shapes).source.text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
+    source, given, _ = CASES[name]
+    check_emulated([(source, inputs) for inputs in given])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_results_are_right_on_a_small_chip(
+    name: str, check_emulated: CheckAll, small_chip: Gpu
+) -> None:
+    source, given, _ = CASES[name]
+    check_emulated([(source, inputs) for inputs in given], gpu=small_chip)
+
+
+@pytest.mark.parametrize("name", ["softmax", "its gradient", "half types", "two arrays"])
+def test_clusters_share_skewed_rows(
+    name: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for constant, value in (
+        ("BLOCK_BYTES", 1 << 10), ("LEAST_BYTES", 1 << 9), ("HELD_WELL", 1 << 8),
+        ("HELD_VALUES", 1 << 9), ("LEAST_GROUPS", 1),
+    ):  # fmt: skip
+        monkeypatch.setattr(clusters, constant, value)
+    source, given, _ = CASES[name]
+    check_emulated([(source, inputs) for inputs in given])
+
+
+def test_views(check_emulated: CheckAll) -> None:
+    """Rows apart in memory, of a stride that is no multiple, or of one that is."""
+    x = np.random.default_rng(0).random((5, 1100), np.float32)
+    cases = [x[:, :1003], x[:, 4:1007], x[::2, :1003], x[:4, :1001]]
+    odd = np.random.default_rng(0).random((5, 1101), np.float32)
+    cases += [odd[:, :1000], odd[:, :1003], odd[::3, :1003]]
+    check_emulated([(source, [view]) for source in (SUM, SOFTMAX) for view in cases])
+
+
+def test_lengths_around_a_vector(check_emulated: CheckAll, cuda_unit: MakeUnit) -> None:
+    check_emulated([(SOFTMAX, [(6, n)]) for n in range(15, 36)])
+
+
+def test_tails_of_flat_arrays(check_emulated: CheckAll, cuda_unit: MakeUnit) -> None:
+    total = "def f(float(N) x) -> (s) {\n    s +=! x(i)\n}"
+    scale = "def f(float(N) x) -> (y) {\n    y(i) = 2 * x(i)\n}"
+    for source in (total, scale):
+        assert "tc_vload_some" in cuda_unit(source, (1000003,)).source.text
+        check_emulated([(source, [(n,)]) for n in (1, 3, 4, 5, 1023, 4097, 10007)])
+
+
+def test_without_vectors_nothing_is_skewed(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(SUM, (5, 1003), options=Options(vectorise=False))
+    assert "_rows" not in unit.source.text and "_some" not in unit.source.text
