@@ -7,7 +7,6 @@ from tcdsl.cli.bench_report import Row, mean
 from tcdsl.cli.jax_calls import WALL
 from tcdsl.library.cub_peers import ROWS
 
-_LEAST_XLA_US = 30.0  # what the host's clock can tell
 EAGER, COMPILED, XLA = "torch", "torch-compile", "jax"
 LARGE_BYTES = 64_000_000
 _SLOWER_LARGE, _SLOWER_SMALL = 1.03, 1.05  # than the best peer: what is let pass
@@ -57,21 +56,9 @@ class Measured:
         return self.compiled_us is not None and COMPILED not in self.row.times_us
 
     @property
-    def xla_us(self) -> float | None:
-        """XLA's time, a difference of the host's clock; None where that is lost in its noise.
-
-        So are short times, and times in which the least bytes cannot have been moved.
-        """
-        time_us = self.row.times_us.get(XLA)
-        least_us = max(_LEAST_XLA_US, self.floor_us or 0.0)
-        return time_us if time_us is not None and time_us >= least_us else None
-
-    @property
     def best_peer(self) -> str | None:
         """The fastest peer; the wall time of one counts as none, nor does half of one's work."""
-        times = {n: t for n, t in self.row.peers_us.items() if n not in (WALL, XLA, ROWS)}
-        if self.xla_us is not None:
-            times[XLA] = self.xla_us
+        times = {n: t for n, t in self.row.peers_us.items() if n not in (WALL, ROWS)}
         return min(times, key=lambda name: times[name]) if times else None
 
     @property
@@ -114,9 +101,7 @@ class Measured:
 
     def peer_ratio(self, peer: str) -> float | None:
         """Return *peer*'s time over tcdsl's; torch.compile may have a stand-in."""
-        known = self.row.times_us.get(peer)
-        if peer in (COMPILED, XLA):
-            known = self.compiled_us if peer == COMPILED else self.xla_us
+        known = self.compiled_us if peer == COMPILED else self.row.times_us.get(peer)
         return self.over_tcdsl(known)
 
 

@@ -16,13 +16,12 @@ from tcdsl.runtime.timing import format_us
 
 _INTRODUCTION = """\
 Medians of the GPU's time, all in turns in one process on the same arrays: between events, the
-launches queued before the first of them starts. XLA's (JAX) are differences of the host's clock
-over queued calls (left out of all ratios below 30 us, or below the floor: such a difference is
-noise), *wall* its time for calls that are launched and waited for. Ratios are a peer's
-time over tcdsl's (above 1: tcdsl is faster), means geometric. A star: torch.compile failed, and
-PyTorch's eager mode stands in. The floor is the time of the fewest bytes, all inputs and outputs
-once, at the rate of pure reading (reductions) or of a copy (graphs). Slower than the best peer is
-what is so by more than 3 % where these bytes are 64 MB or more, else by more than 5 %.
+launches queued before the first of them starts; XLA's (JAX) in its own stream, *wall* its time for
+calls that are launched and waited for. Ratios are a peer's time over tcdsl's (above 1: tcdsl is
+faster), means geometric. A star: torch.compile failed, and PyTorch's eager mode stands in. The
+floor is the time of the fewest bytes, all inputs and outputs once, at the rate of pure reading
+(reductions) or of a copy (graphs). Slower than the best peer is what is so by more than 3 % where
+these bytes are 64 MB or more, else by more than 5 %.
 """
 
 

@@ -1,7 +1,7 @@
 """What ``tcdsl bench --target cuda`` times: a case in tcdsl, PyTorch, JAX, CUB and cuDNN.
 
 All inputs are tensors on the GPU, made before, which all share; tcdsl's calls are bound to outputs
-made before.  Times are those of the GPU: between events, and for JAX what ``jax_calls.py`` says.
+made before.  Times are those of the GPU, between events, JAX's in a stream of its own.
 The second-level cache is full of something else, or warm if asked for.  float32 means float32 for
 all: tf32 is off.
 """
@@ -40,7 +40,6 @@ _TARGET = "cuda"
 _SHARE = 8  # of the device's memory, for the inputs: peers make copies of all kinds
 _COPY_BYTES = 1 << 30
 _TO_COLLECT_BYTES = 1 << 30  # that a case has left: looking for cycles takes 50 ms
-_COLD_SHARE = 2  # times the second-level cache: inputs of more bytes are never in it
 _PIECE = 1 << 26  # elements that are compared at once, in float64
 
 
@@ -112,8 +111,7 @@ class Device:
         if peer in _LIBRARIES:
             return _LIBRARIES[peer].call_on_tensors(case, inputs)
         if peer == "jax":
-            l2_bytes = primary_context().l2_bytes if self.flush else 0
-            return QueuedCall(case, inputs, _COLD_SHARE * l2_bytes)
+            return QueuedCall(case, inputs, self.flush)
         return call_on_tensors(case, inputs, compiled=peer == "torch-compile", mode=COMPILE_MODE)
 
     def disagreement(self, result: Any, expected: Any, dtype: str) -> str | None:

@@ -1,33 +1,22 @@
 """What ``tcdsl bench`` times of JAX: a library case through ``jax.jit``, that is XLA.
 
-XLA launches on a stream of its own, in which no event can be recorded.  On a GPU the host's clock
-therefore measures, twice, with work before that lasts until all calls are in the queue:
-
-    lead, lead, ...,                       wait    -> T0
-    lead, lead, ..., call, call, ..., call, wait    -> T1        a call: (T1 - T0) / calls
-
-What the host needs for launching and waiting drops out, and the lead pushes everything else out of
-the second-level cache; a small case's calls have an input each, lest they find it there.  The other
-time, ``jax-wall``, is that of calls alone, launching included, as a user would measure it.
+On a GPU the time is that between two events in XLA's stream (``xla_queue.py``).  The other time,
+``jax-wall``, is that of calls by the host's clock, launching included, as a user would measure it.
 """
 
-import math
 import os
-import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from tcdsl.cli.xla_ffi import UnknownInterfaceError
+from tcdsl.cli.xla_queue import MOST_CALLS, EventClock, Queue
 from tcdsl.library import Case
 
 WALL = "jax-wall"
-_LEAD_BYTES = 1 << 29  # read and written again: more than any second-level cache, some 0.3 ms
-_MOST_LEADS, _MOST_CALLS = 12, 12  # together fewer than the 32 that JAX lets wait
-_SAMPLE_US = 500.0
-_LEAST_US = 0.1  # noise can make a difference negative
-_MARGIN = 1.5  # of the host's time, which varies
+_SAMPLE_US = 500.0  # of calls in a row
 
 
 def why_missing() -> str | None:
@@ -40,7 +29,13 @@ def why_no_gpu() -> str | None:
     if why := why_missing():
         return why
     backend = import_jax().default_backend()
-    return None if backend == "gpu" else f"JAX sees no GPU, only {backend}"
+    if backend != "gpu":
+        return f"JAX sees no GPU, only {backend}"
+    try:
+        queue()
+    except UnknownInterfaceError as error:
+        return str(error)
+    return None
 
 
 @cache
@@ -57,12 +52,17 @@ def has_formula(case: Case) -> bool:
     return case.family != "contraction"
 
 
-def jitted(case: Case, inputs: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
-    """Return the case as a function of its arrays by name; its numbers are constants."""
+def jitted(case: Case, inputs: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the case as a function of its arrays by name; its numbers are constants.
+
+    Further arguments are not used, but the function's work comes after what makes them.
+    """
     jax = import_jax()
     formula = getattr(import_module("tcdsl.library.jax_peers"), case.name)
     numbers = {name: float(x) for name, x in inputs.items() if not getattr(x, "shape", ())}
-    function: Callable[..., Any] = jax.jit(lambda arrays: formula(**arrays, **numbers))
+    function: Callable[..., Any] = jax.jit(
+        lambda arrays, *after: formula(**arrays, **numbers), keep_unused=True
+    )
     return function
 
 
@@ -93,93 +93,55 @@ def to_torch(array: Any) -> Any:
     return torch.from_dlpack(array)
 
 
-class Queue:
-    """What is timed on XLA's stream: leads, then calls."""
-
-    def __init__(self, lead_bytes: int = _LEAD_BYTES) -> None:
-        self._jax = import_jax()
-        self._again = self._jax.jit(lambda x: x + 1, donate_argnums=0)
-        self._buffer = self._again(self._jax.numpy.zeros(lead_bytes // 4, "float32"))
-        self.elapsed_us(2, _nothing)
-        once, many = (min(self.elapsed_us(n, _nothing)[1] for _ in range(3)) for n in (1, 5))
-        self.lead_us = max((many - once) / 4, 1.0)
-
-    def elapsed_us(self, leads: int, launch: Callable[[], Any]) -> tuple[float, float]:
-        """Return when the host had launched everything, and when the GPU had done it."""
-        self._jax.block_until_ready(self._buffer)
-        start = time.perf_counter_ns()
-        for _ in range(leads):
-            self._buffer = self._again(self._buffer)
-        last = launch()
-        launched = time.perf_counter_ns()
-        self._jax.block_until_ready((self._buffer, last))
-        done = time.perf_counter_ns()
-        return (launched - start) * 1e-3, (done - start) * 1e-3
-
-
-def _nothing() -> None:
-    return None
-
-
 @cache
 def queue() -> Queue:
-    """Return this process's queue."""
-    return Queue()
+    """Return this process's queue.
+
+    :raises UnknownInterfaceError: it cannot record in XLA's stream.
+    """
+    jax = import_jax()
+    return Queue(jax, EventClock(jax))
 
 
 class QueuedCall:
     """A case's call in JAX on tensors of PyTorch, which it gives back, and which times itself.
 
-    :arg cold_bytes: inputs of fewer bytes are copied, one copy a call of a sample.  0: the cache
-        may be warm.
+    :arg flush: False leaves the cache warm: a time is then that of one of many calls in a row.
     """
 
-    def __init__(self, case: Case, tensors: Mapping[str, Any], cold_bytes: int = 0) -> None:
-        self._jax = import_jax()
+    def __init__(self, case: Case, tensors: Mapping[str, Any], flush: bool = True) -> None:
         self._function = jitted(case, tensors)
-        self._tensors = {name: x for name, x in tensors.items() if getattr(x, "shape", ())}
-        self._cold_bytes = cold_bytes
-        self._inputs = [self._arrays(self._tensors)]
-        self._leads, self._calls = 0, 0  # until planned
+        self._arrays = {n: from_torch(x) for n, x in tensors.items() if getattr(x, "shape", ())}
+        self._flush = flush
+        self._calls = 0  # in a row, until planned
+        self._leads = 0
 
     def __call__(self) -> tuple[Any, ...]:
-        result = self._jax.block_until_ready(self._function(self._inputs[0]))
-        return tuple(map(to_torch, result if isinstance(result, tuple) else (result,)))
+        result = self._launch(queue().tick)
+        return tuple(map(to_torch, import_jax().block_until_ready(result)))
 
     def time_us(self) -> float:
-        """Return the GPU's time for a call, one of a sample's."""
-        if not self._calls:
-            self._plan()
-        _, without = queue().elapsed_us(self._leads, _nothing)
-        _, done = queue().elapsed_us(self._leads, self._launch)
-        return max(done - without, _LEAST_US) / self._calls
+        """Return the GPU's time for a call."""
+        self._plan()
+        return queue().time_us(self._launch, self._leads, self._warm_calls)
 
     def wall_us(self) -> float:
         """Return the time of a call, its launching by the host included."""
-        if not self._calls:
-            self._plan()
-        return queue().elapsed_us(0, self._launch)[1] / self._calls
+        self._plan()
+        return queue().wall_us(self._launch, self._calls)
 
-    def _arrays(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: from_torch(x) for name, x in tensors.items()}
+    def _launch(self, after: Any) -> tuple[Any, ...]:
+        result = self._function(self._arrays, after)
+        return result if isinstance(result, tuple) else (result,)
 
-    def _launch(self) -> Any:
-        result = None
-        for number in range(self._calls):  # what a call has made is free for the next one
-            result = self._function(self._inputs[number % len(self._inputs)])
-        return result
+    @property
+    def _warm_calls(self) -> int:
+        return 0 if self._flush else self._calls
 
     def _plan(self) -> None:
-        """Choose the calls of a sample, their inputs, and how long a lead hides the host."""
-        self._calls = 2
-        launched, done = min(queue().elapsed_us(0, self._launch) for _ in range(3))
-        self._calls = max(2, min(_MOST_CALLS, int(2 * _SAMPLE_US / done)))
-        host_us = launched / 2 * self._calls
-        self._leads = min(_MOST_LEADS, 1 + math.ceil(_MARGIN * host_us / queue().lead_us))
-        total_bytes = sum(x.numel() * x.element_size() for x in self._tensors.values())
-        if total_bytes < self._cold_bytes:
-            for _ in range(self._calls - 1):
-                copies = {name: x.clone() for name, x in self._tensors.items()}
-                self._inputs.append(self._arrays(copies))
-            self._jax.block_until_ready(self._inputs)
-        queue().elapsed_us(self._leads, self._launch)
+        """Choose how many calls stand in a row, and how long a lead hides the host; once."""
+        if self._calls:
+            return
+        wall_us = min(queue().wall_us(self._launch, 2) for _ in range(3))
+        self._calls = max(2, min(MOST_CALLS, int(_SAMPLE_US / wall_us)))
+        self._leads = queue().leads_for(self._launch, self._warm_calls)

@@ -1,11 +1,15 @@
-"""What the command line's tests share: a program in a file, and ``tcdsl`` in this process."""
+"""What the command line's tests share: a program in a file, ``tcdsl`` here, and JAX's queue."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tcdsl.cli import jax_calls
 from tcdsl.cli.main import main
+from tcdsl.cli.xla_queue import Queue
 
 PROGRAM = """\
 def twice(float(N) x) -> (y) {
@@ -37,3 +41,36 @@ def tcdsl(capsys: pytest.CaptureFixture[str]) -> Tcdsl:
         return code, *capsys.readouterr()
 
     return run
+
+
+class HostClock:
+    """Waits for everything, and reads the host's clock."""
+
+    def __init__(self, jax: Any) -> None:
+        self.was_late = False
+        self._jax = jax
+        self._times_s = [0.0, 0.0]
+
+    def start(self, *after: Any) -> Any:
+        return self._read(0, after)
+
+    def stop(self, *after: Any) -> Any:
+        return self._read(1, after)
+
+    def elapsed_us(self) -> float:
+        return (self._times_s[1] - self._times_s[0]) * 1e6
+
+    def _read(self, number: int, after: Any) -> Any:
+        self._jax.block_until_ready(after)
+        self._times_s[number] = time.perf_counter()
+        return self._jax.numpy.zeros(1, "int32")
+
+
+@pytest.fixture
+def host_queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """The queue of ``jax_calls`` on this processor, where there is no stream to record in."""
+    pytest.importorskip("jax")
+    jax = jax_calls.import_jax()
+    queue = Queue(jax, HostClock(jax), lead_bytes=1 << 20)
+    monkeypatch.setattr(jax_calls, "queue", lambda: queue)
+    return queue

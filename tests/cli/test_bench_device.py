@@ -19,6 +19,7 @@ from tcdsl.cli.device_peers import (
     input_bytes,
     relative_error,
 )
+from tcdsl.cli.xla_queue import Queue
 from tcdsl.costmodel.work import gathered_reads, least_bytes
 from tcdsl.errors import TargetError
 from tcdsl.lang.dtypes import BY_NAME
@@ -106,14 +107,10 @@ def test_it_prepares_what_is_left_and_says_which_cache(
 
 
 def test_jax_measures_itself_on_the_same_tensors(
-    precompiled: list[Any], tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    pytest.importorskip("jax")
-    queue = jax_calls.Queue(lead_bytes=1 << 20)
-    monkeypatch.setattr(jax_calls, "queue", lambda: queue)
+    precompiled: list[Any], host_queue: Queue, tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     monkeypatch.setattr(jax_calls, "why_no_gpu", lambda: None)
-    context = SimpleNamespace(l2_bytes=1 << 20)
-    monkeypatch.setattr(device_peers, "primary_context", lambda: context)
     words = ("softmax", "row_or", "adam", *QUICK, "--peers", "torch,jax")
     code, printed, _ = tcdsl("bench", *words, "--json", tmp_path / "t.json")
     assert code == 0, printed

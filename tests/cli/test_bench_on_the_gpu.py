@@ -60,7 +60,7 @@ def test_all_peers_in_one_process(tcdsl: Tcdsl, tmp_path: Path) -> None:
     for one in read_lines([path]):
         times = one.row.times_us
         assert set(times) == {"tcdsl", "torch", "torch-compile", "jax", "jax-wall"}
-        assert 0.1 < times["jax"] < times["jax-wall"] + 5
+        assert 1 < times["jax"] < times["jax-wall"]
     assert "### Aims" in tcdsl("bench", "--from", path)[1]
 
 

@@ -1,6 +1,5 @@
 """JAX as a peer: on this processor, and as on a GPU, with tensors that lie here."""
 
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,67 +9,72 @@ import pytest
 
 from tcdsl.cli import jax_calls, peers
 from tcdsl.cli.jax_calls import QueuedCall
+from tcdsl.cli.xla_ffi import UnknownInterfaceError
+from tcdsl.cli.xla_queue import Queue
 from tcdsl.library import case, cases
 
 Tcdsl = Callable[..., tuple[int, str, str]]
 
-LEAD_US, CALL_US, HOST_US = 300.0, 20.0, 50.0
 
-
-class Stream:
-    """A queue in which leads and calls take a known time, and the host takes its own."""
+class Line:
+    """A queue that notes what it is asked for; a call takes 20 us and its launching 50."""
 
     def __init__(self) -> None:
-        self.lead_us = LEAD_US
-        self.calls = 0
+        self.asked: list[tuple[str, int, int]] = []
+        self.tick = "tick"
 
-    def elapsed_us(self, leads: int, launch: Callable[[], Any]) -> tuple[float, float]:
-        self.calls = 0
-        launch()
-        launched = HOST_US * self.calls
-        return launched, max(leads * LEAD_US, launched) + self.calls * CALL_US + 9.0
+    def leads_for(self, call: Any, warm_calls: int) -> int:
+        assert call(self.tick) == (self.tick,)
+        self.asked.append(("leads", 0, warm_calls))
+        return 3
 
-    def function(self, arrays: Any) -> None:
-        self.calls += 1
+    def time_us(self, call: Any, leads: int, warm_calls: int) -> float:
+        self.asked.append(("time", leads, warm_calls))
+        return 20.0
 
-
-def queued_call(stream: Stream, monkeypatch: pytest.MonkeyPatch, cold_bytes: int) -> QueuedCall:
-    """Return a call of the *stream* on inputs of 160 bytes."""
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(jax_calls, "queue", lambda: stream)
-    monkeypatch.setattr(jax_calls, "jitted", lambda case, inputs: stream.function)
-    monkeypatch.setattr(jax_calls, "from_torch", lambda x: x)
-    jax = SimpleNamespace(block_until_ready=lambda x: x)
-    monkeypatch.setattr(jax_calls, "import_jax", lambda: jax)
-    return QueuedCall(case("dot"), {"a": torch.ones(20), "b": torch.ones(20)}, cold_bytes)
+    def wall_us(self, call: Any, calls: int) -> float:
+        self.asked.append(("wall", 0, calls))
+        return 70.0
 
 
-def test_the_time_of_a_call_is_without_the_leads_and_the_host(
-    monkeypatch: pytest.MonkeyPatch,
+def queued_call(line: Line, monkeypatch: pytest.MonkeyPatch, flush: bool) -> QueuedCall:
+    monkeypatch.setattr(jax_calls, "queue", lambda: line)
+    monkeypatch.setattr(jax_calls, "jitted", lambda case, inputs: lambda arrays, after: after)
+    return QueuedCall(case("dot"), {}, flush)
+
+
+@pytest.mark.parametrize(("flush", "warm_calls"), [(True, 0), (False, 7)])
+def test_the_time_is_of_one_call_or_of_one_in_a_row(
+    flush: bool, warm_calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = queued_call(Stream(), monkeypatch, cold_bytes=0)
-    assert call.time_us() == pytest.approx(CALL_US)
-    assert call.wall_us() == pytest.approx(HOST_US + CALL_US, rel=0.1)
-    assert call._calls > 2 and len(call._inputs) == 1
+    line = Line()
+    call = queued_call(line, monkeypatch, flush)
+    assert (call.time_us(), call.time_us(), call.wall_us()) == (20.0, 20.0, 70.0)
+    planned = [*[("wall", 0, 2)] * 3, ("leads", 0, warm_calls)]
+    assert line.asked == [*planned, *[("time", 3, warm_calls)] * 2, ("wall", 0, 7)]
 
 
-def test_small_inputs_are_another_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    call = queued_call(Stream(), monkeypatch, cold_bytes=161)
-    call.time_us()
-    addresses = {arrays["a"].data_ptr() for arrays in call._inputs}
-    assert len(addresses) == call._calls
+@pytest.mark.parametrize(("wall_us", "calls"), [(0.1, jax_calls.MOST_CALLS), (1e6, 2)])
+def test_the_calls_in_a_row_have_bounds(
+    wall_us: float, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Line()
+    monkeypatch.setattr(line, "wall_us", lambda call, calls: wall_us)
+    queued_call(line, monkeypatch, flush=False).time_us()
+    assert line.asked[-1] == ("time", 3, calls)
 
 
-def test_it_does_not_fill_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{__name__}.CALL_US", 0.01)
-    monkeypatch.setattr(f"{__name__}.HOST_US", 1e-3)
-    call = queued_call(Stream(), monkeypatch, cold_bytes=0)
-    call.time_us()
-    assert call._calls + call._leads < 32
-    monkeypatch.setattr(f"{__name__}.HOST_US", 1e6)
-    call = queued_call(Stream(), monkeypatch, cold_bytes=0)
-    call.time_us()
-    assert (call._calls, call._leads) == (2, jax_calls._MOST_LEADS)
+def test_a_stream_that_cannot_be_recorded_in_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def queue() -> Any:
+        raise UnknownInterfaceError("version 9.1")
+
+    jax = SimpleNamespace(default_backend=lambda: "gpu")
+    monkeypatch.setattr(jax_calls, "find_spec", lambda _: True)
+    monkeypatch.setattr(jax_calls, "import_jax", lambda: jax)
+    monkeypatch.setattr(jax_calls, "queue", queue)
+    assert jax_calls.why_no_gpu() == "version 9.1"
+    monkeypatch.setattr(jax_calls, "queue", lambda: None)
+    assert jax_calls.why_no_gpu() is None
 
 
 def test_where_jax_is_missing_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,27 +121,15 @@ def test_without_a_gpu_it_is_no_peer_there(jax: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["row_or", "row_argmax", "masked_softmax", "adam", "layernorm"])
-@pytest.mark.parametrize("cold_bytes", [0, 1 << 20])
-def test_a_queued_call_takes_and_gives_tensors(
-    jax: Any, name: str, cold_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_queued_call_takes_and_gives_tensors(host_queue: Queue, name: str, flush: bool) -> None:
     torch_peers = pytest.importorskip("tcdsl.library.torch_peers")
-    small = jax_calls.Queue(lead_bytes=1 << 20)
-    monkeypatch.setattr(jax_calls, "queue", lambda: small)
     chosen = case(name)
     arrays = chosen.make_inputs(chosen.small_sizes[-1], np.random.default_rng(3), chosen.dtypes[0])
     tensors = torch_peers.tensors(arrays)
-    call = QueuedCall(chosen, tensors, cold_bytes)
+    call = QueuedCall(chosen, tensors, flush)
     found, expected = call(), chosen.torch(tensors)
     assert [(x.dtype, x.shape) for x in found] == [(x.dtype, x.shape) for x in expected]
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one.double(), other.double(), atol=1e-5)
-    assert call.time_us() >= 0 and call.wall_us() > 0
-    assert len(call._inputs) == (call._calls if cold_bytes else 1)
-
-
-def test_a_lead_takes_time_in_the_queue(jax: Any) -> None:
-    start = time.perf_counter()
-    queue = jax_calls.Queue(lead_bytes=1 << 22)
-    most_us = (time.perf_counter() - start) * 1e6
-    assert 1.0 < queue.lead_us < most_us
+    assert call.time_us() > 0 and call.wall_us() > 0
