@@ -15,7 +15,7 @@ import numpy as np
 import tcdsl
 from tcdsl import library
 
-# Library programs whose rows clusters share, or blocks in chunks.
+# Library programs whose rows clusters share, or blocks in chunks, or begin inside a vector.
 LONG_ROWS = [
     ("softmax", {"M": 2, "N": 131072}),
     ("softmax", {"M": 2, "N": 100_003}),
@@ -23,6 +23,9 @@ LONG_ROWS = [
     ("cross_entropy", {"B": 3, "V": 131072}),
     ("batchnorm_running", {"N": 32, "C": 2, "H": 56, "W": 56}),
     ("group_norm", {"N": 1, "G": 2, "D": 16, "H": 48, "W": 48}),
+    ("softmax", {"M": 7, "N": 4097}),
+    ("cross_entropy", {"B": 300, "V": 4099}),
+    ("layernorm", {"M": 2200, "N": 8192}),
 ]
 # Kernels that small sizes do not have: chunks, last blocks, several tiles.
 LARGER = [

@@ -89,6 +89,7 @@ def test_what_is_read_is_faster_than_what_is_copied() -> None:
     assert 0.9 * copied < read < 2 * copied
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("flush", [True, False])
 def test_the_hosts_time_is_not_the_gpus(flush: bool) -> None:
     torch = pytest.importorskip("torch")
