@@ -20,7 +20,6 @@ from tcdsl.codegen import loop_ast
 from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, set_aside
 from tcdsl.codegen.c_expressions import c_type
 from tcdsl.codegen.c_statements import Context, mentions
-from tcdsl.codegen.cluster_sites import with_sites
 from tcdsl.codegen.cuda_source import (
     TICKETS_BYTES,
     AnyLaunch,
@@ -45,18 +44,17 @@ from tcdsl.codegen.turns import Turns, batch_of, lanes_of, last_number, last_of,
 from tcdsl.codegen.uniformity import why_not_uniform
 from tcdsl.codegen.vectors import turns_without, vector_accesses
 from tcdsl.costmodel.reductions import is_streamed
-from tcdsl.costmodel.shared_memory import STATIC_BYTES, fold_bytes
 from tcdsl.errors import INTERNAL
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Interleaved, Kind, Statement, Storage, Stride
+from tcdsl.transforms.fold_slots import fold_slots
 from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import Placement, Space
 from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.synchronisation import is_replicated
 
 SCRATCH_ALIGNMENT = 256  # bytes
-MOST_FOLD_BYTES = 36 << 10  # of shared memory, for the folds of vectors: two of 512 x 8 floats
 VECTOR_BYTES = 16  # the widest load, and what arrays are aligned to if nothing else is known
 MOST_LEAVES_IN_TURNS = 4  # statements of a loop that is printed by turns
 _AXES = "xyz"
@@ -286,7 +284,8 @@ class _KernelPrinter:
         self.wide_shared: set[str] = set()  # shared arrays that are accessed in vectors
         self.declared: list[str] = []  # private arrays, in the scopes around
         self.folded: dict[str, str] = {}  # folds of all lanes that were printed before the loop
-        self.fold_bytes: dict[str, int] = {}  # of shared memory, by the collective
+        self.slots = fold_slots(self.mapped, self.placements)
+        self.numbered: list[str] = []  # folds with a number, as often as they were printed
         self.n_folds = 0
         self.n_predicates = 0
         self.n_turns = 0
@@ -393,7 +392,8 @@ class _KernelPrinter:
         cluster = self.mapped.cluster
         sizes = map(self.parent.sizes.name, self.parent.sizes.integers)
         uniform = [*sizes, self.names.of("ticket", "tickets")]
-        if reason := why_not_uniform(body, self.mapped.threads, uniform):
+        reason = why_not_uniform(body, self.mapped.threads, uniform) or self._why_not_once()
+        if reason is not None:
             raise INTERNAL(where=f"printing {self.name}", what=reason, repro="the program")
         parameters = ",\n    ".join(p.declaration for p in self.launch.parameters)
         dims = f"__cluster_dims__(1, 1, {cluster}) " if cluster > 1 else ""
@@ -407,9 +407,8 @@ class _KernelPrinter:
             f"    {parameters})",
         ]
         if cluster > 1:
-            body, n_sites = with_sites(body, self._fold_room() - sum(self.fold_bytes.values()))
-            sites = f"<{n_sites}>" if n_sites else ""
-            body = [f"  tc_cluster_begin{sites}();", *body, f"  tc_cluster_end{sites}();"]
+            count = f"<{len(self.slots.numbers)}>" if self.slots.numbers else ""
+            body = [f"  tc_cluster_begin{count}();", *body, f"  tc_cluster_end{count}();"]
         return [*head, "{", *body, "}", ""]
 
     def _has_many(self, loop: Loop) -> bool:
@@ -821,50 +820,32 @@ class _KernelPrinter:
             return {}
         found = {}
         for leaf in leaves:
-            statement = self.scop.by_name[leaf.statement]
-            parts = {read.array for read in statement.reads}
-            others = [self.scop.by_name[other.statement] for other in leaves if other is not leaf]
-            if any(write.array in parts for other in others for write in other.writes):
+            if self.slots.lanes.get(leaf.statement) is not loop:
                 continue
             call = self._printer(leaf).fold_at_once(node.variable, loop.extent or 0)
-            if call is not None and self._has_room(call, statement, loop.extent or 0):
-                name = f"w_folds{self.n_folds}"
-                self.n_folds += 1
-                self._emit(depth, f"const auto {name} = {call};", leaf.statement)
-                found[statement.name] = f"{name}[{node.variable}]"
+            name = f"w_folds{self.n_folds}"
+            self.n_folds += 1
+            self._count_call(leaf, is_at_once=True)
+            self._emit(depth, f"const auto {name} = {call};", leaf.statement)
+            found[leaf.statement] = f"{name}[{node.variable}]"
         return found
+
+    def _count_call(self, leaf: loop_ast.Leaf, *, is_at_once: bool) -> None:
+        """Note a call of the fold *leaf*, if it is as is said of a fold with a number."""
+        name = leaf.statement
+        if name in self.slots.numbers and is_at_once == (name in self.slots.lanes):
+            self.numbered.append(name)
+
+    def _why_not_once(self) -> str | None:
+        """Return why slots would be used twice, or None: isl decides how often a leaf stands."""
+        if self.numbered == list(self.slots.numbers):
+            return None
+        return f"folds with slots of their own are called as {self.numbered}"
 
     def _still_folds(self, leaf: loop_ast.Leaf) -> bool:
         """Return whether all threads of the block must come to *leaf*."""
         statement = self.scop.by_name[leaf.statement]
         return leaf.statement not in self.folded and is_block_collective(self.mapped, statement)
-
-    def _has_room(self, call: str, fold: Statement, width: int) -> bool:
-        """Return whether shared memory has room for what *call* needs, which others of its kind do.
-
-        Folds share memory with those of the same template, unless they are numbered (with_sites).
-        """
-        assert fold.reduction is not None
-        own = width * fold.reduction.dtype.size_bytes * prod(self.mapped.block)
-        kind = call.partition("(")[0] + str(width)
-        others = sum(size for name, size in self.fold_bytes.items() if name != kind)
-        if others + own > self._fold_room():
-            return False
-        self.fold_bytes[kind] = own
-        return True
-
-    def _fold_room(self) -> int:
-        """Return the bytes of shared memory that the folds of vectors may have."""
-        arrays = [p for own in self.local_of.values() for p in own if p.space is Space.SHARED]
-        taken = sum(
-            -(-p.elements() * self.scop.arrays[p.array].dtype.size_bytes // VECTOR_BYTES)
-            for p in arrays
-            if not p.is_staged
-        )
-        statements = [self.scop.by_name[name] for name in self.mapped.paths]
-        folds = [s.reduction for s in statements if s.kind is Kind.FOLD and s.reduction]
-        scalar = fold_bytes(folds) * prod(self.mapped.block)
-        return min(MOST_FOLD_BYTES, STATIC_BYTES - taken * VECTOR_BYTES - scalar)
 
     def _vector(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
         """Print the lanes of a vector: all loads, then the lanes one by one, then all stores.
@@ -1076,6 +1057,7 @@ class _KernelPrinter:
         return CudaStatementPrinter(
             self.context, _cuda_leaf(leaf), self.mapped,
             is_replicated(statement, self.placements), vectors,
+            self.slots.numbers.get(leaf.statement),
         )  # fmt: skip
 
     def _leaf(
@@ -1094,6 +1076,8 @@ class _KernelPrinter:
             is_fold = statement.kind is Kind.FOLD
             result = self.folded.get(leaf.statement, "")
             lines = printer.fold(inside, result) if is_fold else printer.lines()
+            if not result:
+                self._count_call(leaf, is_at_once=False)
             guards = [guard for guard in guards if self._is_about_blocks(guard)]
         elif statement.kind is Kind.FOLD:
             lines = printer.fold([], self.folded.get(leaf.statement, ""))

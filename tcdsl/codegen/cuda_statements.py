@@ -67,11 +67,13 @@ class CudaStatementPrinter(StatementPrinter):
         mapped: Mapped,
         is_replicated: bool,
         vectors: Vectors | None = None,
+        number: int | None = None,  # of a fold with slots of its own
     ) -> None:
         super().__init__(context, leaf)
         self.mapped = mapped
         self.is_replicated = is_replicated
         self.vectors = vectors
+        self.number = number
 
     def is_common_divisor(self, expr: Expr) -> bool:
         """Return whether *expr* is the same for all values of some index."""
@@ -203,27 +205,16 @@ class CudaStatementPrinter(StatementPrinter):
         return f"tc_fold_{which}<{operator}, {self._widths(axes)}>"
 
     def _widths(self, axes: str) -> str:
-        """Return the numbers of threads that a collective along *axes* is told."""
+        """Return what a collective along *axes* is told: numbers of threads, and its own."""
         x, y, _ = self.mapped.block
-        return f"{x}, {y}, {self.mapped.cluster}" if "c" in axes else f"{x}, {y}"
+        widths = [x, y, self.mapped.cluster] if "c" in axes else [x, y]
+        return ", ".join(map(str, widths if self.number is None else [*widths, self.number]))
 
-    def fold_at_once(self, variable: str, width: int) -> str | None:
-        """Return one call for all lanes of a loop over *variable*, None if there is none.
-
-        The partial accumulators of the lanes must be registers.
-        """
+    def fold_at_once(self, variable: str, width: int) -> str:
+        """Return one call for all lanes of a loop over *variable* (``transforms/fold_lanes``)."""
         statement = self.statement
-        if statement.kind is not Kind.FOLD or statement.reduction is None:
-            return None
-        if width & (width - 1):  # no vector is as long
-            return None
-        _, numbers = fold_function(self.mapped, statement)
-        if not numbers or statement.reduction.operator.is_arg:
-            return None
+        assert statement.reduction is not None
         (read,) = statement.reads
-        placement = self.context.placements.get(read.array)
-        if placement is None or placement.space is not Space.PRIVATE:
-            return None
         lane = self.element(read)
         lanes = [re.sub(rf"\b{variable}\b", str(n), lane) for n in range(width)]
         vector = f"tc_vec<{c_type(statement.reduction.dtype)}, {width}>"

@@ -12,7 +12,7 @@ one band a loop and a mark above it, which names the loop.  After Verdoolaege, G
 Cohen, "Schedule Trees", IMPACT 2014.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -177,6 +177,17 @@ def loops_around(node: Node, statement: str) -> tuple[Loop, ...]:
                 if statement in statements_of(child):
                     return loops_around(child, statement)
     return ()
+
+
+def values_of(scop: Scop, statement: str, loops: Iterable[Loop]) -> isl.Map:
+    """Return ``{ instance -> [its values of loops] }`` for the instances of *statement*."""
+    domain = scop.by_name[statement].domain
+    values = isl.Map.from_domain(domain)
+    for loop in loops:
+        function = loop.coordinates[statement].function(domain.get_space())
+        one = isl.Map.from_pw_aff(isl.PwAff.from_aff(function))
+        values = values.flat_range_product(one)
+    return values
 
 
 def schedule_of(scop: Scop, tree: Node) -> isl.Schedule:

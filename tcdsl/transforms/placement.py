@@ -87,6 +87,9 @@ class Placement:
         return prod(self.extents)
 
 
+Placements = Mapping[str, Placement]
+
+
 def accesses_of(scop: Scop, array: str) -> list[tuple[Statement, Access]]:
     """Return every access to *array*, with its statement."""
     return [

@@ -23,7 +23,7 @@ What another block of a cluster wrote to memory needs a *wide* barrier, one of t
 What is copied to a staged array has arrived after the next barrier only, for its own thread too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import islpy as isl
@@ -40,10 +40,8 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
 from tcdsl.transforms.mapping import RANK, Mapped
-from tcdsl.transforms.placement import Placement, Space, accesses_of
+from tcdsl.transforms.placement import Placements, Space, accesses_of
 from tcdsl.transforms.stitching import is_finished
-
-Placements = Mapping[str, Placement]
 
 
 @dataclass(frozen=True, eq=False)
