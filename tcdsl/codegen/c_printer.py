@@ -16,6 +16,7 @@ from tcdsl.codegen.c_statements import Context, StatementPrinter, mentions
 from tcdsl.codegen.device.c import header_text, parts_for
 from tcdsl.codegen.lines import Line, statements_of_lines
 from tcdsl.codegen.names import Names
+from tcdsl.codegen.opened_loops import unopened_loops
 from tcdsl.codegen.size_texts import Integer, SizeTexts
 from tcdsl.codegen.turns import last_of
 from tcdsl.lang.comprehension import Expr
@@ -181,7 +182,7 @@ class _KernelPrinter:
     def print(self, ast: loop_ast.AstNode) -> None:
         policy = Policy(lambda loop: loop.extent, _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE)
         self.sums = BlockedSums(self.scop, ast, self.loops, self.placements, policy)
-        self._declare_locals([None, *_without_loop(ast)], 2)
+        self._declare_locals([None, *unopened_loops(ast)], 2)
         self._node(ast, 2, None)
 
     def _emit(self, depth: int, text: str, statement: str = "") -> None:
@@ -230,7 +231,7 @@ class _KernelPrinter:
             self._emit(depth, "{")
             self._emit(depth + 1, f"const int64_t {node.variable} = {node.init};")
         own = [mark.name] if mark is not None else []
-        self._declare_locals([*own, *_without_loop(node.body)], depth + 1)
+        self._declare_locals([*own, *unopened_loops(node.body)], depth + 1)
         self._node(node.body, depth + 1, None)
         self._emit(depth, "}")
         self.is_in_parallel = was_in_parallel
@@ -261,7 +262,7 @@ class _KernelPrinter:
         variable = node.variable
         head = f"int64_t {variable} = {first}; {variable} <= {last}; {variable} += {step}"
         self._emit(depth, f"for ({head}) {{")
-        self._declare_locals([loop.name, *_without_loop(node.body)], depth + 1)
+        self._declare_locals([loop.name, *unopened_loops(node.body)], depth + 1)
         self._node(node.body, depth + 1, None)
         self._emit(depth, "}")
         for after in reversed(ends):
@@ -382,34 +383,3 @@ def _leaves(node: loop_ast.AstNode) -> Iterator[loop_ast.Leaf]:
         case loop_ast.Block(children=nodes):
             for child in nodes:
                 yield from _leaves(child)
-
-
-def _without_loop(node: loop_ast.AstNode) -> list[str]:
-    """Return the loops below *node*, outside any C loop, that isl printed without one somewhere.
-
-    They have a single iteration there: what lives in it may as well live in the C loop around.
-    """
-    match node:
-        case loop_ast.Mark(name=name, body=body):
-            own = [] if _is_loop(body) else [name]
-            return list(dict.fromkeys([*own, *_without_loop(body)]))
-        case loop_ast.Block(children=children):
-            return list(dict.fromkeys(n for child in children for n in _without_loop(child)))
-        case loop_ast.If(then=then, otherwise=otherwise):
-            rest = _without_loop(otherwise) if otherwise is not None else []
-            return list(dict.fromkeys([*_without_loop(then), *rest]))
-        case _:
-            return []
-
-
-def _is_loop(node: loop_ast.AstNode) -> bool:
-    """Return whether the band under a mark became nothing but C loops."""
-    match node:
-        case loop_ast.For():
-            return True
-        case loop_ast.Block(children=children):
-            return all(_is_loop(child) for child in children)
-        case loop_ast.If(then=then, otherwise=otherwise):
-            return _is_loop(then) and (otherwise is None or _is_loop(otherwise))
-        case _:
-            return False

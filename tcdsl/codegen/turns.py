@@ -89,6 +89,11 @@ def lanes_of(node: loop_ast.For, width: int) -> tuple[str, str] | None:
     return (node.init, last) if last is not None and node.step == "1" else None
 
 
+def covers(node: loop_ast.For, width: int) -> bool:
+    """Return whether the upper bound of *node* is exactly *width* - 1, a number."""
+    return last_number(node) == width - 1
+
+
 def _bound(node: loop_ast.For) -> tuple[int, str] | None:
     """Return the last value of *node*, and the condition under which it is that."""
     variable = re.escape(node.variable)

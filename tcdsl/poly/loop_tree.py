@@ -35,6 +35,9 @@ class LoopKind(StrEnum):
     LAST = "last"  # once, on whichever of *width* blocks gets there last (transforms/stitching)
 
 
+MAPPED = (LoopKind.BLOCK, LoopKind.THREAD)  # the kinds of loops that blocks or threads share
+
+
 @dataclass(frozen=True, slots=True)
 class Coordinate:
     """``((x_position - shift) / div) % mod``; mod 0 means no remainder is taken."""

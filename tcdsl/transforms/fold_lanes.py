@@ -11,13 +11,12 @@ it.  A call takes a power of two of lanes, as vectors have.
 
 import islpy as isl
 
-from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of, values_of
+from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of, statements_of, values_of
 from tcdsl.poly.scop import Statement
 from tcdsl.transforms.mapping import Mapped
 from tcdsl.transforms.placement import Placements, Space
 
 _SHORT = (LoopKind.UNROLL, LoopKind.LANES)
-_MAPPED = (LoopKind.BLOCK, LoopKind.THREAD)
 
 
 def short_loop_around(mapped: Mapped, fold: Statement) -> Loop | None:
@@ -62,7 +61,7 @@ def has_all_lanes(mapped: Mapped, loop: Loop) -> bool:
 
 def _has_one_iteration(mapped: Mapped, loop: Loop) -> bool:
     """Return whether *loop*, if it is not mapped, has one value in an iteration of those around."""
-    if loop.kind in _MAPPED:
+    if loop.kind in MAPPED:
         return False
     for name in statements_of(loop.body):
         path = mapped.paths[name]

@@ -31,7 +31,7 @@ import islpy as isl
 
 from tcdsl.costmodel.shared_memory import STATIC_BYTES, column_slots, row_slots
 from tcdsl.lang.comprehension import Operator
-from tcdsl.poly.loop_tree import Loop, LoopKind, values_of
+from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, values_of
 from tcdsl.poly.scop import Kind, Statement
 from tcdsl.transforms.fold_lanes import has_all_lanes, short_loop_around, why_not_at_once
 from tcdsl.transforms.mapping import RANK, Mapped
@@ -44,7 +44,6 @@ _COUNTER_BYTES = 8  # of what counts the bytes that are put into the slots of on
 _STORE_BYTES = 4  # the least that an asynchronous store moves
 _ALIGNMENT = 16
 _WARP = 32
-_MAPPED = (LoopKind.BLOCK, LoopKind.THREAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +109,10 @@ def _why_not_once(mapped: Mapped, fold: Statement, lanes: Loop | None) -> str | 
     path = mapped.paths[fold.name]
     if any(loop.kind is LoopKind.LAST for loop in path):
         return f"one of the blocks runs {fold.name}"
-    if any(not loop.has_one_turn for loop in path if loop.kind in _MAPPED):
+    if any(not loop.has_one_turn for loop in path if loop.kind in MAPPED):
         return f"blocks or threads run {fold.name} in turns"
     blocks = [loop for loop in path if loop.kind is LoopKind.BLOCK]
-    others = [loop for loop in path if loop.kind not in _MAPPED and loop is not lanes]
+    others = [loop for loop in path if loop.kind not in MAPPED and loop is not lanes]
     block, other = (values_of(mapped.scop, fold.name, loops) for loops in (blocks, others))
     if not block.reverse().apply_range(other).is_single_valued():
         return f"a block runs {fold.name} several times"

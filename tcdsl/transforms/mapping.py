@@ -25,6 +25,7 @@ import islpy as isl
 
 from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import (
+    MAPPED,
     Loop,
     LoopKind,
     Node,
@@ -151,7 +152,7 @@ def why_not_mapped(mapped: Mapped) -> str | None:
             if any(loop.width != widths[loop.axis] for loop in mine):
                 return f"the {kind} loops of an axis are not equally wide"
         for loop in path:
-            is_mapped = loop.kind in (LoopKind.BLOCK, LoopKind.THREAD)
+            is_mapped = loop.kind in MAPPED
             if is_mapped and loop.has_one_turn and not _has_enough(mapped.scop.by_name[name], loop):
                 return f"{loop.name} has more iterations of {name} than it says"
         missing = [a for a, n in enumerate(mapped.grid) if n > 1 and not _is_on_blocks(path, a)]

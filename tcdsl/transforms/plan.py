@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tcdsl.poly.loop_tree import Node
+from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.scop import Scop
 from tcdsl.transforms.placement import Placement
 
@@ -32,3 +32,13 @@ class Plan:
     scop: Scop
     kernels: tuple[Kernel, ...]
     placements: Mapping[str, Placement] = field(default_factory=dict)
+
+
+def arrays_of(plan: Plan, kernel: Kernel) -> list[str]:
+    """Return the arrays that *kernel* touches, in the order of the scop."""
+    touched = {
+        access.array
+        for name in statements_of(kernel.tree)
+        for access in (*plan.scop.by_name[name].writes, *plan.scop.by_name[name].reads)
+    }
+    return [name for name in plan.scop.arrays if name in touched]

@@ -39,6 +39,11 @@ from tcdsl.transforms.mapping import Mapped
 MAX_TICKETS = 8192  # of a kernel: they have a place of this size in the workspace
 
 
+def last_loop(tree: Node) -> Loop | None:
+    """Return the loop that the last of the blocks runs, if the kernel *tree* has one."""
+    return next((loop for loop in loops_of(tree) if loop.kind is LoopKind.LAST), None)
+
+
 def stitch(tree: Node, follower: Node, name: str) -> Node | None:
     """Return *tree* with *follower* run by its last blocks, None if they do not fit together.
 

@@ -30,6 +30,7 @@ import islpy as isl
 
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.loop_tree import (
+    MAPPED,
     Coordinate,
     Leaf,
     Loop,
@@ -156,7 +157,7 @@ def _is_together(loop: Loop) -> bool:
 
 def _repeats(loop: Loop) -> bool:
     """Return whether one thread may run several iterations of *loop*."""
-    if loop.kind in (LoopKind.BLOCK, LoopKind.THREAD):
+    if loop.kind in MAPPED:
         return not loop.has_one_turn
     return loop.extent is None or loop.extent > 1
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen import c_printer, cuda_printer
+from tcdsl.codegen import c_printer, cuda_sums
 from tcdsl.codegen.loop_ast import Block, For
 from tcdsl.codegen.turns import last_of
 from tcdsl.costmodel.machine import Gpu
@@ -85,9 +85,9 @@ def test_in_many_blocks_on_the_cpu(check_all: CheckAll, monkeypatch: pytest.Monk
 def test_in_many_blocks_on_a_gpu(
     check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch, small_chip: Gpu
 ) -> None:
-    monkeypatch.setattr(cuda_printer, "_SUM_BLOCK", 3)
-    monkeypatch.setattr(cuda_printer, "_MOST_BLOCKS", 3)
-    monkeypatch.setattr(cuda_printer, "_LONG_SUMS", (8, 8))
+    monkeypatch.setattr(cuda_sums, "_SUM_BLOCK", 3)
+    monkeypatch.setattr(cuda_sums, "_MOST_BLOCKS", 3)
+    monkeypatch.setattr(cuda_sums, "_LONG_SUMS", (8, 8))
     check_emulated(CASES, gpu=small_chip)
     check_emulated(CASES[:3], gpu=small_chip, options=WHOLE)
 

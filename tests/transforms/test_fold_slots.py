@@ -8,7 +8,7 @@ from typing import Any
 import islpy as isl
 import pytest
 
-from tcdsl.codegen import cuda_printer
+from tcdsl.codegen import cuda_kernel
 from tcdsl.codegen.cuda_printer import print_cuda
 from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
 from tcdsl.costmodel import clusters, columns
@@ -247,7 +247,7 @@ def test_a_call_that_is_printed_twice_is_refused(
     def with_one_more(*_: Any) -> FoldSlots:
         return FoldSlots({}, {**right.numbers, "elsewhere": 2})
 
-    monkeypatch.setattr(cuda_printer, "fold_slots", with_one_more)
+    monkeypatch.setattr(cuda_kernel, "fold_slots", with_one_more)
     with pytest.raises(InternalError, match="slots of their own"):
         print_cuda(made)
 

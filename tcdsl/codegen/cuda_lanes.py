@@ -1,0 +1,349 @@
+"""Short loops of a constant number of iterations: written out, folded at once, or as vectors.
+
+    #pragma unroll                          {
+    for (int c2 = 0; c2 < 4; c2++)    --->    tc_vec<float, 4> w_vector0 = tc_vload<4>(&x[4 * c1]);
+      y[4 * c1 + c2] = x[4 * c1 + c2];        tc_vec<float, 4> w_vector1;
+                                              for (int c2 = 0; c2 < 4; c2++)
+                                                w_vector1[c2] = w_vector0[c2];
+                                              tc_vstore(&y[4 * c1], w_vector1);
+                                            }
+
+Which accesses may move vectors is said by ``vectors.py``, which folds take all lanes in one call
+by ``transforms/fold_lanes``; both hold only where isl has left the loop all of its lanes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcdsl.codegen import loop_ast
+from tcdsl.codegen.c_expressions import c_type
+from tcdsl.codegen.cuda_kernel import VECTOR_BYTES, Turn
+from tcdsl.codegen.cuda_leaves import LeafPrinter
+from tcdsl.codegen.cuda_statements import Vectors, is_block_collective
+from tcdsl.codegen.isl_texts import cuda_text
+from tcdsl.codegen.opened_loops import unopened_loops
+from tcdsl.codegen.turns import covers, lanes_of
+from tcdsl.codegen.vectors import turns_without, vector_accesses
+from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
+from tcdsl.poly.scop import Kind, Statement, Storage
+
+
+@dataclass(slots=True)
+class _Vector:
+    """Neighbours of *array* from *address* on, in registers called *name*."""
+
+    array: str
+    address: str
+    name: str
+    type: str
+    width: int
+    is_loaded: bool
+    statement: str  # that first touches it
+    is_stored: bool = False
+    is_streamed: bool = False  # nothing reads it again
+
+    def declaration(self, lanes: "_Lanes") -> str:
+        """Return its declaration, loaded with what is there of *lanes*."""
+        const = "" if self.is_stored else "const "
+        load = lanes.load_once if self.is_streamed else lanes.load
+        start = f", {self.address.partition('[')[0]}" if lanes.are_some else ""
+        value = f" = {load}<{self.width}>(&{self.address}{start}{lanes})" if self.is_loaded else ""
+        return f"{const}{self.type} {self.name}{value};"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """The lanes of a vector that are there: from *first* to *last*, or all."""
+
+    first: str = ""
+    last: str = ""
+
+    @property
+    def are_some(self) -> bool:
+        return bool(self.first)
+
+    @property
+    def load(self) -> str:
+        return "tc_vload_some" if self.are_some else "tc_vload"
+
+    @property
+    def load_once(self) -> str:
+        return "tc_vload_some_once" if self.are_some else "tc_vload_once"
+
+    @property
+    def store(self) -> str:
+        return "tc_vstore_some" if self.are_some else "tc_vstore"
+
+    @property
+    def copy(self) -> str:
+        return "tc_copy_async_some" if self.are_some else "tc_copy_async"
+
+    def guard(self, variable: str) -> str:
+        """Return the condition that lane *variable* is there."""
+        return f"{variable} >= {self.first} && {variable} <= {self.last}" if self.first else ""
+
+    def __str__(self) -> str:
+        """Return them as the last arguments of a call."""
+        return f", {self.first}, {self.last}" if self.are_some else ""
+
+
+class LanesPrinter(LeafPrinter):
+    """Prints loops over lanes, and those that are written out."""
+
+    def _lanes_or_unrolled(
+        self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]
+    ) -> None:
+        before = self.folded
+        self.folded = {**before, **self._folds_at_once(node, depth, loop)}
+        print_loop = self._unrolled if loop.kind is LoopKind.UNROLL else self._vector
+        print_loop(node, depth, loop, active)
+        self.folded = before
+
+    def _unrolled(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        """Print a loop with a constant trip count, so that indices into registers are numbers."""
+        assert loop.extent is not None
+        variable = node.variable
+        self._emit(depth, "#pragma unroll")
+        self._open(depth, f"for (int {variable} = 0; {variable} < {loop.extent}; {variable}++)")
+        guards = [] if node.init == "0" else [f"{variable} >= {cuda_text(node.init)}"]
+        if not covers(node, loop.extent):
+            guards.append(cuda_text(node.condition))
+        self.turns.append(Turn(variable, loop, 1, loop.extent))
+        if guards:
+            self._emit(depth + 1, f"if ({' && '.join(guards)}) {{")
+            self._body(node, depth + 1, loop, active)
+            self._emit(depth, "}")
+        else:
+            self._body(node, depth, loop, active)
+        self.turns.pop()
+
+    def _folds_at_once(self, node: loop_ast.For, depth: int, loop: Loop) -> dict[str, str]:
+        """Print the folds of a short loop as one for all of its iterations, before it.
+
+        Returns what each statement's result is called in the loop.
+        """
+        leaves = self._leaves(node.body)
+        if leaves is None or node.init != "0" or not covers(node, loop.extent or 0):
+            return {}
+        found = {}
+        for leaf in leaves:
+            if self.slots.lanes.get(leaf.statement) is not loop:
+                continue
+            call = self._printer(leaf).fold_at_once(node.variable, loop.extent or 0)
+            name = f"w_folds{self.n_folds}"
+            self.n_folds += 1
+            self._count_call(leaf, is_at_once=True)
+            self._emit(depth, f"const auto {name} = {call};", leaf.statement)
+            found[leaf.statement] = f"{name}[{node.variable}]"
+        return found
+
+    def _still_folds(self, leaf: loop_ast.Leaf) -> bool:
+        """Return whether all threads of the block must come to *leaf*."""
+        statement = self.scop.by_name[leaf.statement]
+        return leaf.statement not in self.folded and is_block_collective(self.mapped, statement)
+
+    def _vector(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        """Print the lanes of a vector: all loads, then the lanes one by one, then all stores.
+
+        Some lanes may be missing at the ends of rows; which are there is known before the loads.
+        """
+        width = loop.extent or 0
+        leaves = self._leaves(node.body)
+        bounds = lanes_of(node, width)
+        # What guards the lanes must not keep threads from a fold: those before the loop will do.
+        if leaves is None or bounds is None or any(map(self._still_folds, leaves)):
+            self._unrolled(node, depth, loop, active)
+            return
+        guards = [tuple(self._guards(leaf, active)) for leaf in leaves]
+        vectors = self._vectors(leaves, node.variable, loop, width)
+        is_whole = bounds == ("0", str(width - 1))
+        if len(set(guards)) > 1 or not (vectors or self._is_pure(leaves, node.variable, is_whole)):
+            self._unrolled(node, depth, loop, active)
+            return
+        # Stores are outside the lanes: what guards a lane guards them too.
+        self._open(depth, f"if ({' && '.join(guards[0])})" if guards[0] else "")
+        lanes = self._lanes_here(depth + 1, bounds, loop, leaves)
+        if len(leaves) == 1 and len(vectors) == 2 and self._printer(leaves[0]).is_staging:
+            from_, to = vectors
+            self._emit(depth + 1, f"{lanes.copy}<{width}>(&{to.address}, &{from_.address}{lanes});")
+            self._emit(depth, "}")
+            return
+        for vector in vectors:
+            self._emit(depth + 1, vector.declaration(lanes), vector.statement)
+        self._emit(depth + 1, "#pragma unroll")
+        head = f"for (int {node.variable} = 0; {node.variable} < {width}; {node.variable}++)"
+        self._open(depth + 1, head)
+        n_declared = len(self.declared)
+        self._declare_locals([loop.name, *unopened_loops(node.body)], depth + 2)
+        names = {(v.array, v.address): v.name for v in vectors}
+        where = lanes.guard(node.variable)
+        for leaf in leaves:
+            self._lane(
+                leaf, depth + 2, active, self._lanes(leaf, node.variable, width, names), where
+            )
+        self._emit(depth + 1, "}")
+        del self.declared[n_declared:]
+        for vector in vectors:
+            if vector.is_stored:
+                store = f"{lanes.store}(&{vector.address}, {vector.name}{lanes});"
+                self._emit(depth + 1, store, vector.statement)
+        self._emit(depth, "}")
+
+    def _is_pure(self, leaves: Sequence[loop_ast.Leaf], variable: str, is_whole: bool) -> bool:
+        """Return whether lanes that may be missing compute in registers alone."""
+        none = Vectors(0, variable)
+        return not is_whole and all(
+            self._printer(leaf, none).is_pure(self._is_private) for leaf in leaves
+        )
+
+    def _lane(
+        self, leaf: loop_ast.Leaf, depth: int, active: list[str], vectors: Vectors, where: str
+    ) -> None:
+        """Print *leaf* for one lane of *vectors*, to be run *where* that is there.
+
+        What has no other effect than on registers runs in any case, lest branches keep the loads
+        that follow from starting.
+        """
+        if not where:
+            self._leaf(leaf, depth, active, vectors)
+        elif self._printer(leaf, vectors).is_pure(self._is_private):
+            self._leaf(leaf, depth, active, replace(vectors, where=where))
+        else:
+            self._open(depth, f"if ({where})")
+            self._leaf(leaf, depth + 1, active, vectors)
+            self._emit(depth, "}")
+
+    def _lanes_here(
+        self, depth: int, bounds: tuple[str, str], loop: Loop, leaves: Sequence[loop_ast.Leaf]
+    ) -> _Lanes:
+        """Print which lanes are there, unless all of them are.
+
+        It says of which turns of unrolled loops they all are, which compilers do not find out.
+        """
+        width = loop.extent or 0
+        if bounds == ("0", str(width - 1)):
+            return _Lanes()
+        first, last = f"w_from{self.n_lanes}", f"w_to{self.n_lanes}"
+        self.n_lanes += 1
+        statements = [self.scop.by_name[leaf.statement] for leaf in leaves]
+        texts = []
+        for text, lane in ((bounds[0], 0), (bounds[1], width - 1)):
+            outside: list[str] = []
+            for turn in self.turns if text != str(lane) else ():
+                found = turns_without(statements, loop, lane, turn.loop, turn.step)
+                if found is not None and found.start > 0:
+                    outside.append(f"{turn.variable} < {found.start}")
+                if found is not None and found.stop < turn.count:
+                    outside.append(f"{turn.variable} >= {found.stop}")
+            text = cuda_text(text)
+            texts.append(f"({' || '.join(outside)}) ? {lane} : {text}" if outside else text)
+        values = f"{first} = {texts[0]}, {last} = {texts[1]}"
+        self._emit(depth, f"const {self.index_type} {values};")
+        return _Lanes(first, last)
+
+    def _leaves(self, node: loop_ast.AstNode) -> list[loop_ast.Leaf] | None:
+        """Return the leaves of *node* if it holds nothing else, else None.
+
+        A loop of one iteration, of which isl printed nothing, is nothing either.
+        """
+        match node:
+            case loop_ast.Leaf():
+                return [node]
+            case loop_ast.Mark(name=name, body=body) if self.loops[name].kind not in MAPPED:
+                return self._leaves(body)
+            case loop_ast.Block(children=children):
+                found = [self._leaves(child) for child in children]
+                if any(leaves is None for leaves in found):
+                    return None
+                return [leaf for leaves in found if leaves is not None for leaf in leaves]
+            case _:
+                return None
+
+    def _lanes(
+        self,
+        leaf: loop_ast.Leaf,
+        variable: str,
+        width: int,
+        names: Mapping[tuple[str, str], str],
+    ) -> Vectors:
+        """Return which accesses of *leaf* are lanes of which vector."""
+        statement = self.scop.by_name[leaf.statement]
+        first = self._printer(leaf).at_lane_zero(variable)
+        found = {}
+        for position, access in enumerate((*statement.writes, *statement.reads)):
+            if self._is_private(access.array) or not access.is_exact:
+                continue
+            name = names.get((access.array, first.outside_element(access)))
+            if name is not None:
+                found[position] = name
+        return Vectors(width, variable, found)
+
+    def _vectors(
+        self, leaves: Sequence[loop_ast.Leaf], variable: str, loop: Loop, width: int
+    ) -> "list[_Vector]":
+        """Return the vectors of *leaves*.
+
+        An array that is written has vectors only if all that is touched of it is one vector: then
+        what a lane reads is what the lane wrote.
+        """
+        touched: dict[str, set[str]] = {}
+        written: set[str] = set()
+        # array, address, is a vector, is a write, the statement
+        order: list[tuple[str, str, bool, bool, str]] = []
+        for leaf in leaves:
+            statement = self.scop.by_name[leaf.statement]
+            wide = vector_accesses(self.scop, statement, loop, width, self.placements)
+            wide = frozenset(p for p in wide if self._is_aligned(statement, p, width))
+            first = self._printer(leaf).at_lane_zero(variable)
+            n_writes = len(statement.writes)
+            accesses = list(enumerate((*statement.writes, *statement.reads)))
+            for position, access in [*accesses[n_writes:], *accesses[:n_writes]]:
+                if self._is_private(access.array):
+                    continue
+                address = first.outside_element(access)
+                is_write = position < n_writes
+                touched.setdefault(access.array, set()).add(address)
+                way = access.array, address, position in wide
+                if is_write:
+                    written.add(access.array)
+                    if statement.accumulates and not _is_first(statement):
+                        order.append((*way, False, statement.name))
+                order.append((*way, is_write, statement.name))
+        narrow = {array for array, _, is_wide, _, _ in order if not is_wide} & written
+        narrow |= {array for array in written if len(touched[array]) > 1}
+        vectors: dict[tuple[str, str], _Vector] = {}
+        for array, address, is_wide, is_write, name_of_statement in order:
+            if array in narrow or not is_wide:
+                continue
+            key = (array, address)
+            if key not in vectors:
+                dtype = self.scop.arrays[array].dtype
+                self._align(array, width * dtype.size_bytes)
+                name = f"w_vector{self.n_vectors}"
+                self.n_vectors += 1
+                type_ = f"tc_vec<{c_type(dtype)}, {width}>"
+                vectors[key] = _Vector(
+                    array, address, name, type_, width, not is_write, name_of_statement,
+                    is_streamed=array in self.streamed,
+                )  # fmt: skip
+            vectors[key].is_stored |= is_write
+        return list(vectors.values())
+
+    def _is_aligned(self, statement: Statement, position: int, width: int) -> bool:
+        array = self.scop.arrays[(*statement.writes, *statement.reads)[position].array]
+        size_bytes = width * array.dtype.size_bytes
+        return size_bytes <= self.parent.known_alignments.get(array.argument, VECTOR_BYTES)
+
+    def _align(self, array: str, size_bytes: int) -> None:
+        if array in self.placements:
+            self.wide_shared.add(array)
+        elif self.scop.arrays[array].storage is Storage.ARGUMENT:
+            argument = self.scop.arrays[array].argument
+            known = self.parent.alignments.get(argument, 1)
+            self.parent.alignments[argument] = max(known, size_bytes)
+
+
+def _is_first(statement: Statement) -> bool:
+    """Return whether *statement* is the fold that gives an accumulator its first value."""
+    reduction = statement.reduction
+    return statement.kind is Kind.FOLD and reduction is not None and reduction.initialise

@@ -1,0 +1,141 @@
+"""The loops, guards and sequences of a kernel, as isl generated them.
+
+A loop of which isl printed no C loop guards what is below it: its iteration is run by one block or
+thread.  Loops above the threads' have bounds that no thread number is in: the threads of a block
+run them together, and meet every barrier.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from tcdsl.codegen import loop_ast
+from tcdsl.codegen.blocked_sums import BlockedSums
+from tcdsl.codegen.cuda_kernel import AXES
+from tcdsl.codegen.cuda_sums import SumsPrinter
+from tcdsl.codegen.isl_texts import cuda_text
+from tcdsl.codegen.opened_loops import is_without_loop
+from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, statements_of
+
+
+class LoopPrinter(SumsPrinter):
+    """Prints all that is in a kernel; *sums* are set once its loops are known."""
+
+    sums: BlockedSums
+
+    def _node(
+        self, node: loop_ast.AstNode, depth: int, pending: tuple[Loop, ...], active: list[str]
+    ) -> None:
+        """Print *node*.
+
+        :arg pending: loops whose mark was met, but no C loop since.
+        :arg active: conditions on the thread that guard all but collectives.
+        """
+        match node:
+            case loop_ast.Block(children=children):
+                self._sequence(children, depth, pending, active)
+            case loop_ast.Mark(name=name, body=body) if self.loops[name].kind is LoopKind.LAST:
+                self._last(body, depth, self.loops[name], pending)
+            case loop_ast.Mark(name=name, body=body):
+                self._sequence([body], depth, (*pending, self.loops[name]), active)
+            case loop_ast.If():
+                self._if(node, depth, pending, active)
+            case loop_ast.For():
+                *lost, own = pending
+                before = self.eliminated
+                self.eliminated = [*before, *lost]
+                self._for(node, depth, own, active)
+                self.eliminated = before
+            case loop_ast.Leaf():
+                before = self.eliminated
+                self.eliminated = [*before, *pending]
+                self._leaf(node, depth, active)
+                self.eliminated = before
+
+    def _sequence(
+        self,
+        nodes: Sequence[loop_ast.AstNode],
+        depth: int,
+        pending: tuple[Loop, ...],
+        active: list[str],
+    ) -> None:
+        """Print *nodes* in order.
+
+        Neighbours that are in one iteration of a loop over blocks, for which isl shows no C loop,
+        are inside one guard: so are their barriers, which all threads of such a block meet then.
+        """
+        for guards, group in groupby(nodes, lambda node: self._block_guards(node, pending)):
+            members = list(group)
+            if not guards or (len(members) == 1 and isinstance(members[0], loop_ast.Leaf)):
+                for node in members:
+                    self._node(node, depth, pending, active)
+                continue
+            self._emit(depth, f"if ({' && '.join(condition for _, condition in guards)}) {{")
+            before = self.guarded
+            self.guarded = before | {name for name, _ in guards}
+            for node in members:
+                self._node(node, depth + 1, pending, active)
+            self.guarded = before
+            self._emit(depth, "}")
+
+    def _block_guards(
+        self, node: loop_ast.AstNode, pending: tuple[Loop, ...]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return loops over blocks of which all of *node* is in one iteration, and its guard."""
+        guards = []
+        for loop in pending:
+            is_lost = loop is not pending[-1] or is_without_loop(node)
+            if loop.kind is not LoopKind.BLOCK or loop.name in self.guarded or not is_lost:
+                continue
+            values = {leaf.values.get(loop.name, "") for leaf in loop_ast.leaves(node)}
+            value = values.pop() if len(values) == 1 else ""
+            if value.isdigit() and (mine := self._is_mine(loop, value)):
+                guards.append((loop.name, mine))
+        return tuple(guards)
+
+    def _last(
+        self, body: loop_ast.AstNode, depth: int, last: Loop, pending: tuple[Loop, ...]
+    ) -> None:
+        """Print what the last of the blocks does: each takes a ticket, numbered by what is kept."""
+        number = "0"
+        for axis in reversed(self._kept_axes(last)):
+            me, width = f"blockIdx.{AXES[axis]}", self.mapped.grid[axis]
+            number = me if number == "0" else f"({number}) * {width} + {me}"
+        tickets = self.names.of("ticket", "tickets")
+        place = tickets if number == "0" else f"{tickets} + {number}"
+        self._emit(depth, f"// the last of {last.width} blocks")
+        self._emit(depth, f"if (tc_last_block({place}, {last.width})) {{")
+        self._node(body, depth + 1, pending, [])
+        self._emit(depth, "}")
+
+    def _kept_axes(self, last: Loop) -> list[int]:
+        """Return the axes of the grid along which every block has a last loop of its own."""
+        name = next(statements_of(last.body))
+        return [loop.axis for loop in self.mapped.paths[name] if loop.kind is LoopKind.BLOCK]
+
+    def _if(
+        self, node: loop_ast.If, depth: int, pending: tuple[Loop, ...], active: list[str]
+    ) -> None:
+        self._emit(depth, f"if ({cuda_text(node.condition)}) {{")
+        self._node(node.then, depth + 1, pending, active)
+        if node.otherwise is not None:
+            self._emit(depth, "} else {")
+            self._node(node.otherwise, depth + 1, pending, active)
+        self._emit(depth, "}")
+
+    def _for(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        if active and not self._has_collective(node.body):
+            self._emit(depth, f"if ({' && '.join(active)}) {{")
+            self._for(node, depth + 1, loop, [])
+            self._emit(depth, "}")
+            return
+        assert node.condition, "isl prints no loop of one iteration"
+        blocks = None if self._has_collective(node.body) else self.sums.of(node, loop)
+        if blocks is not None and self._in_blocks(node, depth, loop, blocks, active):
+            return
+        if loop.kind in MAPPED:
+            self._mapped_loop(node, depth, loop, active)
+        elif loop.kind in (LoopKind.UNROLL, LoopKind.LANES):
+            self._lanes_or_unrolled(node, depth, loop, active)
+        else:
+            self._open(depth, self._head(node))
+            self._body(node, depth, loop, active)

@@ -1,0 +1,65 @@
+"""The parameters of a kernel, and what may be said of the arrays that they point to."""
+
+from collections.abc import Iterator, Sequence
+
+from tcdsl.codegen.cuda_plan import PlanText
+from tcdsl.codegen.cuda_source import Parameter, ParameterKind
+from tcdsl.costmodel.reductions import is_streamed
+from tcdsl.poly.loop_tree import statements_of
+from tcdsl.poly.scop import Kind, Scop, Statement, Storage
+from tcdsl.transforms.plan import Kernel, arrays_of
+from tcdsl.transforms.stitching import last_loop
+
+
+def parameters_of(parent: PlanText, kernel: Kernel) -> Iterator[Parameter]:
+    """Yield the parameters of *kernel*: arrays, tickets, open sizes, the place of a fault."""
+    statements = [parent.scop.by_name[name] for name in statements_of(kernel.tree)]
+    written = {access.array for s in statements for access in s.writes}
+    for name in arrays_of(parent.plan, kernel):
+        if name in parent.plan.placements:
+            continue
+        const = "" if name in written else "const "
+        restrict = "__restrict__ " if _is_restricted(kernel, name, statements) else ""
+        yield parent.parameter(parent.scop.arrays[name], (const, restrict))
+    if last_loop(kernel.tree) is not None:
+        text = f"unsigned int *{parent.names.of('ticket', 'tickets')}"
+        yield Parameter(text, ParameterKind.TICKETS)
+    for position, integer in enumerate(parent.sizes.integers):
+        text = f"const int64_t {parent.sizes.name(integer)}"
+        yield Parameter(text, ParameterKind.INTEGER, integer[0], position)
+    if any(statement.kind is Kind.CHECK for statement in statements):
+        yield Parameter("int64_t *fault", ParameterKind.FAULT)
+
+
+def _is_restricted(kernel: Kernel, name: str, statements: Sequence[Statement]) -> bool:
+    """Return whether no other thread changes what a thread sees of the array *name*.
+
+    The CUDA compiler moves loads and stores through a __restrict__ pointer across a barrier,
+    for nothing but this thread could change what it points to.
+    """
+    users = [s for s in statements if any(a.array == name for a in (*s.writes, *s.reads))]
+    is_written = any(a.array == name for s in users for a in s.writes)
+    has_barrier = any(s.kind is Kind.BARRIER for s in statements) or last_loop(kernel.tree)
+    return not is_written or not (
+        any(s.is_atomic for s in users) or (bool(has_barrier) and len(users) > 1)
+    )
+
+
+def streamed_arrays(scop: Scop, kernel: Kernel) -> frozenset[str]:
+    """Return the arrays that a reduction of *kernel* loads, each element once.
+
+    No other kernel reads them either: it would find less of them in the second-level cache.
+    """
+    statements = [scop.by_name[name] for name in statements_of(kernel.tree)]
+    touched = [a.array for s in scop.statements for a in (*s.writes, *s.reads)]
+    found = {
+        read.array
+        for s in statements
+        if s.kind is Kind.UPDATE
+        for read in s.reads
+        if touched.count(read.array) == 1
+        and scop.arrays[read.array].storage is Storage.ARGUMENT
+        and len(read.subscripts) == len(s.indices)
+    }
+    sizes = [scop.arrays[name].size_bytes() or 0 for name in found]
+    return frozenset(found) if is_streamed(sum(sizes)) else frozenset()

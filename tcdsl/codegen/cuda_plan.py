@@ -1,0 +1,71 @@
+"""What the kernels of one plan print together: names, sizes, and the workspace they share."""
+
+from collections.abc import Mapping
+
+from tcdsl.codegen.c_expressions import c_type
+from tcdsl.codegen.cuda_source import TICKETS_BYTES, Parameter, ParameterKind
+from tcdsl.codegen.names import Names
+from tcdsl.codegen.size_texts import SizeTexts
+from tcdsl.poly.scop import Array, Storage
+from tcdsl.transforms.plan import Plan, arrays_of
+from tcdsl.transforms.stitching import last_loop
+
+SCRATCH_ALIGNMENT = 256  # bytes
+
+
+class PlanText:
+    """What is told once for all kernels; *alignments* is what they ask of arguments' pointers."""
+
+    def __init__(self, plan: Plan, known_alignments: Mapping[str, int]) -> None:
+        self.known_alignments = known_alignments
+        self.plan = plan
+        self.scop = plan.scop
+        self.sites: list[tuple[str, int]] = []
+        self.alignments: dict[str, int] = {}
+        self.names = Names()
+        self.sizes = SizeTexts(plan.scop, self.names)
+        self.offsets, self.workspace_bytes = self._scratch()
+
+    def parameter(self, array: Array, qualifiers: tuple[str, str] = ("", "")) -> Parameter:
+        """Return the pointer to *array* as a parameter, with *qualifiers* of what and of itself."""
+        what, own = qualifiers
+        text = f"{what}{c_type(array.dtype)} *{own}{self.names.of('array', array.name)}"
+        if array.storage is Storage.ARGUMENT:
+            return Parameter(text, ParameterKind.ARRAY, array.argument)
+        return Parameter(text, ParameterKind.SCRATCH, array.name, self.offsets[array.name])
+
+    def _scratch(self) -> tuple[dict[str, int], int]:
+        """Return the offset of every scratch array in memory, and the workspace's bytes.
+
+        Arrays whose kernels do not overlap in time share memory.
+        """
+        spans: dict[str, tuple[int, int]] = {}
+        for number, kernel in enumerate(self.plan.kernels):
+            for name in arrays_of(self.plan, kernel):
+                array = self.scop.arrays[name]
+                if array.storage is Storage.SCRATCH and name not in self.plan.placements:
+                    first, _ = spans.get(name, (number, number))
+                    spans[name] = (first, number)
+        offsets: dict[str, int] = {}
+        has_tickets = any(last_loop(kernel.tree) for kernel in self.plan.kernels)
+        start = TICKETS_BYTES if has_tickets else 0
+        total = start
+        for name, (first, last) in sorted(spans.items(), key=lambda item: -self._bytes(item[0])):
+            busy = sorted(
+                (offsets[other], offsets[other] + self._bytes(other))
+                for other, (begin, end) in spans.items()
+                if other in offsets and begin <= last and first <= end
+            )
+            offset = start
+            for low, high in busy:
+                if offset + self._bytes(name) <= low:
+                    break
+                offset = max(offset, high)
+            offsets[name] = offset
+            total = max(total, offset + self._bytes(name))
+        return offsets, total
+
+    def _bytes(self, name: str) -> int:
+        size = self.scop.arrays[name].size_bytes()
+        assert size is not None, "open sizes are specialised on a GPU"
+        return -(-max(size, 1) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
