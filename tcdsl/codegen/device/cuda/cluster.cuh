@@ -180,7 +180,7 @@ template <typename Op, int N> TC_FN typename Op::type tc_join_slots(const typena
   return tc_fold_lanes<Op, WIDTH>(value, (int)threadIdx.x);
 }
 
-template <typename Op, int TX, int TY, int BLOCKS, int SITE>
+template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
 TC_FN typename Op::type tc_fold_xc_any(typename Op::type value)
 {
   static_assert(TX % 32 == 0 && TY == 1, "a block of whole warps along x");
@@ -216,7 +216,7 @@ TC_FN typename Op::type tc_fold_xc_any(typename Op::type value)
 
 /* Each block's column first, then those of all blocks, in their order.  The block's fold has no
  * barrier at its end: that of the cluster stands for it. */
-template <typename Op, int TX, int TY, int BLOCKS, int SITE>
+template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
 TC_FN typename Op::type tc_fold_yc_any(typename Op::type value)
 {
   static_assert(BLOCKS == 2 || BLOCKS == 4 || BLOCKS == 8 || BLOCKS == 16, "no such cluster");
@@ -277,28 +277,5 @@ TC_FN void tc_cluster_sync()
   tc_cluster_arrive_relaxed();
 }
 
-template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
-TC_FN typename Op::type tc_fold_xc(typename Op::type value)
-{
-  return tc_fold_xc_any<Op, TX, TY, BLOCKS, SITE>(value);
-}
-template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1, int N>
-TC_FN tc_vec<typename Op::type, N> tc_fold_xc(tc_vec<typename Op::type, N> value)
-{
-  return tc_fold_xc_any<tc_op_lanes<Op, N>, TX, TY, BLOCKS, SITE>(value);
-}
-template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
-TC_FN typename Op::type tc_fold_yc(typename Op::type value)
-{
-  return tc_fold_yc_any<Op, TX, TY, BLOCKS, SITE>(value);
-}
-template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1, int N>
-TC_FN tc_vec<typename Op::type, N> tc_fold_yc(tc_vec<typename Op::type, N> value)
-{
-  return tc_fold_yc_any<tc_op_lanes<Op, N>, TX, TY, BLOCKS, SITE>(value);
-}
-template <typename Better, int TX, int TY, int BLOCKS, int SITE = -1, typename I>
-TC_FN tc_pair<typename Better::type, I> tc_argfold_xc(typename Better::type value, I index)
-{
-  return tc_fold_xc_any<tc_op_arg<Better, I>, TX, TY, BLOCKS, SITE>({value, index});
-}
+TC_FOLD(xc)
+TC_FOLD(yc)

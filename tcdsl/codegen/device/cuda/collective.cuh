@@ -216,51 +216,47 @@ TC_FN typename Op::type tc_fold_column(typename Op::type value, int x, int y)
 }
 
 /* ---- what kernels call -------------------------------------------------------------------- */
-template <typename Op, int TX, int TY, int SITE>
+template <typename Op, int TX, int TY, int SITE = -1>
 TC_FN typename Op::type tc_fold_x_any(typename Op::type value)
 {
   return tc_fold_row<Op, TX, TY, SITE>(value, (int)threadIdx.x, TY == 1 ? 0 : (int)threadIdx.y);
 }
-template <typename Op, int TX, int TY, int SITE, bool ALL = true>
+template <typename Op, int TX, int TY, int SITE = -1, bool ALL = true>
 TC_FN typename Op::type tc_fold_y_any(typename Op::type value)
 {
   const int x = TX == 1 ? 0 : (int)threadIdx.x;
   return tc_fold_column<Op, TX, TY, SITE, ALL>(value, x, (int)threadIdx.y);
 }
-template <typename Op, int TX, int TY, int SITE>
+template <typename Op, int TX, int TY, int SITE = -1>
+TC_FN typename Op::type tc_fold_y_first_any(typename Op::type value)
+{
+  return tc_fold_y_any<Op, TX, TY, SITE, false>(value);
+}
+template <typename Op, int TX, int TY, int SITE = -1>
 TC_FN typename Op::type tc_fold_xy_any(typename Op::type value)
 {
   const int thread = (int)threadIdx.x + (TY == 1 ? 0 : TX * (int)threadIdx.y);
   return tc_fold_row<Op, TX * TY, 1, SITE>(value, thread, 0);
 }
 
+/* Of values, of the lanes of vectors, and of pairs; MORE are the numbers that some ways are told. */
 #define TC_FOLD(way)                                                                               \
-  template <typename Op, int TX, int TY, int SITE = -1>                                            \
+  template <typename Op, int TX, int TY, int... MORE>                                              \
   TC_FN typename Op::type tc_fold_##way(typename Op::type value)                                   \
   {                                                                                                \
-    return tc_fold_##way##_any<Op, TX, TY, SITE>(value);                                           \
+    return tc_fold_##way##_any<Op, TX, TY, MORE...>(value);                                        \
   }                                                                                                \
-  template <typename Op, int TX, int TY, int SITE = -1, int N>                                     \
+  template <typename Op, int TX, int TY, int... MORE, int N>                                       \
   TC_FN tc_vec<typename Op::type, N> tc_fold_##way(tc_vec<typename Op::type, N> value)             \
   {                                                                                                \
-    return tc_fold_##way##_any<tc_op_lanes<Op, N>, TX, TY, SITE>(value);                           \
+    return tc_fold_##way##_any<tc_op_lanes<Op, N>, TX, TY, MORE...>(value);                        \
   }                                                                                                \
-  template <typename Better, int TX, int TY, int SITE = -1, typename I>                            \
+  template <typename Better, int TX, int TY, int... MORE, typename I>                              \
   TC_FN tc_pair<typename Better::type, I> tc_argfold_##way(typename Better::type value, I index)   \
   {                                                                                                \
-    return tc_fold_##way##_any<tc_op_arg<Better, I>, TX, TY, SITE>({value, index});                \
+    return tc_fold_##way##_any<tc_op_arg<Better, I>, TX, TY, MORE...>({value, index});             \
   }
 TC_FOLD(x)
 TC_FOLD(y)
+TC_FOLD(y_first)
 TC_FOLD(xy)
-
-template <typename Op, int TX, int TY, int SITE = -1>
-TC_FN typename Op::type tc_fold_y_first(typename Op::type value)
-{
-  return tc_fold_y_any<Op, TX, TY, SITE, false>(value);
-}
-template <typename Op, int TX, int TY, int SITE = -1, int N>
-TC_FN tc_vec<typename Op::type, N> tc_fold_y_first(tc_vec<typename Op::type, N> value)
-{
-  return tc_fold_y_any<tc_op_lanes<Op, N>, TX, TY, SITE, false>(value);
-}
