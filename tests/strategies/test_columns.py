@@ -11,84 +11,58 @@ import pytest
 from tcdsl.costmodel import columns
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
+from tests.strategies.waiting_sums import (
+    BATCHES,
+    COLUMNS,
+    Case,
+    CheckAll,
+    MakeUnit,
+    Shapes,
+    check_all_sizes,
+    keep_all_columns,
+    program,
+    special_rows,
+)
 
-CheckAll = Callable[..., None]
-MakeUnit = Callable[..., Any]
-
-BATCHNORM = """def f(float(P,C) x, float(C) gamma, float eps) -> (y) {
-    mean(c) +=! x(p,c)
-    mean(c) = mean(c) / P
-    var(c) +=! (x(p,c) - mean(c)) * (x(p,c) - mean(c))
-    r(c) = rsqrt(var(c) / P + eps)
-    y(p,c) = (x(p,c) - mean(c)) * r(c) * gamma(c)
-}"""
-WITH_STATISTICS = """def f(float(P,C) x) -> (y, mean, var) {
-    mean(c) +=! x(p,c)
-    mean(c) = mean(c) / P
-    var(c) +=! (x(p,c) - mean(c)) * (x(p,c) - mean(c))
-    y(p,c) = x(p,c) * mean(c) - var(c)
-}"""
-SOFTMAX = """def f(float(M,N) x) -> (y) {
-    top(j) max=! x(i,j)
-    e(i,j) = exp(x(i,j) - top(j))
-    total(j) +=! e(i,j)
-    y(i,j) = e(i,j) / total(j)
-}"""
-BATCHES = """def f(float(B,M,N) x) -> (y) {
-    top(b,j) max=! x(b,i,j)
-    s(b,j) +=! exp(x(b,i,j) - top(b,j))
-    y(b,i,j) = exp(x(b,i,j) - top(b,j)) / s(b,j)
-}"""
-BACKWARD = """def f(float(P,C) x, float(P,C) dy) -> (dx) {
-    a(c) +=! dy(p,c)
-    b(c) +=! dy(p,c) * x(p,c)
-    dx(p,c) = dy(p,c) - a(c) / P - x(p,c) * b(c) / P
-}"""
-OPERATORS = """def f(double(M,N) x) -> (y, low, any) {
-    low(j) min=! x(i,j)
-    high(j) max=! x(i,j)
-    any(j) or=! x(i,j) > 0.5
-    p(j) *=! 1.0 + 0.001 * x(i,j)
-    y(i,j) = (x(i,j) - low(j)) / (high(j) - low(j) + 1.0) * p(j)
-}"""
-INTEGERS = """def f(int32(M,N) x) -> (y) {
-    s(j) +=! int64(x(i,j))
-    y(i,j) = x(i,j) - int32(s(j) % 1000)
-}"""
-ONLY_SUMS = """def f(float(M,N) x) -> (y) {
-    top(j) max=! x(i,j)
-    s(j) +=! exp(x(i,j) - top(j))
-    y(j) = top(j) + log(s(j))
-}"""
+SOFTMAX, BATCHNORM = program("softmax", COLUMNS), program("batchnorm", COLUMNS)
+LOGSUMEXP = program("logsumexp", COLUMNS)
 SHORT = [(701, 7), (97, 42)]  # odd, prime, vectors of two
 LONG = [(6272, 16), (4099, 5)]  # for clusters
 
-CASES = {
-    "batchnorm": (BATCHNORM, lambda p, c: [(p, c), (c,), ()]),
-    "statistics as outputs": (WITH_STATISTICS, lambda p, c: [(p, c)]),
-    "softmax": (SOFTMAX, lambda p, c: [(p, c)]),
-    "batches": (BATCHES, lambda p, c: [(3, p, c)]),
-    "two arrays": (BACKWARD, lambda p, c: [(p, c)] * 2),
-    "operators": (OPERATORS, lambda p, c: [(p, c)]),
-    "integers": (INTEGERS, lambda p, c: [(p, c)]),
-    "only sums": (ONLY_SUMS, lambda p, c: [(p, c)]),
-    "halves": (SOFTMAX.replace("float", "half"), lambda p, c: [(p, c)]),
-    "bfloat16": (BATCHNORM.replace("float(", "bfloat16("), lambda p, c: [(p, c), (c,), ()]),
-}  # fmt: skip
+
+def at_all_sizes(source: str, shapes: Callable[[int, int], Shapes]) -> Case:
+    return source, [shapes(*size) for size in (*SHORT, *LONG)]
+
+
+CASES: dict[str, Case] = {
+    "batchnorm": at_all_sizes(BATCHNORM, lambda m, c: [(m, c), (c,), ()]),
+    "statistics as outputs": at_all_sizes(
+        program("statistics as outputs", COLUMNS), lambda m, c: [(m, c)]
+    ),
+    "softmax": at_all_sizes(SOFTMAX, lambda m, c: [(m, c)]),
+    "batches": at_all_sizes(program("softmax without e", BATCHES), lambda m, c: [(3, m, c)]),
+    "two arrays": at_all_sizes(program("two arrays", COLUMNS), lambda m, c: [(m, c)] * 2),
+    "operators": at_all_sizes(program("operators", COLUMNS, "double"), lambda m, c: [(m, c)]),
+    "integers": at_all_sizes(program("integers", COLUMNS), lambda m, c: [(m, c)]),
+    "only sums": at_all_sizes(LOGSUMEXP, lambda m, c: [(m, c)]),
+    "halves": at_all_sizes(program("softmax", COLUMNS, "half"), lambda m, c: [(m, c)]),
+    "bfloat16": at_all_sizes(
+        program("batchnorm", COLUMNS, "bfloat16"), lambda m, c: [(m, c), (c,), ()]
+    ),
+}
 
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep all columns that fit."""
-    monkeypatch.setattr(columns, "KERNEL", 1.0)
+    keep_all_columns(monkeypatch)
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("always")
 def test_one_kernel_reads_a_column_once(name: str, cuda_unit: MakeUnit) -> None:
-    source, shapes = CASES[name]
-    for rows, width in (*SHORT, *LONG):
-        unit = cuda_unit(source, *shapes(rows, width))
+    source, sizes = CASES[name]
+    for shapes in sizes:
+        unit = cuda_unit(source, *shapes)
         (launch,) = unit.source.launches
         assert any("in registers" in reason for reason in launch.why), launch.why
         for array in unit.comprehension.inputs:
@@ -100,8 +74,7 @@ def test_one_kernel_reads_a_column_once(name: str, cuda_unit: MakeUnit) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("always")
 def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
-    source, shapes = CASES[name]
-    check_emulated([(source, shapes(*size)) for size in (*SHORT, *LONG)])
+    check_all_sizes(check_emulated, CASES[name])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -109,8 +82,8 @@ def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
 def test_the_results_are_right_on_a_small_chip(
     name: str, check_emulated: CheckAll, small_chip: Gpu
 ) -> None:
-    source, shapes = CASES[name]
-    check_emulated([(source, shapes(*size)) for size in SHORT], gpu=small_chip)
+    source, sizes = CASES[name]
+    check_all_sizes(check_emulated, (source, sizes[: len(SHORT)]), gpu=small_chip)
 
 
 @pytest.mark.usefixtures("always")
@@ -122,9 +95,8 @@ def test_other_sizes_and_vectors_of_one_element(check_emulated: CheckAll) -> Non
 
 @pytest.mark.usefixtures("always")
 def test_rules_for_nan_and_infinity(check_emulated: CheckAll) -> None:
-    x = np.linspace(-3, 3, 6 * 1024, dtype=np.float32).reshape(1024, 6)
-    x[7, 1], x[1023, 2], x[:, 3], x[:512, 4] = np.nan, np.inf, -np.inf, -np.inf
-    check_emulated([(SOFTMAX, [x]), (ONLY_SUMS, [x])])
+    x = np.ascontiguousarray(special_rows(1024).T)
+    check_emulated([(SOFTMAX, [x]), (LOGSUMEXP, [x])])
 
 
 def launches(unit: MakeUnit, rows: int, width: int, **choices: Any) -> Any:
