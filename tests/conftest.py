@@ -20,7 +20,7 @@ from tcdsl.codegen.c_expressions import used_functions
 from tcdsl.codegen.c_printer import CSource
 from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.codegen.device.c import PARTS, header_text, parts_for
-from tcdsl.costmodel import reductions
+from tcdsl.costmodel import kept_rows, reductions, skewing
 from tcdsl.costmodel.machine import Cpu, Gpu
 from tcdsl.driver import Compiled, compile_to_c, compile_to_cuda
 from tcdsl.emulator import EmulatedProgram, emulated_programs
@@ -41,6 +41,7 @@ from tcdsl.source import Source
 from tcdsl.strategies import gpu_grouping, threads, tiles
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
+from tcdsl.transforms import row_terms
 
 _MARGIN = 256  # elements on both sides of every argument that the code must leave alone
 _ENTRY = "tcdsl_entry"
@@ -417,7 +418,8 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         (threads, "BLOCK_THREADS", 32), (threads, "WARP", 8), (threads, "MIN_LANES", 2),
         (reductions, "TICKET", 0.0), (reductions, "CACHED", 0.0), (tiles, "MIN_WORK", 1),
         (tiles, "THREADS", 2), (tiles, "REGISTERS", (2, 1)), (tiles, "K_TILES", (4, 2)),
-        (gpu_grouping, "SMALL_WORK", 1),
+        (gpu_grouping, "SMALL_WORK", 1), (skewing, "LEAST_VECTORS", 1),
+        (row_terms, "LEAST_LENGTH", 2), (kept_rows, "LONG", 8), (threads, "FEW_ROWS", 0),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     return Gpu(multiprocessors=3, threads_per_multiprocessor=32, grid=(7, 3, 2))

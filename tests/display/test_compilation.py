@@ -210,6 +210,6 @@ def test_the_plan_says_where_arrays_live_and_what_moves(
     softmax_cuda: Executable, checked: Checked
 ) -> None:
     page = checked(softmax_cuda.compilation.plan._repr_mimebundle_()["text/html"])
-    assert "64 blocks of 128 threads" in page.text
+    assert "64 blocks of 256 threads" in page.text
     assert "registers" in page.text and "memory" in page.text
     assert "250 KB" in page.text  # 64 * 1000 floats, loaded and stored
