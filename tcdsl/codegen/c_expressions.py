@@ -183,6 +183,8 @@ class ExpressionPrinter:
                 return self.scope.element(expr, tuple(self.subscript(s) for s in expr.subscripts))
             case Unary(op=op):
                 return self._unary(op, operands[0], expr.dtype)
+            case Binary(op="/", dtype=dtype) if (power := self._power_of_two(expr)) is not None:
+                return f"({operands[0]} * {literal(1 / power, dtype)})"  # the same number
             case Binary(op="/", dtype=dtype) if dtype == FLOAT32 and self.is_common(expr.right):
                 return f"tc_div_f32({', '.join(operands)})"
             case Binary(op=op):
@@ -194,6 +196,23 @@ class ExpressionPrinter:
             case Call(function=function):
                 # Predicates take their type from the operand.
                 return f"tc_{function}_{suffix(expr.args[0].dtype)}({', '.join(operands)})"
+
+    def _power_of_two(self, quotient: Binary) -> float | None:
+        """Return the divisor of floats if it is a power of two whose reciprocal is no subnormal."""
+        divisor = quotient.right
+        if not quotient.dtype.is_float:
+            return None
+        if isinstance(divisor, Cast) and divisor.operand.dtype.is_integer:
+            divisor = divisor.operand
+        match divisor:
+            case Const(value=value):
+                number = float(value)
+            case Size(name=name) if (text := self.scope.size(name)).isdigit():
+                number = float(text)
+            case _:
+                return None
+        is_power = abs(math.frexp(number)[0]) == 0.5 and 2.0**-100 <= abs(number) <= 2.0**100
+        return number if is_power else None
 
     def _unary(self, op: str, operand: str, dtype: DType) -> str:
         if op == "!":

@@ -34,6 +34,7 @@ from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.tiles import TiledKernel
 from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import affinities_of
+from tcdsl.transforms.invariants import with_invariants
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.promotion import promote
@@ -72,6 +73,7 @@ def _planned(scop: Scop, options: Options, gpu: Gpu, scheme: Scheme, is_serial: 
         done = _with_rows_apart(scop, options)
         if done is not scop:
             grouped = regroup(_grouped(done, options, gpu), options, gpu, scheme)
+        grouped = _without_invariants(grouped, options, gpu, scheme)
     record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
     scop, queue = rewrite_groups(grouped, options, gpu, scheme)
     return _nest(scop, queue, options, gpu)
@@ -87,6 +89,18 @@ def _with_rows_apart(scop: Scop, options: Options) -> Scop:
     if done is not scop:
         record("skewing", done)
     return done
+
+
+def _without_invariants(grouped: Grouped, options: Options, gpu: Gpu, scheme: Scheme) -> Grouped:
+    """Return *grouped* with what is the same for all of a row computed once, if in its kernel."""
+    done = with_invariants(grouped.scop, [group.members for group in grouped.groups])
+    if done is grouped.scop:
+        return grouped
+    found = regroup(_grouped(done, options, gpu), options, gpu, scheme)
+    if len(found.groups) > len(grouped.groups):
+        return grouped
+    record("invariants of rows", done)
+    return found
 
 
 def _grouped(scop: Scop, options: Options, gpu: Gpu) -> Grouped:

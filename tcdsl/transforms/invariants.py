@@ -1,0 +1,130 @@
+"""Invariant code motion: what is the same for all of a row is computed once a row.
+
+    s(i)   +=! x(i,j) * x(i,j)                        s(i)   +=! x(i,j) * x(i,j)
+    y(i,j)  = x(i,j) * rsqrt(s(i) / N + eps)   --->   r(i)    = rsqrt(s(i) / N + eps)
+                                                      y(i,j)  = x(i,j) * r(i)
+
+A compiler of the printed text does not: it will not move a function of several instructions, some
+of them inline, out of a loop that it has unrolled.  In one kernel r is a register, as s is.
+
+Moved are the largest expressions that call a function, always run, and name some but not all
+indices of their statement, among them a sum of the same kernel (a kernel of its own for r would
+cost more than it saves).  Legal, for r is computed just before y from the same values, of the same
+rows, and rounded to its own type.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Binary, Call, Expr, Index, Load, Select, children, walk
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.lowering import access, builder_of, guarded_reads
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
+
+
+def with_invariants(scop: Scop, kernels: Collection[Collection[str]]) -> Scop:
+    """Return *scop* with what is invariant of rows apart.
+
+    :arg kernels: the names of the statements of each.
+    """
+    if scop.context.dim(isl.dim_type.param):
+        return scop
+    for members in kernels:
+        sums = {
+            scop.by_name[name].write.array
+            for name in members
+            if scop.by_name[name].kind is Kind.UPDATE
+        }
+        for name in members:
+            statement = scop.by_name[name]
+            moved = _moved(scop, statement, sums)
+            if moved is not None:
+                return with_invariants(_apart(scop, statement, moved), kernels)
+    return scop
+
+
+def _moved(scop: Scop, statement: Statement, sums: Collection[str]) -> Expr | None:
+    """Return the first expression of *statement* that is to be moved, if there is one."""
+    if statement.kind not in (Kind.ASSIGN, Kind.UPDATE) or statement.value is None:
+        return None
+    inexact = {read.array for read in statement.reads if not read.is_exact}
+    for expr in _always_run(statement.value):
+        arrays = {load.tensor for load in loads_of(expr)}
+        names = _indices_of(expr)
+        if not any(isinstance(node, Call) for node in walk(expr)) or not arrays & set(sums):
+            continue
+        if arrays & (inexact | {statement.write.array}):
+            continue
+        if names and names < set(statement.indices):
+            return expr
+    return None
+
+
+def _always_run(expr: Expr) -> Iterator[Expr]:
+    """Yield the operands of *expr* that are evaluated whenever it is, the largest first."""
+    pending = [expr]
+    while pending:
+        node = pending.pop(0)
+        yield node
+        if isinstance(node, Select):
+            pending.append(node.condition)
+        elif isinstance(node, Binary) and node.op in ("&&", "||"):
+            pending.append(node.left)
+        elif not isinstance(node, Load):
+            pending += children(node)
+
+
+def _indices_of(expr: Expr) -> set[str]:
+    return {node.name for node in walk(expr) if isinstance(node, Index)}
+
+
+def _apart(scop: Scop, statement: Statement, expr: Expr) -> Scop:
+    """Return *scop* with *expr* of *statement* as a statement of its own before it."""
+    names = _indices_of(expr)
+    kept = tuple(index for index in statement.indices if index in names)
+    count = sum(s.name.startswith(f"{statement.name}_row") for s in scop.statements)
+    name = f"{statement.name}_row{count}"
+    domain = statement.domain
+    for position in reversed(range(len(statement.indices))):
+        if statement.indices[position] not in names:
+            domain = domain.project_out(isl.dim_type.set, position, 1)
+    domain = domain.set_tuple_name(name).coalesce()
+    bounds = [constant_bounds(domain, dim) for dim in range(len(kept))]
+    box = [(low, high + 1 - low) for low, high in (b for b in bounds if b is not None)]
+    array = f"{name}.value"
+    arrays = {
+        **scop.arrays,
+        array: Array(
+            array, expr.dtype, tuple(low for low, _ in box), tuple(n for _, n in box),
+            Storage.SCRATCH,
+        ),
+    }  # fmt: skip
+    subscripts = tuple(map(Index, kept))
+    builder = builder_of(kept, name, scop.sizes)
+    own = replace(
+        statement, name=name, domain=domain, indices=kept, n_left=len(kept), kind=Kind.ASSIGN,
+        write=access(builder, array, subscripts, arrays, domain), value=expr, reduction=None,
+        reads=guarded_reads(builder, domain, (expr,), arrays), conditions=(), companion=None,
+    )  # fmt: skip
+    load = Load(array, subscripts, expr.dtype)
+    assert statement.value is not None
+    value = rewrite(statement.value, lambda node: load if node == expr else node)
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    exprs = (*statement.write.subscripts, value, *statement.conditions)
+    rest = replace(
+        statement, value=value, reads=guarded_reads(builder, statement.domain, exprs, arrays)
+    )
+    position = scop.position(statement.name)
+    before = scop.statements[position - 1] if position else None
+    if (
+        before is not None
+        and before.kind is Kind.INIT
+        and before.source_name == statement.source_name
+    ):
+        position -= 1  # an initialisation stands directly before its updates
+    statements = [rest if old is statement else old for old in scop.statements]
+    statements.insert(position, own)
+    return replace(scop, arrays=arrays, statements=tuple(statements))
