@@ -76,7 +76,9 @@ def test_a_function_is_called_once_a_row(cuda_unit: MakeUnit) -> None:
     (launch,) = (unit := cuda_unit(RMSNORM, (3000, 4096), (4096,), ())).source.launches
     assert "S1_row0" in launch.label
     text = unit.source.text
-    assert text.count("tc_rsqrt_f32") == 1 and "for (" not in text.partition("tc_rsqrt_f32")[0][-200:]
+    assert (
+        text.count("tc_rsqrt_f32") == 1 and "for (" not in text.partition("tc_rsqrt_f32")[0][-200:]
+    )
 
 
 def test_no_kernel_is_added(cuda_unit: MakeUnit) -> None:
