@@ -16,7 +16,7 @@ are read along the row (gamma, a residual).
 Measured on an H200 by 630 forced choices of threads and blocks (seven lengths from 4096 to 32768,
 five programs, two types); before and after, microseconds: rmsnorm (8192, 12288) float32 240 and
 198, bias_gelu_residual_layernorm (8192, 16384) bfloat16 349 and 255, layernorm (4096, 24576)
-bfloat16 140 and 104, cross_entropy (4096, 24576) bfloat16 102 and 74.  Rows of fewer values than
+bfloat16 140 and 104, cross_entropy (4096, 24576) bfloat16 102 and 70.  Rows of fewer values than
 LONG were as fast with what ``strategies/threads`` says.
 """
 
