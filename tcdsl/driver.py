@@ -6,21 +6,22 @@
     4. canonicalise         indices that always go together become one     transforms/coalescing
     5. lower                domains, accesses, bodies                      poly/lowering
     6. plan                 kernels, loops, partial accumulators, scratch  strategies/planner
-    7. verify               order, races, completeness, bounds             poly/verify
-    8. print                C or CUDA text                                 codegen/*_printer
+    7. print                C or CUDA text                                 codegen/*_printer
+    8. verify               order, races, completeness, bounds             poly/verify
 
 It needs no compiler and no GPU.  Targets differ in the steps from 6 on (:class:`Backend`).
 
 The order: ranges come before sizes, so that errors speak of the program and not of one call;
 coalescing before lowering, for isl would undo it; verification after every rewrite, on what is
-printed.
+printed, and after that, for the text may be compiled meanwhile (*printed*): nobody gets what does
+not pass.
 
 isl's work is bounded, step by step.  Where a step takes more, or something in tcdsl fails, the next
 *rung* of a ladder of cheaper plans is tried, down to the loops as written; each step down is a
 warning, an internal error also leaves a script that reproduces it.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -131,12 +132,12 @@ class Backend(Generic[Source]):
         raise NotImplementedError
 
     def why_not_legal(self, plan: Plan) -> str | None:
-        """Return what is wrong with *plan*, or None (step 7)."""
+        """Return what is wrong with *plan*, or None (step 8)."""
         tree = sequence([kernel.tree for kernel in plan.kernels])
         return why_not_legal(plan.scop, dependences_of(plan.scop), tree)
 
     def print(self, plan: Plan, rung: "Rung | None") -> Source:
-        """Return the text of *plan* (step 8)."""
+        """Return the text of *plan* (step 7)."""
         raise NotImplementedError
 
 
@@ -163,9 +164,15 @@ class GpuBackend(Backend[CudaSource]):
 
     target = "emulate"
 
-    def __init__(self, gpu: Gpu, alignments: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        gpu: Gpu,
+        alignments: Mapping[str, int],
+        printed: Callable[[CudaSource], None] | None = None,
+    ) -> None:
         self.gpu = gpu
         self.alignments = alignments
+        self.printed = printed
 
     def why_flat(self, row: InterleavedRow) -> str | None:
         return why_flat(self.gpu, row)
@@ -189,7 +196,10 @@ class GpuBackend(Backend[CudaSource]):
         return super().why_not_legal(plan)
 
     def print(self, plan: Plan, rung: "Rung | None") -> CudaSource:
-        return print_cuda(plan, self.alignments)
+        source = print_cuda(plan, self.alignments)
+        if self.printed is not None:
+            self.printed(source)
+        return source
 
 
 def compile_to_cuda(
@@ -199,12 +209,15 @@ def compile_to_cuda(
     options: Options,
     gpu: Gpu,
     alignments: Mapping[str, int] | None = None,
+    printed: Callable[[CudaSource], None] | None = None,
 ) -> Compiled[CudaSource]:
     """Return the CUDA of *comprehension* at the sizes of *special*; see :func:`compile_to_c`.
 
     :arg alignments: bytes of which arguments' pointers are multiples; 16 for others.
+    :arg printed: called with what was printed, before it is verified, and again where that fails:
+        what it had last is what is returned.
     """
-    backend = GpuBackend(gpu, alignments or {})
+    backend = GpuBackend(gpu, alignments or {}, printed)
     with COMPILE_LOCK:
         return _by_ladder(comprehension, special, strides, options, backend)
 
@@ -377,12 +390,12 @@ def _compile(
         raise CannotOpenError(reason)
     with steps.step("planning"), recorded() as transforms:
         plan = backend.plan(scop, options, steps.rung)
+    with steps.step("printing"):
+        source = backend.print(plan, steps.rung)
     with steps.step("verification", is_generous=True):
         reason = backend.why_not_legal(plan)
     if reason is not None:
         raise INTERNAL(where="verification", what=reason, repro="the program")
-    with steps.step("printing"):
-        source = backend.print(plan, steps.rung)
     merged = canonical.merged
     integers = tuple((n, merged[n][dim][-1] if dim >= 0 else dim) for n, dim in source.integers)
     source = replace(source, integers=integers)

@@ -15,7 +15,8 @@ import pytest
 import tcdsl
 from tcdsl import driver
 from tcdsl.codegen.c_printer import print_plan
-from tcdsl.costmodel.machine import Cpu
+from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.costmodel.machine import Cpu, Gpu
 from tcdsl.driver import Compiled
 from tcdsl.errors import InternalError, ShapeError, TCWarning
 from tcdsl.lang.isl_bounds import QuotaExceededError, bounded
@@ -209,6 +210,30 @@ def test_an_illegal_plan_is_replaced_and_reported(
     (script,) = scripts(tmp_path)
     assert str(script) in str(warning.message)
     assert "compiled statement by statement" in str(warning.message)
+
+
+def test_what_was_printed_last_is_what_is_returned(
+    cuda_unit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler may begin with a text before it is verified."""
+    unit = cuda_unit(SOFTMAX, (7, 40))
+    seen: list[tuple[CudaSource, int]] = []
+    verified: list[bool] = []
+    original = driver.GpuBackend.why_not_legal
+
+    def why_not_legal(self: driver.GpuBackend, plan: Plan) -> str | None:
+        verified.append(bool(verified))
+        return original(self, plan) if verified[-1] else "for a test"
+
+    monkeypatch.setattr(driver.GpuBackend, "why_not_legal", why_not_legal)
+    with pytest.warns(TCWarning, match="for a test"):
+        done = driver.compile_to_cuda(
+            unit.comprehension, unit.special, {}, Options(), Gpu(), None,
+            lambda source: seen.append((source, len(verified))),
+        )  # fmt: skip
+    assert [count for _, count in seen] == [0, 1]  # each before its verification
+    assert done.source.text == seen[-1][0].text != seen[0][0].text
+    assert done.is_fallback
 
 
 def test_no_legal_plan_at_all_is_an_internal_error(

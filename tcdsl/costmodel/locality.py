@@ -8,6 +8,7 @@ outermost and neighbours in memory are neighbours in time.
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from weakref import WeakKeyDictionary
 
 import islpy as isl
 
@@ -57,8 +58,31 @@ class Shape:
         return preferred_order(self)
 
 
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """What a shape has besides its roles: in this context, and with arrays like these."""
+
+    context: isl.Set
+    arrays: tuple[Array, ...]
+    lower: tuple[int, ...]
+    extents: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    ends: tuple[Extent, ...]
+
+
+_boxes: WeakKeyDictionary[Statement, _Box] = WeakKeyDictionary()  # rewrites leave most as they are
+
+
 def shape_of(scop: Scop, statement: Statement, roles: tuple[Role, ...]) -> Shape:
     """Return the box and the strides of *statement*."""
+    arrays = tuple(scop.arrays[a.array] for a in (*statement.writes, *statement.reads))
+    box = _boxes.get(statement)
+    if box is None or box.context is not scop.context or box.arrays != arrays:
+        box = _boxes[statement] = _box_of(scop, statement, arrays)
+    return Shape(statement, box.lower, box.extents, box.strides, roles, box.ends)
+
+
+def _box_of(scop: Scop, statement: Statement, arrays: tuple[Array, ...]) -> _Box:
     lower: list[int] = []
     extents: list[int] = []
     ends: list[Extent] = []
@@ -78,10 +102,10 @@ def shape_of(scop: Scop, statement: Statement, roles: tuple[Role, ...]) -> Shape
             extents.append(0 if bounds is None else bounds[1] + 1 - start)
     accesses = (*statement.writes, *statement.reads)
     strides = tuple(
-        tuple(access_stride(scop.arrays[a.array], a, index) for index in statement.indices)
-        for a in accesses
+        tuple(access_stride(array, access, index) for index in statement.indices)
+        for array, access in zip(arrays, accesses, strict=True)
     )
-    return Shape(statement, tuple(lower), tuple(extents), strides, roles, tuple(ends))
+    return _Box(scop.context, arrays, tuple(lower), tuple(extents), strides, tuple(ends))
 
 
 def array_strides(array: Array) -> tuple[int, ...]:

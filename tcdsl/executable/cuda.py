@@ -35,7 +35,7 @@ from tcdsl.runtime.fitting import require_count, require_type
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault
 from tcdsl.runtime.lazy_defs import SizedDef
-from tcdsl.runtime.nvrtc import compile_cuda, cuda_flags, find_cuda_compiler, start_nvrtc
+from tcdsl.runtime.nvrtc import begin_cuda, cuda_flags, find_cuda_compiler, start_nvrtc
 from tcdsl.runtime.results import Results
 from tcdsl.runtime.warm_path import remember, signature
 from tcdsl.version import build_identity
@@ -344,11 +344,18 @@ def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) 
         from tcdsl.codegen.device.cuda import header_text, parts_for
         from tcdsl.driver import compile_to_cuda
 
-    compiled = compile_to_cuda(sized.comprehension, special, strides, options, gpu, alignments)
+    begun: list[Callable[[], bytes]] = []
+
+    def begin(printed: CudaSource) -> None:
+        text = header_text(parts_for(printed.functions)) + printed.text
+        begun.append(begin_cuda(text, gpu.arch, fast_math=options.fast_math, compiler=compiler))
+
+    compiled = compile_to_cuda(
+        sized.comprehension, special, strides, options, gpu, alignments, begin
+    )
     dump_stages(c, compiled.stages)
     source: CudaSource = compiled.source
-    text = header_text(parts_for(source.functions)) + source.text
-    code = compile_cuda(text, gpu.arch, fast_math=options.fast_math, compiler=compiler)
+    code = begun[-1]()
     manifest = Manifest(
         gpu.arch, source.launches, source.workspace_bytes, source.sites, source.integers,
         source.alignments, compiled.stages, special.shapes,

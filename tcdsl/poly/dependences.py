@@ -10,9 +10,10 @@ All pairs are kept, not only the last writer's: with relaxed updates every updat
 a reader of the sum, and no chain of dependences says so.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import islpy as isl
 
@@ -49,22 +50,37 @@ class Dependences:
         return [e for e in self.edges if e.source == source and e.sink == sink]
 
 
+Edges = tuple[Dependence, ...]
+# By source, sink, array.  A rewrite leaves most statements as they are, and what two statements
+# have to do with each other depends on nothing else.
+_known: WeakKeyDictionary[Statement, WeakKeyDictionary[Statement, dict[str, Edges]]]
+_known = WeakKeyDictionary()
+
+
 def dependences_of(scop: Scop) -> Dependences:
     """Return the dependences of *scop*; the cost is quadratic in the accesses to one array."""
+    touching: dict[str, list[Statement]] = {array: [] for array in scop.arrays}
+    for statement in scop.statements:
+        for array in {access.array for access in (*statement.writes, *statement.reads)}:
+            touching[array].append(statement)
     edges: list[Dependence] = []
-    for array in scop.arrays:
-        touching = [s for s in scop.statements if array in _arrays_of(s)]
-        for i, source in enumerate(touching):
-            for sink in touching[i:]:
+    for array, statements in touching.items():
+        if not any(access.array == array for s in statements for access in s.writes):
+            continue  # an input
+        for i, source in enumerate(statements):
+            for sink in statements[i:]:
                 edges += _edges(source, sink, array)
     return Dependences(tuple(edges))
 
 
-def _arrays_of(statement: Statement) -> set[str]:
-    return {access.array for access in (*statement.writes, *statement.reads)}
+def _edges(source: Statement, sink: Statement, array: str) -> Edges:
+    known = _known.setdefault(source, WeakKeyDictionary()).setdefault(sink, {})
+    if array not in known:
+        known[array] = tuple(_found(source, sink, array))
+    return known[array]
 
 
-def _edges(source: Statement, sink: Statement, array: str) -> Iterable[Dependence]:
+def _found(source: Statement, sink: Statement, array: str) -> Iterator[Dependence]:
     # Updates of one accumulator may run in any order, and so may initialisations, which write
     # the same value however often (a left side like i + j).
     accumulates = source is sink and source.kind in (Kind.UPDATE, Kind.INIT)

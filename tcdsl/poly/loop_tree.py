@@ -170,16 +170,21 @@ def loops_of(node: Node) -> Iterator[Loop]:
 
 
 def loops_around(node: Node, statement: str) -> tuple[Loop, ...]:
-    """Return the loops around *statement*, outermost first."""
+    """Return the loops around *statement*, outermost first; none where it is not in *node*."""
+    return _path(node, statement) or ()
+
+
+def _path(node: Node, statement: str) -> tuple[Loop, ...] | None:
+    """Return the loops around *statement*, or None where it is not in *node*."""
     match node:
+        case Leaf(statement=name):
+            return () if name == statement else None
         case Loop(body=body):
-            inner = loops_around(body, statement) if statement in statements_of(body) else ()
-            return (node, *inner) if statement in statements_of(body) else ()
+            path = _path(body, statement)
+            return None if path is None else (node, *path)
         case Sequence(children=children):
-            for child in children:
-                if statement in statements_of(child):
-                    return loops_around(child, statement)
-    return ()
+            paths = (_path(child, statement) for child in children)
+            return next((path for path in paths if path is not None), None)
 
 
 def values_of(scop: Scop, statement: str, loops: Iterable[Loop]) -> isl.Map:

@@ -128,7 +128,7 @@ class Kind(StrEnum):
     BARRIER = "barrier"  # touches nothing: the threads of a block wait for one another
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Statement:
     """One polyhedral statement.
 

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -287,32 +287,57 @@ def compile_cuda(
         long, or knows no architecture that would do.
     :raises InternalError: (TC077) the compiler fails, and so does nvcc.
     """
+    return begin_cuda(
+        text, arch, fast_math=fast_math, ptx=ptx, compiler=compiler, timeout_s=timeout_s
+    )()
+
+
+def begin_cuda(
+    text: str,
+    arch: str,
+    *,
+    fast_math: bool = False,
+    ptx: bool = False,
+    compiler: CudaCompiler | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Callable[[], bytes]:
+    """Let NVRTC begin with *text*, and return what waits for the code: :func:`compile_cuda`.
+
+    An nvcc begins when it is waited for: a process that nobody waits for would be left behind.
+    """
     chosen = compiler or find_cuda_compiler()
     flags = cuda_flags(fast_math=fast_math)
-    if chosen.is_nvcc:
-        code, log = _run_nvcc(chosen, text, arch, flags, ptx, timeout_s)
-    else:
+    begun = None if chosen.is_nvcc else _begin_nvrtc(chosen, text, arch, flags, ptx, timeout_s)
+
+    def code_of() -> bytes:
+        worked = chosen
         try:
-            code, log = _run_nvrtc(chosen, text, arch, flags, ptx, timeout_s)
+            if begun is None:
+                code, log = _run_nvcc(chosen, text, arch, flags, ptx, timeout_s)
+            else:
+                code, log = begun()
         except _NvrtcFailedError as failure:
-            chosen, code, log = _run_instead(chosen, text, arch, flags, ptx, timeout_s, failure)
-    if code is None:
-        raise CUDA_REJECTED(compiler=_name(chosen), message=first_error(log), path=_keep(text))
-    return code
+            worked, code, log = _run_instead(chosen, text, arch, flags, ptx, timeout_s, failure)
+        if code is None:
+            raise CUDA_REJECTED(compiler=_name(worked), message=first_error(log), path=_keep(text))
+        return code
+
+    return code_of
 
 
 def _name(compiler: CudaCompiler) -> str:
     return "nvcc" if compiler.is_nvcc else f"NVRTC {version_text(compiler.path)}"
 
 
-def _run_nvrtc(
+def _begin_nvrtc(
     compiler: CudaCompiler,
     text: str,
     arch: str,
     flags: tuple[str, ...],
     ptx: bool,
     timeout_s: float,
-) -> tuple[bytes | None, str]:
+) -> Callable[[], tuple[bytes | None, str]]:
+    """Let a thread compile *text*, and return what waits for it, *timeout_s* at most."""
     try:
         nvrtc = _load(compiler.path)
     except (OSError, AttributeError) as error:
@@ -330,12 +355,15 @@ def _run_nvrtc(
 
     thread = threading.Thread(target=work, name="tcdsl-nvrtc", daemon=True)
     thread.start()
-    thread.join(timeout_s)
-    if not results:
-        raise _timed_out(_name(compiler), timeout_s, text)
-    result = results[0]
-    if isinstance(result, Exception):
-        raise result
+
+    def result() -> tuple[bytes | None, str]:
+        thread.join(timeout_s)
+        if not results:
+            raise _timed_out(_name(compiler), timeout_s, text)
+        if isinstance(results[0], Exception):
+            raise results[0]
+        return results[0]
+
     return result
 
 

@@ -82,3 +82,14 @@ def test_a_recurrence_keeps_the_order_of_its_own_dimensions(lower: Lower) -> Non
         c(i,t) = c(i+1,t-1) + a(t,i) where t in 1:T, i in 0:N-1
     }"""
     assert order(lower(source, (5, 6)), "S1") == "i t"
+
+
+def test_strides_are_those_of_the_arrays_as_they_are(lower: Lower) -> None:
+    scop = lower("def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }", (4, 6))
+    (name,) = (s.name for s in scop.statements if s.value is not None and s.reads)
+    assert shape(scop, name).strides[-1] == (6, 1)
+    spread = replace(scop.arrays["x"], strides=(12, 2))
+    other = replace(scop, arrays={**scop.arrays, "x": spread})
+    assert other.by_name[name] is scop.by_name[name]
+    assert shape(other, name).strides[-1] == (12, 2)
+    assert shape(scop, name).strides[-1] == (6, 1)

@@ -1,6 +1,9 @@
 """Dependences: the same pairs of instances as an enumeration of the program finds."""
 
+import gc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from weakref import ref
 
 import islpy as isl
 import pytest
@@ -149,3 +152,24 @@ def test_initialisations_of_one_element_are_relaxed(lower: Lower) -> None:
     (init,) = [s for s in scop.statements if s.kind is Kind.INIT]
     own = dependences_of(scop).between(init.name, init.name)
     assert all(edge.is_relaxed for edge in own)
+
+
+def test_a_rewrite_keeps_those_of_other_statements(lower: Lower) -> None:
+    scop = lower(SOFTMAX, (2, 3))
+    before = dependences_of(scop)
+    assert dependences_of(scop).edges == before.edges  # the very same
+    last = scop.statements[-1]
+    blind = replace(last, reads=last.reads[:1])
+    after = dependences_of(replace(scop, statements=(*scop.statements[:-1], blind)))
+    others = [e for e in before.edges if last.name not in (e.source, e.sink)]
+    assert [e for e in after.edges if last.name not in (e.source, e.sink)] == others
+    assert len(before.edges) > len(after.edges) >= len(others) > 0
+
+
+def test_nothing_is_kept_of_statements_that_are_gone(lower: Lower) -> None:
+    scop = lower(SOFTMAX, (2, 3))
+    dependences_of(scop)
+    gone = [ref(statement) for statement in scop.statements]
+    del scop
+    gc.collect()
+    assert [one() for one in gone] == [None] * len(gone)

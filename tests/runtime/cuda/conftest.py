@@ -415,8 +415,13 @@ def compiles(monkeypatch: pytest.MonkeyPatch, fake: Any, tmp_path: Any) -> Calla
 
     def set_up(source: CudaSource, kernel: Callable[[list[int]], None]) -> None:
         compiled = SimpleNamespace(source=source, stages={"code": "text"}, is_fallback=False)
-        monkeypatch.setattr(driver, "compile_to_cuda", lambda *args: compiled)
-        monkeypatch.setattr(cuda_executable, "compile_cuda", lambda *args, **more: b"code")
+
+        def compile_to_cuda(*args: Any) -> Any:
+            args[-1](source)  # it is compiled while it is verified
+            return compiled
+
+        monkeypatch.setattr(driver, "compile_to_cuda", compile_to_cuda)
+        monkeypatch.setattr(cuda_executable, "begin_cuda", lambda *args, **more: lambda: b"code")
         monkeypatch.setattr(cuda_executable, "start_nvrtc", lambda *args: None)
         for launch in source.launches:
             fake.kernels[launch.name] = kernel
