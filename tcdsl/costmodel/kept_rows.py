@@ -17,7 +17,7 @@ Measured on an H200 by 630 forced choices of threads and blocks (seven lengths f
 five programs, two types); before and after, microseconds: rmsnorm (8192, 12288) float32 240 and
 198, bias_gelu_residual_layernorm (8192, 16384) bfloat16 349 and 255, layernorm (4096, 24576)
 bfloat16 140 and 104, cross_entropy (4096, 24576) bfloat16 102 and 70.  Rows of fewer values than
-LONG were as fast with what ``strategies/threads`` says.
+LONG were as fast with what ``strategies/row_registers`` says.
 """
 
 from dataclasses import dataclass

@@ -26,8 +26,9 @@ from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.strategies.assembly import Lane
+from tcdsl.strategies.row_registers import live_arrays
 from tcdsl.strategies.rows import is_chunkable
-from tcdsl.strategies.sketch import Axis, Sketch, Tile
+from tcdsl.strategies.sketch import Axis, Sketch
 from tcdsl.strategies.threads import GpuSketcher
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece
@@ -61,7 +62,7 @@ class BothWaysSketcher(GpuSketcher):
     @cached_property
     def crossing(self) -> Crossing | None:
         """The axes of rows and columns, None if the group does not go both ways."""
-        inner = self._innermost(self.lead)
+        inner = self.innermost(self.lead)
         mixed = [a for a in self.group.axes if a not in self.parallel and a[self.lead] != inner]
         if not mixed or any(axis[self.lead] == inner for axis in self.parallel):
             return None
@@ -91,7 +92,7 @@ class BothWaysSketcher(GpuSketcher):
         """Return whether *dim* of *name* is a row like the lead's, and threads may share it."""
         own, lead = self.shapes[name], self.shapes[self.lead]
         is_same = (own.lower[dim], own.extents[dim]) == (lead.lower[inner], lead.extents[inner])
-        return is_same and self._may_split(name, dim)
+        return is_same and self.may_split(name, dim)
 
     def _sums_rows(self, name: str, dim: int, mixed: Sequence[Axis]) -> bool:
         roles = self.shapes[name].roles
@@ -114,15 +115,15 @@ class BothWaysSketcher(GpuSketcher):
         ))  # fmt: skip
 
     def _vector(self, found: Crossing) -> int:
-        resident = self._resident(found.lanes, found.length)
+        resident = self.resident(found.lanes, found.length)
         kept = {a for a in resident if self.scop.arrays[a].storage is Storage.SCRATCH}
-        return min(self._lane_vector(n, d, kept, is_own=False) for n, d in found.lanes.items())
+        return min(self.lane_vector(n, d, kept, is_own=False) for n, d in found.lanes.items())
 
     def _kept_bytes(self, found: Crossing) -> int:
         """Return what a thread keeps for each column: elements of rows, and sums."""
-        resident = self._resident(found.lanes, found.length)
+        resident = self.resident(found.lanes, found.length)
         widest = max((self.scop.arrays[a].dtype.size_bytes for a in resident), default=0)
-        return self._live(resident) * max(widest, 4) + self._sums_bytes(found)
+        return live_arrays(self, resident) * max(widest, 4) + self._sums_bytes(found)
 
     def _sums_bytes(self, found: Crossing) -> int:
         """Return the bytes of a column's sums."""
@@ -138,21 +139,21 @@ class BothWaysSketcher(GpuSketcher):
 
     def _both_ways(self, found: Crossing, share: Share) -> Sketch:
         """Blocks over chunks of rows, one row after another, threads along it."""
-        tiles = [Tile(a, self.extent(a), self.lower(a)) for a in reversed(self.parallel)]
+        tiles = [self.tile(axis) for axis in reversed(self.parallel)]
         vector = self._vector(found)
         lanes = {
             name: Lane(dim, 0, share.threads, vector, share.repeat)
             for name, dim in found.lanes.items()
         }
-        resident = self._resident(found.lanes, found.length)
+        resident = self.resident(found.lanes, found.length)
         rows = f"rows of {', '.join(resident)} and " if resident else ""
         self.why.append(
             f"both ways: {share.blocks} blocks over chunks of {share.per_block} of"
-            f" {self._name(found.mixed[0])}, {share.threads} threads a row;"
+            f" {self.name_of(found.mixed[0])}, {share.threads} threads a row;"
             f" {rows}the sums of columns in registers:"
             f" {1e6 * share.seconds:.2g} us as estimated"
         )
-        sketch = self._assembled(tiles, lanes, (found.mixed[0], share.per_block))
+        sketch = self.assembled(tiles, lanes, (found.mixed[0], share.per_block))
         remaining = {
             name: _outside([axis[name] for axis in found.mixed], pieces)
             for name, pieces in sketch.remaining.items()

@@ -20,7 +20,10 @@ from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
+from tcdsl.strategies.assembly import Assembly
+from tcdsl.strategies.group_axes import GroupAxes
 from tcdsl.strategies.row_graphs import kept_arrays, own_dims, parallel_axes
+from tcdsl.strategies.sketch import Sketch
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.mapping import RANK
 from tcdsl.transforms.nesting import Piece
@@ -113,6 +116,30 @@ class ClusterRows:
         """The axes of threads along which the partial accumulators are, and their widths."""
         ranks = ((RANK, self.share.cluster),) if self.share.cluster > 1 else ()
         return ((0, self.share.threads), *ranks)
+
+
+def clustered_sketch(axes: GroupAxes, rows: ClusterRows) -> Sketch:
+    """Return the sketch of blocks of a cluster over every row, its parts in shared memory."""
+    tiles = [axes.tile(axis) for axis in reversed(axes.parallel)]
+    axes.why.append(rows.why)
+    assembly = Assembly(axes.group, axes.shapes, axes.gpu, tiles)
+    remaining, partials, threads = {}, {}, {}
+    for name in axes.group.members:
+        shape = axes.shapes[name]
+        if name not in rows.inner:
+            remaining[name] = assembly.remaining(name)
+            found = assembly.partials(name)
+            if found is not None:
+                partials[name] = found
+            continue
+        remaining[name] = rows.pieces(name, shape.roles)
+        if shape.statement.kind is Kind.UPDATE:
+            partials[name], threads[name] = rows.partials(shape), rows.lanes
+    return Sketch(
+        axes.group.members, tuple(assembly.block_loops()), remaining, partials,
+        why=tuple(axes.why), threads=threads, in_registers=True,
+        resident=(*rows.staged, *rows.resident), is_staged=True,
+    )  # fmt: skip
 
 
 VectorOf = Callable[[str, int, Sequence[str]], int]  # of a member's dimension, arrays in registers

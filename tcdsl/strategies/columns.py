@@ -11,15 +11,17 @@ one another, and one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tcdsl.costmodel.columns import Columns, Share, best_share
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.scop import Kind, Scop, Storage
+from tcdsl.strategies.assembly import Lane
+from tcdsl.strategies.group_axes import GroupAxes
 from tcdsl.strategies.row_graphs import kept_arrays, own_dims, parallel_axes, waiting_for
-from tcdsl.strategies.sketch import Axis
+from tcdsl.strategies.sketch import Axis, Sketch, Tile
 from tcdsl.transforms.fusion import Group
 
 MOST_BLOCK_AXES = 2  # of the grid beside a cluster's
@@ -43,6 +45,21 @@ class KeptColumns:
             f"{among}, {share.repeat * self.vector} values a thread:"
             f" {1e6 * share.seconds:.2g} us as estimated"
         )
+
+
+def kept_column_sketch(axes: GroupAxes, inner: Axis, columns: KeptColumns) -> Sketch:
+    """Return the sketch of threads each with its part of the columns along *inner*."""
+    share = columns.share
+    others = [axis for axis in axes.parallel if axis is not inner]
+    tiles = [Tile(inner, axes.extent(inner), 0, 0, share.x, 1, columns.vector)]
+    tiles += [axes.tile(axis) for axis in reversed(others)]
+    lanes = {
+        name: Lane(dim, 1, share.y, 1, share.repeat, share.cluster)
+        for name, dim in columns.dims.items()
+    }
+    axes.why.append(columns.why)
+    sketch = axes.assembled(tiles, lanes, None)
+    return replace(sketch, resident=columns.arrays, layout=None)
 
 
 def kept_columns(

@@ -19,9 +19,9 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.assembly import Assembly, Lane
+from tcdsl.strategies.group_axes import GroupAxes
 from tcdsl.strategies.rows import work_of
 from tcdsl.strategies.sketch import Layout, Rewritten, Sketch, Tile, apply
-from tcdsl.strategies.threads import GpuSketcher
 from tcdsl.transforms.fusion import Group, textual
 from tcdsl.transforms.nesting import Alignment
 
@@ -30,7 +30,7 @@ MOST_BLOCKS = 2048  # that take tickets for what is small
 MOST_LOADS = 32  # of a thread of the last block: more is worth a kernel on the whole chip
 
 
-class FinishSketcher(GpuSketcher):
+class FinishSketcher(GroupAxes):
     """Sketches what follows a kernel in chunks, on that kernel's blocks and threads."""
 
     def __init__(
@@ -47,7 +47,7 @@ class FinishSketcher(GpuSketcher):
         axis, threads = self.layout.lane
         lanes = {}
         for name in self.group.members:
-            dim = self._outermost_rest(name)
+            dim = self.longest_rest(name, 2)  # any dimension is worth it
             if dim is not None and threads > 1:
                 lanes[name] = Lane(dim, axis, threads)
             if self._rest(name, tiles) > MOST_LOADS * (threads if name in lanes else 1):
@@ -83,14 +83,6 @@ class FinishSketcher(GpuSketcher):
         for tile in tiles:
             rest *= tile.repeat
         return rest
-
-    def _outermost_rest(self, name: str) -> int | None:
-        """Return the dimension of *name* that threads share: any is worth it."""
-        shape = self.shapes[name]
-        taken = {axis[name] for axis in self.parallel}
-        free = [d for d in shape.order if d not in taken and shape.extents[d] > 1]
-        dim = max(free, key=lambda d: shape.extents[d], default=None)
-        return dim if dim is not None and self._may_split(name, dim) else None
 
 
 def finished(

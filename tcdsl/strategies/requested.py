@@ -18,11 +18,11 @@ from tcdsl.poly.loop_tree import Leaf, Loop, LoopKind, Node
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.assembly import Chunk, Lane
+from tcdsl.strategies.block_sizes import BLOCK_THREADS, WARP
 from tcdsl.strategies.both_ways import BothWaysSketcher, Crossing
 from tcdsl.strategies.clusters import ClusterRows
 from tcdsl.strategies.columns import KeptColumns
 from tcdsl.strategies.sketch import Sketch, Tile
-from tcdsl.strategies.threads import BLOCK_THREADS, WARP
 from tcdsl.transforms.fusion import Group
 
 MAX_REPEAT = 8  # turns of a thread, which are written out
@@ -58,25 +58,25 @@ class RequestedSketcher(BothWaysSketcher):
         """Tiles that are asked for are of one direction."""
         return None if self.options.tile else super().crossing
 
-    def _lane_vector(
+    def lane_vector(
         self, name: str, dim: int, kept: Collection[str] = (), *, is_own: bool = True
     ) -> int:
         if not self.options.vectorise:
             return 1
-        return super()._lane_vector(name, dim, kept, is_own=is_own)
+        return super().lane_vector(name, dim, kept, is_own=is_own)
 
-    def _assembled(
+    def assembled(
         self,
         tiles: Sequence[Tile],
         lanes: Mapping[str, Lane],
         chunk: Chunk | None,
     ) -> Sketch:
         asked = zip(self.parallel, self.options.tile, strict=False)
-        sizes = {self._name(axis): size for axis, size in asked}
+        sizes = {self.name_of(axis): size for axis, size in asked}
         if sizes:
             taken = {lane.axis: lane.threads for lane in lanes.values()}
             tiles = self._resized(tiles, sizes, taken)
-        return super()._assembled(tiles, lanes, chunk)
+        return super().assembled(tiles, lanes, chunk)
 
     def _resized(
         self, tiles: Sequence[Tile], sizes: Mapping[str, int], taken: Mapping[int, int]
@@ -91,7 +91,7 @@ class RequestedSketcher(BothWaysSketcher):
         # All threads meet in the folds of a block: none may have fewer turns than another.
         meets = any(axis or threads > WARP for axis, threads in taken.items())
         for tile in tiles:
-            size = min(sizes.get(self._name(tile.axis), 0), tile.extent)
+            size = min(sizes.get(self.name_of(tile.axis), 0), tile.extent)
             if not size and tile.thread_axis < 0:
                 found.append(tile)
                 continue

@@ -23,9 +23,11 @@ from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.strategies.assembly import Chunk, Lane, grid_axes
+from tcdsl.strategies.block_sizes import MAX_ROW_THREADS, power_of_two
 from tcdsl.strategies.requested import RequestedSketcher
+from tcdsl.strategies.row_registers import Row
 from tcdsl.strategies.sketch import Layout, Sketch, Tile
-from tcdsl.strategies.threads import MAX_ROW_THREADS, GpuSketcher, power_of_two
+from tcdsl.strategies.threads import GpuSketcher
 from tcdsl.transforms.exponential_sums import ExponentialSums, exponential_sums
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.rescaling import rescaled, why_not_in_chunks
@@ -166,35 +168,33 @@ class RowChunkSketcher(RequestedSketcher):
         )
 
     def sketch(self, may_chunk: bool = True) -> Sketch:
-        return self._rows(may_chunk=False)
+        return self.row_sketch(may_chunk=False)
 
-    def _share_of_row(
-        self, lanes: Mapping[str, int], resident: Sequence[str], groups: int, live: int, vector: int
-    ) -> kept_rows.Share:
-        threads = min(self.chunks.cut.threads, power_of_two(groups))
-        return kept_rows.Share(threads, -(-groups // threads), beside=0)
+    def share_of_row(self, row: Row) -> kept_rows.Share:
+        threads = min(self.chunks.cut.threads, power_of_two(row.groups))
+        return kept_rows.Share(threads, -(-row.groups // threads), beside=0)
 
-    def _is_row(self, last: Expr, index: str) -> bool:
+    def is_row(self, last: Expr, index: str) -> bool:
         """Return whether *last* is an element of the chunk: ``L * c + index``."""
         return not _has_load(last) and coefficient_of(last, index) == 1
 
-    def _assembled(
+    def assembled(
         self, tiles: Sequence[Tile], lanes: Mapping[str, Lane], chunk: Chunk | None
     ) -> Sketch:
         # The chunks are innermost: what is left to the last block of a row has none.
         ordered = sorted(tiles, key=lambda tile: not self._is_chunks(tile))
-        sketch = super()._assembled(ordered, lanes, chunk)
+        sketch = super().assembled(ordered, lanes, chunk)
         return replace(sketch, layout=self._layout_of_rows(ordered, lanes))
 
     def _is_chunks(self, tile: Tile) -> bool:
-        return self._name(tile.axis) == self.chunks.index
+        return self.name_of(tile.axis) == self.chunks.index
 
     def _layout_of_rows(self, tiles: Sequence[Tile], lanes: Mapping[str, Lane]) -> Layout:
         """Return the mapping of the last blocks, one a row."""
         chunks, *rows = tiles
         assert self._is_chunks(chunks), "the chunks come first"
         _, *numbers = grid_axes([tile.blocks for tile in tiles])
-        names = tuple(self._name(tile.axis) for tile in rows)
+        names = tuple(self.name_of(tile.axis) for tile in rows)
         threads = max(lane.threads for lane in lanes.values())
         return Layout(tuple(rows), names, tuple(numbers), (0, threads), chunks.blocks)
 

@@ -24,8 +24,8 @@ from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequ
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.assembly import Assembly, Chunk, point_pieces
-from tcdsl.strategies.sketch import Axis, OuterLoop, Sketch, Tile, apply
-from tcdsl.strategies.threads import VECTOR_BYTES, GpuSketcher
+from tcdsl.strategies.group_axes import GroupAxes
+from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, OuterLoop, Sketch, Tile, apply
 from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Nester, Piece
@@ -100,7 +100,7 @@ def is_tiled(scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu) ->
     return False
 
 
-class _Tiler(GpuSketcher):
+class _Tiler(GroupAxes):
     """Tiles one group with *size* x *size* results a thread."""
 
     def __init__(
@@ -125,7 +125,7 @@ class _Tiler(GpuSketcher):
         if len(self.parallel) < len([r for r in shape.roles if r is Role.PARALLEL]):
             return "a member does not share all of its parallel axes"
         for name in self.group.members:
-            if name != self.lead and self._rest_of(name) > 1:
+            if name != self.lead and self.rest_of(name) > 1:
                 return f"{name} has axes of its own"
             is_before = self.scop.position(name) < self.scop.position(self.lead)
             if is_before or self.shapes[name].statement.kind is Kind.CHECK:
@@ -180,7 +180,7 @@ class _Tiler(GpuSketcher):
             for number, axis in ((0, column), (1, row))
         ]
         rest = [a for a in self.parallel if a not in (row, column)]
-        return tiles + [Tile(a, self.extent(a), self.lower(a)) for a in reversed(rest)]
+        return tiles + [self.tile(axis) for axis in reversed(rest)]
 
     def kernel(self, k_tile: int) -> TiledKernel | None:
         """Return the kernel with steps of *k_tile* along the longest reduced axis, or None."""
@@ -196,7 +196,7 @@ class _Tiler(GpuSketcher):
             count = -(-shape.extents[k] // size)
             chunk = {self.lead: k}, size
             partials = (Partial(self.statement.indices[k], low, size, 0, count, False),)
-            self.why.append(f"{count} blocks over chunks of {size} of {self._name(chunk[0])}")
+            self.why.append(f"{count} blocks over chunks of {size} of {self.name_of(chunk[0])}")
         outer = tuple(Assembly(self.group, self.shapes, self.gpu, tiles, chunk=chunk).block_loops())
         if any(loop.kind is not LoopKind.BLOCK for loop in outer):
             return None

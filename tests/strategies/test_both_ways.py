@@ -12,7 +12,7 @@ from tcdsl.costmodel import both_ways as model
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
-from tcdsl.strategies import both_ways, threads
+from tcdsl.strategies import both_ways, group_axes
 from tcdsl.transforms.placement import Space
 from tests.strategies.crossing_programs import crossing_program
 
@@ -101,7 +101,7 @@ def shapes_of(name: str, rows: int, columns: int) -> Shapes:
 def eager(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """A chip of three multiprocessors, for which small programs go both ways wherever they may."""
     monkeypatch.setattr(model, "LEAST_ROWS", 1)
-    monkeypatch.setattr(threads, "MIN_LANES", 2)
+    monkeypatch.setattr(group_axes, "MIN_LANES", 2)
     monkeypatch.setattr(
         both_ways.Estimates, "is_faster", lambda self, group, _: self.both_ways(group) is not None
     )

@@ -11,7 +11,7 @@ import pytest
 
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
-from tcdsl.strategies import finish, row_chunks, threads
+from tcdsl.strategies import block_sizes, finish, row_chunks, row_registers
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -60,9 +60,9 @@ SEVERAL = """def f(float(M,N) x, half(N) w, int32(N) k) -> (m, s, n, h) {
 def chip(monkeypatch: pytest.MonkeyPatch, small_chip: Gpu) -> Gpu:
     """A chip on which a block holds few values of a row, and longer rows are worth cutting."""
     for module, name, value in (
-        (threads, "MAX_ROW_THREADS", 16), (threads, "MAX_RESIDENT", 8),
-        (threads, "MOST_RESIDENT", 4), (row_chunks, "MIN_ROW", 1), (row_chunks, "VALUES", (4,)),
-        (row_chunks, "THREADS", (16,)), (row_chunks, "LOAD_BYTES", 4),
+        (block_sizes, "MAX_ROW_THREADS", 16), (row_registers, "MAX_RESIDENT", 8),
+        (row_registers, "MOST_RESIDENT", 4), (row_chunks, "MIN_ROW", 1),
+        (row_chunks, "VALUES", (4,)), (row_chunks, "THREADS", (16,)), (row_chunks, "LOAD_BYTES", 4),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(row_chunks, "_seconds_as_written", lambda *_: math.inf)

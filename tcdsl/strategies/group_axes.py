@@ -1,0 +1,182 @@
+"""The axes of a group as blocks and threads may share them, and the vectors along them.
+
+    y(i) +=! x(i,j)          parallel    i, along which no member waits for another or adds up
+    z(i,j) = x(i,j) / y(i)   lead        the first of the members with the most instances
+                             innermost   j, whose neighbours are neighbours in memory
+                             lane        j of each member: threads may share it beside i
+
+Nothing is chosen here.  What a sketcher chooses is tiles, lanes and a chunk; ``assembled`` makes
+loops of them.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
+
+from tcdsl.costmodel.locality import Shape, runs_of
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies.assembly import Assembly, Chunk, Lane, extent_of, lower_of
+from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Sketch, Tile
+from tcdsl.transforms.fusion import Group
+from tcdsl.transforms.rfactor import why_not_laned
+
+MIN_LANES = 8  # iterations that are worth threads of their own
+
+
+class GroupAxes:
+    """The axes of one group; *why* explains to the user what is chosen for them."""
+
+    def __init__(self, scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu) -> None:
+        self.scop = scop
+        self.group = group
+        self.shapes = shapes
+        self.gpu = gpu
+        self.lead = group.lead(shapes)
+        order = shapes[self.lead].order
+        axes = sorted(group.axes, key=lambda axis: order.index(axis[self.lead]))
+        self.parallel = [axis for axis in axes if group.has_parallel(axis, shapes)]
+        self.why: list[str] = []
+
+    # --- axes ------------------------------------------------------------------------------
+
+    def extent(self, axis: Axis) -> int:
+        return extent_of(axis, self.shapes)
+
+    def lower(self, axis: Axis) -> int:
+        return lower_of(axis, self.shapes)
+
+    def name_of(self, axis: Axis) -> str:
+        return self.shapes[self.lead].statement.indices[axis[self.lead]]
+
+    def innermost(self, name: str) -> int:
+        """Return the dimension of *name* along which its threads' accesses are neighbours.
+
+        The last one, unless they would leave gaps there in an array that is as large as any, and
+        would leave none along another.  -1 if no dimension has two values.
+        """
+        shape = self.shapes[name]
+        several = [d for d in reversed(shape.order) if shape.extents[d] > 1]
+        sizes = [
+            prod(e for e, stride in zip(shape.extents, row, strict=True) if stride)
+            for row in shape.strides
+        ]
+
+        def has_gaps(dim: int) -> bool:
+            return any(
+                row[dim] > 1 and 2 * size >= max(sizes)
+                for row, size in zip(shape.strides, sizes, strict=True)
+            )
+
+        return min(several, key=has_gaps, default=-1)
+
+    @property
+    def results(self) -> int:
+        """How many values all parallel axes have."""
+        return prod(self.extent(axis) for axis in self.parallel)
+
+    @property
+    def most_rest(self) -> int:
+        """How many instances one of these values has, at most."""
+        return max((self.rest_of(name) for name in self.group.members), default=1)
+
+    def rest_of(self, name: str) -> int:
+        """Return how many instances of *name* one value of all parallel axes has."""
+        taken = {axis[name] for axis in self.parallel}
+        extents = self.shapes[name].extents
+        return prod(extent for dim, extent in enumerate(extents) if dim not in taken)
+
+    # --- a member's own axes ---------------------------------------------------------------
+
+    def lane(self, name: str) -> int | None:
+        """Return the dimension of *name* that threads share: its innermost free one."""
+        shape = self.shapes[name]
+        taken = {axis[name] for axis in self.parallel}
+        for dim in reversed(shape.order):
+            if dim not in taken and shape.extents[dim] >= MIN_LANES:
+                return dim if self.may_split(name, dim) else None
+        return None
+
+    def longest_rest(self, name: str, least: int) -> int | None:
+        """Return the longest free dimension of *name*, if of *least* values and to be shared."""
+        shape = self.shapes[name]
+        taken = {axis[name] for axis in self.parallel}
+        free = [d for d in shape.order if d not in taken and shape.extents[d] >= least]
+        dim = max(free, key=lambda d: shape.extents[d], default=None)
+        return dim if dim is not None and self.may_split(name, dim) else None
+
+    def may_split(self, name: str, dim: int) -> bool:
+        """Return whether threads may share dimension *dim* of *name*."""
+        shape = self.shapes[name]
+        if shape.roles[dim] is Role.PARALLEL:
+            return True
+        return shape.roles[dim] is Role.REDUCED and why_not_laned(shape.statement) is None
+
+    # --- vectors ---------------------------------------------------------------------------
+
+    def vector_width(self, inner: Axis) -> int:
+        """Return how many neighbours along *inner* a thread takes at once."""
+        widths = [
+            self.lane_vector(n, d, is_own=False) for n, d in inner.items() if self._is_wide(n)
+        ]
+        return min(widths, default=1)
+
+    def _is_wide(self, name: str) -> bool:
+        """Return whether *name* is among the members that touch the most."""
+        return 2 * self.shapes[name].instances >= self.shapes[self.lead].instances
+
+    def lane_vector(
+        self, name: str, dim: int, kept: Collection[str] = (), *, is_own: bool = True
+    ) -> int:
+        """Return the widest vector along *dim* whose accesses are aligned, 1 if there is none.
+
+        :arg kept: arrays that will be registers.
+        :arg is_own: whether no other member's threads are along it, so that the last vector may
+            end early: no sum is folded lane by lane.
+        """
+        shape = self.shapes[name]
+        statement = shape.statement
+        accesses = (*statement.writes, *statement.reads)
+        sizes, steps = [], []
+        for access, row in zip(accesses, shape.strides, strict=True):
+            if access.array in kept:
+                continue
+            if row[dim] == 1:
+                array = self.scop.arrays[access.array]
+                sizes.append(array.dtype.size_bytes)
+                if array.skew is None:
+                    steps += [s for d, s in enumerate(row) if d != dim and shape.extents[d] > 1]
+                runs = runs_of(array, access, statement.indices[dim])
+                steps += [number for run in runs for number in (run.run, run.outer)]
+            elif row[dim] > 1:
+                return 1
+        if not sizes and kept and not statement.conditions:
+            return VECTOR_BYTES  # it has no say
+        if not sizes or statement.conditions:
+            return 1
+        width = VECTOR_BYTES // max(sizes)
+        may_end = is_own or not any(steps)
+        while width > 1 and (
+            any(step % width for step in steps)
+            or shape.lower[dim] % width
+            or (shape.extents[dim] % width and not may_end)
+            or shape.extents[dim] < width
+        ):
+            width //= 2
+        return width
+
+    # --- what is chosen --------------------------------------------------------------------
+
+    def tile(self, axis: Axis) -> Tile:
+        """Return the tile of blocks that take one value of *axis* each."""
+        return Tile(axis, self.extent(axis), self.lower(axis))
+
+    def assembled(
+        self, tiles: Sequence[Tile], lanes: Mapping[str, Lane], chunk: Chunk | None
+    ) -> Sketch:
+        """Return the sketch.
+
+        :arg tiles: of the shared parallel axes, innermost first.
+        :arg lanes: member -> its own axis along threads.
+        """
+        return Assembly(self.group, self.shapes, self.gpu, tiles, lanes, chunk).sketch(self.why)
