@@ -25,14 +25,13 @@ from tcdsl.cli.bench_measured import Run
 from tcdsl.cli.bench_page import page
 from tcdsl.cli.bench_report import Row, machine, means_table, times_table
 from tcdsl.cli.bench_timing import Keeper, Place, time_all, time_one
-from tcdsl.cli.bench_work import Work, chosen_work, key_of, label_of
+from tcdsl.cli.bench_work import Work, chosen_work, key_of, label_of, listed_cases
 from tcdsl.cli.console import standard_output
 from tcdsl.cli.device_peers import Device, copy_rate_gbs, library_versions, open_device
 from tcdsl.cli.peers import Host, use_threads
 from tcdsl.cli.precompile import precompile
 from tcdsl.cli.prepare import prepare
 from tcdsl.cli.read_rate import read_rate_gbs
-from tcdsl.library import cases
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.settings import settings
 
@@ -72,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="time programs that move memory beside a copy (cuda)")  # fmt: skip
     parser.add_argument("--first-call", action="store_true",
                         help="time only each first call, nothing cached")  # fmt: skip
-    parser.add_argument("--list", action="store_true", help="print the names of the cases")
+    parser.add_argument(
+        "--list", action="store_true", help="time nothing: print the names of these cases"
+    )
 
 
 def chosen_peers(place: Place, text: str | None) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(page(read_lines(arguments.files)), markup=False)
         return 0
     if arguments.list:
-        for case in cases(arguments.family):
+        for case in listed_cases(arguments):
             console.print(f"{case.family:12} {case.name}", markup=False)
         return 0
     if arguments.latency:

@@ -67,6 +67,19 @@ def chosen_work(place: HasSizes, arguments: argparse.Namespace) -> list[Work]:
     return shard_of(found, arguments.shard)
 
 
+class _EverySize:
+    """A place that has room for every size."""
+
+    def sizes(self, case: Case, dtype: str) -> tuple[Mapping[str, int], ...]:
+        return case.sizes
+
+
+def listed_cases(arguments: argparse.Namespace) -> list[Case]:
+    """Return the cases of which something is timed where there is room for every size."""
+    names = {case.name for case, _, _ in chosen_work(_EverySize(), arguments)}
+    return [case for case in chosen_cases(arguments) if case.name in names]
+
+
 def chosen_cases(arguments: argparse.Namespace) -> tuple[Case, ...]:
     """Return the cases asked for, in the library's order."""
     known = {case.name: case for case in cases(arguments.family)}

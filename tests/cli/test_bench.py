@@ -33,16 +33,32 @@ def test_bound_calls_can_be_timed(tcdsl: Tcdsl) -> None:
     assert tcdsl("bench", "softmax", *QUICK, "--bound")[0] == 0
 
 
-def test_list_prints_the_names(tcdsl: Tcdsl) -> None:
-    code, printed, _ = tcdsl("bench", "--list", "--family", "graph")
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ([], [case.name for case in cases()]),
+        (["--family", "graph"], [case.name for case in cases("graph")]),
+        (["softmax", "all_sum"], ["softmax", "all_sum"]),
+        (["--only", "g_softmax bfloat16", "--dtype", "all"], ["log_softmax"]),
+        (["all_sum", "all_and", "--dtype", "bool"], ["all_and"]),
+        (["matmul", "softmax", "--table", "memory-bound"], ["softmax"]),
+        (["matmul", "--table", "memory-bound"], []),
+    ],
+)
+def test_list_prints_the_names_of_what_is_chosen(
+    words: list[str], names: list[str], tcdsl: Tcdsl
+) -> None:
+    code, printed, _ = tcdsl("bench", "--list", *words)
     assert code == 0
-    assert [line.split()[1] for line in printed.splitlines()] == [c.name for c in cases("graph")]
+    assert [line.split()[1] for line in printed.splitlines()] == names
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["no_such_case"], "the library has no 'no_such_case'"),
+        (["--list", "softmaxx"], "did you mean 'softmax'?"),
+        (["--list", "--only", "softmaxx"], "no case is called so"),
         (["--peers", "fortran"], "there is no 'fortran'"),
         (["--copy-rate"], "--copy-rate: it is not for 'cpu'"),
     ],
