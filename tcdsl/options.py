@@ -117,7 +117,7 @@ class Options:
         except (ValueError, TypeError) as error:
             raise NOT_OPTIONS(why=str(error)) from None
         if not isinstance(values, dict):
-            raise NOT_OPTIONS(why=f"it is a {type(values).__name__}")
+            raise NOT_OPTIONS(why=f"it is of type {type(values).__name__}")
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in values.items()

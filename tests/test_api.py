@@ -288,9 +288,9 @@ def test_arguments_that_do_not_fit() -> None:
     assert code_of(lambda: PROGRAM.mm(ramp(2, 3))) == "TC048"
     assert code_of(lambda: PROGRAM.mm(ramp(2), ramp(3, 4))) == "TC051"
     assert code_of(lambda: PROGRAM.mm(ramp(2, 3), ramp(3, 4, dtype=np.float64))) == "TC057"
-    with pytest.raises(ShapeError, match="argument 'B' is a list, not an array"):
+    with pytest.raises(ShapeError, match="argument 'B' is of type list, not an array"):
         PROGRAM.mm(ramp(2, 3), [[1.0]])
-    with pytest.raises(ShapeError, match="argument 'A' is a NoneType"):
+    with pytest.raises(ShapeError, match="argument 'A' is of type NoneType"):
         PROGRAM.mm(None, ramp(2, 3))
     with pytest.raises(ShapeError, match="complex128"):
         PROGRAM.total(np.ones(3, complex))
@@ -399,7 +399,7 @@ def test_compute() -> None:
     assert tcdsl.compute("y +=! x(i)", x=torch.arange(4.0), target="reference") == 6
     with pytest.raises(SemanticError):
         tcdsl.compute("y(i) = z(i)", x=ramp(4))
-    with pytest.raises(ShapeError, match="argument 'x' is a str"):
+    with pytest.raises(ShapeError, match="argument 'x' is of type str"):
         tcdsl.compute("y(i) = x(i)", x="text")
     for name in ("float", "x);", "é", "", "x(i)", "x y", "x = 1 y"):
         inputs: dict[str, Any] = {name: ramp(2)}
@@ -584,6 +584,8 @@ def test_options_are_frozen_and_documented() -> None:
     for text in ("", "[", "[]", "3", '{"thread": 1}'):
         with pytest.raises(OptionError):
             tcdsl.Options.from_json(text)
+    with pytest.raises(OptionError, match="not that of options: it is of type int"):
+        tcdsl.Options.from_json("3")
 
 
 def test_compensation_is_not_for_fast_math() -> None:

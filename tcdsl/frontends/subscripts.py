@@ -280,7 +280,7 @@ def _sublist(sublist: object, position: int | None) -> str:
     what = "the output's sublist" if position is None else f"the sublist of operand {position}"
     advice = "give a list of numbers from 0 to 51, or Ellipsis, behind each operand"
     if not isinstance(sublist, list | tuple):
-        found = f"{what} is a {type(sublist).__name__}"
+        found = f"{what} is of type {type(sublist).__name__}"
         raise EINSUM_SUBSCRIPTS(what=found, advice=advice)
     return "".join(_letter(label, what, advice) for label in sublist)
 

@@ -390,7 +390,7 @@ def _view_without_dlpack(x: object, what: str, error: Exception | None) -> NDArr
         dtype = str(getattr(x, "dtype", "of an unknown kind"))
         raise _unsupported(what, dtype, f"DLPack gave: {error}") from None
     raise NOT_AN_ARRAY(
-        what=what, found=f"a {type(x).__name__}",
+        what=what, found=f"of type {type(x).__name__}",
         advice="use numpy.asarray(x), or an array of any library that speaks DLPack",
     )  # fmt: skip
 

@@ -205,7 +205,7 @@ def array(
         dense = _unpacked(kind, values) if isinstance(values, str) else _listed(kind, values)
         dense = dense.reshape(shape)
     except (ValueError, TypeError, zlib.error) as error:
-        what = f"the values are not those of a {dtype} array of shape {shape}: {error}"
+        what = f"the values are not those of an array of {dtype}, of shape {shape}: {error}"
         advice = "give nested lists of numbers, or what save_case wrote"
         raise BAD_ARGUMENT(argument="array", what=what, advice=advice) from None
     if strides is None:

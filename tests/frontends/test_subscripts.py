@@ -128,3 +128,8 @@ def test_wrong_sublists(args: tuple[object, ...]) -> None:
     with pytest.raises(ParseError) as caught:
         from_sublists(args)
     assert caught.value.code == "TC018"
+
+
+def test_a_sublist_that_is_none_is_told_its_type() -> None:
+    with pytest.raises(ParseError, match="the sublist of operand 0 is of type int"):
+        from_sublists((1, 3))

@@ -143,7 +143,7 @@ def test_a_search_knows_its_arguments() -> None:
     [
         (F, (), {}, ["'softmax' takes 1 argument, got 0", "(float32(Rows, Columns) y)"]),
         (F, (X, X), {}, ["'softmax' takes 1 argument, got 2"]),
-        (F, ("x",), {}, ["argument 'x' is a str"]),
+        (F, ("x",), {}, ["argument 'x' is of type str"]),
         (F, (tcdsl.spec((3, 4), "float32"),), {}, ["'x' is a placeholder, which has no data"]),
         (F, (ROW,), {}, ["'x' is declared with 2 dimensions", "declared is x(Rows, Columns)"]),
         (F, (X.astype(np.float64),), {}, ["'x' is declared float32", "is float64"]),
@@ -154,7 +154,7 @@ def test_a_search_knows_its_arguments() -> None:
         (F, (X,), {"out": {"z": X}}, ["out 'z'", "no output has that name", "are y"]),
         (F, (X,), {"out": (X, X)}, ["it holds 2 arrays for 1 output"]),
         (UPDATE, (ROW,), {"out": {"yy": ROW}}, ["out 'yy'", "did you mean 'y'?"]),
-        (UPDATE, (ROW,), {"out": "abc"}, ["out 'y' is a str"]),
+        (UPDATE, (ROW,), {"out": "abc"}, ["out 'y' is of type str"]),
     ],
 )  # fmt: skip
 def test_calls_that_cannot_be(
@@ -205,9 +205,9 @@ def test_replaying_what_is_no_file(path: Any, part: str) -> None:
 
 @pytest.mark.parametrize(("arguments", "part"), [
     (("float33", (2,), [1, 2]), "the type float33"),
-    (("float32", (3,), [1, 2]), "not those of a float32 array of shape (3,)"),
-    (("float32", (2,), "eJxj"), "not those of a float32 array of shape (2,)"),
-    (("float32", (2,), "???"), "not those of a float32 array of shape (2,)"),
+    (("float32", (3,), [1, 2]), "not those of an array of float32, of shape (3,)"),
+    (("float32", (2,), "eJxj"), "not those of an array of float32, of shape (2,)"),
+    (("float32", (2,), "???"), "not those of an array of float32, of shape (2,)"),
     (("float32", (-1,), [1]), "(-1,)"),
 ])  # fmt: skip
 def test_arrays_that_cannot_be(arguments: tuple[Any, ...], part: str) -> None:

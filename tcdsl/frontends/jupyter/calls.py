@@ -45,7 +45,7 @@ def parsed_call(text: str, namespace: Mapping[str, Any], magic: str, usage: str)
         advice = usage
         if isinstance(function, Program):
             advice = f"it has {', '.join(function.names)}: type {name}.{function.names[-1]}(...)"
-        what = f"{name} is a {type(function).__name__}, not a def of a program"
+        what = f"{name} is of type {type(function).__name__}, not a def of a program"
         raise _wrong(magic, what, advice)
     if not is_call:
         return Call(text.strip(), function, None)
