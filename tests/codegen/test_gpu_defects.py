@@ -178,6 +178,13 @@ PROGRAMS: dict[str, tuple[str, list[Any]]] = {
         }""",
         [(37, 37), (37, 37)],
     ),
+    # the same in a loop of its own, which begins late, not one that the zeros begin at 0
+    "upper triangle": (
+        """def f(float(N,N) x, float(N,N) z) -> (z) {
+            z(i,j) = x(i,j) * 2.0 where i in 0:N, j in i:N
+        }""",
+        [(37, 37), (37, 37)],
+    ),
     # one iteration of a loop over threads, which depends on the block
     "diagonal": (
         "def f(float(N,N) x) -> (y) { y(i) +=! x(i,j) where i in 0:N, j in i:i+1 }", [(64, 64)],
@@ -190,6 +197,19 @@ PROGRAMS: dict[str, tuple[str, list[Any]]] = {
             z(i,j) = x(i,j) - s(j)
         }""",
         [(100, 5)],
+    ),
+    # loops beside a fold that all threads run, those past the last column too
+    "columns, and idle threads": ("def f(float(M,N) x) -> (y) { y(j) +=! x(i,j) }", [(100, 37)]),
+    # turns that are written out, the last of which few threads have
+    "one sum": ("def f(float(N) x) -> (y) { y +=! x(i) }", [(1031,)]),
+    # temporaries of which one kernel reads the first and writes the second, other elements of it
+    "reversed twice": (
+        """def f(float(N) x) -> (z) {
+            t(i) = exp(x(i))
+            u(i) = t(N-1-i) * 2.0
+            z(i) = u(N-1-i) + 1.0
+        }""",
+        [(3000,)],
     ),
     # vectors that are added to, or begin off their width
     "added in place": ("def f(float(N) x, float(N) y) -> (y) { y(i) += x(i) }", [(8192,), (8192,)]),
