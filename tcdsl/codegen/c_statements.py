@@ -319,6 +319,9 @@ class StatementPrinter:
     def _load(self, load: Load, subscripts: tuple[str, ...]) -> str:
         position = self._by_load[(load.tensor, load.subscripts)]
         access = (*self.statement.writes, *self.statement.reads)[position]
+        array = self.scop.arrays[access.array]
+        if access.inexact and any(self.sizes.is_zero(extent) for extent in array.shape):
+            return f"(({c_type(array.dtype)})0)"  # no element is there; a fault has been recorded
         return self.element(access, subscripts)
 
     def element(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:

@@ -246,10 +246,12 @@ class StatementLowering:
             if body.indices[position] not in used:
                 domain = domain.project_out(isl.dim_type.set, position, 1)
         domain = domain.set_tuple_name(name)
+        for guard in guards:
+            domain = domain.intersect(builder.truth(guard).above)
         exprs = (*guards, *(subscript for _, subscript in checked))
         return Statement(
             name=name,
-            domain=domain,
+            domain=domain.coalesce(),
             indices=kept,
             n_left=len(kept),
             kind=Kind.CHECK,

@@ -10,7 +10,8 @@
 The sum needs all rows, its terms one each: t is an epilogue of the kernel that reduces the rows, by
 blocks that have the row at hand, and loss adds up one array of neighbours, where it would have read
 several, and gathered from x.  A gather is a load that waits for another one: the first stands
-before the loads of the row, the second before what is done with it, so that nobody waits.
+before the loads of the row, the second before what is done with it, so that nobody waits.  Both
+are for the rows of which isl cannot say that the conditions around them fail.
 
 Legal for every reduction that does not read its own target: a term is computed once, from the same
 values, and rounded to its own type, which is what the reduction takes.  Only what nothing writes is
@@ -74,12 +75,16 @@ def _with_terms(scop: Scop, statement: Statement, rows: Statement) -> Scop:
     value = statement.value
     assert value is not None
     written = {write.array for s in scop.statements for write in s.writes}
+    runs = {  # where each load may run: a condition may guard it
+        (read.array, read.subscripts): read.relation.domain() for read in statement.reads
+    }
     gathered = [
         load
         for load in dict.fromkeys(loads_of(value))
         if loads_of(*load.subscripts)
         and not written & {one.tensor for one in loads_of(load)}
         and any(r.subscripts == load.subscripts and not r.is_exact for r in statement.reads)
+        and not runs[load.tensor, load.subscripts].is_empty()
     ]
     arrays = dict(scop.arrays)
     first: list[Statement] = []
@@ -88,12 +93,15 @@ def _with_terms(scop: Scop, statement: Statement, rows: Statement) -> Scop:
         own: Expr = load
         for inner in dict.fromkeys(loads_of(*load.subscripts)):
             name = f"{statement.name}_where{len(first)}"
-            first.append(_assigned(scop, statement, name, inner, arrays))
+            where = runs[inner.tensor, inner.subscripts]
+            first.append(_assigned(scop, statement, name, inner, where, arrays))
             own = _replaced(own, inner, first[-1])
         name = f"{statement.name}_gather{len(second)}"
-        second.append(_assigned(scop, statement, name, own, arrays))
+        where = runs[load.tensor, load.subscripts]
+        second.append(_assigned(scop, statement, name, own, where, arrays))
         value = _replaced(value, load, second[-1])
-    term = _assigned(scop, statement, f"{statement.name}_term", value, arrays)
+    name = f"{statement.name}_term"
+    term = _assigned(scop, statement, name, value, statement.domain, arrays)
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     total = replace(
         statement,
@@ -120,10 +128,15 @@ def _checks(check: Statement, statement: Statement, written: set[str]) -> bool:
 
 
 def _assigned(
-    scop: Scop, statement: Statement, name: str, value: Expr, arrays: dict[str, Array]
+    scop: Scop,
+    statement: Statement,
+    name: str,
+    value: Expr,
+    where: isl.Set,
+    arrays: dict[str, Array],
 ) -> Statement:
-    """Return the statement *name*, ``array(b) = value`` for every row; declare its array."""
-    bounds = constant_bounds(statement.domain, 0)
+    """Return the statement *name*, ``array(b) = value`` for the rows *where*; declare its array."""
+    bounds = constant_bounds(where, 0)
     assert bounds is not None, "the sizes are numbers"
     low, high = bounds
     array = f"{name}.rows"
@@ -131,7 +144,7 @@ def _assigned(
     if arithmetic(value.dtype) != value.dtype:
         value = Cast(value, arithmetic(value.dtype))
     builder = builder_of(statement.indices, name, scop.sizes)
-    domain = statement.domain.set_tuple_name(name)
+    domain = where.set_tuple_name(name)
     subscripts = (Index(statement.reduced[0]),)
     return replace(
         statement, name=name, domain=domain, n_left=1, kind=Kind.ASSIGN, reduction=None,

@@ -204,3 +204,26 @@ def test_an_outer_product_that_updates_is_no_contraction(cuda_unit: Callable[...
     source = "def f(float(M) a, float(N) b, float(M,N) y) -> (y) { y(i,j) min= a(i) * b(j) }"
     unit = cuda_unit(source, (4096,), (4096,), (4096, 4096))
     assert len(unit.source.launches) == 1
+
+
+GATHERS = """def f(float(B,V) x, float(K) q, int64(B) k) -> (s, t, u) {
+    r(b) +=! x(b,v)
+    s +=! r(b) + (b > 0 ? x(b, k(b-1)) : 0.0)
+    t +=! r(b) + (b > 1 ? x(b-1, k(b)) : x(b,0))
+    u +=! r(b) + (k(b) > 1 ? q(k(b)) : 1.0)
+}"""
+
+
+def test_gathers_that_do_not_always_run(check_emulated: CheckAll, gpu: Gpu) -> None:
+    """Moved before a row's loads they ran always: outside of k, of x, and of an empty q."""
+    k = np.array([1, 0, 1, 1])
+    check_emulated([(GATHERS, [(4, 1025), (0,), k]), (GATHERS, [(4, 1025), (5,), 2 * k])], gpu=gpu)
+
+
+def test_a_gather_from_nothing(cuda_unit: Callable[..., Any], emulated: Any, gpu: Gpu) -> None:
+    """A subscript that is out of range of no elements was clamped to the first of them."""
+    (program,) = emulated(
+        [cuda_unit("def f(float(K) q, int64(B) k) -> (y) { y(b) = q(k(b)) }", (0,), (3,), gpu=gpu)]
+    )
+    q, k, y = np.zeros(0, np.float32), np.array([0, 1, 2]), np.zeros(3, np.float32)
+    assert program.run([q, k], [y]) is not None

@@ -66,3 +66,11 @@ def test_halves_summed_in_chunks(operator: str, check_all: CheckAll) -> None:
         for dtype in ("half", "bfloat16")
     ]
     check_all(cases)
+
+
+def test_a_subscript_that_is_gathered_where_it_exists(check_all: CheckAll) -> None:
+    """The check of k(b-1) read it for b = 0 too, so that no plan was right."""
+    source = """def f(float(V) x, int64(B) k) -> (y) {
+        y(b) = b > 0 && k(b-1) > 0 ? x(k(b-1)) : 0.0 where b in 0:B
+    }"""
+    check_all([(source, [(9,), [3, 0, 8, -1]]), (source, [(9,), [-1]])])
