@@ -147,21 +147,21 @@ class StatementPrinter:
         if statement.companion is not None:
             body = self._arg_update()
         else:
-            body = [self._copy() or self._store(statement.write, self._new_value(statement.value))]
+            body = [f"{self.element(statement.write)} = {self._stored_value()};"]
         if not conditions:
             return body
         return [f"if ({' && '.join(conditions)}) {{", *(f"  {line}" for line in body), "}"]
 
-    def _copy(self) -> str:
-        """Return the assignment of a half value as it is, "" if the statement is no such copy."""
+    def _stored_value(self) -> str:
+        """Return what the statement stores; a half value that it copies is copied as it is."""
         statement = self.statement
+        assert statement.value is not None
         stored = self.scop.arrays[statement.write.array].dtype
         match statement.value:
             case Cast(operand=Load(dtype=loaded) as load) if loaded == stored and stored.is_half:
                 if statement.kind is Kind.ASSIGN:
-                    element = self.expressions.value(load)
-                    return f"{self.element(statement.write)} = {element};"
-        return ""
+                    return self.expressions.value(load)
+        return self._as_stored(statement.write, self._new_value(statement.value))
 
     def _new_value(self, value: Expr) -> str:
         """Return the text of the value to be stored, in the type of the arithmetic."""
@@ -185,11 +185,15 @@ class StatementPrinter:
         return cast_text(self.element(access), stored, dtype)
 
     def _store(self, access: Access, value: str) -> str:
+        return f"{self.element(access)} = {self._as_stored(access, value)};"
+
+    def _as_stored(self, access: Access, value: str) -> str:
+        """Return *value* in the type of the array of *access*."""
         array = self.scop.arrays[access.array]
         value_type = arithmetic(array.dtype)
         if self.statement.reduction is not None and not self.statement.companion:
             value_type = self.statement.reduction.dtype
-        return f"{self.element(access)} = {cast_text(value, value_type, array.dtype)};"
+        return cast_text(value, value_type, array.dtype)
 
     def _init(self) -> list[str]:
         statement = self.statement

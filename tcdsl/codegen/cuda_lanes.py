@@ -12,7 +12,7 @@ Which accesses may move vectors is said by ``vectors.py``, which folds take all 
 by ``transforms/fold_lanes``; both hold only where isl has left the loop all of its lanes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcdsl.codegen import loop_ast
@@ -176,11 +176,10 @@ class LanesPrinter(LeafPrinter):
         n_declared = len(self.declared)
         self._declare_locals([loop.name, *unopened_loops(node.body)], depth + 2)
         names = {(v.array, v.address): v.name for v in vectors}
-        where = lanes.guard(node.variable)
+        where, own = lanes.guard(node.variable), self.declared[n_declared:]
         for leaf in leaves:
-            self._lane(
-                leaf, depth + 2, active, self._lanes(leaf, node.variable, width, names), where
-            )
+            which = self._lanes(leaf, node.variable, width, names)
+            self._lane(leaf, depth + 2, active, which, where, own)
         self._emit(depth + 1, "}")
         del self.declared[n_declared:]
         for vector in vectors:
@@ -197,21 +196,41 @@ class LanesPrinter(LeafPrinter):
         )
 
     def _lane(
-        self, leaf: loop_ast.Leaf, depth: int, active: list[str], vectors: Vectors, where: str
+        self,
+        leaf: loop_ast.Leaf,
+        depth: int,
+        active: list[str],
+        vectors: Vectors,
+        where: str,
+        own: Collection[str],
     ) -> None:
         """Print *leaf* for one lane of *vectors*, to be run *where* that is there.
 
+        :arg own: the registers of a lane, which no other one sees.
+
         What has no other effect than on registers runs in any case, lest branches keep the loads
-        that follow from starting.
+        that follow from starting.  It leaves a register as it is that may hold something there.
         """
         if not where:
             self._leaf(leaf, depth, active, vectors)
         elif self._printer(leaf, vectors).is_pure(self._is_private):
-            self._leaf(leaf, depth, active, replace(vectors, where=where))
+            is_kept = self._may_hold(leaf, own)
+            self._leaf(leaf, depth, active, replace(vectors, where=where if is_kept else ""))
         else:
             self._open(depth, f"if ({where})")
             self._leaf(leaf, depth + 1, active, vectors)
             self._emit(depth, "}")
+
+    def _may_hold(self, leaf: loop_ast.Leaf, own: Collection[str]) -> bool:
+        """Return whether what *leaf* writes may hold a value where a lane is not there.
+
+        It does not if nothing else writes the register: isl may print parts of a row one by one.
+        """
+        statement = self.scop.by_name[leaf.statement]
+        array = statement.write.array
+        if statement.kind is Kind.UPDATE:
+            return True
+        return self._is_private(array) and array not in own and self.n_writers[array] > 1
 
     def _lanes_here(
         self, depth: int, bounds: tuple[str, str], loop: Loop, leaves: Sequence[loop_ast.Leaf]

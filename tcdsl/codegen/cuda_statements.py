@@ -31,7 +31,7 @@ class Vectors:
     width: int
     variable: str  # the lane
     names: Mapping[int, str] = field(default_factory=dict)
-    where: str = ""  # the condition under which the lane is there, "" if always or if all the same
+    where: str = ""  # when the lane is there and a register changes, "" if always or all the same
 
 
 def thread_index(axis: int) -> str:
@@ -138,19 +138,16 @@ class CudaStatementPrinter(StatementPrinter):
             return [f"tc_copy_async<1>(&{to}, &{from_});"]
         if statement.kind is Kind.FOLD:
             return self.fold([])
-        if self.vectors is not None and self.vectors.where and statement.kind is Kind.UPDATE:
+        if self.vectors is not None and self.vectors.where:
             return self._selected(self.vectors.where)
         body = self._atomic() if statement.is_atomic else super().lines()
         return _guarded(self.pins(), body)
 
     def _selected(self, where: str) -> list[str]:
-        """Return the update of a register that is computed in any case, and kept *where*."""
-        statement = self.statement
-        assert statement.value is not None and statement.reduction is not None
-        stored = self.scop.arrays[statement.write.array].dtype
-        new = cast_text(self._new_value(statement.value), statement.reduction.dtype, stored)
-        target = self.element(statement.write)
-        value = f"const {c_type(stored)} w_new = {new};"
+        """Return the change of a register that is computed in any case, and kept *where*."""
+        stored = self.scop.arrays[self.statement.write.array].dtype
+        target = self.element(self.statement.write)
+        value = f"const {c_type(stored)} w_new = {self._stored_value()};"
         return [value, f"{target} = {where} ? w_new : {target};"]
 
     def _own_placements(self) -> Iterator[Placement]:

@@ -227,3 +227,22 @@ def test_a_gather_from_nothing(cuda_unit: Callable[..., Any], emulated: Any, gpu
     )
     q, k, y = np.zeros(0, np.float32), np.array([0, 1, 2]), np.zeros(3, np.float32)
     assert program.run([q, k], [y]) is not None
+
+
+TRIANGLES = """def f(float(M,M) x) -> (s, y) {
+    s(i) +=! x(i,j) where j in 0:i+1
+    y(i) max=! x(i,j) * s(i) where j in i:M
+}"""
+TWO_PARTS = """def f(float(M,N) x) -> (y) {
+    s(i) +=! x(i,j)
+    e(i,j) = x(i,j) - s(i)
+    e(i,j) = x(i,j) + s(i) where i in 0:M, j in 37:N-6
+    t(i) +=! e(i,j) * e(i,j)
+    y(i,j) = e(i,j) * t(i)
+}"""
+
+
+def test_lanes_that_another_vector_has_loaded(check_emulated: CheckAll, gpu: Gpu) -> None:
+    """isl parts a row; lanes that the second part has not were written over what the first had."""
+    cases: list[tuple[str, list[Any]]] = [(TRIANGLES, [(n, n)]) for n in (34, 50, 98)]
+    check_emulated([*cases, (TWO_PARTS, [(33, 99)]), (TWO_PARTS, [(5, 103)])], gpu=gpu)
