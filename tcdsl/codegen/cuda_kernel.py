@@ -2,7 +2,6 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -70,7 +69,6 @@ class KernelText(ABC):
         self.guarded: frozenset[str] = frozenset()  # eliminated loops whose guard stands around
         self.wide_shared: set[str] = set()  # shared arrays that are accessed in vectors
         self.declared: list[str] = []  # private arrays, in the scopes around
-        self.n_writers: Counter[str] = Counter()  # of arrays, as often as isl printed them
         self.folded: dict[str, str] = {}  # folds of all lanes that were printed before the loop
         self.slots = fold_slots(self.mapped, self.placements)
         self.numbered: list[str] = []  # folds with a number, as often as they were printed

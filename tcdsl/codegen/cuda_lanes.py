@@ -23,7 +23,7 @@ from tcdsl.codegen.cuda_statements import Vectors, is_block_collective
 from tcdsl.codegen.isl_texts import cuda_text
 from tcdsl.codegen.opened_loops import unopened_loops
 from tcdsl.codegen.turns import covers, lanes_of
-from tcdsl.codegen.vectors import turns_without, vector_accesses
+from tcdsl.codegen.vectors import may_be_parted, turns_without, vector_accesses
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
 from tcdsl.poly.scop import Kind, Statement, Storage
 
@@ -179,7 +179,7 @@ class LanesPrinter(LeafPrinter):
         where, own = lanes.guard(node.variable), self.declared[n_declared:]
         for leaf in leaves:
             which = self._lanes(leaf, node.variable, width, names)
-            self._lane(leaf, depth + 2, active, which, where, own)
+            self._lane(leaf, depth + 2, active, which, where, loop, own)
         self._emit(depth + 1, "}")
         del self.declared[n_declared:]
         for vector in vectors:
@@ -202,6 +202,7 @@ class LanesPrinter(LeafPrinter):
         active: list[str],
         vectors: Vectors,
         where: str,
+        loop: Loop,
         own: Collection[str],
     ) -> None:
         """Print *leaf* for one lane of *vectors*, to be run *where* that is there.
@@ -214,23 +215,24 @@ class LanesPrinter(LeafPrinter):
         if not where:
             self._leaf(leaf, depth, active, vectors)
         elif self._printer(leaf, vectors).is_pure(self._is_private):
-            is_kept = self._may_hold(leaf, own)
+            is_kept = self._may_hold(leaf, loop, own)
             self._leaf(leaf, depth, active, replace(vectors, where=where if is_kept else ""))
         else:
             self._open(depth, f"if ({where})")
             self._leaf(leaf, depth + 1, active, vectors)
             self._emit(depth, "}")
 
-    def _may_hold(self, leaf: loop_ast.Leaf, own: Collection[str]) -> bool:
-        """Return whether what *leaf* writes may hold a value where a lane is not there.
-
-        It does not if nothing else writes the register: isl may print parts of a row one by one.
-        """
+    def _may_hold(self, leaf: loop_ast.Leaf, loop: Loop, own: Collection[str]) -> bool:
+        """Return whether what *leaf* writes may hold a value where a lane of *loop* is missing."""
         statement = self.scop.by_name[leaf.statement]
         array = statement.write.array
         if statement.kind is Kind.UPDATE:
             return True
-        return self._is_private(array) and array not in own and self.n_writers[array] > 1
+        if not self._is_private(array) or array in own:
+            return False
+        others = (self.scop.by_name[name] for name in self.mapped.paths if name != statement.name)
+        is_shared = any(write.array == array for other in others for write in other.writes)
+        return is_shared or may_be_parted(self.mapped, loop)
 
     def _lanes_here(
         self, depth: int, bounds: tuple[str, str], loop: Loop, leaves: Sequence[loop_ast.Leaf]
@@ -245,10 +247,11 @@ class LanesPrinter(LeafPrinter):
         first, last = f"w_from{self.n_lanes}", f"w_to{self.n_lanes}"
         self.n_lanes += 1
         statements = [self.scop.by_name[leaf.statement] for leaf in leaves]
+        turns_around = () if may_be_parted(self.mapped, loop) else self.turns
         texts = []
         for text, lane in ((bounds[0], 0), (bounds[1], width - 1)):
             outside: list[str] = []
-            for turn in self.turns if text != str(lane) else ():
+            for turn in turns_around if text != str(lane) else ():
                 found = turns_without(statements, loop, lane, turn.loop, turn.step)
                 if found is not None and found.start > 0:
                     outside.append(f"{turn.variable} < {found.start}")

@@ -112,11 +112,6 @@ class _KernelPrinter(LoopPrinter):
         if lost:
             ast = loop_ast.generate(self.scop, tree, placements, lost)
         self.sums = self._blocked_sums(ast)
-        self.n_writers.update(
-            write.array
-            for leaf in loop_ast.leaves(ast)
-            for write in self.scop.by_name[leaf.statement].writes
-        )
         self._declare_locals([None, *unopened_loops(ast)], 1)
         self._node(ast, 1, (), [])
         self.lines[:0] = self._shared()  # their alignment is known now

@@ -14,9 +14,10 @@ import islpy as isl
 
 from tcdsl.costmodel.locality import access_stride, array_strides, runs_of
 from tcdsl.poly.isl_utils import constant_bounds, val
-from tcdsl.poly.loop_tree import AnyCoordinate, Loop
+from tcdsl.poly.loop_tree import AnyCoordinate, Loop, statements_of, values_of
 from tcdsl.poly.lowering import builder_of, row_start
 from tcdsl.poly.scop import Access, Array, Interleaved, Kind, Scop, Statement
+from tcdsl.transforms.mapping import Mapped
 from tcdsl.transforms.placement import Placement, Space, local_functions
 
 WIDTHS_BYTES = (2, 4, 8, 16)
@@ -157,6 +158,20 @@ def _grows(address: isl.PwAff, position: int) -> bool:
         return False
     coefficient = aff.get_coefficient_val(isl.dim_type.in_, position)
     return bool(coefficient.is_one())
+
+
+def may_be_parted(mapped: Mapped, lanes: Loop) -> bool:
+    """Return whether isl may print lanes of one vector in several loops.
+
+    It does not where all statements in *lanes* run for the same values of the loops around them,
+    and these are one basic set: no other lanes are to be told apart.
+    """
+    found = []
+    for name in statements_of(lanes.body):
+        path = mapped.paths[name]
+        found.append(values_of(mapped.scop, name, path[: path.index(lanes) + 1]).range().coalesce())
+    first = found[0]
+    return first.n_basic_set() > 1 or not all(first.is_equal(other) for other in found[1:])
 
 
 def turns_without(

@@ -171,3 +171,15 @@ def test_tails_of_flat_arrays(check_emulated: CheckAll, cuda_unit: MakeUnit) -> 
 def test_without_vectors_nothing_is_skewed(cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(SUM, (5, 1003), options=Options(vectorise=False))
     assert "_rows" not in unit.source.text and "_some" not in unit.source.text
+
+
+def test_registers_of_missing_lanes_are_kept_where_rows_are_parted(cuda_unit: MakeUnit) -> None:
+    """A row that all statements run over whole is loaded without a select."""
+    triangles = """def f(float(M,M) x) -> (s, y) {
+        s(i) +=! x(i,j) where j in 0:i+1
+        y(i) max=! x(i,j) * s(i) where j in i:M
+    }"""
+    select = r"x_rows_row\d+\[\w+\] = .* \? w_new"
+    assert re.search(select, cuda_unit(triangles, (98, 98)).source.text)
+    text = cuda_unit(SOFTMAX, (33, 515)).source.text
+    assert "x_rows_row" in text and not re.search(select, text)
