@@ -22,7 +22,7 @@ from tcdsl.codegen.cuda_leaves import LeafPrinter
 from tcdsl.codegen.cuda_statements import Vectors, is_block_collective
 from tcdsl.codegen.isl_texts import cuda_text
 from tcdsl.codegen.opened_loops import unopened_loops
-from tcdsl.codegen.turns import covers, lanes_of
+from tcdsl.codegen.turns import covers, lanes_of, step_guard
 from tcdsl.codegen.vectors import may_be_parted, turns_without, vector_accesses
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
 from tcdsl.poly.scop import Kind, Statement, Storage
@@ -108,6 +108,8 @@ class LanesPrinter(LeafPrinter):
         guards = [] if node.init == "0" else [f"{variable} >= {cuda_text(node.init)}"]
         if not covers(node, loop.extent):
             guards.append(cuda_text(node.condition))
+        if between := step_guard(node):
+            guards.append(cuda_text(between))
         self.turns.append(Turn(variable, loop, 1, loop.extent))
         if guards:
             self._emit(depth + 1, f"if ({' && '.join(guards)}) {{")

@@ -51,6 +51,8 @@ class SumsPrinter(LanesPrinter, TurnsPrinter):
         if last is None:
             return False
         is_shared = loop.kind in MAPPED and self._has_many(loop)
+        if is_shared and node.step != "1":
+            return False
         step = loop.width if is_shared else int(node.step)
         first, last = cuda_text(node.init), cuda_text(last)
         if is_shared:

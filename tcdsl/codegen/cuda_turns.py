@@ -14,7 +14,7 @@ from tcdsl.codegen import loop_ast
 from tcdsl.codegen.cuda_kernel import KernelText, Turn
 from tcdsl.codegen.isl_texts import cuda_text, step_text
 from tcdsl.codegen.opened_loops import opened_loops
-from tcdsl.codegen.turns import Turns, batch_of, covers, turns_of
+from tcdsl.codegen.turns import Turns, batch_of, covers, step_guard, turns_of
 from tcdsl.poly.loop_tree import Loop, LoopKind
 
 MOST_LEAVES_IN_TURNS = 4  # statements of a loop that is printed by turns
@@ -40,6 +40,8 @@ class TurnsPrinter(KernelText):
             guards = [] if init == "0" else [f"{variable} >= {init}"]
             if not covers(node, width):
                 guards.append(condition)
+            if between := step_guard(node):
+                guards.append(cuda_text(between))
             self._open(depth, "")
             self._emit(depth + 1, f"const {self.index_type} {variable} = {me};")
             is_on_threads = loop.kind is LoopKind.THREAD
@@ -73,7 +75,12 @@ class TurnsPrinter(KernelText):
         first = me if init == "0" else f"tcdsl_first({init}, {me}, {width})"
         head = f"{self.index_type} {variable} = {first}; {cuda_text(node.condition)}"
         self._open(depth, f"for ({head}; {variable} += {width})")
-        self._body(node, depth, loop, active)
+        if between := step_guard(node):
+            self._emit(depth + 1, f"if ({cuda_text(between)}) {{")
+            self._body(node, depth + 1, loop, active)
+            self._emit(depth, "}")
+        else:
+            self._body(node, depth, loop, active)
 
     def _in_turns(
         self,

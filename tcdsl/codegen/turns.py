@@ -94,8 +94,17 @@ def covers(node: loop_ast.For, width: int) -> bool:
     return last_number(node) == width - 1
 
 
+def step_guard(node: loop_ast.For) -> str:
+    """Return the condition that a value from the first on is one of *node*'s, "" if all are."""
+    if node.step == "1":
+        return ""
+    return f"({node.variable} - ({node.init})) % {node.step} == 0"
+
+
 def _bound(node: loop_ast.For) -> tuple[int, str] | None:
     """Return the last value of *node*, and the condition under which it is that."""
+    if node.step != "1":
+        return None  # it skips some
     variable = re.escape(node.variable)
     match = re.fullmatch(rf"{variable} (<=?) (-?\d+)", node.condition)
     if match is not None:

@@ -18,7 +18,8 @@ with w - m(i).  Where a row is read otherwise (a gather) and never written, that
 as it was; x' is then a second name of its memory.
 
 Legal iff the rows of all arrays of a statement along j have the same m, a result along j is such a
-row too, and the statement is no recurrence, nor finds an index: the map of instances is a bijection
+row too, and the statement is no recurrence, nor finds an index, nor skips elements (where j % 3 is
+0, isl has lost lanes of vectors that rows begin in): the map of instances is a bijection
 that keeps the order of those which differ in j alone, and dependences between others are the
 scop's, which is analysed after it.
 
@@ -162,6 +163,8 @@ class _Closure:
         if statement.kind not in (Kind.ASSIGN, Kind.UPDATE) or statement.companion is not None:
             return False
         if any(read.array == statement.write.array for read in statement.reads):
+            return False
+        if any(part.dim(isl.dim_type.div) for part in statement.domain.get_basic_sets()):
             return False
         for one in (*statement.writes, *statement.reads):
             if _row_index(one) != index or one.array in self.factors:

@@ -246,3 +246,12 @@ def test_lanes_that_another_vector_has_loaded(check_emulated: CheckAll, gpu: Gpu
     """isl parts a row; lanes that the second part has not were written over what the first had."""
     cases: list[tuple[str, list[Any]]] = [(TRIANGLES, [(n, n)]) for n in (34, 50, 98)]
     check_emulated([*cases, (TWO_PARTS, [(33, 99)]), (TWO_PARTS, [(5, 103)])], gpu=gpu)
+
+
+def test_every_third_element(check_emulated: CheckAll, gpu: Gpu) -> None:
+    """isl makes a loop in steps of 3 of it; lanes and threads took what is between, too."""
+    column = "def f(float(M,N) x) -> (t) { t(i) max=! x(i,j) where exists j % 3 == 0 }"
+    diagonal = "def f(float(M,N) x) -> (t) { t(i) +=! x(i,j) where exists (i + j) % 3 == 0 }"
+    rows = "def f(float(M,N) x) -> (t) { t(j) +=! x(i,j) where exists i % 5 == 2 }"
+    cases = [(text, [(33, n)]) for text in (column, diagonal, rows) for n in (99, 100)]
+    check_emulated([*cases, (column, [(3, 20000)]), (diagonal, [(300, 7)])], gpu=gpu)
