@@ -23,7 +23,7 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.atomics import freed, with_atomics
 from tcdsl.strategies.both_ways import Estimates
-from tcdsl.strategies.planner import shapes_of
+from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.requested import sketcher_for
 from tcdsl.strategies.row_chunks import RowChunks
 from tcdsl.strategies.row_graphs import own_dims
@@ -55,7 +55,7 @@ def group_for_gpu(
 ) -> Grouped:
     """Partition the statements of *scop* into kernels, what blocks do with *chunks* apart."""
     dependences = dependences_of(scop)
-    shapes = shapes_of(scop, dependences)
+    shapes = gpu_shapes_of(scop, dependences)
     scop = with_atomics(scop, shapes, options)
     if atomic := [s.name for s in scop.statements if s.is_atomic]:
         record("atomics", scop, notes=atomic)

@@ -28,7 +28,8 @@ from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
 from tcdsl.strategies.gpu_regrouping import regroup, without_temporary
 from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
-from tcdsl.strategies.planner import Scheme, shapes_of
+from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.requested import written_out
 from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.tiles import TiledKernel
@@ -134,7 +135,7 @@ def _without_idle(scop: Scop) -> Scop:
 def _serial(scop: Scop, gpu: Gpu) -> Plan:
     """Return the plan in which one thread runs every statement as it was written."""
     scop = with_own_accumulators(scop)
-    shapes = shapes_of(scop, dependences_of(scop))
+    shapes = gpu_shapes_of(scop, dependences_of(scop))
     why = ("the loops as written, on one thread",)
     kernels = [
         Kernel(name, textual_tree(shape, Cpu(1), f"k{position}"), why)
@@ -146,7 +147,7 @@ def _serial(scop: Scop, gpu: Gpu) -> Plan:
 def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Gpu) -> Plan:
     """Open the loops of every kernel, and finish them."""
     dependences = dependences_of(scop)
-    shapes = shapes_of(scop, dependences)
+    shapes = gpu_shapes_of(scop, dependences)
     alignment = Alignment(dependences, affinities_of(scop))
     kernels = []
     for position, queued in enumerate(queue):

@@ -22,7 +22,8 @@ from tcdsl.strategies.finish import finished, fold_groups
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_by_isl
 from tcdsl.strategies.gpu_grouping import Grouped
-from tcdsl.strategies.planner import Scheme, shapes_of
+from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.requested import sketcher_for
 from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.row_chunks import RowChunkSketcher
@@ -79,7 +80,7 @@ class _Rewriter:
         group, may_chunk = self.pending.pop(0)
         left = self._queue_group(group, may_chunk)
         if left.after or left.layout is not None:
-            self._shapes = shapes_of(self.scop, dependences_of(self.scop))
+            self._shapes = gpu_shapes_of(self.scop, dependences_of(self.scop))
         folds = [name for name in left.after if self.scop.by_name[name].kind is not Kind.INIT]
         if not self._queue_finish(left, folds):
             waiting = {name for g, _ in self.pending for name in g.members}

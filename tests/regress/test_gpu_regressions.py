@@ -255,3 +255,20 @@ def test_every_third_element(check_emulated: CheckAll, gpu: Gpu) -> None:
     rows = "def f(float(M,N) x) -> (t) { t(j) +=! x(i,j) where exists i % 5 == 2 }"
     cases = [(text, [(33, n)]) for text in (column, diagonal, rows) for n in (99, 100)]
     check_emulated([*cases, (column, [(3, 20000)]), (diagonal, [(300, 7)])], gpu=gpu)
+
+
+def test_sums_of_nothing_at_the_ends(check_emulated: CheckAll, gpu: Gpu) -> None:
+    """Threads were made for the updates alone: each such program fell back, one could not."""
+    last = "def f(float(M,N) x) -> (y) { y(i) max=! x(i,j) where i in 0:M, j in 0:N, exists j < i }"
+    first = "def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) where i in 0:M, j in 0:N, exists j > i }"
+    column = "def f(float(M,N) x) -> (y) { y(j) +=! x(i,j) where exists i < j }"
+    index = """def f(float(M,N) x) -> (y) {
+        y(i) argmax=! x(i,j) where i in 0:M, j in 0:N, exists j <= i, exists i >= 2
+    }"""
+    square = """def f(float(M,N) x) -> (y) {
+        y(i,j) +=! x(i,k) * x(k,j) where i in 0:M, j in 0:N, k in 0:N, exists k < i, exists k < M
+    }"""
+    shapes = ((8, 3), (3, 8), (8, 1), (40, 33), (300, 1), (7, 4099), (1000, 64))
+    texts = (last, first, column, index)
+    cases: list[tuple[str, list[Any]]] = [(text, [shape]) for text in texts for shape in shapes]
+    check_emulated([*cases, *((square, [shape]) for shape in shapes[:4])], gpu=gpu)
