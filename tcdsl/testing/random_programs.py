@@ -420,8 +420,24 @@ def reduction(d: Draft) -> None:
     elif d.rarely(8):
         clauses.append(f"exists {d.truth(loop, d.value(loop, 0), 1).text}")
         loop.bound.clear()  # what is read under a condition bounds nothing
+    elif d.rarely(6):
+        clauses.append(f"exists {_affine_condition(d, indices)}")
+        loop.bound.clear()
     d.emit(_target(d.new_name("T"), left), f"{op}=!", value, loop, tuple(clauses))
     d.made(INT64 if op.startswith("arg") else value.dtype, tuple(loop.extents[i] for i in left))
+
+
+def _affine_condition(d: Draft, indices: tuple[str, ...]) -> str:
+    """Return what leaves triangles, stripes and corners of the space of *indices*."""
+    a, b = indices[0], indices[-1]
+    number = d.number(0, 4)
+    texts = [f"{b} % {number + 2} == 1", f"{b} >= {number}", f"{b} <= {number}", f"{b} != {number}"]
+    if a != b:
+        texts += [
+            f"{b} < {a}", f"{b} > {a} + {number}", f"({a} + {b}) % {number + 2} == 0",
+            f"{a} != {b}", f"{a} + {b} >= {number}", f"{a} % {number + 2} == 0",
+        ]  # fmt: skip
+    return d.choose(*texts)  # type: ignore[no-any-return]
 
 
 def _for_operator(d: Draft, op: str, value: Written, loop: Loop) -> Written:
@@ -493,13 +509,18 @@ def update(d: Draft) -> None:
         d.emit(at, d.choose("and=", "or="), d.truth(loop, d.value(loop), 1), loop)
         return
     operand = _numeric(d.value(loop))
+    clauses: tuple[str, ...] = ()
+    if d.rarely(6):
+        clauses = (f"exists {_affine_condition(d, tuple(loop.extents))}",)
+        loop.bound.clear()
     if d.choose(True, False):
-        loop.bound.update(loop.extents)
+        if not clauses:
+            loop.bound.update(loop.extents)
         text = f"{at} {d.choose('+', '*', '-')} {operand.text}"
-        d.emit(at, "=", Written(_cast(tensor.dtype, text), tensor.dtype), loop)
+        d.emit(at, "=", Written(_cast(tensor.dtype, text), tensor.dtype), loop, clauses)
     else:
         value = Written(_cast(tensor.dtype, operand.text), tensor.dtype)
-        d.emit(at, d.choose("+=", "max=", "*=", "min="), value, loop)
+        d.emit(at, d.choose("+=", "max=", "*=", "min="), value, loop, clauses)
 
 
 def recurrence(d: Draft) -> None:
