@@ -697,3 +697,12 @@ except KeyboardInterrupt:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "fine", done.stderr
     assert time.monotonic() - start < 20
+
+
+def test_gathers_from_an_empty_tensor() -> None:
+    """It has no address: the clamped subscript 0 was read all the same, where sizes are open."""
+    f = tcdsl.define("def f(float(K) q, int64(B) k) -> (y) { y(b) = q(k(b)) }").f
+    for n in (5, 7, 9):
+        assert float(f(torch.arange(n, dtype=torch.float32), torch.tensor([n - 1]))[0]) == n - 1
+    with pytest.raises(TCError, match="index 0 of 'q' is out of range: the extent is 0"):
+        f(torch.zeros(0), torch.tensor([0]))

@@ -458,6 +458,8 @@ def test_gathered_subscripts_are_checked_against_open_extents() -> None:
         with pytest.raises(TCError) as caught:
             f(drawn((n,)), np.array([0, n], np.int32))
         assert str(n) in str(caught.value)
+    with pytest.raises(TCError, match="the extent is 0"):
+        f(drawn((0,)), np.array([0], np.int32))
 
 
 # --- verification ----------------------------------------------------------------------------

@@ -324,9 +324,17 @@ class StatementPrinter:
         position = self._by_load[(load.tensor, load.subscripts)]
         access = (*self.statement.writes, *self.statement.reads)[position]
         array = self.scop.arrays[access.array]
-        if access.inexact and any(self.sizes.is_zero(extent) for extent in array.shape):
-            return f"(({c_type(array.dtype)})0)"  # no element is there; a fault has been recorded
-        return self.element(access, subscripts)
+        if not access.inexact:
+            return self.element(access, subscripts)
+        # Where no element is there, none is read: a fault has been recorded.
+        nothing = f"(({c_type(array.dtype)})0)"
+        if any(self.sizes.is_zero(extent) for extent in array.shape):
+            return nothing
+        opened = [extent for extent in array.shape if not isinstance(extent, int)]
+        element = self.element(access, subscripts)
+        for extent in dict.fromkeys(map(self.sizes.extent, opened)):
+            element = f"({extent} > 0 ? {element} : {nothing})"
+        return element
 
     def element(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
         """Return the text of the element that *access* touches."""
