@@ -155,7 +155,9 @@ class GroupAxes:
         if not sizes or statement.conditions:
             return 1
         width = VECTOR_BYTES // max(sizes)
-        may_end = is_own or not any(steps)
+        roles = zip(shape.roles, shape.extents, strict=True)
+        is_sum = any(role is Role.REDUCED and extent > 1 for role, extent in roles)
+        may_end = is_own or not (is_sum or any(steps))
         while width > 1 and (
             any(step % width for step in steps)
             or shape.lower[dim] % width

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tcdsl
 from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
+from tcdsl.testing import check
 
 CheckAll = Callable[..., None]
 
@@ -272,3 +274,12 @@ def test_sums_of_nothing_at_the_ends(check_emulated: CheckAll, gpu: Gpu) -> None
     texts = (last, first, column, index)
     cases: list[tuple[str, list[Any]]] = [(text, [shape]) for text in texts for shape in shapes]
     check_emulated([*cases, *((square, [shape]) for shape in shapes[:4])], gpu=gpu)
+
+
+def test_columns_of_one_row_repeated(cuda_unit: Callable[..., Any]) -> None:
+    """Vectors ended early, as nothing but their start is a multiple: not all lanes were folded."""
+    source = "def f(half(K) a, half(K,M) b) -> (y) { y(j) +=! a(k) * b(k,j) }"
+    unit = cuda_unit(source, (513,), (513, 999), strides={"a": (2,), "b": (0, 1)})
+    assert "threads.y along what is reduced" in str(unit.source.launches)
+    a, b = np.ones((513, 2), np.float16)[:, 0], np.ones((1, 999), np.float16)
+    check(tcdsl.define(source).f, a, np.broadcast_to(b, (513, 999)), targets="emulate")
