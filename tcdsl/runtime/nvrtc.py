@@ -10,11 +10,13 @@ The library is only loaded to compile: what the cache needs to know of it is its
 time.  Code is made for the exact architecture; for one that NVRTC does not know yet, PTX of the
 newest that it knows, which the driver translates.
 
-NVRTC cannot be interrupted, so it runs in a thread that is left behind on an interrupt.  It runs in
+NVRTC cannot be interrupted, so it runs in a thread that is left behind on an interrupt; the process
+waits for it when it ends, since NVRTC crashes where its library is torn down under it.  It runs in
 this process: one of its own would take 0.3 s a kernel, not 10 ms.  Where it reports that it has
 failed itself, nvcc is tried, a process.  A crash of NVRTC ends the program, as one of torch would.
 """
 
+import atexit
 import ctypes
 import os
 import re
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -352,8 +355,12 @@ def _begin_nvrtc(
             results.append(nvrtc.compile(text, (f"--gpu-architecture={virtual}", *flags), is_ptx))
         except Exception as error:  # handed to the thread that waits
             results.append(error)
+        finally:
+            del _running[thread]
 
+    # A daemon: one that never returns must not keep the process for ever (_wait_for_compilations).
     thread = threading.Thread(target=work, name="tcdsl-nvrtc", daemon=True)
+    _running[thread] = time.monotonic() + timeout_s
     thread.start()
 
     def result() -> tuple[bytes | None, str]:
@@ -365,6 +372,17 @@ def _begin_nvrtc(
         return results[0]
 
     return result
+
+
+_running: dict[threading.Thread, float] = {}  # until when they may take
+
+
+@atexit.register
+def _wait_for_compilations() -> None:
+    """Wait for what nobody waited for: on an interrupt, say, or where a plan proved to be wrong."""
+    for thread, end in list(_running.items()):
+        if thread.is_alive():  # not one that could not be started
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 def _run_instead(

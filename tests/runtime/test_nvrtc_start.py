@@ -1,5 +1,8 @@
-"""NVRTC, started before there is something to compile."""
+"""NVRTC, started before there is something to compile, and left before it is done."""
 
+import signal
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -65,3 +68,34 @@ def test_what_is_wrong_is_left_to_the_first_program(
 
 def test_nvcc_has_nothing_to_start() -> None:
     assert start_nvrtc(CudaCompiler("/usr/bin/nvcc", "?", is_nvcc=True), "sm_90") is None
+
+
+LEAVING = """
+import time
+from tcdsl.runtime.nvrtc import begin_cuda
+
+kernel = 'extern "C" __global__ void k%d(float *p) {{ *p = powf(sinf(*p), %d.0f); }}'
+begin_cuda("".join(kernel % (i, i) for i in range(40)), "sm_90")
+time.sleep({seconds})  # at some moments alone the library's end is a crash
+{how}
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 0.4])
+@pytest.mark.parametrize("how", ["", "raise KeyboardInterrupt"])
+def test_a_process_may_end_meanwhile(compiler: CudaCompiler, seconds: float, how: str) -> None:
+    """The library was torn down under the thread that compiled: a crash at the end."""
+    text = LEAVING.format(seconds=seconds, how=how)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=60)
+    assert done.returncode == (-signal.SIGINT if how else 0), done.stderr
+
+
+def test_what_never_returns_keeps_no_process(compiler: CudaCompiler) -> None:
+    text = """
+import threading, time
+from tcdsl.runtime import nvrtc
+
+nvrtc._Nvrtc.compile = lambda *_: threading.Event().wait()
+nvrtc.begin_cuda("", "sm_90", timeout_s=0.1)
+"""
+    assert subprocess.run([sys.executable, "-c", text], timeout=60).returncode == 0
