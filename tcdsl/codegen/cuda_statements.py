@@ -96,11 +96,16 @@ class CudaStatementPrinter(StatementPrinter):
 
     @property
     def is_staging(self) -> bool:
-        """Whether this is the copy that fills a staged array, by asynchronous copies."""
+        """Whether this is the copy that fills a staged array, by asynchronous copies.
+
+        They move memory to memory: where one end alone is a vector, which is registers, it is a
+        copy like any other.
+        """
         placement = self.context.placements.get(self.statement.write.array)
         return (
             placement is not None
             and placement.is_staged
+            and (self.vectors is None or not self.vectors.names)
             and self.statement.kind is Kind.ASSIGN
             and len(self.statement.reads) == 1
             and not self.statement.conditions

@@ -288,11 +288,13 @@ def _mentions(subscript: Expr, index: str) -> bool:
 def _padding(array: Array, dims: Sequence[LocalDim]) -> int:
     """Return the elements by which rows grow so that a column's elements are in all banks.
 
-    They are if a row's length in words is odd.
+    They are if a row's length is odd: in words, or in elements where these are larger, of which as
+    many as fit all banks are read at a time.
     """
     rows = [dim.extent for dim in dims[:-1] if dim.extent > 1]
     row_bytes = dims[-1].extent * array.dtype.size_bytes if dims else 0
-    is_column_bound = rows and row_bytes >= 2 * WORD_BYTES and row_bytes % (2 * WORD_BYTES) == 0
+    pair_bytes = 2 * max(WORD_BYTES, array.dtype.size_bytes)
+    is_column_bound = rows and row_bytes >= pair_bytes and row_bytes % pair_bytes == 0
     return max(1, WORD_BYTES // array.dtype.size_bytes) if is_column_bound else 0
 
 

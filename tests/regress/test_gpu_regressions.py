@@ -14,6 +14,7 @@ from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.testing import check
+from tests.strategies.waiting_sums import share_short_rows
 
 CheckAll = Callable[..., None]
 
@@ -283,3 +284,36 @@ def test_columns_of_one_row_repeated(cuda_unit: Callable[..., Any]) -> None:
     assert "threads.y along what is reduced" in str(unit.source.launches)
     a, b = np.ones((513, 2), np.float16)[:, 0], np.ones((1, 999), np.float16)
     check(tcdsl.define(source).f, a, np.broadcast_to(b, (513, 999)), targets="emulate")
+
+
+STAGED = """def f(TYPE(M,N) x) -> (y) {
+    s(i) +=! float(x(i,j))
+    v(i) +=! (x(i,j) - s(i)) * (x(i,j) - s(i))
+    y(i,j) = x(i,j) * v(i)
+}"""
+
+
+@pytest.mark.parametrize("dtype", ["half", "float", "double"])
+def test_rows_of_an_offset_view_that_clusters_share(
+    dtype: str, cuda_unit: Callable[..., Any], emulated: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Shared memory was written in vectors, by asynchronous copies to the vectors' registers."""
+    share_short_rows(monkeypatch)
+    source = STAGED.replace("TYPE", dtype)
+    units = [cuda_unit(source, shape, alignments={"x": 8}) for shape in ((2, 512), (1, 1021))]
+    units += [cuda_unit(source, shape, alignments={"x": 2}) for shape in ((2, 512), (1, 1022))]
+    assert all("tc_copy_wait" in unit.source.text for unit in units)
+    rng = np.random.default_rng(1)
+    for program in emulated(units):
+        stored = program.comprehension.tensors["x"].dtype.numpy
+        check(program, rng.random(program.unit.special.shapes["x"]).astype(stored))
+
+
+def test_a_column_of_doubles_that_a_cluster_shares(
+    check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Padding tore the column in shared memory apart: asynchronous copies came from registers."""
+    share_short_rows(monkeypatch)
+    source = STAGED.replace("TYPE", "double").replace("M,N", "N,M").replace("i,j", "j,i")
+    check_emulated([(source, [(rows, 1)]) for rows in (500, 1000)])
