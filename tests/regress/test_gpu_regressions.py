@@ -317,3 +317,13 @@ def test_a_column_of_doubles_that_a_cluster_shares(
     share_short_rows(monkeypatch)
     source = STAGED.replace("TYPE", "double").replace("M,N", "N,M").replace("i,j", "j,i")
     check_emulated([(source, [(rows, 1)]) for rows in (500, 1000)])
+
+
+def test_compensated_sums_of_doubles_in_shared_memory(check_emulated: CheckAll) -> None:
+    """They were copied at once, 16 bytes, but were aligned as one of their halves."""
+    source = """def f(double(M,N) A) -> (L, d) {
+        L(i,j) = 0.0 where i in 0:M, j in 0:M
+        L(i,j) +=! j <= i ? A(i,k) * A(j,k) : 0.0
+        d(i) +=! L(i,j) where j in 0:i+1, i in 0:M
+    }"""
+    check_emulated([(source, [(17, 11)])], options=Options(summation="compensated"))

@@ -3,7 +3,7 @@
  * The types and functions of device/c/compensated.h, with the same results; their operator, and
  * their shuffles.  Compiled without reassociation, which would take all that is lost for 0. */
 #define TC_COMPENSATED(c, t, T)                                                                    \
-  struct tc_##c {                                                                                  \
+  struct __align__(2 * sizeof(T)) tc_##c { /* one load, one store */                               \
     T sum, lost;                                                                                   \
   };                                                                                               \
   TC_FN tc_##c tc_cast_##t##_##c(T x) { return {x, (T)0}; }                                        \
