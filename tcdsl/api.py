@@ -19,7 +19,7 @@ from tcdsl.lang.dtypes import DType
 from tcdsl.lang.head import Head
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
-from tcdsl.options import BAD_ARGUMENT, BAD_OPTION, Options
+from tcdsl.options import BAD_ARGUMENT, BAD_OPTION, Options, option_names
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
 from tcdsl.runtime.fitting import require_count
 from tcdsl.runtime.imports import late_import
@@ -175,6 +175,8 @@ class Function:
             unexpected = sorted(set(named) - set(expected))
             wrong = unexpected or sorted(set(expected) - set(named))
             meant = did_you_mean(wrong[0], (*expected, *_OF_A_CALL)) if unexpected else None
+            if wrong[0] in option_names():
+                meant = f"options go together: options=tcdsl.Options({wrong[0]}=...)"
             raise BAD_NAMED(
                 name=self._head.name, wrong=", ".join(wrong),
                 what="unexpected" if unexpected else "missing",

@@ -125,9 +125,14 @@ class Options:
         return cls(**plain)
 
 
+def option_names() -> list[str]:
+    """Return the names of the options, in their order."""
+    return [field.name for field in fields(Options)]
+
+
 def require_known(names: Iterable[str]) -> None:
     """Raise UNKNOWN_OPTION unless each of *names* is that of an option."""
-    known = [field.name for field in fields(Options)]
+    known = option_names()
     for name in names:
         if name not in known:
             raise UNKNOWN_OPTION(name=name, known=", ".join(known))

@@ -30,6 +30,7 @@ WRONG: list[tuple[Callable[[], Any], list[str], list[str]]] = [
     (lambda: F(A, b=B), ["'matmul': unexpected argument b"], [SIGNATURE]),
     (lambda: F(A, B, targt="cpu"), ["unexpected argument targt"], ["'target'"]),
     (lambda: F(A, B, optoins=Options()), ["unexpected argument optoins"], ["'options'"]),
+    (lambda: F(A, B, fast_math=True), ["unexpected argument fast_math"], ["Options(fast_math="]),
     (lambda: F(A, B, target=""), ["no target ''"], ["cuda, cpu, emulate, reference"]),
     (lambda: F(A, B, target="CPU"), ["no target 'CPU'"], ["cuda, cpu, emulate, reference"]),
     (lambda: F(A, B, target=["cpu"]), ["no target ['cpu']"], ["cuda, cpu"]),

@@ -274,14 +274,17 @@ class _Checker:
             return
         bad = outside.params()
         values = Interval(*self._values(space, subscript, value, where))
+        advice = "give its indices smaller ranges with 'where'"
+        if read is not None:
+            advice += self._or_guard(access, subscript, interval)
         if where.params().is_subset(bad):
-            self.met.errors.append(self._out_of_bounds(access, position, values, interval))
+            self.met.errors.append(self._out_of_bounds(access, position, values, interval, advice))
             return
         error = OutOfBoundsAt(
             self.c.source, access.span, self._access_text(access), access.tensor, position, values,
             interval, self._because(space, subscript),
         )  # fmt: skip
-        refuted = self._out_of_bounds(access, position, values, interval)
+        refuted = self._out_of_bounds(access, position, values, interval, advice)
         self.met.require(bad.complement(), error, lambda: refuted)
 
     def _clearly_inside(self, space: Space, subscript: Expr, interval: Interval) -> bool:
@@ -322,15 +325,22 @@ class _Checker:
         ]
         return f": {', '.join(ranges)}; read with {names}" if names else f": {', '.join(ranges)}"
 
+    def _or_guard(self, access: Load, subscript: Expr, interval: Interval) -> str:
+        """Return how to guard the read *access*, "" where the program has no text of it."""
+        inner, whole = self._text(subscript.span), self._text(access.span)
+        if not (inner and whole):
+            return ""
+        guard = f"{inner} >= {text(interval.lower)} && {inner} < {text(interval.upper)}"
+        return f", or guard the access: {guard} ? {whole} : 0"
+
     def _out_of_bounds(
-        self, access: Load, position: int, values: Interval, interval: Interval
+        self, access: Load, position: int, values: Interval, interval: Interval, advice: str
     ) -> TCError:
         return OUT_OF_BOUNDS(
             self.c.source, access.span, access=self._access_text(access), position=position,
             first=text(values.lower), last=text(values.upper), tensor=access.tensor,
             lower=text(interval.lower), upper=text(interval.upper),
-            advice="give the index a smaller range, as in 'where i in 0:N', or guard the access: "
-            "i < N ? A(i) : 0",
+            advice=advice,
         )  # fmt: skip
 
     # --- 6: coverage -----------------------------------------------------------------------
