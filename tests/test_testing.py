@@ -180,7 +180,7 @@ def test_random_programs_reach_every_kind_of_statement_and_of_expression() -> No
     texts: list[str] = []
 
     @seed(2)
-    @settings(RANDOM, max_examples=400)
+    @settings(RANDOM, max_examples=800)
     @given(programs())
     def collect(program: tuple[str, Mapping[str, Array]]) -> None:
         texts.append(program[0])
@@ -191,7 +191,7 @@ def test_random_programs_reach_every_kind_of_statement_and_of_expression() -> No
         "+=!", "*=!", "min=!", "max=!", "and=!", "or=!", " argm", " += ", " *= ", " min= ",
         " max= ", "exists", " ? ", "&&", "||", "<<", "%", "bfloat16", "float16", "float64", "bool",
         "uint8", "int64", "tanh(", "T0(I0(i))", "T0(i - 1)", "2 * i + k", "i / 2", "- 1 - i",
-        "where t = ",
+        "where t = ", "exists j < i",
     )  # fmt: skip
     missing = [mark for mark in marks if mark not in together]
     assert not missing
