@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.costmodel.machine import Gpu
 from tcdsl.errors import (
     EXTENT_DISAGREES,
     MIXED_DEVICES,
@@ -35,7 +36,13 @@ from tcdsl.runtime.fitting import require_count, require_type
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault
 from tcdsl.runtime.lazy_defs import SizedDef
-from tcdsl.runtime.nvrtc import begin_cuda, cuda_flags, find_cuda_compiler, start_nvrtc
+from tcdsl.runtime.nvrtc import (
+    CudaCompiler,
+    begin_cuda,
+    cuda_flags,
+    find_cuda_compiler,
+    start_nvrtc,
+)
 from tcdsl.runtime.results import Results
 from tcdsl.runtime.warm_path import remember, signature
 from tcdsl.version import build_identity
@@ -339,6 +346,28 @@ def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) 
             return remember(_programs, key, CudaProgram(entry.code, manifest, error))
     special = sized.special  # at first, since it may raise
     start_nvrtc(compiler, gpu.arch)  # while the program is planned
+    compiled, code_of = _begun(sized, strides, alignments, options, gpu, compiler)
+    dump_stages(c, compiled.stages)
+    source, code = compiled.source, code_of()
+    manifest = Manifest(
+        gpu.arch, source.launches, source.workspace_bytes, source.sites, source.integers,
+        source.alignments, compiled.stages, special.shapes,
+    )  # fmt: skip
+    if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
+        cache.put(key, code, {"program": manifest.to_json()})
+        sized.definition.program.keep()
+    return remember(_programs, key, CudaProgram(code, manifest, error))
+
+
+def _begun(
+    sized: SizedDef,
+    strides: Mapping[str, tuple[int, ...]],
+    alignments: Mapping[str, int],
+    options: Options,
+    gpu: Gpu,
+    compiler: CudaCompiler,
+) -> tuple["Compiled[CudaSource]", Callable[[], bytes]]:
+    """Return the CUDA of *sized*, verified, and what waits for the code that is made of it."""
     # Imported here so that a cached program starts without the polyhedral part.
     with late_import():
         from tcdsl.codegen.device.cuda import header_text, parts_for
@@ -351,16 +380,6 @@ def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) 
         begun.append(begin_cuda(text, gpu.arch, fast_math=options.fast_math, compiler=compiler))
 
     compiled = compile_to_cuda(
-        sized.comprehension, special, strides, options, gpu, alignments, begin
+        sized.comprehension, sized.special, strides, options, gpu, alignments, begin
     )
-    dump_stages(c, compiled.stages)
-    source: CudaSource = compiled.source
-    code = begun[-1]()
-    manifest = Manifest(
-        gpu.arch, source.launches, source.workspace_bytes, source.sites, source.integers,
-        source.alignments, compiled.stages, special.shapes,
-    )  # fmt: skip
-    if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
-        cache.put(key, code, {"program": manifest.to_json()})
-        sized.definition.program.keep()
-    return remember(_programs, key, CudaProgram(code, manifest, error))
+    return compiled, begun[-1]
