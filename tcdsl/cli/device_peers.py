@@ -164,9 +164,10 @@ class Device:
     def about(self, copy_gbs: float, read_gbs: float = 0.0) -> dict[str, str]:
         """Return what the times depend on; rates in GB/s, 0 where it was not measured."""
         torch = import_module("torch")
+        rates = {"copy": copy_gbs, "read": read_gbs}
         return {
             "gpu": torch.cuda.get_device_name(0), "CUDA of torch": str(torch.version.cuda),
-            "copy": f"{copy_gbs:.0f} GB/s", "read": f"{read_gbs:.0f} GB/s",
+            **{name: f"{rate:.0f} GB/s" for name, rate in rates.items() if rate},
             "cache": "cold" if self.flush else "warm", **machine(),
             **{name: version_of(name) for name in ("triton", "jax")},
         }  # fmt: skip

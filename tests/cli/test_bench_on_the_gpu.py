@@ -84,6 +84,7 @@ def test_first_calls_are_of_the_compiler(tcdsl: Tcdsl, tmp_path: Path) -> None:
     assert all(one.row.first_s["tcdsl"] > 5e-3 for one in read_lines([path]))
 
 
+@pytest.mark.alone
 def test_what_is_read_is_faster_than_what_is_copied() -> None:
     copied, read = copy_rate_gbs(1 << 28), read_rate_gbs(1 << 28)
     assert 0.9 * copied < read < 2 * copied
@@ -124,7 +125,7 @@ def test_children_compile_what_the_table_then_finds(
     def fail(*_: object, **__: object) -> Any:
         raise AssertionError("it was compiled again")
 
-    monkeypatch.setattr(cuda, "compile_cuda", fail)
+    monkeypatch.setattr(cuda, "begin_cuda", fail)
     inputs = device_inputs.device_inputs(chosen, sizes, "float32")
     function = package.define(source_for(chosen, "float32"))[chosen.def_name]
     function.compile(*inputs.values(), target="cuda")

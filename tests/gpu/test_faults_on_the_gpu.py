@@ -276,6 +276,7 @@ def test_row_34_after_an_illegal_access(torch: Any, call: str) -> None:
 # --- row 35: out of memory -------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_row_35_no_memory_for_an_output(prog: Any, torch: Any) -> None:
     gc.collect()
     torch.cuda.empty_cache()
@@ -306,6 +307,7 @@ def free_bytes(torch: Any) -> int:
     return int(torch.cuda.mem_get_info()[0])
 
 
+@pytest.mark.alone
 def test_row_35_no_memory_for_arrays_of_the_host(prog: Any, torch: Any) -> None:
     # Not filled to the last byte: the driver has pieces left that it tells nobody of.  On the host
     # the result is address space only, since nothing is written to it.

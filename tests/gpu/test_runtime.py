@@ -163,6 +163,7 @@ print("fine")
     assert run(code) == "fine"
 
 
+@pytest.mark.alone
 def test_new_gpuarrays_are_pycudas_own() -> None:
     """They come from our pool, and do all that those of PyCUDA's allocator do."""
     code = """
@@ -394,6 +395,7 @@ def test_a_bad_index_in_numpy_is_raised_at_once(prog: Any) -> None:
         prog.pick(np.ones(7, "f4"), np.array([7], "i4"), target="cuda")
 
 
+@pytest.mark.alone
 def test_out_of_memory(prog: Any) -> None:
     torch = pytest.importorskip("torch")
     free, _ = torch.cuda.mem_get_info()

@@ -78,15 +78,18 @@ class Stopwatch:
             lead *= 2
 
     def time_warm_us(self, fn: Callable[[], object], calls: int, lead: int = 1) -> float:
-        """Return the time that the GPU takes for each of *calls* calls, one right after another."""
+        """Return the time that the GPU takes for each of *calls* calls, one right after another.
 
-        def repeat() -> None:
-            for _ in range(calls):
-                fn()
-
-        self._fill(lead * calls)
-        fn()  # fetches what fits the cache
-        return self._between_us(repeat) / calls
+        Where the host was too late it is measured once more with half as many calls, and a single
+        one with twice as many fills.
+        """
+        while True:
+            self._fill(lead * calls)
+            fn()  # fetches what fits the cache
+            time_us = self._between_us(_repeated(fn, calls)) / calls
+            if not self._was_late or (calls == 1 and lead >= _MOST_FILLS):
+                return time_us
+            lead, calls = (lead, calls // 2) if calls > 1 else (lead * 2, 1)
 
     def _launching_us(self, fn: Callable[[], object]) -> float:
         self.wait()
@@ -109,3 +112,11 @@ class Stopwatch:
             libcuda.record(end, self._stream)
             libcuda.wait(end)
             return libcuda.elapsed_us(start, end)
+
+
+def _repeated(fn: Callable[[], object], calls: int) -> Callable[[], None]:
+    def repeat() -> None:
+        for _ in range(calls):
+            fn()
+
+    return repeat
