@@ -1,6 +1,7 @@
 """From a scop to its plan on a GPU: recompute, group, rewrite, nest, finish.
 
-1. temporaries that are cheap are computed where they are read   transforms/recomputation
+1. exponentials that are shifted by their maximum                transforms/shifted_exponentials
+   temporaries that are cheap are computed where they are read   transforms/recomputation
 2. statements into groups, each a kernel                         strategies/gpu_grouping
 3. and again, where the groups show what else is worth while     strategies/gpu_regrouping
    and with rows that a block has as a whole                     transforms/row_terms, skewing
@@ -41,6 +42,7 @@ from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.promotion import promote
 from tcdsl.transforms.recomputation import recomputed
 from tcdsl.transforms.row_terms import with_row_terms
+from tcdsl.transforms.shifted_exponentials import with_shifted_exponentials
 from tcdsl.transforms.skewing import skewed
 from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
@@ -69,6 +71,8 @@ def _planned(scop: Scop, options: Options, gpu: Gpu, scheme: Scheme, is_serial: 
         return _serial(scop, gpu)
     if scheme in (Scheme.PLAIN, Scheme.TEXTUAL):
         options = replace(options, fuse="none")
+    if scheme is Scheme.AUTO:
+        scop = _with_shifted_exponentials(scop)
     grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
     if scheme is Scheme.AUTO and not grouped.chunks:  # in chunks no block has all of a row
         done = _with_rows_apart(scop, options)
@@ -78,6 +82,13 @@ def _planned(scop: Scop, options: Options, gpu: Gpu, scheme: Scheme, is_serial: 
     record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
     scop, queue = rewrite_groups(grouped, options, gpu, scheme)
     return _nest(scop, queue, options, gpu)
+
+
+def _with_shifted_exponentials(scop: Scop) -> Scop:
+    done = with_shifted_exponentials(scop)
+    if done is not scop:
+        record("shifted exponentials", done)
+    return done
 
 
 def _with_rows_apart(scop: Scop, options: Options) -> Scop:

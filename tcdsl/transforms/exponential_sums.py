@@ -41,6 +41,7 @@ from tcdsl.poly.scop import Access, Kind, Scop, Statement, Storage, loads_of
 from tcdsl.transforms.recomputation import moved
 from tcdsl.transforms.rfactor import initialisation
 
+NONPOSITIVE = "exp_nonpositive"  # exp of what is not above 0 (shifted_exponentials.py)
 MOST_VALUES = 1 << 30  # of a row: an index past its end still fits 32 bits
 
 
@@ -96,7 +97,7 @@ def why_not_peak(scop: Scop, statement: Statement) -> str | None:
     if initialisation(scop, statement) is None:
         return "it goes on from what its target holds"
     target = scop.arrays[statement.write.array]
-    if target.dtype not in (reduction.dtype, _unwidened(statement.value).dtype):
+    if target.dtype not in (reduction.dtype, unwidened(statement.value).dtype):
         return "its target is narrower than its terms"
     return None
 
@@ -161,7 +162,7 @@ def _total(scop: Scop, peak: Statement, statement: Statement) -> Total | None:
     if factor + log2(MOST_VALUES) >= _reach(reduction.dtype):
         return None
     (exponent,) = exponential.args
-    load = _shift_of(exponent, largest)
+    load = shift_of(exponent, largest)
     if load is None or not isinstance(exponent, Binary):
         return None
     names = _names(peak, statement, load)
@@ -170,7 +171,7 @@ def _total(scop: Scop, peak: Statement, statement: Statement) -> Total | None:
     value = _with_names(value, names)
     exponent = _with_names(exponent, names)
     assert isinstance(exponent, Binary)
-    if _unwidened(exponent.left) != _unwidened(peak.value):
+    if unwidened(exponent.left) != unwidened(peak.value):
         return None
     subscripts = tuple(_with_names(s, names) for s in statement.write.subscripts)
     return Total(statement.name, value, subscripts, substituted)
@@ -233,7 +234,7 @@ def _exponential(value: Expr, largest: str) -> tuple[Call, float] | None:
     Also the logarithm, to base 2, of what the multiple is at most.
     """
     match value:
-        case Call(function="exp"):
+        case Call(function="exp" | "exp_nonpositive"):
             return value, 0.0
         case Binary(op="*", left=left, right=right):
             factor, rest = (left, right) if _is_free(left, largest) else (right, left)
@@ -277,17 +278,17 @@ def _is_free(expr: Expr, array: str) -> bool:
     return all(load.tensor != array for load in loads_of(expr))
 
 
-def _shift_of(exponent: Expr, largest: str) -> Load | None:
+def shift_of(exponent: Expr, largest: str) -> Load | None:
     """Return the load of *largest* in ``x - largest``, or None if *exponent* is not that."""
     if not isinstance(exponent, Binary) or exponent.op != "-":
         return None
-    shift = _unwidened(exponent.right)
+    shift = unwidened(exponent.right)
     if not isinstance(shift, Load) or shift.tensor != largest:
         return None
     return shift if _is_free(exponent.left, largest) else None
 
 
-def _unwidened(expr: Expr) -> Expr:
+def unwidened(expr: Expr) -> Expr:
     """Return *expr* without the conversions of floats to wider ones around it."""
     while isinstance(expr, Cast) and _is_widening(expr.operand.dtype, expr.dtype):
         expr = expr.operand

@@ -7,8 +7,8 @@
 A compiler of the printed text does not: it will not move a function of several instructions, some
 of them inline, out of a loop that it has unrolled.  In one kernel r is a register, as s is.
 
-Moved are the largest expressions that call a function, always run, and name some but not all
-indices of their statement, among them a sum of the same kernel (a kernel of its own for r would
+Moved are the largest expressions that call a function or divide, always run, and name some but not
+all indices of their statement, among them a sum of the same kernel (a kernel of its own for r would
 cost more than it saves).  Legal, for r is computed just before y from the same values, of the same
 rows, and rounded to its own type.
 """
@@ -54,13 +54,20 @@ def _moved(scop: Scop, statement: Statement, sums: Collection[str]) -> Expr | No
     for expr in _always_run(statement.value):
         arrays = {load.tensor for load in loads_of(expr)}
         names = _indices_of(expr)
-        if not any(isinstance(node, Call) for node in walk(expr)) or not arrays & set(sums):
+        if not any(map(_is_slow, walk(expr))) or not arrays & set(sums):
             continue
         if arrays & (inexact | {statement.write.array}):
             continue
         if names and names < set(statement.indices):
             return expr
     return None
+
+
+def _is_slow(node: Expr) -> bool:
+    """Return whether *node* takes several instructions."""
+    return isinstance(node, Call) or (
+        isinstance(node, Binary) and node.op == "/" and node.dtype.is_float
+    )
 
 
 def _always_run(expr: Expr) -> Iterator[Expr]:

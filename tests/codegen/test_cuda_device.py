@@ -4,6 +4,7 @@ import ctypes
 import importlib.util
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from collections import Counter
@@ -32,6 +33,7 @@ from tcdsl.codegen.device.cuda import (
 )
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.errors import EmulationError
+from tcdsl.interp.derivatives import ULPS_USUAL
 from tcdsl.runtime.nvrtc import compile_cuda, find_cuda_compiler, why_no_cuda_compiler
 
 ROOT = Path(__file__).parents[2]
@@ -366,8 +368,8 @@ def test_emulated_text_has_the_same_parts() -> None:
     assert {*SHARED_PARTS, *SCALAR_PARTS} <= set(counts)
 
 
-# --- erf: the header's own text, with the instructions of a GPU as functions -----------------
-ERF_CHECK = r"""
+# --- erf, exp: the header's own text, with the instructions of a GPU as functions ------------
+INSTRUCTIONS = r"""
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -385,21 +387,31 @@ static float ptx_ex2_approx_ftz_f32(float x) {
 }
 static float tc_min_f32(float a, float b) { return a < b || a != a ? a : b; }
 static float ptx_rcp_approx_ftz_f32(float x) { return 1.0f / x; }
+static float ptx_mul_rm_f32(float a, float b) {
+  const double exact = (double)a * b;
+  const float nearest = (float)exact;
+  return nearest > exact ? std::nextafter(nearest, -INFINITY) : nearest;
+}
+static float ptx_fma_rn_sat_f32(float a, float b, float c) {
+  const float sum = fmaf(a, b, c);
+  return sum > 0 ? std::fmin(sum, 1.0f) : 0.0f; /* of NaN, too */
+}
 static float ptx_min_NaN_xorsign_abs_f32(float a, float b) {
   const float least = tc_min_f32(std::fabs(a), std::fabs(b));
   return std::signbit(a) == std::signbit(b) ? least : -least;
 }
 """
-ERF_LOOP = r"""
+LOOPS = r"""
 static float number(uint32_t bits) {
   float x;
   std::memcpy(&x, &bits, 4);
   return x;
 }
-extern "C" float value(float x) { return tc_erf_f32(x); }
+extern "C" float erf_of(float x) { return tc_erf_f32(x); }
+extern "C" float exp_of(float x) { return tc_exp_nonpositive_f32(x); }
 /* Of every step-th number from the bits *first* to *last*: the greatest error in units in the last
  * place if ex2 is wrong by up to *most* units, the greatest value, how many are not odd. */
-extern "C" void worst(uint32_t first, uint32_t last, uint32_t step, int most, double *out) {
+extern "C" void worst_erf(uint32_t first, uint32_t last, uint32_t step, int most, double *out) {
   for (uint64_t bits = first; bits <= last; bits += step) {
     const float x = number((uint32_t)bits);
     const double right = std::erf((double)x);
@@ -414,63 +426,106 @@ extern "C" void worst(uint32_t first, uint32_t last, uint32_t step, int most, do
   }
   ulps_off = 0;
 }
+/* The same of exp, for the negatives of such numbers: the greatest error, in 2^-24 of the value and
+ * what a subnormal number may be wrong by, and the greatest value. */
+extern "C" void worst_exp(uint32_t first, uint32_t last, uint32_t step, int most, double *out) {
+  for (uint64_t bits = first; bits <= last; bits += step) {
+    const float x = -number((uint32_t)bits);
+    const double right = std::exp((double)x);
+    const double unit = right * 0x1p-24 + 0x1p-149;
+    for (ulps_off = -most; ulps_off <= most; ulps_off++) {
+      const float y = tc_exp_nonpositive_f32(x);
+      out[0] = std::fmax(out[0], std::fabs(y - right) / unit);
+      out[1] = std::fmax(out[1], y);
+    }
+  }
+  ulps_off = 0;
+}
 """
 INFINITY_BITS, ONE_BITS = 0x7F800000, 0x3F800000
 
 
+def called(asm: re.Match[str]) -> str:
+    """Return an instruction in PTX as a call."""
+    instruction, result, operands = asm.groups()
+    values = ", ".join(re.findall(r'"f"\((\w+)\)', operands))
+    return f"{result} = ptx_{instruction.replace('.', '_')}({values});"
+
+
 @pytest.fixture(scope="module", params=[800, 900])
-def erf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """Return the CUDA library's erf for an architecture, compiled for this machine."""
+def math(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL:  # fmt: skip
+    """Return the CUDA library's erf and exp for an architecture, compiled for this machine."""
     assert GXX is not None
     text = (ROOT / "tcdsl/codegen/device/cuda/math_f32.cuh").read_text(encoding="utf-8")
     text = re.sub(r"(?m)^TC_MATH_1.*$", "", text)  # CUDA's own
-    text = re.sub(
-        r'asm\("([\w.]+) [^"]*" : "=f"\((\w+)\) : "f"\((\w+)\)(?:, "f"\((\w+)\))?\);',
-        lambda m: (
-            f"{m[2]} = ptx_{m[1].replace('.', '_')}({', '.join(filter(None, m.groups()[2:]))});"
-        ),
-        text,
-    )
+    text = re.sub(r'asm\("([\w.]+) [^"]*" : "=f"\((\w+)\) : ([^;]*)\);', called, text)
     assert "asm" not in text and "tc_erf_f32" in text
-    path = tmp_path_factory.mktemp("erf") / "erf.cpp"
-    path.write_text(f"#define __CUDA_ARCH__ {request.param}\n{ERF_CHECK}{text}{ERF_LOOP}")
+    path = tmp_path_factory.mktemp("math") / "math.cpp"
+    path.write_text(f"#define __CUDA_ARCH__ {request.param}\n{INSTRUCTIONS}{text}{LOOPS}")
     library = path.with_suffix(".so")
     flags = ["-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-shared", "-fPIC"]
     subprocess.run([GXX, *flags, str(path), "-o", str(library)], check=True)
     loaded = ctypes.CDLL(str(library))
-    loaded.value.restype = ctypes.c_float
+    loaded.erf_of.restype = loaded.exp_of.restype = ctypes.c_float
     return loaded
 
 
-def erf_errors(erf: ctypes.CDLL, first: int, last: int, step: int, ulps_off: int) -> list[float]:
+def erf_errors(math: ctypes.CDLL, first: int, last: int, step: int, ulps_off: int) -> list[float]:
     out = (ctypes.c_double * 3)()
-    erf.worst(first, last, step, ulps_off, out)
+    math.worst_erf(first, last, step, ulps_off, out)
     return list(out)
 
 
 @needs_gxx
-def test_erf_is_good_to_3_units(erf: ctypes.CDLL) -> None:
-    error, greatest, n_not_odd = erf_errors(erf, 0, INFINITY_BITS, 2003, 1)
+def test_erf_is_good_to_3_units(math: ctypes.CDLL) -> None:
+    error, greatest, n_not_odd = erf_errors(math, 0, INFINITY_BITS, 2003, 1)
     assert error < 3.05 and (greatest, n_not_odd) == (1, 0)
     # Closer together where it is neither a multiple of x nor 1, and as wrong as ex2 may be.
-    error, greatest, _ = erf_errors(erf, ONE_BITS - 2**26, ONE_BITS + 2**24, 101, 2)
+    error, greatest, _ = erf_errors(math, ONE_BITS - 2**26, ONE_BITS + 2**24, 101, 2)
     assert error < 4.6 and greatest == 1
 
 
 @needs_gxx
-def test_erf_at_its_limits(erf: ctypes.CDLL) -> None:
-    value = [erf.value(ctypes.c_float(x)) for x in (np.inf, -np.inf, 3.77, -1e30, 0.0, -0.0)]
+def test_erf_at_its_limits(math: ctypes.CDLL) -> None:
+    value = [math.erf_of(ctypes.c_float(x)) for x in (np.inf, -np.inf, 3.77, -1e30, 0.0, -0.0)]
     assert value == [1, -1, 1, -1, 0, 0]
     assert np.signbit(value).tolist() == [False, True, False, True, False, True]
-    assert np.isnan(erf.value(ctypes.c_float(np.nan)))
+    assert np.isnan(math.erf_of(ctypes.c_float(np.nan)))
 
 
 @needs_gxx
 @pytest.mark.fuzz
 @pytest.mark.timeout(1800)
-def test_erf_of_every_float(erf: ctypes.CDLL) -> None:
-    error, greatest, n_not_odd = erf_errors(erf, 0, INFINITY_BITS, 1, 1)
+def test_erf_of_every_float(math: ctypes.CDLL) -> None:
+    error, greatest, n_not_odd = erf_errors(math, 0, INFINITY_BITS, 1, 1)
     assert error < 3.05 and (greatest, n_not_odd) == (1, 0)
+
+
+def exp_errors(math: ctypes.CDLL, last: float, step: int, ulps_off: int) -> list[float]:
+    out = (ctypes.c_double * 2)()
+    (bits,) = struct.unpack("I", struct.pack("f", last))
+    math.worst_exp(0, bits, step, ulps_off, out)
+    return list(out)
+
+
+@needs_gxx
+def test_exp_of_what_is_not_above_0(math: ctypes.CDLL) -> None:
+    """As good as it says if 2^z is rounded, and beyond what is said of that within the bounds."""
+    error, greatest = exp_errors(math, 110.0, 1009, 0)
+    assert error < 7.5 and greatest == 1
+    error, _ = exp_errors(math, 110.0, 1009, 2)
+    assert error < 14.7 < 2 * ULPS_USUAL
+
+
+@needs_gxx
+def test_exp_at_its_limits(math: ctypes.CDLL) -> None:
+    value = [math.exp_of(ctypes.c_float(x)) for x in (0.0, -0.0, -np.inf, -1e4, -3e38, -1e-30)]
+    assert value == [1, 1, 0, 0, 0, 1]
+    assert np.isnan(math.exp_of(ctypes.c_float(np.nan)))
+    subnormal = math.exp_of(ctypes.c_float(-100.0))
+    assert abs(subnormal - np.exp(-100.0)) <= 2 * np.finfo(np.float32).smallest_subnormal
 
 
 # --- the emulator --------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_a_product_keeps_its_tiles(cuda_unit: MakeUnit) -> None:
 
 def test_a_kernel_says_what_it_runs_and_why(cuda_unit: MakeUnit) -> None:
     (launch,) = cuda_unit(SOFTMAX, (300, 1000)).source.launches
-    assert launch.label == "S0+S1+S2"
+    assert launch.label == "S0+S1+S2_row0+S2"
     assert any("threads a row" in reason for reason in launch.why)
 
 

@@ -92,7 +92,10 @@ def test_a_block_has_its_term_ready(cuda_unit: MakeUnit) -> None:
     assert "S2_gather0" in rows.label and "S2_term" in rows.label and "S2" in total.label
     # The gather stands before the row is loaded; nobody stores what rows were reduced to.
     text = unit.source.text
-    loads = [text.index(load) for load in ("labels[b]", "tc_vload<4>(&x[", "= x[", "tc_exp_f32(")]
+    loads = [
+        text.index(load)
+        for load in ("labels[b]", "tc_vload<4>(&x[", "= x[", "tc_exp_nonpositive_f32(")
+    ]
     assert loads == sorted(loads)
     assert "top[" not in text and "total[" not in text
 

@@ -58,6 +58,18 @@ TC_FN float tc_exp2_f32(float x) { /* (2^r - 1) / r to 2^-26.2 */
   return tc_scale_f32(tc_mad_f32(p, r, 1.0f), tc_magic_int_f32(k));
 }
 
+/* e^x for x <= 0 as device/cuda/math_f32.cuh has it, for the emulator: its rounding down, and its
+ * saturation. */
+TC_FN float tc_exp_nonpositive_f32(float x) {
+  const double exact = (double)x * (double)0x1.715478p-1f;
+  float z = (float)exact;
+  if ((double)z > exact) z = __builtin_nextafterf(z, -__builtin_inff());
+  const float w = tc_exp2_f32(z);
+  const float d = __builtin_fmaf(z, -0x1.62e43p+0f, x);
+  const float least = d > 0.0f ? d : 0.0f;
+  return __builtin_fmaf(w, least < 1.0f ? least : 1.0f, w) * w;
+}
+
 TC_FN float tc_exp10_f32(float x) { /* (10^r - 1) / r to 2^-26.5, |r| <= log10(2) / 2 */
   const float inside = tc_clamp_f32(x, -46.0f, 39.0f);
   const float k = inside * 0x1.a934fp+1f + TC_MAGIC_F32;
