@@ -172,12 +172,18 @@ class LanesPrinter(LeafPrinter):
             return
         for vector in vectors:
             self._emit(depth + 1, vector.declaration(lanes), vector.statement)
+        names = {(v.array, v.address): v.name for v in vectors}
+        at_once = self._at_once(leaves, node.variable, width, names) if is_whole else None
+        if at_once is not None:
+            self._leaf(leaves.pop(), depth + 1, active, at_once)
+        if not leaves:
+            self._emit(depth, "}")
+            return
         self._emit(depth + 1, "#pragma unroll")
         head = f"for (int {node.variable} = 0; {node.variable} < {width}; {node.variable}++)"
         self._open(depth + 1, head)
         n_declared = len(self.declared)
         self._declare_locals([loop.name, *unopened_loops(node.body)], depth + 2)
-        names = {(v.array, v.address): v.name for v in vectors}
         where, own = lanes.guard(node.variable), self.declared[n_declared:]
         for leaf in leaves:
             which = self._lanes(leaf, node.variable, width, names)
@@ -189,6 +195,31 @@ class LanesPrinter(LeafPrinter):
                 store = f"{lanes.store}(&{vector.address}, {vector.name}{lanes});"
                 self._emit(depth + 1, store, vector.statement)
         self._emit(depth, "}")
+
+    def _at_once(
+        self,
+        leaves: Sequence[loop_ast.Leaf],
+        variable: str,
+        width: int,
+        names: Mapping[tuple[str, str], str],
+    ) -> Vectors | None:
+        """Return the lanes of the last of *leaves* if one call takes them all, else None.
+
+        It reads a vector, or what the leaf before it copies from one to registers.
+        """
+        which = self._lanes(leaves[-1], variable, width, names)
+        if len(leaves) == 2 and not which.names:
+            own = self._lanes(leaves[0], variable, width, names)
+            copy, last = self._printer(leaves[0], own), self._printer(leaves[1])
+            source = copy.copied_vector
+            reads = last.statement.reads
+            if not source or [copy.element(copy.statement.write)] != list(map(last.element, reads)):
+                return None
+            which = replace(which, names={len(last.statement.writes): source})
+        elif len(leaves) != 1:
+            return None
+        fold = self._printer(leaves[-1], which).fold_of_lanes
+        return replace(which, fold=fold) if fold else None
 
     def _is_pure(self, leaves: Sequence[loop_ast.Leaf], variable: str, is_whole: bool) -> bool:
         """Return whether lanes that may be missing compute in registers alone."""

@@ -12,6 +12,7 @@ from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type, cast_text, combine, identity, suffix
 from tcdsl.codegen.c_statements import Context, StatementPrinter, mentions
 from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
+from tcdsl.lang.dtypes import FLOAT32
 from tcdsl.poly.scop import Access, Kind, Statement
 from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import Placement, Space
@@ -32,6 +33,7 @@ class Vectors:
     variable: str  # the lane
     names: Mapping[int, str] = field(default_factory=dict)
     where: str = ""  # when the lane is there and a register changes, "" if always or all the same
+    fold: str = ""  # the function of all lanes that stands for each of them, if there is one
 
 
 def thread_index(axis: int) -> str:
@@ -131,6 +133,42 @@ class CudaStatementPrinter(StatementPrinter):
             if position < len(statement.writes) or not access.is_exact or used & moving:
                 return False
         return True
+
+    @property
+    def copied_vector(self) -> str:
+        """The vector of which this copies each lane as it is, "" if it does not."""
+        statement, vectors = self.statement, self.vectors
+        value = _uncast(statement.value)
+        if statement.kind is not Kind.ASSIGN or statement.conditions or vectors is None:
+            return ""
+        if not isinstance(value, Load) or len(statement.reads) != 1:
+            return ""
+        if value.dtype != self.scop.arrays[statement.write.array].dtype:
+            return ""
+        return vectors.names.get(len(statement.writes), "")
+
+    @property
+    def fold_of_lanes(self) -> str:
+        """The function of a vector that takes all lanes of this at once, "" if there is none.
+
+        Of half types the largest and the smallest value: two lanes are compared at once, and the
+        accumulator of float32 takes one value, which it would have taken in any order.
+        """
+        statement, vectors = self.statement, self.vectors
+        value, reduction = _uncast(statement.value), statement.reduction
+        if statement.kind is not Kind.UPDATE or reduction is None or vectors is None:
+            return ""
+        if reduction.operator not in (Operator.MAX, Operator.MIN) or reduction.dtype != FLOAT32:
+            return ""
+        if statement.conditions or statement.companion is not None or statement.is_atomic:
+            return ""
+        if not isinstance(value, Load) or not value.dtype.is_half or len(statement.reads) != 1:
+            return ""
+        if set(vectors.names) != {len(statement.writes)} or vectors.width % 2 or vectors.where:
+            return ""
+        if mentions(self.element(statement.write), vectors.variable):
+            return ""
+        return f"tc_v{_OPERATORS[reduction.operator]}_{suffix(value.dtype)}"
 
     def lines(self) -> list[str]:
         statement = self.statement
@@ -297,6 +335,8 @@ class CudaStatementPrinter(StatementPrinter):
         if self.vectors is not None:
             position = self._by_load[(access.array, access.subscripts)]
             name = self.vectors.names.get(position)
+            if name is not None and self.vectors.fold:
+                return f"{self.vectors.fold}({name})"
             if name is not None:
                 return f"{name}[{self.vectors.variable}]"
         return super().element(access, subscripts)

@@ -41,7 +41,8 @@ from tcdsl.poly.scop import Access, Kind, Scop, Statement, Storage, loads_of
 from tcdsl.transforms.recomputation import moved
 from tcdsl.transforms.rfactor import initialisation
 
-NONPOSITIVE = "exp_nonpositive"  # exp of what is not above 0 (shifted_exponentials.py)
+# Of what is not above 0 (shifted_exponentials.py), and also of what is added to 1 and more.
+NONPOSITIVE, ADDEND = "exp_nonpositive", "exp_addend"
 MOST_VALUES = 1 << 30  # of a row: an index past its end still fits 32 bits
 
 
@@ -234,7 +235,7 @@ def _exponential(value: Expr, largest: str) -> tuple[Call, float] | None:
     Also the logarithm, to base 2, of what the multiple is at most.
     """
     match value:
-        case Call(function="exp" | "exp_nonpositive"):
+        case Call(function="exp" | "exp_nonpositive" | "exp_addend"):
             return value, 0.0
         case Binary(op="*", left=left, right=right):
             factor, rest = (left, right) if _is_free(left, largest) else (right, left)

@@ -12,12 +12,15 @@ NaN.  An exponential that may count on it takes five instructions instead of eig
 s is between 1 and the number of its terms, or NaN: each of them is at most 1, and where x is the
 largest it is exp(0) = 1.  So 1 / s is no subnormal number, and the product neither overflows nor
 loses digits where the quotient does not.  What is the same for all of a row is then computed once
-a row (invariants.py): one instruction is left of a quotient's six.
+a row (invariants.py): one instruction is left of a quotient's six.  And where the term of such a
+sum is the exponential itself, which nobody else reads, subnormal ones may be 0: that saves one more
+instruction (exp_addend).
 
 Error, relative, in units of u (half a unit in the last place of 1): the exponential is off by 14.2,
 of the 16 that are allowed it (interp/error_bounds), and s by as much but for its additions; the
 reciprocal is off by 3, the product by 1.  14.2 + 14.2 + 3 + 1 is less than 16 + 16 + 1, what is
-allowed the quotient.
+allowed the quotient.  An addend is off by 9.1, and by 2^-126 where it is 0: nothing to a sum that
+is at least 1.
 
 Legal iff nothing but the maximum, before the exponential, writes m; m is no narrower than x; x is
 the same expression in both, which nothing writes after the maximum; and each instance of the
@@ -35,7 +38,7 @@ from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Index, Load, Ope
 from tcdsl.lang.dtypes import FLOAT32
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
-from tcdsl.transforms.exponential_sums import NONPOSITIVE, shift_of, unwidened, writes_to
+from tcdsl.transforms.exponential_sums import ADDEND, NONPOSITIVE, shift_of, unwidened, writes_to
 from tcdsl.transforms.recomputation import moved
 from tcdsl.transforms.rfactor import initialisation
 
@@ -50,7 +53,9 @@ def with_shifted_exponentials(scop: Scop) -> Scop:
         return scop
     scop = scop.with_statements(statements)
     known = _Maxima(scop)
-    return scop.with_statements(tuple(_rewritten(s, known.product) for s in scop.statements))
+    scop = scop.with_statements(tuple(_rewritten(s, known.product) for s in scop.statements))
+    known = _Maxima(scop)
+    return scop.with_statements(tuple(known.addends(s) for s in scop.statements))
 
 
 def _rewritten(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
@@ -90,6 +95,15 @@ class _Maxima:
             return node
         one = Const(1.0, FLOAT32)
         return replace(node, op="*", right=Binary("/", one, node.right, FLOAT32, node.span))
+
+    def addends(self, statement: Statement) -> Statement:
+        """Return *statement*, with terms that are said to be such if it is a sum of a row's."""
+        value = statement.value
+        if not isinstance(value, Call) or value.function != NONPOSITIVE:
+            return statement
+        if statement.kind is not Kind.UPDATE or not self._is_sum_from_1(statement):
+            return statement
+        return replace(statement, value=replace(value, function=ADDEND))
 
     def _is_peak(self, statement: Statement) -> bool:
         """Return whether *statement* is a maximum that nothing changes, of what nothing changes."""
@@ -162,12 +176,15 @@ class _Maxima:
         sums = [s for s in writers if s.kind is Kind.UPDATE]
         if len(sums) != 1 or self._scop.arrays[expr.tensor].dtype != FLOAT32:
             return False
-        (total,) = sums
+        return self._is_sum_from_1(sums[0])
+
+    def _is_sum_from_1(self, total: Statement) -> bool:
+        """Return whether *total* makes the sums of all exponentials of rows."""
         reduction = total.reduction
         if reduction is None or (reduction.operator, reduction.dtype) != (Operator.ADD, FLOAT32):
             return False
         init = initialisation(self._scop, total)
-        if init is None or {s.name for s in writers} != {total.name, init.name}:
+        if init is None or self._writers(total.write.array) != {total.name, init.name}:
             return False
         if total.conditions or total.companion is not None or total.value is None:
             return False

@@ -180,6 +180,34 @@ def check_folds(run: Run, cases: list[FoldCase]) -> None:
     assert not wrong, wrong[:5]
 
 
+# --- folds of the lanes of a vector ----------------------------------------------------------
+def check_lane_folds(run: Run) -> None:
+    """All of two operators, two types and three widths, of any values and some special ones."""
+    rng = np.random.default_rng(1)
+    bodies, functions, arrays, expected = [], set(), {}, {}
+    parameters: list[Parameter] = []
+    threads = 256
+    every = [(op, t, n) for op in ("max", "min") for t in HALVES for n in (2, 4, 8)]
+    for number, (op, dtype, width) in enumerate(every):
+        name = f"tc_v{op}_{dtype}"
+        functions |= {name, "tc_vload"}
+        values = rng.normal(size=(threads, width)).astype(NUMPY[dtype])
+        special = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 1e-7, -1e-7], np.float32)
+        chosen = rng.random(values.shape) < 0.2
+        values[chosen] = rng.choice(special, chosen.sum()).astype(NUMPY[dtype])
+        values[0], values[1] = -np.inf, np.inf
+        x, y = f"x{number}", f"y{number}"
+        arrays |= {x: values, y: np.zeros(threads, NUMPY[dtype])}
+        expected[y] = UFUNCS[op].reduce(values.astype(np.float32), axis=1)
+        parameters += [pointer(dtype, x, is_read=True), pointer(dtype, y)]
+        loaded = f"tc_vload<{width}>({x} + {width} * threadIdx.x)"
+        bodies.append(f"  {y}[threadIdx.x] = {name}({loaded});")
+    launch = Launch("lanes", (1, 1, 1), (threads, 1, 1), 0, tuple(parameters))
+    run(source_of([(launch, "\n".join(bodies))], functions), arrays)
+    for y, want in expected.items():
+        np.testing.assert_array_equal(arrays[y].astype(np.float32), want)
+
+
 # --- arg folds -----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ArgCase:

@@ -106,7 +106,9 @@ def use(name: str) -> str:
         return kernel(f"k_{name}", f"{CUDA_TYPES[result]} *out{params}", f"*out = {name}({call});")
     if part == "compensated":
         return kernel(f"k_{name}", f"{PAIRS[name[-3:]]} *p", PAIR_USES[name[:-4]](name[-3:]))
-    if part == "atomic":
+    if part == "pairs":
+        body = f"p[0] = {name}(tc_vload<8>(p + 8));"
+    elif part == "atomic":
         body = f"{name}(p, p[1]);"
     elif name.startswith("tc_op_"):
         body = f"p[0] = {name}::combine({name}::identity(), p[1]);"
@@ -378,6 +380,7 @@ INSTRUCTIONS = r"""
 static int ulps_off; /* how wrong ex2 is */
 static float ptx_ex2_approx_ftz_f32(float x) {
   const float power = (float)std::exp2(std::fabs(x) < 0x1p-126f ? 0.0 : (double)x);
+  if (power < 0x1p-126f) return 0.0f;
   uint32_t bits;
   std::memcpy(&bits, &power, 4);
   bits += ulps_off;
@@ -409,6 +412,7 @@ static float number(uint32_t bits) {
 }
 extern "C" float erf_of(float x) { return tc_erf_f32(x); }
 extern "C" float exp_of(float x) { return tc_exp_nonpositive_f32(x); }
+extern "C" float addend_of(float x) { return tc_exp_addend_f32(x); }
 /* Of every step-th number from the bits *first* to *last*: the greatest error in units in the last
  * place if ex2 is wrong by up to *most* units, the greatest value, how many are not odd. */
 extern "C" void worst_erf(uint32_t first, uint32_t last, uint32_t step, int most, double *out) {
@@ -428,13 +432,14 @@ extern "C" void worst_erf(uint32_t first, uint32_t last, uint32_t step, int most
 }
 /* The same of exp, for the negatives of such numbers: the greatest error, in 2^-24 of the value and
  * what a subnormal number may be wrong by, and the greatest value. */
-extern "C" void worst_exp(uint32_t first, uint32_t last, uint32_t step, int most, double *out) {
+extern "C" void worst_exp(
+    uint32_t first, uint32_t last, uint32_t step, int most, int is_addend, double *out) {
   for (uint64_t bits = first; bits <= last; bits += step) {
     const float x = -number((uint32_t)bits);
     const double right = std::exp((double)x);
     const double unit = right * 0x1p-24 + 0x1p-149;
     for (ulps_off = -most; ulps_off <= most; ulps_off++) {
-      const float y = tc_exp_nonpositive_f32(x);
+      const float y = is_addend ? tc_exp_addend_f32(x) : tc_exp_nonpositive_f32(x);
       out[0] = std::fmax(out[0], std::fabs(y - right) / unit);
       out[1] = std::fmax(out[1], y);
     }
@@ -469,6 +474,7 @@ def math(
     subprocess.run([GXX, *flags, str(path), "-o", str(library)], check=True)
     loaded = ctypes.CDLL(str(library))
     loaded.erf_of.restype = loaded.exp_of.restype = ctypes.c_float
+    loaded.addend_of.restype = ctypes.c_float
     return loaded
 
 
@@ -503,20 +509,31 @@ def test_erf_of_every_float(math: ctypes.CDLL) -> None:
     assert error < 3.05 and (greatest, n_not_odd) == (1, 0)
 
 
-def exp_errors(math: ctypes.CDLL, last: float, step: int, ulps_off: int) -> list[float]:
+def exp_errors(
+    math: ctypes.CDLL, last: float, ulps_off: int, *, is_addend: bool = False
+) -> list[float]:
     out = (ctypes.c_double * 2)()
     (bits,) = struct.unpack("I", struct.pack("f", last))
-    math.worst_exp(0, bits, step, ulps_off, out)
+    math.worst_exp(0, bits, 1009, ulps_off, is_addend, out)
     return list(out)
 
 
 @needs_gxx
 def test_exp_of_what_is_not_above_0(math: ctypes.CDLL) -> None:
     """As good as it says if 2^z is rounded, and beyond what is said of that within the bounds."""
-    error, greatest = exp_errors(math, 110.0, 1009, 0)
+    error, greatest = exp_errors(math, 110.0, 0)
     assert error < 7.5 and greatest == 1
-    error, _ = exp_errors(math, 110.0, 1009, 2)
+    error, _ = exp_errors(math, 110.0, 2)
     assert error < 14.7 < 2 * ULPS_USUAL
+
+
+@needs_gxx
+def test_exp_that_may_be_0_where_it_is_subnormal(math: ctypes.CDLL) -> None:
+    error, greatest = exp_errors(math, 87.3, 2, is_addend=True)
+    assert error < 9.7 and greatest < 1 + 3e-7
+    values = [math.addend_of(ctypes.c_float(x)) for x in (0.0, -np.inf, -88.0, -1e4, -3e38)]
+    assert values == [1, 0, 0, 0, 0]
+    assert np.isnan(math.addend_of(ctypes.c_float(np.nan)))
 
 
 @needs_gxx
@@ -583,6 +600,11 @@ def test_arg_folds() -> None:
         for number, (dtype, op) in enumerate(pairs)
     ]
     cases.check_arg_folds(emulate, chosen)
+
+
+@needs_gxx
+def test_folds_of_lanes() -> None:
+    cases.check_lane_folds(emulate)
 
 
 @needs_gxx

@@ -9,6 +9,7 @@ import pytest
 
 from tcdsl.codegen.cuda_statements import fold_function, is_block_collective
 from tcdsl.costmodel.machine import Gpu
+from tcdsl.lang.dtypes import BFLOAT16
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind
 from tcdsl.transforms.mapping import Mapped
@@ -35,6 +36,62 @@ def test_a_fold_is_in_the_reductions_type(
 ) -> None:
     text = cuda_unit(ROW.format(t=dtype, op=op), (300, 4096)).source.text
     assert re.search(rf"tc_fold_x<{called}\w*, \d+, 1>", text)
+
+
+PEAK = "def f({t}(M,N) x) -> (y) {{ y(i) {op} {x} }}"
+HELD = """def f(bfloat16(M,N) x) -> (m, y) {
+    m(i) max=! x(i,j)
+    y(i,j) = x(i,j) - m(i)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "value", "name"),
+    [
+        ("half", "max=!", "x(i,j)", "tc_vmax_f16"),
+        ("bfloat16", "min=!", "x(i,j)", "tc_vmin_bf16"),
+        ("bfloat16", "max=!", "float32(x(i,j))", "tc_vmax_bf16"),
+        ("bfloat16", "max=", "x(i,j)", "tc_vmax_bf16"),
+        ("bfloat16", "max=!", "-x(i,j)", ""),
+        ("bfloat16", "max=!", "x(i,j) where exists x(i,0) > 0.0", ""),
+        ("bfloat16", "argmax=!", "x(i,j)", ""),
+        ("bfloat16", "+=!", "x(i,j)", ""),
+        ("float", "max=!", "x(i,j)", ""),
+        ("int8", "max=!", "x(i,j)", ""),
+    ],
+)
+def test_lanes_of_half_types_are_compared_in_pairs(
+    dtype: str, op: str, value: str, name: str, cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    source = PEAK.format(t=dtype, op=op, x=value)
+    shapes = [(300,), (300, 4096)] if op == "max=" else [(300, 4096)]
+    if op == "max=":
+        source = source.replace("(M,N) x)", "(M) y, bfloat16(M,N) x)")
+    text = cuda_unit(source, *shapes).source.text
+    found = re.findall(r"tc_v(?:max|min)_\w+", text)
+    assert set(found) == ({name} if name else set())
+    sizes = ((5, 1000), (3, 7), (40, 64), (2, 4097))
+    check_emulated([(source, [*((m,) for _ in shapes[1:]), (m, n)]) for m, n in sizes])
+
+
+def test_columns_and_parts_of_vectors_are_compared_one_by_one(cuda_unit: MakeUnit) -> None:
+    column = COLUMN.format(t="bfloat16", op="max=!")
+    assert "tc_vmax" not in cuda_unit(column, (5000, 256)).source.text
+    skewed = cuda_unit(PEAK.format(t="bfloat16", op="max=!", x="x(i,j)"), (3000, 4097)).source.text
+    assert "tc_vload_some" in skewed and "tc_vmax" not in skewed
+
+
+@pytest.mark.parametrize("shape", [(3000, 4096), (5, 1000), (2, 40_000), (64, 129), (3, 7)])
+def test_a_row_that_is_held_is_compared_as_it_is_loaded(
+    shape: tuple[int, int], cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    if shape[0] > 1000:
+        text = cuda_unit(HELD, shape).source.text
+        assert text.count("tc_vmax_bf16(w_vector0)") == 1 and text.count("tc_vload<") == 1
+        return
+    x = np.random.default_rng(0).normal(size=shape).astype(BFLOAT16.numpy)
+    x[1, 1], x[0, -1] = np.nan, -np.inf
+    check_emulated([(HELD, [x])])
 
 
 def test_rows_packed_in_a_warp_fold_without_the_block(cuda_unit: MakeUnit) -> None:

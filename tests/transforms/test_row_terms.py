@@ -93,8 +93,7 @@ def test_a_block_has_its_term_ready(cuda_unit: MakeUnit) -> None:
     # The gather stands before the row is loaded; nobody stores what rows were reduced to.
     text = unit.source.text
     loads = [
-        text.index(load)
-        for load in ("labels[b]", "tc_vload<4>(&x[", "= x[", "tc_exp_nonpositive_f32(")
+        text.index(load) for load in ("labels[b]", "tc_vload<4>(&x[", "= x[", "tc_exp_addend_f32(")
     ]
     assert loads == sorted(loads)
     assert "top[" not in text and "total[" not in text

@@ -140,6 +140,34 @@ def test_which_quotients(statements: str, lower: Lower) -> None:
     assert (dividends(scop) == [ONE]) == QUOTIENTS[statements]
 
 
+ADDENDS = {
+    "s(i) +=! exp(x(i,j) - m(i))": True,
+    "s(a) +=! exp(x(a,b) - m(a))": True,
+    "s(i) += exp(x(i,j) - m(i))": False,
+    "s(i) +=! -exp(x(i,j) - m(i))": False,
+    "s(i) +=! 2.0 * exp(x(i,j) - m(i))": False,
+    "s(i) +=! exp(x(i,j) - m(i)) where j in 1:N": False,
+    "s(i) +=! exp(x(i,j) - m(i)) where exists x(i,j) > 0.0": False,
+    "s(j) +=! exp(x(i,j) - m(i))": False,
+    "s +=! exp(x(i,j) - m(i))": False,
+    "s(i) max=! exp(x(i,j) - m(i))": False,
+    "s(i) +=! exp(x(i,j) - m(i))\n s(i) *= 1e-30 where i in 0:M": False,
+}
+
+
+@pytest.mark.parametrize("statement", ADDENDS)
+def test_which_addends(statement: str, lower: Lower) -> None:
+    source = f"""def f(float(M,N) x, float(M) s) -> (s) {{
+        m(i) max=! x(i,j)
+        {statement}
+    }}"""
+    if "s(j)" in statement or "s +" in statement:
+        source = source.replace(", float(M) s", "")
+    shapes = [(6, 40), (6,)] if "float(M) s" in source else [(6, 40)]
+    found = functions(with_shifted_exponentials(lower(source, *shapes)))
+    assert found == ["exp_addend" if ADDENDS[statement] else "exp_nonpositive"]
+
+
 def test_a_maximum_that_goes_on_from_what_there_is_leaves_the_quotient(lower: Lower) -> None:
     source = """def f(float(M,N) x, float(M) m) -> (m, y) {
         m(i) max= x(i,j)
@@ -173,6 +201,11 @@ MASKED = """def f(float(M,N) x, int32(N) k) -> (y) {
     s(i) +=! e(i,j)
     y(i,j) = e(i,j) / s(i)
 }"""
+LOGARITHM = """def f(float(M,N) x) -> (y, s) {
+    m(i) max=! x(i,j)
+    s(i) +=! exp(x(i,j) - m(i))
+    y(i,j) = x(i,j) - m(i) - log(s(i))
+}"""
 BESIDE = """def f(float(M,N) x, float(M) m) -> (m, y) {
     m(i) max= x(i,j)
     y(i,j) = exp(x(i,j) - m(i))
@@ -187,9 +220,10 @@ BESIDE = """def f(float(M,N) x, float(M) m) -> (m, y) {
         (CHANNELS, [[(3, 5, 7, 9)], [(16, 2, 30, 30)]]),
         (COLUMNS, [[(40, 33)], [(500, 8)]]),
         (MASKED, [[(5, 300), (300,)]]),
+        (LOGARITHM, [[(5, 300)], [(3, 7)], [(2, 20_001)]]),
         (BESIDE, [[(5, 300), (5,)]]),
     ],
-    ids=["softmax", "half", "channels", "columns", "masked", "goes on"],
+    ids=["softmax", "half", "channels", "columns", "masked", "logarithm", "goes on"],
 )  # fmt: skip
 def test_the_results_are_right(source: str, shapes: list[Any], check_emulated: CheckAll) -> None:
     check_emulated([(source, inputs) for inputs in shapes])
@@ -213,7 +247,7 @@ def test_what_is_no_number_and_what_is_next_to_nothing(
     x[8] = -1e-30
     with np.errstate(over="ignore"):  # float16
         values = x.astype(DTYPES[dtype])
-    check_emulated([(SOFTMAX.replace("float(", f"{dtype}("), [values])])
+    check_emulated([(s.replace("float(", f"{dtype}("), [values]) for s in (SOFTMAX, LOGARITHM)])
 
 
 def test_a_row_has_one_reciprocal(cuda_unit: MakeUnit) -> None:

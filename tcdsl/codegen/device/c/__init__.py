@@ -66,7 +66,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys([*core, "tc_fault"], "core")
         | dict.fromkeys(_names(_FOLDS, [*INTEGERS, *FLOATS]), "fold")
         | dict.fromkeys(_names("fold_and fold_or fold_min fold_max", "b"), "fold")
-        | dict.fromkeys(_names(f"{_MATH} {_PI} exp_nonpositive", ["f32"]), "math_f32")
+        | dict.fromkeys(_names(f"{_MATH} {_PI} exp_nonpositive exp_addend", ["f32"]), "math_f32")
         | dict.fromkeys(_names(_MATH, ["f64"]), "math_f64")
         | dict.fromkeys(_names("add plus mad fold_add", COMPENSATED), "compensated")
         | dict.fromkeys(

@@ -58,16 +58,28 @@ TC_FN float tc_exp2_f32(float x) { /* (2^r - 1) / r to 2^-26.2 */
   return tc_scale_f32(tc_mad_f32(p, r, 1.0f), tc_magic_int_f32(k));
 }
 
-/* e^x for x <= 0 as device/cuda/math_f32.cuh has it, for the emulator: its rounding down, and its
- * saturation. */
+/* e^x for x <= 0 as device/cuda/math_f32.cuh has it, for the emulator: its rounding down, its
+ * saturation, and its zeros for subnormal numbers. */
+TC_FN float tc_times_down_f32(float a, float b) {
+  const double exact = (double)a * (double)b;
+  const float nearest = (float)exact;
+  return (double)nearest > exact ? __builtin_nextafterf(nearest, -__builtin_inff()) : nearest;
+}
+TC_FN float tc_mad_sat_f32(float a, float b, float c) {
+  const float sum = __builtin_fmaf(a, b, c);
+  return !(sum > 0.0f) ? 0.0f : sum < 1.0f ? sum : 1.0f;
+}
 TC_FN float tc_exp_nonpositive_f32(float x) {
-  const double exact = (double)x * (double)0x1.715478p-1f;
-  float z = (float)exact;
-  if ((double)z > exact) z = __builtin_nextafterf(z, -__builtin_inff());
+  const float z = tc_times_down_f32(x, 0x1.715478p-1f);
   const float w = tc_exp2_f32(z);
-  const float d = __builtin_fmaf(z, -0x1.62e43p+0f, x);
-  const float least = d > 0.0f ? d : 0.0f;
-  return __builtin_fmaf(w, least < 1.0f ? least : 1.0f, w) * w;
+  const float d = tc_mad_sat_f32(z, -0x1.62e43p+0f, x);
+  return __builtin_fmaf(w, d, w) * w;
+}
+TC_FN float tc_exp_addend_f32(float x) {
+  const float z = tc_times_down_f32(x, 0x1.715478p+0f);
+  const float w = tc_exp2_f32(z);
+  const float normal = w < 0x1p-126f ? 0.0f : w;
+  return __builtin_fmaf(normal, tc_mad_sat_f32(z, -0x1.62e43p-1f, x), normal);
 }
 
 TC_FN float tc_exp10_f32(float x) { /* (10^r - 1) / r to 2^-26.5, |r| <= log10(2) / 2 */

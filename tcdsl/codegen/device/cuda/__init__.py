@@ -4,6 +4,7 @@
     index                               floored division, fault records; always there
     vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore,
                                         tc_vload_some, tc_vload_some_once, tc_vstore_some
+    pairs                               tc_vmax_f16, tc_vmin_f16, tc_vmax_bf16, tc_vmin_bf16
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
     compensated                         tc_c32, tc_c64, tc_plus_c32, tc_op_add_c32, ...
     collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
@@ -44,8 +45,8 @@ from tcdsl.codegen.device.c import COMPENSATED, FLOATS, HALVES, INTEGERS, TYPES
 # In the order in which their texts must stand.
 SCALAR_PARTS: tuple[str, ...] = ("core", "half", "math_f32", "math_f64", "rare")
 SHARED_PARTS: tuple[str, ...] = (
-    "index", "vector", "operators", "compensated", "collective", "atomic", "ticket", "cluster",
-    "async",
+    "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "ticket",
+    "cluster", "async",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _ALWAYS = frozenset({"core", "index"})
@@ -54,6 +55,7 @@ _NEEDS = {
     "atomic": {"half", "operators"},
     "cluster": {"collective", "vector"},
     "async": {"vector"},
+    "pairs": {"half", "vector"},
 }
 
 OPERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -70,6 +72,7 @@ def _functions() -> dict[str, str]:
     ways = [f"{way}{some}" for way in ("load", "store") for some in ("", "_some")]
     ways += ["load_once", "load_some_once"]
     vector = dict.fromkeys(["tc_vec", *(f"tc_v{way}" for way in ways)], "vector")
+    pairs_at_once = [f"tc_v{op}_{half}" for op in ("max", "min") for half in HALVES]
     operators = [f"tc_op_{op}_{t}" for t in TYPES if t not in HALVES for op in OPERATORS[t]]
     operators += [f"tc_better_{op}_{t}" for t in TYPES if t not in HALVES for op in ("min", "max")]
     folds = [f"tc_{fold}_{way}" for fold in ("fold", "argfold") for way in ("x", "y", "xy")]
@@ -81,6 +84,7 @@ def _functions() -> dict[str, str]:
         scalars
         | index
         | vector
+        | dict.fromkeys(pairs_at_once, "pairs")
         | dict.fromkeys(operators, "operators")
         | dict.fromkeys(pairs, "compensated")
         | {f"tc_{kind}{pair}": "compensated" for pair in COMPENSATED for kind in ("", "op_add_")}

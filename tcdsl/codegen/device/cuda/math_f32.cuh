@@ -50,9 +50,12 @@ TC_FN float tc_rcp_f32(float x) {
  *
  * Error, in 2^-24 of the value: 4 of each w, as CUDA allows ex2, 4.1 by d (ln 2 is off by 1.9e-9,
  * and x is -87), 1 of each of two roundings: 14.1, of the 16 that functions are allowed here.  If
- * ex2 is right to half a unit it is 7.4. */
+ * ex2 is right to half a unit it is 7.4.
+ *
+ * Where less than 2^-126 may be 0 there is no need to halve: w = 2^z, e^x = w + w d, error 9.1. */
 #ifdef TC_FAST_MATH
 TC_FN float tc_exp_nonpositive_f32(float x) { return expf(x); }
+TC_FN float tc_exp_addend_f32(float x) { return expf(x); }
 #else
 TC_FN float tc_times_down_f32(float a, float b) {
   float product;
@@ -69,6 +72,11 @@ TC_FN float tc_exp_nonpositive_f32(float x) {
   const float w = tc_ex2_f32(z);
   const float d = tc_mad_sat_f32(z, -0x1.62e43p+0f, x);
   return tc_mad_f32(w, d, w) * w;
+}
+TC_FN float tc_exp_addend_f32(float x) {
+  const float z = tc_times_down_f32(x, 0x1.715478p+0f);
+  const float w = tc_ex2_f32(z);
+  return tc_mad_f32(w, tc_mad_sat_f32(z, -0x1.62e43p-1f, x), w);
 }
 #endif
 

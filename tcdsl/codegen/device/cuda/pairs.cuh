@@ -1,0 +1,32 @@
+/* tcdsl device library for CUDA, part "pairs": what two halves of a register do at once.
+ *
+ * The largest or smallest lane of a vector of float16 or bfloat16; NaN if there is one.  Four
+ * instructions and one that swaps the last two for eight lanes, where eight conversions to float32
+ * and as many comparisons take sixteen. */
+
+#if __CUDA_ARCH__ >= 800
+#define TC_VFOLD(op, h, instruction)                                                               \
+  template <int N> TC_FN uint16_t tc_v##op##_##h(tc_vec<uint16_t, N> v)                            \
+  {                                                                                                \
+    static_assert(N % 2 == 0, "pairs");                                                            \
+    const uint32_t *pairs = reinterpret_cast<const uint32_t *>(&v);                                \
+    uint32_t best = pairs[0];                                                                      \
+    for (int l = 1; l < N / 2; l++)                                                                \
+      asm(instruction " %0, %1, %2;" : "=r"(best) : "r"(best), "r"(pairs[l]));                     \
+    const uint32_t swapped = best << 16 | best >> 16;                                              \
+    asm(instruction " %0, %1, %2;" : "=r"(best) : "r"(best), "r"(swapped));                        \
+    return (uint16_t)best;                                                                         \
+  }
+#else
+#define TC_VFOLD(op, h, instruction)                                                               \
+  template <int N> TC_FN uint16_t tc_v##op##_##h(tc_vec<uint16_t, N> v)                            \
+  {                                                                                                \
+    float best = tc_cast_##h##_f32(v[0]);                                                          \
+    for (int l = 1; l < N; l++) best = tc_##op##_f32(best, tc_cast_##h##_f32(v[l]));               \
+    return tc_cast_f32_##h(best);                                                                  \
+  }
+#endif
+TC_VFOLD(max, f16, "max.NaN.f16x2")
+TC_VFOLD(min, f16, "min.NaN.f16x2")
+TC_VFOLD(max, bf16, "max.NaN.bf16x2")
+TC_VFOLD(min, bf16, "min.NaN.bf16x2")
