@@ -87,7 +87,8 @@ def _planned(scop: Scop, options: Options, gpu: Gpu, scheme: Scheme, is_serial: 
 def _with_shifted_exponentials(scop: Scop) -> Scop:
     done = with_shifted_exponentials(scop)
     if done is not scop:
-        record("shifted exponentials", done)
+        pairs = zip(scop.statements, done.statements, strict=True)
+        record("shifted exponentials", done, notes=[n.name for o, n in pairs if n is not o])
     return done
 
 

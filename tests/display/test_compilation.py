@@ -192,7 +192,8 @@ def test_the_canonical_form_stands_beside_the_program(checked: Checked) -> None:
 def test_transforms_are_shown_before_and_after(softmax_cuda: Executable, checked: Checked) -> None:
     stage = softmax_cuda.compilation.transforms
     names = [step.name for step in stage.value]
-    assert names[:2] == ["fusion", "rfactor"] and names[-1] == "synchronisation"
+    shifted = ["shifted exponentials", "invariants of rows"]
+    assert names[:4] == [*shifted, "fusion", "rfactor"] and names[-1] == "synchronisation"
     page = checked(stage._repr_mimebundle_()["text/html"])
     assert page.text.count("before") == page.text.count("after") >= 2
     assert "new S0_part0_init[m, l0]: init writes top.part0[m, l0]" in str(stage)
