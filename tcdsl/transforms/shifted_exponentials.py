@@ -161,12 +161,10 @@ class _Maxima:
         if array.storage is not Storage.SCRATCH or array.dtype != FLOAT32 or len(writers) != 1:
             return None
         writer = self._scop.by_name[writers.pop()]
-        if writer.kind is not Kind.ASSIGN or writer.conditions:
-            return None
         value = writer.value
-        if isinstance(value, Call) and value.function == NONPOSITIVE:
-            return writer, value
-        return None
+        if writer.kind is not Kind.ASSIGN or not isinstance(value, Call):
+            return None
+        return (writer, value) if value.function == NONPOSITIVE else None
 
     def _is_from_1(self, expr: Expr) -> bool:
         """Return whether *expr* is the sum of all exponentials of a row, so not below 1."""

@@ -180,6 +180,14 @@ def test_a_maximum_that_goes_on_from_what_there_is_leaves_the_quotient(lower: Lo
     assert ONE not in dividends(scop)
 
 
+def test_a_maximum_that_comes_later_is_another_one(lower: Lower) -> None:
+    source = """def f(float(M,N) x, float(M) m) -> (y, m) {
+        y(i,j) = exp(x(i,j) - m(i))
+        m(i) max= x(i,j)
+    }"""
+    assert functions(with_shifted_exponentials(lower(source, (6, 40), (6,)))) == ["exp"]
+
+
 def test_other_types_and_programs_stay(lower: Lower) -> None:
     alone = "def f(float(M,N) x) -> (y) { y(i,j) = exp(x(i,j)) }"
     for source in (SOFTMAX.replace("float(", "double("), alone):
@@ -193,6 +201,27 @@ CHANNELS = """def f(float(B,C,H,W) x) -> (y) {
     s(c) +=! e(b,c,h,w)
     y(b,c,h,w) = e(b,c,h,w) / s(c)
 }"""
+@pytest.mark.parametrize("dtype", ["float", "bfloat16"])
+def test_the_results_of_all_of_them_are_right(dtype: str, check_emulated: CheckAll) -> None:
+    """Whether they are changed or not: what is written twice, gathered, conditional, or a part."""
+    head = f"def f({dtype}(M,N) x, float(M,N) w, int32(N) k, float(M) m) -> (m, y) {{"
+    k = (np.arange(40) % 6).astype(np.int32)
+    rest = [(6, 40), (6, 40), k, (6,)]
+    cases = [
+        (f"{head}\n m(i) max=! float32(x(i,j))\n {statement}\n}}", rest)
+        for statement in TERMS
+        if "y(i,j) = exp(x(i,0)" not in statement  # x has more rows than columns there
+    ]
+    cases += [
+        (f"{head}\n {statement}\n y(i,j) = exp(x(i,j) - m(i))\n}}", rest)
+        for statement in MAXIMA
+        if "x(i,j) =" not in statement and "bfloat16" not in statement
+    ]
+    head = f"def f({dtype}(M,N) x) -> (y) {{\n m(i) max=! x(i,j)\n e(i,j) = exp(x(i,j) - m(i))"
+    cases += [(f"{head}\n {statements}\n}}", [(6, 40)]) for statements in QUOTIENTS]
+    check_emulated(cases)
+
+
 DTYPES = {"float": np.float32, "bfloat16": BFLOAT16.numpy, "half": np.float16}
 COLUMNS = SOFTMAX.replace("(i)", "(j)")
 MASKED = """def f(float(M,N) x, int32(N) k) -> (y) {
