@@ -26,7 +26,7 @@ from tcdsl.lang.comprehension import (
     children,
 )
 from tcdsl.lang.comprehension import fold as fold_expression
-from tcdsl.lang.dtypes import BOOL, FLOAT32, DType, Kind, summed
+from tcdsl.lang.dtypes import BOOL, FLOAT32, INT32, INT64, DType, Kind, summed
 
 _C_TYPES = {
     "bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t",
@@ -154,7 +154,7 @@ class ExpressionPrinter:
         """Print in *scope*; the expressions in *known* have been computed under those names.
 
         :arg index_type: of index arithmetic, as a suffix of the device library.
-        :arg is_common: whether a divisor is that of many instances.
+        :arg is_common: whether a divisor, or what is compared, is that of many instances.
         """
         self.is_common = is_common
         self.scope = scope
@@ -187,6 +187,8 @@ class ExpressionPrinter:
                 return f"({operands[0]} * {literal(1 / power, dtype)})"  # the same number
             case Binary(op="/", dtype=dtype) if dtype == FLOAT32 and self.is_common(expr.right):
                 return f"tc_div_f32({', '.join(operands)})"
+            case Binary(op="==" | "!=") if (equality := self._narrow_equality(expr)) is not None:
+                return equality
             case Binary(op=op):
                 return self._binary(op, operands, expr.left.dtype)
             case Select():
@@ -196,6 +198,25 @@ class ExpressionPrinter:
             case Call(function=function):
                 # Predicates take their type from the operand.
                 return f"tc_{function}_{suffix(expr.args[0].dtype)}({', '.join(operands)})"
+
+    def _narrow_equality(self, comparison: Binary) -> str | None:
+        """Return whether a load of 64 bits, the same for many instances, equals 32-bit numbers.
+
+        Whether it fits 32 bits is asked once, outside of the loops, and each number is compared by
+        one instruction: ``labels(b) == v ? ...`` in the gradients of a loss.
+        """
+        for wide, other in (
+            (comparison.left, comparison.right), (comparison.right, comparison.left)
+        ):  # fmt: skip
+            if not isinstance(other, Cast) or other.operand.dtype != INT32:
+                continue
+            if not isinstance(wide, Load) or wide.dtype != INT64 or not self.is_common(wide):
+                continue
+            text, number = self.value(wide), self.value(other.operand)
+            low = f"(int32_t){text}"
+            is_same = f"((int64_t){low} == {text} && {low} == {number})"
+            return is_same if comparison.op == "==" else f"(!{is_same})"
+        return None
 
     def _power_of_two(self, quotient: Binary) -> float | None:
         """Return the divisor of floats if it is a power of two whose reciprocal is no subnormal."""

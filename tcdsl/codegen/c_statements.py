@@ -76,13 +76,13 @@ class StatementPrinter:
             element=self._load,
         )
         self.expressions = ExpressionPrinter(
-            scope, known, context.index_type, self.is_common_divisor
+            scope, known, context.index_type, self.is_common
         )
 
-    def is_common_divisor(self, expr: Expr) -> bool:
-        """Return whether many instances divide by *expr*, so that its reciprocal is worth while.
+    def is_common(self, expr: Expr) -> bool:
+        """Return whether so many instances share *expr* that what is known of it is worth while.
 
-        C compilers are better left to divide: vectors of quotients cost little.
+        C compilers are better left to divide and compare: vectors of quotients cost little.
         """
         return False
 

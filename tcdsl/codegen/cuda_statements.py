@@ -77,7 +77,7 @@ class CudaStatementPrinter(StatementPrinter):
         self.vectors = vectors
         self.number = number
 
-    def is_common_divisor(self, expr: Expr) -> bool:
+    def is_common(self, expr: Expr) -> bool:
         """Return whether *expr* is the same for all values of some index."""
         names = {node.name for node in walk(expr) if isinstance(node, Index)}
         return names < set(self.statement.indices)

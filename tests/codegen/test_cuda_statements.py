@@ -38,6 +38,21 @@ def test_a_fold_is_in_the_reductions_type(
     assert re.search(rf"tc_fold_x<{called}\w*, \d+, 1>", text)
 
 
+ONE_HOT = """def f(int64(M) k, float(M,N) x) -> (y, z) {
+    y(i,j) = x(i,j) - (k(i) == j ? 1.0 : 0.0)
+    z(i,j) = j + 1 != k(i) ? x(i,j) : 0.0
+}"""
+
+
+def test_a_label_is_compared_in_32_bits(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    text = cuda_unit(ONE_HOT, (300,), (300, 1000)).source.text
+    assert text.count("&& (int32_t)k[i] ==") == 2 and "tc_cast_i32_i64" not in text
+    k = np.array([3, 0, -1, 2**32 + 3, 2**63 - 1, -(2**63), 2**31, 7], np.int64)
+    check_emulated([(ONE_HOT, [k, (8, n)]) for n in (9, 64)])
+    column = "def f(int64(N) k, float(M,N) x) -> (y) { y(i,j) = k(j) == 2 * i ? x(i,j) : 0.0 }"
+    check_emulated([(column, [np.arange(9) + 2**32 * (np.arange(9) % 2), (20, 9)])])
+
+
 PEAK = "def f({t}(M,N) x) -> (y) {{ y(i) {op} {x} }}"
 HELD = """def f(bfloat16(M,N) x) -> (m, y) {
     m(i) max=! x(i,j)

@@ -201,6 +201,8 @@ CHANNELS = """def f(float(B,C,H,W) x) -> (y) {
     s(c) +=! e(b,c,h,w)
     y(b,c,h,w) = e(b,c,h,w) / s(c)
 }"""
+
+
 @pytest.mark.parametrize("dtype", ["float", "bfloat16"])
 def test_the_results_of_all_of_them_are_right(dtype: str, check_emulated: CheckAll) -> None:
     """Whether they are changed or not: what is written twice, gathered, conditional, or a part."""
