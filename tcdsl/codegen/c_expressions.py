@@ -28,6 +28,11 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.comprehension import fold as fold_expression
 from tcdsl.lang.dtypes import BOOL, FLOAT32, INT32, INT64, DType, Kind, summed
 
+# Exponents that take a few operations.
+_POWERS: dict[float | None, str] = {
+    2.0: "pow_2", 3.0: "pow_3", 4.0: "pow_4", -1.0: "pow_m1", 0.5: "pow_1_2", 1.5: "pow_3_2",
+    -0.5: "pow_m1_2",
+}  # fmt: skip
 _C_TYPES = {
     "bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t",
     "float32": "float", "float64": "double",
@@ -195,6 +200,8 @@ class ExpressionPrinter:
                 return f"({operands[0]} ? {operands[1]} : {operands[2]})"
             case Cast(dtype=dtype):
                 return cast_text(operands[0], expr.operand.dtype, dtype)
+            case Call(function="pow", args=(_, y)) if short := _POWERS.get(_number(y)):
+                return f"tc_{short}_{suffix(expr.dtype)}({operands[0]})"
             case Call(function=function):
                 # Predicates take their type from the operand.
                 return f"tc_{function}_{suffix(expr.args[0].dtype)}({', '.join(operands)})"
@@ -273,6 +280,16 @@ class ExpressionPrinter:
                 return f"tc_{function}_{self.index_type}({', '.join(operands)})"
             case _:
                 return f"((int64_t){self._node(expr, tuple(map(self.value, children(expr))))})"
+
+
+def _number(expr: Expr) -> float | None:
+    """Return the number that *expr* is, if it is one as written."""
+    if isinstance(expr, Cast) and expr.dtype.is_float:
+        expr = expr.operand
+    if isinstance(expr, Unary) and expr.op == "-" and expr.dtype.kind is not Kind.UNSIGNED:
+        number = _number(expr.operand)
+        return None if number is None else -number
+    return float(expr.value) if isinstance(expr, Const) else None
 
 
 def _keeps_indices(operand: Expr, to: DType) -> bool:

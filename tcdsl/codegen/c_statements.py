@@ -75,9 +75,7 @@ class StatementPrinter:
             size=self._size,
             element=self._load,
         )
-        self.expressions = ExpressionPrinter(
-            scope, known, context.index_type, self.is_common
-        )
+        self.expressions = ExpressionPrinter(scope, known, context.index_type, self.is_common)
 
     def is_common(self, expr: Expr) -> bool:
         """Return whether so many instances share *expr* that what is known of it is worth while.

@@ -132,6 +132,12 @@ def binary_exponent(x: Array) -> Array:
     return np.where((x == 0) | ~np.isfinite(x), special, exponent)
 
 
+def power(x: Array, y: Array) -> Array:
+    """Return C's ``pow``: where all of *y* is 0.5 NumPy takes square roots, also of -0 and -inf."""
+    is_other = (y == 0.5) & ((x == 0) | (x == -np.inf))
+    return np.power(np.where(is_other, np.abs(x), x), y)
+
+
 def inverse(function: Callable[..., Array]) -> Callable[..., Array]:
     """Return ``1 / function``."""
     return lambda *args: 1 / function(*args)
@@ -149,7 +155,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fma": fused_multiply_add, "fmax": np.fmax, "fmin": np.fmin, "fmod": np.fmod,
     "hypot": np.hypot, "log": np.log, "log10": np.log10, "log1p": np.log1p, "log2": np.log2,
     "logb": binary_exponent, "nextafter": np.nextafter, "norm3d": norm, "norm4d": norm,
-    "pow": np.power, "rcbrt": inverse(np.cbrt), "rhypot": inverse(norm),
+    "pow": power, "rcbrt": inverse(np.cbrt), "rhypot": inverse(norm),
     "rnorm3d": inverse(norm), "rnorm4d": inverse(norm), "round": round_half_away,
     "rsqrt": inverse(np.sqrt), "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan,
     "tanh": np.tanh, "trunc": np.trunc,

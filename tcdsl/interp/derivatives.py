@@ -138,7 +138,8 @@ def _pow(xs: tuple[Array, ...], es: tuple[Array, ...], value: Array) -> Array:
     # For x > 0 it is monotone in each argument, so that the corners are the extrema; for x < 0 it
     # is so in x, if y is certain.
     (x, y), (ex, ey) = xs, es
-    corners = [np.power(x + sx * ex, y + sy * ey) for sx in (-1, 1) for sy in (-1, 1)]
+    f = FUNCTIONS["pow"]
+    corners = [f(x + sx * ex, y + sy * ey) for sx in (-1, 1) for sy in (-1, 1)]
     bound = np.max([np.abs(corner - value) for corner in corners], axis=0)
     return np.where((x > ex) | ((ey == 0) & (np.abs(x) > ex)), bound, np.inf)
 

@@ -391,6 +391,8 @@ ULPS: dict[str, tuple[float, float]] = {
     "tan": (4, 1), "sinpi": (1.75, 2), "cospi": (1.75, 2), "sinh": (2.5, 2.5),
     "cosh": (1.75, 1.75), "asin": (2, 1), "acos": (1.5, 1), "atan": (2.25, 1),
     # Rare: libm's, or in float64.
+    "pow_2": (0.5001, 0.5), "pow_3": (2, 2), "pow_4": (3, 3), "pow_m1": (0.5001, 0.5),
+    "pow_1_2": (0.5001, 0.5), "pow_3_2": (2, 2), "pow_m1_2": (1.5, 1.5),
     "acosh": (3, 3), "asinh": (3, 3), "atanh": (3, 3), "cbrt": (1, 4), "rcbrt": (0.5001, 5),
     "atan2": (1, 1), "hypot": (0.5001, 1), "rhypot": (0.5001, 2), "erfc": (0.5001, 5),
     "erfcx": (0.5001, 8), "erfinv": (0.5001, 4), "erfcinv": (0.5001, 4), "normcdf": (0.5001, 8),
@@ -418,6 +420,13 @@ MPMATH: dict[str, Callable[..., Any]] = {
     "log2": lambda x: mpmath.log(x, 2),
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
     "pow": mpmath.power,
+    "pow_2": lambda x: x**2,
+    "pow_3": lambda x: x**3,
+    "pow_4": lambda x: x**4,
+    "pow_m1": lambda x: 1 / x,
+    "pow_1_2": mpmath.sqrt,
+    "pow_3_2": lambda x: mpmath.power(x, 1.5),
+    "pow_m1_2": lambda x: 1 / mpmath.sqrt(x),
     "rsqrt": lambda x: 1 / mpmath.sqrt(x),
     "cbrt": lambda x: mpmath.sign(x) * mpmath.root(abs(x), 3),
     "rcbrt": lambda x: mpmath.sign(x) / mpmath.root(abs(x), 3),
@@ -518,6 +527,11 @@ DENSE: dict[str, Callable[[Array], Array]] = {
     "tanh": np.tanh, "sinh": np.sinh, "cosh": np.cosh, "asin": np.arcsin, "acos": np.arccos,
     "atan": np.arctan, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[float]),
+    **{
+        f"pow_{name}": (lambda x, y=y: np.power(x, y))
+        for name, y in (("2", 2.0), ("3", 3.0), ("4", 4.0), ("m1", -1.0), ("1_2", 0.5),
+                        ("3_2", 1.5), ("m1_2", -0.5))
+    },
     "exp10": lambda x: np.power(10.0, x), "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
 }  # fmt: skip
 
@@ -603,6 +617,14 @@ SPECIAL: dict[str, list[tuple[float, ...]]] = {  # operands, then the result
             (INF, -1, 0.0), (-INF, 3, -INF), (-INF, -3, -0.0), (-INF, 0.5, INF), (0.5, INF, 0.0),
             (2, INF, INF), (2, -INF, 0.0), (NAN, 1, NAN), (2, NAN, NAN), (-1, 2**30, 1),
             (10, 400, INF), (-10, 401, -INF), (10, -400, 0.0), (-1, 0.3, NAN)],
+    "pow_2": [(-0.0, 0.0), (-3, 9), (-INF, INF), (NAN, NAN), (0.0, 0.0)],
+    "pow_3": [(-0.0, -0.0), (-2, -8), (-INF, -INF), (NAN, NAN)],
+    "pow_4": [(-0.0, 0.0), (-2, 16), (-INF, INF), (NAN, NAN)],
+    "pow_m1": [(-0.0, -INF), (0.0, INF), (-INF, -0.0), (NAN, NAN), (4, 0.25)],
+    "pow_1_2": [(-0.0, 0.0), (0.0, 0.0), (-INF, INF), (INF, INF), (-1, NAN), (NAN, NAN), (9, 3)],
+    "pow_3_2": [(-0.0, 0.0), (0.0, 0.0), (-INF, INF), (INF, INF), (-1, NAN), (NAN, NAN), (4, 8)],
+    "pow_m1_2": [(-0.0, INF), (0.0, INF), (-INF, 0.0), (INF, 0.0), (-1, NAN), (NAN, NAN),
+                 (4, 0.5)],
     "floor": [(-0.5, -1), (0.5, 0.0), (-0.0, -0.0), (INF, INF), (NAN, NAN), (2**30, 2**30)],
     "ceil": [(-0.5, -0.0), (0.5, 1), (-INF, -INF), (NAN, NAN)],
     "trunc": [(-1.5, -1), (1.5, 1), (-0.5, -0.0), (NAN, NAN)],

@@ -1,8 +1,11 @@
 """Expressions as C text: exact literals, defined arithmetic, 64-bit subscripts."""
 
 import math
+import re
 import struct
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tcdsl.codegen.c_expressions import (
@@ -31,6 +34,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.dtypes import (
     ALL,
+    BFLOAT16,
     BOOL,
     FLOAT16,
     FLOAT32,
@@ -169,3 +173,27 @@ def test_the_functions_of_a_text_are_found() -> None:
     assert used_functions("x = tc_exp_f32(tc_add_i32(a, b)) + tc_unknown(c);") == {
         "tc_exp_f32", "tc_add_i32",
     }  # fmt: skip
+
+
+# --- powers ----------------------------------------------------------------------------------
+POWERS = {
+    "2.0": "pow_2", "2": "pow_2", "3": "pow_3", "4.0": "pow_4", "-1.0": "pow_m1", "-2": "",
+    "-0.5": "pow_m1_2", "0.5": "pow_1_2", "1.5": "pow_3_2", "2.5": "", "x(i)": "",
+    "int32(x(i))": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "bfloat16"])
+def test_powers_that_take_few_operations(
+    dtype: str, compiled: Any, check_all: Any, check_emulated: Any
+) -> None:
+    x = np.array([0, -0.0, np.inf, -np.inf, np.nan, -1, 1, 2.25, 1e-30, 3e30, -2.5, 7])
+    x = x.astype({"float": "f4", "double": "f8", "bfloat16": BFLOAT16.numpy}[dtype])
+    programs = []
+    for exponent, name in POWERS.items():
+        source = f"def f({dtype}(N) x) -> (y) {{ y(i) = pow(x(i), {exponent}) }}"
+        text = compiled(source, (12,)).source.text
+        assert set(re.findall(r"tc_(pow\w*)_f\d\d", text)) == {name or "pow"}
+        programs.append((source, [x]))
+    check_all(programs)
+    check_emulated(programs)

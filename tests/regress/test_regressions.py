@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+
+from tcdsl.interp.arithmetic import FUNCTIONS
 
 CheckAll = Callable[..., None]
 
@@ -74,3 +77,11 @@ def test_a_subscript_that_is_gathered_where_it_exists(check_all: CheckAll) -> No
         y(b) = b > 0 && k(b-1) > 0 ? x(k(b-1)) : 0.0 where b in 0:B
     }"""
     check_all([(source, [(9,), [3, 0, 8, -1]]), (source, [(9,), [-1]])])
+
+
+def test_square_roots_written_as_powers(check_all: CheckAll) -> None:
+    """NumPy takes a square root where all exponents are 0.5, which the oracle said of -inf: NaN."""
+    source = "def f(float(N) x) -> (y) { y(i) = pow(x(i), 0.5) }"
+    check_all([(source, [np.array([-np.inf, -0.0, np.inf, -1, 4], np.float32)])])
+    roots = FUNCTIONS["pow"](np.array([-np.inf, -0.0]), np.array([0.5]))
+    assert roots.tolist() == [np.inf, 0.0] and not np.signbit(roots).any()

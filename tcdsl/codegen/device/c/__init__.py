@@ -30,7 +30,8 @@ _ON_INTEGERS = "abs add arg_better_max arg_better_min div max min mod mul neg re
 _ON_BOOL = "abs arg_better_max arg_better_min max min relu sign"
 _ON_FLOATS = (
     "abs arg_better_max arg_better_min ceil copysign div fabs fdim floor fma fmax fmin isinf isnan"
-    " mad max min neg relu round rsqrt sign sqrt trunc"
+    " mad max min neg pow_1_2 pow_2 pow_3 pow_3_2 pow_4 pow_m1 pow_m1_2 relu round rsqrt sign sqrt"
+    " trunc"
 )
 _MATH = (
     "acos asin atan cos cosh erf exp exp10 exp2 expm1 log log10 log1p log2 pow sigmoid sin sinh"
