@@ -173,28 +173,40 @@ class LanesPrinter(LeafPrinter):
         for vector in vectors:
             self._emit(depth + 1, vector.declaration(lanes), vector.statement)
         names = {(v.array, v.address): v.name for v in vectors}
-        at_once = self._at_once(leaves, node.variable, width, names) if is_whole else None
+        at_once = self._at_once(leaves, node.variable, width, names)
+        one_by_one = leaves if at_once is None else leaves[:-1]
+        if one_by_one:
+            which = [self._lanes(leaf, node.variable, width, names) for leaf in one_by_one]
+            self._lane_loop(node, depth + 1, one_by_one, which, lanes, loop, active)
         if at_once is not None:
-            self._leaf(leaves.pop(), depth + 1, active, at_once)
-        if not leaves:
-            self._emit(depth, "}")
-            return
-        self._emit(depth + 1, "#pragma unroll")
-        head = f"for (int {node.variable} = 0; {node.variable} < {width}; {node.variable}++)"
-        self._open(depth + 1, head)
-        n_declared = len(self.declared)
-        self._declare_locals([loop.name, *unopened_loops(node.body)], depth + 2)
-        where, own = lanes.guard(node.variable), self.declared[n_declared:]
-        for leaf in leaves:
-            which = self._lanes(leaf, node.variable, width, names)
-            self._lane(leaf, depth + 2, active, which, where, loop, own)
-        self._emit(depth + 1, "}")
-        del self.declared[n_declared:]
+            self._leaf(leaves[-1], depth + 1, active, replace(at_once, present=str(lanes)))
         for vector in vectors:
             if vector.is_stored:
                 store = f"{lanes.store}(&{vector.address}, {vector.name}{lanes});"
                 self._emit(depth + 1, store, vector.statement)
         self._emit(depth, "}")
+
+    def _lane_loop(
+        self,
+        node: loop_ast.For,
+        depth: int,
+        leaves: Sequence[loop_ast.Leaf],
+        vectors: Sequence[Vectors],
+        lanes: _Lanes,
+        loop: Loop,
+        active: list[str],
+    ) -> None:
+        """Print *leaves* lane by lane, each with its *vectors*."""
+        self._emit(depth, "#pragma unroll")
+        width, lane = loop.extent, node.variable
+        self._open(depth, f"for (int {lane} = 0; {lane} < {width}; {lane}++)")
+        n_declared = len(self.declared)
+        self._declare_locals([loop.name, *unopened_loops(node.body)], depth + 1)
+        where, own = lanes.guard(lane), self.declared[n_declared:]
+        for leaf, which in zip(leaves, vectors, strict=True):
+            self._lane(leaf, depth + 1, active, which, where, loop, own)
+        self._emit(depth, "}")
+        del self.declared[n_declared:]
 
     def _at_once(
         self,

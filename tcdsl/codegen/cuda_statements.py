@@ -34,6 +34,7 @@ class Vectors:
     names: Mapping[int, str] = field(default_factory=dict)
     where: str = ""  # when the lane is there and a register changes, "" if always or all the same
     fold: str = ""  # the function of all lanes that stands for each of them, if there is one
+    present: str = ""  # its other arguments: the lanes that are there, if some may be missing
 
 
 def thread_index(axis: int) -> str:
@@ -336,7 +337,7 @@ class CudaStatementPrinter(StatementPrinter):
             position = self._by_load[(access.array, access.subscripts)]
             name = self.vectors.names.get(position)
             if name is not None and self.vectors.fold:
-                return f"{self.vectors.fold}({name})"
+                return f"{self.vectors.fold}({name}{self.vectors.present})"
             if name is not None:
                 return f"{name}[{self.vectors.variable}]"
         return super().element(access, subscripts)

@@ -182,7 +182,7 @@ def check_folds(run: Run, cases: list[FoldCase]) -> None:
 
 # --- folds of the lanes of a vector ----------------------------------------------------------
 def check_lane_folds(run: Run) -> None:
-    """All of two operators, two types and three widths, of any values and some special ones."""
+    """Two operators, two types, three widths; any values, some special; all lanes, and some."""
     rng = np.random.default_rng(1)
     bodies, functions, arrays, expected = [], set(), {}, {}
     parameters: list[Parameter] = []
@@ -202,6 +202,15 @@ def check_lane_folds(run: Run) -> None:
         parameters += [pointer(dtype, x, is_read=True), pointer(dtype, y)]
         loaded = f"tc_vload<{width}>({x} + {width} * threadIdx.x)"
         bodies.append(f"  {y}[threadIdx.x] = {name}({loaded});")
+        some = f"some{number}"  # of the lanes thread % (width + 1) to width - 2
+        present = np.arange(width) >= np.arange(threads)[:, None] % (width + 1)
+        present &= np.arange(width) < width - 1
+        nothing = -np.inf if op == "max" else np.inf
+        lanes = np.where(present, values.astype(np.float32), nothing)
+        arrays[some], expected[some] = arrays[y].copy(), UFUNCS[op].reduce(lanes, axis=1)
+        parameters.append(pointer(dtype, some))
+        bounds = f"threadIdx.x % {width + 1}, {width - 2}"
+        bodies.append(f"  {some}[threadIdx.x] = {name}({loaded}, {bounds});")
     launch = Launch("lanes", (1, 1, 1), (threads, 1, 1), 0, tuple(parameters))
     run(source_of([(launch, "\n".join(bodies))], functions), arrays)
     for y, want in expected.items():

@@ -89,11 +89,26 @@ def test_lanes_of_half_types_are_compared_in_pairs(
     check_emulated([(source, [*((m,) for _ in shapes[1:]), (m, n)]) for m, n in sizes])
 
 
-def test_columns_and_parts_of_vectors_are_compared_one_by_one(cuda_unit: MakeUnit) -> None:
+def test_columns_are_compared_one_by_one(cuda_unit: MakeUnit) -> None:
     column = COLUMN.format(t="bfloat16", op="max=!")
     assert "tc_vmax" not in cuda_unit(column, (5000, 256)).source.text
-    skewed = cuda_unit(PEAK.format(t="bfloat16", op="max=!", x="x(i,j)"), (3000, 4097)).source.text
-    assert "tc_vload_some" in skewed and "tc_vmax" not in skewed
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("dtype", ["half", "bfloat16"])
+def test_lanes_that_are_missing_are_not_compared(
+    dtype: str, op: str, cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    source = PEAK.format(t=dtype, op=f"{op}=!", x="x(i,j)")
+    call = rf"tc_v{op}_b?f16\(w_vector\d, w_from\d, w_to\d\)"
+    assert re.search(call, cuda_unit(source, (3000, 4097)).source.text)
+    x = np.random.default_rng(0).normal(size=(11, 4097))
+    x = x.astype(np.float16 if dtype == "half" else BFLOAT16.numpy)
+    x[0], x[1] = -np.inf, np.inf
+    x[2, 0] = x[3, -1] = x[4, 77] = np.nan
+    x[5] = x[6] = 60000 if op == "min" else -60000  # what is beside a row is nearer to 0
+    held = HELD.replace("bfloat16(", f"{dtype}(").replace("max=!", f"{op}=!")
+    check_emulated([(s, [x[:, :n].copy()]) for s in (source, held) for n in (4097, 1001, 13)])
 
 
 @pytest.mark.parametrize("shape", [(3000, 4096), (5, 1000), (2, 40_000), (64, 129), (3, 7)])

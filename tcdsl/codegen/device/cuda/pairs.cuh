@@ -30,3 +30,16 @@ TC_VFOLD(max, f16, "max.NaN.f16x2")
 TC_VFOLD(min, f16, "min.NaN.f16x2")
 TC_VFOLD(max, bf16, "max.NaN.bf16x2")
 TC_VFOLD(min, bf16, "min.NaN.bf16x2")
+
+/* Of the lanes first to last, by the infinity that changes nothing in place of the others.  There
+ * is no branch: it would keep the loads that follow from starting. */
+#define TC_VFOLD_SOME(op, h, IDENTITY)                                                             \
+  template <int N> TC_FN uint16_t tc_v##op##_##h(tc_vec<uint16_t, N> v, int first, int last)       \
+  {                                                                                                \
+    for (int l = 0; l < N; l++) v[l] = l >= first && l <= last ? v[l] : (uint16_t)IDENTITY;        \
+    return tc_v##op##_##h(v);                                                                      \
+  }
+TC_VFOLD_SOME(max, f16, 0xfc00)
+TC_VFOLD_SOME(min, f16, 0x7c00)
+TC_VFOLD_SOME(max, bf16, 0xff80)
+TC_VFOLD_SOME(min, bf16, 0x7f80)
