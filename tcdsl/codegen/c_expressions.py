@@ -227,18 +227,15 @@ class ExpressionPrinter:
 
     def _power_of_two(self, quotient: Binary) -> float | None:
         """Return the divisor of floats if it is a power of two whose reciprocal is no subnormal."""
-        divisor = quotient.right
         if not quotient.dtype.is_float:
             return None
-        if isinstance(divisor, Cast) and divisor.operand.dtype.is_integer:
-            divisor = divisor.operand
-        match divisor:
-            case Const(value=value):
-                number = float(value)
-            case Size(name=name) if (text := self.scope.size(name)).isdigit():
-                number = float(text)
-            case _:
+        divisor = quotient.right
+        number = _number(divisor)
+        if number is None:
+            size = divisor.operand if isinstance(divisor, Cast) else divisor
+            if not isinstance(size, Size) or not (text := self.scope.size(size.name)).isdigit():
                 return None
+            number = float(text)
         is_power = abs(math.frexp(number)[0]) == 0.5 and 2.0**-100 <= abs(number) <= 2.0**100
         return number if is_power else None
 
@@ -282,9 +279,14 @@ class ExpressionPrinter:
                 return f"((int64_t){self._node(expr, tuple(map(self.value, children(expr))))})"
 
 
+def _is_exact(source: DType, dtype: DType) -> bool:
+    """Return whether the numbers that matter, small or powers of two, stay what they are."""
+    return source.is_integer or (source.is_float and source.size_bytes < dtype.size_bytes)
+
+
 def _number(expr: Expr) -> float | None:
     """Return the number that *expr* is, if it is one as written."""
-    if isinstance(expr, Cast) and expr.dtype.is_float:
+    if isinstance(expr, Cast) and _is_exact(expr.operand.dtype, expr.dtype):
         expr = expr.operand
     if isinstance(expr, Unary) and expr.op == "-" and expr.dtype.kind is not Kind.UNSIGNED:
         number = _number(expr.operand)

@@ -53,9 +53,9 @@ def with_shifted_exponentials(scop: Scop) -> Scop:
         return scop
     scop = scop.with_statements(statements)
     known = _Maxima(scop)
-    scop = scop.with_statements(tuple(_rewritten(s, known.product) for s in scop.statements))
-    known = _Maxima(scop)
-    return scop.with_statements(tuple(known.addends(s) for s in scop.statements))
+    return scop.with_statements(
+        tuple(known.addends(_rewritten(s, known.product)) for s in scop.statements)
+    )
 
 
 def _rewritten(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:

@@ -85,9 +85,11 @@ def test_parts_are_exactly_what_the_functions_need() -> None:
 def test_the_headers_are_shipped() -> None:
     parser = ConfigParser()
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
-    assert parser["options.package_data"]["tcdsl.codegen.device.cuda"] == "*.cuh"
+    data = parser["options.package_data"]
+    assert data["tcdsl.codegen.device.cuda"] == "*.cuh"
     found = {path.stem for path in (ROOT / "tcdsl/codegen/device/cuda").glob("*.cuh")}
-    assert found == set(PARTS)
+    assert found == set(PARTS) - {"powers"}  # which is that of C
+    assert data["tcdsl.codegen.device.c"] == "*.h" and "powers" in c.PARTS
 
 
 # --- NVRTC ---------------------------------------------------------------------------------
@@ -192,6 +194,15 @@ def test_an_older_gpu_gets_integer_code_for_what_it_lacks() -> None:
 def ptx(body: str, names: set[str], parameters: str = "float *p") -> str:
     text = header_text(parts_for(names)) + kernel("k", parameters, body)
     return compile_cuda(text, "sm_80", ptx=True).decode()
+
+
+@needs_nvrtc
+def test_fast_arithmetic_has_exponentials_of_its_own() -> None:
+    names = ["tc_exp_nonpositive_f32", "tc_exp_addend_f32"]
+    text = header_text(parts_for(names)) + "".join(map(use, names))
+    exact, fast = (compile_cuda(text, "sm_90", ptx=True, fast_math=f) for f in (False, True))
+    assert exact.count(b"mul.rm.f32") == exact.count(b"fma.rn.sat.f32") == 2
+    assert b"mul.rm" not in fast and b".sat" not in fast and fast.count(b"ex2.approx.ftz") == 2
 
 
 @needs_nvrtc

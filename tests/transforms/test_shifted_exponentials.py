@@ -9,7 +9,6 @@ import pytest
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, walk
 from tcdsl.lang.dtypes import BFLOAT16, FLOAT32
-from tcdsl.options import Options
 from tcdsl.poly.scop import Scop
 from tcdsl.transforms.shifted_exponentials import with_shifted_exponentials
 
@@ -285,11 +284,6 @@ def test_a_row_has_one_reciprocal(cuda_unit: MakeUnit) -> None:
     text = cuda_unit(SOFTMAX, (3000, 4096)).source.text
     assert text.count("tc_exp_nonpositive_f32") == 1 and "tc_exp_f32" not in text
     assert text.count(" / ") == 1 and "tc_div_f32" not in text
-
-
-def test_fast_arithmetic_has_its_own(cuda_unit: MakeUnit) -> None:
-    options = Options(fast_math=True)
-    assert cuda_unit(SOFTMAX, (30, 400), options=options).source.launches
 
 
 def test_on_a_small_chip(check_emulated: CheckAll, small_chip: Gpu) -> None:

@@ -18,7 +18,9 @@ from importlib.resources import files
 from types import MappingProxyType
 
 # In the order in which their texts must stand.
-PARTS: tuple[str, ...] = ("core", "fold", "half", "math_f32", "math_f64", "rare", "compensated")
+PARTS: tuple[str, ...] = (
+    "core", "fold", "powers", "half", "math_f32", "math_f64", "rare", "compensated",
+)  # fmt: skip
 
 INTEGERS: tuple[str, ...] = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS: tuple[str, ...] = ("f32", "f64")
@@ -30,13 +32,13 @@ _ON_INTEGERS = "abs add arg_better_max arg_better_min div max min mod mul neg re
 _ON_BOOL = "abs arg_better_max arg_better_min max min relu sign"
 _ON_FLOATS = (
     "abs arg_better_max arg_better_min ceil copysign div fabs fdim floor fma fmax fmin isinf isnan"
-    " mad max min neg pow_1_2 pow_2 pow_3 pow_3_2 pow_4 pow_m1 pow_m1_2 relu round rsqrt sign sqrt"
-    " trunc"
+    " mad max min neg relu round rsqrt sign sqrt trunc"
 )
 _MATH = (
     "acos asin atan cos cosh erf exp exp10 exp2 expm1 log log10 log1p log2 pow sigmoid sin sinh"
     " tan tanh"
 )
+_POWERS = "pow_1_2 pow_2 pow_3 pow_3_2 pow_4 pow_m1 pow_m1_2"
 _FOLDS = "fold_add fold_mul fold_min fold_max"  # all lanes of one vector
 _PI = "cospi sinpi"  # vectorised in float32 only
 _RARE = (
@@ -66,6 +68,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(conversions, "half")
         | dict.fromkeys([*core, "tc_fault"], "core")
         | dict.fromkeys(_names(_FOLDS, [*INTEGERS, *FLOATS]), "fold")
+        | dict.fromkeys(_names(_POWERS, FLOATS), "powers")
         | dict.fromkeys(_names("fold_and fold_or fold_min fold_max", "b"), "fold")
         | dict.fromkeys(_names(f"{_MATH} {_PI} exp_nonpositive exp_addend", ["f32"]), "math_f32")
         | dict.fromkeys(_names(_MATH, ["f64"]), "math_f64")

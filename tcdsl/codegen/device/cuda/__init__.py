@@ -1,6 +1,7 @@
 """The CUDA device library: what generated CUDA calls, put before it as text.
 
     core math_f32 math_f64 rare half    scalar functions: the names and the results of device/c
+    powers                              device/c's own text
     index                               floored division, fault records; always there
     vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore,
                                         tc_vload_some, tc_vload_some_once, tc_vstore_some
@@ -43,12 +44,13 @@ from tcdsl.codegen.device import c
 from tcdsl.codegen.device.c import COMPENSATED, FLOATS, HALVES, INTEGERS, TYPES
 
 # In the order in which their texts must stand.
-SCALAR_PARTS: tuple[str, ...] = ("core", "half", "math_f32", "math_f64", "rare")
+SCALAR_PARTS: tuple[str, ...] = ("core", "powers", "half", "math_f32", "math_f64", "rare")
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "ticket",
     "cluster", "async",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
+_AS_IN_C = frozenset({"powers"})  # one text for both
 _ALWAYS = frozenset({"core", "index"})
 _NEEDS = {
     "collective": {"vector"},
@@ -141,7 +143,8 @@ def _with_needs(parts: Iterable[str]) -> frozenset[str]:
 
 @cache
 def _part_text(part: str) -> str:
-    return files(__name__).joinpath(f"{part}.cuh").read_text(encoding="utf-8")
+    place, suffix = (c.__name__, "h") if part in _AS_IN_C else (__name__, "cuh")
+    return files(place).joinpath(f"{part}.{suffix}").read_text(encoding="utf-8")
 
 
 def header_text(features: frozenset[str] | None = None) -> str:
