@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type
 from tcdsl.codegen.c_statements import Context
+from tcdsl.codegen.cuda_overlap import Start
 from tcdsl.codegen.cuda_parameters import parameters_of, streamed_arrays
 from tcdsl.codegen.cuda_plan import PlanText
 from tcdsl.codegen.cuda_source import Launch
@@ -48,8 +49,9 @@ class KernelText(ABC):
     What prints a loop knows how its body is printed by :meth:`_node` alone.
     """
 
-    def __init__(self, parent: PlanText, kernel: Kernel, number: int) -> None:
+    def __init__(self, parent: PlanText, kernel: Kernel, number: int, start: Start) -> None:
         self.parent = parent
+        self.start = start
         self.scop = parent.scop
         self.kernel = kernel
         self.mapped = Mapped(parent.scop, kernel.tree)
@@ -93,8 +95,9 @@ class KernelText(ABC):
         x, y, z = self.mapped.grid
         return Launch(
             self.name, (x, y, cluster if cluster > 1 else z), self.mapped.block,
-            sum(self.staged.values()), tuple(parameters_of(self.parent, self.kernel)),
-            self.kernel.name, self.kernel.why, cluster,
+            sum(self.staged.values()),
+            tuple(parameters_of(self.parent, self.kernel, self.start.awaited)),
+            self.kernel.name, (*self.kernel.why, *self.start.why), cluster, self.start.overlap,
         )  # fmt: skip
 
     def _staged_bytes(self) -> dict[str, int]:

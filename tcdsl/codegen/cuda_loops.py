@@ -14,7 +14,8 @@ from tcdsl.codegen.cuda_kernel import AXES
 from tcdsl.codegen.cuda_sums import SumsPrinter
 from tcdsl.codegen.isl_texts import cuda_text
 from tcdsl.codegen.opened_loops import is_without_loop
-from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, statements_of
+from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
+from tcdsl.transforms.stitching import kept_axes
 
 
 class LoopPrinter(SumsPrinter):
@@ -97,7 +98,7 @@ class LoopPrinter(SumsPrinter):
     ) -> None:
         """Print what the last of the blocks does: each takes a ticket, numbered by what is kept."""
         number = "0"
-        for axis in reversed(self._kept_axes(last)):
+        for axis in reversed(kept_axes(self.mapped)):
             me, width = f"blockIdx.{AXES[axis]}", self.mapped.grid[axis]
             number = me if number == "0" else f"({number}) * {width} + {me}"
         tickets = self.names.of("ticket", "tickets")
@@ -106,11 +107,6 @@ class LoopPrinter(SumsPrinter):
         self._emit(depth, f"if (tc_last_block({place}, {last.width})) {{")
         self._node(body, depth + 1, pending, [])
         self._emit(depth, "}")
-
-    def _kept_axes(self, last: Loop) -> list[int]:
-        """Return the axes of the grid along which every block has a last loop of its own."""
-        name = next(statements_of(last.body))
-        return [loop.axis for loop in self.mapped.paths[name] if loop.kind is LoopKind.BLOCK]
 
     def _if(
         self, node: loop_ast.If, depth: int, pending: tuple[Loop, ...], active: list[str]

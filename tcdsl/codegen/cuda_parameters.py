@@ -1,6 +1,7 @@
 """The parameters of a kernel, and what may be said of the arrays that they point to."""
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from tcdsl.codegen.cuda_plan import PlanText
 from tcdsl.codegen.cuda_source import Parameter, ParameterKind
@@ -11,19 +12,25 @@ from tcdsl.transforms.plan import Kernel, arrays_of
 from tcdsl.transforms.stitching import last_loop
 
 
-def parameters_of(parent: PlanText, kernel: Kernel) -> Iterator[Parameter]:
-    """Yield the parameters of *kernel*: arrays, tickets, open sizes, the place of a fault."""
+def parameters_of(
+    parent: PlanText, kernel: Kernel, awaited: AbstractSet[str] = frozenset()
+) -> Iterator[Parameter]:
+    """Yield the parameters of *kernel*: arrays, tickets, open sizes, the place of a fault.
+
+    :arg awaited: arrays that other kernels may use while this one begins.
+    """
     statements = [parent.scop.by_name[name] for name in statements_of(kernel.tree)]
     written = {access.array for s in statements for access in s.writes}
     for name in arrays_of(parent.plan, kernel):
         if name in parent.plan.placements:
             continue
         const = "" if name in written else "const "
-        restrict = "__restrict__ " if _is_restricted(kernel, name, statements) else ""
+        is_restricted = name not in awaited and _is_restricted(kernel, name, statements)
+        restrict = "__restrict__ " if is_restricted else ""
         yield parent.parameter(parent.scop.arrays[name], (const, restrict))
-    if last_loop(kernel.tree) is not None:
+    if kernel.name in parent.tickets:
         text = f"unsigned int *{parent.names.of('ticket', 'tickets')}"
-        yield Parameter(text, ParameterKind.TICKETS)
+        yield Parameter(text, ParameterKind.TICKETS, offset=parent.tickets[kernel.name][0])
     for position, integer in enumerate(parent.sizes.integers):
         text = f"const int64_t {parent.sizes.name(integer)}"
         yield Parameter(text, ParameterKind.INTEGER, integer[0], position)

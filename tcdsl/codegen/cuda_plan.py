@@ -1,16 +1,20 @@
 """What the kernels of one plan print together: names, sizes, and the workspace they share."""
 
 from collections.abc import Mapping
+from itertools import accumulate
 
 from tcdsl.codegen.c_expressions import c_type
 from tcdsl.codegen.cuda_source import TICKETS_BYTES, Parameter, ParameterKind
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import SizeTexts
 from tcdsl.poly.scop import Array, Storage
+from tcdsl.transforms.mapping import Mapped
 from tcdsl.transforms.plan import Plan, arrays_of
-from tcdsl.transforms.stitching import last_loop
+from tcdsl.transforms.stitching import last_loop, ticket_count
 
 SCRATCH_ALIGNMENT = 256  # bytes
+_SMALL_BYTES = 1 << 20
+_TICKET_BYTES = 4
 
 
 class PlanText:
@@ -24,6 +28,7 @@ class PlanText:
         self.alignments: dict[str, int] = {}
         self.names = Names()
         self.sizes = SizeTexts(plan.scop, self.names)
+        self.tickets = self._tickets()
         self.offsets, self.workspace_bytes = self._scratch()
 
     def parameter(self, array: Array, qualifiers: tuple[str, str] = ("", "")) -> Parameter:
@@ -34,10 +39,32 @@ class PlanText:
             return Parameter(text, ParameterKind.ARRAY, array.argument)
         return Parameter(text, ParameterKind.SCRATCH, array.name, self.offsets[array.name])
 
+    def span(self, name: str) -> tuple[int, int]:
+        """Return the bytes of the workspace that the scratch array *name* has: from, to."""
+        return self.offsets[name], self.offsets[name] + self._bytes(name)
+
+    def _tickets(self) -> dict[str, tuple[int, int]]:
+        """Return { kernel that takes tickets -> the bytes of the workspace that they have }.
+
+        Each has its own, for kernels may run at once, unless all of them have too many.
+        """
+        sizes = {
+            kernel.name: _TICKET_BYTES * ticket_count(Mapped(self.scop, kernel.tree))
+            for kernel in self.plan.kernels
+            if last_loop(kernel.tree)
+        }
+        ends = list(accumulate(sizes.values()))
+        if not ends or ends[-1] > TICKETS_BYTES:
+            return {name: (0, size) for name, size in sizes.items()}
+        return {
+            name: (end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)
+        }
+
     def _scratch(self) -> tuple[dict[str, int], int]:
         """Return the offset of every scratch array in memory, and the workspace's bytes.
 
-        Arrays whose kernels do not overlap in time share memory.
+        Large arrays whose kernels do not overlap in time share memory.  Small ones do not, so that
+        kernels may run beside each other.
         """
         spans: dict[str, tuple[int, int]] = {}
         for number, kernel in enumerate(self.plan.kernels):
@@ -47,14 +74,14 @@ class PlanText:
                     first, _ = spans.get(name, (number, number))
                     spans[name] = (first, number)
         offsets: dict[str, int] = {}
-        has_tickets = any(last_loop(kernel.tree) for kernel in self.plan.kernels)
-        start = TICKETS_BYTES if has_tickets else 0
+        start = TICKETS_BYTES if self.tickets else 0
         total = start
         for name, (first, last) in sorted(spans.items(), key=lambda item: -self._bytes(item[0])):
             busy = sorted(
                 (offsets[other], offsets[other] + self._bytes(other))
                 for other, (begin, end) in spans.items()
-                if other in offsets and begin <= last and first <= end
+                if other in offsets
+                and (self._bytes(other) <= _SMALL_BYTES or (begin <= last and first <= end))
             )
             offset = start
             for low, high in busy:

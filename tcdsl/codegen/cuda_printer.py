@@ -27,8 +27,9 @@ from collections.abc import Mapping, Sequence
 
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.cuda_loops import LoopPrinter
+from tcdsl.codegen.cuda_overlap import Start, starts_of
 from tcdsl.codegen.cuda_plan import PlanText
-from tcdsl.codegen.cuda_source import AnyLaunch, CudaSource, Memset
+from tcdsl.codegen.cuda_source import AnyLaunch, CudaSource, Memset, Overlap
 from tcdsl.codegen.lines import Line, statements_of_lines
 from tcdsl.codegen.memsets import memset_of
 from tcdsl.codegen.opened_loops import lost_loops, unopened_loops
@@ -71,15 +72,18 @@ class _PlanPrinter(PlanText):
     def print(self) -> CudaSource:
         lines: list[str] = []
         launches: list[AnyLaunch] = []
-        for number, kernel in enumerate(self.plan.kernels):
-            memset = self._memset(kernel)
+        memsets = [self._memset(kernel) for kernel in self.plan.kernels]
+        numbered = list(enumerate(zip(self.plan.kernels, memsets, strict=True)))
+        steps = [kernel if memset is None else None for _, (kernel, memset) in numbered]
+        starts = [*starts_of(self, steps), Start(Overlap.ORDERED)]  # a program may follow
+        for number, (kernel, memset) in numbered:
             if memset is not None:
                 first = next(statements_of(kernel.tree))
                 lines += [Line(f"// {kernel.name}: {why}", first) for why in memset.why] + [""]
                 launches.append(memset)
                 continue
-            printer = _KernelPrinter(self, kernel, number)
-            lines += printer.print()
+            printer = _KernelPrinter(self, kernel, number, starts[number])
+            lines += printer.print(starts[number + 1])
             launches.append(printer.launch)
         text = "\n".join(lines)
         for function, helper in (("tcdsl_clamp(", _CLAMP), ("tcdsl_first(", _FIRST)):
@@ -103,8 +107,8 @@ class _PlanPrinter(PlanText):
 class _KernelPrinter(LoopPrinter):
     """Prints one kernel."""
 
-    def print(self) -> list[str]:
-        """Return the lines of the kernel; an item may hold several."""
+    def print(self, follower: Start) -> list[str]:
+        """Return the lines of the kernel, an item may hold several; *follower* begins next."""
         tree, placements = self.kernel.tree, self.placements
         ast = loop_ast.generate(self.scop, tree, placements)
         lost = {name for name in lost_loops(ast) if self.loops[name].kind in MAPPED}
@@ -127,17 +131,19 @@ class _KernelPrinter(LoopPrinter):
         dims = f"__cluster_dims__(1, 1, {cluster}) " if cluster > 1 else ""
         beside = f", {self.kernel.beside}" if self.kernel.beside else ""
         bounds = f"__launch_bounds__({x * y * z}{beside})"
+        why = map("// {}".format, self.launch.why)
         head = [
             f"// {self.kernel.name}: {_times(self.launch.grid)} blocks of"
             f" {_times(self.mapped.block)} threads",
-            *(f"// {reason}" for reason in self.kernel.why),
+            *why,
             f'extern "C" __global__ void {dims}{bounds} {self.name}(',
             f"    {parameters})",
         ]
         if cluster > 1:
             count = f"<{len(self.slots.numbers)}>" if self.slots.numbers else ""
             body = [f"  tc_cluster_begin{count}();", *body, f"  tc_cluster_end{count}();"]
-        return [*head, "{", *body, "}", ""]
+        begin, end = self.start.around(follower)
+        return [*head, "{", *begin, *body, *end, "}", ""]
 
 
 def _times(dims: Sequence[int]) -> str:

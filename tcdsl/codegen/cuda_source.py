@@ -26,6 +26,14 @@ class ParameterKind(StrEnum):
     FAULT = "fault"  # the pointer of the fault record
 
 
+class Overlap(StrEnum):
+    """How a kernel begins; ``cuda_overlap.py`` says when it may."""
+
+    ORDERED = "ordered"  # when all before it has ended
+    WAITS_FIRST = "waits first"  # before; its threads wait for that
+    WAITS_LAST = "waits last"  # before, and its threads wait for that at their end
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One parameter of a kernel."""
@@ -33,7 +41,8 @@ class Parameter:
     declaration: str  # "const float *__restrict__ x"
     kind: ParameterKind
     name: str = ""  # the array's, as the program calls it
-    offset: int = 0  # SCRATCH: bytes from the workspace's start; INTEGER: position in `integers`
+    # SCRATCH, TICKETS: bytes from the workspace's start; INTEGER: position in `integers`
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,7 @@ class Launch:
     label: str = ""  # the statements that it runs, for people
     why: tuple[str, ...] = ()
     cluster: int = 1  # blocks of a cluster
+    overlap: Overlap = Overlap.ORDERED
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -63,6 +73,7 @@ class Launch:
             "label": self.label,
             "why": list(self.why),
             "cluster": self.cluster,
+            "overlap": self.overlap,
         }
 
     @classmethod
@@ -75,7 +86,9 @@ class Launch:
             tuple(map(_parameter, data["parameters"])),
             str(data["label"]),
             tuple(map(str, data["why"])),
-            int(data.get("cluster", 1)),  # manifests in caches may be older than clusters
+            # Manifests in caches may be older than these.
+            int(data.get("cluster", 1)),
+            Overlap(data.get("overlap", Overlap.ORDERED)),
         )
 
     def described(self) -> dict[str, Any]:

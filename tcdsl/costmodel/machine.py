@@ -22,6 +22,9 @@ def this_cpu(threads: int = 0) -> Cpu:
 PORTABLE_CLUSTER = 8  # blocks that every GPU with clusters allows
 
 
+FIRST_OVERLAPPING = 90  # the compute capability from which on kernels may overlap
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """A GPU: its multiprocessors, and what one block may have of them.
@@ -45,3 +48,8 @@ class Gpu:
     def threads(self) -> int:
         """How many threads the chip holds at once."""
         return self.multiprocessors * self.threads_per_multiprocessor
+
+    @property
+    def overlaps_kernels(self) -> bool:
+        """Whether a kernel may begin before the one before it has ended."""
+        return int(self.arch.removeprefix("sm_").rstrip("af")) >= FIRST_OVERLAPPING

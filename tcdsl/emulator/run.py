@@ -8,6 +8,7 @@ memsets among them.
 import ctypes
 import math
 import os
+import random
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -19,9 +20,11 @@ import numpy as np
 
 from tcdsl.codegen.cuda_source import (
     TICKETS_BYTES,
+    AnyLaunch,
     CudaSource,
     Launch,
     Memset,
+    Overlap,
     Parameter,
     ParameterKind,
 )
@@ -118,7 +121,7 @@ class EmulatedProgram:
         fault = np.zeros(FAULT_WORDS, np.int64)
         record = self._copy_in("the fault record", fault, False, True)
         addresses = {name: memory.address for name, memory in memories.items()}
-        for launch in self.source.launches:
+        for launch in _shuffled(self.source.launches, seed):
             values = [
                 _value(parameter, addresses, workspace, tickets, record.address, integers)
                 for parameter in launch.parameters
@@ -247,11 +250,28 @@ def _value(
         case ParameterKind.SCRATCH:
             return workspace + parameter.offset
         case ParameterKind.TICKETS:
-            return tickets
+            return tickets + parameter.offset
         case ParameterKind.INTEGER:
             return integers[parameter.offset]
         case ParameterKind.FAULT:
             return fault
+
+
+def _shuffled(launches: Sequence[AnyLaunch], seed: int) -> list[AnyLaunch]:
+    """Return *launches* in an order that the GPU might run them in.
+
+    A kernel that waits for others only at its end may be done before them.
+    """
+    groups: list[list[AnyLaunch]] = []
+    for launch in launches:
+        if isinstance(launch, Launch) and launch.overlap is Overlap.WAITS_LAST:
+            groups[-1].append(launch)
+        else:
+            groups.append([launch])
+    choose = random.Random(seed)
+    for group in groups:
+        choose.shuffle(group)
+    return [launch for group in groups for launch in group]
 
 
 def _extent(array: _Array) -> tuple[int, int]:

@@ -44,6 +44,19 @@ def last_loop(tree: Node) -> Loop | None:
     return next((loop for loop in loops_of(tree) if loop.kind is LoopKind.LAST), None)
 
 
+def kept_axes(mapped: Mapped) -> list[int]:
+    """Return the axes of the grid along which every block has a last loop of its own."""
+    last = last_loop(mapped.tree)
+    assert last is not None
+    name = next(statements_of(last.body))
+    return [loop.axis for loop in mapped.paths[name] if loop.kind is LoopKind.BLOCK]
+
+
+def ticket_count(mapped: Mapped) -> int:
+    """Return how many tickets a kernel with a last loop takes."""
+    return prod(mapped.grid[axis] for axis in kept_axes(mapped))
+
+
 def stitch(tree: Node, follower: Node, name: str) -> Node | None:
     """Return *tree* with *follower* run by its last blocks, None if they do not fit together.
 

@@ -386,6 +386,17 @@ def set_function_attribute(function: int, attribute: int, value: int) -> None:
     call("cuFuncSetAttribute", function, attribute, value)
 
 
+class LaunchAttribute(ctypes.Structure):
+    """``CUlaunchAttribute``."""
+
+    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_int * 16))
+
+
+# CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: begin before the kernel before has ended.
+_PROGRAMMATIC = 6
+BEGINS_EARLY = LaunchAttribute(_PROGRAMMATIC, 0, (ctypes.c_int * 16)(1))
+
+
 class LaunchConfig(ctypes.Structure):
     """``CUlaunchConfig``."""
 

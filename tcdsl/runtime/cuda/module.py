@@ -5,8 +5,9 @@ from the call's *slots*:
 
     pointers of arrays | pointers into the workspace | fault record | integers
 
-PyCUDA launches on the default stream.  For streams of other libraries the code is loaded once more
-through the driver, since PyCUDA keeps the handles of its functions to itself.
+PyCUDA launches on the default stream.  For streams of other libraries, and where kernels overlap,
+the code is loaded once more through the driver, since PyCUDA keeps the handles of its functions to
+itself.
 """
 
 import threading
@@ -19,6 +20,7 @@ from tcdsl.codegen.cuda_source import (
     AnyLaunch,
     Launch,
     Memset,
+    Overlap,
     ParameterKind,
     has_tickets,
     launch_from_json,
@@ -141,20 +143,26 @@ class Loaded:
         with context.pushed(), libcuda.relaxed_capture():
             try:
                 self._module = never_destroyed(driver.module_from_buffer(code))
-                self.steps = self._steps(driver)
+                steps = self._steps(driver)
             except driver.Error as failure:
                 raise LOAD_FAILED(why=str(failure)) from None
+            self.steps: list[AnyStep] = list(steps)
+            if any(isinstance(step, Step) and step.begins_early for step in steps):
+                self._raw = self._load_raw(steps)
+                for number, step in enumerate(steps):
+                    if isinstance(step, Step) and step.begins_early:
+                        self.steps[number] = self._raw[number]
             self.record: FaultRecord | None = None
             if manifest.has_faults:
                 self.record = self.state.faults.new_record(error)
 
-    def _steps(self, driver: Any) -> list[AnyStep]:
+    def _steps(self, driver: Any) -> list[Step | MemsetStep]:
         positions = self.manifest.positions
-        steps: list[AnyStep] = []
+        steps: list[Step | MemsetStep] = []
         for launch in self.manifest.launches:
             if isinstance(launch, Memset):
                 steps.append(MemsetStep(launch, *positions(launch)))
-            elif 0 not in launch.grid:
+            else:
                 steps.append(self._kernel(driver, launch, positions(launch)))
         return steps
 
@@ -168,7 +176,10 @@ class Loaded:
         for attribute, value in attributes:
             function.set_attribute(driver.function_attribute(attribute), value)
         formats = ("q" if p.kind is ParameterKind.INTEGER else "Q" for p in launch.parameters)
-        return Step(launch, function, attributes, positions, "".join(formats))
+        is_early = launch.overlap is not Overlap.ORDERED and self.context.gpu.overlaps_kernels
+        return Step(
+            launch, function, attributes, positions, "".join(formats), begins_early=is_early
+        )
 
     def _attributes(self, driver: Any, function: Any, launch: Launch) -> Attributes:
         """Return what the compiled kernel must be given so that the launch is allowed.
@@ -220,12 +231,15 @@ class Loaded:
         if self._raw is None:
             with self._lock, libcuda.relaxed_capture():
                 if self._raw is None:
-                    module = libcuda.load_module(self._code)
-                    self._raw = [self._raw_kernel(module, step) for step in self.steps]
+                    self._raw = self._load_raw(self.steps)
         return self._raw
 
+    def _load_raw(self, steps: Sequence[AnyStep]) -> list[Raw]:
+        module = libcuda.load_module(self._code)
+        return [self._raw_kernel(module, step) for step in steps]
+
     def _raw_kernel(self, module: int, step: AnyStep) -> Raw:
-        if isinstance(step, MemsetStep):
+        if not isinstance(step, Step):
             return step
         function = libcuda.function_of(module, step.name)
         for attribute, value in step.attributes:

@@ -1,7 +1,8 @@
 """Kernels and memsets of a program, each ready to be launched with the slots of a call.
 
 PyCUDA launches kernels on the default stream.  On streams of other libraries a :class:`RawKernel`
-takes the place of a kernel's step; the driver's memset takes any stream.
+takes the place of a kernel's step, and everywhere where the kernel begins before the one before
+it has ended, which PyCUDA cannot ask for; the driver's memset takes any stream.
 """
 
 import ctypes
@@ -34,6 +35,7 @@ class Step:
 
     __slots__ = (
         "attributes",
+        "begins_early",
         "block",
         "format",
         "grid",
@@ -51,6 +53,8 @@ class Step:
         attributes: Attributes,
         positions: Sequence[int],
         formats: str,
+        *,
+        begins_early: bool = False,
     ) -> None:
         """Take the *positions* among the slots of the parameters, of the types *formats*.
 
@@ -58,6 +62,7 @@ class Step:
         """
         self.name = launch.name
         self.attributes = attributes
+        self.begins_early = begins_early
         self.grid: Dim3 = launch.grid
         self.block: Dim3 = launch.block
         self.shared = launch.shared_bytes
@@ -84,20 +89,27 @@ class Record:
 
 
 class RawKernel:
-    """One kernel on streams that PyCUDA cannot launch on, through the driver.
+    """One kernel on any stream, through the driver.
 
     A launch needs memory for its parameters until it returns.  A :class:`Record` is taken and
     given back, so that threads do not share one, and nothing is allocated.
     """
 
-    __slots__ = ("_free", "_function", "_launch", "_pack_into", "_step")
+    __slots__ = (
+        "_free", "_function", "_launch", "_pack_into", "_step", "name", "positions", "select",
+    )  # fmt: skip
 
     def __init__(self, function: int, step: Step) -> None:
         self._function = ctypes.c_void_p(function)
         self._step = step
+        self.name, self.positions, self.select = step.name, step.positions, step.select
         self._launch = libcuda.launcher()
         self._pack_into = step.format.pack_into
         self._free: list[Record] = []
+
+    def prepared(self, values: Values) -> Prepared:
+        """Return the launch with the parameters *values* on the default stream."""
+        return self.launch, (values, libcuda.DEFAULT_STREAM)
 
     def launch(self, values: Values, stream: int) -> None:
         """Launch with the parameters *values*; the context must be current."""
@@ -114,7 +126,10 @@ class RawKernel:
 
     def _new_record(self) -> "Record":
         step, size_bytes = self._step, self._step.format.size
-        config = libcuda.LaunchConfig(step.grid, step.block, step.shared, None, None, 0)
+        early = ctypes.addressof(libcuda.BEGINS_EARLY) if step.begins_early else None
+        config = libcuda.LaunchConfig(
+            step.grid, step.block, step.shared, None, early, int(step.begins_early)
+        )
         buffer = ctypes.create_string_buffer(max(size_bytes, 1))
         size = ctypes.c_size_t(size_bytes)
         extra = (ctypes.c_void_p * 5)(
@@ -148,5 +163,5 @@ class MemsetStep:
             raise libcuda.error_of(status, self._call)
 
 
-AnyStep: TypeAlias = Step | MemsetStep
+AnyStep: TypeAlias = Step | RawKernel | MemsetStep
 Raw: TypeAlias = RawKernel | MemsetStep  # on any stream

@@ -1,0 +1,130 @@
+"""When a kernel may begin before those before it have ended (compute capability 9.0 on).
+
+What a launch takes lies between two kernels of a stream.  A *programmatic* launch lets the blocks
+of the next one start where this one has left room, and a thread of it can wait until this one has
+ended and what it stored is visible::
+
+    ordered        K |==========|
+                   L             . |======|        .  what a launch takes
+    waits first    K |==========|
+                   L        .   |======|           its threads wait before they touch memory
+    waits last     K |==========|
+                   L    .  |====== |               nothing of it depends on K
+
+Let U(j) be those that may still run when threads of kernel j begin.  A kernel that waits first lets
+the next one start after its wait, all others do at their beginning, so that
+
+    U(j) = {j-1}            or, where j-1 waits last,    {j-1} + U(j-1)
+
+Waiting first is always legal.  Waiting last is, iff no memory that j touches is touched by a kernel
+of U(j) and written by either.  It waits at all, since whoever comes later waits for j alone: of
+each kernel that has ended, all before it have.
+
+A kernel begins in order where nothing, or a memset, is before it: a memset waits for all.
+
+After NVIDIA's CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization".
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tcdsl.codegen.cuda_plan import PlanText
+from tcdsl.codegen.cuda_source import Overlap
+from tcdsl.poly.loop_tree import statements_of
+from tcdsl.poly.scop import Storage
+from tcdsl.transforms.plan import Kernel, arrays_of
+
+_WORKSPACE = ""  # no argument's name
+_WHY = {
+    Overlap.WAITS_FIRST: "begins before the kernel before it ends, and waits for what that stores",
+    Overlap.WAITS_LAST: "runs beside the kernel before it, on which nothing of it depends",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Bytes of the workspace, or all of an argument, that a kernel touches."""
+
+    array: str
+    argument: str  # _WORKSPACE: it is in the workspace
+    low: int
+    high: int
+    is_read: bool
+    is_written: bool
+
+    def shares(self, other: "Touched") -> bool:
+        """Return whether some of the memory is the same."""
+        is_apart = self.high <= other.low or other.high <= self.low
+        return self.argument == other.argument and not is_apart
+
+    def depends(self, other: "Touched") -> bool:
+        """Return whether this must come after *other*."""
+        return self.shares(other) and (self.is_written or other.is_written)
+
+    def receives(self, other: "Touched") -> bool:
+        """Return whether *other* may write what this reads."""
+        return self.shares(other) and self.is_read and other.is_written
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a kernel begins.
+
+    *awaited* are the arrays that others may write before its wait and that it reads.  The CUDA
+    compiler moves loads through a ``__restrict__`` pointer across the wait, for nobody else
+    is said to write there; stores it does not, as the wait might never end.
+    """
+
+    overlap: Overlap
+    awaited: frozenset[str] = frozenset()
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        return () if self.overlap is Overlap.ORDERED else (_WHY[self.overlap],)
+
+    def around(self, follower: "Start") -> tuple[list[str], list[str]]:
+        """Return the lines before a kernel's body and those after it; *follower* begins next."""
+        is_first, is_last = (self.overlap is w for w in (Overlap.WAITS_FIRST, Overlap.WAITS_LAST))
+        begin = ["  tc_await_kernels();"] if is_first else []
+        if follower.overlap is not Overlap.ORDERED:
+            begin.append("  tc_begin_next_kernel();")
+        return begin, ["  tc_await_kernels();"] if is_last else []
+
+
+def starts_of(text: PlanText, steps: Sequence[Kernel | None]) -> list[Start]:
+    """Return how each of *steps* begins; None stands for a memset, which begins in order."""
+    starts: list[Start] = []
+    running: list[Touched] = []  # by those that may still run when the next one begins
+    for number, kernel in enumerate(steps):
+        if kernel is None:
+            starts.append(Start(Overlap.ORDERED))
+            running = []
+            continue
+        own = list(_touched(text, kernel))
+        if number == 0 or steps[number - 1] is None:
+            starts.append(Start(Overlap.ORDERED))
+        elif any(mine.depends(other) for mine in own for other in running):
+            awaited = [mine.array for mine in own if any(map(mine.receives, running))]
+            starts.append(Start(Overlap.WAITS_FIRST, frozenset(awaited)))
+        else:
+            starts.append(Start(Overlap.WAITS_LAST))
+        running = [*running, *own] if starts[-1].overlap is Overlap.WAITS_LAST else own
+    return starts
+
+
+def _touched(text: PlanText, kernel: Kernel) -> Iterator[Touched]:
+    statements = [text.scop.by_name[name] for name in statements_of(kernel.tree)]
+    written = {access.array for s in statements for access in s.writes}
+    read = {access.array for s in statements for access in s.all_reads}
+    for name in arrays_of(text.plan, kernel):
+        array = text.scop.arrays[name]
+        if name in text.plan.placements:
+            continue
+        if array.storage is Storage.ARGUMENT:
+            place, (low, high) = array.argument, (0, 1)
+        else:
+            place, (low, high) = _WORKSPACE, text.span(name)
+        yield Touched(name, place, low, high, name in read, name in written)
+    if kernel.name in text.tickets:
+        low, high = text.tickets[kernel.name]
+        yield Touched("", _WORKSPACE, low, high, is_read=True, is_written=True)
