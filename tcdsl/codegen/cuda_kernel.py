@@ -22,6 +22,7 @@ from tcdsl.codegen.index_width import needs_wide_index
 from tcdsl.codegen.isl_texts import cuda_leaf
 from tcdsl.codegen.lines import Line
 from tcdsl.codegen.opened_loops import unopened_loops
+from tcdsl.codegen.prefetches import prefetches_of
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
 from tcdsl.transforms.fold_slots import fold_slots
 from tcdsl.transforms.mapping import Mapped
@@ -86,6 +87,7 @@ class KernelText(ABC):
         for placement in self.placements.values():
             if placement.array in own:
                 self.local_of.setdefault(placement.loop, []).append(placement)
+        self.ahead = prefetches_of(self.mapped, self.placements) if kernel.looks_ahead else {}
         self.staged = self._staged_bytes()
         self.launch = self._launch()
         self.streamed = streamed_arrays(self.scop, kernel)

@@ -5,6 +5,7 @@ thread.  Loops above the threads' have bounds that no thread number is in: the t
 run them together, and meet every barrier.
 """
 
+import re
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -134,4 +135,35 @@ class LoopPrinter(SumsPrinter):
             self._lanes_or_unrolled(node, depth, loop, active)
         else:
             self._open(depth, self._head(node))
+            self._emit_all(depth + 1, self._prefetches(node, loop))
             self._body(node, depth, loop, active)
+
+    def _prefetches(self, node: loop_ast.For, loop: Loop) -> list[str]:
+        """Return the lines that ask for what the next iteration of *loop* loads."""
+        values = next(loop_ast.leaves(node)).values
+        found = self.ahead.get(loop.name, ())
+        if not found or node.step != "1" or values.get(loop.name) != node.variable:
+            return []
+        values = {**values, loop.name: "w_next"}
+        condition = re.sub(rf"\b{node.variable}\b", "w_next", cuda_text(node.condition))
+        first = [
+            f"threadIdx.{a} == 0" for a, n in zip(AXES, self.mapped.block, strict=True) if n > 1
+        ]
+        lines = []
+        for prefetch in found:
+            array = self.scop.arrays[prefetch.array]
+            terms = [f"{f} * {_factor(values[name])}" for name, f in prefetch.factors.items() if f]
+            terms += [str(prefetch.constant)] if prefetch.constant else []
+            place = f"&{self.names.of('array', array.name)}[{' + '.join(terms)}]"
+            lines.append(f"  tc_prefetch({place}, {prefetch.elements * array.dtype.size_bytes});")
+        return [
+            f"const {self.index_type} w_next = {node.variable} + 1;",
+            f"if ({' && '.join([*first, condition])}) {{",
+            *lines,
+            "}",
+        ]
+
+
+def _factor(text: str) -> str:
+    """Return *text* as it may stand beside a ``*``."""
+    return text if text.isidentifier() else f"({cuda_text(text)})"

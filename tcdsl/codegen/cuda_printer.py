@@ -110,11 +110,12 @@ class _KernelPrinter(LoopPrinter):
     def print(self, follower: Start) -> list[str]:
         """Return the lines of the kernel, an item may hold several; *follower* begins next."""
         tree, placements = self.kernel.tree, self.placements
-        ast = loop_ast.generate(self.scop, tree, placements)
+        asked = {name for found in self.ahead.values() for p in found for name in p.factors}
+        ast = loop_ast.generate(self.scop, tree, placements, asked)
         lost = {name for name in lost_loops(ast) if self.loops[name].kind in MAPPED}
         lost = {name for name in lost if self._has_many(self.loops[name])}
         if lost:
-            ast = loop_ast.generate(self.scop, tree, placements, lost)
+            ast = loop_ast.generate(self.scop, tree, placements, lost | asked)
         self.sums = self._blocked_sums(ast)
         self._declare_locals([None, *unopened_loops(ast)], 1)
         self._node(ast, 1, (), [])

@@ -68,7 +68,7 @@ def _is_vector(
     if placement is not None:
         address = _address_in_tile(scop, statement, access, placement)
     else:
-        address = _address(scop, statement, access, array)
+        address = address_of(scop, statement, access, array)
     if address is None:
         return False
     space = statement.domain.get_space()
@@ -82,7 +82,7 @@ def _is_vector(
     )
 
 
-def _address(scop: Scop, statement: Statement, access: Access, array: Array) -> isl.PwAff | None:
+def address_of(scop: Scop, statement: Statement, access: Access, array: Array) -> isl.PwAff | None:
     """Return the element's distance from the array's pointer, in elements."""
     if any(not isinstance(x, int) for x in (*array.origin, *array.shape)):
         return None

@@ -165,8 +165,11 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Gpu) -> Pl
     for position, queued in enumerate(queue):
         tree = _tree(scop, queued.kernel, Nester(alignment, shapes, {}, prefix=f"k{position}"))
         tree = tree if options.vectorise else written_out(tree)
-        beside = queued.kernel.beside if isinstance(queued.kernel, Sketch) else 0
-        kernels.append(Kernel(queued.name, tree, queued.kernel.why, beside=beside))
+        kernel = Kernel(queued.name, tree, queued.kernel.why)
+        if isinstance(queued.kernel, Sketch):
+            looks_ahead = bool(queued.kernel.turns)
+            kernel = replace(kernel, looks_ahead=looks_ahead, beside=queued.kernel.beside)
+        kernels.append(kernel)
     record("nesting", scop, kernels)
     stitched = _stitched(kernels, [queued.is_finish for queued in queue])
     if len(stitched) < len(kernels):

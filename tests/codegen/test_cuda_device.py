@@ -142,6 +142,7 @@ CLUSTER_ARGFOLD = "<tc_better_min_i64, 64, 1, 4>(p[threadIdx.x], p[0]).index;"
 ARGFOLD = "<tc_better_min_i64, 48, 3>(p[threadIdx.x], p[0]).index;"
 OTHER_USES = {
     "tc_fault": "tc_fault(p, 1, p[5], 7);",
+    "tc_prefetch": "tc_prefetch(p, 64);",
     "tc_begin_next_kernel": "tc_begin_next_kernel(); p[0] = 1;",
     "tc_await_kernels": "tc_await_kernels(); p[0] = 1;",
     "tc_last_block": "p[0] = tc_last_block((unsigned int *)p, 3);",

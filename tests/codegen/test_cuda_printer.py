@@ -123,20 +123,26 @@ def test_partial_sums_of_blocks_are_aligned_scratch(cuda_unit: MakeUnit) -> None
     assert source.has_tickets and f"tc_last_block(tickets, {blocks})" in source.text
 
 
-def test_scratch_whose_kernels_do_not_meet_shares_memory(cuda_unit: MakeUnit) -> None:
-    source = """def f(float(N) x) -> (y) {
-        a +=! x(i)
-        b +=! x(i) * a
-        c +=! x(i) * b
-        y(i) = x(i) * c
+@pytest.mark.parametrize(("rows", "is_shared"), [(400_000, True), (4_000, False)])
+def test_large_scratch_whose_kernels_do_not_meet_shares_memory(
+    rows: int, is_shared: bool, cuda_unit: MakeUnit
+) -> None:
+    source = """def f(float(M,N) x) -> (y) {
+        a(i) +=! x(i,j)
+        b(j) +=! x(i,j) * a(i)
+        c(i) +=! x(i,j) * b(j)
+        d(j) +=! x(i,j) * c(i)
+        e(i) +=! x(i,j) * d(j)
+        y(j) +=! x(i,j) * e(i)
     }"""
-    made = cuda_unit(source, (1_000_000,)).source
-    used = {}
-    for la in made.launches:
-        for p in la.parameters:
-            if p.kind is ParameterKind.SCRATCH:
-                used[p.name] = p.offset
-    assert len(used) > len(set(used.values()))
+    made = cuda_unit(source, (rows, 8)).source
+    used = {
+        p.name: p.offset
+        for launch in made.launches
+        for p in launch.parameters
+        if p.kind is ParameterKind.SCRATCH
+    }
+    assert (len(used) > len(set(used.values()))) == is_shared
 
 
 def test_a_fault_record_only_where_something_is_checked(cuda_unit: MakeUnit) -> None:

@@ -13,7 +13,7 @@
     ticket                              tc_last_block
     cluster                             tc_cluster_begin, _sync, _end
                                         tc_fold_xc, tc_fold_yc, tc_argfold_xc
-    async                               tc_copy_async, tc_copy_async_some, tc_copy_wait
+    async                               tc_copy_async, tc_copy_async_some, tc_copy_wait, tc_prefetch
     overlap                             tc_begin_next_kernel, tc_await_kernels
 
 ``header_text`` is for NVRTC with ``--std=c++17 --fmad=false``; it needs no header.  For the CPU,
@@ -96,7 +96,8 @@ def _functions() -> dict[str, str]:
         | {"tc_last_block": "ticket"}
         | dict.fromkeys([f"tc_cluster_{call}" for call in ("begin", "sync", "end")], "cluster")
         | dict.fromkeys(["tc_fold_xc", "tc_fold_yc", "tc_argfold_xc"], "cluster")
-        | dict.fromkeys(["tc_copy_async", "tc_copy_async_some", "tc_copy_wait"], "async")
+        | dict.fromkeys([f"tc_copy_{what}" for what in ("async", "async_some", "wait")], "async")
+        | {"tc_prefetch": "async"}
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
     )
 

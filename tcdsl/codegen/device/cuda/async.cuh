@@ -41,6 +41,16 @@ TC_FN void tc_copy_async_some(T *to, const T *from, int first, int last)
   }
 }
 
+/* Ask the second-level cache for bytes that this thread's block will load; both are multiples of 16,
+ * or else nothing is asked for. */
+TC_FN void tc_prefetch(const void *p, int bytes)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (((uint64_t)p & 15u) == 0u && (bytes & 15) == 0)
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
+#endif
+}
+
 /* Wait until the calling thread's own copies have arrived. */
 TC_FN void tc_copy_wait()
 {
