@@ -50,7 +50,7 @@ class ClusterRows:
     @property
     def keeps_well(self) -> bool:
         """Whether the scratch arrays' part leaves registers for other blocks."""
-        return not self.resident or self.share.keeps_well
+        return not self.resident or (self.share.keeps_well and not self.rows.keeps_wider)
 
     @property
     def why(self) -> str:
