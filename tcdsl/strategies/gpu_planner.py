@@ -42,7 +42,10 @@ from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.promotion import promote
 from tcdsl.transforms.recomputation import recomputed
 from tcdsl.transforms.row_terms import with_row_terms
-from tcdsl.transforms.shifted_exponentials import with_shifted_exponentials
+from tcdsl.transforms.shifted_exponentials import (
+    with_addends,
+    with_shifted_exponentials,
+)
 from tcdsl.transforms.skewing import skewed
 from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
@@ -124,6 +127,7 @@ def _grouped(scop: Scop, options: Options, gpu: Gpu) -> Grouped:
         found = group_for_gpu(scop, options, gpu)
         fewer = without_temporary(found, options, gpu)
         if fewer is not None:
+            fewer = with_addends(fewer)  # a temporary's value may have become a sum's
             record("recomputation", fewer)
     return found
 

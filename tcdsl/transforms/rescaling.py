@@ -53,7 +53,13 @@ from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.isl_utils import constant_bounds, within
 from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Rescaled, Scop, Statement, Storage, Terms
-from tcdsl.transforms.exponential_sums import ExponentialSums, row_of, writes_to
+from tcdsl.transforms.exponential_sums import (
+    ADDEND,
+    NONPOSITIVE,
+    ExponentialSums,
+    row_of,
+    writes_to,
+)
 from tcdsl.transforms.recomputation import moved
 from tcdsl.transforms.rfactor import initialisation
 
@@ -140,7 +146,8 @@ class _Rewriter:
             statement = self.scop.by_name[total.name]
             assert statement.reduction is not None
             partial = self._array(statement.write.array, "chunks", statement.reduction.dtype)
-            before += self._in_chunk(statement, partial, self._beside(self._moved(total.value)))
+            value = _as_addend(self._moved(total.value))
+            before += self._in_chunk(statement, partial, self._beside(value))
             after += self._whole(statement, total.subscripts, self._weighed(partial))
             records.append(self._record(statement, total.subscripts, partial))
         publish = self._statement(
@@ -305,6 +312,13 @@ def _fresh(name: str, taken: set[str]) -> str:
     """Return *name*, with a number if it is *taken*."""
     candidates = (name, *(f"{name}{n}" for n in range(len(taken))))
     return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def _as_addend(value: Expr) -> Expr:
+    """Return the term *value* of a chunk's sum: a chunk is short, and has the term 1."""
+    if isinstance(value, Call) and value.function == NONPOSITIVE:
+        return replace(value, function=ADDEND)
+    return value
 
 
 def _is_lowest(value: Expr) -> Expr:

@@ -13,14 +13,19 @@ s is between 1 and the number of its terms, or NaN: each of them is at most 1, a
 largest it is exp(0) = 1.  So 1 / s is no subnormal number, and the product neither overflows nor
 loses digits where the quotient does not.  What is the same for all of a row is then computed once
 a row (invariants.py): one instruction is left of a quotient's six.  And where the term of such a
-sum is the exponential itself, which nobody else reads, subnormal ones may be 0: that saves one more
-instruction (exp_addend).
+sum is the exponential itself, which nobody else reads, two instructions do (exp_addend).
 
 Error, relative, in units of u (half a unit in the last place of 1): the exponential is off by 14.2,
 of the 16 that are allowed it (interp/error_bounds), and s by as much but for its additions; the
 reciprocal is off by 3, the product by 1.  14.2 + 14.2 + 3 + 1 is less than 16 + 16 + 1, what is
-allowed the quotient.  An addend is off by 9.1, and by 2^-126 where it is 0: nothing to a sum that
-is at least 1.
+allowed the quotient.
+
+An addend exp(-d) is off by 4 + 1.22 d, so that s, of n others beside the 1, is off by 4 and 1.22
+times the mean of all d, weighted by their exponentials.  That mean is largest where the n are the
+same, with d - 1 = n exp(-d), and then is d - 1 = W(n / e), Lambert's function: 8.6 for
+MOST_ADDENDS terms, whose sum is off by 14.5, and 14.2 + 14.5 + 3 + 1 is less than 33.  Longer sums
+keep the better exponential, chunks of them (rescaling.py) are short: each is off by 13.8 at most,
+and by 2 of the exponential that rescales it.
 
 Legal iff nothing but the maximum, before the exponential, writes m; m is no narrower than x; x is
 the same expression in both, which nothing writes after the maximum; and each instance of the
@@ -31,16 +36,20 @@ no narrower than float32, and s adds e alone, over all that the maximum is of.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Index, Load, Operator, walk
 from tcdsl.lang.dtypes import FLOAT32
 from tcdsl.lang.rewrite import rewrite
+from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
 from tcdsl.transforms.exponential_sums import ADDEND, NONPOSITIVE, shift_of, unwidened, writes_to
 from tcdsl.transforms.recomputation import moved
 from tcdsl.transforms.rfactor import initialisation
+
+MOST_ADDENDS = 1 << 17  # terms of a sum that two instructions each are good enough for
 
 
 def with_shifted_exponentials(scop: Scop) -> Scop:
@@ -53,9 +62,18 @@ def with_shifted_exponentials(scop: Scop) -> Scop:
         return scop
     scop = scop.with_statements(statements)
     known = _Maxima(scop)
-    return scop.with_statements(
-        tuple(known.addends(_rewritten(s, known.product)) for s in scop.statements)
+    return with_addends(
+        scop.with_statements(tuple(_rewritten(s, known.product) for s in scop.statements))
     )
+
+
+def with_addends(scop: Scop) -> Scop:
+    """Return *scop* with terms that are said to be such, where sums are of shifted exponentials."""
+    known = _Maxima(scop)
+    statements = tuple(map(known.addends, scop.statements))
+    if all(new is old for new, old in zip(statements, scop.statements, strict=True)):
+        return scop
+    return scop.with_statements(statements)
 
 
 def _rewritten(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
@@ -97,11 +115,13 @@ class _Maxima:
         return replace(node, op="*", right=Binary("/", one, node.right, FLOAT32, node.span))
 
     def addends(self, statement: Statement) -> Statement:
-        """Return *statement*, with terms that are said to be such if it is a sum of a row's."""
+        """Return *statement*, with terms that are said to be such if it sums a row of few."""
         value = statement.value
         if not isinstance(value, Call) or value.function != NONPOSITIVE:
             return statement
         if statement.kind is not Kind.UPDATE or not self._is_sum_from_1(statement):
+            return statement
+        if _terms(statement) > MOST_ADDENDS:
             return statement
         return replace(statement, value=replace(value, function=ADDEND))
 
@@ -209,6 +229,17 @@ class _Maxima:
         if {of_peak[name] for name in shift.peak.left} != set(total.left):
             return False
         return bool(_instances(total, shift.peak, of_peak).is_equal(shift.peak.domain))
+
+
+def _terms(total: Statement) -> float:
+    """Return how many terms a sum of *total* has at most."""
+    count = 1
+    for dim in range(total.n_left, len(total.indices)):
+        ends = constant_bounds(total.domain, dim)
+        if ends is None:
+            return inf
+        count *= ends[1] - ends[0] + 1
+    return count
 
 
 def _renaming(given: tuple[Expr, ...], wanted: tuple[Expr, ...]) -> dict[str, str] | None:

@@ -10,7 +10,7 @@ from tcdsl.costmodel.machine import Gpu
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, walk
 from tcdsl.lang.dtypes import BFLOAT16, FLOAT32
 from tcdsl.poly.scop import Scop
-from tcdsl.transforms.shifted_exponentials import with_shifted_exponentials
+from tcdsl.transforms.shifted_exponentials import MOST_ADDENDS, with_shifted_exponentials
 
 Lower = Callable[..., Scop]
 CheckAll = Callable[..., None]
@@ -165,6 +165,16 @@ def test_which_addends(statement: str, lower: Lower) -> None:
     shapes = [(6, 40), (6,)] if "float(M) s" in source else [(6, 40)]
     found = functions(with_shifted_exponentials(lower(source, *shapes)))
     assert found == ["exp_addend" if ADDENDS[statement] else "exp_nonpositive"]
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+def test_long_sums_have_better_terms(longer: int, lower: Lower) -> None:
+    source = """def f(float(M,N) x) -> (s) {
+        m(i) max=! x(i,j)
+        s(i) +=! exp(x(i,j) - m(i))
+    }"""
+    scop = with_shifted_exponentials(lower(source, (6, MOST_ADDENDS + longer)))
+    assert functions(scop) == ["exp_nonpositive" if longer else "exp_addend"]
 
 
 def test_a_maximum_that_goes_on_from_what_there_is_leaves_the_quotient(lower: Lower) -> None:

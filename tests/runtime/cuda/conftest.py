@@ -38,6 +38,7 @@ class FakeDriver:
         self.lost = 0
         self.kernels: dict[str, Kernel] = {}
         self.launched: list[tuple[str, int, int]] = []  # name, stream, context
+        self.early: list[str] = []  # those that began before the one before them had ended
         self.filled: list[tuple[int, int]] = []  # bytes, stream
         self.waited = 0
         self.is_dead = False
@@ -205,6 +206,10 @@ class FakeDriver:
 
     def cuLaunchKernelEx(self, config: Any, function: Any, parameters: None, extra: Any) -> int:
         c = config._obj
+        if c.n_attributes:
+            found = libcuda.LaunchAttribute.from_address(c.attributes)
+            assert (c.n_attributes, found.id, found.value[0]) == (1, 6, 1)
+            self.early.append(self.names[function.value])
         shape = (*c.grid, *c.block, c.shared_bytes)
         return self.cuLaunchKernel(function, *shape, c.stream, parameters, extra)
 

@@ -1,4 +1,6 @@
-"""Memsets among the launches: in every kind of call, on every stream, on the GPU that is none."""
+"""Memsets among the launches, and kernels that begin early: in every kind of call, on every stream,
+on the GPU that is none.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +9,15 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen.cuda_source import CudaSource, Launch, Memset, Parameter, ParameterKind
+from tcdsl.codegen.cuda_source import (
+    CudaSource,
+    Launch,
+    Memset,
+    Overlap,
+    Parameter,
+    ParameterKind,
+)
+from tcdsl.costmodel.machine import Gpu
 from tcdsl.errors import LaunchError
 from tcdsl.executable import cuda as cuda_executable
 from tcdsl.runtime.cuda import libraries
@@ -158,3 +168,53 @@ def test_the_manifest_survives_json() -> None:
     manifest = Manifest("sm_90", given.launches, 512, (), (), {}, {})
     assert Manifest.from_json(manifest.to_json()) == manifest
     assert manifest.arrays == ("y", "x", "z") and manifest.offsets == (256,)
+
+
+# --- kernels that begin before the one before them has ended ---------------------------------
+
+
+@pytest.fixture
+def chain(compiles: Make, at: Make, fake: Any) -> Any:
+    """Two kernels, of which the second begins early."""
+    x, y, z = parameter("x"), parameter("y"), parameter("z")
+    shape = (1, 1, 1), (32, 1, 1), 0
+    first = Launch("tc_k0", *shape, (x, y), "S0")
+    second = Launch("tc_k1", *shape, (y, z), "S1", overlap=Overlap.WAITS_FIRST)
+
+    def kernel(p: list[int]) -> None:
+        at(p[1], "f4", N)[:] = at(p[0], "f4", N)
+
+    compiles(CudaSource("", frozenset(), (first, second), 0, ()), kernel)
+    return tcdsl.define(SUM).add
+
+
+def test_a_kernel_begins_early_on_every_stream(
+    chain: Any, gpuarray: Make, fake: Any, stream: list[int]
+) -> None:
+    x = gpuarray(X)
+    for number, current in enumerate((0, 0, SIDE, 0)):
+        stream.append(current)
+        require(chain(x))
+        assert [name for name, on, _ in fake.launched[2 * number :]] == ["tc_k0", "tc_k1"]
+        assert {on or 0 for _, on, _ in fake.launched[2 * number :]} == {current}
+    bound = chain.bind(x)
+    for current in (0, SIDE):
+        stream.append(current)
+        require(bound())
+    assert fake.early == ["tc_k1"] * 6
+    require(chain.compile(X, target="cuda").bind(x)())
+
+
+def test_an_older_gpu_runs_kernels_in_order(
+    chain: Any, gpuarray: Make, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gpu, "overlaps_kernels", property(lambda self: False))
+    require(chain(gpuarray(X)))
+    assert fake.early == [] and len(fake.launched) == 2
+
+
+@pytest.mark.parametrize(
+    ("arch", "overlaps"), [("sm_80", False), ("sm_89", False), ("sm_90", True), ("sm_100a", True)]
+)
+def test_which_gpus_overlap_kernels(arch: str, overlaps: bool) -> None:
+    assert Gpu(arch=arch).overlaps_kernels == overlaps

@@ -76,10 +76,8 @@ TC_FN float tc_exp_nonpositive_f32(float x) {
   return __builtin_fmaf(w, d, w) * w;
 }
 TC_FN float tc_exp_addend_f32(float x) {
-  const float z = tc_times_down_f32(x, 0x1.715478p+0f);
-  const float w = tc_exp2_f32(z);
-  const float normal = w < 0x1p-126f ? 0.0f : w;
-  return __builtin_fmaf(normal, tc_mad_sat_f32(z, -0x1.62e43p-1f, x), normal);
+  const float w = tc_exp2_f32(x * 0x1.715476p+0f);
+  return w < 0x1p-126f ? 0.0f : w;
 }
 
 TC_FN float tc_exp10_f32(float x) { /* (10^r - 1) / r to 2^-26.5, |r| <= log10(2) / 2 */

@@ -1,0 +1,139 @@
+"""Kernels that begin before others end: which may, what they wait for, what comes of it."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.codegen.cuda_source import Launch, Memset, Overlap, ParameterKind, launch_from_json
+from tcdsl.emulator import EmulatedProgram, compile_emulated
+from tcdsl.emulator.cxx import why_no_cxx_compiler
+from tcdsl.errors import EmulationError
+from tcdsl.options import Options
+
+CheckAll = Callable[..., None]
+MakeUnit = Callable[..., Any]
+ORDERED, FIRST, LAST = Overlap.ORDERED, Overlap.WAITS_FIRST, Overlap.WAITS_LAST
+ATOMIC = Options(finish="atomic")
+
+SUMS, AFTER = "b(j) +=! x(i,j)", "a(i) +=! x(i,j) * b(j)"
+ROWS, COLUMNS = "a(i) +=! x(i,j)", "b(j) +=! y(i,j)"
+# Statements on x(M,N) and y(M,N) that are kernels of their own, and how these begin.
+PROGRAMS: dict[str, tuple[str, str, tuple[Overlap, ...]]] = {
+    "one after another": ("a", f"{ROWS}\n b(j) +=! x(i,j) * a(i)\n a(i) += y(i,j) * b(j)",
+                          (ORDERED, FIRST, FIRST)),
+    "beside each other": ("a, b, c", f"{ROWS}\n {COLUMNS}\n c max=! y(i,j)",
+                          (ORDERED, LAST, LAST)),
+    "of two, after both": ("a, b, c", f"{ROWS}\n {COLUMNS}\n c(i) +=! a(i) * b(j)",
+                           (ORDERED, LAST, FIRST)),
+    "beside one that waits": ("a, b, c", f"{SUMS}\n {AFTER}\n c max=! y(i,j)",
+                              (ORDERED, FIRST, LAST)),
+    "of the first alone": ("a, b, c", f"{SUMS}\n c max=! y(i,j)\n {AFTER}",
+                           (ORDERED, LAST, FIRST)),
+}  # fmt: skip
+SHAPE = (300, 1500)
+
+
+def source_of(name: str, dtype: str = "float") -> str:
+    outputs, statements, _ = PROGRAMS[name]
+    return f"def f({dtype}(M,N) x, {dtype}(M,N) y) -> ({outputs}) {{ {statements} }}"
+
+
+def starts(unit: Any) -> tuple[Overlap, ...]:
+    return tuple(launch.overlap for launch in unit.source.kernels)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_how_kernels_begin(name: str, cuda_unit: MakeUnit) -> None:
+    assert starts(cuda_unit(source_of(name), SHAPE, SHAPE)) == PROGRAMS[name][2]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_the_text_says(name: str, cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(source_of(name), SHAPE, SHAPE)
+    bodies = re.findall(r"(?ms)^\{\n(.*?)^\}", unit.source.text)
+    for body, overlap, follower in zip(
+        bodies, starts(unit), [*starts(unit)[1:], ORDERED], strict=True
+    ):
+        lines = body.splitlines()
+        calls = [n for n, line in enumerate(lines) if "tc_await_kernels();" in line]
+        where = {ORDERED: [], FIRST: [0], LAST: [len(lines) - 1]}
+        assert calls == where[overlap]
+        begins = [n for n, line in enumerate(lines) if "tc_begin_next_kernel();" in line]
+        assert begins == ([] if follower is ORDERED else [overlap is FIRST])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results(name: str, check_emulated: CheckAll) -> None:
+    sizes = [SHAPE, (1, 1), (0, 3), (3, 0), (37, 61)]
+    check_emulated([(source_of(name, "int32"), [size, size]) for size in sizes])
+
+
+def test_a_load_that_waits_is_of_no_restricted_pointer(cuda_unit: MakeUnit) -> None:
+    """The CUDA compiler would move it across the wait; what the kernel before only read, it may."""
+    source = """def f(float(M,N) x, float(M,N) p) -> (s, float(M,N) p) {
+        s(j) +=! p(i,j) * x(i,j)
+        p(i,j) = p(i,j) * s(j) + x(i,j)
+    }"""
+    unit = cuda_unit(source, (50_000, 1500), (50_000, 1500))
+    _, second = unit.source.kernels
+    assert second.overlap is FIRST
+    declared = {p.name: p.declaration for p in second.parameters}
+    is_restricted = {name: "__restrict__" in text for name, text in declared.items()}
+    assert is_restricted == {"x": True, "p": True, "s": False}
+
+
+def test_tickets_of_kernels_that_run_at_once_are_apart(cuda_unit: MakeUnit) -> None:
+    source = "def f(float(N) x, float(N) y) -> (a, b) { a +=! x(i)\n b max=! y(i) }"
+    unit = cuda_unit(source, (1_000_000,), (1_000_000,))
+    assert starts(unit) == (ORDERED, LAST)
+    places = [
+        p.offset
+        for launch in unit.source.kernels
+        for p in launch.parameters
+        if p.kind is ParameterKind.TICKETS
+    ]
+    assert len(places) == len(set(places)) == 2
+
+
+def test_a_memset_waits_for_all(cuda_unit: MakeUnit) -> None:
+    source = """def f(float(M,N) x, float(M,N) y) -> (s, a) {
+        s(i) +=! x(i,j)
+        a(j) +=! y(i,j)
+    }"""
+    launches = cuda_unit(source, (200_000, 9), (200_000, 9), options=ATOMIC).source.launches
+    for before, launch in pairwise(launches):
+        assert (
+            isinstance(launch, Memset)
+            or not isinstance(before, Memset)
+            or (launch.overlap is ORDERED)
+        )
+    assert any(isinstance(launch, Memset) for launch in launches)
+
+
+def test_it_survives_json(cuda_unit: MakeUnit) -> None:
+    for launch in cuda_unit(source_of("of two, after both"), SHAPE, SHAPE).source.launches:
+        assert launch_from_json(launch.to_json()) == launch
+
+
+@pytest.mark.parametrize("name", ["one after another", "of the first alone"])
+def test_the_emulator_finds_a_kernel_that_does_not_wait(name: str, cuda_unit: MakeUnit) -> None:
+    if reason := why_no_cxx_compiler():
+        pytest.skip(reason)
+    unit = cuda_unit(source_of(name, "int32"), SHAPE, SHAPE)
+    launches: Sequence[Any] = [
+        replace(launch, overlap=LAST) if number and isinstance(launch, Launch) else launch
+        for number, launch in enumerate(unit.source.launches)
+    ]
+    wrong = replace(unit.source, launches=tuple(launches))
+    program = EmulatedProgram(compile_emulated(wrong), wrong)
+    x = np.ones(SHAPE, np.int32)
+    shapes = {"a": SHAPE[:1], "b": SHAPE[1:], "c": ()}
+    outputs = {n: np.full(shapes[n], -1, np.int32) for n in PROGRAMS[name][0].split(", ")}
+    with pytest.raises(EmulationError, match="never written"):
+        for seed in range(20):
+            program.run({"x": x, "y": x, **outputs}, written=outputs.keys(), seed=seed)

@@ -1,0 +1,77 @@
+"""What blocks ask the cache for: rows that they load next, whole, and nothing else."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tcdsl.codegen import prefetches
+from tcdsl.strategies import both_ways
+
+CheckAll = Callable[..., None]
+MakeUnit = Callable[..., Any]
+BACKWARD = """def f(float(M,N) y, float(M,N) dy, float(N) g) -> (dx, db) {
+    inner(i) +=! y(i,j) * dy(i,j) * g(j)
+    dx(i,j) = y(i,j) * (dy(i,j) - inner(i))
+    db(j) +=! dx(i,j)
+}"""
+CALL = re.compile(r"tc_prefetch\(&(\w+)\[(.*?)\], (\d+)\);")
+
+
+@pytest.fixture(autouse=True)
+def one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways in one kernel, whatever the estimate."""
+    monkeypatch.setattr(
+        both_ways.Estimates, "is_faster", lambda self, group, _: self.both_ways(group) is not None
+    )
+
+
+def rows(text: str) -> Iterator[tuple[str, str, int]]:
+    for match in CALL.finditer(text):
+        yield match[1], match[2], int(match[3])
+
+
+def test_each_row_is_asked_for_one_iteration_before(cuda_unit: MakeUnit) -> None:
+    text = cuda_unit(BACKWARD, (2000, 512), (2000, 512), (512,)).source.text
+    found = list(rows(text))
+    assert [(array, size) for array, _, size in found] == [("y", 2048), ("dy", 2048)]
+    loop = re.search(
+        r"for \(int (\w+) = 0; (.*?); \w+\+\+\) \{\n\s+const int w_next = (\w+) \+ 1;", text
+    )
+    assert loop and loop[1] == loop[3]
+    condition = re.sub(rf"\b{loop[1]}\b", "w_next", loop[2])
+    assert f"if (threadIdx.x == 0 && {condition}) {{" in text
+    for _, place, _ in found:
+        assert re.fullmatch(r"\d+ \* c0 \+ 512 \* w_next", place)
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [(511, "rows begin anywhere"), (128, "512 bytes are not worth an instruction")],
+)
+def test_what_is_not_asked_for(columns: int, why: str, cuda_unit: MakeUnit) -> None:
+    shape = (2000, columns)
+    assert "tc_prefetch" not in cuda_unit(BACKWARD, shape, shape, (columns,)).source.text, why
+
+
+def test_kernels_that_hold_their_rows_at_once_ask_for_none(cuda_unit: MakeUnit) -> None:
+    source = "def f(float(M,N) x) -> (y) { s(i) +=! x(i,j)\n y(i,j) = x(i,j) * s(i) }"
+    assert "tc_prefetch" not in cuda_unit(source, (2000, 4096)).source.text
+
+
+@pytest.mark.parametrize("limits", [(1, 1 << 30), (1 << 30, 1 << 30), (1, 1)])
+def test_limits(
+    limits: tuple[int, int], cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    least, most = limits
+    monkeypatch.setattr(prefetches, "LEAST_BYTES", least)
+    monkeypatch.setattr(prefetches, "MOST_BYTES", most)
+    text = cuda_unit(BACKWARD, (2000, 512), (2000, 512), (512,)).source.text
+    assert ("tc_prefetch" in text) == (least < most)
+
+
+def test_results(check_emulated: CheckAll) -> None:
+    check_emulated([
+        (BACKWARD, [(m, n), (m, n), (n,)]) for m, n in ((1, 512), (37, 512), (613, 1024), (64, 260))
+    ])  # fmt: skip
