@@ -155,7 +155,7 @@ class LoopPrinter(SumsPrinter):
             terms = [f"{f} * {_factor(values[name])}" for name, f in prefetch.factors.items() if f]
             terms += [str(prefetch.constant)] if prefetch.constant else []
             place = f"&{self.names.of('array', array.name)}[{' + '.join(terms)}]"
-            lines.append(f"  tc_prefetch({place}, {prefetch.elements * array.dtype.size_bytes});")
+            lines.append(f"  tc_prefetch({place}, {prefetch.size_bytes});")
         return [
             f"const {self.index_type} w_next = {node.variable} + 1;",
             f"if ({' && '.join([*first, condition])}) {{",

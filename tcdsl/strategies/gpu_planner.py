@@ -27,7 +27,7 @@ from tcdsl.poly.scop import Scop
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
-from tcdsl.strategies.gpu_regrouping import regroup, without_temporary
+from tcdsl.strategies.gpu_regrouping import regroup, without_stored, without_temporary
 from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.planner import Scheme
@@ -126,6 +126,8 @@ def _grouped(scop: Scop, options: Options, gpu: Gpu) -> Grouped:
         scop = fewer if options.fuse == "none" else _recomputed(fewer)
         found = group_for_gpu(scop, options, gpu)
         fewer = without_temporary(found, options, gpu)
+        if fewer is None and options.fuse != "none":
+            fewer = without_stored(found)
         if fewer is not None:
             fewer = with_addends(fewer)  # a temporary's value may have become a sum's
             record("recomputation", fewer)

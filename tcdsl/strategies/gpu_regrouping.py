@@ -1,23 +1,28 @@
 """Rewrites that only the groups of a GPU's kernels show to be worth while; then groups anew.
 
 a temporary beside rows that are staged     is computed again from shared memory
+a temporary that is more than its sources   is computed again from these, not stored
 sums of exponentials                        in chunks of rows, where no block holds one
 what rows read of their own sums            in a temporary, stored for others   (kept sums)
 what columns sum of rows beside them        likewise
 """
 
 from collections.abc import Collection
+from math import inf
 
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
-from tcdsl.poly.scop import Kind, Scop, Storage
+from tcdsl.poly.scop import Kind, Scop, Statement, Storage
 from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
 from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.requested import sketcher_for
 from tcdsl.strategies.row_chunks import in_chunks
+from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.recomputation import without
 from tcdsl.transforms.trace import record
 from tcdsl.transforms.write_back import why_not_written_back, write_back
+
+WORTH = 0.8  # of what is stored and loaded, that may be loaded instead
 
 
 def without_temporary(before: Grouped, options: Options, gpu: Gpu) -> Scop | None:
@@ -35,6 +40,41 @@ def without_temporary(before: Grouped, options: Options, gpu: Gpu) -> Scop | Non
             if (fewer := without(scop, array)) is not None:
                 return fewer
     return None
+
+
+def without_stored(before: Grouped) -> Scop | None:
+    """Return the scop without a temporary that one kernel stores for another, if that moves less.
+
+    What is stored is loaded again; computed again, it is what it is made of that is loaded, unless
+    the other kernel loads that anyway.
+    """
+    scop = before.scop
+    for array in scop.arrays.values():
+        if array.storage is not Storage.SCRATCH:
+            continue
+        writers = [s for s in scop.statements if any(w.array == array.name for w in s.writes)]
+        readers = [s for s in scop.statements if any(r.array == array.name for r in s.reads)]
+        elsewhere = [
+            group
+            for group in before.groups
+            if {s.name for s in readers} & set(group.members)
+            and not {s.name for s in writers} & set(group.members)
+        ]
+        size = array.size_bytes()
+        if not elsewhere or not size or len(writers) != 1:
+            continue
+        loaded = sum(_more_bytes(scop, writers[0], group) for group in elsewhere)
+        stored = size * (1 + len(elsewhere))
+        if loaded < WORTH * stored and (fewer := without(scop, array.name)) is not None:
+            return fewer
+    return None
+
+
+def _more_bytes(scop: Scop, producer: Statement, group: Group) -> float:
+    """Return the bytes that *group* loads only for the value of *producer*."""
+    loaded = {r.array for name in group.members for r in scop.by_name[name].reads}
+    sizes = [scop.arrays[r.array].size_bytes() for r in producer.reads if r.array not in loaded]
+    return sum(inf if size is None else size for size in sizes)
 
 
 def regroup(before: Grouped, options: Options, gpu: Gpu, scheme: Scheme) -> Grouped:

@@ -14,7 +14,7 @@ The reverse of materialisation; FusionStitching (Zheng et al., 2020, arXiv:2009.
 thread composition.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tcdsl.lang.comprehension import (
@@ -61,9 +61,7 @@ def without(scop: Scop, array: str) -> Scop | None:
         return None
     (producer,) = writers
     assert producer.value is not None
-    sources = {read.array for read in producer.reads}
-    later = scop.statements[scop.position(producer.name) :]
-    if any(write.array in sources for s in later for write in s.writes):
+    if not _keeps_its_sources(scop, producer, users):
         return None
     nodes = list(walk(producer.value))
     operations = sum(isinstance(node, (Binary, Unary, Select)) for node in nodes)
@@ -74,6 +72,43 @@ def without(scop: Scop, array: str) -> Scop | None:
     if not all(_may_read(scop, producer, user) for user in users):
         return None
     return _without(scop, producer)
+
+
+def _keeps_its_sources(scop: Scop, producer: Statement, users: Sequence[Statement]) -> bool:
+    """Return whether what *producer* reads is the same for all of *users*.
+
+    The last of them may be the first to change it: of each element after it has read it.
+    """
+    sources = {read.array for read in producer.reads}
+    later = scop.statements[scop.position(producer.name) :]
+    changes = [s for s in later if any(write.array in sources for write in s.writes)]
+    if not changes:
+        return True
+    return len(changes) == 1 and changes[0] is users[-1] and _updates(producer, users[-1])
+
+
+def _updates(producer: Statement, user: Statement) -> bool:
+    """Return whether *user* is an assignment of no other elements than *producer*'s value reads.
+
+    Every instance of it writes the element that it reads, and no other reads that one.
+    """
+    value, new = producer.value, user.value
+    if user.kind is not Kind.ASSIGN or value is None or new is None:
+        return False
+    if len(user.indices) != len(producer.indices):
+        return False
+    names: dict[str, Expr] = {
+        old: Index(new) for old, new in zip(producer.indices, user.indices, strict=True)
+    }
+    own = [load.subscripts for load in loads_of(new) if load.tensor == producer.write.array]
+    here = tuple(names.values())
+    changed = user.write.array
+    read = [load.subscripts for load in loads_of(value) if load.tensor == changed]
+    return (
+        all(subscripts == here for subscripts in own)
+        and all(tuple(moved(s, names) for s in r) == user.write.subscripts for r in read)
+        and set(user.write.subscripts) == set(here)
+    )
 
 
 def _is_temporary(scop: Scop, producer: Statement) -> bool:

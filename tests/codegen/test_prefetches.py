@@ -60,15 +60,15 @@ def test_kernels_that_hold_their_rows_at_once_ask_for_none(cuda_unit: MakeUnit) 
     assert "tc_prefetch" not in cuda_unit(source, (2000, 4096)).source.text
 
 
-@pytest.mark.parametrize("limits", [(1, 1 << 30), (1 << 30, 1 << 30), (1, 1)])
-def test_limits(
-    limits: tuple[int, int], cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    least, most = limits
-    monkeypatch.setattr(prefetches, "LEAST_BYTES", least)
-    monkeypatch.setattr(prefetches, "MOST_BYTES", most)
-    text = cuda_unit(BACKWARD, (2000, 512), (2000, 512), (512,)).source.text
-    assert ("tc_prefetch" in text) == (least < most)
+LIMITS = {"LEAST_BYTES": (2048, 2049), "MOST_BYTES": (2048, 2047), "MOST_AHEAD": (4 << 20, 1 << 20)}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits(name: str, cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, is_asked_for in zip(LIMITS[name], (True, False), strict=True):
+        monkeypatch.setattr(prefetches, name, limit)
+        text = cuda_unit(BACKWARD, (2000, 512), (2000, 512), (512,)).source.text
+        assert ("tc_prefetch" in text) == is_asked_for
 
 
 def test_results(check_emulated: CheckAll) -> None:
