@@ -11,9 +11,9 @@ load.  There is a prefetch iff R(o, k) is a run of addresses of one length, whos
 (o, k) and grows with k.  It is legal always: it loads nothing that the block would not load.
 The memory is at work while the block folds and computes, which few blocks on a multiprocessor do
 not make up for.  But what is asked for too early is gone when it is loaded.  (On an H200, whose
-cache holds 50 MB, layernorm's backward of (16384, 4096) in bfloat16 takes 118 us instead of 137, for
-4.3 MB ahead of all blocks; with the rows after the next one 121, after the fourth 141.  In float32
-8.6 MB made 208 to 224 of 210 us.)
+cache holds 50 MB, layernorm's backward of (16384, 4096) in bfloat16 takes 118 us instead of 137,
+for 4.3 MB ahead of all blocks; with the rows after the next one 121, after the fourth 141.  In
+float32 8.6 MB made 208 to 224 of 210 us.)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ MOST_AHEAD = 6 << 20  # bytes of all blocks at once: more, beside what they stor
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Bytes of *array* from element ``constant + sum of factor * value`` over loops, one step on."""
+    """Bytes of *array* from element ``constant + sum of factor * value`` over loops, next time."""
 
     array: str
     constant: int
