@@ -7,7 +7,7 @@ ended and what it stored is visible::
     ordered        K |==========|
                    L             . |======|        .  what a launch takes
     waits first    K |==========|
-                   L        .   |======|           its threads wait before they touch memory
+                   L        .=  |=====|            its threads wait before they touch what K does
     waits last     K |==========|
                    L    .  |====== |               nothing of it depends on K
 
@@ -25,7 +25,8 @@ A kernel begins in order where nothing, or a memset, is before it: a memset wait
 After NVIDIA's CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization".
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tcdsl.codegen.cuda_plan import PlanText
@@ -34,7 +35,8 @@ from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Storage
 from tcdsl.transforms.plan import Kernel, arrays_of
 
-_WORKSPACE = ""  # no argument's name
+_WORKSPACE = _TICKETS = ""  # the name of no argument, and of no array
+_OF_THE_NEXT = ("//", "#pragma")  # lines that belong to the line below them
 _WHY = {
     Overlap.WAITS_FIRST: "begins before the kernel before it ends, and waits for what that stores",
     Overlap.WAITS_LAST: "runs beside the kernel before it, on which nothing of it depends",
@@ -70,25 +72,37 @@ class Touched:
 class Start:
     """How a kernel begins.
 
-    *awaited* are the arrays that others may write before its wait and that it reads.  The CUDA
-    compiler moves loads through a ``__restrict__`` pointer across the wait, for nobody else
-    is said to write there; stores it does not, as the wait might never end.
+    *ordered* are the arrays that it must not touch before its wait, *awaited* those of them that
+    others may write before and that it reads.  The CUDA compiler moves loads through a
+    ``__restrict__`` pointer across the wait, for nobody else is said to write there; stores it
+    does not, as the wait might never end.
     """
 
     overlap: Overlap
+    ordered: frozenset[str] = frozenset()
     awaited: frozenset[str] = frozenset()
 
     @property
     def why(self) -> tuple[str, ...]:
         return () if self.overlap is Overlap.ORDERED else (_WHY[self.overlap],)
 
-    def around(self, follower: "Start") -> tuple[list[str], list[str]]:
-        """Return the lines before a kernel's body and those after it; *follower* begins next."""
-        is_first, is_last = (self.overlap is w for w in (Overlap.WAITS_FIRST, Overlap.WAITS_LAST))
-        begin = ["  tc_await_kernels();"] if is_first else []
-        if follower.overlap is not Overlap.ORDERED:
-            begin.append("  tc_begin_next_kernel();")
-        return begin, ["  tc_await_kernels();"] if is_last else []
+    def in_body(
+        self, body: Sequence[str], name_of: Callable[[str], str], follower: "Start"
+    ) -> list[str]:
+        """Return the lines *body* of the kernel with its wait; *follower* begins next.
+
+        :arg name_of: what an array is called there.
+        """
+        begin = [] if follower.overlap is Overlap.ORDERED else ["  tc_begin_next_kernel();"]
+        wait = "  tc_await_kernels();"
+        match self.overlap:
+            case Overlap.ORDERED:
+                return [*begin, *body]
+            case Overlap.WAITS_LAST:
+                return [*begin, *body, wait]
+            case Overlap.WAITS_FIRST:
+                at = 0 if _TICKETS in self.ordered else _first(body, map(name_of, self.ordered))
+                return [*body[:at], wait, *begin, *body[at:]]
 
 
 def starts_of(text: PlanText, steps: Sequence[Kernel | None]) -> list[Start]:
@@ -104,8 +118,9 @@ def starts_of(text: PlanText, steps: Sequence[Kernel | None]) -> list[Start]:
         if number == 0 or steps[number - 1] is None:
             starts.append(Start(Overlap.ORDERED))
         elif any(mine.depends(other) for mine in own for other in running):
+            ordered = [mine.array for mine in own if any(map(mine.depends, running))]
             awaited = [mine.array for mine in own if any(map(mine.receives, running))]
-            starts.append(Start(Overlap.WAITS_FIRST, frozenset(awaited)))
+            starts.append(Start(Overlap.WAITS_FIRST, frozenset(ordered), frozenset(awaited)))
         else:
             starts.append(Start(Overlap.WAITS_LAST))
         running = [*running, *own] if starts[-1].overlap is Overlap.WAITS_LAST else own
@@ -127,4 +142,17 @@ def _touched(text: PlanText, kernel: Kernel) -> Iterator[Touched]:
         yield Touched(name, place, low, high, name in read, name in written)
     if kernel.name in text.tickets:
         low, high = text.tickets[kernel.name]
-        yield Touched("", _WORKSPACE, low, high, is_read=True, is_written=True)
+        yield Touched(_TICKETS, _WORKSPACE, low, high, is_read=True, is_written=True)
+
+
+def _first(body: Sequence[str], names: Iterable[str]) -> int:
+    """Return the first of the outermost statements of *body* that has one of *names* in it."""
+    any_name = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+    start, depth = 0, 0
+    for number, line in enumerate(body):
+        if depth == 0 and not (number and body[number - 1].lstrip().startswith(_OF_THE_NEXT)):
+            start = number
+        if any_name.search(line):
+            return start
+        depth += line.count("{") - line.count("}")
+    return len(body)

@@ -24,6 +24,7 @@ From the whole to its parts, of which each knows only those below it::
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.cuda_loops import LoopPrinter
@@ -143,8 +144,8 @@ class _KernelPrinter(LoopPrinter):
         if cluster > 1:
             count = f"<{len(self.slots.numbers)}>" if self.slots.numbers else ""
             body = [f"  tc_cluster_begin{count}();", *body, f"  tc_cluster_end{count}();"]
-        begin, end = self.start.around(follower)
-        return [*head, "{", *begin, *body, *end, "}", ""]
+        body = self.start.in_body(body, partial(self.names.of, "array"), follower)
+        return [*head, "{", *body, "}", ""]
 
 
 def _times(dims: Sequence[int]) -> str:

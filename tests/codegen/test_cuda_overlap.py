@@ -52,19 +52,85 @@ def test_how_kernels_begin(name: str, cuda_unit: MakeUnit) -> None:
     assert starts(cuda_unit(source_of(name), SHAPE, SHAPE)) == PROGRAMS[name][2]
 
 
+def bodies(unit: Any) -> list[list[str]]:
+    """Return the lines of each kernel."""
+    found = re.findall(r"(?ms)^    [^\n]*\)\n\{\n(.*?)^\}", unit.source.text)
+    assert len(found) == len(unit.source.kernels)
+    return [body.splitlines() for body in found]
+
+
+def before_the_wait(lines: Sequence[str]) -> list[str]:
+    (at,) = (n for n, line in enumerate(lines) if "tc_await_kernels();" in line)
+    opened = sum(line.count("{") - line.count("}") for line in lines[:at])
+    assert opened == 0, "not every thread waits"
+    return list(lines[:at])
+
+
+def declaration(launch: Launch, name: str) -> str:
+    return next(p for p in launch.parameters if p.name == name).declaration
+
+
+def is_const(launch: Launch, name: str) -> bool:
+    return declaration(launch, name).startswith("const ")
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_the_text_says(name: str, cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(source_of(name), SHAPE, SHAPE)
-    bodies = re.findall(r"(?ms)^\{\n(.*?)^\}", unit.source.text)
-    for body, overlap, follower in zip(
-        bodies, starts(unit), [*starts(unit)[1:], ORDERED], strict=True
-    ):
-        lines = body.splitlines()
-        calls = [n for n, line in enumerate(lines) if "tc_await_kernels();" in line]
-        where = {ORDERED: [], FIRST: [0], LAST: [len(lines) - 1]}
-        assert calls == where[overlap]
+    followers = [*starts(unit)[1:], ORDERED]
+    for lines, overlap, follower in zip(bodies(unit), starts(unit), followers, strict=True):
+        waits = ["tc_await_kernels();" in line for line in lines]
+        assert sum(waits) == (overlap is not ORDERED)
+        assert waits[-1] == (overlap is LAST)
         begins = [n for n, line in enumerate(lines) if "tc_begin_next_kernel();" in line]
-        assert begins == ([] if follower is ORDERED else [overlap is FIRST])
+        at = waits.index(True) + 1 if overlap is FIRST else 0
+        assert begins == ([] if follower is ORDERED else [at])
+
+
+SOURCES = [
+    *((source_of(name), (SHAPE, SHAPE)) for name in PROGRAMS),
+    ("def f(float(N) g, float b) -> (s, y) { s +=! g(i) * g(i)\n y(i) = g(i) / (s + b) }",
+     ((640_000,), ())),
+    ("""def f(float(M,N) x) -> (y) {
+        m(i) max=! x(i,j)
+        e(i,j) = exp(x(i,j) - m(i))
+        s(i) +=! e(i,j)
+        y(i,j) = e(i,j) / s(i)
+     }""", ((8, 1 << 20),)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(SOURCES)))
+def test_nothing_that_others_change_is_touched_before_the_wait(
+    number: int, cuda_unit: MakeUnit
+) -> None:
+    source, shapes = SOURCES[number]
+    unit = cuda_unit(source, *shapes)
+    n_waits = 0
+    for (lines, launch), (_, before) in each_after(bodies(unit), unit.source.kernels):
+        if launch.overlap is not FIRST:
+            continue
+        n_waits += 1
+        text = "\n".join(before_the_wait(lines))
+        own, theirs = ({p.name for p in x.parameters if p.name} for x in (launch, before))
+        for name in own & theirs:
+            if not (is_const(launch, name) and is_const(before, name)):
+                pointer = re.search(r"\*(?:__restrict__ )?(\w+)$", declaration(launch, name))
+                assert pointer is not None
+                assert not re.search(rf"\b{pointer[1]}\b", text), f"{name} before the wait"
+    assert n_waits == starts(unit).count(FIRST)
+
+
+def each_after(bodies: Any, launches: Any) -> Any:
+    """Yield each kernel but the first, and the one before it."""
+    both = list(zip(bodies, launches, strict=True))
+    return ((later, earlier) for earlier, later in pairwise(both))
+
+
+def test_what_nobody_changes_is_loaded_before_the_wait(cuda_unit: MakeUnit) -> None:
+    source, shapes = SOURCES[-2]
+    lines = bodies(cuda_unit(source, *shapes))[1]
+    assert "tc_vload<4>(&g[" in "\n".join(before_the_wait(lines))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
