@@ -95,6 +95,7 @@ class KernelText(ABC):
     def _launch(self) -> Launch:
         cluster = self.mapped.cluster
         x, y, z = self.mapped.grid
+        assert x * y * z > 0, "what may run beside a kernel is known of those that run"
         return Launch(
             self.name, (x, y, cluster if cluster > 1 else z), self.mapped.block,
             sum(self.staged.values()),

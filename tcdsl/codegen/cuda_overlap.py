@@ -17,8 +17,9 @@ the next one start after its wait, all others do at their beginning, so that
     U(j) = {j-1}            or, where j-1 waits last,    {j-1} + U(j-1)
 
 Waiting first is always legal.  Waiting last is, iff no memory that j touches is touched by a kernel
-of U(j) and written by either.  It waits at all, since whoever comes later waits for j alone: of
-each kernel that has ended, all before it have.
+of U(j) and written by either, and j reads nothing that any kernel since the last ordered one has
+written: what that stored is sure to be seen only after a wait of one's own.  It waits at all,
+since whoever comes later waits for j alone: of each kernel that has ended, all before it have.
 
 A kernel begins in order where nothing, or a memset, is before it: a memset waits for all.
 
@@ -109,21 +110,23 @@ def starts_of(text: PlanText, steps: Sequence[Kernel | None]) -> list[Start]:
     """Return how each of *steps* begins; None stands for a memset, which begins in order."""
     starts: list[Start] = []
     running: list[Touched] = []  # by those that may still run when the next one begins
+    since: list[Touched] = []  # by all since one began in order
     for number, kernel in enumerate(steps):
         if kernel is None:
             starts.append(Start(Overlap.ORDERED))
-            running = []
+            running, since = [], []
             continue
         own = list(_touched(text, kernel))
         if number == 0 or steps[number - 1] is None:
             starts.append(Start(Overlap.ORDERED))
-        elif any(mine.depends(other) for mine in own for other in running):
-            ordered = [mine.array for mine in own if any(map(mine.depends, running))]
-            awaited = [mine.array for mine in own if any(map(mine.receives, running))]
-            starts.append(Start(Overlap.WAITS_FIRST, frozenset(ordered), frozenset(awaited)))
+            since = []
         else:
-            starts.append(Start(Overlap.WAITS_LAST))
+            awaited = {mine.array for mine in own if any(map(mine.receives, since))}
+            ordered = awaited | {mine.array for mine in own if any(map(mine.depends, running))}
+            overlap = Overlap.WAITS_FIRST if ordered else Overlap.WAITS_LAST
+            starts.append(Start(overlap, frozenset(ordered), frozenset(awaited)))
         running = [*running, *own] if starts[-1].overlap is Overlap.WAITS_LAST else own
+        since = [*since, *own]
     return starts
 
 

@@ -46,7 +46,8 @@ class PlanText:
     def _tickets(self) -> dict[str, tuple[int, int]]:
         """Return { kernel that takes tickets -> the bytes of the workspace that they have }.
 
-        Each has its own, for kernels may run at once, unless all of them have too many.
+        Each has its own, for kernels may run at once, unless they have too many together: then all
+        have the first.
         """
         sizes = {
             kernel.name: _TICKET_BYTES * ticket_count(Mapped(self.scop, kernel.tree))
@@ -63,8 +64,8 @@ class PlanText:
     def _scratch(self) -> tuple[dict[str, int], int]:
         """Return the offset of every scratch array in memory, and the workspace's bytes.
 
-        Large arrays whose kernels do not overlap in time share memory.  Small ones do not, so that
-        kernels may run beside each other.
+        Large arrays whose kernels do not overlap in time share memory.  Small ones share it with
+        none, so that kernels may run beside each other.
         """
         spans: dict[str, tuple[int, int]] = {}
         for number, kernel in enumerate(self.plan.kernels):
@@ -81,7 +82,7 @@ class PlanText:
                 (offsets[other], offsets[other] + self._bytes(other))
                 for other, (begin, end) in spans.items()
                 if other in offsets
-                and (self._bytes(other) <= _SMALL_BYTES or (begin <= last and first <= end))
+                and (self._is_small(name, other) or (begin <= last and first <= end))
             )
             offset = start
             for low, high in busy:
@@ -91,6 +92,9 @@ class PlanText:
             offsets[name] = offset
             total = max(total, offset + self._bytes(name))
         return offsets, total
+
+    def _is_small(self, *names: str) -> bool:
+        return any(self._bytes(name) <= _SMALL_BYTES for name in names)
 
     def _bytes(self, name: str) -> int:
         size = self.scop.arrays[name].size_bytes()

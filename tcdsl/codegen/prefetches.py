@@ -7,8 +7,9 @@
 
 Let L be a serial loop below loops over blocks alone, whose values (o, k) say which block and which
 iteration it is, and R the relation from (o, k) to the addresses of an array that statements of L
-load.  There is a prefetch iff R(o, k) is a run of addresses of one length, whose first is affine in
-(o, k) and grows with k.  It is legal always: it loads nothing that the block would not load.
+load.  There is a prefetch iff R(o, k) is a run of addresses of one length, for every (o, k) that L
+has, whose first is affine in (o, k) and grows with k, and L does not write the array.  That is
+legal: R(o, k+1) is what the block loads if L has k+1.
 The memory is at work while the block folds and computes, which few blocks on a multiprocessor do
 not make up for.  But what is asked for too early is gone when it is loaded.  (On an H200, whose
 cache holds 50 MB, layernorm's backward of (16384, 4096) in bfloat16 takes 118 us instead of 137,
@@ -77,9 +78,10 @@ def _below_blocks(tree: Node) -> tuple[list[Loop], tuple[Node, ...]]:
 def _of(
     scop: Scop, path: Sequence[Loop], placements: Mapping[str, Placement]
 ) -> Iterator[Prefetch]:
+    every = _values(scop, path)
     for array, loaded in _loaded(scop, path, placements).items():
         run = _run_of(loaded)
-        if run is None:
+        if run is None or not every.is_subset(loaded.domain()):
             continue
         constant, factors, elements = run
         size = scop.arrays[array].dtype.size_bytes
@@ -94,9 +96,10 @@ def _loaded(
 ) -> dict[str, isl.Map]:
     """Return { array -> { [values of *path*] -> [addresses that its last loop loads] } }."""
     found: dict[str, isl.Map] = {}
-    unknown: set[str] = set()
-    for name in statements_of(path[-1].body):
-        statement = scop.by_name[name]
+    statements = [scop.by_name[name] for name in statements_of(path[-1].body)]
+    unknown = {write.array for statement in statements for write in statement.writes}
+    for statement in statements:
+        name = statement.name
         values = values_of(scop, name, path)
         for access in statement.reads:
             if access.array in placements:
@@ -105,10 +108,19 @@ def _loaded(
             if address is None or not access.is_exact:
                 unknown.add(access.array)
                 continue
-            loaded = values.reverse().apply_range(isl.Map.from_pw_aff(address))
+            addresses = isl.Map.from_pw_aff(address).intersect_domain(access.relation.domain())
+            loaded = values.reverse().apply_range(addresses)
             before = found.get(access.array)
             found[access.array] = loaded if before is None else before.union(loaded)
     return {array: loaded for array, loaded in found.items() if array not in unknown}
+
+
+def _values(scop: Scop, path: Sequence[Loop]) -> isl.Set:
+    """Return the values of *path* for which its last loop runs anything."""
+    first, *others = (values_of(scop, n, path).range() for n in statements_of(path[-1].body))
+    for values in others:
+        first = first.union(values)
+    return first
 
 
 def _run_of(loaded: isl.Map) -> tuple[int, list[int], int] | None:

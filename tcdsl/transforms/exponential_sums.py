@@ -43,6 +43,7 @@ from tcdsl.transforms.rfactor import initialisation
 
 # Of what is not above 0 (shifted_exponentials.py), and also of what is added to 1 and more.
 NONPOSITIVE, ADDEND = "exp_nonpositive", "exp_addend"
+MOST_ADDENDS = 1 << 17  # terms of a sum that ADDEND is good enough for (shifted_exponentials)
 MOST_VALUES = 1 << 30  # of a row: an index past its end still fits 32 bits
 
 

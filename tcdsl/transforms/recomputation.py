@@ -88,12 +88,13 @@ def _keeps_its_sources(scop: Scop, producer: Statement, users: Sequence[Statemen
 
 
 def _updates(producer: Statement, user: Statement) -> bool:
-    """Return whether *user* is an assignment of no other elements than *producer*'s value reads.
+    """Return whether *user* changes what *producer*'s value is made of, each element on its own.
 
-    Every instance of it writes the element that it reads, and no other reads that one.
+    Every instance of it writes the element that it reads, and no other instance reads that one:
+    not in a condition either.
     """
     value, new = producer.value, user.value
-    if user.kind is not Kind.ASSIGN or value is None or new is None:
+    if user.kind is not Kind.ASSIGN or value is None or new is None or user.conditions:
         return False
     if len(user.indices) != len(producer.indices):
         return False

@@ -55,6 +55,7 @@ from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Rescaled, Scop, Statement, Storage, Terms
 from tcdsl.transforms.exponential_sums import (
     ADDEND,
+    MOST_ADDENDS,
     NONPOSITIVE,
     ExponentialSums,
     row_of,
@@ -132,6 +133,7 @@ class _Rewriter:
         self.bounds[self.chunk] = (0, self.count - 1)
         self.bounds[self.inner] = (0, length - 1)
         self.row = (low, n)
+        self.length = length
         self.scop = scop
 
     def chunked(self) -> Chunked:
@@ -146,7 +148,9 @@ class _Rewriter:
             statement = self.scop.by_name[total.name]
             assert statement.reduction is not None
             partial = self._array(statement.write.array, "chunks", statement.reduction.dtype)
-            value = _as_addend(self._moved(total.value))
+            value = self._moved(total.value)
+            if self.length <= MOST_ADDENDS:
+                value = _as_addend(value)
             before += self._in_chunk(statement, partial, self._beside(value))
             after += self._whole(statement, total.subscripts, self._weighed(partial))
             records.append(self._record(statement, total.subscripts, partial))
@@ -315,7 +319,7 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 
 def _as_addend(value: Expr) -> Expr:
-    """Return the term *value* of a chunk's sum: a chunk is short, and has the term 1."""
+    """Return the term *value* of the sum of a chunk, which is short and has the term 1."""
     if isinstance(value, Call) and value.function == NONPOSITIVE:
         return replace(value, function=ADDEND)
     return value

@@ -23,9 +23,9 @@ allowed the quotient.
 An addend exp(-d) is off by 4 + 1.22 d, so that s, of n others beside the 1, is off by 4 and 1.22
 times the mean of all d, weighted by their exponentials.  That mean is largest where the n are the
 same, with d - 1 = n exp(-d), and then is d - 1 = W(n / e), Lambert's function: 8.6 for
-MOST_ADDENDS terms, whose sum is off by 14.5, and 14.2 + 14.5 + 3 + 1 is less than 33.  Longer sums
-keep the better exponential, chunks of them (rescaling.py) are short: each is off by 13.8 at most,
-and by 2 of the exponential that rescales it.
+MOST_ADDENDS terms, whose sum is off by 14.6, and 14.2 + 14.6 + 3 + 1 is less than 33.  Longer sums
+keep the better exponential.  Chunks of them (rescaling.py) do not: each is a sum with a term 1,
+and what the exponential that rescales it is off by is left room for there (``room_of``).
 
 Legal iff nothing but the maximum, before the exponential, writes m; m is no narrower than x; x is
 the same expression in both, which nothing writes after the maximum; and each instance of the
@@ -45,11 +45,16 @@ from tcdsl.lang.dtypes import FLOAT32
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
-from tcdsl.transforms.exponential_sums import ADDEND, NONPOSITIVE, shift_of, unwidened, writes_to
+from tcdsl.transforms.exponential_sums import (
+    ADDEND,
+    MOST_ADDENDS,
+    NONPOSITIVE,
+    shift_of,
+    unwidened,
+    writes_to,
+)
 from tcdsl.transforms.recomputation import moved
 from tcdsl.transforms.rfactor import initialisation
-
-MOST_ADDENDS = 1 << 17  # terms of a sum that two instructions each are good enough for
 
 
 def with_shifted_exponentials(scop: Scop) -> Scop:

@@ -153,6 +153,20 @@ def test_a_load_that_waits_is_of_no_restricted_pointer(cuda_unit: MakeUnit) -> N
     assert is_restricted == {"x": True, "p": True, "s": False}
 
 
+def test_what_an_older_kernel_stored_is_awaited_too(cuda_unit: MakeUnit) -> None:
+    """The kernel between has waited for it; but only one's own wait is sure to show it."""
+    source = """def f(float(M,N) x, float(M,N) y) -> (a, b, c, d) {
+        b(j) +=! x(i,j)
+        a(i) +=! x(i,j) * b(j)
+        c max=! y(i,j)
+        d(i) +=! y(i,j) * b(j)
+    }"""
+    unit = cuda_unit(source, SHAPE, SHAPE)
+    assert starts(unit) == (ORDERED, FIRST, LAST, FIRST)
+    (text,) = (p.declaration for p in unit.source.kernels[3].parameters if p.name == "b")
+    assert "__restrict__" not in text
+
+
 def test_tickets_of_kernels_that_run_at_once_are_apart(cuda_unit: MakeUnit) -> None:
     source = "def f(float(N) x, float(N) y) -> (a, b) { a +=! x(i)\n b max=! y(i) }"
     unit = cuda_unit(source, (1_000_000,), (1_000_000,))

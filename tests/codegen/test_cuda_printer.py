@@ -145,6 +145,25 @@ def test_large_scratch_whose_kernels_do_not_meet_shares_memory(
     assert (len(used) > len(set(used.values()))) == is_shared
 
 
+def test_small_scratch_is_not_in_large_scratch(cuda_unit: MakeUnit) -> None:
+    source = """def f(float(N) x, float(M,K) z) -> (a, d) {
+        u(i) = exp(sin(x(i))) * cos(x(i))
+        s +=! u(i)
+        a(i) = u(i) * s
+        c(j) +=! z(i,j)
+        d(i) +=! z(i,j) * c(j)
+    }"""
+    made = cuda_unit(source, (3_000_000,), (3000, 700)).source
+    used = {
+        p.name: p.offset
+        for launch in made.launches
+        for p in launch.parameters
+        if p.kind is ParameterKind.SCRATCH
+    }
+    end = used["u"] + 4 * 3_000_000
+    assert not [n for n, offset in used.items() if n != "u" and used["u"] <= offset < end]
+
+
 def test_a_fault_record_only_where_something_is_checked(cuda_unit: MakeUnit) -> None:
     source = cuda_unit(GATHER, (7, 64), (40,)).source
     kinds = [[p.kind for p in la.parameters] for la in source.launches]

@@ -55,6 +55,28 @@ def test_what_is_not_asked_for(columns: int, why: str, cuda_unit: MakeUnit) -> N
     assert "tc_prefetch" not in cuda_unit(BACKWARD, shape, shape, (columns,)).source.text, why
 
 
+# What fewer rows are loaded of than the loop has, or another row is.
+SOME_ROWS = {
+    "where": "dx(i,j) = dy(i,j) * inner(i)\n db(j) +=! dx(i,j) * y(i,j) where i in 0:K, j in 0:N",
+    "a guard": "dx(i,j) = dy(i,j) * inner(i) + (i < K ? y(i,j) : 0.0)\n db(j) +=! dx(i,j)",
+    "the row after": "dx(i,j) = dy(i,j) * inner(i)\n"
+    " db(j) +=! dx(i,j) * y(i+1,j) where i in 0:K-1, j in 0:N",
+}
+
+
+@pytest.mark.parametrize("name", SOME_ROWS)
+def test_nothing_outside_an_array_is_asked_for(
+    name: str, cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    source = f"""def f(float(K,N) y, float(M,N) dy, float(N) g) -> (dx, db) {{
+        inner(i) +=! dy(i,j) * g(j)
+        {SOME_ROWS[name]}
+    }}"""
+    text = cuda_unit(source, (1400, 512), (2000, 512), (512,)).source.text
+    assert "y" not in {array for array, _, _ in rows(text)}
+    check_emulated([(source, [(k, 512), (613, 512), (512,)]) for k in (600, 613)])
+
+
 def test_kernels_that_hold_their_rows_at_once_ask_for_none(cuda_unit: MakeUnit) -> None:
     source = "def f(float(M,N) x) -> (y) { s(i) +=! x(i,j)\n y(i,j) = x(i,j) * s(i) }"
     assert "tc_prefetch" not in cuda_unit(source, (2000, 4096)).source.text

@@ -327,3 +327,21 @@ def test_compensated_sums_of_doubles_in_shared_memory(check_emulated: CheckAll) 
         d(i) +=! L(i,j) where j in 0:i+1, i in 0:M
     }"""
     check_emulated([(source, [(17, 11)])], options=Options(summation="compensated"))
+
+
+@pytest.mark.parametrize("bound", ["u(5)", "u(0) - 1"])
+def test_a_source_that_a_condition_reads_when_it_has_changed(
+    bound: str, check_emulated: CheckAll
+) -> None:
+    """The second kernel computed u again in the bound, from a p that it had written."""
+    source = f"""def f(int32(N) p) -> (int32(N) p, t) {{
+        u(i) = p(i)
+        t +=! u(i)
+        p(i) = u(i) + t where i in 0:{bound}
+    }}"""
+    cases = []
+    for n in (100, 5000, 20_001):
+        p = np.arange(n, dtype=np.int32) % 97
+        p[[0, 5]] = n // 2
+        cases.append((source, [p]))
+    check_emulated(cases)

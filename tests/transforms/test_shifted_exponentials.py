@@ -10,7 +10,8 @@ from tcdsl.costmodel.machine import Gpu
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, walk
 from tcdsl.lang.dtypes import BFLOAT16, FLOAT32
 from tcdsl.poly.scop import Scop
-from tcdsl.transforms.shifted_exponentials import MOST_ADDENDS, with_shifted_exponentials
+from tcdsl.transforms.exponential_sums import MOST_ADDENDS
+from tcdsl.transforms.shifted_exponentials import with_shifted_exponentials
 
 Lower = Callable[..., Scop]
 CheckAll = Callable[..., None]

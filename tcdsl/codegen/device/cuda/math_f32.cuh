@@ -52,7 +52,6 @@ TC_FN float tc_rcp_f32(float x) {
  * and x is -87), 1 of each of two roundings: 14.1, of the 16 that functions are allowed here.  If
  * ex2 is right to half a unit it is 7.4.
  *
- *
  * Addends of a sum that is not below 1 may be 0 where they are less than 2^-126, and need not be as
  * good: two instructions, off by 4 of ex2 and 1.22 |x| of the rounded product.  What that means to
  * the sum stands in transforms/shifted_exponentials. */
