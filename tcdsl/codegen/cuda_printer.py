@@ -73,11 +73,11 @@ class _PlanPrinter(PlanText):
     def print(self) -> CudaSource:
         lines: list[str] = []
         launches: list[AnyLaunch] = []
-        memsets = [self._memset(kernel) for kernel in self.plan.kernels]
-        numbered = list(enumerate(zip(self.plan.kernels, memsets, strict=True)))
-        steps = [kernel if memset is None else None for _, (kernel, memset) in numbered]
+        kernels = self.plan.kernels
+        memsets = [self._memset(kernel) for kernel in kernels]
+        steps = [k if m is None else None for k, m in zip(kernels, memsets, strict=True)]
         starts = [*starts_of(self, steps), Start(Overlap.ORDERED)]  # a program may follow
-        for number, (kernel, memset) in numbered:
+        for number, (kernel, memset) in enumerate(zip(kernels, memsets, strict=True)):
             if memset is not None:
                 first = next(statements_of(kernel.tree))
                 lines += [Line(f"// {kernel.name}: {why}", first) for why in memset.why] + [""]

@@ -18,7 +18,7 @@ from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.requested import sketcher_for
 from tcdsl.strategies.row_chunks import in_chunks
 from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.recomputation import without
+from tcdsl.transforms.recomputation import without, writers_and_users
 from tcdsl.transforms.trace import record
 from tcdsl.transforms.write_back import why_not_written_back, write_back
 
@@ -52,13 +52,12 @@ def without_stored(before: Grouped) -> Scop | None:
     for array in scop.arrays.values():
         if array.storage is not Storage.SCRATCH:
             continue
-        writers = [s for s in scop.statements if any(w.array == array.name for w in s.writes)]
-        readers = [s for s in scop.statements if any(r.array == array.name for r in s.reads)]
+        writers, readers = writers_and_users(scop, array.name)
         elsewhere = [
             group
             for group in before.groups
-            if {s.name for s in readers} & set(group.members)
-            and not {s.name for s in writers} & set(group.members)
+            if any(s.name in group.members for s in readers)
+            and not any(s.name in group.members for s in writers)
         ]
         size = array.size_bytes()
         if not elsewhere or not size or len(writers) != 1:

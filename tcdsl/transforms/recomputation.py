@@ -55,23 +55,36 @@ def without(scop: Scop, array: str) -> Scop | None:
     None unless that is legal (what it is computed from does not change afterwards) and takes few
     operations and functions.
     """
-    writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
-    users = [s for s in scop.statements if any(r.array == array for r in s.reads)]
+    writers, users = writers_and_users(scop, array)
     if len(writers) != 1 or not _is_temporary(scop, writers[0]):
         return None
     (producer,) = writers
     assert producer.value is not None
     if not _keeps_its_sources(scop, producer, users):
         return None
-    nodes = list(walk(producer.value))
-    operations = sum(isinstance(node, (Binary, Unary, Select)) for node in nodes)
-    functions = sum(isinstance(node, Call) for node in nodes)
-    is_exact = all(read.is_exact for read in producer.reads)
-    if operations > MOST_OPERATIONS or functions > MOST_FUNCTIONS or not is_exact:
-        return None
-    if not all(_may_read(scop, producer, user) for user in users):
+    functions = sum(isinstance(node, Call) for node in walk(producer.value))
+    if functions > MOST_FUNCTIONS or not _may_move(scop, producer, users):
         return None
     return _without(scop, producer)
+
+
+def writers_and_users(scop: Scop, array: str) -> tuple[list[Statement], list[Statement]]:
+    """Return the statements that write *array*, and those that read it."""
+    return (
+        [s for s in scop.statements if any(w.array == array for w in s.writes)],
+        [s for s in scop.statements if any(r.array == array for r in s.reads)],
+    )
+
+
+def _may_move(scop: Scop, producer: Statement, users: Sequence[Statement]) -> bool:
+    """Return whether *users* may compute the value of *producer*, in few operations."""
+    assert producer.value is not None
+    nodes = walk(producer.value)
+    return (
+        sum(isinstance(node, (Binary, Unary, Select)) for node in nodes) <= MOST_OPERATIONS
+        and all(read.is_exact for read in producer.reads)
+        and all(_may_read(scop, producer, user) for user in users)
+    )
 
 
 def _keeps_its_sources(scop: Scop, producer: Statement, users: Sequence[Statement]) -> bool:
@@ -129,24 +142,19 @@ def _is_cheap(scop: Scop, producer: Statement) -> bool:
         return False
     assert producer.value is not None
     array = scop.arrays[producer.write.array]
-    nodes = list(walk(producer.value))
-    if not all(_is_plain(node) for node in nodes):
-        return False
-    if sum(isinstance(node, (Binary, Unary, Select)) for node in nodes) > MOST_OPERATIONS:
+    if not all(map(_is_plain, walk(producer.value))):
         return False
     written = {write.array for s in scop.statements for write in s.writes}
     sources = [scop.arrays[read.array] for read in producer.reads]
     if any(a.name in written or not a.is_input for a in sources):
         return False
     large = {a.name for a in sources if a.rank >= array.rank}
-    users = [s for s in scop.statements if any(r.array == array.name for r in s.reads)]
-    writers = [s for s in scop.statements if any(w.array == array.name for w in s.writes)]
+    writers, users = writers_and_users(scop, array.name)
     return (
         len(large) <= 1
-        and all(read.is_exact for read in producer.reads)
         and len(users) >= 2
         and writers == [producer]
-        and all(_may_read(scop, producer, user) for user in users)
+        and _may_move(scop, producer, users)
     )
 
 
