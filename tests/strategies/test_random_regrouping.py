@@ -1,5 +1,5 @@
-"""Random programs of the kind that optimisers' steps are: what an update is made of, reduced over all
-of it before it is applied, so that one kernel needs again what another has computed.
+"""Random programs of the kind that optimisers' steps are: what an update is made of is reduced, all
+of it, before it is applied, so that one kernel needs again what another has computed.
 
 Of every six one computes a temporary again; sources change before, between and after, in order or
 reversed, under conditions.
