@@ -150,7 +150,7 @@ def _touched(text: PlanText, kernel: Kernel) -> Iterator[Touched]:
 
 def _first(body: Sequence[str], names: Iterable[str]) -> int:
     """Return the first of the outermost statements of *body* that has one of *names* in it."""
-    any_name = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+    any_name = re.compile(rf"(?<![.\w])({'|'.join(map(re.escape, names))})\b")  # no threadIdx.x
     start, depth = 0, 0
     for number, line in enumerate(body):
         if depth == 0 and not (number and body[number - 1].lstrip().startswith(_OF_THE_NEXT)):

@@ -127,6 +127,12 @@ def each_after(bodies: Any, launches: Any) -> Any:
     return ((later, earlier) for earlier, later in pairwise(both))
 
 
+def test_an_array_is_not_the_axis_of_its_name(cuda_unit: MakeUnit) -> None:
+    source = "def f(float(N) g, float b) -> (x, y) { x +=! g(i) * g(i)\n y(i) = g(i) / (x + b) }"
+    lines = bodies(cuda_unit(source, (640_000,), ()))[1]
+    assert "tc_vload<4>(&g[" in "\n".join(before_the_wait(lines))
+
+
 def test_what_nobody_changes_is_loaded_before_the_wait(cuda_unit: MakeUnit) -> None:
     source, shapes = SOURCES[-2]
     lines = bodies(cuda_unit(source, *shapes))[1]
