@@ -387,9 +387,8 @@ def _linear(
     for index, stride in zip(indices, strides, strict=True):
         if isinstance(stride, Interleaved):
             # A negative dividend there is none, and unsigned quotients are cheaper.
-            run = (
-                f"(int{index_type[1:]}_t)((uint{index_type[1:]}_t){_factor(index)} / {stride.run}u)"
-            )
+            bits, dividend = index_type[1:], as_factor(index)
+            run = f"(int{bits}_t)((uint{bits}_t){dividend} / {stride.run}u)"
             terms += _terms((index, run), (stride.step, stride.outer - stride.run * stride.step))
         else:
             terms += _terms((index,), (stride,))
@@ -398,19 +397,19 @@ def _linear(
 
 def _row_start(skew: Skew, indices: Sequence[str]) -> str:
     """Return where the row at *indices* begins in its first vector; none of them is negative."""
-    unsigned = [f"(unsigned){_factor(index)}" for index in indices[:-1]]  # which may wrap
+    unsigned = [f"(unsigned){as_factor(index)}" for index in indices[:-1]]  # which may wrap
     terms = _terms(unsigned, [f"{factor}u" if factor > 1 else factor for factor in skew.factors])
     return f"(int)(({' + '.join(terms)}) % {skew.width}u)"
 
 
 def _terms(indices: Sequence[str], strides: Sequence[int | str]) -> list[str]:
     return [
-        index if stride == 1 else f"{_factor(index)} * {stride}"
+        index if stride == 1 else f"{as_factor(index)} * {stride}"
         for index, stride in zip(indices, strides, strict=True)
         if stride != 0
     ]
 
 
-def _factor(text: str) -> str:
+def as_factor(text: str) -> str:
     """Return *text* as it may stand beside a ``*``."""
     return text if re.fullmatch(r"\w+|\(\w+\)", text) else f"({text})"

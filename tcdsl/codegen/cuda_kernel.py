@@ -87,7 +87,7 @@ class KernelText(ABC):
         for placement in self.placements.values():
             if placement.array in own:
                 self.local_of.setdefault(placement.loop, []).append(placement)
-        self.ahead = prefetches_of(self.mapped, self.placements) if kernel.looks_ahead else {}
+        self.ahead = prefetches_of(self.mapped, self.placements, kernel.ahead_bytes)
         self.staged = self._staged_bytes()
         self.launch = self._launch()
         self.streamed = streamed_arrays(self.scop, kernel)

@@ -11,6 +11,7 @@ from itertools import groupby
 
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.blocked_sums import BlockedSums
+from tcdsl.codegen.c_statements import as_factor
 from tcdsl.codegen.cuda_kernel import AXES
 from tcdsl.codegen.cuda_sums import SumsPrinter
 from tcdsl.codegen.isl_texts import cuda_text
@@ -152,7 +153,11 @@ class LoopPrinter(SumsPrinter):
         lines = []
         for prefetch in found:
             array = self.scop.arrays[prefetch.array]
-            terms = [f"{f} * {_factor(values[name])}" for name, f in prefetch.factors.items() if f]
+            terms = [
+                f"{factor} * {as_factor(cuda_text(values[name]))}"
+                for name, factor in prefetch.factors.items()
+                if factor
+            ]
             terms += [str(prefetch.constant)] if prefetch.constant else []
             place = f"&{self.names.of('array', array.name)}[{' + '.join(terms)}]"
             lines.append(f"  tc_prefetch({place}, {prefetch.size_bytes});")
@@ -162,8 +167,3 @@ class LoopPrinter(SumsPrinter):
             *lines,
             "}",
         ]
-
-
-def _factor(text: str) -> str:
-    """Return *text* as it may stand beside a ``*``."""
-    return text if text.isidentifier() else f"({cuda_text(text)})"

@@ -12,6 +12,7 @@ threads, and the guard moves to what is around the call.
 From the whole to its parts, of which each knows only those below it::
 
     cuda_printer       the text of a plan, the function of a kernel
+    cuda_overlap       which kernels begin before others have ended, and where they wait
     cuda_loops         sequences, guards, last blocks, and which of these a loop is
     cuda_sums            loops whose sums are cut into blocks
     cuda_turns           loops over blocks and threads

@@ -11,19 +11,18 @@ load.  There is a prefetch iff R(o, k) is a run of addresses of one length, for 
 has, whose first is affine in (o, k) and grows with k, and L does not write the array.  That is
 legal: R(o, k+1) is what the block loads if L has k+1.
 The memory is at work while the block folds and computes, which few blocks on a multiprocessor do
-not make up for.  But what is asked for too early is gone when it is loaded.  (On an H200, whose
-cache holds 50 MB, layernorm's backward of (16384, 4096) in bfloat16 takes 118 us instead of 137,
-for 4.3 MB ahead of all blocks; with the rows after the next one 121, after the fourth 141.  In
-float32 8.6 MB made 208 to 224 of 210 us.)
+not make up for.  How much all blocks may ask for is the kernel's (costmodel/prefetches).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 
 import islpy as isl
 
 from tcdsl.codegen.vectors import address_of
+from tcdsl.costmodel.prefetches import LEAST_BYTES
 from tcdsl.poly.isl_utils import constant_bounds, within
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, statements_of, values_of
 from tcdsl.poly.loop_tree import Sequence as Children
@@ -32,9 +31,6 @@ from tcdsl.transforms.mapping import Mapped
 from tcdsl.transforms.placement import Placement
 
 UNIT_BYTES = 16  # addresses and lengths are multiples
-LEAST_BYTES = 1 << 10  # for which an instruction is worth while
-MOST_BYTES = 32 << 10
-MOST_AHEAD = 6 << 20  # bytes of all blocks at once: more, beside what they store, leave the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +44,14 @@ class Prefetch:
 
 
 def prefetches_of(
-    mapped: Mapped, placements: Mapping[str, Placement]
+    mapped: Mapped, placements: Mapping[str, Placement], most_bytes: int
 ) -> Mapping[str, Sequence[Prefetch]]:
-    """Return { serial loop below loops over blocks -> what is loaded in its next iteration }."""
-    if mapped.cluster > 1:  # each block of a cluster loads a part of what the loop loads
+    """Return { serial loop below loops over blocks -> what is loaded in its next iteration }.
+
+    :arg most_bytes: of all blocks together.
+    """
+    # Each block of a cluster would load but a part of what the loop loads.
+    if not most_bytes or mapped.cluster > 1:
         return {}
     around, below = _below_blocks(mapped.tree)
     serial = [n for n in below if isinstance(n, Loop) and n.kind is LoopKind.SERIAL]
@@ -62,7 +62,7 @@ def prefetches_of(
     return {
         name: ps
         for name, ps in found.items()
-        if blocks * sum(p.size_bytes for p in ps) <= MOST_AHEAD
+        if blocks * sum(p.size_bytes for p in ps) <= most_bytes
     }
 
 
@@ -86,7 +86,7 @@ def _of(
         constant, factors, elements = run
         size = scop.arrays[array].dtype.size_bytes
         is_aligned = all(n * size % UNIT_BYTES == 0 for n in (constant, *factors, elements))
-        if is_aligned and factors[-1] > 0 and LEAST_BYTES <= elements * size <= MOST_BYTES:
+        if is_aligned and factors[-1] > 0 and elements * size >= LEAST_BYTES:
             names = [loop.name for loop in path]
             yield Prefetch(array, constant, dict(zip(names, factors, strict=True)), elements * size)
 
@@ -117,10 +117,8 @@ def _loaded(
 
 def _values(scop: Scop, path: Sequence[Loop]) -> isl.Set:
     """Return the values of *path* for which its last loop runs anything."""
-    first, *others = (values_of(scop, n, path).range() for n in statements_of(path[-1].body))
-    for values in others:
-        first = first.union(values)
-    return first
+    ran = (values_of(scop, name, path).range() for name in statements_of(path[-1].body))
+    return reduce(isl.Set.union, ran)
 
 
 def _run_of(loaded: isl.Map) -> tuple[int, list[int], int] | None:

@@ -20,8 +20,6 @@ def this_cpu(threads: int = 0) -> Cpu:
 
 
 PORTABLE_CLUSTER = 8  # blocks that every GPU with clusters allows
-
-
 FIRST_OVERLAPPING = 90  # the compute capability from which on kernels may overlap
 
 

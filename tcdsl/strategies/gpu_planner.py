@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.skewing import VECTOR_BYTES, why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
@@ -173,8 +174,8 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Gpu) -> Pl
         tree = tree if options.vectorise else written_out(tree)
         kernel = Kernel(queued.name, tree, queued.kernel.why)
         if isinstance(queued.kernel, Sketch):
-            looks_ahead = bool(queued.kernel.turns)
-            kernel = replace(kernel, looks_ahead=looks_ahead, beside=queued.kernel.beside)
+            ahead = bytes_ahead(gpu) if queued.kernel.turns else 0
+            kernel = replace(kernel, ahead_bytes=ahead, beside=queued.kernel.beside)
         kernels.append(kernel)
     record("nesting", scop, kernels)
     stitched = _stitched(kernels, [queued.is_finish for queued in queue])

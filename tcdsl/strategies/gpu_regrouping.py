@@ -72,7 +72,7 @@ def without_stored(before: Grouped) -> Scop | None:
 def _more_bytes(scop: Scop, producer: Statement, group: Group) -> float:
     """Return the bytes that *group* loads only for the value of *producer*."""
     loaded = {r.array for name in group.members for r in scop.by_name[name].reads}
-    sizes = [scop.arrays[r.array].size_bytes() for r in producer.reads if r.array not in loaded]
+    sizes = [scop.arrays[name].size_bytes() for name in {r.array for r in producer.reads} - loaded]
     return sum(inf if size is None else size for size in sizes)
 
 

@@ -14,7 +14,8 @@ class Kernel:
 
     Blocks of a GPU start in the order of their numbers.  With *is_reversed* the first of them runs
     the last iterations: what the kernel before has touched last is in the cache still.
-    With *looks_ahead* a block asks for what it will load in the next iteration of its loops.
+    Blocks ask for what they will load in the next iteration of their loops if that is no more than
+    *ahead_bytes*, of all blocks together.
     If *beside* is not 0, threads are to have so few registers that a multiprocessor holds as many
     blocks at once.
     """
@@ -23,7 +24,7 @@ class Kernel:
     tree: Node
     why: tuple[str, ...] = ()
     is_reversed: bool = False
-    looks_ahead: bool = False
+    ahead_bytes: int = 0
     beside: int = 0
 
 

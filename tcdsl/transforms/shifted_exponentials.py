@@ -43,7 +43,7 @@ import islpy as isl
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Index, Load, Operator, walk
 from tcdsl.lang.dtypes import FLOAT32
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
 from tcdsl.transforms.exponential_sums import (
     ADDEND,
@@ -238,13 +238,8 @@ class _Maxima:
 
 def _terms(total: Statement) -> float:
     """Return how many terms a sum of *total* has at most."""
-    count = 1
-    for dim in range(total.n_left, len(total.indices)):
-        ends = constant_bounds(total.domain, dim)
-        if ends is None:
-            return inf
-        count *= ends[1] - ends[0] + 1
-    return count
+    terms = points_of_box(total.domain.project_out(isl.dim_type.set, 0, total.n_left))
+    return inf if terms is None else terms
 
 
 def _renaming(given: tuple[Expr, ...], wanted: tuple[Expr, ...]) -> dict[str, str] | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tcdsl.codegen import prefetches
+from tcdsl.costmodel.machine import Gpu
 from tcdsl.strategies import both_ways
 
 CheckAll = Callable[..., None]
@@ -82,15 +83,22 @@ def test_kernels_that_hold_their_rows_at_once_ask_for_none(cuda_unit: MakeUnit) 
     assert "tc_prefetch" not in cuda_unit(source, (2000, 4096)).source.text
 
 
-LIMITS = {"LEAST_BYTES": (2048, 2049), "MOST_BYTES": (2048, 2047), "MOST_AHEAD": (4 << 20, 1 << 20)}
+@pytest.mark.parametrize("least_bytes", [2048, 2049])
+def test_a_row_is_worth_an_instruction(
+    least_bytes: int, cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetches, "LEAST_BYTES", least_bytes)
+    text = cuda_unit(BACKWARD, (2000, 512), (2000, 512), (512,)).source.text
+    assert ("tc_prefetch" in text) == (least_bytes <= 2048)
 
 
-@pytest.mark.parametrize("name", LIMITS)
-def test_limits(name: str, cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, is_asked_for in zip(LIMITS[name], (True, False), strict=True):
-        monkeypatch.setattr(prefetches, name, limit)
-        text = cuda_unit(BACKWARD, (2000, 512), (2000, 512), (512,)).source.text
-        assert ("tc_prefetch" in text) == is_asked_for
+@pytest.mark.parametrize(("l2_bytes", "is_asked_for"), [(60 << 20, True), (10 << 20, False)])
+def test_the_cache_keeps_what_all_blocks_ask_for(
+    l2_bytes: int, is_asked_for: bool, cuda_unit: MakeUnit
+) -> None:
+    shape, gpu = (2000, 512), Gpu(l2_bytes=l2_bytes)
+    text = cuda_unit(BACKWARD, shape, shape, (512,), gpu=gpu).source.text
+    assert ("tc_prefetch" in text) == is_asked_for
 
 
 def test_results(check_emulated: CheckAll) -> None:

@@ -147,11 +147,10 @@ class Loaded:
             except driver.Error as failure:
                 raise LOAD_FAILED(why=str(failure)) from None
             self.steps: list[AnyStep] = list(steps)
-            if any(isinstance(step, Step) and step.begins_early for step in steps):
+            if any(step.begins_early for step in steps):
                 self._raw = self._load_raw(steps)
-                for number, step in enumerate(steps):
-                    if isinstance(step, Step) and step.begins_early:
-                        self.steps[number] = self._raw[number]
+                both = zip(steps, self._raw, strict=True)
+                self.steps = [raw if step.begins_early else step for step, raw in both]
             self.record: FaultRecord | None = None
             if manifest.has_faults:
                 self.record = self.state.faults.new_record(error)

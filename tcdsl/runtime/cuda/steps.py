@@ -142,6 +142,7 @@ class MemsetStep:
     """One memset, on any stream; a captured graph gets a node of it."""
 
     __slots__ = ("_call", "_count", "_function", "_value", "name", "positions", "select")
+    begins_early = False
 
     def __init__(self, memset: Memset, position: int) -> None:
         """Take the *position* of the target among the slots."""
