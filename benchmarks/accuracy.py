@@ -28,7 +28,7 @@ OPTIONS = {
     "plain": tcdsl.Options(),
     "compensated": tcdsl.Options(summation="compensated"),
     "deterministic": tcdsl.Options(deterministic=True),
-    "atomic": tcdsl.Options(finish="atomic"),
+    "atomic": tcdsl.Options(cross_block="atomic"),
 }
 
 

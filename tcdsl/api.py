@@ -19,7 +19,7 @@ from tcdsl.lang.dtypes import DType
 from tcdsl.lang.head import Head
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
-from tcdsl.options import BAD_ARGUMENT, BAD_OPTION, Options, option_names
+from tcdsl.options import BAD_ARGUMENT, BAD_OPTION, RENAMED, Options, option_names
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
 from tcdsl.runtime.fitting import require_count
 from tcdsl.runtime.imports import late_import
@@ -175,8 +175,9 @@ class Function:
             unexpected = sorted(set(named) - set(expected))
             wrong = unexpected or sorted(set(expected) - set(named))
             meant = did_you_mean(wrong[0], (*expected, *_OF_A_CALL)) if unexpected else None
-            if wrong[0] in option_names():
-                meant = f"options go together: options=tcdsl.Options({wrong[0]}=...)"
+            option = RENAMED.get(wrong[0], wrong[0])
+            if option in option_names():
+                meant = f"options go together: options=tcdsl.Options({option}=...)"
             raise BAD_NAMED(
                 name=self._head.name, wrong=", ".join(wrong),
                 what="unexpected" if unexpected else "missing",
@@ -189,7 +190,7 @@ class Function:
     ) -> Executable:
         """Return the code for arguments like *args*: arrays, or ``tcdsl.spec(shape, dtype)``.
 
-        It is for their sizes only, but for those that ``options.open_sizes`` names.
+        It is for their sizes only, but for those that ``options.dynamic_sizes`` names.
 
         :raises ShapeError, RangeError: arguments like these do not fit the program.
         :raises OptionError, TargetError: *options* or *target* have no meaning here.
@@ -197,7 +198,7 @@ class Function:
         """
         key = self._key(args, target, options)
         chosen = options or self.options
-        if chosen.open_sizes:
+        if chosen.dynamic_sizes:
             first = self._executable(key, args, target, options)
             sized, specs, where = self._specs_and_sizes(args, target, chosen)
             layouts = layouts_of(self._head, specs)
@@ -342,11 +343,11 @@ def shortened(value: object, most: int = 40) -> str:
 
 def require_sizes(c: Head, options: Options) -> None:
     """Raise BAD_OPTION if *options* leave a size open that *c* does not have."""
-    for name in options.open_sizes:
+    for name in options.dynamic_sizes:
         if name not in c.sizes:
             advice = did_you_mean(name, c.sizes) or f"the sizes are {', '.join(c.sizes)}"
             what = f"{c.name!r} has no size {name!r}"
-            raise BAD_OPTION(name="open_sizes", what=what, advice=advice)
+            raise BAD_OPTION(name="dynamic_sizes", what=what, advice=advice)
 
 
 def choose_target(target: str | None, specs: Mapping[str, ArraySpec]) -> str:

@@ -270,7 +270,7 @@ def _by_ladder(
     """
     name = comprehension.name
     ladder: tuple[Rung, ...] = LADDER
-    if options.scheduler == "textual":
+    if options.scheduler == "source_order":
         ladder = USUAL, SERIAL
     reasons: list[str] = []
     for rung, below in zip(ladder, (*ladder[1:], None), strict=True):
@@ -384,7 +384,7 @@ def _compile(
             canonical = flatten(canonical, backend.why_flat)
     with steps.step("lowering", is_generous=True):
         scop = lower_comprehension(
-            canonical.comprehension, canonical.special, canonical.strides, options.check_gathers
+            canonical.comprehension, canonical.special, canonical.strides, options.check_indices
         )
     if reason := why_not_open(scop):
         raise CannotOpenError(reason)

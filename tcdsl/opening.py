@@ -83,11 +83,11 @@ class _Family:
     plans: "dict[frozenset[str], CpuExecutable | None]" = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.opened = frozenset(self.options.open_sizes)
+        self.opened = frozenset(self.options.dynamic_sizes)
 
     def executable(self, sized: SizedDef, specs: Specs) -> Executable:
         varying = {name for name, size in sized.sizes.items() if size != self.first[name]}
-        if not varying and not self.options.open_sizes:
+        if not varying and not self.options.dynamic_sizes:
             return self._build(sized, specs)
         wanted = self.opened | varying
         plan = self._plan(wanted, sized, specs)
@@ -120,7 +120,7 @@ class _Family:
 
 
 class OpenExecutable(Executable):
-    """Code for all values of the sizes in ``options.open_sizes``; the others are fixed."""
+    """Code for all values of the sizes in ``options.dynamic_sizes``; the others are fixed."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class OpenExecutable(Executable):
     def explain(self) -> str:
         if self.opened:
             return self._first.explain()
-        names = ", ".join(self.options.open_sizes)
+        names = ", ".join(self.options.dynamic_sizes)
         return f"{names}: cannot be left open, other values are compiled\n{self._first.explain()}"
 
     def at(self, args: Sequence[Any]) -> Executable:
@@ -192,7 +192,7 @@ class OpenExecutable(Executable):
         c = self.head
         for name in c.inputs:
             for dim, size in enumerate(c.tensors[name].dims):
-                if not isinstance(size, str) or size in self.options.open_sizes:
+                if not isinstance(size, str) or size in self.options.dynamic_sizes:
                     continue
                 if sizes[size] != self._sized.sizes[size]:
                     raise EXTENT_DISAGREES(

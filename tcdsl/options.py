@@ -3,14 +3,16 @@
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from tcdsl.errors import Entry, OptionError
 
 BAD_OPTION = Entry("TC060", OptionError, "option {name!r}: {what}", "{advice}")
-UNKNOWN_OPTION = Entry(
-    "TC061", OptionError, "there is no option {name!r}", "the options are {known}"
-)
+UNKNOWN_OPTION = Entry("TC061", OptionError, "there is no option {name!r}")
+# What options and their values were called before: their names of today.
+RENAMED = {"open_sizes": "dynamic_sizes", "finish": "cross_block", "check_gathers": "check_indices"}
+_RENAMED_VALUES = {("scheduler", "textual"): "source_order", ("cross_block", "auto"): "ordered"}
 NOT_OPTIONS = Entry(
     "TC063", OptionError, "the text is not that of options: {why}",
     "give what Options.to_json() returned",
@@ -23,7 +25,7 @@ BAD_ARGUMENT = Entry("TC064", OptionError, "{argument}: {what}", "{advice}")
 class Options:
     """Choices of one compilation; the defaults need no tuning.
 
-    open_sizes: size symbols that stay open, so that one kernel serves all their values.  On a
+    dynamic_sizes: size symbols that stay open, so that one kernel serves all their values.  On a
         GPU every value has code of its own.
     tile: iterations a tile of the outer loops, outermost first; () lets the cost model choose.
         On a CPU tiles are walked one after another; on a GPU a block takes one, as far as its
@@ -36,33 +38,34 @@ class Options:
     deterministic: bit-identical results from run to run, for a given number of threads or a given
         GPU.  What else would differ are floating-point sums by atomics on a GPU, where iterations
         scatter into one element: these are then added in order, by fewer threads.
-    finish: how a GPU's blocks that share a sum finish it: "ordered", by the last of them in a fixed
-        order; "atomic", each by atomics, as they come (floating-point sums then differ in the last
-        bits from run to run, unless deterministic).  "auto" is "ordered".
+    cross_block: how the blocks of a GPU that share a sum combine their parts: "ordered", the last
+        of them adds all parts in a fixed order; "atomic", each adds its own by atomics, in no fixed
+        order (floating-point sums then differ in the last bits from run to run, unless
+        deterministic).
     fast_math: let the compiler reassociate and contract floating-point arithmetic.  On a GPU also
         approximate division, roots and functions.  The target "emulate" never does.
-    check_gathers: check gathered and scattered indices while running.
+    check_indices: check gathered and scattered indices while running.
     scheduler: "auto" aligns loops, and asks isl where recurrences in several dimensions leave
         that without parallelism; "isl" always asks isl, on a GPU but for sums that it would leave
-        to one thread; "textual" keeps the loops as written, on a GPU the statements: each has
-        a kernel of its own, mapped as under "auto".
+        to one thread; "source_order" keeps the loops as written, on a GPU the statements: each
+        has a kernel of its own, mapped as under "auto".
     summation: "compensated" keeps what rounding takes from a floating-point sum, and adds it at the
         end: the result is as if it had been summed in twice the precision, and rounded.  It costs
         some six operations a term.  Not for scattered sums and recurrences, not with fast_math, and
-        finished as "ordered".
+        combined across blocks as "ordered".
     """
 
-    open_sizes: tuple[str, ...] = ()
+    dynamic_sizes: tuple[str, ...] = ()
     tile: tuple[int, ...] = ()
     threads: int = 0
     fuse: Literal["max", "none"] = "max"
     coalesce: bool = True
     vectorise: bool = True
     deterministic: bool = False
-    finish: Literal["auto", "ordered", "atomic"] = "auto"
+    cross_block: Literal["ordered", "atomic"] = "ordered"
     fast_math: bool = False
-    check_gathers: bool = True
-    scheduler: Literal["auto", "isl", "textual"] = "auto"
+    check_indices: bool = True
+    scheduler: Literal["auto", "isl", "source_order"] = "auto"
     summation: Literal["plain", "compensated"] = "plain"
 
     def __new__(cls, *args: Any, **named: Any) -> "Options":
@@ -75,11 +78,9 @@ class Options:
             # By identity of types too: 1 equals True, and would be another key of the same code.
             value = getattr(self, name)
             if not any(type(value) is type(one) and value == one for one in allowed):
-                wrong = f"{value!r} is not one of its values"
-                raise BAD_OPTION(
-                    name=name, what=wrong, advice=f"use one of {', '.join(map(repr, allowed))}"
-                )
-        for name in ("open_sizes", "tile"):
+                raise BAD_OPTION(name=name, what=f"{value!r} is not one of its values",
+                                 advice=_advice_on_value(name, value, allowed))  # fmt: skip
+        for name in ("dynamic_sizes", "tile"):
             given = getattr(self, name)
             if not isinstance(given, (tuple, list)):
                 kind, example = _ELEMENTS[name]
@@ -87,9 +88,9 @@ class Options:
                 raise BAD_OPTION(name=name, what=f"{given!r} is not a tuple",
                                  advice=f"write {name}={example}")  # fmt: skip
             object.__setattr__(self, name, tuple(given))
-        if not all(isinstance(size, str) for size in self.open_sizes):
-            raise BAD_OPTION(name="open_sizes", what=f"{self.open_sizes!r} has what is no name",
-                             advice="give names of size symbols")  # fmt: skip
+        if not all(isinstance(size, str) for size in self.dynamic_sizes):
+            what = f"{self.dynamic_sizes!r} has what is no name"
+            raise BAD_OPTION(name="dynamic_sizes", what=what, advice="give names of size symbols")
         if any(type(size) is not int or size < 1 for size in self.tile):
             raise BAD_OPTION(name="tile", what=f"{self.tile!r} has what is no size",
                              advice="give positive integers, outermost loop first")  # fmt: skip
@@ -100,6 +101,9 @@ class Options:
         if self.fast_math and self.summation == "compensated":
             raise BAD_OPTION(name="summation", what="fast_math may take what is lost for 0",
                              advice="drop fast_math, or sum without compensation")  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"Options({', '.join(changed(self))})"
 
     def to_json(self) -> str:
         """Return the options as JSON, the same text for equal options."""
@@ -130,25 +134,43 @@ def option_names() -> list[str]:
     return [field.name for field in fields(Options)]
 
 
+def changed(options: Options) -> list[str]:
+    """Return what differs from the defaults, as it is written: ``tile=(32, 32)``."""
+    pairs = [(field, getattr(options, field.name)) for field in fields(Options)]
+    return [f"{field.name}={value!r}" for field, value in pairs if value != field.default]
+
+
 def require_known(names: Iterable[str]) -> None:
     """Raise UNKNOWN_OPTION unless each of *names* is that of an option."""
     known = option_names()
     for name in names:
+        if name in RENAMED:
+            raise UNKNOWN_OPTION(name=name, hint=f"it is called {RENAMED[name]} now")
         if name not in known:
-            raise UNKNOWN_OPTION(name=name, known=", ".join(known))
+            meant = [f"did you mean {one!r}?" for one in get_close_matches(name, known, n=1)]
+            listed = f"the options are {', '.join(known)}"
+            raise UNKNOWN_OPTION(name=name, hint=" ".join([*meant, listed]))
+
+
+def _advice_on_value(name: str, value: object, allowed: tuple[Any, ...]) -> str:
+    if isinstance(value, str) and (now := _RENAMED_VALUES.get((name, value))):
+        return f"it is called {now!r} now"
+    return f"use one of {', '.join(map(repr, allowed))}"
 
 
 # Of the tuples: what is in them, and an example.
-_ELEMENTS: dict[str, tuple[type, str]] = {"open_sizes": (str, "('M',)"), "tile": (int, "(32, 32)")}
+_ELEMENTS: dict[str, tuple[type, str]] = {
+    "dynamic_sizes": (str, "('M',)"), "tile": (int, "(32, 32)"),
+}  # fmt: skip
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "fuse": ("max", "none"),
-    "scheduler": ("auto", "isl", "textual"),
-    "finish": ("auto", "ordered", "atomic"),
+    "scheduler": ("auto", "isl", "source_order"),
+    "cross_block": ("ordered", "atomic"),
     "summation": ("plain", "compensated"),
     "coalesce": (True, False),
     "vectorise": (True, False),
     "deterministic": (True, False),
     "fast_math": (True, False),
-    "check_gathers": (True, False),
+    "check_indices": (True, False),
 }

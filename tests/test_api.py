@@ -530,17 +530,17 @@ def test_what_an_executable_shows() -> None:
 # --- options and settings -----------------------------------------------------------------------
 
 FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
-    "open_sizes": ([(), ("N",), ["N"]], ["N", (1,), ("Q",)]),
+    "dynamic_sizes": ([(), ("N",), ["N"]], ["N", (1,), ("Q",)]),
     "tile": ([(), (8,), [4]], [3, (0,), (-1,), (1.5,), "8"]),
     "threads": ([0, 1, 3], [-1, 1.5, "2"]),
     "fuse": (["max", "none"], ["min", None, True]),
     "coalesce": ([True, False], [None, "yes"]),
     "vectorise": ([True, False], [None, "yes"]),
     "deterministic": ([True, False], [None, "yes"]),
-    "finish": (["auto", "ordered", "atomic"], ["last", None]),
+    "cross_block": (["ordered", "atomic"], ["last", "auto", None]),
     "fast_math": ([True, False], [None, "yes"]),
-    "check_gathers": ([True, False], [None, "yes"]),
-    "scheduler": (["auto", "isl", "textual"], ["pluto", None]),
+    "check_indices": ([True, False], [None, "yes"]),
+    "scheduler": (["auto", "isl", "source_order"], ["pluto", "textual", None]),
     "summation": (["plain", "compensated"], ["kahan", None]),
 }
 
@@ -562,7 +562,7 @@ def test_every_value_of_an_option(field: str) -> None:
 
 
 @pytest.mark.parametrize("options", [
-    {"fuse": "none"}, {"scheduler": "isl"}, {"scheduler": "textual"}, {"coalesce": False},
+    {"fuse": "none"}, {"scheduler": "isl"}, {"scheduler": "source_order"}, {"coalesce": False},
     {"vectorise": False, "threads": 1}, {"deterministic": True}, {"tile": (4, 4)},
     {"summation": "compensated"},
 ])  # fmt: skip
@@ -600,7 +600,7 @@ def test_effects_of_options() -> None:
     assert len(apart.kernels) == 2 and len(both.kernels) == 1
     at = np.array([0, 2], np.int32)
     checked = PROGRAM.gather.compile(x, at)
-    free = PROGRAM.gather.compile(x, at, options=tcdsl.Options(check_gathers=False))
+    free = PROGRAM.gather.compile(x, at, options=tcdsl.Options(check_indices=False))
     assert "fault" in checked.source.replace("*fault", "")
     assert len(free.source) < len(checked.source)
     assert PROGRAM.split.compile(x) is both

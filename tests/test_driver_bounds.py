@@ -311,7 +311,7 @@ def test_loops_as_written_fall_back_on_one_thread(
 ) -> None:
     spoil(monkeypatch, everywhere=False)
     with pytest.warns(TCWarning, match="compiled as written, on one thread"):
-        done = compiled(MATMUL, (64, 64), (64, 64), options=Options(scheduler="textual"))
+        done = compiled(MATMUL, (64, 64), (64, 64), options=Options(scheduler="source_order"))
     assert "omp parallel" not in done.source.body
 
 

@@ -61,7 +61,7 @@ class Opened:
     def __init__(self, source: str, *open_sizes: str, threads: int = 2) -> None:
         self.function = tcdsl.define(source).f
         names = open_sizes or self.function.comprehension.sizes
-        self.options = Options(open_sizes=names, threads=threads)
+        self.options = Options(dynamic_sizes=names, threads=threads)
         self.comprehension = self.function.comprehension
         self.specialise = self.function.specialise
 
@@ -265,7 +265,7 @@ def test_reversed_and_repeated_arrays() -> None:
 def test_an_executable_copies_other_layouts() -> None:
     exe = tcdsl.define(MATMUL).f.compile(
         tcdsl.spec((4, 4), "float32"), tcdsl.spec((4, 4), "float32"),
-        options=Options(open_sizes=("M", "K", "N")),
+        options=Options(dynamic_sizes=("M", "K", "N")),
     )  # fmt: skip
     a, b = drawn((6, 5)), drawn((6, 7))
     np.testing.assert_allclose(exe(a.T, b), a.T @ b, rtol=1e-4, atol=1e-5)
@@ -273,7 +273,7 @@ def test_an_executable_copies_other_layouts() -> None:
 
 def test_an_executable_for_columns_takes_rows() -> None:
     a, b = drawn((6, 5)), drawn((6, 7))
-    exe = tcdsl.define(MATMUL).f.compile(a.T, b, options=Options(open_sizes=("M", "K")))
+    exe = tcdsl.define(MATMUL).f.compile(a.T, b, options=Options(dynamic_sizes=("M", "K")))
     c = drawn((9, 6))
     np.testing.assert_allclose(exe(c, b), c @ b, rtol=1e-4, atol=1e-5)
     with pytest.raises(ShapeError):
@@ -303,7 +303,7 @@ def test_each_further_size_that_varies_costs_one_compilation(compilations: list[
 
 def test_asked_for_from_the_start(compilations: list[str]) -> None:
     f = tcdsl.define(SOFTMAX).f
-    options = Options(open_sizes=("M",))
+    options = Options(dynamic_sizes=("M",))
     for m in (3, 4, 500):
         x = drawn((m, 20))
         e = np.exp(x - x.max(1, keepdims=True))
@@ -328,7 +328,7 @@ def test_compile_specialises(compilations: list[str]) -> None:
 def test_the_cache_knows_openness_and_no_values(
     compilations: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = Options(open_sizes=("N",))
+    options = Options(dynamic_sizes=("N",))
     for n in (4, 5):
         f = tcdsl.define(ADD).f  # a function that has seen nothing
         np.testing.assert_array_equal(
@@ -348,7 +348,7 @@ def test_what_cannot_be_opened_is_specialised(
         a, b = drawn((n,)), drawn((s,), seed=1)
         np.testing.assert_array_equal(f(a, b), a[: 2 * s : s] + b[0])
     assert len(compilations) == 3
-    exe = f.compile(drawn((10,)), drawn((3,)), options=Options(open_sizes=("S",)))
+    exe = f.compile(drawn((10,)), drawn((3,)), options=Options(dynamic_sizes=("S",)))
     np.testing.assert_array_equal(exe(a, b), a[:10:5] + b[0])
     assert "cannot be left open" in exe.explain()
 
@@ -368,7 +368,7 @@ def test_the_driver_says_why_sizes_cannot_be_opened() -> None:
 def test_an_executable_takes_all_values_of_its_open_sizes(compilations: list[str]) -> None:
     f = tcdsl.define(MATMUL).f
     specs = tcdsl.spec((64, 32), "float32"), tcdsl.spec((32, 16), "float32")
-    exe = f.compile(*specs, options=Options(open_sizes=("M",)))
+    exe = f.compile(*specs, options=Options(dynamic_sizes=("M",)))
     b = drawn((32, 16))
     for m in (1, 64, 3):
         a = drawn((m, 32))
@@ -384,7 +384,7 @@ def test_an_executable_takes_all_values_of_its_open_sizes(compilations: list[str
 def test_the_other_sizes_of_an_executable_are_fixed() -> None:
     f = tcdsl.define(MATMUL).f
     specs = tcdsl.spec((64, 32), "float32"), tcdsl.spec((32, 16), "float32")
-    exe = f.compile(*specs, options=Options(open_sizes=("M",)))
+    exe = f.compile(*specs, options=Options(dynamic_sizes=("M",)))
     with pytest.raises(ShapeError, match="32 in this code"):
         exe(drawn((4, 31)), drawn((31, 16)))
     with pytest.raises(ShapeError):
@@ -396,7 +396,7 @@ def test_the_other_sizes_of_an_executable_are_fixed() -> None:
 def test_an_executable_tells_what_is_open() -> None:
     exe = tcdsl.define(MATMUL).f.compile(
         tcdsl.spec((4, 8), "float32"), tcdsl.spec((8, 4), "float32"),
-        options=Options(open_sizes=("M",)),
+        options=Options(dynamic_sizes=("M",)),
     )  # fmt: skip
     assert exe.opened == ("M",)
     assert "open sizes: M" in exe.explain()
@@ -407,7 +407,7 @@ def test_an_executable_tells_what_is_open() -> None:
 def test_a_workspace_grows_with_the_sizes() -> None:
     exe = tcdsl.define(
         "def f(float(N) A) -> (O) { t(i) = exp(A(i)) s +=! t(i) O(i) = t(i) / s }"
-    ).f.compile(tcdsl.spec((4,), "float32"), options=Options(open_sizes=("N",)))
+    ).f.compile(tcdsl.spec((4,), "float32"), options=Options(dynamic_sizes=("N",)))
     for n in (4, 40_000, 5, 100_000):
         a = drawn((n,))
         e = np.exp(a.astype(np.float64))
@@ -417,7 +417,7 @@ def test_a_workspace_grows_with_the_sizes() -> None:
 def test_the_reference_target_takes_all_values_too() -> None:
     exe = tcdsl.define(ADD).f.compile(
         tcdsl.spec((4,), "float32"), tcdsl.spec((4,), "float32"), target="reference",
-        options=Options(open_sizes=("N",)),
+        options=Options(dynamic_sizes=("N",)),
     )  # fmt: skip
     np.testing.assert_array_equal(exe(drawn((7,)), drawn((7,))), 2 * drawn((7,)))
 
@@ -428,7 +428,7 @@ def test_the_reference_target_takes_all_values_too() -> None:
 def test_an_unknown_size_is_named_with_those_that_there_are() -> None:
     f = tcdsl.define(MATMUL).f
     with pytest.raises(OptionError) as caught:
-        f(drawn((2, 2)), drawn((2, 2)), options=Options(open_sizes=("Batch",)))
+        f(drawn((2, 2)), drawn((2, 2)), options=Options(dynamic_sizes=("Batch",)))
     assert "'Batch'" in str(caught.value) and "M, K, N" in str(caught.value)
 
 

@@ -59,14 +59,22 @@ WRONG: list[tuple[Callable[[], Any], list[str], list[str]]] = [
     (lambda: tcdsl.testing.check(EINSUM, A, B), ["not a def"], ["einsum.function(A, B)"]),
     (lambda: tcdsl.compute("C(i) +=! λ(i)", **{"λ": A}), ["'λ' has no name"], ["letters"]),
     (lambda: tcdsl.compute("", A=A), ["defines nothing"], ["C(i) = A(i) + B(i)"]),
-    (lambda: Options(fusee="max"), ["no option 'fusee'"], ["fuse, "]),
+    (lambda: Options(fusee="max"), ["no option 'fusee'"], ["did you mean 'fuse'?", "fuse, "]),
+    (lambda: Options(open_sizes=("M",)), ["no option 'open_sizes'"], ["dynamic_sizes now"]),
+    (lambda: Options(finish="atomic"), ["no option 'finish'"], ["cross_block now"]),
+    (lambda: Options(check_gathers=False), ["no option 'check_gathers'"], ["check_indices now"]),
+    (lambda: Options(scheduler="textual"), ["'textual' is not one"], ["'source_order' now"]),
+    (lambda: Options(cross_block="auto"), ["'auto' is not one"], ["'ordered' now"]),
+    (lambda: Options.from_json('{"finish": "auto"}'), ["no option 'finish'"], ["cross_block"]),
+    (lambda: F(A, B, finish="atomic"), ["unexpected argument finish"], ["Options(cross_block="]),
+    (lambda: tcdsl.explore(F, A, B).set(finish="atomic"), ["'finish'"], ["cross_block now"]),
     (lambda: Options(tile="32"), ["'tile'", "'32' is not a tuple"], ["tile=(32, 32)"]),
     (lambda: Options(tile=32), ["'tile'", "32 is not a tuple"], ["tile=(32,)"]),
     (lambda: Options(tile=(1.5,)), ["(1.5,) has what is no size"], ["positive"]),
-    (lambda: Options(open_sizes="N"), ["'N' is not a tuple"], ["open_sizes=('N',)"]),
+    (lambda: Options(dynamic_sizes="N"), ["'N' is not a tuple"], ["dynamic_sizes=('N',)"]),
     (lambda: Options(coalesce=1), ["'coalesce'", "1 is not one"], ["True, False"]),
     (lambda: Options(fuse=""), ["'fuse'", "'' is not one"], ["'max', 'none'"]),
-    (lambda: F(A, B, options=Options(open_sizes=("n",))), ["no size 'n'"], ["M, K, N"]),
+    (lambda: F(A, B, options=Options(dynamic_sizes=("n",))), ["no size 'n'"], ["M, K, N"]),
     (lambda: tcdsl.explore(F, A), ["takes 2 arguments, got 1"], [SIGNATURE]),
     (lambda: tcdsl.explore(F, A, B, target=""), ["no target ''"], ["cuda"]),
     (lambda: tcdsl.explore(F, A, B, options=3), ["it is 3"], ["tcdsl.Options"]),
@@ -117,3 +125,10 @@ def test_options_are_made_again_in_every_way() -> None:
         Options.from_json(options.to_json()),
     )  # fmt: skip
     assert set(made) == {options}
+
+
+def test_options_show_what_differs_from_the_defaults() -> None:
+    assert repr(Options()) == "Options()"
+    options = Options(tile=(8, 8), cross_block="atomic", deterministic=True)
+    assert repr(options) == "Options(tile=(8, 8), deterministic=True, cross_block='atomic')"
+    assert eval(repr(options)) == options

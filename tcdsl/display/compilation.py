@@ -34,7 +34,7 @@ from tcdsl.driver import Compiled
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.open_sizes import AnySpecialisation
 from tcdsl.lang.spelling import did_you_mean
-from tcdsl.options import Options
+from tcdsl.options import Options, changed
 from tcdsl.poly.isl_utils import COMPILE_LOCK
 
 _numbers = counter(1)  # of the displays of this process: their anchors differ
@@ -130,15 +130,9 @@ class Compilation:
             f"{name} = {'open' if name in self.opened else value}"
             for name, value in self.special.sizes.items()
         ]
-        default = Options()
-        options = [
-            f"{name} = {getattr(self.options, name)!r}"
-            for name in Options.__dataclass_fields__
-            if getattr(self.options, name) != getattr(default, name)
-        ]
         parts: list[Child] = [badge(f"target {self.target}", "block")]
         parts += [[" ", badge(text, "muted")] for text in sizes]
-        parts += [[" ", badge(text, "unroll")] for text in options]
+        parts += [[" ", badge(text, "unroll")] for text in changed(self.options)]
         return tag("p", code(self.definition.name), " ", parts, class_="facts")
 
 

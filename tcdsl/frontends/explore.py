@@ -10,7 +10,7 @@ changes an option:
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,7 +22,7 @@ from tcdsl.errors import TCError
 from tcdsl.executable import Executable
 from tcdsl.frontends.ceilings import timer_of
 from tcdsl.frontends.stages import StageText, view_of
-from tcdsl.options import Options
+from tcdsl.options import Options, changed
 from tcdsl.poly.isl_utils import COMPILE_LOCK
 from tcdsl.runtime.arrays import ArraySpec
 from tcdsl.runtime.timing import Timing
@@ -44,13 +44,7 @@ class Trial:
     @property
     def label(self) -> str:
         """What differs from the defaults: ``cpu, tile=(32, 32)``."""
-        defaults = Options()
-        changed = [
-            f"{field.name}={getattr(self.options, field.name)!r}"
-            for field in fields(Options)
-            if getattr(self.options, field.name) != getattr(defaults, field.name)
-        ]
-        return ", ".join([self.target, *changed])
+        return ", ".join([self.target, *changed(self.options)])
 
     @property
     def time_text(self) -> str:

@@ -30,7 +30,7 @@ from tcdsl.options import BAD_OPTION, CHOICES, Options
 
 TITLES = ("schedule", "code", "kernels", "times")
 # What has no meaning on a target stays visible, but cannot be changed.
-_NOT_ON = {"threads": ("cuda", "emulate"), "finish": ("cpu",)}
+_NOT_ON = {"threads": ("cuda", "emulate"), "cross_block": ("cpu",)}
 _WIDE = {"description_width": "90px"}
 _CONTROL = Layout(width="250px")
 
@@ -116,7 +116,7 @@ def _target(explorer: Explorer) -> Dropdown:
 
 
 def _option_controls(options: Options) -> dict[str, Widget]:
-    """Return a control for each option but ``open_sizes``, whose code is that of a call."""
+    """Return a control for each option but ``dynamic_sizes``, whose code is that of a call."""
     found: dict[str, Widget] = {}
     for field in fields(Options):
         name, value = field.name, getattr(options, field.name)

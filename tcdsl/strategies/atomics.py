@@ -1,7 +1,7 @@
 """Which updates of a GPU's kernels are atomic.
 
     y(x(i)) +=! w(i)        a target that i does not name: threads add to it in any order
-    y +=! x(i)              with ``finish="atomic"``: each block adds the sum of its chunk
+    y +=! x(i)              with ``cross_block="atomic"``: each block adds the sum of its chunk
 
 Sums of floats depend on the order of atomics: ``Options(deterministic=True)`` forbids them.
 """
@@ -48,7 +48,7 @@ def freed(shape: Shape, statement: Statement) -> Shape:
 
 def added_at_once(scop: Scop, sketch: Sketch, options: Options) -> Sketch:
     """Return *sketch* with the chunks' sums added by atomics, where that is asked for."""
-    if options.finish != "atomic":
+    if options.cross_block != "atomic":
         return sketch
     found = set()
     for name in sketch.partials:

@@ -59,7 +59,7 @@ class Scheme(StrEnum):
     AUTO = "auto"  # strategies, fusion, rewrites; isl for recurrences
     ISL = "isl"  # fusion as above, the loops of every kernel from isl
     PLAIN = "plain"  # every statement a kernel, in the order of its strides
-    TEXTUAL = "textual"  # every statement a kernel, its loops as written
+    TEXTUAL = "source_order"  # every statement a kernel, its loops as written
 
 
 def plan_scop(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme | None = None) -> Plan:

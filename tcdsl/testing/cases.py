@@ -14,7 +14,6 @@ import runpy
 import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +164,7 @@ def _source_text(text: str) -> str:
 
 def _options_text(options: Options | None) -> str:
     """Return *options* with what differs from the defaults."""
-    default, chosen = Options(), options or Options()
-    pairs = [(field.name, getattr(chosen, field.name)) for field in fields(Options)]
-    changed = [f"{k}={v!r}" for k, v in pairs if v != getattr(default, k)]
-    return f"tcdsl.Options({', '.join(changed)})"
+    return f"tcdsl.{options or Options()!r}"
 
 
 def _argument_text(name: str, value: Any) -> str:

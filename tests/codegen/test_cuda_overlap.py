@@ -18,7 +18,7 @@ from tcdsl.options import Options
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
 ORDERED, FIRST, LAST = Overlap.ORDERED, Overlap.WAITS_FIRST, Overlap.WAITS_LAST
-ATOMIC = Options(finish="atomic")
+ATOMIC = Options(cross_block="atomic")
 
 SUMS, AFTER = "b(j) +=! x(i,j)", "a(i) +=! x(i,j) * b(j)"
 ROWS, COLUMNS = "a(i) +=! x(i,j)", "b(j) +=! y(i,j)"

@@ -169,7 +169,7 @@ def test_a_fault_record_only_where_something_is_checked(cuda_unit: MakeUnit) -> 
     kinds = [[p.kind for p in la.parameters] for la in source.launches]
     assert any(ParameterKind.FAULT in kind for kind in kinds)
     assert set(source.sites) == {("T", 0)} and "tcdsl_clamp(" in source.text
-    options = Options(check_gathers=False)
+    options = Options(check_indices=False)
     unchecked = cuda_unit(GATHER, (7, 64), (40,), options=options).source
     assert "tc_fault" not in unchecked.text and "tcdsl_clamp(" in unchecked.text
     assert not any(

@@ -20,7 +20,7 @@ from tcdsl.transforms.plan import Kernel
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
-ATOMIC = Options(finish="atomic")
+ATOMIC = Options(cross_block="atomic")
 COLUMNS = "def f({dtype}(M,N) x) -> (y) {{ y(j) {operator}=! x(i,j) }}"
 SCATTER = """def f({dtype}(E) x, int32(E) k, {dtype}(M) like) -> ({dtype}(M) y) {{
     y(k(e)) {operator}=! x(e)

@@ -109,10 +109,10 @@ def test_the_oracle_shows_its_program(checked: Checked, tmp_path: Path) -> None:
 
 
 def test_open_sizes_are_shown(checked: Checked, tmp_path: Path) -> None:
-    options = tcdsl.Options(open_sizes=("M",))
+    options = tcdsl.Options(dynamic_sizes=("M",))
     exe = compiled(SOFTMAX, (40, 50), target="cpu", options=options)
     page = checked(page_of(exe, tmp_path))
-    assert "M = open" in page.text and "open_sizes = ('M',)" in page.text
+    assert "M = open" in page.text and "dynamic_sizes=('M',)" in page.text
 
 
 # --- text of the user's --------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_kernels_source_schedule_and_reasons() -> None:
 def test_a_memset_is_told_apart_from_kernels() -> None:
     f = function("def f(float(N) x) -> (y) { y +=! x(i) }")
     x = np.ones(300_000, np.float32)
-    exe = f.compile(x, target="emulate", options=tcdsl.Options(finish="atomic"))
+    exe = f.compile(x, target="emulate", options=tcdsl.Options(cross_block="atomic"))
     memset, kernel = exe.kernels
     assert memset["name"] == "memset of y" and memset["memset_bytes"] == 4
     assert exe.explain().startswith("target emulate, 1 kernel(s), 1 memset(s)")
@@ -63,7 +63,7 @@ def test_a_memset_is_told_apart_from_kernels() -> None:
     assert "a memset of 4 B in its place" in page
     table = str(kernels_html(exe.kernels))
     assert "memset of y" in table and str(kernel["block"][0]) in table
-    again = f.compile(x, target="emulate", options=tcdsl.Options(finish="atomic"))
+    again = f.compile(x, target="emulate", options=tcdsl.Options(cross_block="atomic"))
     assert exe(x) == again(x) == 300_000
 
 

@@ -163,9 +163,9 @@ def test_a_control_changes_its_option(
 def test_controls_follow_the_explorer(explorer: Explorer, inputs: dict[str, Any]) -> None:
     explorer.set(tile=(4,), target="emulate")
     assert (inputs["tile"].value, inputs["target"].value) == ("4", "emulate")
-    assert inputs["threads"].disabled and not inputs["finish"].disabled
+    assert inputs["threads"].disabled and not inputs["cross_block"].disabled
     explorer.set(target="cpu")
-    assert inputs["finish"].disabled and not inputs["threads"].disabled
+    assert inputs["cross_block"].disabled and not inputs["threads"].disabled
     assert len(explorer.trials) == 3
 
 

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning"),
 ]
 
-ATOMIC = Options(finish="atomic")
+ATOMIC = Options(cross_block="atomic")
 COLUMNS = "def f({dtype}(M,N) x) -> (y) {{ y(j) {operator}=! x(i,j) }}"
 SCATTER = """def f({dtype}(E) x, int32(E) k, {dtype}(M) like) -> ({dtype}(M) y) {{
     y(k(e)) {operator}=! x(e)

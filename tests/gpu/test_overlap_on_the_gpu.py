@@ -52,7 +52,7 @@ def expected(text: str, x: Any) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("is_captured", [False, True])
 @pytest.mark.parametrize("is_aside", [False, True])
-@pytest.mark.parametrize("options", [Options(), Options(finish="atomic")])
+@pytest.mark.parametrize("options", [Options(), Options(cross_block="atomic")])
 @pytest.mark.parametrize("text", [CHAIN, BESIDE, MATERIALISED])
 def test_results(text: str, options: Options, is_aside: bool, is_captured: bool) -> None:
     torch = pytest.importorskip("torch")

@@ -230,7 +230,7 @@ def test_right_with_gathered_rows(
 
 @pytest.mark.parametrize(
     "options",
-    [Options(finish="atomic"), Options(vectorise=False), Options(summation="compensated"),
+    [Options(cross_block="atomic"), Options(vectorise=False), Options(summation="compensated"),
      Options(deterministic=True)],
     ids=["atomic", "scalar", "compensated", "deterministic"],
 )  # fmt: skip

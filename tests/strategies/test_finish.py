@@ -190,7 +190,7 @@ def test_many_sums_of_a_thread_are_another_kernel(
     assert second.grid == third.grid == (1, 1, 1)
 
 
-@pytest.mark.parametrize("scheduler", ["textual", "isl"])
+@pytest.mark.parametrize("scheduler", ["source_order", "isl"])
 def test_other_schedulers(scheduler: str, check_emulated: CheckAll) -> None:
     cases = [STITCHED["variance of columns"], STITCHED["mean"]]
     check_emulated(cases, options=Options(scheduler=scheduler))  # type: ignore[arg-type]
@@ -261,16 +261,16 @@ ATOMIC = {
 @pytest.mark.parametrize("name", ATOMIC)
 def test_blocks_add_to_the_result_at_once(name: str, cuda_unit: MakeUnit) -> None:
     source, shapes = ATOMIC[name]
-    text = cuda_unit(source, *shapes, options=Options(finish="atomic")).source.text
+    text = cuda_unit(source, *shapes, options=Options(cross_block="atomic")).source.text
     assert "tc_atomic_" in text
     assert (
         "tc_atomic_"
-        not in cuda_unit(source, *shapes, options=Options(finish="ordered")).source.text
+        not in cuda_unit(source, *shapes, options=Options(cross_block="ordered")).source.text
     )
 
 
 def test_sums_by_atomics_are_right(check_emulated: CheckAll) -> None:
-    check_emulated(list(ATOMIC.values()), options=Options(finish="atomic"))
+    check_emulated(list(ATOMIC.values()), options=Options(cross_block="atomic"))
 
 
 def test_sums_by_atomics_on_a_small_chip(check_emulated: CheckAll, small_chip: Gpu) -> None:
@@ -279,11 +279,11 @@ def test_sums_by_atomics_on_a_small_chip(check_emulated: CheckAll, small_chip: G
         for source, shapes in ATOMIC.values()
         for size in (1, 31, 64, 131)
     ]
-    check_emulated(cases, gpu=small_chip, options=Options(finish="atomic"))
+    check_emulated(cases, gpu=small_chip, options=Options(cross_block="atomic"))
 
 
 def test_rounded_sums_are_ordered_where_runs_must_agree(cuda_unit: MakeUnit) -> None:
-    options = Options(finish="atomic", deterministic=True)
+    options = Options(cross_block="atomic", deterministic=True)
     source, shapes = ATOMIC["columns"]
     assert "tc_atomic_" not in cuda_unit(source, *shapes, options=options).source.text
     source, shapes = ATOMIC["largest"]
@@ -293,6 +293,6 @@ def test_rounded_sums_are_ordered_where_runs_must_agree(cuda_unit: MakeUnit) -> 
 def test_sums_of_halves_are_rounded_once(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
     source = "def f(half(N) x) -> (half y) { y +=! x(i) }"
     case = [(400_000,)]
-    options = Options(finish="atomic")
+    options = Options(cross_block="atomic")
     assert "tc_atomic_" not in cuda_unit(source, *case, options=options).source.text
     check_emulated([(source, case)], options=options)

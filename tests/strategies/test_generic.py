@@ -72,7 +72,7 @@ OPTIONS = {
     "isl": Options(scheduler="isl"),
     "isl in tiles": Options(scheduler="isl", tile=(4, 5)),
     "isl, each alone": Options(scheduler="isl", fuse="none", coalesce=False),
-    "textual": Options(scheduler="textual"),
+    "textual": Options(scheduler="source_order"),
     "tiles": Options(tile=(4, 5, 6)),
     "scalar": Options(vectorise=False),
     "scalar isl": Options(scheduler="isl", vectorise=False),
@@ -166,12 +166,12 @@ def test_sums_get_no_wavefront(compiled: Compile) -> None:
     assert "parallel" not in kinds(compiled(source, (512, 512), options=options))
 
 
-# --- scheduler="textual" ---------------------------------------------------------------------
+# --- scheduler="source_order" ---------------------------------------------------------------------
 
 
 def test_textual_keeps_the_loops_as_written(compiled: Compile) -> None:
     source = "def f(float(M,K) A, float(N,K) B) -> (C) { C(n,m) +=! A(m,k) * B(n,k) }"
-    done = compiled(source, (64, 64), (64, 64), options=Options(scheduler="textual"))
+    done = compiled(source, (64, 64), (64, 64), options=Options(scheduler="source_order"))
     assert [kernel.name for kernel in done.plan.kernels] == ["S0_init", "S0"]
     init, update = (list(loops_of(kernel.tree)) for kernel in done.plan.kernels)
     assert [loop.coordinates["S0_init"].position for loop in init] == [0, 1]
@@ -180,7 +180,7 @@ def test_textual_keeps_the_loops_as_written(compiled: Compile) -> None:
 
 
 def test_textual_runs_recurrences_in_order(compiled: Compile) -> None:
-    done = compiled(WAVE, (256, 256), options=Options(scheduler="textual"))
+    done = compiled(WAVE, (256, 256), options=Options(scheduler="source_order"))
     assert [loop.kind.value for loop in loops_of(done.plan.kernels[-1].tree)] == ["serial"] * 2
 
 
@@ -188,7 +188,7 @@ def test_sums_of_half_types_have_an_accumulator_whatever_the_scheduler(
     compiled: Compile, check_all: CheckAll
 ) -> None:
     ones = np.ones((2, 4096), np.float16)  # a float16 sum would stay at 2048
-    for options in (Options(scheduler="isl"), Options(scheduler="textual")):
+    for options in (Options(scheduler="isl"), Options(scheduler="source_order")):
         assert any(
             ".part" in a for a in compiled(HALF, (2, 4096), options=options).plan.scop.arrays
         )

@@ -132,7 +132,7 @@ def test_an_update_that_reads_its_target_has_its_order(lower: Lower) -> None:
 RUNGS = [
     None,
     Rung("plain", Scheme.PLAIN),
-    Rung("textual", Scheme.TEXTUAL),
+    Rung("source_order", Scheme.TEXTUAL),
     Rung("isl", Scheme.ISL),
     Rung("serial", Scheme.TEXTUAL, is_serial=True),
 ]
@@ -170,7 +170,7 @@ def test_the_last_rung_is_one_thread(lower: Lower, cuda_unit: MakeUnit) -> None:
     assert kinds == {LoopKind.SERIAL}
 
 
-@pytest.mark.parametrize("scheduler", ["textual", "isl"])
+@pytest.mark.parametrize("scheduler", ["source_order", "isl"])
 def test_schedulers(scheduler: Any, check_emulated: CheckAll) -> None:
     check_emulated(
         [(s, shapes) for n, (s, shapes) in PROGRAMS.items() if n != "scatter"],

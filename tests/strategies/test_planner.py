@@ -136,9 +136,9 @@ OPTIONS: Mapping[str, Options] = {
     "vectorise": Options(vectorise=False),
     "deterministic": Options(deterministic=True),
     "fast_math": Options(fast_math=True),
-    "check_gathers": Options(check_gathers=False),
+    "check_indices": Options(check_indices=False),
     "isl": Options(scheduler="isl"),
-    "textual": Options(scheduler="textual"),
+    "source_order": Options(scheduler="source_order"),
     "tile": Options(tile=(16, 8, 4)),
     "threads": Options(threads=3),
 }

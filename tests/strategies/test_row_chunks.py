@@ -196,9 +196,9 @@ def test_strided_rows(check_emulated: CheckAll, chip: Gpu) -> None:
 @pytest.mark.parametrize(
     ("options", "cut"),
     [
-        (Options(fuse="none"), False), (Options(scheduler="textual"), False),
+        (Options(fuse="none"), False), (Options(scheduler="source_order"), False),
         (Options(tile=(1, 32)), False), (Options(vectorise=False), True),
-        (Options(finish="atomic", deterministic=True), True),
+        (Options(cross_block="atomic", deterministic=True), True),
     ],
 )  # fmt: skip
 def test_options(

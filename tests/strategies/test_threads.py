@@ -247,7 +247,7 @@ def test_graphs_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip:
     "options",
     [
         Options(vectorise=False), Options(fuse="none"), Options(coalesce=False),
-        Options(scheduler="textual"), Options(deterministic=True),
+        Options(scheduler="source_order"), Options(deterministic=True),
     ],
     ids=lambda options: str(options)[:60],
 )  # fmt: skip

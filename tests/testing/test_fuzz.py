@@ -118,7 +118,7 @@ def test_mistakes_of_the_caller_are_no_finds() -> None:
     with pytest.raises(TargetError):
         fuzz(f, targets=("abacus",))
     with pytest.raises(OptionError):
-        fuzz(f, options=tcdsl.Options(open_sizes=("Q",)))
+        fuzz(f, options=tcdsl.Options(dynamic_sizes=("Q",)))
 
 
 def test_subscripts_that_cannot_be_known_are_drawn_again() -> None:

@@ -96,5 +96,5 @@ def test_without_coalescing_explain_shows_the_program() -> None:
 
 def test_open_sizes_are_named_open() -> None:
     source = "def f(float(N, M) x) -> (s) { s +=! x(i, j) }"
-    text = explained(source, (64, 32), open_sizes=("N",))
+    text = explained(source, (64, 32), dynamic_sizes=("N",))
     assert "merged  i, j -> i_j (open * 32)" in text

@@ -98,7 +98,7 @@ def test_hard_sums_on_the_cpu(check_all: CheckAll) -> None:
 
 def test_hard_sums_on_a_gpu(check_emulated: CheckAll, small_chip: Gpu) -> None:
     check_emulated(list(hard_cases()), gpu=small_chip, options=COMPENSATED)  # in several blocks
-    atomic = Options(summation="compensated", finish="atomic")
+    atomic = Options(summation="compensated", cross_block="atomic")
     check_emulated([(TOTAL, [hard("equal terms", 5003)])], gpu=small_chip, options=atomic)
     check_emulated([(ROWS, [hard("all magnitudes", 8000).reshape(2, 4000)])], options=COMPENSATED)
 
@@ -162,7 +162,7 @@ def test_other_programs(check_all: CheckAll, check_emulated: CheckAll, small_chi
     ]  # fmt: skip
     check_all(cases, options=COMPENSATED)
     check_emulated(cases, gpu=small_chip, options=COMPENSATED)
-    for scheduler in ("isl", "textual"):
+    for scheduler in ("isl", "source_order"):
         check_all(cases[:4], options=Options(summation="compensated", scheduler=scheduler))
 
 
