@@ -273,7 +273,8 @@ class _Checker:
         if outside.is_empty():
             return
         bad = outside.params()
-        values = Interval(*self._values(space, subscript, value, where))
+        is_exact = bool(read is not None and read.guards)
+        values = Interval(*self._values(space, subscript, value, where, is_exact))
         advice = "give its indices smaller ranges with 'where'"
         if read is not None:
             advice += self._or_guard(access, subscript, interval)
@@ -296,10 +297,14 @@ class _Checker:
         return bool(self.met.known.is_subset(inside))
 
     def _values(
-        self, space: Space, subscript: Expr, value: isl.PwAff, where: isl.Set
+        self, space: Space, subscript: Expr, value: isl.PwAff, where: isl.Set, is_exact: bool
     ) -> tuple[isl.PwAff, isl.PwAff]:
-        exact = space.statement.conditions or space.statement.explicit
-        if exact or len(index_names(subscript)) != 1:
+        if (
+            is_exact
+            or space.statement.conditions
+            or space.statement.explicit
+            or len(index_names(subscript)) != 1
+        ):
             return set_extremes(space, value, where)
         return extremes(space, subscript, space.ranges)
 

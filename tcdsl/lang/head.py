@@ -53,6 +53,8 @@ class Head:
     # As lang/signature.py has it, kept as text: the inferred shapes are isl's.  It is that of the
     # user's def, also where a rewrite has merged dimensions since.
     signature: str = field(default="", compare=False, repr=False, kw_only=True)
+    # What is legal and probably not meant, each with its place: issued by ``define``.
+    warnings: tuple[str, ...] = field(default=(), compare=False, repr=False, kw_only=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return the head as JSON, without its source."""
@@ -68,6 +70,7 @@ class Head:
             ],
             "span": [self.span.start, self.span.end],
             "signature": self.signature,
+            "warnings": list(self.warnings),
         }  # fmt: skip
 
     @staticmethod
@@ -85,6 +88,7 @@ class Head:
         return Head(
             data["name"], source, tuple(data["sizes"]), tuple(data["inputs"]),
             tuple(data["outputs"]), tensors, span=Span(start, end), signature=data["signature"],
+            warnings=tuple(data["warnings"]),
         )  # fmt: skip
 
 

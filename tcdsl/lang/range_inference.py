@@ -20,8 +20,9 @@ from functools import reduce
 
 import islpy as isl
 
-from tcdsl.errors import AMBIGUOUS, EXTENT_UNKNOWN, INTERNAL, TOO_COMPLEX, TCError, combined
+from tcdsl.errors import EXTENT_UNKNOWN, INTERNAL, TOO_COMPLEX, TCError, combined
 from tcdsl.lang import checks, isl_bounds
+from tcdsl.lang.ambiguity import ambiguous, idle_guards
 from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.boxes import Boxes
 from tcdsl.lang.comprehension import (
@@ -38,13 +39,12 @@ from tcdsl.lang.dtypes import BOOL
 from tcdsl.lang.elaborate import FollowOnError, converted, joined
 from tcdsl.lang.linear import Interval
 from tcdsl.lang.linking import NOTHING, Agreement, Linking
-from tcdsl.lang.reads import expressions, first_use, index_names, nodes, size_names_in
+from tcdsl.lang.reads import expressions, index_names, nodes, size_names_in
 from tcdsl.lang.rewrite import substitute_sizes, substituted
-from tcdsl.lang.rounds import Solution, Space, accesses, solve
+from tcdsl.lang.rounds import Space, accesses, solve, target_accesses
 from tcdsl.lang.signature import signature
 from tcdsl.lang.size_functions import SizeSpace, to_expr
 from tcdsl.lang.specialiser import specialise
-from tcdsl.lang.spelling import did_you_mean
 
 __all__ = ["bind_sizes", "infer", "specialise"]
 
@@ -96,6 +96,7 @@ class _Draft:
     spaces: dict[str, Space] = field(init=False, default_factory=dict)
     statements: list[Statement] = field(init=False, default_factory=list)
     errors: list[TCError] = field(init=False, default_factory=list)
+    warnings: list[str] = field(init=False, default_factory=list)
     _placeholders: dict[str, Expr] = field(init=False, default_factory=dict)
     _broken: set[str] = field(init=False, default_factory=set)
 
@@ -123,19 +124,22 @@ class _Draft:
             self._broken.add(statement.target)
 
     def _add(self, statement: Statement) -> None:
-        statement = self._linked(statement)
+        written = statement = self._linked(statement)
         self._check_unbroken(statement)
         statement = _with_conditional_bounds(statement, self.sizes)
         space = Space(statement, self.sizes)
-        solution = solve(space, tuple(accesses(statement, self.boxes.known, self.sizes)))
+        known, sizes = self.boxes.known, self.sizes
+        on_the_left = target_accesses(statement, known, self.boxes.declared, sizes)
+        solution = solve(space, tuple(accesses(statement, known, sizes)), on_the_left)
         if solution.open:
-            raise _ambiguous(self.comprehension, statement, solution)
+            raise ambiguous(self.comprehension, statement, solution)
         statement = with_domain(space, solution.ranges)
         self._grow(space, statement, solution.ranges)
         # The space keeps the statement that its isl objects belong to.
         space.statement, space.ranges = statement, solution.ranges
         self.spaces[statement.name] = space
         self.statements.append(statement)
+        self.warnings += idle_guards(self.comprehension, written, space)
 
     def _check_unbroken(self, statement: Statement) -> None:
         if self._broken and self._broken.intersection(loaded_tensors(statement)):
@@ -199,7 +203,11 @@ class _Draft:
     def finished(self) -> Comprehension:
         """Return the comprehension with the statements and boxes found."""
         tensors = {t.name: self._boxed(t) for t in self.comprehension.tensors.values()}
-        return replace(self.comprehension, statements=tuple(self.statements), tensors=tensors)
+        warnings = (*self.comprehension.warnings, *self.warnings)
+        return replace(
+            self.comprehension, statements=tuple(self.statements), tensors=tensors,
+            warnings=warnings,
+        )  # fmt: skip
 
     def _boxed(self, tensor: Tensor) -> Tensor:
         box = self.boxes.known[tensor.name]
@@ -274,31 +282,3 @@ def element_text(comprehension: Comprehension, statement: Statement) -> str:
     spans = [subscript.span for subscript in statement.subscripts]
     whole = reduce(lambda a, b: a.to(b), spans)
     return f"{statement.target}({comprehension.source.text[whole.start : whole.end]})"
-
-
-def _ambiguous(comprehension: Comprehension, statement: Statement, solution: Solution) -> TCError:
-    """Return the error for indices without a range; it says why, and proposes ranges."""
-    unread = [v for v in solution.open if not any(v in c.indices for c in solution.constraints)]
-    blamed = unread or solution.open
-    names = ", ".join(blamed)
-    if unread:
-        why = "no subscript on the right bounds it" if len(unread) == 1 else (
-            "no subscripts on the right bound them")  # fmt: skip
-    elif len(blamed) == 1:
-        why = "no read bounds it on both sides"
-    else:
-        why = "each is bounded only through the others"
-    # Where two indices bound each other, the range of one is enough: a reduced one if there is.
-    proposed = blamed if unread else blamed[-1:]
-    proposal = ", ".join(f"{v} in 0:{v.upper()}" for v in proposed)
-    advice = f"give the range: where {proposal} (with numbers or sizes as bounds)"
-    known = (*comprehension.tensors, *comprehension.sizes)
-    close = next(
-        filter(None, (did_you_mean(v, (*known, *statement.indices)) for v in unread)), None
-    )
-    if close is not None:
-        advice = f"{close} Otherwise {advice}"
-    return AMBIGUOUS(
-        comprehension.source, first_use(statement, blamed[0]), indices=names, why=why,
-        advice=advice,
-    )  # fmt: skip

@@ -8,22 +8,30 @@ on both sides, it is solved after the round; if no round solves one, the program
     O(h) +=! I(h + k) * W(k)      round 1: W gives k in [0, K)
                                   round 2: I gives h + 0 >= 0 and h + K - 1 < H: h in [0, H-K+1)
 
-``where v in a:b`` fixes v.  A read under a guard asks only where the guard holds: its constraint is
-``not guard or in bounds``, solved by projection.  When a round makes no progress, guarded reads
-bound the open indices as if they were unguarded, which is what Tensor Comprehensions meant by them.
+``where v in a:b`` fixes v.  Which reads count:
 
-The semantics is that of range inference in Tensor Comprehensions: Vasilache et al., 2018,
+- a plain subscript, ``x(i)``, guarded or not;
+- any other affine subscript if the read is unguarded.  A guard never changes a range: a guarded
+  ``x(i - k)`` is checked under its guard once the ranges are known, and bounds nothing;
+- of the tensor that the statement assigns, only the lower end: ``y(i - 1)`` starts i above the
+  first element that is there, and never ends it, for the statement writes the elements to come.
+
+When a round makes no progress, the left side bounds what is open: by the declared extents of the
+target or, where the statement updates elements in place (``y(i) = 2 * y(i)``), by the box so far.
+
+The rounds are those of range inference in Tensor Comprehensions: Vasilache et al., 2018,
 arXiv:1802.04730, section 3.4.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
 import islpy as isl
 
 from tcdsl.lang.affine import Builder, instance_space
-from tcdsl.lang.comprehension import Expr, IndexBounds, Statement
+from tcdsl.lang.comprehension import Expr, Index, IndexBounds, Load, Statement
+from tcdsl.lang.dtypes import INT32
 from tcdsl.lang.linear import Form, Interval, linear
 from tcdsl.lang.reads import Guard, Read, index_names, reads
 from tcdsl.lang.size_functions import SizeSpace, ceil_div, floor_div
@@ -40,9 +48,13 @@ class Access:
     subscript: Expr
     interval: Interval
     form: Form | None
-    # Those of the subscript, and of the guards.
-    indices: frozenset[str]
-    guard_indices: frozenset[str]
+    indices: frozenset[str]  # those of the subscript
+    is_own: bool  # of the tensor that the statement assigns
+
+    @property
+    def bounds_ranges(self) -> bool:
+        """Whether the read counts in the inference: it is plain, or under no guard."""
+        return isinstance(self.subscript, Index) or not self.read.guards
 
 
 @dataclass(slots=True, eq=False)
@@ -68,9 +80,13 @@ class Space:
 
     def inside(self, value: isl.PwAff, interval: Interval) -> isl.Set:
         """Return the instances where *value* lies in *interval*."""
-        floors = (value.ge_set(self.embedded(floor)) for floor in interval.floors)
         ceilings = (value.lt_set(self.embedded(ceiling)) for ceiling in interval.ceilings)
-        return reduce(isl.Set.intersect, (*floors, *ceilings))
+        return reduce(isl.Set.intersect, ceilings, self.above(value, interval))
+
+    def above(self, value: isl.PwAff, interval: Interval) -> isl.Set:
+        """Return the instances where *value* is at or above the start of *interval*."""
+        floors = (value.ge_set(self.embedded(floor)) for floor in interval.floors)
+        return reduce(isl.Set.intersect, floors)
 
     def box(self, ranges: Mapping[str, Interval]) -> isl.Set:
         """Return the instances whose indices lie in *ranges*."""
@@ -93,20 +109,49 @@ def accesses(
 ) -> Iterator[Access]:
     """Yield every subscript of every read of a tensor whose box is known."""
     for read in reads(statement):
-        guarding = frozenset(index_names(*(guard.condition for guard in read.guards)))
+        is_own = read.load.tensor == statement.target
         for position, interval in enumerate(boxes.get(read.load.tensor, ())):
             subscript = read.load.subscripts[position]
             indices = frozenset(index_names(subscript))
             form = linear(subscript, sizes)
-            yield Access(read, position, subscript, interval, form, indices, guarding)
+            yield Access(read, position, subscript, interval, form, indices, is_own)
+
+
+def target_accesses(
+    statement: Statement,
+    boxes: Mapping[str, tuple[Interval, ...]],
+    declared: Collection[str],
+    sizes: SizeSpace,
+) -> tuple[Access, ...]:
+    """Return the subscripts of the left side that bound indices which no read bounds.
+
+    Those of a declared target; else the plain ones at which every read of the target has the same
+    index: there the statement updates what exists.
+    """
+    load = Load(statement.target, statement.subscripts, INT32, statement.target_span)
+    own = [read.load for read in reads(statement) if read.load.tensor == statement.target]
+    found = []
+    for position, interval in enumerate(boxes.get(statement.target, ())):
+        subscript = statement.subscripts[position]
+        in_place = isinstance(subscript, Index) and own and all(
+            other.subscripts[position] == subscript for other in own
+        )  # fmt: skip
+        if statement.target in declared or in_place:
+            indices = frozenset(index_names(subscript))
+            form = linear(subscript, sizes)
+            found.append(
+                Access(Read(load, ()), position, subscript, interval, form, indices, False)
+            )
+    return tuple(found)
 
 
 @dataclass(slots=True, eq=False)
 class Solution:
-    """The ranges found, in the order found, and where each comes from, as text."""
+    """The ranges found, in the order found, and the reads that may bound them."""
 
     space: Space
     constraints: tuple[Access, ...]
+    on_the_left: tuple[Access, ...] = ()  # see target_accesses
     ranges: dict[str, Interval] = field(default_factory=dict)
 
     @property
@@ -115,25 +160,25 @@ class Solution:
         return [v for v in self.space.statement.indices if v not in self.ranges]
 
 
-def solve(space: Space, constraints: tuple[Access, ...]) -> Solution:
+def solve(
+    space: Space, constraints: tuple[Access, ...], on_the_left: tuple[Access, ...] = ()
+) -> Solution:
     """Return the ranges of the statement's indices; some stay open if it is ambiguous."""
-    solution = Solution(space, constraints)
+    solution = Solution(space, constraints, on_the_left)
+    counted = tuple(access for access in constraints if access.bounds_ranges)
     while solution.open:
-        found = _round(solution, ignore_guards=False) or _round(solution, ignore_guards=True)
+        found = _round(solution, counted) or _round(solution, (*counted, *on_the_left))
         if not found:
             break
         solution.ranges.update(found)
     return solution
 
 
-def _round(solution: Solution, ignore_guards: bool) -> dict[str, Interval]:
+def _round(solution: Solution, counted: tuple[Access, ...]) -> dict[str, Interval]:
     found: dict[str, Interval] = {}
     for index in solution.open:
         explicit = [b for b in solution.space.statement.explicit if b.index == index]
-        if explicit:
-            interval = _fixed(solution, explicit)
-        else:
-            interval = _inferred(solution, index, ignore_guards)
+        interval = _fixed(solution, explicit) if explicit else _inferred(solution, index, counted)
         if interval is not None:
             found[index] = interval
     return found
@@ -180,40 +225,33 @@ def set_extremes(space: Space, value: isl.PwAff, where: isl.Set) -> tuple[isl.Pw
     return extended(image.dim_min(0).coalesce()), extended(image.dim_max(0).coalesce())
 
 
-def _inferred(solution: Solution, index: str, ignore_guards: bool) -> Interval | None:
-    sizes = solution.space.sizes
+def _inferred(solution: Solution, index: str, counted: tuple[Access, ...]) -> Interval | None:
     lowers: list[isl.PwAff] = []
     uppers: list[isl.PwAff] = []
-    for access in solution.constraints:
-        if not _only_open(access, index, solution, ignore_guards):
+    for access in counted:
+        if index not in access.indices or not access.indices - {index} <= solution.ranges.keys():
             continue
-        if access.form is not None and (ignore_guards or not access.guard_indices):
-            _add_corners(access, access.form, index, solution, lowers, uppers)
-        else:
-            _add_projection(access, index, solution, ignore_guards, lowers, uppers)
+        add = _add_projection if access.form is None else _add_corners
+        # What lies above the elements already there is what this statement writes.
+        add(access, index, solution, lowers, [] if access.is_own else uppers)
     if not lowers or not uppers:
         return None
-    return Interval.between(lowers, uppers, sizes)
-
-
-def _only_open(access: Access, index: str, solution: Solution, ignore_guards: bool) -> bool:
-    names = access.indices if ignore_guards else access.indices | access.guard_indices
-    return index in access.indices and names - {index} <= solution.ranges.keys()
+    return Interval.between(lowers, uppers, solution.space.sizes)
 
 
 def _add_corners(
     access: Access,
-    form: Form,
     index: str,
     solution: Solution,
     lowers: list[isl.PwAff],
     uppers: list[isl.PwAff],
 ) -> None:
     """Add what ``interval.lower <= a * index + rest < interval.upper`` says of *index*."""
-    factor = form.coefficients.get(index, 0)
-    if factor == 0:  # as in A(i - i)
+    assert access.form is not None
+    factor = access.form.coefficients.get(index, 0)
+    if factor == 0 or (access.is_own and factor < 0):  # as in A(i - i), or y(n - i)
         return
-    sizes, others = solution.space.sizes, form.without(index)
+    sizes, others = solution.space.sizes, access.form.without(index)
     least, most = (
         others.minimum(solution.ranges, sizes),
         others.maximum(solution.ranges, sizes).add(sizes.one),
@@ -231,22 +269,19 @@ def _add_projection(
     access: Access,
     index: str,
     solution: Solution,
-    ignore_guards: bool,
     lowers: list[isl.PwAff],
     uppers: list[isl.PwAff],
 ) -> None:
-    """Add the bounds of ``{ index : guard => in bounds, for all values of solved indices }``."""
+    """Add the bounds of ``{ index : in bounds, for all values of solved indices }``."""
     space = solution.space
     value = space.builder.affine(access.subscript)
     if value is None:
         return
-    bad = space.inside(value, access.interval).complement()
-    if not ignore_guards:
-        bad = bad.intersect(space.guarded(access.read.guards))
-    solved = {v: solution.ranges[v] for v in (access.indices | access.guard_indices) - {index}
-              if v in solution.ranges}  # fmt: skip
+    inside = space.above(value, access.interval) if access.is_own else (
+        space.inside(value, access.interval))  # fmt: skip
+    solved = {v: solution.ranges[v] for v in access.indices - {index} if v in solution.ranges}
     box = space.box(solved)
-    good = _projected(bad.intersect(box), space, index).complement()
+    good = _projected(inside.complement().intersect(box), space, index).complement()
     # Where the box of solved indices is empty the constraint is void; its bounds are then those
     # that it has elsewhere.
     good = good.intersect_params(box.params().intersect(space.sizes.sane))

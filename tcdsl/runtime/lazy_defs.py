@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tcdsl.errors import TCError
+from tcdsl.errors import TCError, warn
 from tcdsl.lang.head import Head
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.collector import collector_paused
@@ -44,6 +44,8 @@ class LazyProgram:
         if heads is None:
             heads = tuple(self.comprehensions.values())
         self.defs = tuple(LazyDef(head, self) for head in heads)
+        for message in (message for head in heads for message in head.warnings):
+            warn(message)
 
     def _kept_heads(self, source: Source) -> Sequence[Head] | None:
         if self._key is None:

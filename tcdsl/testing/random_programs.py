@@ -91,7 +91,8 @@ class Loop:
 
     extents: dict[str, Extent]
     bound: set[str] = field(default_factory=set)
-    guarded: int = 0  # inside a branch of ?: or the right side of &&, reads bound nothing
+    guarded: int = 0  # inside a branch of ?: or the right side of &&, only plain reads bound
+    assigned: str = ""  # the tensor that the statement updates: reads of it end no range
 
 
 class Draft:
@@ -176,8 +177,9 @@ class Draft:
         fitting = [t for t in self.tensors if t.dims == dims and t.name[0] != "I"]
         new = not fitting or self.rarely(3)
         tensor = self.new_input(dims) if new else self.choose(*reversed(fitting))
-        for index, dim in zip(indices, tensor.dims, strict=True):
-            self.bind(loop, index, dim)
+        if tensor.name != loop.assigned:
+            for index, dim in zip(indices, tensor.dims, strict=True):
+                self.bind(loop, index, dim)
         return _load(tensor, list(indices))
 
     def bind(self, loop: Loop, index: str, dim: Extent) -> None:
@@ -194,7 +196,11 @@ class Draft:
         if not readable:
             return self.plain_load(loop, tuple(loop.extents))
         tensor = self.choose(*reversed(readable))
-        return _load(tensor, [self._subscript(loop, dim) for dim in tensor.dims])
+        bound = set(loop.bound)
+        read = _load(tensor, [self._subscript(loop, dim) for dim in tensor.dims])
+        if tensor.name == loop.assigned:
+            loop.bound = bound
+        return read
 
     def _subscript(self, loop: Loop, dim: Extent) -> str:
         """Return a subscript of a dimension of extent *dim*."""
@@ -498,7 +504,7 @@ def _own(d: Draft, least: int = 0) -> Known:
 
 
 def _over(tensor: Known) -> Loop:
-    return Loop(dict(zip("ijk", tensor.dims, strict=False)))
+    return Loop(dict(zip("ijk", tensor.dims, strict=False)), assigned=tensor.name)
 
 
 def update(d: Draft) -> None:
@@ -514,8 +520,8 @@ def update(d: Draft) -> None:
         clauses = (f"exists {_affine_condition(d, tuple(loop.extents))}",)
         loop.bound.clear()
     if d.choose(True, False):
-        if not clauses:
-            loop.bound.update(loop.extents)
+        if f"{tensor.name}(" not in operand.text:
+            loop.bound.update(loop.extents)  # an update in place
         text = f"{at} {d.choose('+', '*', '-')} {operand.text}"
         d.emit(at, "=", Written(_cast(tensor.dtype, text), tensor.dtype), loop, clauses)
     else:

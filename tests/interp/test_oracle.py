@@ -174,7 +174,7 @@ def test_a_recurrence_with_a_reduction_sees_what_earlier_instances_left() -> Non
 
 
 def test_reversal_in_place_follows_the_lexicographic_order() -> None:
-    text = "def f(int32(N) A) -> (C) { C(i) = A(i)  C(i) = C(N - 1 - i) }"
+    text = "def f(int32(N) A) -> (C) { C(i) = A(i)  C(i) = C(N - 1 - i) where i in 0:N }"
     assert only(text, ints(1, 2, 3, 4)) == [4, 3, 3, 4]
 
 

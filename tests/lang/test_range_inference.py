@@ -161,9 +161,41 @@ def test_range_of_a_temporary_is_its_recorded_box() -> None:
     assert ranges(c) == [{"i": ("-1", "N - 1")}, {"i": ("-1", "N - 3"), "k": ("0", "3")}]
 
 
-def test_guarded_read_alone_bounds_as_unguarded() -> None:
-    c = one("def f(float(N) A) -> (O) { O(i) = i - 1 >= 0 ? A(i - 1) : 0.0 }")
-    assert ranges(c) == [{"i": ("1", "N + 1")}]
+def test_guarded_read_alone_bounds_nothing() -> None:
+    source = "def f(float(N) A) -> (O) { O(i) = i - 1 >= 0 ? A(i - 1) : 0.0 }"
+    error = error_of(source)
+    assert (error.code, error.line, error.column) == ("TC040", *at(source, "i) = "))
+    assert "only a read under a condition" in error.message
+    assert error.hint is not None and "where i in 0:N" in error.hint
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "(t >= k ? x(t-k) : 0.0) * w(k) where t in 0:T",
+        "t >= k ? x(t-k) * w(k) : 0.0 where t in 0:T",
+        "x(t-k) * w(k) where t in 0:T, exists t >= k",
+    ],
+)
+def test_three_causal_convolutions(value: str) -> None:
+    c = one(f"def f(float(T) x, float(K) w) -> (y) {{ y(t) +=! {value} }}")
+    assert ranges(c) == [{"t": ("0", "T"), "k": ("0", "K")}]
+    assert c.preconditions == () and c.warnings == ()
+
+
+def test_plain_guarded_read_bounds() -> None:
+    c = one("def f(float(N) A) -> (O) { O(i) = i >= 2 && i < N-2 ? A(i-2) + A(i) + A(i+2) : 0.0 }")
+    assert ranges(c) == [{"i": ("0", "N")}] and c.preconditions == () and c.warnings == ()
+
+
+def test_guard_that_always_holds_is_a_warning() -> None:
+    source = "def f(float(N) A) -> (O) { O(i) = A(i-1) + (i >= 1 ? A(i-1) : 0.0) }"
+    (warning,) = one(source).warnings
+    line, column = at(source, "i >= 1")
+    assert warning.startswith(f"<tc>:{line}:{column}: the condition 'i >= 1' holds")
+    assert "i in [1, N + 1)" in warning
+    c = one(source.replace("}", " where i in 1:N }"))
+    assert c.warnings == ()  # the range is what the text says
 
 
 def test_guarded_read_needs_bounds_only_under_its_guard() -> None:
@@ -171,10 +203,12 @@ def test_guarded_read_needs_bounds_only_under_its_guard() -> None:
     assert ranges(c) == [{"i": ("0", "N")}] and c.preconditions == ()
 
 
-def test_guarded_read_still_bounds_above() -> None:
+def test_guarded_read_is_checked_under_its_guard() -> None:
     c = one("def f(float(N) A, float(M) B) -> (O) { O(i) = B(i) + (i >= 1 ? A(i-1) : 0.0) }")
-    assert specialise(c, {"N": 3, "M": 9}).shapes["O"] == (4,)
+    assert specialise(c, {"N": 3, "M": 4}).shapes["O"] == (4,)
     assert specialise(c, {"N": 3, "M": 2}).shapes["O"] == (2,)
+    with pytest.raises(RangeError, match=r"M = 5, N = 3: subscript 0 runs over \[0, 3\]"):
+        specialise(c, {"N": 3, "M": 5})
 
 
 def test_lazy_and_guards_its_right_operand() -> None:
@@ -340,6 +374,37 @@ def test_running_sum() -> None:
     assert not guarded.tensors["O"].needs_out and guarded.preconditions == ()
 
 
+def test_recurrence_is_whole() -> None:
+    c = one("def f(float(N) x) -> (y) { y(0) = x(0)  y(i) = y(i-1) * x(i) }")
+    assert ranges(c) == [{}, {"i": ("1", "N")}] and extents(c, "y") == ("max(1, N)",)
+    two = one(
+        "def f(float(N) x) -> (y) { y(2) = x(2)  y(3) = x(3)  y(i) = y(i-1) + y(i-2) * x(i) }"
+    )
+    assert ranges(two)[2] == {"i": ("4", "N")}
+    source = "def f(float(N) x) -> (y) { y(0) = x(0)  y(i) = y(i-1) * 0.5 }"
+    error = error_of(source)
+    assert error.code == "TC040" and "'y' itself" in error.message
+    assert error.hint is not None and "where i in 1:I" in error.hint
+
+
+def test_update_in_place_takes_the_box_so_far() -> None:
+    c = one("def f(float(N) x) -> (y) { y(i) = x(i)  y(i) = fmax(y(i), 0.0) }")
+    assert ranges(c)[1] == {"i": ("0", "N")}
+    # With another read of y in that dimension it is a recurrence, which is not to be cut short.
+    error = error_of("def f(float(N) x) -> (y) { y(i) = x(i)  y(i) = y(i-1) + y(i) }")
+    assert error.code == "TC040"
+
+
+def test_declared_results_bound_left_indices() -> None:
+    c = one("def f(float(B) x) -> (float(B, 100) y) { y(b, i) = 0.0  y(b, 0) = x(b) }")
+    assert ranges(c)[0] == {"b": ("0", "B"), "i": ("0", "100")}
+    c = one("def f(float(N) x) -> (float(N) y) { y(0) = x(0)  y(i) = y(i-1) * 0.5 }")
+    assert ranges(c)[1] == {"i": ("1", "N")}
+    # They bound only what the reads leave open: a shorter read is an error, not a shorter result.
+    source = "def f(float(M) x) -> (float(M) y) { y(i) = x(i + 1) }"
+    assert error_of(source).code == "TC053"
+
+
 def test_recurrence_in_the_wrong_direction_needs_out() -> None:
     c = one(
         "def f(float(N) A) -> (float(N) O) {"
@@ -474,7 +539,7 @@ PROGRAMS = (
     "def f(float(N) A, float(M) B) -> (O) { O(i) = A(i)  O(N+i) = B(i) }",
     "def f(float(N) A) -> (O) { T(i) = A(i-1)  O(i) = T(i) + T(i+1) }",
     "def f(float(N,M) A) -> (float(M) O) { O(i) +=! A(i,j) }",
-    "def f(float(N) A) -> (A) { A(i) = A(i+1) + A(i) }",
+    "def f(float(N) A) -> (A) { A(i) = A(i+1) + A(i) where i in 0:N-1 }",
     "def f(float(N) A) -> (O) { O(i) = A(i % 3) where i in 0:N }",
     "def f(float(N) A) -> (O) { O(i) = A(max(i-1, 0)) + A(min(i+1, N-1)) where i in 0:N }",
     "def f(float(N) A) -> (O) { O(i) = 0.0 where i in 0:N  O(i) = A(i) where exists i % 2 == 0 }",

@@ -1,0 +1,127 @@
+"""What to say of indices whose range cannot be inferred, and of guards that decide nothing.
+
+y(i) = i >= 2 && i < N - 2 ? x(i - 2) : 0.0     error: only a guarded read mentions i
+y(i) = x(i - 1) + (i >= 1 ? x(i - 1) : 0.0)     warning: i >= 1 holds for all i in [1, N + 1)
+"""
+
+from collections.abc import Iterator, Mapping
+
+import islpy as isl
+
+from tcdsl.errors import AMBIGUOUS, TCError
+from tcdsl.lang.comprehension import Comprehension, Statement
+from tcdsl.lang.linear import Interval
+from tcdsl.lang.reads import Guard, first_use, index_names, reads
+from tcdsl.lang.rounds import Access, Solution, Space
+from tcdsl.lang.size_functions import text
+from tcdsl.lang.spelling import did_you_mean
+
+
+def ambiguous(comprehension: Comprehension, statement: Statement, solution: Solution) -> TCError:
+    """Return the error for indices without a range; it says why, and proposes ranges."""
+    read = {v for access in solution.constraints for v in access.indices}
+    unread = [v for v in solution.open if v not in read]
+    blamed = unread or solution.open
+    why, proposed = _why(statement, solution, unread, blamed)
+    proposal = ", ".join(f"{v} in {_proposed_range(v, solution)}" for v in proposed)
+    advice = f"give the range: where {proposal} (with numbers or sizes as bounds)"
+    known = (*comprehension.tensors, *comprehension.sizes)
+    close = next(
+        filter(None, (did_you_mean(v, (*known, *statement.indices)) for v in unread)), None
+    )
+    if close is not None:
+        advice = f"{close} Otherwise {advice}"
+    return AMBIGUOUS(
+        comprehension.source, first_use(statement, blamed[0]), indices=", ".join(blamed), why=why,
+        advice=advice,
+    )  # fmt: skip
+
+
+def _why(
+    statement: Statement, solution: Solution, unread: list[str], blamed: list[str]
+) -> tuple[str, list[str]]:
+    """Return why *blamed* have no range, and those for which one is to be proposed."""
+    one = len(blamed) == 1
+    if unread:
+        why = f"no subscript on the right bounds {'it' if one else 'them'}"
+        return why, blamed
+    if not any(access.bounds_ranges for v in blamed for access in _mentions(solution, v)):
+        reads = "a read under a condition, which bounds" if one else (
+            "reads under conditions, which bound")  # fmt: skip
+        return f"only {reads} nothing, {'mentions it' if one else 'mention them'}", blamed
+    if all(access.is_own for v in blamed for access in _counted(solution, v)):
+        them = "it" if one else "them"
+        return f"the reads of {statement.target!r} itself bound {them} from below alone", blamed
+    if one:
+        return "no read bounds it on both sides", blamed
+    # Where two indices bound each other, the range of one is enough: a reduced one if there is.
+    return "each is bounded only through the others", blamed[-1:]
+
+
+def _mentions(solution: Solution, index: str) -> list[Access]:
+    return [access for access in solution.constraints if index in access.indices]
+
+
+def _counted(solution: Solution, index: str) -> list[Access]:
+    return [access for access in _mentions(solution, index) if access.bounds_ranges]
+
+
+def _proposed_range(index: str, solution: Solution) -> str:
+    """Return the range to propose: the dimension that a guarded read has *index* in, else 0:I.
+
+    Where the statement reads its own target at ``i - 1``, the range begins behind what is there.
+    """
+    counted = _counted(solution, index)
+    if not counted and (mentions := _mentions(solution, index)):
+        return f"{text(mentions[0].interval.lower)}:{text(mentions[0].interval.upper)}"
+    starts = [
+        access.interval.lower.sub(access.form.rest)
+        for access in counted
+        if access.is_own and access.form and access.form.coefficients == {index: 1}
+    ]
+    if not starts:
+        return f"0:{index.upper()}"
+    return f"{text(solution.space.sizes.largest(starts))}:{index.upper()}"
+
+
+def idle_guards(comprehension: Comprehension, written: Statement, space: Space) -> Iterator[str]:
+    """Yield a warning for each guard of a read that holds wherever the inferred ranges reach.
+
+    :arg written: the statement with its conditions as they are in the text.
+    """
+    given = {bounds.index for bounds in written.explicit}
+    guards = (guard for read in reads(written) for guard in read.guards)
+    for guard in {(id(guard.condition), guard.holds): guard for guard in guards}.values():
+        inferred = [v for v in index_names(guard.condition) if v not in given]
+        if inferred and _is_idle(guard, space):
+            yield _idle_text(comprehension, guard, inferred, space.ranges)
+
+
+def _is_idle(guard: Guard, space: Space) -> bool:
+    """Return whether *guard* holds on the box of the ranges, but not for all integers."""
+    exact = space.builder.truth(guard.condition).exact
+    if exact is None:
+        return False
+    holds = exact if guard.holds else exact.complement()
+    everywhere = isl.Set.universe(space.builder.space).intersect_params(space.sizes.sane)
+    if everywhere.is_subset(holds):
+        return False
+    box = space.box(space.ranges).intersect_params(space.sizes.sane)
+    return bool(box.is_subset(holds)) and not box.is_empty()
+
+
+def _idle_text(
+    comprehension: Comprehension, guard: Guard, inferred: list[str], ranges: Mapping[str, Interval]
+) -> str:
+    source, span = comprehension.source, guard.condition.span
+    line, column = source.position(span.start)
+    found = ", ".join(
+        f"{v} in [{text(ranges[v].lower)}, {text(ranges[v].upper)})" for v in inferred
+    )
+    what = "holds" if guard.holds else "is false"
+    proposal = ", ".join(f"{v} in a:b" for v in inferred)
+    return (
+        f"{source.name}:{line}:{column}: the condition '{source.text[span.start : span.end]}' "
+        f"{what} for all {found}, which the reads give: conditions change no range. If "
+        f"{' and '.join(inferred)} should take other values, write where {proposal}"
+    )
