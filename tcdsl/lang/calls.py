@@ -208,7 +208,7 @@ class _Inliner:
         typed = elaborate(arg, self.scope)
         if any(isinstance(node, Load | Index) for node in walk(typed.expr)):
             raise self._not_a_tensor(parameter, arg)
-        self.scalars[parameter.name] = converted(typed.expr, parameter.dtype)
+        self.scalars[parameter.name] = converted(typed.expr, parameter.dtype, self.scope.source)
 
     # --- results ---------------------------------------------------------------------------
     def bind_results(self) -> None:

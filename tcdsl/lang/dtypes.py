@@ -7,6 +7,9 @@ type of the larger width.  bool counts as the narrowest unsigned integer.
 Half types are storage types: arithmetic on them runs in float32, and a value is rounded only when
 it is stored or cast.
 
+A float literal without a suffix has the type WEAK until it meets another float (weak_literals): a
+float narrower than any, so that every other wins.
+
 Compensated types are accumulators of the compiler's own: no program and no array of a user has
 them, promotion and NumPy know nothing of them.
 """
@@ -58,6 +61,7 @@ class DType:
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy type of the same values (bfloat16 through ml_dtypes, imported when asked)."""
+        assert self.size_bytes, "no array has this type"
         if self.name == "bfloat16":
             import ml_dtypes  # costs 10 ms, and few programs need it
 
@@ -71,6 +75,7 @@ UINT8, UINT16, UINT32, UINT64 = (DType(f"uint{8 * n}", Kind.UNSIGNED, n) for n i
 INT8, INT16, INT32, INT64 = (DType(f"int{8 * n}", Kind.SIGNED, n) for n in (1, 2, 4, 8))
 FLOAT16, FLOAT32, FLOAT64 = (DType(f"float{8 * n}", Kind.FLOAT, n) for n in (2, 4, 8))
 BFLOAT16 = DType("bfloat16", Kind.FLOAT, 2)
+WEAK = DType("float", Kind.FLOAT, 0)
 COMPENSATED32, COMPENSATED64 = (DType(f"compensated{8 * n}", Kind.FLOAT, 2 * n) for n in (4, 8))
 
 ALL: tuple[DType, ...] = (

@@ -10,11 +10,8 @@ A tensor whose type is not known yet (the target of the first statement that ass
 that statement) has the type :data:`UNKNOWN`, which any other type absorbs.
 """
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from tcdsl.errors import (
     BAD_SUBSCRIPT,
@@ -40,9 +37,17 @@ from tcdsl.lang.comprehension import (
     Size,
     Unary,
 )
-from tcdsl.lang.dtypes import BOOL, FLOAT32, INT32, DType, Kind, arithmetic, promote
+from tcdsl.lang.dtypes import BOOL, FLOAT32, INT32, WEAK, DType, Kind, arithmetic, promote
 from tcdsl.lang.limits import children
 from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.weak_literals import (
+    as_float,
+    folded,
+    nearest,
+    negated,
+    strengthened,
+    weakened,
+)
 from tcdsl.source import Source, Span
 
 UNKNOWN = DType("unknown", Kind.UNSIGNED, 0)
@@ -151,6 +156,8 @@ def _combine(node: ast.Expr, operands: tuple[Typed, ...], scope: Scope) -> Typed
 
 def _node(node: ast.Expr, operands: tuple[Typed, ...], scope: Scope) -> Typed:
     match node:
+        case ast.Number(dtype=dtype) if dtype == WEAK:
+            return Typed(Const(node.value, WEAK, node.span), WEAK)
         case ast.Number():
             return constant(node.value, node.dtype, node.span)
         case ast.Name():
@@ -164,21 +171,13 @@ def _node(node: ast.Expr, operands: tuple[Typed, ...], scope: Scope) -> Typed:
         case ast.Select():
             return _select(node, operands, scope)
         case ast.Cast():
-            return explicit_cast(operands[0], node.dtype, node.span)
+            return explicit_cast(operands[0], node.dtype, node.span, scope.source)
 
 
 def constant(value: bool | int | float, dtype: DType, span: Span) -> Typed:
     """Return the literal, rounded to its type; a half literal is the float32 of equal value."""
-    return Typed(Const(rounded(value, dtype), arithmetic(dtype), span), dtype)
-
-
-def rounded(value: bool | int | float, dtype: DType) -> bool | int | float:
-    """Return *value* rounded to the nearest value of *dtype*, which integers must fit."""
-    if not dtype.is_float:
-        return value
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an integer may overflow a half type: infinity
-        return float(np.asarray(value, np.float64).astype(dtype.numpy))
+    stored = nearest(value, dtype) if dtype.is_float else value
+    return Typed(Const(stored, arithmetic(dtype), span), dtype)
 
 
 # --- names ---------------------------------------------------------------------------------
@@ -257,7 +256,7 @@ def _plural(number: int) -> str:
 def subscript(typed: Typed, scope: Scope) -> Expr:
     """Return *typed* as a subscript, which must be an integer."""
     if not typed.nominal.is_integer:
-        what = f"a subscript must be an integer, but this is {typed.nominal}"
+        what = f"a subscript must be an integer, but this is {settled(typed.nominal)}"
         advice = f"convert it: int32({scope.text(typed.expr.span)}) truncates"
         raise BAD_SUBSCRIPT(scope.source, typed.expr.span, what=what, advice=advice)
     return typed.expr
@@ -269,24 +268,31 @@ def _computed(expr: Expr) -> Expr:
     return converted(expr, arithmetic(expr.dtype))
 
 
-def converted(expr: Expr, dtype: DType) -> Expr:
-    """Return *expr* as a value of exactly *dtype*; to bool by comparing with zero."""
+def converted(expr: Expr, dtype: DType, source: Source | None = None) -> Expr:
+    """Return *expr* as a value of exactly *dtype*; to bool by comparing with zero.
+
+    :raises ParseError: TC015, a weak literal does not fit; it stands in *source*.
+    """
     if expr.dtype == dtype:
         return expr
+    if expr.dtype == WEAK:
+        return converted(strengthened(expr, dtype, source), dtype)
+    if dtype == WEAK:
+        return weakened(expr)
     if dtype == BOOL:
         zero = Const(0.0 if expr.dtype.is_float else 0, expr.dtype, expr.span)
         return Binary("!=", expr, zero, BOOL, expr.span)
-    if isinstance(expr, Const) and dtype.is_float:
-        value = float(expr.value) if isinstance(expr.value, bool) else expr.value
-        return Const(rounded(value, dtype), dtype, expr.span)
+    if dtype.is_float:
+        return as_float(expr, dtype, expr.span)
     return Cast(expr, dtype, expr.span)
 
 
-def explicit_cast(typed: Typed, dtype: DType, span: Span) -> Typed:
+def explicit_cast(typed: Typed, dtype: DType, span: Span, source: Source) -> Typed:
     """Return ``dtype(typed)``; a cast to a half type rounds, then goes on as float32."""
+    expr = converted(typed.expr, dtype, source)
     if dtype.is_half:
-        return Typed(replace_span(_computed(converted(typed.expr, dtype)), span), dtype)
-    return Typed(replace_span(converted(typed.expr, dtype), span), dtype)
+        expr = _computed(expr)
+    return Typed(replace_span(expr, span), dtype)
 
 
 def replace_span(expr: Expr, span: Span) -> Expr:
@@ -294,8 +300,13 @@ def replace_span(expr: Expr, span: Span) -> Expr:
     return replace(expr, span=span)
 
 
-def _to(typed: Typed, nominal: DType) -> Expr:
-    return converted(typed.expr, arithmetic(nominal))
+def _to(typed: Typed, nominal: DType, scope: Scope) -> Expr:
+    return converted(typed.expr, arithmetic(nominal), scope.source)
+
+
+def settled(dtype: DType) -> DType:
+    """Return the type of what has met nothing but weak literals: float32; any other stays."""
+    return FLOAT32 if dtype == WEAK else dtype
 
 
 def joined(a: DType, b: DType) -> DType:
@@ -316,7 +327,8 @@ def _unary(node: ast.Unary, operand: Typed, scope: Scope) -> Typed:
         raise _bool_error(node, "'-'", operand, scope)
     if op == "~" and not nominal.is_integer:
         raise _operand_error(node, "'~'", (operand,), scope, "'~' is for integers and bools")
-    return Typed(Unary(op, operand.expr, operand.expr.dtype, node.span), nominal)
+    literal = negated(operand.expr, node.span) if op == "-" else None
+    return Typed(literal or Unary(op, operand.expr, operand.expr.dtype, node.span), nominal)
 
 
 def _zero_test(operand: Typed) -> str:
@@ -328,7 +340,11 @@ def _binary(node: ast.Binary, left: Typed, right: Typed, scope: Scope) -> Typed:
     nominal = joined(left.nominal, right.nominal)
     if node.op in ("&&", "||"):
         nominal = BOOL
-    operands = _to(left, nominal), _to(right, nominal)
+    if node.op in _COMPARISONS:
+        nominal = settled(nominal)
+    operands = _to(left, nominal, scope), _to(right, nominal, scope)
+    if nominal == WEAK and (literal := folded(node.op, *operands, node.span)) is not None:
+        return Typed(literal, WEAK)
     if node.op in _COMPARISONS:
         return Typed(Binary(node.op, *operands, BOOL, node.span), BOOL)
     return Typed(Binary(node.op, *operands, arithmetic(nominal), node.span), nominal)
@@ -361,7 +377,7 @@ def _bool_error(node: ast.Expr, what: str, operand: Typed, scope: Scope) -> Exce
 def _operand_error(
     node: ast.Expr, what: str, operands: tuple[Typed, ...], scope: Scope, advice: str
 ) -> Exception:
-    types = " and ".join(str(operand.nominal) for operand in operands)
+    types = " and ".join(str(settled(operand.nominal)) for operand in operands)
     return OPERAND_TYPE(scope.source, node.span, what=what, types=types, advice=advice)
 
 
@@ -374,7 +390,7 @@ def _select(node: ast.Select, operands: tuple[Typed, ...], scope: Scope) -> Type
             types=str(where.nominal), advice=f"compare it: {text} != 0",
         )  # fmt: skip
     nominal = joined(if_true.nominal, if_false.nominal)
-    branches = _to(if_true, nominal), _to(if_false, nominal)
+    branches = _to(if_true, nominal, scope), _to(if_false, nominal, scope)
     return Typed(Select(where.expr, *branches, arithmetic(nominal), node.span), nominal)
 
 
@@ -384,12 +400,15 @@ def _call(builtin: Builtin, node: ast.Apply, args: tuple[Typed, ...], scope: Sco
             scope.source, node.span, name=builtin.name, got=len(args),
             expected=f"{builtin.arity} argument{_plural(builtin.arity)}",
         )  # fmt: skip
-    nominal = UNKNOWN if builtin.kind is BuiltinKind.ANY else FLOAT32
+    nominal = UNKNOWN
     for arg in args:
         nominal = joined(nominal, arg.nominal)
         if arg.nominal == BOOL:
             raise _bool_error(node, f"{builtin.name!r}", arg, scope)
-    operands = tuple(_to(arg, nominal) for arg in args)
+    stays_weak = nominal == WEAK and builtin.kind is not BuiltinKind.TEST
+    if builtin.kind is not BuiltinKind.ANY and not stays_weak:
+        nominal = joined(FLOAT32, nominal)
+    operands = tuple(_to(arg, nominal, scope) for arg in args)
     if builtin.kind is BuiltinKind.TEST:
         return Typed(Call(builtin.name, operands, BOOL, node.span), BOOL)
     return Typed(Call(builtin.name, operands, arithmetic(nominal), node.span), nominal)

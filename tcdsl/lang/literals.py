@@ -1,9 +1,9 @@
 """Numbers as text: from a literal to its exact value and type, and back.
 
     3 -> (3, int32)   3000000000 -> (3000000000, int64)   3u8 -> (3, uint8)
-    3.0, 3E5 -> float32    1.0f64 -> float64    inf, nan -> float32    true -> bool
+    3.0, 3E5, inf, nan -> WEAK, a type to be found    1.0f64 -> float64    true -> bool
 
-A float keeps the Python float that its text denotes; semantic analysis rounds it to its type.  No
+A float keeps the number that its text denotes; semantic analysis rounds it to its type.  No
 literal is negative, except that ``-`` and the literal one past a signed type's largest value are
 together that type's smallest: ``-128i8``.
 """
@@ -17,6 +17,7 @@ from tcdsl.lang import dtypes
 from tcdsl.lang.ast import Number
 from tcdsl.lang.dtypes import DType, Kind
 from tcdsl.lang.limits import shortened
+from tcdsl.lang.rationals import from_decimal, to_decimal
 from tcdsl.source import Source, Span
 
 SUFFIXES: dict[str, DType] = {
@@ -28,8 +29,8 @@ _SUFFIX_OF = {dtype: suffix for suffix, dtype in SUFFIXES.items()}
 _CONSTANTS: dict[str, tuple[bool | float, DType]] = {
     "true": (True, dtypes.BOOL),
     "false": (False, dtypes.BOOL),
-    "inf": (math.inf, dtypes.FLOAT32),
-    "nan": (math.nan, dtypes.FLOAT32),
+    "inf": (math.inf, dtypes.WEAK),
+    "nan": (math.nan, dtypes.WEAK),
 }
 # The least magnitude that rounds to infinity: half a unit in the last place above the largest.
 _ROUNDS_TO_INF = {
@@ -37,6 +38,7 @@ _ROUNDS_TO_INF = {
     dtypes.BFLOAT16: (2 - 2.0**-8) * 2.0**127,
     dtypes.FLOAT32: (2 - 2.0**-24) * 2.0**127,
     dtypes.FLOAT64: math.inf,
+    dtypes.WEAK: math.inf,
 }
 _NUMBER = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([A-Za-z0-9_]*)")
 _MAX_DIGITS = 40  # more than any integer type holds; Python refuses to convert 4300 and more
@@ -63,7 +65,7 @@ def number(text: str, span: Span) -> Number:
         raise BAD_SUFFIX(None, span, text=shortened(text), what=f"{suffix!r} is not a suffix")
     dtype = SUFFIXES.get(suffix)
     if not digits.isdigit() or (dtype is not None and dtype.is_float):
-        return _float(text, digits, dtype or dtypes.FLOAT32, span)
+        return _float(text, digits, dtype or dtypes.WEAK, span)
     return _integer(text, digits, dtype, span)
 
 
@@ -76,8 +78,9 @@ def _float(text: str, digits: str, dtype: DType, span: Span) -> Number:
     if math.isinf(value) or value >= _ROUNDS_TO_INF[dtype]:
         wider = "" if math.isinf(value) else f"give it a wider type, {digits}f64, or "
         advice = f"{wider}write inf if infinity is meant"
-        raise BAD_NUMBER(None, span, text=shortened(text), dtype=dtype, advice=advice)
-    return Number(value, dtype, span)
+        known = dtypes.FLOAT64 if dtype == dtypes.WEAK else dtype
+        raise BAD_NUMBER(None, span, text=shortened(text), dtype=known, advice=advice)
+    return Number(from_decimal(digits), dtype, span)
 
 
 def _integer(text: str, digits: str, dtype: DType | None, span: Span) -> Number:
@@ -130,14 +133,14 @@ def text_of(value: bool | int | float, dtype: DType) -> str:
     if dtype.kind is Kind.BOOL:
         return "true" if value else "false"
     if dtype.is_float:
-        return _float_text(float(value), dtype)
+        return _float_text(value, dtype)
     implied = dtypes.INT32 if abs(value) <= largest(dtypes.INT32) else dtypes.INT64
     return f"{value}" if dtype == implied else f"{value}{_SUFFIX_OF[dtype]}"
 
 
 def _float_text(value: float, dtype: DType) -> str:
-    """Return the literal of a float, its suffix left out for float32."""
+    """Return the literal of a float, without a suffix if its type is to be found."""
     if math.isfinite(value):
-        return f"{value!r}" if dtype == dtypes.FLOAT32 else f"{value!r}{_SUFFIX_OF[dtype]}"
+        return f"{to_decimal(value)}{_SUFFIX_OF.get(dtype, '')}"
     text = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return text if dtype == dtypes.FLOAT32 else f"{dtype}({text})"
+    return text if dtype == dtypes.WEAK else f"{dtype}({text})"

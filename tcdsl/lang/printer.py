@@ -15,7 +15,7 @@ import islpy as isl
 
 from tcdsl.lang import ast, literals
 from tcdsl.lang import comprehension as typed
-from tcdsl.lang.dtypes import FLOAT64, DType
+from tcdsl.lang.dtypes import FLOAT32, FLOAT64, WEAK, DType
 from tcdsl.lang.limits import children
 
 INDENT = "    "
@@ -173,7 +173,9 @@ def _untyped(expr: typed.Expr, operands: tuple[ast.Expr, ...]) -> ast.Expr:
     """Return the syntax tree of *expr*, given those of its operands."""
     match expr:
         case typed.Const(value=value, dtype=dtype):
-            return ast.Number(_shortest(value, dtype), dtype, expr.span)
+            # Beside float32 operands a literal needs no suffix.
+            written = WEAK if dtype == FLOAT32 else dtype
+            return ast.Number(_shortest(value, dtype), written, expr.span)
         case typed.Index(name=name) | typed.Size(name=name):
             return ast.Name(name, expr.span)
         case typed.Load(tensor=name):

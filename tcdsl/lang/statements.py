@@ -40,6 +40,7 @@ from tcdsl.lang.elaborate import (
     constant,
     converted,
     elaborate,
+    settled,
     subscript,
 )
 from tcdsl.lang.limits import children
@@ -101,7 +102,7 @@ def typed_statement(
     _check_values(stmt, scope, operation, indices[len(left) :])
     reduction = _reduction(stmt, scope, operation, dtype, parts.value)
     computed = arithmetic(dtype) if reduction is None else reduction.dtype
-    value = converted(parts.value.expr, computed)
+    value = converted(parts.value.expr, computed, scope.source)
     return replace(draft, indices=indices, reduction=reduction, value=value), dtype
 
 
@@ -116,7 +117,7 @@ def _target_type(stmt: ast.Assign, scope: Scope, operation: Operation) -> DType:
     if operation.operator is not None and operation.operator.is_arg:
         return INT64
     # The value may read the target, whose type is what we are after: it is neutral.
-    nominal = _parts(stmt, _with_target(scope, stmt, UNKNOWN)).value.nominal
+    nominal = settled(_parts(stmt, _with_target(scope, stmt, UNKNOWN)).value.nominal)
     if nominal == UNKNOWN:
         raise UNKNOWN_TYPE(scope.source, stmt.target_span, name=stmt.target)
     return nominal
@@ -143,7 +144,8 @@ def _parts(stmt: ast.Assign, scope: Scope) -> Parts:
                 explicit.append(_in_range(clause, scope))
             case ast.Exists(expr=expr):
                 typed = elaborate(expr, scope)
-                (conditions if typed.nominal == BOOL else bounds).append(typed.expr)
+                strong = converted(typed.expr, settled(typed.expr.dtype), scope.source)
+                (conditions if typed.nominal == BOOL else bounds).append(strong)
             case ast.Let():
                 pass
     return Parts(subscripts, value, tuple(conditions), tuple(bounds), tuple(explicit))
@@ -179,7 +181,7 @@ def _bound(bound: ast.Expr, scope: Scope) -> Expr:
     typed = elaborate(bound, scope)
     if typed.nominal.is_integer:
         return typed.expr
-    what = f"a bound of a range must be an integer, but this is {typed.nominal}"
+    what = f"a bound of a range must be an integer, but this is {settled(typed.nominal)}"
     advice = f"convert it: int32({scope.text(bound.span)}) truncates"
     raise BAD_CLAUSE(scope.source, bound.span, what=what, advice=advice)
 
@@ -316,7 +318,7 @@ def _reduction(
         return None
     if operator.is_arg:
         _check_arg_types(stmt, scope, dtype, value)
-        return Reduction(operator, operation.initialise, arithmetic(value.nominal))
+        return Reduction(operator, operation.initialise, arithmetic(settled(value.nominal)))
     logical = operator in (Operator.AND, Operator.OR)
     for found, what in ((dtype, stmt.target), (value.nominal, "the value")):
         if (found == BOOL) != logical:

@@ -115,16 +115,17 @@ LARGEST_FLOAT = {
     dtypes.BFLOAT16: 3.38e38,
     dtypes.FLOAT32: 3.4e38,
     dtypes.FLOAT64: 1.7976931348623157e308,
+    dtypes.WEAK: 1.7976931348623157e308,
 }
 
 
 @st.composite
 def numbers(draw: st.DrawFn) -> ast.Number:
-    dtype = draw(st.sampled_from([*SUFFIXES.values(), dtypes.BOOL]))
+    dtype = draw(st.sampled_from([*SUFFIXES.values(), dtypes.BOOL, dtypes.WEAK]))
     if dtype == dtypes.BOOL:
         return ast.Number(draw(st.booleans()), dtype)
     if dtype.is_float:
-        special = [math.inf, math.nan] if dtype == dtypes.FLOAT32 else [0.0]
+        special = [math.inf, math.nan] if dtype == dtypes.WEAK else [0.0]
         finite = st.floats(0.0, LARGEST_FLOAT[dtype])
         return ast.Number(draw(finite | st.sampled_from(special)), dtype)
     smallest = [-largest(dtype) - 1] if dtype.kind is dtypes.Kind.SIGNED else [0]
