@@ -161,7 +161,7 @@ class BothWaysSketcher(GpuSketcher):
         turns = remaining[self.lead][: len(found.mixed)]
         return replace(
             sketch, remaining=remaining, resident=resident, turns=turns, beside=share.beside,
-            layout=None,
+            layout=None, template="both ways",
         )  # fmt: skip
 
 

@@ -138,7 +138,7 @@ def clustered_sketch(axes: GroupAxes, rows: ClusterRows) -> Sketch:
     return Sketch(
         axes.group.members, tuple(assembly.block_loops()), remaining, partials,
         why=tuple(axes.why), threads=threads, in_registers=True,
-        resident=(*rows.staged, *rows.resident), is_staged=True,
+        resident=(*rows.staged, *rows.resident), is_staged=True, template="clusters",
     )  # fmt: skip
 
 

@@ -6,6 +6,8 @@
 Each thread adds up its part of a column; the block folds them over threads.y.
 """
 
+from dataclasses import replace
+
 from tcdsl.costmodel.shared_memory import FOLDS_BYTES, fold_bytes
 from tcdsl.strategies import block_sizes, group_axes
 from tcdsl.strategies.assembly import Lane
@@ -37,7 +39,8 @@ def column_sketch(axes: GroupAxes, inner: Axis, vector: int, may_chunk: bool) ->
     axes.why.append(
         f"threads.x along {axes.name_of(inner)}, threads.y along what is reduced: {x} x {y}"
     )
-    return axes.assembled(tiles, {n: Lane(d, 1, y) for n, d in lanes.items()}, chunk)
+    sketch = axes.assembled(tiles, {n: Lane(d, 1, y) for n, d in lanes.items()}, chunk)
+    return replace(sketch, template="columns")
 
 
 def _accumulators_of_vector(axes: GroupAxes) -> int:

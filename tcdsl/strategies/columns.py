@@ -59,7 +59,7 @@ def kept_column_sketch(axes: GroupAxes, inner: Axis, columns: KeptColumns) -> Sk
     }
     axes.why.append(columns.why)
     sketch = axes.assembled(tiles, lanes, None)
-    return replace(sketch, resident=columns.arrays, layout=None)
+    return replace(sketch, resident=columns.arrays, layout=None, template="kept columns")
 
 
 def kept_columns(

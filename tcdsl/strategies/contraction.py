@@ -300,6 +300,7 @@ class _Sketcher:
             unrolled,
             {} if is_dot else {self.lead: names[tile.vector]},
             why,
+            template="contraction",
         )
 
     def _outer(self, tiles: Mapping[int, int]) -> list[OuterLoop]:

@@ -57,7 +57,7 @@ class FinishSketcher(GroupAxes):
         assembly = Assembly(
             self.group, self.shapes, self.gpu, tiles, lanes, grid=self.layout.numbers
         )
-        return assembly.sketch(self.why)
+        return replace(assembly.sketch(self.why), template="finish")
 
     def _tiles(self, fold: str) -> list[Tile] | None:
         """Return the layout's tiles along the group's axes.

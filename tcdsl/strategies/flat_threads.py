@@ -7,6 +7,8 @@ Where that axis is short, threads.y are along the next one.  Blocks are smaller 
 too few of them, and a thread takes a second vector only if the chip stays full.
 """
 
+from dataclasses import replace
+
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.scop import Storage
 from tcdsl.strategies import block_sizes
@@ -41,7 +43,7 @@ def flat_sketch(axes: GroupAxes, inner: Axis, vector: int) -> Sketch:
         tiles.append(Tile(axis, axes.extent(axis), axes.lower(axis), 1, y))
     tiles += [axes.tile(axis) for axis in reversed(others)]
     axes.why.append(f"threads along {axes.name_of(inner)}, neighbours in memory")
-    return axes.assembled(tiles, {}, None)
+    return replace(axes.assembled(tiles, {}, None), template="flat")
 
 
 def _threads_of_block(axes: GroupAxes, threads: int) -> int:

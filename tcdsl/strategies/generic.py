@@ -263,7 +263,7 @@ def bare_sketch(scop: Scop, members: Sequence[str], shapes: Mapping[str, Shape])
         for name in members
     }
     partials = {name: () for name in members if needs_own_type(scop, name)}
-    return Sketch(tuple(members), (), remaining, partials)
+    return Sketch(tuple(members), (), remaining, partials, template="plain")
 
 
 def with_own_accumulators(scop: Scop) -> Scop:

@@ -54,6 +54,7 @@ class IslKernel:
 
     tree: Node
     why: tuple[str, ...]
+    template: str = "isl"
 
 
 def threads_of(tree: Node) -> int:

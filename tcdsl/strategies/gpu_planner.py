@@ -157,7 +157,7 @@ def _serial(scop: Scop, gpu: Gpu) -> Plan:
     shapes = gpu_shapes_of(scop, dependences_of(scop))
     why = ("the loops as written, on one thread",)
     kernels = [
-        Kernel(name, textual_tree(shape, Cpu(1), f"k{position}"), why)
+        Kernel(name, textual_tree(shape, Cpu(1), f"k{position}"), why, template="one thread")
         for position, (name, shape) in enumerate(shapes.items())
     ]
     return _finished(scop, kernels, gpu)
@@ -172,7 +172,7 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Gpu) -> Pl
     for position, queued in enumerate(queue):
         tree = _tree(scop, queued.kernel, Nester(alignment, shapes, {}, prefix=f"k{position}"))
         tree = tree if options.vectorise else written_out(tree)
-        kernel = Kernel(queued.name, tree, queued.kernel.why)
+        kernel = Kernel(queued.name, tree, queued.kernel.why, template=queued.kernel.template)
         if isinstance(queued.kernel, Sketch):
             ahead = bytes_ahead(gpu) if queued.kernel.turns else 0
             kernel = replace(kernel, ahead_bytes=ahead, beside=queued.kernel.beside)
@@ -209,7 +209,9 @@ def _stitched(kernels: Sequence[Kernel], are_finishes: Sequence[bool]) -> list[K
         before = found.pop()
         added = (f"{kernel.name}: {', '.join(kernel.why)}",) if kernel.why else ()
         name = f"{before.name}+{kernel.name}"
-        found.append(replace(before, name=name, tree=tree, why=(*before.why, *added)))
+        template = f"{before.template} + {kernel.template}"
+        why = (*before.why, *added)
+        found.append(replace(before, name=name, tree=tree, why=why, template=template))
     return found
 
 

@@ -85,7 +85,12 @@ def _textual(scop: Scop, cpu: Cpu) -> Plan:
     scop = with_own_accumulators(scop)
     shapes = shapes_of(scop, dependences_of(scop))
     kernels = tuple(
-        Kernel(name, textual_tree(shape, cpu, f"k{position}"), ("the loops as written",))
+        Kernel(
+            name,
+            textual_tree(shape, cpu, f"k{position}"),
+            ("the loops as written",),
+            template="as written",
+        )
         for position, (name, shape) in enumerate(shapes.items())
     )
     record("nesting", scop, kernels)
@@ -140,7 +145,7 @@ def _rewrite(
                 how = _scheme_of(group, shapes, cpu, scheme)
                 queue.append(_Queued(done.sketch, "+".join(group.members), how))
             elif names:
-                queue.append(_Queued(Sketch(names, (), {}), "+".join(names)))
+                queue.append(_Queued(Sketch(names, (), {}, template="plain"), "+".join(names)))
     return scop, queue
 
 
@@ -191,7 +196,8 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
                 tile = wavefront_tile(shapes[sketch.members[0]])
             tree = generic_tree(scop, sketch.members, dependences, shapes, cpu, tile, prefix)
             if options.scheduler == "isl" or has_parallel_loop(tree):
-                kernels.append(Kernel(queued.name, tree, ("the loops that isl's scheduler found",)))
+                why = ("the loops that isl's scheduler found",)
+                kernels.append(Kernel(queued.name, tree, why, template="isl"))
                 continue
         nester = Nester(alignment, shapes, sketch.lanes, sketch.unrolled, prefix)
         remaining = {
@@ -201,7 +207,7 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
         tree = nester.nest(sketch.members, remaining)
         for loop in reversed(sketch.outer):
             tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
-        kernels.append(Kernel(queued.name, tree, sketch.why))
+        kernels.append(Kernel(queued.name, tree, sketch.why, template=sketch.template))
     record("nesting", scop, kernels)
     plan_trees = [kernel.tree for kernel in kernels]
     return Plan(scop, tuple(kernels), place(scop, plan_trees))

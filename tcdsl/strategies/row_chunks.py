@@ -168,7 +168,7 @@ class RowChunkSketcher(RequestedSketcher):
         )
 
     def sketch(self, may_chunk: bool = True) -> Sketch:
-        return self.row_sketch(may_chunk=False)
+        return replace(self.row_sketch(may_chunk=False), template="row chunks")
 
     def share_of_row(self, row: Row) -> kept_rows.Share:
         threads = min(self.chunks.cut.threads, power_of_two(row.groups))

@@ -57,7 +57,7 @@ class RowSketcher(GroupAxes):
             for n, d in lanes.items()
         }  # fmt: skip
         sketch = self.assembled(tiles, width, chunk)
-        return replace(sketch, resident=resident, beside=share.beside)
+        return replace(sketch, resident=resident, beside=share.beside, template="rows")
 
     def resident(self, lanes: Mapping[str, int], length: int) -> tuple[str, ...]:
         """Return the arrays whose rows of *length* values several members use."""

@@ -73,7 +73,7 @@ def sketch_rows(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu)
         for name in group.members
         if (found := _partials(scop, shapes[name], outer, lanes.get(name, 0))) is not None
     }
-    return Sketch(group.members, loops, remaining, partials, lanes, why=tuple(why))
+    return Sketch(group.members, loops, remaining, partials, lanes, why=tuple(why), template="rows")
 
 
 def _lanes(shape: Shape, outer: list[_Outer], cpu: Cpu) -> int:

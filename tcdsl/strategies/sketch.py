@@ -71,7 +71,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """See the module's docstring; *why* explains the choices to the user."""
+    """See the module's docstring; *why* explains the choices to the user.
+
+    *template* is the name of the strategy that made it.
+    """
 
     members: tuple[str, ...]
     outer: tuple[OuterLoop, ...]
@@ -93,6 +96,7 @@ class Sketch:
     staged: tuple[str, ...] = ()  # the copies there
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once
+    template: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class TiledKernel:
     remaining: Mapping[str, tuple[Piece, ...]]
     why: tuple[str, ...]
     following: tuple[str, ...] = ()  # what is left for a kernel after this one
+    template: str = "tiles"
 
     def tree(self, nester: Nester) -> Node:
         """Return the loops."""

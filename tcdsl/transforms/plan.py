@@ -12,6 +12,7 @@ from tcdsl.transforms.placement import Placement
 class Kernel:
     """A loop nest that runs as a whole before the next kernel starts; *why* explains its shape.
 
+    *template* is the name of the strategy that made it.
     Blocks of a GPU start in the order of their numbers.  With *is_reversed* the first of them runs
     the last iterations: what the kernel before has touched last is in the cache still.
     Blocks ask for what they will load in the next iteration of their loops if that is no more than
@@ -26,6 +27,7 @@ class Kernel:
     is_reversed: bool = False
     ahead_bytes: int = 0
     beside: int = 0
+    template: str = ""
 
 
 @dataclass(frozen=True, eq=False)
