@@ -158,7 +158,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Def:
-    """``def name(params) -> (returns) { body }``."""
+    """``def name(params) -> (returns) { body }``; *has_header* is False around bare statements."""
 
     name: str
     params: tuple[Param, ...]
@@ -166,6 +166,7 @@ class Def:
     body: tuple[Stmt, ...]
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     name_span: Span = field(default=NOWHERE, compare=False, repr=False)
+    has_header: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,8 @@ class Definition:
             raise combined(self.errors)
         if self.broken:
             raise FollowOnError  # a def that is called has the error
-        return infer(self._typed(), self._linking())
+        # Sizes say which extents are equal; without a header the subscripts do.
+        return infer(self._typed(), self._linking(), not self.definition.has_header)
 
     # --- declarations ----------------------------------------------------------------------
     def _declare_all(self) -> None:

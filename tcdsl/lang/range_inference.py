@@ -52,19 +52,22 @@ __all__ = ["bind_sizes", "infer", "specialise"]
 MAX_OPERATIONS = 20_000_000
 
 
-def infer(comprehension: Comprehension, linking: Linking = NOTHING) -> Comprehension:
+def infer(
+    comprehension: Comprehension, linking: Linking = NOTHING, equal_extents: bool = False
+) -> Comprehension:
     """Return *comprehension* with its domains, boxes and preconditions.
 
+    :arg equal_extents: require that all dimensions that one index subscripts are the same.
     :raises RangeError, SemanticError: a range cannot be inferred, an access is out of bounds, an
         element is never written or read before it is: all errors of the def together.
     """
     with bounded(comprehension):
-        draft = _Draft(comprehension, linking)
+        draft = _Draft(comprehension, linking, equal_extents)
         for statement in comprehension.statements:
             draft.add(statement)
         if draft.errors:
             raise combined(draft.errors)
-        agreements = [draft.resolved(agreement) for agreement in linking.agreements]
+        agreements = draft.agreements + [draft.resolved(each) for each in linking.agreements]
         checked = checks.checked(draft.finished(), draft.boxes, draft.spaces, agreements)
         return replace(checked, signature=signature(checked))
 
@@ -91,6 +94,8 @@ class _Draft:
 
     comprehension: Comprehension
     linking: Linking
+    equal_extents: bool
+    agreements: list[checks.ResolvedAgreement] = field(init=False, default_factory=list)
     sizes: SizeSpace = field(init=False)
     boxes: Boxes = field(init=False)
     spaces: dict[str, Space] = field(init=False, default_factory=dict)
@@ -130,7 +135,10 @@ class _Draft:
         space = Space(statement, self.sizes)
         known, sizes = self.boxes.known, self.sizes
         on_the_left = target_accesses(statement, known, self.boxes.declared, sizes)
-        solution = solve(space, tuple(accesses(statement, known, sizes)), on_the_left)
+        reads = tuple(accesses(statement, known, sizes))
+        if self.equal_extents:
+            self.agreements += checks.equal_extents(statement, reads)
+        solution = solve(space, reads, on_the_left)
         if solution.open:
             raise ambiguous(self.comprehension, statement, solution)
         statement = with_domain(space, solution.ranges)
@@ -198,7 +206,8 @@ class _Draft:
     def resolved(self, agreement: Agreement) -> checks.ResolvedAgreement:
         """Return *agreement* with its extents as functions of the sizes."""
         one, other = self._extent(agreement.one), self._extent(agreement.other)
-        return checks.ResolvedAgreement(agreement.what, one, other, agreement.span)
+        advice = "the def that is called declares them with the same size"
+        return checks.ResolvedAgreement(agreement.what, one, other, agreement.span, advice)
 
     def finished(self) -> Comprehension:
         """Return the comprehension with the statements and boxes found."""

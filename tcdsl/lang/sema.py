@@ -39,7 +39,8 @@ def analyse_statements(
 ) -> Comprehension:
     """Return the comprehension of a program without a header.
 
-    *inputs* gives the type and the rank of each; every dimension has its own size, ``A_0``.
+    *inputs* gives the type and the rank of each; every dimension has its own size, ``A_0``, and
+    dimensions that one index subscripts must be equal.
     Results are the assigned tensors that no later statement reads (if all are, the last one), and
     the inputs that are assigned, in order of first assignment.
 
@@ -51,7 +52,7 @@ def analyse_statements(
         for name, (dtype, rank) in inputs.items()
     )
     returns = tuple(ast.Param(name, None, ()) for name in _results(statements, inputs))
-    definition = ast.Def(HEADERLESS_NAME, params, returns, tuple(statements))
+    definition = ast.Def(HEADERLESS_NAME, params, returns, tuple(statements), has_header=False)
     return analyse(ast.Program((definition,), source))[0]
 
 

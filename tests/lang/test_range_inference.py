@@ -23,9 +23,10 @@ from tcdsl.lang.comprehension import (
     Unary,
     walk,
 )
-from tcdsl.lang.parser import parse_program
+from tcdsl.lang.dtypes import FLOAT32
+from tcdsl.lang.parser import parse_program, parse_statements
 from tcdsl.lang.range_inference import bind_sizes, specialise
-from tcdsl.lang.sema import analyse
+from tcdsl.lang.sema import analyse, analyse_statements
 from tcdsl.lang.size_functions import evaluate, text
 from tcdsl.source import Source
 
@@ -153,6 +154,31 @@ def test_matmul_has_no_preconditions() -> None:
     assert str(c.statements[0].domain) == (
         "[M, K, N] -> { S0[i, j, k] : 0 <= i < M and 0 <= j < N and 0 <= k < K }"
     )
+
+
+# --- without a header ----------------------------------------------------------------------
+def headerless(text_: str, **ranks: int) -> Comprehension:
+    source = Source(text_)
+    inputs = {name: (FLOAT32, rank) for name, rank in ranks.items()}
+    return analyse_statements(parse_statements(source), source, inputs)
+
+
+def test_an_index_has_one_extent_without_a_header() -> None:
+    c = headerless("D(i,k) +=! A(i,j) * B(j,k)", A=2, B=2)
+    specialise(c, {"A_0": 4, "A_1": 3, "B_0": 3, "B_1": 5})
+    with pytest.raises(ShapeError) as caught:
+        specialise(c, {"A_0": 4, "A_1": 3, "B_0": 4, "B_1": 3})
+    assert caught.value.code == "TC053" and (caught.value.line, caught.value.column) == (1, 21)
+    assert "dimension 1 of 'A' and dimension 0 of 'B'" in caught.value.message
+    assert caught.value.hint is not None and "j is a subscript of both" in caught.value.hint
+
+
+def test_given_ranges_windows_and_recurrences_may_differ_without_a_header() -> None:
+    assert headerless("D(i) = A(i) + B(i) where i in 0:3", A=1, B=1).statements
+    c = headerless("y(i) +=! x(i + k) * w(k)  z(0) = y(0)  z(i) = z(i-1) * y(i)", x=1, w=1)
+    assert specialise(c, {"x_0": 9, "w_0": 3}).shapes["z"] == (7,)
+    with pytest.raises(ShapeError, match="dimension 0 of 'T' and dimension 0 of 'a'"):
+        headerless("T(i) = a(i) + a(i+1)  D(i) = T(i) * a(i)", a=1)
 
 
 # --- rounds, guards, explicit ranges -------------------------------------------------------
