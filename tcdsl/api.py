@@ -8,7 +8,7 @@ same combination costs a dictionary look-up and the launch.  It is compiled for 
 more when one of them varies, with that size left open (opening.py).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tcdsl import cuda
@@ -21,9 +21,12 @@ from tcdsl.lang.spelling import did_you_mean
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
 from tcdsl.options import BAD_ARGUMENT, BAD_OPTION, RENAMED, Options, option_names
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
-from tcdsl.runtime.fitting import require_count
+from tcdsl.runtime.documented import Documented
+from tcdsl.runtime.fitting import described, require_count
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import LazyDef, LazyProgram, SizedDef, analysed_def
+from tcdsl.runtime.signatures import SignatureOfCall
+from tcdsl.runtime.typed_calls import array_method, statements_call
 from tcdsl.runtime.warm_path import remember, signature, target_setting
 from tcdsl.settings import settings
 from tcdsl.source import Source
@@ -59,8 +62,13 @@ def define(source: str, name: str = "<tc>") -> "Program":
     return Program(LazyProgram(text, analysed, {"kind": "program"}).defs, text)
 
 
-class Program:
-    """The defs of one source text: ``prog.name`` or ``prog["name"]`` is a :class:`Function`."""
+class Program(Documented):
+    """The defs of one source text: ``prog.name`` or ``prog["name"]`` is a :class:`Function`.
+
+    ``len(prog)``, ``name in prog`` and ``for name in prog`` are of the defs' names.
+    """
+
+    _documented = ("names",)
 
     def __init__(self, defs: Sequence[LazyDef], source: Source) -> None:
         self.source = source
@@ -70,6 +78,15 @@ class Program:
     def names(self) -> tuple[str, ...]:
         """The names of the defs, in source order."""
         return tuple(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions
 
     def __getitem__(self, name: str) -> "Function":
         if name not in self._functions:
@@ -93,7 +110,7 @@ class Program:
         return [*super().__dir__(), *self.names]
 
     def __repr__(self) -> str:
-        return f"<tcdsl.Program {', '.join(map(repr, self._functions.values()))}>"
+        return f"<tcdsl.Program {', '.join(self.names)}>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Return what notebooks show: the inferred signatures, shapes and ranges."""
@@ -104,8 +121,11 @@ class Program:
         return program_bundle(defs, self.source.text)
 
 
-class Function:
+class Function(Documented):
     """One def, called like a function on arrays of NumPy, torch and others."""
+
+    _documented = ("compile", "output_shapes", "ranges", "reference")
+    __signature__ = SignatureOfCall()
 
     def __init__(
         self, definition: "LazyDef | Comprehension", options: Options | None = None
@@ -136,6 +156,7 @@ class Function:
         """What the def means; of a program from the disk cache it is found out now."""
         return self._definition.comprehension
 
+    @array_method
     def __call__(
         self,
         *args: Any,
@@ -242,7 +263,7 @@ class Function:
         """Return what the arguments are, by parameter name; their number must fit."""
         require_count(self._head, args)
         return {
-            name: describe(arg, f"argument {name!r}")
+            name: described(self._head, name, arg)
             for name, arg in zip(self._head.inputs, args, strict=True)
         }
 
@@ -366,6 +387,7 @@ def _may_move(specs: Mapping[str, ArraySpec]) -> bool:
     return {spec.library for spec in specs.values()} <= {NUMPY, PYTHON}
 
 
+@statements_call
 def compute(statements: str, /, *, out: Any = None, target: str | None = None,
             options: Options | None = None, **inputs: Any) -> Any:  # fmt: skip
     """Return what *statements*, without a def around them, compute from the named arrays.

@@ -22,6 +22,7 @@ from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, row_major
 from tcdsl.runtime.fitting import layout_of, require_count, require_type
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import LazyDef, SizedDef
+from tcdsl.runtime.typed_calls import compiled_method
 from tcdsl.runtime.warm_path import remember, signature
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ class OpenExecutable(Executable):
                         hint=f"leave {size} open too, or call the function itself",
                     )  # fmt: skip
 
+    @compiled_method
     def __call__(self, *args: Any, out: Any = None) -> Any:
         return self.at(args)(*args, out=out)
 

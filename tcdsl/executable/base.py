@@ -1,6 +1,6 @@
 """What all executables share: the checks of a call, its results, what it shows."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
@@ -12,11 +12,13 @@ from tcdsl.errors import warn
 from tcdsl.lang.head import Extents, Head
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, overlaps
+from tcdsl.runtime.documented import Documented
 from tcdsl.runtime.files import path_of, write_file
 from tcdsl.runtime.fitting import Fitting
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.runtime.results import Results
+from tcdsl.runtime.typed_calls import compiled_method
 from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.settings import settings
 
@@ -28,8 +30,12 @@ if TYPE_CHECKING:
 Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
 
 
-class Executable(ABC):
+class Executable(Documented):
     """Callable code; ``source``, ``schedule``, ``kernels`` and ``explain()`` show how it works."""
+
+    _documented = (
+        "bind", "compilation", "explain", "kernels", "report", "schedule", "source", "stages",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -149,6 +155,7 @@ class Executable(ABC):
 
     # --- calls -----------------------------------------------------------------------------
 
+    @compiled_method
     def __call__(self, *args: Any, out: Any = None) -> Any:
         """Run on arrays of the types and shapes that it was compiled for.
 

@@ -10,7 +10,7 @@ kept in temporaries, as float32.
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, overload
 
 from tcdsl.api import Function, define, require_choices
 from tcdsl.errors import BAD_ARGUMENTS, NOT_AN_ARRAY, UNSUPPORTED_DTYPE, ShapeError
@@ -19,8 +19,30 @@ from tcdsl.frontends.einsum_text import program_text
 from tcdsl.frontends.subscripts import SOURCE_NAME, Subscripts, bind, from_sublists, parse
 from tcdsl.lang.dtypes import ALL, BOOL, BY_NAME, FLOAT32, FLOAT64, INT64, DType, promote
 from tcdsl.options import Options
-from tcdsl.runtime.arrays import ArraySpec, describe
+from tcdsl.runtime.arrays import ArraySpec, NDArray, describe
+from tcdsl.runtime.typed_calls import Array, array_method
 from tcdsl.runtime.warm_path import chosen_target, remember, signature
+
+
+# A type checker sees these; a list of operands and subscripts by turns is NumPy's other form.
+@overload
+def einsum(subscripts: str, /, *, dtype: Any = None, optimize: Any = True) -> "Einsum": ...
+@overload
+def einsum(
+    subscripts: str, first: NDArray | list[Any], /, *operands: NDArray | list[Any],
+    out: Any = None, dtype: Any = None, optimize: Any = True, target: str | None = None,
+    options: Options | None = None,
+) -> NDArray: ...  # fmt: skip
+@overload
+def einsum(
+    subscripts: str, first: Array, /, *operands: Array, out: Any = None, dtype: Any = None,
+    optimize: Any = True, target: str | None = None, options: Options | None = None,
+) -> Array: ...  # fmt: skip
+@overload
+def einsum(
+    subscripts: Any, /, *operands: Any, out: Any = None, dtype: Any = None, optimize: Any = True,
+    target: str | None = None, options: Options | None = None,
+) -> Any: ...  # fmt: skip
 
 
 def einsum(
@@ -85,6 +107,7 @@ class Einsum:
     def __reduce__(self) -> Any:
         return Einsum, (self.subscripts, self.dtype, self.optimize)
 
+    @array_method
     def __call__(
         self,
         *operands: Any,

@@ -15,6 +15,7 @@ import math
 import numbers
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -118,11 +119,12 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def spec(shape: int | Sequence[int], dtype: str | DType) -> ArraySpec:
+def spec(shape: int | Sequence[int], dtype: Any) -> ArraySpec:
     """Return a placeholder for a dense array of *shape*: it compiles, but holds no data.
 
     :arg shape: extents, one a dimension; one integer for a single dimension.
-    :arg dtype: an element type of the language, by its name: "float32", "int64", "bool", ...
+    :arg dtype: an element type: its name in the language ("float32", "half"), what NumPy takes for
+        one (``np.float32``, ``A.dtype``, ``float``), or PyTorch's (``torch.bfloat16``).
     :raises ShapeError: (TC055) *dtype* is not a type of the language; (TC056) *shape* is no shape.
     """
     extents = tuple(shape) if isinstance(shape, Iterable) else (shape,)
@@ -140,8 +142,14 @@ def _no_shape(shape: object, advice: str) -> Exception:
     return NOT_AN_ARRAY(what="the placeholder", found=f"of shape {shape!r}", advice=advice)
 
 
-def _named_dtype(dtype: str | DType) -> DType:
-    known = dtype if isinstance(dtype, DType) else BY_NAME.get(str(dtype))
+def _named_dtype(dtype: Any) -> DType:
+    if isinstance(dtype, DType):
+        return dtype
+    # NumPy reads None as float64: nobody who leaves out a type means that.
+    known = None if dtype is None else BY_NAME.get(str(dtype).removeprefix("torch."))
+    if known is None and dtype is not None:
+        with suppress(TypeError):
+            known = from_numpy(np.dtype(dtype))
     if known is None:
         raise _unsupported("the placeholder", str(dtype))
     return known

@@ -12,10 +12,13 @@ import numpy as np
 
 from tcdsl.errors import (
     BAD_ARGUMENTS,
+    BAD_SCALAR,
     EXTENT_DISAGREES,
+    NOT_AN_ARRAY,
     RANK_DISAGREES,
     WRONG_DTYPE,
     WRONG_STRIDES,
+    ShapeError,
 )
 from tcdsl.lang.head import Head
 from tcdsl.runtime.arguments import as_input
@@ -146,6 +149,31 @@ def require_count(c: Head, args: Sequence[Any]) -> None:
             name=c.name, expected=len(c.inputs), got=len(args),
             s="" if len(c.inputs) == 1 else "s", signature=c.signature,
         )  # fmt: skip
+
+
+def described(c: Head, name: str, arg: object) -> ArraySpec:
+    """Return what the argument for the parameter *name* of *c* is.
+
+    :raises ShapeError: it is no array; the hint says what the parameter takes.
+    """
+    try:
+        return describe(arg, f"argument {name!r}")
+    except ShapeError as error:
+        if error.code != NOT_AN_ARRAY.code:
+            raise
+        dtype, kind = c.tensors[name].dtype, type(arg).__name__
+        what = f"argument {name!r}"
+        if c.tensors[name].rank == 0:
+            example = {"b": "True", "f": "1.0"}.get(dtype.numpy.kind, "1")
+            raise BAD_SCALAR(
+                c.source, c.tensors[name].span, what=what, declared=dtype,
+                why=f"{'None' if arg is None else f'a {kind}'} is no number",
+                advice=f"give a number, {name}={example}, or a 0-D array",
+            ) from None  # fmt: skip
+        if isinstance(arg, (list, tuple, range)):
+            advice = f'write numpy.asarray({name}, "{dtype}")'
+            raise NOT_AN_ARRAY(what=what, found=f"of type {kind}", advice=advice) from None
+        raise
 
 
 def require_type(c: Head, name: str, spec: ArraySpec) -> None:
