@@ -8,10 +8,12 @@ import pytest
 
 from tcdsl_site import error_page
 from tcdsl_site.error_page import Example, catalogue, completed, examples, raised, why_not_here
+from tcdsl_site.generated import regenerated
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "errors.md").read_text(encoding="utf-8")
 EXAMPLES = examples(PAGE)
+REGENERATE = "run: python docs/_ext/regenerate.py docs/errors.md"
 # What a machine without a GPU cannot show; that there is none (TC067) it can.
 ON_A_GPU = [code for code, e in EXAMPLES.items() if "GPU" in e.needs and e.needs != "no GPU"]
 
@@ -36,6 +38,15 @@ def test_the_example_raises_the_error(code: str) -> None:
     error = raised(example)
     assert error is not None and error.code == code, error
     assert type(error).__name__ in (catalogue()[code].kind.__name__, "EmulationError")
+    (body,) = (body for found, body in error_page._SECTION.findall(PAGE) if found == code)
+    assert f"\n```text\n{error_page.lasting_text(error)}\n```\n" in body, REGENERATE
+
+
+def test_classes_messages_and_the_table_are_those_of_the_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(error_page, "_output", lambda example: "")  # compared above
+    assert regenerated("errors", PAGE) == PAGE, REGENERATE
 
 
 @pytest.mark.gpu
@@ -54,14 +65,15 @@ def test_the_example_raises_the_error_on_a_gpu(code: str) -> None:
 def test_sections_say_what_it_means_and_what_to_do() -> None:
     for code, body in error_page._SECTION.findall(PAGE):
         meaning, rest = body.split("```", 1)
-        assert len(meaning.split()) > 4, code
+        assert len(meaning.partition("\n\n")[2].split()) > 4, code
         assert rest.count("**What to do.**") == 1, code
 
 
 def test_a_section_is_completed_with_class_message_and_output() -> None:
     page = PAGE[PAGE.index("### TC021") : PAGE.index("### TC023")]
     text = completed(page)
-    assert text.startswith("(TC021)=\n### TC021\n`SemanticError`: `<name> is defined twice`\n\n")
+    assert completed(text) == text
+    assert text.startswith("### TC021\n`SemanticError`: `<name> is defined twice`\n\n")
     assert "<tc>:1:19: error[TC021]: 'x' is defined twice" in text
     assert "has <declared> dimension(s) but is used with <used> subscript(s)" in text
     assert text.index("error[TC021]") < text.index("**What to do.** Rename one of them.")
@@ -92,5 +104,5 @@ def test_folders_of_this_machine_are_not_shown() -> None:
 
 def test_the_overview_has_a_line_for_each() -> None:
     table = error_page.overview(PAGE)
-    assert all(table.count(f"| [{code}](#{code}) |") == 1 for code in catalogue())
+    assert all(table.count(f"| [{code}](#{code.lower()}) |") == 1 for code in catalogue())
     assert "| `RangeError` | The range of an index does not follow from the text. |" in table

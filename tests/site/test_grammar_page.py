@@ -148,6 +148,6 @@ def test_boxes_do_not_overlap() -> None:
 
 
 def test_the_page_has_a_target_for_every_link() -> None:
-    page = grammar(GRAMMAR)
+    page = grammar(GRAMMAR, with_diagrams=True)
     for name in RULES:
         assert page.count(f'id="rule-{name}"') == 1

@@ -4,14 +4,19 @@ The program is the page's first block of ``tc``, its sizes are :data:`SIZES`.  A
 
     stage cpu scop              a stage's text, as ``Executable.stages`` has it
     stage cpu dependences       which statements must stay in order, and on which tensor
-    picture cpu statements      which statements touch which tensors, and how
-    picture emulate schedule    the loops, as nested boxes; "emulate" has those of a GPU
+    picture cpu statements      which statements touch which tensors, and how: a table
+    picture emulate schedule    the loops, as text; "emulate" has those of a GPU
+    kernels emulate             each kernel's grid, block, memory and bytes: a table
+
+The site shows the pictures drawn (:func:`picture`), the pages hold them as text.
 """
 
 import re
 from functools import cache
+from math import prod
 
 import tcdsl
+from tcdsl.costmodel.traffic import traffic_of
 from tcdsl.executable import Executable
 from tcdsl.poly.dependences import Dependence, dependences_of
 from tcdsl.poly.lowering import lower_comprehension
@@ -24,7 +29,7 @@ _CODE = {"cpu": "c", "emulate": "cuda"}
 _LOOP = re.compile(
     r"(?P<kind>[\w.]+(?:\[\d+\])?) k\d\S+: (?P<value>.*?)(?:  # (?P<trips>\d+) iterations)?$"
 )
-_TALL = 40  # lines; longer texts scroll
+_THREADS = 4  # of a CPU, so that the page is the same on every machine
 
 
 def stage(argument: str, page: str) -> str:
@@ -36,9 +41,40 @@ def stage(argument: str, page: str) -> str:
         text = "\n".join(_compiled(page, target).explain().split("\n\n")[0].splitlines())
     else:
         text = _compiled(page, target).stages[name].strip("\n")
-    tall = ":class: tc-tall\n" if text.count("\n") >= _TALL else ""
     language = {"comprehension": "tc", "code": _CODE[target]}.get(name, "text")
-    return f"```{{code-block}} {language}\n{tall}\n{text}\n```\n"
+    return f"```{language}\n{text}\n```\n"
+
+
+def kernels(argument: str, page: str) -> str:
+    """Return a table of the kernels: blocks, threads, and the bytes that each moves."""
+    compiled = _compiled(page, argument)
+    plan = compiled.compilation.plan.value
+    rows = []
+    for told, kernel in zip(compiled.kernels, plan.kernels, strict=True):
+        moved = {False: 0, True: 0}
+        for each in traffic_of(plan.scop, kernel.tree, plan.placements):
+            assert each.once_bytes is not None
+            moved[each.is_write] += each.once_bytes
+        grid, block = (prod(told[part]) for part in ("grid", "block"))
+        cells = f"`{told['name']}`", str(grid), str(block), f"{moved[False]:,}", f"{moved[True]:,}"
+        rows.append(f"| {' | '.join(cells)} |")
+    head = "| kernel | blocks | threads a block | bytes loaded | bytes stored |"
+    return "\n".join([head, "|---|---|---|---|---|", *rows]) + "\n"
+
+
+def picture_text(argument: str, page: str) -> str:
+    """Return what a picture shows, as a table or text."""
+    target, name = argument.split()
+    if name == "schedule":
+        return f"```text\n{_compiled(page, target).schedule.strip()}\n```\n"
+    statements = _touching(page)
+    names = list(dict.fromkeys(name for s in statements for name in s.tensors))
+    head = f"| statement | text | {' | '.join(f'`{name}`' for name in names)} |"
+    rows = [
+        f"| `{s.name}` | `{s.text}` | {' | '.join(s.tensors.get(name, '') for name in names)} |"
+        for s in statements
+    ]
+    return "\n".join([head, "|" + "---|" * (len(names) + 2), *rows]) + "\n"
 
 
 def picture(argument: str, page: str) -> str:
@@ -56,7 +92,8 @@ def _compiled(page: str, target: str) -> Executable:
     (source, *_) = _PROGRAM.findall(page)
     program = tcdsl.define(source)
     specs = tcdsl.spec(SIZES, "float32")
-    return program[program.names[-1]].compile(specs, target=target)
+    options = tcdsl.Options(threads=_THREADS)
+    return program[program.names[-1]].compile(specs, target=target, options=options)
 
 
 def _scop(page: str) -> Scop:

@@ -31,8 +31,15 @@ from tcdsl.lang.pygments_lexer import TcLexer
 
 _SECTION = re.compile(r"^### (TC\d{3})\n(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^```(tc|python|sh)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+# What `completed` writes: the class and message under a heading, the output under an example.
+_CLASS = re.compile(r"\A`\w+`(?:: `.*`)?\n\n")
+_OUTPUT = re.compile(
+    r"\n(?:```text\n.*?^```|\*\(.*no output is shown\.\)\*)\n", re.DOTALL | re.MULTILINE
+)
 _NEEDS = re.compile(r"<!-- needs: (.*?) -->\n")
 _FOLDERS = re.compile(r"(?<![\w<])/(?:[\w.+-]+/)+(?=[\w.+-])")
+_KEPT_FILE = re.compile(r"(tcdsl-(?:failed-|\w+-)?)\w{8}(?=\.\w+)")  # a random name
+_VERSION = re.compile(r"(NVRTC) \d[\d.]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,25 +135,43 @@ def _sandbox() -> Iterator[None]:
 
 
 def completed(page: str) -> str:
-    """Return *page* with class, message and output put into its sections."""
+    """Return *page* with class, message and output put into its sections, in the old ones' place.
+
+    What this machine cannot run keeps the output that it has.
+    """
     entries, programs = catalogue(), examples(page)
 
     def section(match: re.Match[str]) -> str:
-        code, body = match[1], match[2]
+        code, body = match[1], _CLASS.sub("", match[2])
         entry, example = entries[code], programs[code]
-        head = f"({code})=\n### {code}\n`{entry.kind.__name__}`{_as_code(entry.message)}\n\n"
+        head = f"### {code}\n`{entry.kind.__name__}`{_as_code(entry.message)}\n\n"
         fence = _FENCE.search(body)
         assert fence is not None
-        done = body[: fence.end()] + _output(example) + body[fence.end() :]
-        if not _is_coloured(example):
-            done = done.replace("```tc\n", "```text\n", 1)
-        return head + _NEEDS.sub("", done)
+        rest = body[fence.end() :]
+        old = _OUTPUT.match(rest)
+        output = _output(example) or (old[0] if old else "")
+        return head + body[: fence.end()] + output + rest[old.end() if old else 0 :]
 
     return _SECTION.sub(section, page)
 
 
+def with_known_languages(page: str) -> str:
+    """Return *page*, programs that the lexer cannot colour being plain text: some are wrong in
+    their very characters.
+    """
+
+    def section(match: re.Match[str]) -> str:
+        code, body = match[1], match[2]
+        is_coloured = _is_coloured(programs[code])
+        body = body if is_coloured else body.replace("```tc\n", "```text\n", 1)
+        return f"### {code}\n{body}"
+
+    programs = examples(page)
+    return _SECTION.sub(section, page)
+
+
 def _is_coloured(example: Example) -> bool:
-    """Return whether the lexer knows all of a program: some are wrong in their very characters."""
+    """Return whether the lexer knows all of a program."""
     tokens = TcLexer().get_tokens(example.text) if example.language == "tc" else []
     return not any(kind is Error for kind, _ in tokens)
 
@@ -158,23 +183,31 @@ def _as_code(message: str) -> str:
 
 
 def _output(example: Example) -> str:
-    if why := why_not_here(example):
-        return f"\n*({why[0].upper()}{why[1:]}: no output is shown.)*\n"
+    """Return what running *example* prints, or "" if it cannot run here."""
+    if "GPU" in example.needs and example.needs != "no GPU":
+        return f"\n*(This needs {example.needs}: no output is shown.)*\n"
+    if why_not_here(example):
+        return ""
     error = raised(example)
     assert error is not None and error.code == example.code, f"{example.code}: got {error}"
-    # Folders differ from machine to machine, and tell nothing.
-    return f"\n```text\n{_FOLDERS.sub('.../', str(error))}\n```\n"
+    return f"\n```text\n{lasting_text(error)}\n```\n"
+
+
+def lasting_text(error: TCError) -> str:
+    """Return the text of *error* without what differs from run to run, or between machines."""
+    text = _FOLDERS.sub(".../", str(error))
+    return _VERSION.sub(r"\1 ...", _KEPT_FILE.sub(r"\1*", text))
 
 
 def overview(page: str) -> str:
     """Return a table of all codes: class, and the first sentence of the section."""
-    meanings = {code: _meaning(body) for code, body in _SECTION.findall(page)}
+    sections = _SECTION.findall(page)
+    meanings = {code: _meaning(_CLASS.sub("", body)) for code, body in sections}
     rows = [
-        f"| [{code}](#{code}) | `{entry.kind.__name__}` | {meanings[code]} |"
+        f"| [{code}](#{code.lower()}) | `{entry.kind.__name__}` | {meanings[code]} |"
         for code, entry in sorted(catalogue().items())
     ]
-    table = "\n".join(["| code | class | meaning |", "|---|---|---|", *rows])
-    return f":::{{container}} tc-codes\n{table}\n:::\n"
+    return "\n".join(["| code | class | meaning |", "|---|---|---|", *rows]) + "\n"
 
 
 def _meaning(body: str) -> str:

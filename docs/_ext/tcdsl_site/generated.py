@@ -1,36 +1,85 @@
-"""Parts of pages that are made from the code while the site is built.
+"""Parts of pages that are made from the code, kept in the pages, and compared by CI.
 
-A page says where one goes, by a comment that other readers of Markdown do not show::
+    <!-- generated: settings -->                <!-- generated: settings -->
+    (old or nothing)                   --->     - `TCDSL_TARGET`: ...
+    <!-- end -->                                <!-- end -->
 
-    <!-- generated: settings -->
+Readers of the stored Markdown see all of it; comments are not shown.  Where the site has a drawing
+for a part, it shows the drawing in place of the stored text, which says the same in words.
+``python docs/_ext/regenerate.py`` writes the parts; with ``--check`` it compares.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from importlib.resources import files
+from pathlib import Path
 
+from docutils import nodes
 from sphinx.application import Sphinx
 
-from tcdsl_site import compiler_page, error_page, grammar_page, tables
+from tcdsl_site import builtin_table, compiler_page, error_page, grammar_page, tables
 
-_MARK = re.compile(r"^<!-- generated: ([\w-]+) ?(.*?) -->$", re.MULTILINE)
+_PART = re.compile(
+    r"^(?P<mark><!-- generated: (?P<maker>[\w-]+) ?(?P<argument>.*?) -->)\n"
+    r".*?^(?P<end><!-- end -->)$",
+    re.MULTILINE | re.DOTALL,
+)
+_TALL = 40  # lines; longer blocks scroll by themselves
 
-# From a mark's argument and the page it is on.
-MAKERS: Mapping[str, Callable[[str, str], str]] = {
+Maker = Callable[[str, str], str]  # from a mark's argument and the page it is on
+
+# What the pages hold.
+MAKERS: Mapping[str, Maker] = {
+    "builtins": lambda *_: builtin_table.builtins(),
     "errors": lambda _, page: error_page.overview(page),
     "grammar": lambda *_: grammar_page.grammar(_grammar()),
+    "kernels": compiler_page.kernels,
     "options": lambda *_: tables.options(),
     "settings": lambda *_: tables.settings(),
     "stage": compiler_page.stage,
+    "picture": compiler_page.picture_text,
+}
+# What the site shows instead.
+ON_THE_SITE: Mapping[str, Maker] = {
+    "errors": lambda _, page: f":::{{container}} tc-codes\n{error_page.overview(page)}:::\n",
+    "grammar": lambda *_: grammar_page.grammar(_grammar(), with_diagrams=True),
     "picture": compiler_page.picture,
 }
 
 
-def complete_page(app: Sphinx, name: str, content: list[str]) -> None:
-    """Fill in what the page's marks ask for."""
-    page = content[0]
+def pages(folder: Path) -> list[Path]:
+    """Return the pages of *folder* that have generated parts."""
+    return [page for page in sorted(folder.glob("*.md")) if _PART.search(page.read_text("utf-8"))]
+
+
+def regenerated(name: str, page: str) -> str:
+    """Return the text *page* of the page called *name*, its generated parts made anew."""
     text = error_page.completed(page) if name == "errors" else page
-    content[0] = _MARK.sub(lambda mark: MAKERS[mark[1]](mark[2], page), text)
+    return _filled(text, MAKERS)
+
+
+def complete_page(app: Sphinx, name: str, content: list[str]) -> None:
+    """Put the site's own form of a part in the place of the stored one."""
+    text = error_page.with_known_languages(content[0]) if name == "errors" else content[0]
+    content[0] = _filled(text, ON_THE_SITE)
+
+
+def mark_tall_blocks(app: Sphinx, page: nodes.document) -> None:
+    """Let long blocks of code scroll."""
+    for block in page.findall(nodes.literal_block):
+        if block.astext().count("\n") >= _TALL:
+            block["classes"].append("tc-tall")
+
+
+def _filled(page: str, makers: Mapping[str, Maker]) -> str:
+    def part(found: re.Match[str]) -> str:
+        maker = makers.get(found["maker"])
+        if maker is None:
+            return found[0]
+        text = maker(found["argument"], page).strip("\n")
+        return f"{found['mark']}\n{text}\n{found['end']}"
+
+    return _PART.sub(part, page)
 
 
 def _grammar() -> str:

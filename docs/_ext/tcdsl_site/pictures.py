@@ -51,10 +51,16 @@ def touched(statements: Sequence[Touching]) -> str:
         parts.append(f'<text x="8" y="{y + 4.5:g}">{escape(label)}</text>')
         parts += [_mark(kind, columns[name], y) for name, kind in statement.tensors.items()]
     height = heights[-1] + 22
+    told = "; ".join(f"{s.name} {_told(s)}" for s in statements)
     return (
         f'<svg class="tc-touched" viewBox="0 0 {x:g} {height:g}" width="{x:g}" height="{height:g}" '
-        f'role="img" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+        f'role="img" aria-label="{escape(told)}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
     )
+
+
+def _told(statement: Touching) -> str:
+    """Return what a statement does, in words."""
+    return ", ".join(f"{kind} {name}" for name, kind in statement.tensors.items())
 
 
 def _mark(kind: str, x: float, y: float) -> str:

@@ -10,12 +10,12 @@ _FIELD = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 
 
 def settings() -> str:
-    """Return the environment variables, one a section."""
+    """Return the environment variables as a list."""
     parts = []
     for variable in VARIABLES:
         default = f"`{variable.default}`" if variable.default else "unset"
         parts.append(
-            f"({variable.name})=\n`{variable.name}`\n: {variable.doc}\n\n"
+            f"- **`{variable.name}`**: {variable.doc}\n"
             f"  Values: {variable.values}. Default: {default}.\n"
         )
     return "\n".join(parts)
@@ -30,10 +30,10 @@ def option_texts() -> dict[str, str]:
 
 
 def options() -> str:
-    """Return the fields of ``Options``, each with its type and default."""
+    """Return the fields of ``Options`` as a list, each with its type and default."""
     texts = option_texts()
     return "\n".join(
-        f"`{field.name}`\n: {texts[field.name][0].upper()}{texts[field.name][1:]}\n\n"
+        f"- **`{field.name}`**: {texts[field.name][0].upper()}{texts[field.name][1:]}\n"
         f"  Type: `{_type_text(field.type)}`. Default: `{field.default!r}`.\n"
         for field in fields(Options)
     )
