@@ -32,7 +32,7 @@ from typing import Any
 from tcdsl.errors import TCWarning
 from tcdsl.settings import settings
 
-FORMAT = 1
+FORMAT = 2
 LIMIT_BYTES = 1 << 30
 STALE_AFTER_S = 3600.0
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -314,7 +314,8 @@ def _read_own_file(path: Path) -> tuple[bytes, os.stat_result]:
 def encode(key: str, code: bytes, manifest: Mapping[str, Any]) -> bytes:
     """Return the file of an entry: a line of JSON, *code*, and the SHA-256 of both."""
     head = {"format": FORMAT, "key": key, "size": len(code), "manifest": dict(manifest)}
-    body = json.dumps(head, sort_keys=True, allow_nan=False).encode() + b"\n" + code
+    # Not sorted: the stages of a compilation stand in the order in which they were made.
+    body = json.dumps(head, allow_nan=False).encode() + b"\n" + code
     return body + hashlib.sha256(body).digest()
 
 

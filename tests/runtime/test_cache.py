@@ -67,6 +67,14 @@ def test_what_is_stored_is_found(root: Path) -> None:
     assert stats.size_bytes == only_entry(root).stat().st_size and stats.problem is None
 
 
+def test_the_order_of_a_manifest_is_kept(root: Path) -> None:
+    cache = Cache(root)
+    stages = {"scop": "1", "code": "2", "a": "3"}
+    assert cache.put(KEY, CODE, {"stages": stages})
+    found = Cache(root).get(KEY)
+    assert found is not None and list(found.manifest["stages"]) == list(stages)
+
+
 def test_a_look_makes_nothing_and_counts_nothing(root: Path) -> None:
     cache = Cache(root)
     assert cache.peek(KEY) is None and not root.exists() and Cache(None).peek(KEY) is None
