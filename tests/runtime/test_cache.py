@@ -222,10 +222,10 @@ def sealed(head: bytes, code: bytes = b"") -> bytes:
     [
         b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000,
         json.dumps({"format": 0, "key": KEY, "size": 0, "manifest": {}}).encode(),
-        json.dumps({"format": 1, "key": "other", "size": 0, "manifest": {}}).encode(),
-        json.dumps({"format": 1, "key": KEY, "size": 1, "manifest": {}}).encode(),
-        json.dumps({"format": 1, "key": KEY, "size": 0, "manifest": []}).encode(),
-        json.dumps({"format": 1, "key": KEY, "size": 0}).encode(),
+        json.dumps({"format": 2, "key": "other", "size": 0, "manifest": {}}).encode(),
+        json.dumps({"format": 2, "key": KEY, "size": 1, "manifest": {}}).encode(),
+        json.dumps({"format": 2, "key": KEY, "size": 0, "manifest": []}).encode(),
+        json.dumps({"format": 2, "key": KEY, "size": 0}).encode(),
     ],
 )  # fmt: skip
 def test_garbage_with_a_right_checksum_is_a_miss(head: bytes) -> None:

@@ -61,7 +61,8 @@ def regenerated(name: str, page: str) -> str:
 def complete_page(app: Sphinx, name: str, content: list[str]) -> None:
     """Put the site's own form of a part in the place of the stored one."""
     text = error_page.with_known_languages(content[0]) if name == "errors" else content[0]
-    content[0] = _filled(text, ON_THE_SITE)
+    # The repository keeps the notebooks beside docs/, the site within it (see notebooks.py).
+    content[0] = _filled(text, ON_THE_SITE).replace("](../notebooks/", "](notebooks/")
 
 
 def mark_tall_blocks(app: Sphinx, page: nodes.document) -> None:
