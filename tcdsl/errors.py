@@ -380,6 +380,10 @@ OUT_OF_RANGE = Entry(
     "index {index} of {tensor!r} is out of range: the extent is {extent}",
     "check the values that the subscript reads, or guard it with a condition",
 )  # fmt: skip
+DATA_RANGE = Entry(
+    "TC079", LaunchError, "the range '{clause}' {what}",
+    "check the tensors that its bounds read: where a range is not empty, all of it must exist",
+)  # fmt: skip
 WRONG_STRIDES = Entry(
     "TC081", LaunchError, "{what} has other strides than this code reads, which overlap",
     "it was compiled for a broadcast array: compile again for this one",

@@ -15,11 +15,13 @@ from tcdsl.codegen.c_expressions import c_type, used_functions
 from tcdsl.codegen.c_statements import Context, StatementPrinter, mentions
 from tcdsl.codegen.device.c import header_text, parts_for
 from tcdsl.codegen.lines import Line, statements_of_lines
+from tcdsl.codegen.loaded_bounds import LoadedBounds, loaded_bounds
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.opened_loops import unopened_loops
 from tcdsl.codegen.size_texts import Integer, SizeTexts
 from tcdsl.codegen.turns import last_of
 from tcdsl.lang.comprehension import Expr
+from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Storage
 from tcdsl.strategies.rows import PARALLEL_WORK, operations_of
@@ -27,6 +29,7 @@ from tcdsl.transforms.placement import Placement
 from tcdsl.transforms.plan import Kernel, Plan
 
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+_PIECES_A_THREAD = 64  # of a loop whose iterations are of different lengths
 # Accumulators are a few vectors: what sets them aside is to be little beside what a block adds.
 _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 32, 32, 128
 
@@ -165,6 +168,7 @@ class _KernelPrinter:
         self.hoisted: dict[int, dict[Expr, str]] = {}  # by id(leaf)
         self.n_hoisted = 0
         self.n_blocks = 0
+        self.n_ranges = 0
         self.local_of: dict[str | None, list[Placement]] = {}
         for placement in self.placements.values():
             is_mine = placement.loop in self.loops or placement.loop is None
@@ -208,6 +212,8 @@ class _KernelPrinter:
                 self._leaf(node, depth)
 
     def _for(self, node: loop_ast.For, depth: int, mark: Loop | None) -> None:
+        if mark is not None and (found := loaded_bounds(self.scop, node, mark)):
+            node = self._bounded(node, depth, found)
         if mark is not None:
             if mark.kind is LoopKind.VECTOR:
                 self._hoist(node, depth)
@@ -235,6 +241,21 @@ class _KernelPrinter:
         self._node(node.body, depth + 1, None)
         self._emit(depth, "}")
         self.is_in_parallel = was_in_parallel
+
+    def _bounded(self, node: loop_ast.For, depth: int, found: LoadedBounds) -> loop_ast.For:
+        """Return *node* with bounds that are loaded before it."""
+        name = f"w_range{self.n_ranges}"
+        self.n_ranges += 1
+
+        def text(leaf: loop_ast.Leaf, expr: Expr) -> str:
+            return StatementPrinter(self.context, leaf).outside(expr)
+
+        bounded = found.bounded(node, name, text, lambda text: text)
+        if bounded is None:
+            return node
+        for line in bounded.lines("int64_t"):
+            self._emit(depth, line, found.leaves[0].statement)
+        return bounded.node
 
     def _in_blocks(
         self, node: loop_ast.For, depth: int, loop: Loop, blocks: Blocks, last: str
@@ -279,13 +300,22 @@ class _KernelPrinter:
                 depth = self._collapsible(node)
                 collapse = f" collapse({depth})" if depth > 1 else ""
                 condition = self._if_it_pays(loop)
-                return f"#pragma omp parallel for{collapse} schedule(static){condition}"
+                schedule = self._schedule(loop)
+                return f"#pragma omp parallel for{collapse} schedule({schedule}){condition}"
             case LoopKind.VECTOR:
                 return "#pragma omp simd"
             case LoopKind.UNROLL:
                 return f"#pragma GCC unroll {loop.extent or 8}"
             case _:
                 return ""
+
+    def _schedule(self, loop: Loop) -> str:
+        """Return which thread runs what: where data say how long iterations are, the next idle."""
+        names = statements_of(loop.body)
+        if not any(data_ranges_of(self.scop.by_name[name]) for name in names):
+            return "static"
+        piece = (loop.extent or 1) // (_PIECES_A_THREAD * self.parent.threads)
+        return f"dynamic, {max(piece, 1)}"
 
     def _if_it_pays(self, loop: Loop) -> str:
         """Return the clause by which open sizes decide whether threads pay."""

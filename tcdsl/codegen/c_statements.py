@@ -30,7 +30,8 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.dtypes import DType, arithmetic
-from tcdsl.poly.scop import Access, Interleaved, Kind, Scop, Skew
+from tcdsl.poly.data_ranges import data_ranges_of
+from tcdsl.poly.scop import Access, Interleaved, Kind, RangeCheck, Scop, Skew
 from tcdsl.transforms.placement import Placement
 
 _VECTOR_BYTES = 64  # TC_VECTOR_BYTES of the device library: what tc_fold_* takes at once
@@ -130,6 +131,13 @@ class StatementPrinter:
         known = self.scop.sizes[name]
         return str(known) if known is not None else self.names.of("size", name)
 
+    @property
+    def conditions(self) -> list[Expr]:
+        """The conditions of the statement that no loop around keeps."""
+        ranges = data_ranges_of(self.statement) if self.leaf.kept else ()
+        kept = {c for found in ranges if found.dim in self.leaf.kept for c in found.conditions}
+        return [condition for condition in self.statement.conditions if condition not in kept]
+
     def lines(self) -> list[str]:
         statement = self.statement
         match statement.kind:
@@ -140,7 +148,7 @@ class StatementPrinter:
             case Kind.CHECK:
                 return self._check()
         assert statement.value is not None
-        conditions = [self.expressions.value(c) for c in statement.conditions]
+        conditions = [self.expressions.value(c) for c in self.conditions]
         conditions += self._scatter_guards()
         if statement.companion is not None:
             body = self._arg_update()
@@ -282,10 +290,12 @@ class StatementPrinter:
         return f"tc_arg_better_{name}_{suffix(reduction.dtype)}"
 
     def _check(self) -> list[str]:
-        """Record a gathered or scattered subscript that is out of range."""
+        """Record a gathered or scattered subscript out of range, or a range from data."""
         statement = self.statement
         array = self.scop.arrays[statement.write.array]
-        conditions = [self.expressions.value(c) for c in statement.conditions]
+        conditions = [self.expressions.value(c) for c in self.conditions]
+        if statement.checked_range is not None:
+            return self._range_check(statement.checked_range, conditions)
         lines = []
         for dim, subscript in statement.checked:
             site = len(self.context.sites)
@@ -301,6 +311,21 @@ class StatementPrinter:
                 f" tc_fault(fault, {site}, w_index{site} + {origin}, {extent});",
             ]  # fmt: skip
         return lines
+
+    def _range_check(self, ends: RangeCheck, conditions: list[str]) -> list[str]:
+        site = len(self.context.sites)
+        self.context.sites.append((ends.clause, -1))
+        low, high = f"w_low{site}", f"w_high{site}"
+        start, end = self.sizes.extent(ends.start), self.sizes.extent(ends.end)
+        lines = [
+            f"const int64_t {low} = {self.expressions.value(ends.lower)};",
+            f"const int64_t {high} = {self.expressions.value(ends.upper)};",
+            f"if ({low} < {high} && ({low} < {start} || {high} > {end}))"
+            f" tc_fault(fault, {site}, {high} > {end} ? {high} : {low}, {end});",
+        ]
+        if not conditions:
+            return lines
+        return [f"if ({' && '.join(conditions)}) {{", *(f"  {line}" for line in lines), "}"]
 
     def _scatter_guards(self) -> list[str]:
         """Return conditions that keep a scattered write inside its array."""

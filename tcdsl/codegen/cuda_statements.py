@@ -210,7 +210,7 @@ class CudaStatementPrinter(StatementPrinter):
         term = cast_text(self.expressions.value(statement.value), statement.reduction.dtype, stored)
         operator = _OPERATORS[statement.reduction.operator]
         call = f"tc_atomic_{operator}_{suffix(stored)}(&{self.element(statement.write)}, {term});"
-        conditions = [self.expressions.value(c) for c in statement.conditions]
+        conditions = [self.expressions.value(c) for c in self.conditions]
         return _guarded([*conditions, *self._scatter_guards()], [call])
 
     def fold(self, active: list[str], result: str = "") -> list[str]:
@@ -348,6 +348,7 @@ class CudaStatementPrinter(StatementPrinter):
             self.leaf.statement,
             tuple(_zeroed(text, variable) for text in self.leaf.iterators),
             {k: tuple(_zeroed(t, variable) for t in v) for k, v in self.leaf.local.items()},
+            kept=self.leaf.kept,
         )
         return CudaStatementPrinter(self.context, leaf, self.mapped, self.is_replicated)
 

@@ -27,4 +27,5 @@ def cuda_leaf(leaf: loop_ast.Leaf) -> loop_ast.Leaf:
         tuple(map(cuda_text, leaf.iterators)),
         {key: tuple(map(cuda_text, texts)) for key, texts in leaf.local.items()},
         leaf.values,
+        leaf.kept,
     )

@@ -27,6 +27,8 @@ class Leaf:
     iterators: tuple[str, ...]
     local: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)  # loop -> its coordinate
+    # Dimensions of which the loops around run what is in the range from data, and nothing else.
+    kept: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Size, Unary, fold
+from tcdsl.poly.data_ranges import after_bounds, range_of_dim, typical_counts
 from tcdsl.poly.isl_utils import Extent, constant_bounds, dim_bounds
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Interleaved, Scop, Statement, Stride
@@ -23,6 +24,8 @@ OPEN_EXTENT = 1024  # what an open size counts as in a cost
 @dataclass(frozen=True, eq=False)
 class Shape:
     """The box around a statement's instances, and the strides of its accesses.
+
+    What costs ask of a range from data is in *counts*: as if all of them were disjoint and whole.
 
     An open extent counts as ``OPEN_EXTENT``; *ends* are exact: numbers, or functions of the sizes.
     """
@@ -49,8 +52,17 @@ class Shape:
 
     @cached_property
     def instances(self) -> int:
-        """How many instances the box holds."""
-        return prod(self.extents)
+        """How many instances the box holds, as far as ranges from data let them run."""
+        return prod(self.counts)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """How many values of each dimension one of the dimensions around it meets."""
+        return typical_counts(self.statement, self.extents)
+
+    def is_ragged(self, dim: int) -> bool:
+        """Return whether data say which values of dimension *dim* run."""
+        return range_of_dim(self.statement, dim) is not None
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -196,7 +208,8 @@ def _product(left: tuple[int, int | None], right: tuple[int, int | None]) -> _Li
 def preferred_order(shape: Shape) -> tuple[int, ...]:
     """Return the dimensions, outermost first: large strides outside, unit strides inside.
 
-    A write counts twice: it is read and written.  Recurrences keep their order among themselves.
+    A write counts twice: it is read and written.  Recurrences keep their order among themselves,
+    and ranges from data stand below what their bounds mention.
     """
     n_writes = len(shape.statement.writes)
 
@@ -210,4 +223,6 @@ def preferred_order(shape: Shape) -> tuple[int, ...]:
     order = sorted(range(len(shape.extents)), key=weight)
     ordered = [dim for dim in range(len(shape.extents)) if shape.roles[dim] is Role.ORDERED]
     remaining = iter(ordered)
-    return tuple(next(remaining) if dim in ordered else dim for dim in order)
+    kept = tuple(next(remaining) if dim in ordered else dim for dim in order)
+    moved = after_bounds(shape.statement, kept)
+    return moved if [dim for dim in moved if dim in ordered] == ordered else kept

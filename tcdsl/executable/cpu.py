@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.errors import OUT_OF_RANGE
 from tcdsl.executable.base import Executable, dump_stages, is_same
 from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.faults import fault_error
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy, overlaps
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, cpu_identity, find_compiler
@@ -128,11 +128,8 @@ class CpuExecutable(Executable):
         return True
 
     def _raise_fault(self, fault: Fault) -> None:
-        tensor, _ = self.program.manifest.sites[fault.site]
-        raise OUT_OF_RANGE(
-            self.head.source, self.head.tensors[tensor].span,
-            index=fault.index, tensor=tensor, extent=fault.extent,
-        )  # fmt: skip
+        site = self.program.manifest.sites[fault.site]
+        raise fault_error(self.head, site, fault.index, fault.extent)
 
 
 def cpu_program(

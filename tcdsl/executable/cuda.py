@@ -15,12 +15,12 @@ from tcdsl.costmodel.machine import Gpu
 from tcdsl.errors import (
     EXTENT_DISAGREES,
     MIXED_DEVICES,
-    OUT_OF_RANGE,
     RANK_DISAGREES,
     WRONG_DEVICE,
     TCError,
 )
 from tcdsl.executable.base import Bound, Executable, Run, dump_stages, gaps_of
+from tcdsl.lang.faults import fault_error
 from tcdsl.lang.head import Extents
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
@@ -331,11 +331,7 @@ def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) 
         return known
 
     def error(fault: Fault) -> TCError:
-        tensor, _ = manifest.sites[fault.site]
-        return OUT_OF_RANGE(
-            c.source, c.tensors[tensor].span, index=fault.index, tensor=tensor,
-            extent=fault.extent,
-        )  # fmt: skip
+        return fault_error(c, manifest.sites[fault.site], fault.index, fault.extent)
 
     cache = default_cache()
     entry = cache.get(key)

@@ -12,8 +12,8 @@ from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator import build_identity as emulator_identity
-from tcdsl.errors import OUT_OF_RANGE
 from tcdsl.executable.base import Executable, dump_stages, gaps_of
+from tcdsl.lang.faults import fault_error
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy
 from tcdsl.runtime.cache import default_cache, key_of
@@ -73,11 +73,8 @@ class EmulatedExecutable(Executable):
         written = {name for name in c.outputs if name not in read_first}
         fault = self.program.run(arrays, self._integers(), written=written)
         if fault is not None:
-            tensor, _ = self.program.source.sites[fault.site]
-            raise OUT_OF_RANGE(
-                c.source, c.tensors[tensor].span, index=fault.index, tensor=tensor,
-                extent=fault.extent,
-            )  # fmt: skip
+            site = self.program.source.sites[fault.site]
+            raise fault_error(c, site, fault.index, fault.extent)
 
     def _integers(self) -> list[int]:
         return [

@@ -30,10 +30,11 @@ V_contra = TypeVar("V_contra", contravariant=True)
 class Accumulator(Protocol[V]):
     """The running result of a reduction, one for each of its elements."""
 
-    def add(self, elements: Array, values: V, runs: Array, first: int) -> None:
+    def add(self, elements: Array, values: V, runs: Array, first: int | Array) -> None:
         """Combine ``values[l, r]`` into element ``elements[l]`` wherever ``runs[l, r]``.
 
-        *first* is the offset of column 0 in the reduced range (what argmin counts from).
+        *first* is the offset of column 0 in the reduced range (what argmin counts from), a number
+        or one for each row.
         """
 
     def result(self) -> V:
@@ -283,7 +284,7 @@ class PlainFold:
         self._identity = identity(operator, dtype)
         self._elements = held.copy()
 
-    def add(self, elements: Array, values: Array, runs: Array, first: int) -> None:
+    def add(self, elements: Array, values: Array, runs: Array, first: int | Array) -> None:
         terms = np.where(runs, values, self._identity).astype(self._elements.dtype, copy=False)
         rows = self._ufunc.reduce(terms, axis=1, dtype=terms.dtype)
         active = runs.any(axis=1)
@@ -301,7 +302,7 @@ class PlainArg:
         self.best = np.zeros(size, dtype)
         self.index = np.full(size, -1, np.int64)
 
-    def add(self, elements: Array, values: Array, runs: Array, first: int) -> None:
+    def add(self, elements: Array, values: Array, runs: Array, first: int | Array) -> None:
         fold = np.maximum if self._largest else np.minimum
         start = extreme_of(values, not self._largest)
         rows = fold.reduce(np.where(runs, values, start), axis=1)
@@ -311,7 +312,7 @@ class PlainArg:
         better |= is_nan(rows) & ~is_nan(self.best[elements])
         better = hits.any(axis=1) & (better | (self.index[elements] < 0))
         self.best[elements[better]] = rows[better]
-        self.index[elements[better]] = first + hits.argmax(axis=1)[better]
+        self.index[elements[better]] = (first + hits.argmax(axis=1))[better]
 
     def result(self) -> Array:
         return self.index

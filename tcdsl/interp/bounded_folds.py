@@ -16,7 +16,9 @@ _QUANTUM = 256
 class Folded(Protocol):
     """A running reduction (``arithmetic.Accumulator`` of approximate values)."""
 
-    def add(self, elements: Array, values: Approximate, runs: Array, first: int) -> None: ...
+    def add(
+        self, elements: Array, values: Approximate, runs: Array, first: int | Array
+    ) -> None: ...
     def result(self) -> Approximate: ...
 
 
@@ -61,7 +63,7 @@ class Sum:
         used = (held.value != 0) | (held.bound > 0)
         self.add(np.arange(held.value.size), _column(held), used[:, None], 0)
 
-    def add(self, elements: Array, values: Approximate, runs: Array, first: int) -> None:
+    def add(self, elements: Array, values: Approximate, runs: Array, first: int | Array) -> None:
         x, e = np.where(runs, values.value, 0), np.where(runs, values.bound, 0.0)
         # Infinities and NaNs decide the value, not the size.
         size = np.where(np.isfinite(x), np.abs(x) + e, 0).astype(np.float64)
@@ -104,7 +106,7 @@ class Product:
         used = (held.value != 1) | (held.bound > 0)
         self.add(np.arange(held.value.size), _column(held), used[:, None], 0)
 
-    def add(self, elements: Array, values: Approximate, runs: Array, first: int) -> None:
+    def add(self, elements: Array, values: Approximate, runs: Array, first: int | Array) -> None:
         x, e = np.where(runs, values.value, 1), np.where(runs, values.bound, 0.0)
         finite = np.isfinite(x)
         size = np.where(finite, np.abs(x), 1)
@@ -146,7 +148,7 @@ class Extreme:
         self._identity = np.inf if operator is Operator.MIN else -np.inf
         self._value, self._low, self._high = (part.copy() for part in _ends(held))
 
-    def add(self, elements: Array, values: Approximate, runs: Array, first: int) -> None:
+    def add(self, elements: Array, values: Approximate, runs: Array, first: int | Array) -> None:
         ends = (self._value, self._low, self._high)
         for total, terms in zip(ends, _ends(values), strict=True):
             rows = self._ufunc.reduce(np.where(runs, terms, self._identity), axis=1)
@@ -175,7 +177,7 @@ class Exact:
             return np.zeros(v.value.shape, bool)
         return np.asarray((v.value == self._decisive) & (v.bound == 0))
 
-    def add(self, elements: Array, values: Approximate, runs: Array, first: int) -> None:
+    def add(self, elements: Array, values: Approximate, runs: Array, first: int | Array) -> None:
         self._fold.add(elements, values.value, runs, first)
         np.logical_or.at(self._doubt, elements, (runs & (values.bound > 0)).any(axis=1))
         np.logical_or.at(self._decided, elements, (runs & self._decides(values)).any(axis=1))
@@ -193,7 +195,7 @@ class Arg:
         self._sign = -1 if operator is Operator.ARGMAX else 1
         self._bound = np.zeros(size)
 
-    def add(self, elements: Array, values: Approximate, runs: Array, first: int) -> None:
+    def add(self, elements: Array, values: Approximate, runs: Array, first: int | Array) -> None:
         seen = self._fold.index[elements] >= 0
         self._fold.add(elements, values.value, runs, first)
         in_doubt = np.where(runs, values.bound, 0.0).any(axis=1)

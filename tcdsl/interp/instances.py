@@ -37,6 +37,14 @@ class Instances:
     def where(self, condition: Array) -> "Instances":
         return replace(self, active=self.active & condition)
 
+    def leading(self, indices: tuple[str, ...], lead: int) -> "Instances":
+        """Return the first *lead* axes, which *indices* alone move along."""
+        after = len(self.shape) - lead
+        env = {
+            v: self.env[v].reshape(self.env[v].shape[: self.env[v].ndim - after]) for v in indices
+        }
+        return Instances(env, self.shape[:lead], np.ones((), bool))
+
 
 def boxes(ranges: Box, limit: int) -> Iterator[Box]:
     """Yield *ranges* cut into boxes of at most *limit* elements, in lexicographic order."""
@@ -82,7 +90,7 @@ def is_sequential(st: Statement) -> bool:
     argmin has no way to combine duplicates but their order.
     """
     roots = (st.value, *st.conditions, *st.subscripts)
-    bounds = (e for b in st.explicit for e in (b.lower, b.upper))
+    bounds = (e for b in (*st.explicit, *st.data_ranges) for e in (b.lower, b.upper))
     nodes = [node for root in (*roots, *bounds) for node in walk(root)]
     own = [node for node in nodes if isinstance(node, Load) and node.tensor == st.target]
     if any(node.subscripts != st.subscripts for node in own):

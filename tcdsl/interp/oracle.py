@@ -14,7 +14,7 @@ instance after another.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
@@ -23,6 +23,7 @@ import numpy as np
 from tcdsl.errors import OUT_OF_RANGE
 from tcdsl.interp.arithmetic import Accumulator, Arithmetic, Array, Plain, V, identity
 from tcdsl.interp.instances import Box, Instances, boxes, corners, grid, is_sequential
+from tcdsl.interp.segments import Batch, Rows, bounds_of, checked_instances, is_listed, listed
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -31,6 +32,7 @@ from tcdsl.lang.comprehension import (
     Const,
     Expr,
     Index,
+    IndexBounds,
     Load,
     Select,
     Size,
@@ -39,6 +41,8 @@ from tcdsl.lang.comprehension import (
     Unary,
     walk,
 )
+from tcdsl.lang.data_ranges import checked_with, clause_text
+from tcdsl.lang.faults import data_range_error
 from tcdsl.source import Span
 
 GRID = 1 << 22
@@ -79,6 +83,7 @@ def interpret(
     machine = Machine(c, s, arithmetic, stores)
     with np.errstate(all="ignore"):
         for statement, ranges in zip(c.statements, s.ranges, strict=True):
+            check_data_ranges(machine, statement, ranges)
             run(machine, statement, tuple(ranges[index] for index in statement.indices))
     return {name: whole(machine, name) for name in c.outputs}
 
@@ -105,13 +110,16 @@ def run(m: Machine[V], st: Statement, ranges: Box) -> None:
     if st.reduction is not None and st.reduction.initialise:
         initialise(m, st, ranges[: st.n_left])
     left, reduced = ranges[: st.n_left], ranges[st.n_left :]
-    if st.reduction is None:
+    if st.reduction is None and is_listed(st):
+        assign(m, st, left)
+    elif st.reduction is None:
         for box in boxes(left, 1 if is_sequential(st) else GRID):
             assign(m, st, box)
     elif is_sequential(st):
         for point in boxes(left, 1):
             # One element must not cost a pass over its whole tensor.
-            fold(m, st, (*point, *reduced), position(m, st, point, np.zeros((), bool))[0])
+            nowhere = replace(grid(st.left, point), active=np.zeros((), bool))
+            fold(m, st, (*point, *reduced), position(m, st, nowhere)[0])
     else:
         fold(m, st, ranges, None)
 
@@ -119,14 +127,15 @@ def run(m: Machine[V], st: Statement, ranges: Box) -> None:
 def assign(m: Machine[V], st: Statement, box: Box) -> None:
     """Run the instances of *box* of a statement without a reduction."""
     a, store = m.arithmetic, m.stores[st.target]
-    instances, value = terms(m, st, box)
-    active = np.broadcast_to(instances.active, instances.shape)
-    elements, doubt = position(m, st, box, active)
-    value = a.cast(value, st.value.dtype, m.c.tensors[st.target].dtype)
-    last = last_writes(elements, active.reshape(-1))
-    a.put(store, elements[last], a.take(a.spread(value, instances.shape, (-1,)), last))
-    if doubt.any():  # an element may be any other: nothing is certain of the tensor
-        a.put(store, slice(None), a.blurred(store, np.ones((), bool)))
+    for batch in batches(m, st, box):
+        instances, value = terms(m, st, batch)
+        active = np.broadcast_to(instances.active, instances.shape)
+        elements, doubt = position(m, st, replace(instances, active=active))
+        value = a.cast(value, st.value.dtype, m.c.tensors[st.target].dtype)
+        last = last_writes(elements, active.reshape(-1))
+        a.put(store, elements[last], a.take(a.spread(value, instances.shape, (-1,)), last))
+        if doubt.any():  # an element may be any other: nothing is certain of the tensor
+            a.put(store, slice(None), a.blurred(store, np.ones((), bool)))
 
 
 def fold(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> None:
@@ -140,15 +149,15 @@ def fold(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> None:
         operator, st.reduction.dtype, held, is_own=has_own_accumulators(st)
     )
     anything = False
-    for box in boxes(ranges, GRID):
-        instances, value = terms(m, st, box)
-        shape, n = instances.shape, math.prod(instances.shape[: st.n_left])
+    for batch in batches(m, st, ranges):
+        instances, value = terms(m, st, batch)
+        shape, n = instances.shape, math.prod(instances.shape[: batch.lead])
         runs = np.broadcast_to(instances.active, shape).reshape(n, -1)
-        active = np.asarray(runs.any(axis=1)).reshape(shape[: st.n_left])
-        elements, doubt = position(m, st, box[: st.n_left], active)
-        first = box[-1].start - ranges[-1].start if st.reduced else 0
+        active = np.asarray(runs.any(axis=1)).reshape(shape[: batch.lead])
+        leading = instances.leading(st.left, batch.lead)
+        elements, doubt = position(m, st, replace(leading, active=active))
         where = elements if only is None else np.zeros(n, np.int64)
-        total.add(where, a.spread(value, shape, runs.shape), runs, first)
+        total.add(where, a.spread(value, shape, runs.shape), runs, batch.first)
         anything = anything or bool(doubt.any())
     result = a.cast(total.result(), dtype, target.dtype)
     a.put(store, window, a.blurred(result, np.asarray(anything)))
@@ -164,21 +173,66 @@ def has_own_accumulators(st: Statement) -> bool:
     return st.target not in reads and all(isinstance(s, Index) for s in st.subscripts)
 
 
-def terms(m: Machine[V], st: Statement, box: Box) -> tuple[Instances, V]:
-    """Return which instances of *box* run, and the value of each."""
-    instances, doubt = restricted(m, st, grid(st.indices, box))
+def batches(m: Machine[V], st: Statement, ranges: Box) -> Iterator[Batch]:
+    """Yield the instances of the box *ranges* in lexicographic order, or of its data ranges alone.
+
+    What data ranges list is in the order of its left-hand indices only if these are not in them.
+    """
+    if not is_listed(st):
+        for box in boxes(ranges, GRID):
+            first = box[-1].start - ranges[-1].start if st.reduced else 0
+            yield Batch(grid(st.indices, box), st.n_left, first)
+        return
+
+    def bounds(clause: IndexBounds, rows: Rows) -> tuple[Array, Array]:
+        return range_of(m, clause, rows.instances())[:2]
+
+    yield from listed(st, ranges, GRID, bounds)
+
+
+def range_of(m: Machine[V], clause: IndexBounds, at: Instances) -> tuple[Array, Array, Array]:
+    """Return the bounds of *clause* at the instances *at*, and where they are in doubt."""
+    a = m.arithmetic
+    low, high = (evaluated(m, bound, at) for bound in (clause.lower, clause.upper))
+    doubt = a.doubtful(low) | a.doubtful(high)
+    return a.numbers(low).astype(np.int64), a.numbers(high).astype(np.int64), doubt
+
+
+def check_data_ranges(m: Machine[V], st: Statement, ranges: Mapping[str, range]) -> None:
+    """Raise an error if a range from data leaves the range of its index.
+
+    :raises LaunchError: TC079.
+    """
+    for clause in st.data_ranges:
+        at = checked_instances(st, clause, ranges)
+        for bounds in (*bounds_of(st, at.env.keys()), *checked_with(st, clause)):
+            low, high, _ = range_of(m, bounds, at)
+            at = at.where((at.env[bounds.index] >= low) & (at.env[bounds.index] < high))
+        low, high, doubt = range_of(m, clause, at)
+        whole = ranges[clause.index]
+        outside = at.active & ~doubt & (low < high) & ((low < whole.start) | (high > whole.stop))
+        if outside.any():
+            low, high, outside = np.broadcast_arrays(low, high, outside)
+            first = np.argmax(outside)
+            reached = high.flat[first] if high.flat[first] > whole.stop else low.flat[first]
+            text = clause_text(m.c.source, clause)
+            raise data_range_error(m.c.source, text, int(reached), whole.stop)
+
+
+def terms(m: Machine[V], st: Statement, batch: Batch) -> tuple[Instances, V]:
+    """Return which instances of *batch* run, and the value of each."""
+    instances, doubt = restricted(m, st, batch.instances)
     return instances, m.arithmetic.blurred(evaluated(m, st.value, instances), doubt)
 
 
 def restricted(m: Machine[V], st: Statement, instances: Instances) -> tuple[Instances, Array]:
     """Return the instances that fulfil all clauses, or might, and where that is in doubt."""
     a, doubt = m.arithmetic, np.zeros((), bool)
-    for bounds in st.explicit:
-        index = instances.env[bounds.index]
-        for limit, below in ((bounds.lower, False), (bounds.upper, True)):
-            edge = evaluated(m, limit, instances)
-            inside = index < a.numbers(edge) if below else index >= a.numbers(edge)
-            instances, doubt = instances.where(inside), doubt | a.doubtful(edge)
+    for clause in (*st.explicit, *st.data_ranges):
+        index = instances.env[clause.index]
+        low, high, unsure = range_of(m, clause, instances)
+        instances = instances.where((index >= low) & (index < high))
+        doubt = doubt | unsure
     for condition in st.conditions:
         holds = evaluated(m, condition, instances)
         instances = instances.where(a.numbers(holds) | a.doubtful(holds))
@@ -186,9 +240,8 @@ def restricted(m: Machine[V], st: Statement, instances: Instances) -> tuple[Inst
     return instances, doubt
 
 
-def position(m: Machine[V], st: Statement, left: Box, active: Array) -> tuple[Array, Array]:
-    """Return the flat position of the element that each instance of *left* writes, and doubt."""
-    instances = replace(grid(st.left, left), active=active)
+def position(m: Machine[V], st: Statement, instances: Instances) -> tuple[Array, Array]:
+    """Return the flat position of the element that each of *instances* writes, and doubt."""
     flat, doubt = address(m, st.target, st.subscripts, instances, st.target_span)
     return np.broadcast_to(flat, instances.shape).reshape(-1), doubt
 

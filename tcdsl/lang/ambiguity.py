@@ -10,6 +10,7 @@ import islpy as isl
 
 from tcdsl.errors import AMBIGUOUS, TCError
 from tcdsl.lang.comprehension import Comprehension, Statement
+from tcdsl.lang.data_ranges import clause_text
 from tcdsl.lang.linear import Interval
 from tcdsl.lang.reads import Guard, first_use, index_names, reads
 from tcdsl.lang.rounds import Access, Solution, Space
@@ -25,6 +26,13 @@ def ambiguous(comprehension: Comprehension, statement: Statement, solution: Solu
     why, proposed = _why(statement, solution, unread, blamed)
     proposal = ", ".join(f"{v} in {_proposed_range(v, solution)}" for v in proposed)
     advice = f"give the range: where {proposal} (with numbers or sizes as bounds)"
+    data = next((b for b in statement.data_ranges if b.index in blamed), None)
+    if data is not None:
+        clause, name = clause_text(comprehension.source, data), data.index
+        advice = (
+            f"'{clause}' reads its bounds, so that all values of {name} must be known besides: read"
+            f" a tensor at {name}, or write where {name} in 0:{name.upper()}, {clause}"
+        )
     known = (*comprehension.tensors, *comprehension.sizes)
     close = next(
         filter(None, (did_you_mean(v, (*known, *statement.indices)) for v in unread)), None

@@ -216,7 +216,9 @@ class Statement:
     conditions: tuple[Expr, ...] = ()  # bool; an instance runs only where all of them hold
     # Non-bool ``exists`` clauses: never evaluated, but their reads bound the ranges.
     bounds: tuple[Expr, ...] = ()
-    explicit: tuple["IndexBounds", ...] = ()  # the ``where i in a:b`` clauses
+    explicit: tuple["IndexBounds", ...] = ()  # the ``where i in a:b`` clauses, if affine
+    # Those whose bounds read tensors: an instance runs only where its index lies in all of them.
+    data_ranges: tuple["IndexBounds", ...] = ()
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     target_span: Span = field(default=NOWHERE, compare=False, repr=False)
     # Set by range inference: [sizes] -> { S0[indices] : ... }; the box of the ranges, cut by
@@ -237,7 +239,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class IndexBounds:
-    """``where index in lower:upper``: the bounds may depend on sizes and on other indices."""
+    """``where index in lower:upper``: the bounds may depend on sizes, other indices and data."""
 
     index: str
     lower: Expr

@@ -144,6 +144,8 @@ class Definedness:
 
     def _is_exact(self, statement: Statement) -> bool:
         """Return whether it is known which instances run and what they write."""
+        if statement.data_ranges:
+            return False
         builder = self._space(statement).builder
         if any(builder.truth(condition).exact is None for condition in statement.conditions):
             return False
@@ -176,7 +178,7 @@ def _keeps(statement: Statement) -> bool:
 def _covers_its_box(statement: Statement) -> bool:
     """Return whether the image is a full box: distinct plain indices, no cut."""
     dependent = any(index_names(b.lower, b.upper) for b in statement.explicit)
-    if statement.conditions or dependent:
+    if statement.conditions or statement.data_ranges or dependent:
         return False
     plain = [s.name for s in statement.subscripts if isinstance(s, Index)]
     return len(plain) == len(statement.subscripts) == len(set(plain))

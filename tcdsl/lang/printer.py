@@ -205,7 +205,7 @@ def untyped_statement(statement: typed.Statement) -> ast.Assign:
     """Return the syntax tree that denotes the typed *statement*."""
     ranges = [
         ast.InRange(bounds.index, untyped(bounds.lower), untyped(bounds.upper), bounds.span)
-        for bounds in statement.explicit
+        for bounds in (*statement.explicit, *statement.data_ranges)
     ]
     exists = [ast.Exists(untyped(expr)) for expr in (*statement.conditions, *statement.bounds)]
     return ast.Assign(

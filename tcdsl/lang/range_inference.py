@@ -26,17 +26,14 @@ from tcdsl.lang.ambiguity import ambiguous, idle_guards
 from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.boxes import Boxes
 from tcdsl.lang.comprehension import (
-    Binary,
     Comprehension,
     Expr,
-    Index,
     IndexBounds,
     Load,
     Statement,
     Tensor,
 )
-from tcdsl.lang.dtypes import BOOL
-from tcdsl.lang.elaborate import FollowOnError, converted, joined
+from tcdsl.lang.elaborate import FollowOnError
 from tcdsl.lang.linear import Interval
 from tcdsl.lang.linking import NOTHING, Agreement, Linking
 from tcdsl.lang.reads import expressions, index_names, nodes, size_names_in
@@ -131,7 +128,7 @@ class _Draft:
     def _add(self, statement: Statement) -> None:
         written = statement = self._linked(statement)
         self._check_unbroken(statement)
-        statement = _with_conditional_bounds(statement, self.sizes)
+        statement = _with_data_ranges(statement, self.sizes)
         space = Space(statement, self.sizes)
         known, sizes = self.boxes.known, self.sizes
         on_the_left = target_accesses(statement, known, self.boxes.declared, sizes)
@@ -259,29 +256,21 @@ def _dependent(space: Space, bounds: IndexBounds) -> isl.Set:
     return value.ge_set(lower).intersect(value.lt_set(upper))
 
 
-def _with_conditional_bounds(statement: Statement, sizes: SizeSpace) -> Statement:
-    """Return *statement* with ranges whose bounds are not affine turned into conditions.
+def _with_data_ranges(statement: Statement, sizes: SizeSpace) -> Statement:
+    """Return *statement* with the ranges whose bounds are not affine apart, in ``data_ranges``.
 
-    ``where l in 0:L(b)`` becomes ``where exists 0 <= l && l < L(b)``: the reads have to bound l.
+    ``where e in ptr(r):ptr(r+1)`` gives e no range that the sizes tell: reads have to bound e.
     """
     builder = Space(statement, sizes).builder
-    kept, conditions = [], []
-    for bounds in statement.explicit:
-        values = builder.affine(bounds.lower), builder.affine(bounds.upper)
-        if all(value is not None for value in values):
-            kept.append(bounds)
-            continue
-        conditions.append(_comparison("<=", bounds.lower, Index(bounds.index, span=bounds.span)))
-        conditions.append(_comparison("<", Index(bounds.index, span=bounds.span), bounds.upper))
-    if not conditions:
+
+    def is_affine(bounds: IndexBounds) -> bool:
+        return all(builder.affine(bound) is not None for bound in (bounds.lower, bounds.upper))
+
+    kept = tuple(bounds for bounds in statement.explicit if is_affine(bounds))
+    found = tuple(bounds for bounds in statement.explicit if not is_affine(bounds))
+    if not found:
         return statement
-    together = (*conditions, *statement.conditions)
-    return replace(statement, explicit=tuple(kept), conditions=together)
-
-
-def _comparison(op: str, left: Expr, right: Expr) -> Expr:
-    dtype = joined(left.dtype, right.dtype)
-    return Binary(op, converted(left, dtype), converted(right, dtype), BOOL, left.span)
+    return replace(statement, explicit=kept, data_ranges=(*statement.data_ranges, *found))
 
 
 def element_text(comprehension: Comprehension, statement: Statement) -> str:

@@ -42,7 +42,7 @@ class Read:
 
 def reads(statement: Statement) -> Iterator[Read]:
     """Yield every read of *statement*; the read of the target that ``op=`` implies is none."""
-    for bounds in statement.explicit:
+    for bounds in (*statement.explicit, *statement.data_ranges):
         yield from guarded_loads(bounds.lower, ())
         yield from guarded_loads(bounds.upper, ())
     guards: tuple[Guard, ...] = ()
@@ -81,7 +81,8 @@ def guarded_loads(expr: Expr, guards: tuple[Guard, ...]) -> Iterator[Read]:
 
 def expressions(statement: Statement) -> tuple[Expr, ...]:
     """Return the outermost expressions of *statement*, the left side first."""
-    ranges = (bound for bounds in statement.explicit for bound in (bounds.lower, bounds.upper))
+    clauses = (*statement.explicit, *statement.data_ranges)
+    ranges = (bound for bounds in clauses for bound in (bounds.lower, bounds.upper))
     return (
         *statement.subscripts,
         statement.value,

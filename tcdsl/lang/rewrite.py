@@ -58,10 +58,18 @@ def rewrite_statement(statement: Statement, change: Callable[[Expr], Expr]) -> S
         value=rewrite(statement.value, change),
         conditions=changed(statement.conditions),
         bounds=changed(statement.bounds),
-        explicit=tuple(
-            IndexBounds(b.index, rewrite(b.lower, change), rewrite(b.upper, change), b.span)
-            for b in statement.explicit
-        ),
+        explicit=rewrite_ranges(statement.explicit, change),
+        data_ranges=rewrite_ranges(statement.data_ranges, change),
+    )
+
+
+def rewrite_ranges(
+    ranges: tuple[IndexBounds, ...], change: Callable[[Expr], Expr]
+) -> tuple[IndexBounds, ...]:
+    """Return *ranges* with *change* applied to every node of their bounds."""
+    return tuple(
+        IndexBounds(b.index, rewrite(b.lower, change), rewrite(b.upper, change), b.span)
+        for b in ranges
     )
 
 

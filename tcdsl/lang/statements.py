@@ -292,14 +292,28 @@ def _two_values(stmt: ast.Assign, scope: Scope, reduced: tuple[str, ...]) -> Exc
     """Return the error for ``O(i) = A(i, k)``; *reduced* may hold a misspelt name."""
     names = ", ".join(reduced)
     advice = f"sum over {names} with +=! (or another reduction), or add it on the left"
-    left = (name for s in stmt.subscripts for name in _names(s))
+    left = {name for s in stmt.subscripts for name in _names(s)}
     known = (*scope.tensors, *scope.later, *scope.sizes, *left)
     close = next(filter(None, (did_you_mean(name, known) for name in reduced)), None)
+    ranged = next((c for c in stmt.clauses if _is_ranged(c, left, reduced)), None)
+    if isinstance(ranged, ast.InRange):
+        element = element_text(stmt, scope)
+        advice = (
+            f"{ranged.index} may be in the range of several {names}, or of none: write {element} "
+            "+=! ..., which adds these up and leaves 0 where there is none"
+        )
     return TWO_VALUES(
         scope.source, stmt.target_span, element=element_text(stmt, scope),
         why=f"{names} {'is' if len(reduced) == 1 else 'are'} not on the left",
         advice=advice if close is None else f"{close} Otherwise {advice}",
     )  # fmt: skip
+
+
+def _is_ranged(clause: ast.Clause, left: set[str], reduced: tuple[str, ...]) -> bool:
+    """Return whether *clause* gives a left-hand index a range for each of the *reduced* ones."""
+    if not isinstance(clause, ast.InRange) or clause.index not in left:
+        return False
+    return bool({*_names(clause.lower), *_names(clause.upper)} & set(reduced))
 
 
 def element_text(stmt: ast.Assign, scope: Scope) -> str:

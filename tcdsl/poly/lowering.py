@@ -16,9 +16,12 @@ import islpy as isl
 
 from tcdsl.lang import comprehension as tc
 from tcdsl.lang.affine import Builder, instance_space
-from tcdsl.lang.comprehension import Comprehension, Const, Expr, Index, Reduction
+from tcdsl.lang.comprehension import Comprehension, Const, Expr, Index, IndexBounds, Reduction
+from tcdsl.lang.data_ranges import checked_with, clause_text
 from tcdsl.lang.dtypes import BOOL, INT64
 from tcdsl.lang.open_sizes import AnySpecialisation, context_of
+from tcdsl.lang.reads import index_names
+from tcdsl.poly.data_ranges import comparisons
 from tcdsl.poly.isl_utils import (
     Extent,
     dim_bounds,
@@ -31,6 +34,7 @@ from tcdsl.poly.scop import (
     Access,
     Array,
     Kind,
+    RangeCheck,
     Scop,
     Skew,
     Statement,
@@ -38,6 +42,7 @@ from tcdsl.poly.scop import (
     Stride,
     loads_of,
 )
+from tcdsl.source import Source
 
 Bounds = tuple[Extent, Extent]  # [lower, upper)
 
@@ -74,7 +79,9 @@ def lower_comprehension(
         bounds: dict[str, Bounds] = {n: (r.start, r.stop) for n, r in ranges.items()}
         if statement.reduction is not None and statement.reduction.operator.is_arg:
             _add_companion(arrays, statement)
-        lowering = StatementLowering(statement, bounds, sizes, arrays, context)
+        lowering = StatementLowering(
+            statement, bounds, sizes, arrays, context, comprehension.source
+        )
         lowered = lowering.lower(check_gathers)
         if needs_wide_accumulators(statement, arrays):
             lowered = _through_wide(lowered, statement, sizes, arrays)
@@ -120,7 +127,8 @@ def needs_wide_accumulators(statement: tc.Statement, arrays: Mapping[str, Array]
         return False
     names = [s.name for s in statement.subscripts if isinstance(s, Index)]
     is_plain = len(names) == len(statement.subscripts) and len(set(names)) == statement.n_left
-    reads = loads_of(statement.value, *statement.conditions)
+    ranges = (e for b in statement.data_ranges for e in (b.lower, b.upper))
+    reads = loads_of(statement.value, *statement.conditions, *ranges)
     return not is_plain and all(load.tensor != statement.target for load in reads)
 
 
@@ -190,12 +198,14 @@ class StatementLowering:
         sizes: Mapping[str, int | None],
         arrays: Mapping[str, Array],
         context: isl.Set,
+        source: Source,
     ) -> None:
         self.statement = statement
         self.bounds = bounds
         self.sizes = sizes
         self.arrays = arrays
         self.context = context
+        self.source = source
 
     def _box(
         self, builder: Builder, indices: tuple[str, ...], bounds: Mapping[str, Bounds]
@@ -218,7 +228,7 @@ class StatementLowering:
         It runs once for all values of the indices that the subscripts (and the conditions under
         which the access happens) do not mention.
         """
-        checks: list[Statement] = []
+        checks = [self._range_check(n, b) for n, b in enumerate(self.statement.data_ranges)]
         assert body.value is not None
         guarded = guarded_loads(*body.write.subscripts, body.value, *body.conditions)
         for touched in (body.write, *body.reads):
@@ -264,6 +274,38 @@ class StatementLowering:
             span=body.span,
         )
 
+    def _range_check(self, number: int, bounds: IndexBounds) -> Statement:
+        """Return the check that the range *bounds*, where it is not empty, is one of its index.
+
+        It runs for all values of the indices that the bounds mention.
+        """
+        statement, name = self.statement, f"{self.statement.name}_range{number}"
+        guards = [c for other in checked_with(statement, bounds) for c in comparisons(other)]
+        used = set(index_names(bounds.lower, bounds.upper, *guards))
+        kept = tuple(index for index in statement.indices if index in used)
+        builder = builder_of(kept, name, self.sizes)
+        domain = self._box(builder, kept, self.bounds)
+        for other in statement.explicit:
+            if {other.index, *index_names(other.lower, other.upper)} <= used:
+                domain = domain.intersect(_inside(builder, other))
+        low, high = self.bounds[bounds.index]
+        clause = clause_text(self.source, bounds)
+        exprs = (*guards, bounds.lower, bounds.upper)
+        return Statement(
+            name=name,
+            domain=domain.coalesce(),
+            indices=kept,
+            n_left=len(kept),
+            kind=Kind.CHECK,
+            write=_nothing(statement.target, domain),
+            value=None,
+            reads=guarded_reads(builder, domain, exprs, self.arrays),
+            conditions=tuple(guards),
+            checked_range=RangeCheck(bounds.lower, bounds.upper, low, high, clause),
+            source_name=statement.name,
+            span=bounds.span,
+        )
+
     def _body(self) -> Statement:
         statement = self.statement
         builder = builder_of(statement.indices, statement.name, self.sizes)
@@ -304,11 +346,8 @@ class StatementLowering:
         statement = self.statement
         domain = self._box(builder, statement.indices, self.bounds)
         for bound in statement.explicit:
-            lower, upper = builder.affine(bound.lower), builder.affine(bound.upper)
-            index = builder.affine(Index(bound.index))
-            assert lower is not None and upper is not None and index is not None
-            domain = domain.intersect(index.ge_set(lower)).intersect(index.lt_set(upper))
-        left_over = []
+            domain = domain.intersect(_inside(builder, bound))
+        left_over = [c for bound in statement.data_ranges for c in comparisons(bound)]
         for condition in statement.conditions:
             truth = builder.truth(condition)
             domain = domain.intersect(truth.above)
@@ -368,6 +407,14 @@ class StatementLowering:
         )
 
 
+def _inside(builder: Builder, bounds: IndexBounds) -> isl.Set:
+    """Return the instances whose index is in the affine range *bounds*."""
+    lower, upper = builder.affine(bounds.lower), builder.affine(bounds.upper)
+    index = builder.affine(Index(bounds.index))
+    assert lower is not None and upper is not None and index is not None
+    return index.ge_set(lower).intersect(index.lt_set(upper))
+
+
 def _nothing(array: str, domain: isl.Set) -> Access:
     """Return an access that names *array* and touches nothing."""
     space = domain.get_space()
@@ -414,7 +461,9 @@ def guarded_reads(
 def evaluated(statement: Statement) -> tuple[Expr, ...]:
     """Return the expressions that an instance of *statement* evaluates."""
     if statement.kind is Kind.CHECK:
-        return (*statement.conditions, *(expr for _, expr in statement.checked))
+        ends = statement.checked_range
+        bounds = () if ends is None else (ends.lower, ends.upper)
+        return (*statement.conditions, *(expr for _, expr in statement.checked), *bounds)
     value = () if statement.value is None else (statement.value,)
     return (*statement.write.subscripts, *value, *statement.conditions)
 

@@ -117,6 +117,17 @@ class Access:
         return not self.inexact
 
 
+@dataclass(frozen=True, slots=True)
+class RangeCheck:
+    """Where ``lower < upper``, both must lie in [start, end]; *clause* is the range as written."""
+
+    lower: Expr
+    upper: Expr
+    start: Extent
+    end: Extent
+    clause: str
+
+
 class Kind(StrEnum):
     """What a statement does to the element that it writes."""
 
@@ -124,7 +135,7 @@ class Kind(StrEnum):
     INIT = "init"  # element = the reduction's identity
     UPDATE = "update"  # element = element op value
     FOLD = "fold"  # element = element op (all lanes of a partial, a tree)
-    CHECK = "check"  # writes nothing: records a gathered subscript that is out of range
+    CHECK = "check"  # writes nothing: records what was read, and is out of range
     BARRIER = "barrier"  # touches nothing: the threads of a block wait for one another
 
 
@@ -151,6 +162,7 @@ class Statement:
     lanes: int = 0  # for a FOLD: how many partials it folds
     arg_origin: Extent = 0  # for an arg reduction: where its index starts to count
     checked: tuple[tuple[int, Expr], ...] = ()  # for a CHECK: dimensions and their subscripts
+    checked_range: RangeCheck | None = None  # for a CHECK of a range whose bounds are read
     source_name: str = ""  # the comprehension's statement
     span: Span = NOWHERE
     is_atomic: bool = False  # an UPDATE whose instances may run at the same time

@@ -83,6 +83,8 @@ def _lanes(shape: Shape, outer: list[_Outer], cpu: Cpu) -> int:
     last = shape.order[-1]
     if shape.roles[last] is not Role.REDUCED or shape.extents[last] < 8:
         return 0
+    if shape.is_ragged(last):
+        return 0  # whole vectors are few, and what is left of a row is not worth a fold
     assert shape.statement.reduction is not None
     width = cpu.vector_bytes // shape.statement.reduction.dtype.size_bytes
     # Few vectors cover a short row at once; a long one keeps four sums going.
@@ -270,4 +272,6 @@ def _partials(
         partials.append(Partial(statement.indices[dim], shape.lower[dim], 1, lanes, lanes, True))
     assert statement.reduction is not None
     needs_own_type = scop.arrays[statement.write.array].dtype != statement.reduction.dtype
+    if shape.order and shape.is_ragged(shape.order[-1]) and not why_not_rfactored(statement):
+        needs_own_type = True  # sums in a register: the C compiler does not know what it may keep
     return tuple(partials) if partials or needs_own_type else None

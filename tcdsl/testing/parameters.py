@@ -40,7 +40,8 @@ def subscript_limits(comprehension: Comprehension, sizes: Mapping[str, int]) -> 
 def _accesses(statement: Statement) -> Iterator[tuple[str, tuple[Expr, ...]]]:
     """Yield (tensor, subscripts) of every access of *statement*, the written one first."""
     yield statement.target, statement.subscripts
-    for root in (*statement.subscripts, statement.value, *statement.conditions):
+    bounds = (e for b in statement.data_ranges for e in (b.lower, b.upper))
+    for root in (*statement.subscripts, statement.value, *statement.conditions, *bounds):
         for node in walk(root):
             if isinstance(node, Load):
                 yield node.tensor, node.subscripts

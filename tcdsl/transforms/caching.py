@@ -236,10 +236,15 @@ def _reading(
     def rewritten(write: Access) -> Access:
         return replace(write, subscripts=changed(write.subscripts))
 
+    ends = statement.checked_range
+    if ends is not None:
+        lower, upper = rewrite(ends.lower, change), rewrite(ends.upper, change)
+        ends = replace(ends, lower=lower, upper=upper)
     new = replace(
         statement,
         value=None if statement.value is None else rewrite(statement.value, change),
         conditions=changed(statement.conditions),
+        checked_range=ends,
         checked=tuple((dim, rewrite(expr, change)) for dim, expr in statement.checked),
         write=rewritten(statement.write),
         companion=None if statement.companion is None else rewritten(statement.companion),

@@ -184,9 +184,12 @@ def _join_all(
 
 
 def _own_axes(statement: Statement, shape: Shape) -> tuple[Mapping[str, int], ...]:
-    return tuple(
-        {statement.name: dim} for dim in shape.order if shape.roles[dim] is not Role.ORDERED
-    )
+    return tuple({statement.name: dim} for dim in shape.order if _may_be_shared(shape, dim))
+
+
+def _may_be_shared(shape: Shape, dim: int) -> bool:
+    """Return whether an axis may have *dim*: what data say of one statement is no other's."""
+    return shape.roles[dim] is not Role.ORDERED and not shape.is_ragged(dim)
 
 
 def _grow(
@@ -198,7 +201,7 @@ def _grow(
     is_tied = False
     for axis in group.axes:
         for dim in shapes[statement.name].order:
-            if dim in taken or shapes[statement.name].roles[dim] is Role.ORDERED:
+            if dim in taken or not _may_be_shared(shapes[statement.name], dim):
                 continue
             fits, tied = _fits(axis, statement.name, dim, shapes, alignment)
             if fits:

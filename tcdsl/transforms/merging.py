@@ -22,7 +22,7 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.open_sizes import AnySpecialisation, Extent, OpenRange, OpenSpecialisation, times
-from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.rewrite import rewrite, rewrite_ranges
 from tcdsl.poly.scop import Interleaved, Stride
 
 Group = tuple[int, ...]  # dimensions that merge, outermost first
@@ -131,7 +131,7 @@ def _values(statement: Statement) -> Iterator[Expr]:
     """Yield the expressions of *statement* that are no subscripts of its target."""
     yield statement.value
     yield from statement.conditions
-    for bound in statement.explicit:
+    for bound in (*statement.explicit, *statement.data_ranges):
         yield bound.lower
         yield bound.upper
 
@@ -147,6 +147,8 @@ def indices_elsewhere(statement: Statement) -> Iterator[str]:
     for bound in statement.explicit:
         if any(isinstance(n, Index) for e in (bound.lower, bound.upper) for n in walk(e)):
             yield bound.index
+    for bound in statement.data_ranges:
+        yield bound.index
 
 
 def _names_outside_loads(expr: Expr) -> Iterator[str]:
@@ -245,6 +247,7 @@ def _merge_statement(
             bound for bound in statement.explicit
             if bound.index not in swallowed and bound.index not in heads
         ),
+        data_ranges=rewrite_ranges(statement.data_ranges, change),
         domain=None,
         ranges=(),
     ), {n: new_ranges[n] for n in left + reduced}, {n: old for old, n in names.items()}  # fmt: skip

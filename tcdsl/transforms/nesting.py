@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from tcdsl.costmodel.locality import Shape
+from tcdsl.poly.data_ranges import data_ranges_of, range_of_dim
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import Extent, least, minus
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, sequence
@@ -145,7 +146,31 @@ class Nester:
                 # loops on both sides of it.
                 is_init = self.shapes[name].statement.kind is Kind.INIT
                 groups.insert(earliest + 1 if is_init else len(groups), [name])
-        return groups
+        is_ragged = any(data_ranges_of(self.shapes[name].statement) for name in members)
+        return self._merged(members, groups, remaining) if is_ragged else groups
+
+    def _merged(
+        self, members: Sequence[str], groups: Sequence[list[str]], remaining: Remaining
+    ) -> list[list[str]]:
+        """Return *groups*, neighbours as one that may share the next loop.
+
+        Checks of what is gathered in ranges from data stand apart from the sums of it otherwise,
+        and everything would be read twice.
+        """
+        found: list[list[str]] = []
+        for group in groups:
+            grown, pending = list(found[-1]) if found else [], list(group)
+            while grown and pending:
+                name = next((n for n in pending if self._joins(n, grown, remaining)), None)
+                if name is None:
+                    break
+                grown.append(name)
+                pending.remove(name)
+            if grown and not pending:
+                found[-1] = [name for name in members if name in grown]
+            else:
+                found.append(list(group))
+        return found
 
     def _joins(self, name: str, group: Sequence[str], remaining: Remaining) -> bool:
         if not remaining[name] or not remaining[group[0]]:
@@ -158,13 +183,23 @@ class Nester:
             if other.part != head.part or Role.ORDERED in (other.role, head.role):
                 return False
             dims = other.coordinate.position, head.coordinate.position
-            shares = self.alignment.may_share(member, dims[0], name, dims[1])
-            if shares is False:
+            if self._data_range(member, dims[0]) != self._data_range(name, dims[1]):
                 return False
-            if shares is None and other.extent != head.extent:
+            ahead = self.alignment.may_share(member, dims[0], name, dims[1])
+            behind = self.alignment.may_share(name, dims[1], member, dims[0])
+            if ahead is False or behind is False:
                 return False
-            is_tied |= shares is True or self.alignment.has_affinity(member, dims[0], name, dims[1])
+            if ahead is behind is None and other.extent != head.extent:
+                return False
+            is_tied |= ahead is True or behind is True
+            is_tied |= self.alignment.has_affinity(member, dims[0], name, dims[1])
+            is_tied |= self.alignment.has_affinity(name, dims[1], member, dims[0])
         return is_tied
+
+    def _data_range(self, name: str, dim: int) -> object:
+        """Return what must be equal of two statements that share a loop over ranges from data."""
+        found = range_of_dim(self.shapes[name].statement, dim)
+        return None if found is None else found.key
 
     def _open(self, group: Sequence[str], remaining: Remaining) -> Node:
         """Open the next loop of *group*, and nest what is below it."""

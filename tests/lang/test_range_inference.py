@@ -266,10 +266,12 @@ def test_strictly_lower_triangle_may_be_empty() -> None:
     assert [specialise(c, {"N": n}).shapes["C"] for n in (0, 1, 2)] == [(0,), (1,), (2,)]
 
 
-def test_data_dependent_range_becomes_a_condition() -> None:
+def test_a_data_dependent_range_is_set_apart_and_reads_bound_its_index() -> None:
     c = one("def f(int32(N) L, float(N,K) B) -> (O) { O(i) +=! B(i,l) where l in 0:L(i) }")
     assert ranges(c) == [{"i": ("0", "N"), "l": ("0", "K")}]
-    assert len(c.statements[0].conditions) == 2 and c.statements[0].explicit == ()
+    (statement,) = c.statements
+    assert [b.index for b in statement.data_ranges] == ["l"]
+    assert statement.conditions == statement.explicit == ()
 
 
 def test_affine_conditions_cut_the_domain_but_not_the_range() -> None:

@@ -1,0 +1,182 @@
+"""Loops over ranges from data: from the bounds that isl knows to the ones that are in memory.
+
+    for (c1 = 0; c1 < 5; c1 += 1)               const int64_t w_range0 = max(0, ptr[c0]);
+      if (ptr[c0] <= c1 && c1 < ptr[c0 + 1])    const int64_t w_range0_end = min(5, ptr[c0 + 1]);
+        S(c0, c1)                        --->   for (c1 = w_range0; c1 < w_range0_end; c1 += 1)
+                                                  S(c0, c1)
+
+A loop over tiles of e, or over what is left of e in a tile, likewise.  With ``e = f * c1 + rest``,
+where ``rest`` is what loops around and inside make of e, and the inner part lies in [0, f)::
+
+    floor((lower - outer) / f) <= c1 <= floor((upper - 1 - outer) / f)
+
+Legal iff all leaves below the loop have a range along it, whose bounds no loop inside changes; of
+several ranges the loop runs their hull, and each statement keeps its guard.  Where isl's text is
+not of this form nothing is done: the guard of every statement is always right.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcdsl.codegen import loop_ast
+from tcdsl.codegen.turns import last_of
+from tcdsl.lang.comprehension import Expr
+from tcdsl.poly.data_ranges import DataRange, range_of_dim
+from tcdsl.poly.loop_tree import Coordinate, Loop
+from tcdsl.poly.scop import Scop
+
+Text = Callable[[loop_ast.Leaf, Expr], str]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedLoop:
+    """A loop between two numbers that are computed before it."""
+
+    node: loop_ast.For
+    name: str
+    first: str
+    end: str
+
+    def lines(self, index_type: str) -> list[str]:
+        """Return the declarations of the two numbers."""
+        return [
+            f"const {index_type} {self.name} = {self.first};",
+            f"const {index_type} {self.name}_end = {self.end};",
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedBounds:
+    """The leaves below a loop, and what each runs of it: e is ``factor * variable + outer + ...``.
+
+    *inner* are the variables of the loops inside.
+    """
+
+    leaves: tuple[loop_ast.Leaf, ...]
+    ranges: tuple[DataRange, ...]
+    outer: tuple[str, ...]
+    factor: int
+    inner: frozenset[str]
+
+    def bounded(
+        self, node: loop_ast.For, name: str, text: Text, own: Callable[[str], str]
+    ) -> BoundedLoop | None:
+        """Return *node* from ``name`` to ``name_end``; None if a bound changes inside it.
+
+        Leaves of which it runs no more than what is in their range are told so.
+
+        :arg text: prints an expression of a leaf's statement outside it.
+        :arg own: prints isl's functions.
+        """
+        firsts, ends = [], []
+        for leaf, found, outer in zip(self.leaves, self.ranges, self.outer, strict=True):
+            lowers = [text(leaf, bound) for bound in found.lowers]
+            uppers = [text(leaf, bound) for bound in found.uppers]
+            if any(_mentions(bound, {node.variable, *self.inner}) for bound in lowers + uppers):
+                return None
+            firsts.append(self._quotient(_extreme("max", lowers), outer))
+            ends.append(self._end(_extreme("min", uppers), outer))
+        if self.factor == 1 and len(set(firsts)) == len(set(ends)) == 1:
+            for leaf, found in zip(self.leaves, self.ranges, strict=True):
+                leaf.kept = leaf.kept | {found.dim}
+        first = _call("max", node.init, _extreme("min", firsts))
+        end = _call("min", f"{last_of(node)} + 1", _extreme("max", ends))
+        condition = f"{node.variable} < {name}_end"
+        bounded = replace(node, init=name, condition=condition, is_constant=False)
+        return BoundedLoop(bounded, name, own(first), own(end))
+
+    def _quotient(self, bound: str, outer: str) -> str:
+        """Return ``floor((bound - outer) / factor)``."""
+        shifted = bound if outer == "0" else f"{bound} - ({outer})"
+        return shifted if self.factor == 1 else f"floord({shifted}, {self.factor})"
+
+    def _end(self, bound: str, outer: str) -> str:
+        """Return ``floor((bound - 1 - outer) / factor) + 1``."""
+        if self.factor == 1:
+            return self._quotient(bound, outer)
+        return f"{self._quotient(f'{bound} - 1', outer)} + 1"
+
+
+def loaded_bounds(scop: Scop, node: loop_ast.For, loop: Loop) -> LoadedBounds | None:
+    """Return how data bound *node*, the C loop of *loop*, None if they do not."""
+    if not node.condition or node.step != "1" or last_of(node) is None:
+        return None
+    leaves = tuple(loop_ast.leaves(node.body))
+    inner = frozenset(_variables(node.body))
+    ranges, outer, factors = [], [], set()
+    for leaf in leaves:
+        coordinate = loop.coordinates[leaf.statement]
+        if not isinstance(coordinate, Coordinate):
+            return None
+        found = range_of_dim(scop.by_name[leaf.statement], coordinate.position)
+        terms = _terms(leaf.iterators[coordinate.position])
+        if found is None or terms is None or terms.get(node.variable) != coordinate.div:
+            return None
+        factors.add(coordinate.div)
+        ranges.append(found)
+        around = {v: f for v, f in terms.items() if v != node.variable and v not in inner}
+        outer.append(_sum(around))
+    if not leaves or len(factors) > 1:
+        return None
+    return LoadedBounds(leaves, tuple(ranges), tuple(outer), factors.pop(), inner)
+
+
+def _variables(node: loop_ast.AstNode | None) -> list[str]:
+    """Return the variables of the C loops in *node*."""
+    match node:
+        case loop_ast.For(variable=variable, body=body):
+            return [variable, *_variables(body)]
+        case loop_ast.Mark(body=body):
+            return _variables(body)
+        case loop_ast.Block(children=children):
+            return [name for child in children for name in _variables(child)]
+        case loop_ast.If(then=then, otherwise=otherwise):
+            return [*_variables(then), *_variables(otherwise)]
+        case _:
+            return []
+
+
+def _terms(text: str) -> dict[str, int] | None:
+    """Return the factor of every variable in isl's *text*, "" for what is constant.
+
+    None if it is no sum of products of a variable and a number.
+    """
+    found: dict[str, int] = {}
+    pattern = r"([+-]?)(?:(\d+)\*)?(?:([A-Za-z_]\w*)|(\d+))"
+    compact = text.replace(" ", "").replace("(", "").replace(")", "")
+    if re.fullmatch(rf"(?:{pattern})(?:(?=[+-]){pattern})*", compact) is None:
+        return None
+    if "(" in text.strip("()"):
+        return None
+    for sign, factor, name, number in re.findall(pattern, compact):
+        value = int(factor or 1) * int(number or 1) * (-1 if sign == "-" else 1)
+        if name in found:
+            return None
+        found[name] = found.get(name, 0) + value
+    return found
+
+
+def _sum(terms: Mapping[str, int]) -> str:
+    parts = [
+        str(factor) if not name else name if factor == 1 else f"{factor} * {name}"
+        for name, factor in terms.items()
+        if factor
+    ]
+    return " + ".join(parts) or "0"
+
+
+def _mentions(text: str, names: set[str]) -> bool:
+    return any(word in names for word in re.findall(r"[A-Za-z_]\w*", text))
+
+
+def _extreme(function: str, texts: Sequence[str]) -> str:
+    """Return the least or greatest of *texts*."""
+    first, *rest = dict.fromkeys(texts)
+    for text in rest:
+        first = _call(function, first, text)
+    return first
+
+
+def _call(function: str, one: str, other: str) -> str:
+    return f"{function}((int64_t)({one}), (int64_t)({other}))"

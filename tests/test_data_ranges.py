@@ -1,0 +1,181 @@
+"""Ranges whose bounds are read: what they mean on every target, and in what time they run."""
+
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import tcdsl
+
+PROGRAMS = tcdsl.define("""
+def csr(int32(P) ptr, int32(E) col, float(E) val, float(C) x) -> (y) {
+    y(r) +=! val(e) * x(col(e)) where e in ptr(r):ptr(r + 1)
+}
+def wide(int64(P) ptr, int64(E) col, double(E) val, double(C) x) -> (y) {
+    y(r) +=! val(e) * x(col(e)) where e in ptr(r):ptr(r + 1)
+}
+def spmm(int32(P) ptr, int32(E) col, float(E) val, float(C, D) x) -> (y) {
+    y(r, d) +=! val(e) * x(col(e), d) where e in ptr(r):ptr(r + 1)
+}
+def extremes(int32(P) ptr, float(E) x) -> (low, high, at) {
+    low(r) min=! x(e) where e in ptr(r):ptr(r + 1)
+    high(r) max=! x(e) where e in ptr(r):ptr(r + 1)
+    at(r) argmax=! x(e) where e in ptr(r):ptr(r + 1)
+}
+def softmax(int32(P) ptr, float(E) x) -> (p) {
+    m(r) max=! x(e) where e in ptr(r):ptr(r + 1)
+    s(r) +=! exp(x(e) - m(r)) where e in ptr(r):ptr(r + 1)
+    p(e) +=! exp(x(e) - m(r)) / s(r) where e in ptr(r):ptr(r + 1)
+}
+def mean(int32(P) ptr, float(E) x) -> (y) {
+    s(r) +=! x(e) where e in ptr(r):ptr(r + 1)
+    y(r) = s(r) / float(max(ptr(r + 1) - ptr(r), 1)) where r in 0:P - 1
+}
+def bags(float(V, D) table, int32(N) word, int32(P) start) -> (y) {
+    y(b, d) +=! table(word(n), d) where n in start(b):start(b + 1)
+}
+def batched(int32(B, P) ptr, float(B, E) x) -> (y) {
+    y(b, r) +=! x(b, e) where e in ptr(b, r):ptr(b, r + 1)
+}
+def lengths(int32(B) n, float(B, L) x) -> (y) {
+    y(b) +=! x(b, l) where l in 0:n(b)
+}
+def slices(int32(R) start, int32(R) stop, float(E) x) -> (y) {
+    y(r) +=! x(e) where e in start(r):stop(r)
+}
+def chosen(int32(P) ptr, float(E) x, bool(E) on) -> (y) {
+    y(r) +=! x(e) where e in ptr(r):ptr(r + 1), exists on(e)
+}
+""")
+
+
+def pointers(lengths: list[int], dtype: str = "int32") -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(dtype)
+
+
+def floats(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+def integers(top: int, *shape: int, dtype: str = "int32") -> np.ndarray:
+    return np.random.default_rng(sum(shape)).integers(0, top, shape).astype(dtype)
+
+
+LENGTHS = [3, 0, 70, 1, 0, 5, 130]
+PTR = pointers(LENGTHS)
+E = int(PTR[-1])
+
+CASES = {
+    "csr": (PTR, integers(11, E), floats(E), floats(11)),
+    "wide": (
+        pointers(LENGTHS, "int64"), integers(11, E, dtype="int64"),
+        floats(E, dtype="float64"), floats(11, dtype="float64"),
+    ),
+    "spmm": (PTR, integers(11, E), floats(E), floats(11, 9)),
+    "extremes": (PTR, floats(E)),
+    "softmax": (PTR, floats(E)),
+    "mean": (PTR, floats(E)),
+    "bags": (floats(17, 6), integers(17, E), PTR),
+    "batched": (np.array([[0, 4, 4, 9], [2, 2, 3, 7]], np.int32), floats(2, 9)),
+    "lengths": (np.array([4, 0, 9, -3], np.int32), floats(4, 9)),
+    # Neither monotone nor disjoint; one ends before it begins.
+    "slices": (np.array([5, 0, 8, 3], np.int32), np.array([9, 3, 2, 4], np.int32), floats(9)),
+    "chosen": (PTR, floats(E), floats(E) > 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_target_gives_what_the_reference_gives(name: str) -> None:
+    tcdsl.testing.check(PROGRAMS[name], *CASES[name], targets=("cpu", "emulate"))
+
+
+def by_loops(ptr: np.ndarray, col: np.ndarray, val: np.ndarray, x: np.ndarray) -> np.ndarray:
+    rows = [range(a, b) for a, b in pairwise(ptr)]
+    return np.array([sum(float(val[e]) * float(x[col[e]]) for e in row) for row in rows])
+
+
+def test_the_reference_is_what_loops_compute() -> None:
+    got = PROGRAMS.csr.reference(*CASES["csr"])
+    np.testing.assert_allclose(got, by_loops(*CASES["csr"]), rtol=1e-4, atol=1e-5)
+
+
+def test_positions_count_from_the_start_of_the_index() -> None:
+    low, high, at = PROGRAMS.extremes(PTR, CASES["extremes"][1])
+    assert at[1] == -1 and low[1] == np.inf and high[1] == -np.inf
+    assert all(PTR[r] <= at[r] < PTR[r + 1] for r in (0, 2, 3, 5, 6))
+
+
+def test_a_softmax_of_rows_sums_to_one_and_leaves_the_rest_zero() -> None:
+    p = PROGRAMS.softmax(np.array([2, 5, 5, 9], np.int32), floats(12))
+    assert np.allclose([p[2:5].sum(), p[5:9].sum()], 1) and not p[[0, 1, 9, 10, 11]].any()
+
+
+EMPTY = [
+    (np.array([0], np.int32), 4),  # no row
+    (np.array([0, 0, 0], np.int32), 0),  # no entry
+    (np.zeros(4, np.int32), 5),
+]
+
+
+@pytest.mark.parametrize("ptr, entries", EMPTY)
+def test_rows_and_entries_may_be_none(ptr: np.ndarray, entries: int) -> None:
+    f = PROGRAMS.csr
+    args = (ptr, np.zeros(entries, np.int32), floats(entries), floats(3))
+    for target in ("cpu", "emulate", "reference"):
+        y = f(*args, target=target)
+        assert y.shape == (len(ptr) - 1,) and not y.any()
+
+
+OUT = [([0, 2, 9], "reaches 9, but e ends at 5"), ([-1, 2, 5], "begins at -1, before e does")]
+
+
+@pytest.mark.parametrize("target", ["cpu", "emulate", "reference"])
+@pytest.mark.parametrize("ptr, what", OUT)
+def test_a_range_must_exist_where_it_is_not_empty(target: str, ptr: list[int], what: str) -> None:
+    args = (np.array(ptr, np.int32), np.zeros(5, np.int32), floats(5), floats(3))
+    with pytest.raises(tcdsl.TCError, match=what) as caught:
+        PROGRAMS.csr(*args, target=target)
+    assert caught.value.code == "TC079" and caught.value.line == 3
+    assert "e in ptr(r):ptr(r + 1)" in str(caught.value)
+
+
+def test_an_empty_range_may_lie_anywhere() -> None:
+    args = (np.array([9, 7, -2], np.int32), np.zeros(5, np.int32), floats(5), floats(3))
+    for target in ("cpu", "emulate", "reference"):
+        assert not PROGRAMS.csr(*args, target=target).any()
+
+
+def test_unchecked_ranges_touch_no_memory_outside() -> None:
+    ptr = np.array([-(2**31), 2**31 - 1], np.int32)
+    args = (ptr, np.zeros(5, np.int32), np.ones(5, np.float32), np.ones(3, np.float32))
+    for target in ("cpu", "emulate"):
+        options = tcdsl.Options(check_indices=False)
+        assert PROGRAMS.csr(*args, target=target, options=options)[0] == 5.0
+
+
+def test_the_time_is_in_proportion_to_the_entries() -> None:
+    rows = 20_000  # 1.2e9 pairs of a row and an entry, of which 6e4 run
+    ptr = pointers([3] * rows)
+    args = (ptr, integers(rows, 3 * rows), floats(3 * rows), floats(rows))
+    PROGRAMS.csr(*args, target="cpu")
+    for target in ("cpu", "reference"):
+        start = time.process_time()
+        PROGRAMS.csr(*args, target=target)
+        assert time.process_time() - start < 0.4
+
+
+def test_a_range_needs_reads_or_a_range_of_its_own() -> None:
+    text = "def f(int32(P) ptr) -> (n) {{ n(r) +=! 1 where {}e in ptr(r):ptr(r + 1) }}"
+    with pytest.raises(tcdsl.TCError, match="cannot infer the range of e") as caught:
+        tcdsl.define(text.format(""))
+    assert "e in 0:E" in str(caught.value.hint) and "ptr(r)" in str(caught.value.hint)
+    n = tcdsl.define(text.format("e in 0:9, ")).f(np.array([0, 4, 9], np.int32))
+    assert n.tolist() == [4, 5]
+
+
+def test_one_value_for_each_entry_needs_a_reduction_over_rows() -> None:
+    with pytest.raises(tcdsl.TCError, match="two values for p") as caught:
+        tcdsl.define("""def f(int32(P) ptr, float(E) x, float(R) s) -> (p) {
+            p(e) = x(e) / s(r) where e in ptr(r):ptr(r + 1) }""")
+    assert "p(e) +=!" in str(caught.value.hint)
