@@ -1,4 +1,4 @@
-"""The programs of the page on other libraries run as printed; they take PyTorch."""
+"""The programs of the pages that need PyTorch run as printed."""
 
 import re
 from pathlib import Path
@@ -7,10 +7,12 @@ import pytest
 
 pytest.importorskip("torch")
 
+DOCS = Path(__file__).parents[2] / "docs"
 
-def test_programs_run() -> None:
-    page = Path(__file__).parents[2] / "docs" / "interop.md"
-    text = page.read_text(encoding="utf-8")
+
+@pytest.mark.parametrize("page", ["interop.md", "coming_from.md"])
+def test_programs_run(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 5
-    exec(compile("\n".join(blocks), "interop.md", "exec"), {"__name__": "interop"})
+    assert len(blocks) >= 4
+    exec(compile("\n".join(blocks), page, "exec"), {"__name__": page})

@@ -31,7 +31,16 @@ def run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         exec(compile(code_of(page), page, "exec"), {"__name__": page})
 
 
-@pytest.mark.parametrize("page", ["index.md", "quickstart.md", "options.md", "compiler.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "index.md",
+        "quickstart.md",
+        "options.md",
+        "compiler.md",
+        "troubleshooting.md",
+    ],
+)
 def test_programs_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(page, tmp_path, monkeypatch)
 
