@@ -24,6 +24,8 @@ _PART = re.compile(
     r".*?^(?P<end><!-- end -->)$",
     re.MULTILINE | re.DOTALL,
 )
+# The repository keeps notebooks beside docs/, as Markdown; the site within it (see notebooks.py).
+_NOTEBOOK = re.compile(r"\]\(\.\./(notebooks/\w+)\.md\)")
 _TALL = 40  # lines; longer blocks scroll by themselves
 
 Maker = Callable[[str, str], str]  # from a mark's argument and the page it is on
@@ -61,8 +63,7 @@ def regenerated(name: str, page: str) -> str:
 def complete_page(app: Sphinx, name: str, content: list[str]) -> None:
     """Put the site's own form of a part in the place of the stored one."""
     text = error_page.with_known_languages(content[0]) if name == "errors" else content[0]
-    # The repository keeps the notebooks beside docs/, the site within it (see notebooks.py).
-    content[0] = _filled(text, ON_THE_SITE).replace("](../notebooks/", "](notebooks/")
+    content[0] = _NOTEBOOK.sub(r"](\1)", _filled(text, ON_THE_SITE))
 
 
 def mark_tall_blocks(app: Sphinx, page: nodes.document) -> None:
