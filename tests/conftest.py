@@ -59,6 +59,15 @@ def default_target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv("TCDSL_TARGET", raising=False)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """``slow_but("a", "b")``: of a parametrised test all but the cases [a] and [b] are ``slow``."""
+    for item in items:
+        mark = item.get_closest_marker("slow_but")
+        if mark is not None and item.name.partition("[")[2][:-1] not in mark.args:
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regold", action="store_true", help="write the golden files anew")
 

@@ -13,6 +13,7 @@ def test_scripts_print_positive_numbers(tmp_path: Path) -> None:
     assert rest == []
 
 
+@pytest.mark.slow
 def test_the_second_time_comes_from_the_cache(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -756,6 +756,7 @@ HOT = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine, register", [("x86-64-v3", "ymm"), ("x86-64-v4", "zmm")])
 def test_hot_functions_vectorise(machine: str, register: str, tmp_path: Path) -> None:
     assert GCC is not None

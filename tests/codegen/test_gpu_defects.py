@@ -221,6 +221,7 @@ def test_programs(check_emulated: CheckAll) -> None:
     check_emulated(list(PROGRAMS.values()))
 
 
+@pytest.mark.slow
 def test_programs_on_a_small_chip(check_emulated: CheckAll, small_chip: Gpu) -> None:
     check_emulated(list(PROGRAMS.values()), gpu=small_chip)
 

@@ -104,6 +104,7 @@ def test_scattered_sums_are_right(check_emulated: CheckAll) -> None:
     check_emulated(cases)
 
 
+@pytest.mark.slow
 def test_on_a_small_chip(check_emulated: CheckAll, small_chip: Gpu) -> None:
     check_emulated(
         [
@@ -127,6 +128,7 @@ HALVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "operator"), HALVES)
 def test_halves_of_no_rows(
     dtype: str, operator: str, cuda_unit: MakeUnit, check_emulated: CheckAll

@@ -96,6 +96,7 @@ def test_a_kernel(programs: list[EmulatedProgram], number: int) -> None:
         assert re.match(expected, what), caught.value.message
 
 
+@pytest.mark.slow
 def test_under_the_address_sanitizer(programs: list[EmulatedProgram]) -> None:
     text = programs[0].source.text
     x, y = np.arange(64, dtype=F32), np.zeros(64, F32)

@@ -67,6 +67,7 @@ def test_a_memset_is_told_apart_from_kernels() -> None:
     assert exe(x) == again(x) == 300_000
 
 
+@pytest.mark.slow
 def test_stages_are_dumped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCDSL_DUMP", str(tmp_path))
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path / "cache"))

@@ -37,6 +37,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.slow_but("reduction 0", "graph 0")
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_program_in_every_type(group: str, check_all: CheckAll) -> None:
     check_all(batch(GROUPS[group], all_dtypes=True))

@@ -45,6 +45,7 @@ def test_programs_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     run(page, tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_the_page_on_testing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("testing.md", tmp_path, monkeypatch)
     text = (DOCS / "testing.md").read_text(encoding="utf-8")

@@ -196,6 +196,7 @@ def test_what_is_asked_for_goes_one_way(options: Options, cuda_unit: MakeUnit) -
 # --- right ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but("layernorm_backward", "argmax", "with_total", "onto_old")
 @pytest.mark.parametrize("name", MATRICES)
 def test_right_at_all_sizes(
     name: str, check_emulated: CheckAll, cuda_unit: MakeUnit, eager: Gpu
@@ -206,6 +207,7 @@ def test_right_at_all_sizes(
     assert crossing(unit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 def test_right_in_other_types(dtype: str, check_emulated: CheckAll, eager: Gpu) -> None:
     check_emulated([
@@ -228,6 +230,7 @@ def test_right_with_gathered_rows(
     assert crossing(cuda_unit(GATHERED, (9, 64), (37,), gpu=eager))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [Options(cross_block="atomic"), Options(vectorise=False), Options(summation="compensated"),
@@ -241,6 +244,7 @@ def test_right_with_options(options: Options, check_emulated: CheckAll, eager: G
     ], gpu=eager, options=options)  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "count"), [(1, 25), pytest.param(2, 1000, marks=pytest.mark.fuzz)]
 )

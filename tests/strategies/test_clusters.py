@@ -60,12 +60,14 @@ def test_one_kernel_reads_a_row_once(name: str, cuda_unit: MakeUnit) -> None:
             assert not loads, "what is staged is read from shared memory"
 
 
+@pytest.mark.slow_but("softmax", "batchnorm", "half types", "operators")
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("small_blocks")
 def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
     check_all_sizes(check_emulated, CASES[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("small_blocks")
 def test_the_results_are_right_on_a_small_chip(

@@ -71,12 +71,14 @@ def test_one_kernel_reads_a_column_once(name: str, cuda_unit: MakeUnit) -> None:
             assert len(readers) == 1, "what is kept is read by the copy alone"
 
 
+@pytest.mark.slow_but("softmax", "operators", "halves", "batchnorm")
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("always")
 def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
     check_all_sizes(check_emulated, CASES[name])
 
 
+@pytest.mark.slow_but("operators")
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("always")
 def test_the_results_are_right_on_a_small_chip(
@@ -86,6 +88,7 @@ def test_the_results_are_right_on_a_small_chip(
     check_all_sizes(check_emulated, (source, sizes[: len(SHORT)]), gpu=small_chip)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always")
 def test_other_sizes_and_vectors_of_one_element(check_emulated: CheckAll) -> None:
     sizes = [(1568, 16), (64, 3), (200, 130), (65, 1), (3000, 64)]

@@ -92,6 +92,7 @@ def operands(source: str, sizes: Sizes) -> list[Any]:
     return shapes[source]
 
 
+@pytest.mark.slow_but("dot-1", "mm-4", "t-1", "outer-4")
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("source", [MM, DOT, OUTER, TRANSPOSED], ids=["mm", "dot", "outer", "t"])
 def test_products(source: str, threads: int, check_all: CheckAll) -> None:
@@ -113,6 +114,7 @@ def test_batches(threads: int, check_all: CheckAll) -> None:
     check_all(cases, threads=threads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 def test_convolutions(threads: int, check_all: CheckAll) -> None:
     cases: list[tuple[str, list[Any]]] = []
@@ -147,6 +149,7 @@ def test_chains(check_all: CheckAll) -> None:
     check_all(cases)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["half", "bfloat16", "double", "int8", "uint8", "int32", "int64"])
 def test_types(dtype: str, check_all: CheckAll) -> None:
     cases = [

@@ -76,6 +76,7 @@ def test_stitched_kernels_are_right(check_emulated: CheckAll) -> None:
     check_emulated(list(STITCHED.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STITCHED)
 def test_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
     source, shapes = STITCHED[name]
@@ -190,6 +191,7 @@ def test_many_sums_of_a_thread_are_another_kernel(
     assert second.grid == third.grid == (1, 1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["source_order", "isl"])
 def test_other_schedulers(scheduler: str, check_emulated: CheckAll) -> None:
     cases = [STITCHED["variance of columns"], STITCHED["mean"]]
@@ -273,6 +275,7 @@ def test_sums_by_atomics_are_right(check_emulated: CheckAll) -> None:
     check_emulated(list(ATOMIC.values()), options=Options(cross_block="atomic"))
 
 
+@pytest.mark.slow
 def test_sums_by_atomics_on_a_small_chip(check_emulated: CheckAll, small_chip: Gpu) -> None:
     cases = [
         (source, [tuple(size if n > 200 else min(n, 9) for n in s) for s in shapes])

@@ -102,12 +102,14 @@ def kinds(compiled: Compiled) -> list[str]:
     return [loop.kind.value for loop in all_loops(compiled)]
 
 
+@pytest.mark.slow_but("isl in tiles", "tiles", "auto", "scalar")
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_results_are_right(check_all: CheckAll, name: str) -> None:
     check_all(CASES, threads=2, options=OPTIONS[name])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", ["isl in tiles", "tiles", "scalar"])
 def test_random_programs(check_all: CheckAll, name: str) -> None:

@@ -176,11 +176,13 @@ def n_barriers(unit: Any, tree: Node) -> int:
 # --- right ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but("isl", "tiles")
 @pytest.mark.parametrize("name", ["isl", "isl in tiles", "tiles", "long tiles"])
 def test_results_are_right(name: str, check_emulated: CheckAll, eager: None) -> None:
     check_emulated(CASES, options=OPTIONS[name])
 
 
+@pytest.mark.slow_but("tiles")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_results_are_right_on_a_small_chip(name: str, check_emulated: CheckAll, tiny: Gpu) -> None:
     check_emulated(CASES, gpu=tiny, options=OPTIONS[name])
@@ -203,6 +205,7 @@ def random_recurrence(draw: random.Random) -> tuple[str, list[tuple[int, ...]]]:
     return recurrence(",".join(names), ",".join(sizes), " + ".join(terms), 2, 2), [shape]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["isl", "auto"])
 def test_random_recurrences(name: str, check_emulated: CheckAll, tiny: Gpu) -> None:
     draw = random.Random(17)
@@ -211,6 +214,7 @@ def test_random_recurrences(name: str, check_emulated: CheckAll, tiny: Gpu) -> N
     check_emulated(cases[:10], options=OPTIONS[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["isl", "isl in tiles", "tiles", "scalar"])
 def test_random_programs(name: str, check_emulated: CheckAll, tiny: Gpu) -> None:
     drawn: list[tuple[str, Mapping[str, Array]]] = []

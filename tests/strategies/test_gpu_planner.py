@@ -170,6 +170,7 @@ def test_the_last_rung_is_one_thread(lower: Lower, cuda_unit: MakeUnit) -> None:
     assert kinds == {LoopKind.SERIAL}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["source_order", "isl"])
 def test_schedulers(scheduler: Any, check_emulated: CheckAll) -> None:
     check_emulated(
