@@ -114,7 +114,8 @@ def test_classes_and_their_instances_show_what_is_documented() -> None:
      "s=1.0"),
     ((np.ones(2, np.float32), "2"), "argument 's' is declared float32: a str is no number",
      "s=1.0"),
-    (([1.0, 2.0], 2.0), "argument 'x' is of type list, not an array", 'numpy.asarray(x, "float32")'),
+    (([1.0, 2.0], 2.0), "argument 'x' is of type list, not an array",
+     'numpy.asarray(x, "float32")'),
     ((None, 2.0), "argument 'x' is of type NoneType, not an array", "numpy.asarray(x)"),
 ])  # fmt: skip
 def test_arguments_that_are_no_arrays(args: tuple[Any, ...], message: str, hint: str) -> None:
