@@ -55,6 +55,7 @@ from tcdsl.strategies.planner import Scheme, plan_scop
 from tcdsl.transforms.canonical_form import explain_coalescing
 from tcdsl.transforms.coalescing import coalesce
 from tcdsl.transforms.flattening import flatten
+from tcdsl.transforms.let_values import with_lets_apart
 from tcdsl.transforms.mapping import Mapped, why_not_mapped
 from tcdsl.transforms.merging import Coalesced
 from tcdsl.transforms.plan import Plan
@@ -386,6 +387,7 @@ def _compile(
         scop = lower_comprehension(
             canonical.comprehension, canonical.special, canonical.strides, options.check_indices
         )
+        scop = with_lets_apart(scop, canonical.comprehension.statements)
     if reason := why_not_open(scop):
         raise CannotOpenError(reason)
     with steps.step("planning"), recorded() as transforms:

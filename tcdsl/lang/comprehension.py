@@ -196,6 +196,14 @@ class Reduction:
     dtype: DType
 
 
+@dataclass(frozen=True, slots=True)
+class Let:
+    """``where name = value``, the other lets in *value* substituted."""
+
+    name: str
+    value: Expr
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Statement:
     """``target(subscripts) [op]= value`` for every instance of *domain*.
@@ -219,6 +227,9 @@ class Statement:
     explicit: tuple["IndexBounds", ...] = ()  # the ``where i in a:b`` clauses, if affine
     # Those whose bounds read tensors: an instance runs only where its index lies in all of them.
     data_ranges: tuple["IndexBounds", ...] = ()
+    # The let clauses, which are substituted in all that is above, each after those that it uses.
+    # They mean nothing any more, but name what is worth being computed once.
+    lets: tuple[Let, ...] = ()
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     target_span: Span = field(default=NOWHERE, compare=False, repr=False)
     # Set by range inference: [sizes] -> { S0[indices] : ... }; the box of the ranges, cut by
@@ -295,6 +306,6 @@ class Specialisation(Extents):
 
 __all__ = [
     "BOOL", "INT32", "INT64", "Binary", "Call", "Cast", "Comprehension", "Const", "Expr", "Index",
-    "IndexBounds", "Load", "Operator", "Precondition", "PreconditionError", "Reduction", "Select",
-    "Size", "Specialisation", "Statement", "Tensor", "Unary", "children", "fold", "walk",
+    "IndexBounds", "Let", "Load", "Operator", "Precondition", "PreconditionError", "Reduction",
+    "Select", "Size", "Specialisation", "Statement", "Tensor", "Unary", "children", "fold", "walk",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from tcdsl.lang.comprehension import (
     Const,
     Expr,
     IndexBounds,
+    Let,
     Load,
     Select,
     Size,
@@ -60,6 +61,7 @@ def rewrite_statement(statement: Statement, change: Callable[[Expr], Expr]) -> S
         bounds=changed(statement.bounds),
         explicit=rewrite_ranges(statement.explicit, change),
         data_ranges=rewrite_ranges(statement.data_ranges, change),
+        lets=tuple(Let(let.name, rewrite(let.value, change)) for let in statement.lets),
     )
 
 

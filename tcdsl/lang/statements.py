@@ -26,6 +26,7 @@ from tcdsl.lang.comprehension import (
     Expr,
     Index,
     IndexBounds,
+    Let,
     Operator,
     Reduction,
     Statement,
@@ -46,6 +47,7 @@ from tcdsl.lang.elaborate import (
 from tcdsl.lang.limits import children
 from tcdsl.lang.reads import expressions, index_names
 from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.weak_literals import strong_forms
 
 _ADVICE_BOOL = "use and= or or=, or convert the value: int32(...)"
 
@@ -74,6 +76,7 @@ class Parts:
     conditions: tuple[Expr, ...]
     bounds: tuple[Expr, ...]
     explicit: tuple[IndexBounds, ...]
+    lets: tuple[Let, ...]
 
 
 def typed_statement(
@@ -95,7 +98,7 @@ def typed_statement(
     draft = Statement(
         name=name, target=stmt.target, subscripts=parts.subscripts, indices=left,
         n_left=len(left), reduction=None, value=parts.value.expr, conditions=parts.conditions,
-        bounds=parts.bounds, explicit=parts.explicit, span=stmt.span,
+        bounds=parts.bounds, explicit=parts.explicit, lets=parts.lets, span=stmt.span,
         target_span=stmt.target_span,
     )  # fmt: skip
     indices = _all_indices(draft)
@@ -148,7 +151,12 @@ def _parts(stmt: ast.Assign, scope: Scope) -> Parts:
                 (conditions if typed.nominal == BOOL else bounds).append(strong)
             case ast.Let():
                 pass
-    return Parts(subscripts, value, tuple(conditions), tuple(bounds), tuple(explicit))
+    lets = tuple(
+        Let(name, expr)
+        for name, let in (scope.lets or {}).items()
+        for expr in strong_forms(let.expr)
+    )
+    return Parts(subscripts, value, tuple(conditions), tuple(bounds), tuple(explicit), lets)
 
 
 def _in_range(clause: ast.InRange, scope: Scope) -> IndexBounds:

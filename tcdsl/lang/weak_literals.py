@@ -11,12 +11,13 @@ folded as rational numbers and rounded once, to the type that they get in the en
 """
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
-from tcdsl.errors import BAD_NUMBER
+from tcdsl.errors import BAD_NUMBER, TCError
 from tcdsl.lang.comprehension import Cast, Const, Expr, Unary
 from tcdsl.lang.dtypes import FLOAT32, FLOAT64, WEAK, DType, arithmetic
 from tcdsl.lang.limits import shortened
@@ -107,6 +108,17 @@ def strengthened(expr: Expr, dtype: DType, source: Source | None) -> Expr:
         return Const(nearest(Exact(value), dtype), dtype, expr.span)
     computed = arithmetic(dtype) if dtype.is_float else FLOAT32
     return rewrite(expr, lambda node: _typed(node, computed, source))
+
+
+def strong_forms(expr: Expr) -> tuple[Expr, ...]:
+    """Return what *expr* may be where it is used: itself, or if it is weak one of each type."""
+    if expr.dtype != WEAK:
+        return (expr,)
+    forms: list[Expr] = []
+    for dtype in (FLOAT32, FLOAT64):
+        with suppress(TCError):  # a literal that does not fit: it is not used so
+            forms.append(strengthened(expr, dtype, None))
+    return tuple(forms)
 
 
 def _truncated(value: Fraction, dtype: DType) -> int:

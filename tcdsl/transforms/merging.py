@@ -14,6 +14,7 @@ from tcdsl.lang.comprehension import (
     Comprehension,
     Expr,
     Index,
+    Let,
     Load,
     Specialisation,
     Statement,
@@ -243,6 +244,7 @@ def _merge_statement(
         value=rewrite(statement.value, change),
         conditions=tuple(rewrite(condition, change) for condition in statement.conditions),
         bounds=(),
+        lets=tuple(Let(let.name, rewrite(let.value, change)) for let in statement.lets),
         explicit=tuple(
             bound for bound in statement.explicit
             if bound.index not in swallowed and bound.index not in heads

@@ -1,0 +1,178 @@
+"""Let clauses as statements: what a let stands for is computed once for the indices it depends on.
+
+    y(i,j) = g * x(k,j)                            k.S0(i) = int32(floor(exp(g(i))))
+        where k = int32(floor(exp(g(i))))   --->   y(i,j)  = g * x(k.S0(i), j)
+
+Semantic analysis has substituted the lets; here their values are found again, by equality, in the
+statement and in the checks of its gathered subscripts.  The new statement is what the user would
+have written: fusion and placement treat it so.
+
+Set apart is a value that is part of a gathered subscript, which the checks evaluate as well, or
+that takes several instructions and depends on some of the statement's indices only.  Legal, for a
+value without loads is defined everywhere, and one with loads runs for every instance anyway: it
+stands under no guard, no condition is left to the instance, and the statement does not write what
+it loads.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import islpy as isl
+
+from tcdsl.lang import comprehension as tc
+from tcdsl.lang.comprehension import Binary, Call, Cast, Expr, Index, Let, Load, Select, walk
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.poly.isl_utils import dim_bounds, minus
+from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
+
+
+def with_lets_apart(scop: Scop, statements: Sequence[tc.Statement]) -> Scop:
+    """Return *scop*, lowered from *statements*, with the values of their lets set apart."""
+    for statement in statements:
+        own: dict[Expr, Load] = {}  # the values that are statements by now
+        for let in statement.lets:
+            value = rewrite(let.value, lambda node, own=own: own.get(node, node))  # type: ignore[misc]
+            body = scop.by_name.get(statement.name)
+            if body is None or value in own or not _is_worthwhile(scop, body, value):
+                continue
+            if not _may_run_early(body, value, {load.tensor for load in own.values()}):
+                continue
+            scop, own[value] = _apart(scop, body, Let(let.name, value))
+    return scop
+
+
+def _is_worthwhile(scop: Scop, body: Statement, value: Expr) -> bool:
+    indices = _indices_of(value)
+    if not indices or isinstance(value, Load | Index):
+        return False
+    gathered = (
+        touched.subscripts[dim] for touched in (body.write, *body.reads) for dim in touched.inexact
+    )
+    if any(value in walk(subscript) for subscript in gathered):
+        return builder_of(body.indices, body.name, scop.sizes).affine(value) is None
+    is_used = any(value in walk(expr) for expr in evaluated(body))
+    return is_used and indices < set(body.indices) and any(map(_is_slow, walk(value)))
+
+
+def _is_slow(node: Expr) -> bool:
+    """Return whether *node* takes several instructions."""
+    match node:
+        case Call() | Binary(op="/" | "%"):
+            return node.dtype.is_float
+        case Cast(operand=operand):
+            return operand.dtype.is_float and node.dtype.is_integer
+        case _:
+            return False
+
+
+def _may_run_early(body: Statement, value: Expr, total: set[str]) -> bool:
+    """Return whether *value* may be computed before *body*; all of the arrays *total* is known."""
+    loaded = {load.tensor for load in loads_of(value)} - total
+    if not loaded:
+        return True
+    written = {touched.array for touched in body.writes}
+    runs = any(value == node for expr in evaluated(body) for node in _always_run(expr))
+    return runs and not body.conditions and not loaded & written
+
+
+def _always_run(expr: Expr) -> Iterator[Expr]:
+    """Yield *expr* and its operands that are evaluated whenever it is."""
+    pending = [expr]
+    while pending:
+        node = pending.pop()
+        yield node
+        match node:
+            case Select(condition=first) | Binary(op="&&" | "||", left=first):
+                pending.append(first)
+            case _:
+                pending += tc.children(node)
+
+
+def _indices_of(expr: Expr) -> set[str]:
+    return {node.name for node in walk(expr) if isinstance(node, Index)}
+
+
+def _apart(scop: Scop, body: Statement, let: Let) -> tuple[Scop, Load]:
+    """Return *scop* with *let*'s value of *body* as a statement of its own, and its load."""
+    array, own = _statement(scop, body, let)
+    arrays = {**scop.arrays, array.name: array}
+    load = Load(array.name, tuple(map(Index, own.indices)), array.dtype, let.value.span)
+    statements: list[Statement] = []
+    is_placed = False
+    for statement in scop.statements:
+        if statement.source_name != body.source_name:
+            statements.append(statement)
+            continue
+        if not is_placed:
+            statements.append(own)
+            is_placed = True
+        statements.append(_with_load(statement, let.value, load, scop.sizes, arrays))
+    return replace(scop, arrays=arrays, statements=tuple(statements)), load
+
+
+def _statement(scop: Scop, body: Statement, let: Let) -> tuple[Array, Statement]:
+    """Return the array of *let*'s values and the statement that computes them."""
+    used = _indices_of(let.value)
+    kept = tuple(index for index in body.indices if index in used)
+    name = _fresh(f"{body.name}_{let.name}", scop.by_name)
+    domain = body.domain
+    for position in reversed(range(len(body.indices))):
+        if body.indices[position] not in used:
+            domain = domain.project_out(isl.dim_type.set, position, 1)
+    domain = domain.set_tuple_name(name).coalesce()
+    box = [dim_bounds(domain, dim, scop.context) for dim in range(len(kept))]
+    origin, shape = tuple(low for low, _ in box), tuple(minus(end, low) for low, end in box)
+    array = Array(
+        _fresh(f"{let.name}.{body.name}", scop.arrays), let.value.dtype, origin, shape,
+        Storage.SCRATCH,
+    )  # fmt: skip
+    builder = builder_of(kept, name, scop.sizes)
+    arrays = {**scop.arrays, array.name: array}
+    subscripts = tuple(map(Index, kept))
+    return array, Statement(
+        name=name,
+        domain=domain,
+        indices=kept,
+        n_left=len(kept),
+        kind=Kind.ASSIGN,
+        write=access(builder, array.name, subscripts, arrays, domain),
+        value=let.value,
+        reads=guarded_reads(builder, domain, (let.value,), arrays),
+        span=body.span,
+    )
+
+
+def _fresh(name: str, taken: Collection[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _with_load(
+    statement: Statement,
+    value: Expr,
+    load: Load,
+    sizes: Mapping[str, int | None],
+    arrays: Mapping[str, Array],
+) -> Statement:
+    """Return *statement* with *load* wherever it computes *value*."""
+
+    def changed(exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(rewrite(expr, lambda node: load if node == value else node) for expr in exprs)
+
+    if not any(node == value for expr in evaluated(statement) for node in walk(expr)):
+        return statement
+    builder = builder_of(statement.indices, statement.name, sizes)
+    write = statement.write
+    if statement.writes:
+        subscripts = changed(write.subscripts)
+        write = access(builder, write.array, subscripts, arrays, statement.domain)
+    new = replace(
+        statement,
+        write=write,
+        value=None if statement.value is None else changed((statement.value,))[0],
+        conditions=changed(statement.conditions),
+        checked=tuple((dim, changed((expr,))[0]) for dim, expr in statement.checked),
+    )
+    return replace(new, reads=guarded_reads(builder, new.domain, evaluated(new), arrays))
