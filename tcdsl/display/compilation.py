@@ -27,7 +27,7 @@ from tcdsl.display.html import (
     tag,
 )
 from tcdsl.display.loops import WHAT, kernel_trees
-from tcdsl.display.plan import plan_section
+from tcdsl.display.plan import plan_section, traffic_section
 from tcdsl.display.scop import scop_section
 from tcdsl.display.steps import steps_section, steps_text
 from tcdsl.driver import Compiled
@@ -36,6 +36,10 @@ from tcdsl.lang.open_sizes import AnySpecialisation
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.options import Options, changed
 from tcdsl.poly.isl_utils import COMPILE_LOCK
+
+# What a page begins with, and what it shows folded: the way there, for those who want to see it.
+FIRST = ("explain", "traffic", "program", "code", "schedule", "plan")
+FOLDED = ("comprehension", "scop", "transforms")
 
 _numbers = counter(1)  # of the displays of this process: their anchors differ
 
@@ -91,6 +95,13 @@ class Compilation:
             found += _compiled_stages(self, self.compiled)
         return {stage.name: stage for stage in found}
 
+    def in_reading_order(self) -> list[Stage]:
+        """Return what a page shows: the stages, and the bytes that move; reasons come first."""
+        found = dict(self.stages)
+        if self.compiled is not None:
+            found["traffic"] = _traffic(self.compiled)
+        return [found[name] for name in (*FIRST, *FOLDED) if name in found]
+
     def __getattr__(self, name: str) -> Stage:
         """Return the stage *name*: ``compilation.scop``."""
         if name.startswith("_"):
@@ -120,7 +131,7 @@ class Compilation:
                     [tag("strong", stage.title), tag("span", f" {stage.what}", class_="note")],
                     stage.body(anchors, True), is_open=stage.name == "program",
                 )
-                for stage in self.stages.values()
+                for stage in self.in_reading_order()
             ]  # fmt: skip
         return join(self.facts(), parts)
 
@@ -185,8 +196,12 @@ def _compiled_stages(compilation: Compilation, compiled: Compiled[Any]) -> list[
             lambda *_: _schedule(compiled),
         ),
         Stage(
-            "plan", "Plan", "Kernels, where arrays live, and the bytes that move.",
-            plan, explained, lambda *_: plan_section(plan, compilation.kernels),
+            "plan", "Plan", "Kernels, and where arrays live.",
+            plan, explained,
+            lambda _, is_whole: join(
+                plan_section(plan, compilation.kernels),
+                None if is_whole else [tag("h3", "Traffic"), traffic_section(plan)],
+            ),
         ),
         _code(compilation, compiled),
         Stage(
@@ -194,6 +209,14 @@ def _compiled_stages(compilation: Compilation, compiled: Compiled[Any]) -> list[
             explained, explained, lambda *_: block(explained),
         ),
     ]  # fmt: skip
+
+
+def _traffic(compiled: Compiled[Any]) -> Stage:
+    plan = compiled.plan
+    return Stage(
+        "traffic", "Traffic", "Bytes between memory and each kernel, array by array.",
+        plan, "", lambda *_: traffic_section(plan),
+    )  # fmt: skip
 
 
 def _code(compilation: Compilation, compiled: Compiled[Any]) -> Stage:

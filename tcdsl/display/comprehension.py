@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from tcdsl.display.highlight import highlighted_tc
 from tcdsl.display.html import Anchors, Child, Html, badge, block, code, join, table, tag
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.open_sizes import AnySpecialisation, Extent, OpenRange
@@ -28,8 +29,8 @@ def source_block(c: Comprehension, anchors: Anchors, targets: Mapping[str, str])
     parts: list[Child] = []
     at = start
     for span, names in spans.items():
-        parts.append(text[at : span.start])
-        inner = text[span.start : span.end]
+        parts.append(highlighted_tc(text[at : span.start]))
+        inner = highlighted_tc(text[span.start : span.end])
         linked = next((name for name in names if name in targets), None)
         link = f"#{targets[linked]}" if linked is not None else None
         element = tag(
@@ -39,7 +40,7 @@ def source_block(c: Comprehension, anchors: Anchors, targets: Mapping[str, str])
         extra = [tag("span", id=anchors("source", name)) for name in names[1:]]
         parts += [*extra, element]
         at = span.end
-    return block([*parts, text[at:end]], "source")
+    return block([*parts, highlighted_tc(text[at:end])], "source")
 
 
 def statement_spans(c: Comprehension) -> dict[Span, list[str]]:

@@ -28,7 +28,6 @@ TRAFFIC_OPERATIONS, TRAFFIC_SECONDS = 20_000_000, 5.0
 
 _TRAFFIC_NOTE = tag(
     "p",
-    "Bytes between memory and the kernel. ",
     tag("em", "Once"), ": every element one time, which no cache can save. ",
     tag("em", "By blocks"), ": every element for each block that touches it. ",
     tag("em", "All accesses"), ": without any reuse. Boxes around what is touched are counted.",
@@ -41,17 +40,19 @@ def plan_section(plan: Plan, kernels: Sequence[Mapping[str, Any]]) -> Html:
 
     :arg kernels: as the executable tells them: name, and on a GPU grid and block.
     """
-    traffic = [_traffic(plan, kernel) for kernel in plan.kernels]
     parts: list[Child] = [
         tag("h3", count(len(plan.kernels), "kernel")),
         [_kernel(plan, kernel, _told(kernels, n)) for n, kernel in enumerate(plan.kernels)],
         tag("h3", "Arrays"),
         _arrays(plan),
-        tag("h3", "Traffic"),
-        _TRAFFIC_NOTE,
-        [_traffic_table(plan, k, found) for k, found in zip(plan.kernels, traffic, strict=True)],
     ]
     return join(*parts)
+
+
+def traffic_section(plan: Plan) -> Html:
+    """Return the bytes that each kernel of *plan* moves, array by array."""
+    tables = [_traffic_table(plan, kernel, _traffic(plan, kernel)) for kernel in plan.kernels]
+    return join(_TRAFFIC_NOTE, tables)
 
 
 def _told(kernels: Sequence[Mapping[str, Any]], number: int) -> Mapping[str, Any]:

@@ -1,6 +1,10 @@
-"""All stages of a compilation on one page, which is one file: it needs no other, and no network."""
+"""All stages of a compilation on one page, which is one file: it needs no other, and no network.
 
-from tcdsl.display.compilation import Compilation
+Explanation, Traffic, Program, code, Schedule, Plan      open
+Comprehension, Polyhedral program, Transforms            folded
+"""
+
+from tcdsl.display.compilation import FOLDED, Compilation
 from tcdsl.display.html import Anchors, Html, details, tag
 from tcdsl.display.style import ROOT_CLASS, page_style_text, style_text
 from tcdsl.poly.isl_utils import COMPILE_LOCK
@@ -10,14 +14,14 @@ from tcdsl.version import __version__
 def report_page(compilation: Compilation) -> str:
     """Return the page of all stages."""
     anchors = Anchors()
-    stages = compilation.stages.values()
+    stages = compilation.in_reading_order()
     with COMPILE_LOCK:
         sections = [
             tag(
                 "section",
                 details(
                     tag("h2", stage.title), tag("p", stage.what, class_="note"),
-                    stage.body(anchors, True), is_open=True,
+                    stage.body(anchors, True), is_open=stage.name not in FOLDED,
                 ),
                 id=anchors("stage", stage.name),
             )
@@ -75,6 +79,8 @@ document.addEventListener("mouseover", event => {
 addEventListener("hashchange", () => {
   let element = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   const target = element;
+  const folded = target && target.querySelector(":scope > details");
+  if (folded) folded.open = true;
   for (; element; element = element.parentElement)
     if (element.tagName === "DETAILS") element.open = true;
   if (target) target.scrollIntoView();

@@ -85,6 +85,7 @@ padding:.6em .8em;border-radius:6px;text-align:left;overflow-wrap:break-word}
 monospace;background:none;color:inherit;padding:0;border:0}
 .tcdsl.tcdsl pre{background:var(--tc-panel);border:1px solid var(--tc-line);border-radius:4px;
 padding:.5em .7em;margin:.4em 0;overflow-x:auto;white-space:pre}
+.tcdsl.tcdsl pre.source{border-left:4px solid var(--tc-link)}
 .tcdsl .scroll{overflow-x:auto;margin:.4em 0}
 .tcdsl.tcdsl table tr:nth-child(n){background:none}
 .tcdsl.tcdsl table{table-layout:auto;border:0;border-collapse:collapse;margin:0;font-size:inherit;

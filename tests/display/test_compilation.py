@@ -26,6 +26,10 @@ GRID = """def grid(float(N, M) cost) -> (best) {
 STAGES = [
     "program", "comprehension", "scop", "transforms", "schedule", "plan", "code", "explain",
 ]  # fmt: skip
+ON_A_PAGE = [
+    "explain", "traffic", "program", "code", "schedule", "plan", "comprehension", "scop",
+    "transforms",
+]  # fmt: skip
 
 Checked = Callable[[str], Any]
 
@@ -59,12 +63,25 @@ def page_of(exe: Executable, folder: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def test_the_page_begins_with_reasons_and_folds_the_way_there(
+    softmax: Executable, tmp_path: Path
+) -> None:
+    text = page_of(softmax, tmp_path)
+    is_open = dict(re.findall(r'<section id="stage-(\w+)"><details( open[^>]*)?>', text))
+    assert [name for name, mark in is_open.items() if not mark] == ON_A_PAGE[6:]
+    program = text[text.index('id="stage-program"') : text.index('id="stage-code"')]
+    assert '<span class="ink-keyword">def</span>' in program
+    assert '<span class="ink-call">exp</span>' in program and "&lt;b&gt;the largest" in program
+    traffic = text[text.index('id="stage-traffic"') : text.index('id="stage-program"')]
+    assert "<code>x</code> loaded" in traffic and "250 KB" in traffic
+
+
 def test_the_page_is_whole(softmax: Executable, checked: Checked, tmp_path: Path) -> None:
     text = page_of(softmax, tmp_path)
     page = checked(text)
     assert text.startswith("<!DOCTYPE html>")
     assert [name for name in page.ids if name.startswith("stage-")] == [
-        f"stage-{name}" for name in STAGES
+        f"stage-{name}" for name in ON_A_PAGE
     ]
     assert page.outside == ["data:,"]  # the icon; nothing is fetched
     for line in softmax.source.splitlines():
