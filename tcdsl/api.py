@@ -26,6 +26,7 @@ from tcdsl.runtime.fitting import described, require_count
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import LazyDef, LazyProgram, SizedDef, analysed_def
 from tcdsl.runtime.signatures import SignatureOfCall
+from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.typed_calls import array_method, statements_call
 from tcdsl.runtime.warm_path import remember, signature, target_setting
 from tcdsl.settings import settings
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tcdsl.lang.comprehension import Comprehension, Specialisation
 
 TARGETS = ("cuda", "cpu", "emulate", "reference")
+_NO_SIZES: Mapping[str, int] = {}
 _OF_A_CALL = ("out", "target", "options")
 
 
@@ -179,19 +181,24 @@ class Function(Documented):
         """
         if named:
             args = self.in_order(args, named)
-        key = self._key(args, target, options)
+        args, sizes = self._separated(args)
+        key = self._key(args, sizes, target, options)
         run = self._runs.get(key)
         if run is None:
-            run = self._executable(key, args, target, options).runner(args)
+            run = self._executable(key, args, sizes, target, options).runner(args)
             run = remember(self._runs, key, run)
         return run(args, out)
+
+    def _separated(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Mapping[str, int]]:
+        """Return the arrays among *args*, and the sizes."""
+        return separated(self._head, args) if self._head.size_parameters else (args, _NO_SIZES)
 
     def in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return *args* and then the *named* inputs, in the order of the parameters.
 
         :raises ShapeError: (TC068) a name is of no further parameter, or one is missing.
         """
-        expected = self._head.inputs[len(args) :]
+        expected = self._head.parameters[len(args) :]
         if set(named) != set(expected):
             unexpected = sorted(set(named) - set(expected))
             wrong = unexpected or sorted(set(expected) - set(named))
@@ -207,7 +214,11 @@ class Function(Documented):
         return (*args, *(named[name] for name in expected))
 
     def compile(
-        self, *args: Any, target: str | None = None, options: Options | None = None
+        self,
+        *args: Any,
+        target: str | None = None,
+        options: Options | None = None,
+        **named: Any,
     ) -> Executable:
         """Return the code for arguments like *args*: arrays, or ``tcdsl.spec(shape, dtype)``.
 
@@ -217,46 +228,49 @@ class Function(Documented):
         :raises OptionError, TargetError: *options* or *target* have no meaning here.
         :raises CompileError: the compiler of the target is missing, or fails.
         """
-        key = self._key(args, target, options)
+        args, sizes = self._separated(self.in_order(args, named) if named else args)
+        key = self._key(args, sizes, target, options)
         chosen = options or self.options
         if chosen.dynamic_sizes:
-            first = self._executable(key, args, target, options)
-            sized, specs, where = self._specs_and_sizes(args, target, chosen)
+            first = self._executable(key, args, sizes, target, options)
+            sized, specs, where = self._specs_and_sizes(args, sizes, target, chosen)
             layouts = layouts_of(self._head, specs)
             return OpenExecutable(self._opening, sized, first, layouts, where, chosen)
         plan = self._plans.get(key)
         if plan is not None and not plan.opened:
             return plan
         # A call may have found code with open sizes good enough.
-        executable = self._opening.specialised(*self._specs_and_sizes(args, target, chosen), chosen)
+        found = self._specs_and_sizes(args, sizes, target, chosen)
+        executable = self._opening.specialised(*found, chosen)
         self._plans[key] = executable
         self._runs.pop(key, None)
         return executable
 
-    def output_shapes(self, *args: Any) -> dict[str, tuple[int, ...]]:
+    def output_shapes(self, *args: Any, **named: Any) -> dict[str, tuple[int, ...]]:
         """Return the shape of every output for arguments like *args*, by its name.
 
         :raises ShapeError, RangeError: arguments like these do not fit the program.
         """
-        special = self.specialise(*args)
+        special = self.specialise(*args, **named)
         return {name: special.shapes[name] for name in self._head.outputs}
 
-    def ranges(self, *args: Any) -> list[dict[str, range]]:
+    def ranges(self, *args: Any, **named: Any) -> list[dict[str, range]]:
         """Return the range of each index, one dict a statement in source order.
 
         Where a range depends on other indices, it is the smallest that holds all values.
 
         :raises ShapeError, RangeError: arguments like these do not fit the program.
         """
-        return [dict(ranges) for ranges in self.specialise(*args).ranges]
+        return [dict(ranges) for ranges in self.specialise(*args, **named).ranges]
 
-    def specialise(self, *args: Any) -> "Specialisation":
+    def specialise(self, *args: Any, **named: Any) -> "Specialisation":
         """Return sizes, ranges and boxes for arguments like *args*.
 
         :raises ShapeError, RangeError: arguments like these do not fit the program.
         """
-        specs = self.specs(args)
-        sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()})
+        arrays, given = self._separated(self.in_order(args, named) if named else args)
+        specs = self.specs(arrays)
+        sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()}, given)
         return self._definition.specialise(sizes)
 
     def specs(self, args: Sequence[Any]) -> dict[str, ArraySpec]:
@@ -267,13 +281,13 @@ class Function(Documented):
             for name, arg in zip(self._head.inputs, args, strict=True)
         }
 
-    def reference(self, *args: Any, out: Any = None) -> Any:
+    def reference(self, *args: Any, out: Any = None, **named: Any) -> Any:
         """Return what the oracle computes with NumPy, independent of all compilation.
 
         :arg out: as in a call; the types of the results are the declared ones.
         :raises TCError: as a call does.
         """
-        return self(*args, out=out, target="reference")
+        return self(*args, out=out, target="reference", **named)
 
     def __reduce__(self) -> Any:
         with late_import():
@@ -285,36 +299,51 @@ class Function(Documented):
         return _function_again, (c.source.text, c.source.name, c.name, self.options)
 
     def _executable(
-        self, key: Any, args: Sequence[Any], target: str | None, options: Options | None
+        self,
+        key: Any,
+        args: Sequence[Any],
+        sizes: Mapping[str, int],
+        target: str | None,
+        options: Options | None,
     ) -> Executable:
-        """Return the code for calls of *key*, that of *args*."""
+        """Return the code for calls of *key*, that of *args* and *sizes*."""
         executable = self._plans.get(key)
         if executable is None:
-            executable = self._make(args, target, options or self.options)
+            chosen = options or self.options
+            found = self._specs_and_sizes(args, sizes, target, chosen)
+            executable = self._opening.executable(*found, chosen)
             executable = remember(self._plans, key, executable)
         return executable
 
-    def _key(self, args: Sequence[Any], target: str | None, options: Options | None) -> Any:
+    def _key(
+        self,
+        args: Sequence[Any],
+        sizes: Mapping[str, int],
+        target: str | None,
+        options: Options | None,
+    ) -> Any:
         """Return what the code for a call depends on."""
         if target is not None or options is not None:
             require_choices(target, options)
         try:
-            return signature(args), target_setting() if target is None else target, options
+            key = signature(args), target_setting() if target is None else target, options
+            return (*key, *sizes.values()) if sizes else key
         except TCError:
             self.specs(args)  # says which argument it is
             raise
 
-    def _make(self, args: Sequence[Any], target: str | None, options: Options) -> Executable:
-        return self._opening.executable(*self._specs_and_sizes(args, target, options), options)
-
     def _specs_and_sizes(
-        self, args: Sequence[Any], target: str | None, options: Options
+        self,
+        args: Sequence[Any],
+        given: Mapping[str, int],
+        target: str | None,
+        options: Options,
     ) -> tuple[SizedDef, dict[str, ArraySpec], str]:
         """Return the def at the sizes of a call, its arguments, and the target."""
         specs = self.specs(args)
         chosen = choose_target(target, specs)
         require_sizes(self._head, options)
-        sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()})
+        sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()}, given)
         return self._definition.at(sizes), specs, chosen
 
 

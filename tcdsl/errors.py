@@ -237,7 +237,8 @@ UNKNOWN_TYPE = Entry(
 ARG_REDUCTION = Entry("TC035", SemanticError, "'{op}' {what}", "{advice}")
 UNBOUND_SIZE = Entry(
     "TC036", SemanticError, "the size {name!r} of {tensor!r} is the size of no input",
-    "use a size of an input, or leave the dimensions out: they are inferred",
+    "use a size of an input, make it a parameter (size {name}), or leave the dimensions out: they "
+    "are inferred",
 )  # fmt: skip
 BAD_SUBSCRIPT = Entry("TC037", SemanticError, "{what}", "{advice}")
 NAME_CLASH = Entry(
@@ -320,6 +321,10 @@ BAD_ARGUMENTS = Entry(
 )
 BAD_NAMED = Entry("TC068", ShapeError, "{name!r}: {what} argument {wrong}", "it is {signature}")
 UNKNOWN_DEF = Entry("TC047", SemanticError, "the program has no def {name!r}")
+
+BAD_SIZE = Entry(
+    "TC078", ShapeError, "the size {name}: {why}", "give an integer of at least 0: {name}=10"
+)
 
 # --- targets -------------------------------------------------------------------------------
 UNKNOWN_TARGET = Entry(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tcdsl.errors import EXTENT_DISAGREES, WRONG_STRIDES
+from tcdsl.errors import BAD_SIZE, EXTENT_DISAGREES, WRONG_STRIDES
 from tcdsl.executable import Bound, Executable, Run, build, require_arguments
 from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.head import Head
@@ -22,6 +22,7 @@ from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, row_major
 from tcdsl.runtime.fitting import layout_of, require_count, require_type
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import LazyDef, SizedDef
+from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.typed_calls import compiled_method
 from tcdsl.runtime.warm_path import remember, signature
 
@@ -161,25 +162,34 @@ class OpenExecutable(Executable):
         names = ", ".join(self.options.dynamic_sizes)
         return f"{names}: cannot be left open, other values are compiled\n{self._first.explain()}"
 
-    def at(self, args: Sequence[Any]) -> Executable:
+    def at(self, args: Sequence[Any], given: Mapping[str, int] | None = None) -> Executable:
         """Return the code at the sizes of *args*, remembered by their signature.
 
+        :arg given: the size arguments; by default those of the first call.
         :raises ShapeError: they do not fit the types, the fixed sizes or each other.
         """
-        key = signature(args)
+        if given is None:
+            given = {name: self._sized.sizes[name] for name in self.head.size_parameters}
+        key = signature(args), *given.values()
         executable = self._known.get(key)
         if executable is None:
-            executable = remember(self._known, key, self._at(args))
+            executable = remember(self._known, key, self._at(args, given))
         return executable
 
-    def _at(self, args: Sequence[Any]) -> Executable:
+    def _of_call(self, args: Sequence[Any]) -> Executable:
+        """Return the code for a call with *args*, sizes among them."""
+        if not self.head.size_parameters:
+            return self.at(args)
+        return self.at(*separated(self.head, args))
+
+    def _at(self, args: Sequence[Any], given: Mapping[str, int]) -> Executable:
         c = self.head
         require_count(c, args)
         specs = {}
         for name, arg in zip(c.inputs, args, strict=True):
             specs[name] = describe(arg, f"argument {name!r}")
             require_type(c, name, specs[name])
-        sizes = bind_sizes(c, {name: spec.shape for name, spec in specs.items()})
+        sizes = bind_sizes(c, {name: spec.shape for name, spec in specs.items()}, given)
         self._require_fixed(sizes)
         laid_out = {
             name: _in_layout(spec, layout, name)
@@ -191,6 +201,11 @@ class OpenExecutable(Executable):
     def _require_fixed(self, sizes: Mapping[str, int]) -> None:
         """Raise EXTENT_DISAGREES where a size that is not open has another value."""
         c = self.head
+        for name, span in c.size_parameters.items():
+            if name not in self.options.dynamic_sizes and sizes[name] != self._sized.sizes[name]:
+                why = f"this code is for {self._sized.sizes[name]}, not for {sizes[name]}"
+                hint = f"leave {name} open too, or call the function itself"
+                raise BAD_SIZE(c.source, span, hint=hint, name=name, why=why)
         for name in c.inputs:
             for dim, size in enumerate(c.tensors[name].dims):
                 if not isinstance(size, str) or size in self.options.dynamic_sizes:
@@ -204,7 +219,7 @@ class OpenExecutable(Executable):
 
     @compiled_method
     def __call__(self, *args: Any, out: Any = None) -> Any:
-        return self.at(args)(*args, out=out)
+        return self._of_call(args)(*args, out=out)
 
     def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
         return self.at(inputs).run(inputs, out)
@@ -219,7 +234,7 @@ class OpenExecutable(Executable):
         return self.at(args).views(args)
 
     def bind(self, *args: Any, out: Any = None) -> Bound:
-        return self.at(args).bind(*args, out=out)
+        return self._of_call(args).bind(*args, out=out)
 
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         self.at(inputs).launch(inputs, results)

@@ -171,7 +171,16 @@ def chosen_specs(function: "tcdsl.Function", arguments: argparse.Namespace) -> l
     comprehension = function.comprehension
     sizes = sizes_of(function, pairs("--size", arguments.size, size), {})
     shapes = shapes_of(comprehension, sizes)
-    return [
-        tcdsl.spec(shapes[name], comprehension.tensors[name].dtype.name)
+    specs = {
+        name: tcdsl.spec(shapes[name], comprehension.tensors[name].dtype.name)
         for name in comprehension.inputs
-    ]
+    }
+    return values_of(function, sizes, specs)
+
+
+def values_of(
+    function: "tcdsl.Function", sizes: Mapping[str, int], inputs: Mapping[str, Any]
+) -> list[Any]:
+    """Return the arguments of a call with *inputs* at *sizes*, in the order of the parameters."""
+    parameters = function.comprehension.parameters
+    return [inputs[name] if name in inputs else sizes[name] for name in parameters]

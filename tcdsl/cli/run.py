@@ -11,7 +11,13 @@ from rich.table import Table
 
 import tcdsl
 import tcdsl.testing
-from tcdsl.cli.arguments import add_program_arguments, chosen_function, chosen_inputs, natural
+from tcdsl.cli.arguments import (
+    add_program_arguments,
+    chosen_function,
+    chosen_inputs,
+    natural,
+    values_of,
+)
 from tcdsl.cli.console import progress_steps, standard_output
 from tcdsl.runtime.files import make_folder
 from tcdsl.runtime.timing import format_us
@@ -52,13 +58,13 @@ def summary_table(inputs: Arrays, outputs: Arrays) -> Table:
     return table
 
 
-def initial_outputs(function: "tcdsl.Function", inputs: Arrays) -> Any:
+def initial_outputs(function: "tcdsl.Function", values: list[Any]) -> Any:
     """Return zeros for a definition that reads its outputs before it writes them, else None."""
     tensors = function.comprehension.tensors
     names = function.comprehension.outputs
     if not any(tensors[name].needs_out for name in names):
         return None
-    shapes = function.output_shapes(*inputs.values())
+    shapes = function.output_shapes(*values)
     zeros = tuple(np.zeros(shapes[name], tensors[name].dtype.numpy) for name in names)
     return zeros[0] if len(zeros) == 1 else zeros
 
@@ -71,11 +77,11 @@ def run(arguments: argparse.Namespace) -> int:
     with progress_steps(3) as steps:
         steps.begin("reading")
         function = chosen_function(arguments)
-        _, inputs = chosen_inputs(function, arguments)
-        values = list(inputs.values())
+        sizes, inputs = chosen_inputs(function, arguments)
+        values = values_of(function, sizes, inputs)
         steps.begin("compiling and running")
         start = time.perf_counter()
-        result = function(*values, out=initial_outputs(function, inputs), target=arguments.target)
+        result = function(*values, out=initial_outputs(function, values), target=arguments.target)
         first_us = (time.perf_counter() - start) * 1e6
         steps.begin("checking")
         complaint = _complaint(function, values, arguments) if arguments.check else None

@@ -18,6 +18,7 @@ from tcdsl.runtime.fitting import Fitting
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.runtime.results import Results
+from tcdsl.runtime.size_arguments import without_sizes
 from tcdsl.runtime.typed_calls import compiled_method
 from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.settings import settings
@@ -165,7 +166,11 @@ class Executable(Documented):
         :raises ShapeError: an array does not fit, or *out* cannot be written.
         :raises LaunchError: a gathered index is out of range.
         """
-        return self.run(self.fitted(args), out)
+        return self.run(self.fitted(self._arrays(args)), out)
+
+    def _arrays(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Return the arrays among the arguments of a call; the sizes must be those of this code."""
+        return without_sizes(self.head, args, self._sized.sizes)
 
     def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
         """Run on arrays that fit (:meth:`fitted`), such as those that the plan was made for."""
@@ -198,6 +203,7 @@ class Executable(Documented):
         :arg out: as in a call; without it, memory for the outputs is allocated now, and once.
         :raises ShapeError: as a call does, but now.
         """
+        args = tuple(self._arrays(args))
         return Bound(self, args, self.fitted(args), self.results.given(out))
 
     @abstractmethod

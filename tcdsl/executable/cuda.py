@@ -100,6 +100,9 @@ class CudaExecutable(Executable):
     # --- calls -----------------------------------------------------------------------------
 
     def __call__(self, *args: Any, out: Any = None) -> Any:
+        return self._run_arrays(self._arrays(args), out)
+
+    def _run_arrays(self, args: Sequence[Any], out: Any) -> Any:
         call = self._call_for(args, out)
         if call is None:
             return super().run(super().fitted(args), out)
@@ -111,7 +114,7 @@ class CudaExecutable(Executable):
 
     def runner(self, args: Sequence[Any]) -> Run:
         if self._has_no_arrays:
-            return lambda args, out: self(*args, out=out)
+            return self._run_arrays
         call = self._call_for(args)
         return super().runner(args) if call is None else call.run
 
@@ -122,10 +125,11 @@ class CudaExecutable(Executable):
         return super().views(args) if self._is_home_host else args
 
     def bind(self, *args: Any, out: Any = None) -> Bound:
-        call = self._call_for(args, out)
+        arrays = self._arrays(args)
+        call = self._call_for(arrays, out)
         if call is None:
             return super().bind(*args, out=out)
-        return DeviceBound(self, call.bind(args, out))
+        return DeviceBound(self, call.bind(arrays, out))
 
     def launch(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         c = self.head

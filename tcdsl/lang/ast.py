@@ -147,13 +147,17 @@ Stmt = Assign | Invoke
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """``dtype(dims) name``; *dtype* is None for an untyped return, *dims* () for a 0-D tensor."""
+    """``dtype(dims) name``; *dtype* is None for an untyped return, *dims* () for a 0-D tensor.
+
+    With *is_size* it is ``size name``, a number that a call gives.
+    """
 
     name: str
     dtype: DType | None
     dims: tuple[str | int, ...]
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     dim_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+    is_size: bool = False
 
 
 @dataclass(frozen=True, slots=True)

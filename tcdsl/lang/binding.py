@@ -5,14 +5,18 @@ from collections.abc import Mapping
 from tcdsl.errors import EXTENT_DISAGREES, MISSING_INPUT, RANK_DISAGREES, SIZE_DISAGREES
 from tcdsl.lang.head import Head, TensorHead
 
+NOTHING: Mapping[str, int] = {}
 
-def bind_sizes(c: Head, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the value of every size symbol, given the shapes of the inputs.
+
+def bind_sizes(
+    c: Head, shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, int] = NOTHING
+) -> dict[str, int]:
+    """Return the value of every size symbol, given the shapes of the inputs and the size arguments.
 
     :raises ShapeError: an input is missing, has another rank than declared, or two dimensions
         that are declared to be equal are not.
     """
-    bound: dict[str, int] = {}
+    bound = dict(given)
     bound_by: dict[str, tuple[str, int]] = {}
     for name in c.inputs:
         tensor = c.tensors[name]
@@ -25,6 +29,12 @@ def bind_sizes(c: Head, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]
                 )  # fmt: skip
             if not isinstance(dim, str):
                 continue
+            if dim in given and given[dim] != extent:
+                raise EXTENT_DISAGREES(
+                    c.source, tensor.span, tensor=name, dim=position,
+                    declared=f"{dim}, which this call gives as {given[dim]}", got=extent,
+                    hint=f"pass {dim}={extent}, or another array",
+                )  # fmt: skip
             if dim in bound and bound[dim] != extent:
                 one_tensor, one_dim = bound_by[dim]
                 raise SIZE_DISAGREES(

@@ -91,8 +91,8 @@ def inline(call: Call, known: Mapping[str, Known], scope: Scope) -> Inlined:
 
 def _check_counts(call: Call, scope: Scope) -> None:
     callee = call.callee
-    if len(call.args) != len(callee.inputs):
-        expected = f"{len(callee.inputs)} ({', '.join(callee.inputs)})"
+    if len(call.args) != len(callee.parameters):
+        expected = f"{len(callee.parameters)} ({', '.join(callee.parameters)})"
         raise WRONG_ARITY(
             scope.source, call.span, name=callee.name, expected=expected, got=len(call.args)
         )
@@ -134,7 +134,10 @@ class _Inliner:
 
     # --- arguments -------------------------------------------------------------------------
     def bind_arguments(self) -> None:
-        for name, arg in zip(self.callee.inputs, self.call.args, strict=True):
+        args = dict(zip(self.callee.parameters, self.call.args, strict=True))
+        for name in self.callee.size_parameters:
+            self._bind_size(name, args.pop(name))
+        for name, arg in args.items():
             parameter = self.callee.tensors[name]
             if isinstance(arg, ast.Name) and arg.id in self.scope.tensors:
                 self._bind_tensor(parameter, arg)
@@ -203,6 +206,18 @@ class _Inliner:
         name = f"{kind}.{position}.{tensor} {self.call.number}"
         self.out.derived[name] = Derived(tensor, position, is_origin)
         return Size(name)
+
+    def _bind_size(self, name: str, arg: ast.Expr) -> None:
+        typed = elaborate(arg, self.scope)
+        if any(isinstance(node, Load | Index) for node in walk(typed.expr)) or not (
+            typed.nominal.is_integer
+        ):
+            raise BAD_CALL(
+                self.scope.source, arg.span, name=self.callee.name,
+                what=f"the argument for the size {name!r} is no integer of numbers and sizes",
+                advice="give a number, a size, or a sum of such",
+            )  # fmt: skip
+        self.sizes[name] = typed.expr
 
     def _bind_scalar(self, parameter: Tensor, arg: ast.Expr) -> None:
         typed = elaborate(arg, self.scope)

@@ -72,6 +72,7 @@ class Definition:
     callee: Callable[[str, Span], Comprehension]
     entries: dict[str, _Entry] = field(default_factory=dict)
     sizes: dict[str, Span] = field(default_factory=dict)
+    given: dict[str, Span] = field(default_factory=dict)  # ``size C`` parameters
     statements: list[Statement] = field(default_factory=list)
     errors: list[TCError] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
@@ -110,8 +111,12 @@ class Definition:
             self._later.extend(name for name in assigned_names(statement))
 
     def _declare_parameter(self, param: ast.Param) -> None:
-        if param.name in self.entries:
+        if param.name in self.entries or param.name in self.given:
             self.errors.append(DUPLICATE_NAME(self.source, param.span, name=param.name))
+            return
+        if param.is_size:
+            self.given[param.name] = param.span
+            self.sizes.setdefault(param.name, param.span)
             return
         for position, dim in enumerate(param.dims):
             if isinstance(dim, str):
@@ -285,11 +290,13 @@ class Definition:
             name=self.definition.name,
             source=self.source,
             sizes=tuple(self.sizes),
-            inputs=tuple(param.name for param in self.definition.params),
+            inputs=tuple(p.name for p in self.definition.params if not p.is_size),
             outputs=tuple(param.name for param in self.definition.returns),
             tensors=tensors,
             statements=tuple(self.statements),
             span=self.definition.name_span,
+            size_parameters=dict(self.given),
+            order=tuple(param.name for param in self.definition.params) if self.given else (),
         )
 
     def _linking(self) -> Linking:

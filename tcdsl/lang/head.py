@@ -53,8 +53,20 @@ class Head:
     # As lang/signature.py has it, kept as text: the inferred shapes are isl's.  It is that of the
     # user's def, also where a rewrite has merged dimensions since.
     signature: str = field(default="", compare=False, repr=False, kw_only=True)
+    # ``size C`` parameters, with their places: numbers that a call gives among its arguments.
+    size_parameters: Mapping[str, Span] = field(
+        default_factory=dict, compare=False, repr=False, kw_only=True
+    )
+    # The names of *inputs* and *size_parameters* in the order of a call's arguments, if there are
+    # any of the latter.
+    order: tuple[str, ...] = field(default=(), compare=False, repr=False, kw_only=True)
     # What is legal and probably not meant, each with its place: issued by ``define``.
     warnings: tuple[str, ...] = field(default=(), compare=False, repr=False, kw_only=True)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of a call's arguments, in order: arrays and sizes."""
+        return self.order or self.inputs
 
     def to_json(self) -> dict[str, Any]:
         """Return the head as JSON, without its source."""
@@ -71,6 +83,10 @@ class Head:
             "span": [self.span.start, self.span.end],
             "signature": self.signature,
             "warnings": list(self.warnings),
+            "size_parameters": [
+                [name, span.start, span.end] for name, span in self.size_parameters.items()
+            ],
+            "order": list(self.order),
         }  # fmt: skip
 
     @staticmethod
@@ -84,11 +100,12 @@ class Head:
             tensors[name] = TensorHead(
                 name, BY_NAME[dtype], tuple(dims), is_input, is_output, needs_out, Span(start, end)
             )
+        sizes = {name: Span(start, end) for name, start, end in data["size_parameters"]}
         start, end = data["span"]
         return Head(
             data["name"], source, tuple(data["sizes"]), tuple(data["inputs"]),
             tuple(data["outputs"]), tensors, span=Span(start, end), signature=data["signature"],
-            warnings=tuple(data["warnings"]),
+            warnings=tuple(data["warnings"]), size_parameters=sizes, order=tuple(data["order"]),
         )  # fmt: skip
 
 

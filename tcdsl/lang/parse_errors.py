@@ -29,7 +29,7 @@ _OPERATORS = frozenset(
     "? || && == != < <= > >= | ^ & << >> + - * / %".split()  # noqa: SIM905 (as in the grammar)
 )
 _WORDS = {
-    "NAME": "a name", "INT": "an integer", "FLOAT": "a number", "DTYPE": "a type",
+    "NAME": "a name", "INT": "an integer", "FLOAT": "a number", "DTYPE": "a type", "SIZE": "a type",
     "DEF": "'def'", "WHERE": "'where'", "IN": "'in'", "EXISTS": "'exists'",
     "ASSIGN": "'='", "REDUCE": "an assignment such as '=' or '+=!'",
     "$END": "the end of the text",
@@ -143,7 +143,8 @@ def _phrases(accepted: frozenset[str]) -> list[str]:
         rest -= {"TARGETS_OPEN", "NAME"}
     if "REDUCE" in rest:
         rest -= {"ASSIGN"}
-    return phrases + [_WORDS.get(label, f"'{label}'") for label in rest]
+    # (Once each: a parameter begins with a type, or with the word "size".)
+    return phrases + list({_WORDS.get(label, f"'{label}'"): None for label in rest})
 
 
 # --- hints -------------------------------------------------------------------------------------

@@ -185,6 +185,10 @@ class _Builder:
         dtype, (dims, spans), name = parts
         return ast.Param(name.value, BY_NAME[dtype.value], dims, _span(dtype, name), spans)
 
+    def size_parameter(self, parts: "list[Token]") -> ast.Param:
+        word, name = parts
+        return ast.Param(name.value, None, (), _span(word, name), is_size=True)
+
     def untyped(self, parts: "list[Token]") -> ast.Param:
         (name,) = parts
         return ast.Param(name.value, None, (), _span(name))

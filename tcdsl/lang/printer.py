@@ -128,6 +128,8 @@ def _definition(definition: ast.Def, comments: Sequence[str] = ()) -> str:
 
 
 def _param(param: ast.Param) -> str:
+    if param.is_size:
+        return f"size {param.name}"
     if param.dtype is None:
         return param.name
     dims = f"({', '.join(map(str, param.dims))})" if param.dims else ""
@@ -152,7 +154,10 @@ def print_comprehension(comprehension: typed.Comprehension) -> str:
     ]
     definition = ast.Def(
         comprehension.name,
-        tuple(_typed_param(tensors[name]) for name in comprehension.inputs),
+        tuple(
+            _typed_param(tensors[name]) if name in tensors else size_param(name)
+            for name in comprehension.parameters
+        ),
         tuple(_typed_param(tensors[name]) for name in comprehension.outputs),
         tuple(untyped_statement(statement) for statement in comprehension.statements),
     )
@@ -224,6 +229,11 @@ def _assignment(reduction: typed.Reduction | None) -> str:
     if reduction is None:
         return "="
     return f"{reduction.operator}={'!' if reduction.initialise else ''}"
+
+
+def size_param(name: str) -> ast.Param:
+    """Return ``size name``."""
+    return ast.Param(name, None, (), is_size=True)
 
 
 def _typed_param(tensor: typed.Tensor) -> ast.Param:

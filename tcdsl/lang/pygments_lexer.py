@@ -40,6 +40,7 @@ TOKENS: dict[str, _TokenType] = {
     "EXISTS": Keyword,
     "CONSTANT": Keyword.Constant,
     "DTYPE": Keyword.Type,
+    "SIZE": Keyword.Type,
     "EXTREMUM": Name.Builtin,
     "NAME": Name,
     "INT": Number.Integer,

@@ -9,7 +9,10 @@ from tcdsl.lang.size_functions import text
 
 def signature(c: Comprehension) -> str:
     """Return the head of *c*, whose ranges are known."""
-    inputs = ", ".join(_declared(c.tensors[name]) for name in c.inputs)
+    inputs = ", ".join(
+        f"size {name}" if name in c.size_parameters else _declared(c.tensors[name])
+        for name in c.parameters
+    )
     outputs = ", ".join(_declared(c.tensors[name]) for name in c.outputs)
     return f"{c.name}({inputs}) -> ({outputs})"
 

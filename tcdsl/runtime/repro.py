@@ -79,8 +79,10 @@ def repro_script(
 ) -> str:
     """Return the script for the compilation for *target* that *error* ended in *stage*."""
     inputs = [
-        f"    {name!r}: {_spec_text(comprehension, special, strides, name)},"
-        for name in comprehension.inputs
+        f"    {name!r}: {special.sizes[name]},"
+        if name in comprehension.size_parameters
+        else f"    {name!r}: {_spec_text(comprehension, special, strides, name)},"
+        for name in comprehension.parameters
     ]
     settings = [
         f"os.environ[{name!r}] = {os.environ[name]!r}" for name in _SETTINGS if name in os.environ

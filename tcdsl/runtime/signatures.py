@@ -26,7 +26,7 @@ def signature_of(head: Head) -> "Signature":
     from inspect import Parameter, Signature  # takes 10 ms, and hardly anybody asks
 
     # Python's own words, and out, name no argument in a call; those before must be positional too.
-    hidden = [n for n, name in enumerate(head.inputs) if iskeyword(name) or name in _OF_A_CALL]
+    hidden = [n for n, name in enumerate(head.parameters) if iskeyword(name) or name in _OF_A_CALL]
     n_positional = hidden[-1] + 1 if hidden else 0
     parameters = [
         Parameter(
@@ -34,18 +34,20 @@ def signature_of(head: Head) -> "Signature":
             Parameter.POSITIONAL_ONLY if n < n_positional else Parameter.POSITIONAL_OR_KEYWORD,
             annotation=_type_text(head, name),
         )
-        for n, name in enumerate(head.inputs)
+        for n, name in enumerate(head.parameters)
     ]
     parameters += [
         Parameter(name, Parameter.KEYWORD_ONLY, default=None)
         for name in _OF_A_CALL
-        if name not in head.inputs
+        if name not in head.parameters
     ]
     results = head.signature.rpartition(" -> ")[2] or Signature.empty
     return Signature(parameters, return_annotation=results)
 
 
 def _type_text(head: Head, name: str) -> str:
+    if name in head.size_parameters:
+        return "size"
     tensor = head.tensors[name]
     dims = ", ".join(map(str, tensor.dims))
     return f"{tensor.dtype}({dims})" if dims else str(tensor.dtype)

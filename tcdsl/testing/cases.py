@@ -134,7 +134,7 @@ def case_text(
 ) -> str:
     """Return the script of :func:`save_case`."""
     c = f.comprehension
-    given = zip(c.inputs, inputs, strict=True)
+    given = zip(c.parameters, inputs, strict=True)
     starts = starting_arrays(c, out)
     lines = {name: f"    {name!r}: {_argument_text(name, value)},\n" for name, value in given}
     return _SCRIPT.format(

@@ -115,8 +115,8 @@ def _search(
     if failure is None:
         return
     f, inputs, error = failure.f, failure.inputs, failure.error
-    named = zip(f.comprehension.inputs, inputs, strict=True)
-    shapes = ", ".join(f"{name} {x.shape}" for name, x in named)
+    named = zip(f.comprehension.parameters, inputs, strict=True)
+    shapes = ", ".join(f"{name} {getattr(x, 'shape', x)}" for name, x in named)
     text = f"{error}\nfor inputs of the shapes {shapes}"
     if save is not None:
         path = save_case(save, f, *inputs, targets=names, options=options, seed=seed, message=text)

@@ -50,8 +50,10 @@ def inputs_for(
     max_size: int = 16,
     special: bool = False,
     layouts: str | Sequence[str] = random_inputs.LAYOUTS,
-) -> "SearchStrategy[tuple[Array, ...]]":
+) -> "SearchStrategy[tuple[Any, ...]]":
     """Return the strategy of arguments for *f*: a tuple of arrays, in the order of its parameters.
+
+    A ``size`` parameter is an int among them.
 
     :arg sizes: the values of some size symbols; others are drawn from *min_size* to *max_size*.
     :arg special: floats may be NaN, infinite, -0.0 or denormal, integers their type's extremes.
@@ -106,13 +108,13 @@ def _arguments(
     bounds: tuple[int, int],
     layouts: Sequence[str],
     special: bool,
-) -> "SearchStrategy[tuple[Array, ...]]":
+) -> "SearchStrategy[tuple[Any, ...]]":
     from hypothesis import strategies as st
 
     kinds = (*KINDS, SPECIAL) if special else KINDS
 
     @st.composite
-    def arguments(draw: Callable[[Any], Any]) -> tuple[Array, ...]:
+    def arguments(draw: Callable[[Any], Any]) -> tuple[Any, ...]:
         from hypothesis import assume
 
         def choose(low: int, high: int) -> int:
@@ -133,7 +135,8 @@ def _arguments(
             else:
                 array = values(dtype, shape, draw(st.sampled_from(kinds)), seed)
             arrays.append(random_inputs.laid_out(array, draw(st.sampled_from(layouts))))
-        return tuple(arrays)
+        by_name = dict(zip(shapes, arrays, strict=True)) | chosen
+        return tuple(by_name[name] for name in c.parameters)
 
     return arguments()
 

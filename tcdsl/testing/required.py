@@ -20,7 +20,8 @@ from tcdsl.lang.spelling import did_you_mean
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.runtime.arguments import as_input
 from tcdsl.runtime.arrays import describe
-from tcdsl.runtime.fitting import require_count, require_type
+from tcdsl.runtime.fitting import require_type
+from tcdsl.runtime.size_arguments import separated
 
 CHECKABLE = ("comprehension", "specialise", "__call__")  # what a function to be checked must have
 
@@ -113,19 +114,20 @@ def require_inputs(c: Comprehension, inputs: Sequence[Any]) -> None:
 
     Whether such sizes are possible is for the call to say.
     """
-    require_count(c, inputs)
+    inputs, sizes = separated(c, inputs)
     specs = {
         name: describe(value, f"argument {name!r}")
         for name, value in zip(c.inputs, inputs, strict=True)
     }
     for name, spec in specs.items():
         require_type(c, name, spec)
-    bind_sizes(c, {name: spec.shape for name, spec in specs.items()})
+    bind_sizes(c, {name: spec.shape for name, spec in specs.items()}, sizes)
 
 
 def arrays_of(c: Comprehension, inputs: Sequence[Any]) -> dict[str, Array]:
     """Return *inputs* as arrays of the declared types, by their names."""
+    arrays, _ = separated(c, inputs)
     return {
         name: as_input(value, c.tensors[name].dtype, f"argument {name!r}")
-        for name, value in zip(c.inputs, inputs, strict=True)
+        for name, value in zip(c.inputs, arrays, strict=True)
     }

@@ -53,7 +53,7 @@ def test_all_rules_of_the_file_are_there() -> None:
     lark = Lark(GRAMMAR, start=["program", "statements"], parser="lalr")
     rules = {str(rule.origin.name) for rule in lark.rules if not rule.origin.name.startswith("_")}
     assert {name for name in rules if name.islower()} <= set(RULES)
-    words = {"DEF", "WHERE", "IN", "EXISTS", "ASSIGN", "TARGETS_OPEN"}
+    words = {"DEF", "WHERE", "IN", "EXISTS", "ASSIGN", "TARGETS_OPEN", "SIZE"}
     named = {t.name for t in lark.terminals if t.name in GRAMMAR and f"{t.name}:" in GRAMMAR}
     assert words <= named and named - words <= set(RULES)
 
