@@ -82,6 +82,7 @@ def test_the_generated_parts_are_what_the_code_says(path: Path) -> None:
     assert regenerated(path.stem, page) == page, REGENERATE
 
 
+@pytest.mark.slow
 def test_the_compilers_page_is_what_the_compiler_does() -> None:
     assert regenerated("compiler", PAGE) == PAGE, REGENERATE
 
@@ -131,6 +132,7 @@ def test_the_site_draws_what_the_page_tells() -> None:
     assert 'aria-label="S0_init writes top; S0 reads x, updates top' in picture
 
 
+@pytest.mark.slow
 def test_the_site_draws_the_loops() -> None:
     loops = compiler_page.picture("cpu schedule", PAGE)
     assert loops.count("tc-vector") == 5 and loops.count("<div") == loops.count("</div>")
