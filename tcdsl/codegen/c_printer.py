@@ -15,7 +15,7 @@ from tcdsl.codegen.c_expressions import c_type, used_functions
 from tcdsl.codegen.c_statements import Context, StatementPrinter, mentions
 from tcdsl.codegen.device.c import header_text, parts_for
 from tcdsl.codegen.lines import Line, statements_of_lines
-from tcdsl.codegen.loaded_bounds import LoadedBounds, loaded_bounds
+from tcdsl.codegen.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.opened_loops import unopened_loops
 from tcdsl.codegen.size_texts import Integer, SizeTexts
@@ -212,8 +212,10 @@ class _KernelPrinter:
                 self._leaf(node, depth)
 
     def _for(self, node: loop_ast.For, depth: int, mark: Loop | None) -> None:
+        is_bounded = False
         if mark is not None and (found := loaded_bounds(self.scop, node, mark)):
-            node = self._bounded(node, depth, found)
+            old, node = node, self._bounded(node, depth, found)
+            is_bounded = node is not old
         if mark is not None:
             if mark.kind is LoopKind.VECTOR:
                 self._hoist(node, depth)
@@ -224,9 +226,21 @@ class _KernelPrinter:
         self.is_in_parallel |= mark is not None and mark.kind is LoopKind.PARALLEL
         last = last_of(node)
         blocks = self.sums.of(node, mark) if mark is not None and last is not None else None
-        if mark is not None and last is not None and blocks is not None and blocks.turns:
+        if mark is None or last is None or blocks is None or not blocks.turns:
+            self._whole_loop(node, depth, mark)
+            self.is_in_parallel = was_in_parallel
+        elif is_bounded:
+            # Most ranges are short: what their blocks take would be more than what they add.
+            self._emit(depth, f"if ({node.init}_end - {node.init} <= {SHORT_RANGE}) {{")
+            self._whole_loop(node, depth + 1, mark)
+            self._emit(depth, "} else {")
+            self._in_blocks(node, depth + 1, mark, blocks, last)
+            self._emit(depth, "}")
+        else:
             self._in_blocks(node, depth, mark, blocks, last)
-            return
+
+    def _whole_loop(self, node: loop_ast.For, depth: int, mark: Loop | None) -> None:
+        """Print *node*, its sums not in blocks."""
         if node.condition:
             self._emit(
                 depth,
@@ -240,7 +254,6 @@ class _KernelPrinter:
         self._declare_locals([*own, *unopened_loops(node.body)], depth + 1)
         self._node(node.body, depth + 1, None)
         self._emit(depth, "}")
-        self.is_in_parallel = was_in_parallel
 
     def _bounded(self, node: loop_ast.For, depth: int, found: LoadedBounds) -> loop_ast.For:
         """Return *node* with bounds that are loaded before it."""
@@ -253,8 +266,8 @@ class _KernelPrinter:
         bounded = found.bounded(node, name, text, lambda text: text)
         if bounded is None:
             return node
-        for line in bounded.lines("int64_t"):
-            self._emit(depth, line, found.leaves[0].statement)
+        for number, value in ((name, bounded.first), (f"{name}_end", bounded.end)):
+            self._emit(depth, f"const int64_t {number} = {value};", found.leaves[0].statement)
         return bounded.node
 
     def _in_blocks(

@@ -77,6 +77,7 @@ class KernelText(ABC):
         self.numbered: list[str] = []  # folds with a number, as often as they were printed
         self.n_folds = 0
         self.n_predicates = 0
+        self.n_ranges = 0
         self.n_turns = 0
         self.n_vectors = 0
         self.n_lanes = 0

@@ -15,7 +15,9 @@ from tcdsl.codegen.c_statements import as_factor
 from tcdsl.codegen.cuda_kernel import AXES
 from tcdsl.codegen.cuda_sums import SumsPrinter
 from tcdsl.codegen.isl_texts import cuda_text
+from tcdsl.codegen.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.codegen.opened_loops import is_without_loop
+from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
 from tcdsl.transforms.stitching import kept_axes
 
@@ -127,9 +129,23 @@ class LoopPrinter(SumsPrinter):
             self._emit(depth, "}")
             return
         assert node.condition, "isl prints no loop of one iteration"
+        found = loaded_bounds(self.scop, node, loop)
+        bounded = None if found is None else self._bounded(node, depth, found, active)
+        node = bounded or node
         blocks = None if self._has_collective(node.body) else self.sums.of(node, loop)
-        if blocks is not None and self._in_blocks(node, depth, loop, blocks, active):
-            return
+        if bounded is not None and blocks is not None and blocks.turns:
+            # Most ranges are short: what their blocks take would be more than what they add.
+            width = loop.width if loop.kind in MAPPED and self._has_many(loop) else 1
+            self._open(depth, f"if ({node.init}_end - {node.init} <= {SHORT_RANGE * width})")
+            self._whole_loop(node, depth + 1, loop, active)
+            self._emit(depth, "} else {")
+            assert self._in_blocks(node, depth + 1, loop, blocks, active)
+            self._emit(depth, "}")
+        elif blocks is None or not self._in_blocks(node, depth, loop, blocks, active):
+            self._whole_loop(node, depth, loop, active)
+
+    def _whole_loop(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+        """Print *node*, its sums not in blocks."""
         if loop.kind in MAPPED:
             self._mapped_loop(node, depth, loop, active)
         elif loop.kind in (LoopKind.UNROLL, LoopKind.LANES):
@@ -138,6 +154,27 @@ class LoopPrinter(SumsPrinter):
             self._open(depth, self._head(node))
             self._emit_all(depth + 1, self._prefetches(node, loop))
             self._body(node, depth, loop, active)
+
+    def _bounded(
+        self, node: loop_ast.For, depth: int, found: LoadedBounds, active: Sequence[str]
+    ) -> loop_ast.For | None:
+        """Return *node* with bounds that are loaded before it; None if they change in it."""
+        name = f"w_range{self.n_ranges}"
+
+        def text(leaf: loop_ast.Leaf, expr: Expr) -> str:
+            return self._printer(leaf).outside(expr)
+
+        bounded = found.bounded(node, name, text, cuda_text, is_narrow=not self.wide)
+        if bounded is None:
+            return None
+        self.n_ranges += 1
+        # A thread that is not active has no row, and would load from outside its arrays.
+        guard = f"{' && '.join(active)} ? " if active else ""
+        for number, value in ((name, bounded.first), (f"{name}_end", bounded.end)):
+            chosen = f"{guard}{value} : 0" if guard else value
+            line = f"const {self.index_type} {number} = ({self.index_type})({chosen});"
+            self._emit(depth, line, found.leaves[0].statement)
+        return bounded.node
 
     def _prefetches(self, node: loop_ast.For, loop: Loop) -> list[str]:
         """Return the lines that ask for what the next iteration of *loop* loads."""

@@ -26,6 +26,8 @@ from tcdsl.poly.data_ranges import DataRange, range_of_dim
 from tcdsl.poly.loop_tree import Coordinate, Loop
 from tcdsl.poly.scop import Scop
 
+SHORT_RANGE = 64  # iterations that are not worth blocks of their sum
+
 Text = Callable[[loop_ast.Leaf, Expr], str]
 
 
@@ -34,16 +36,8 @@ class BoundedLoop:
     """A loop between two numbers that are computed before it."""
 
     node: loop_ast.For
-    name: str
     first: str
     end: str
-
-    def lines(self, index_type: str) -> list[str]:
-        """Return the declarations of the two numbers."""
-        return [
-            f"const {index_type} {self.name} = {self.first};",
-            f"const {index_type} {self.name}_end = {self.end};",
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,13 @@ class LoadedBounds:
     inner: frozenset[str]
 
     def bounded(
-        self, node: loop_ast.For, name: str, text: Text, own: Callable[[str], str]
+        self,
+        node: loop_ast.For,
+        name: str,
+        text: Text,
+        own: Callable[[str], str],
+        *,
+        is_narrow: bool = False,
     ) -> BoundedLoop | None:
         """Return *node* from ``name`` to ``name_end``; None if a bound changes inside it.
 
@@ -68,6 +68,7 @@ class LoadedBounds:
 
         :arg text: prints an expression of a leaf's statement outside it.
         :arg own: prints isl's functions.
+        :arg is_narrow: both numbers must be between those that isl knows, or would be cut.
         """
         firsts, ends = [], []
         for leaf, found, outer in zip(self.leaves, self.ranges, self.outer, strict=True):
@@ -81,10 +82,14 @@ class LoadedBounds:
             for leaf, found in zip(self.leaves, self.ranges, strict=True):
                 leaf.kept = leaf.kept | {found.dim}
         first = _call("max", node.init, _extreme("min", firsts))
-        end = _call("min", f"{last_of(node)} + 1", _extreme("max", ends))
+        limit = f"{last_of(node)} + 1"
+        end = _call("min", limit, _extreme("max", ends))
+        bounds = [bound for found in self.ranges for bound in (*found.lowers, *found.uppers)]
+        if is_narrow and any(bound.dtype.size_bytes > 4 for bound in bounds):
+            first, end = _call("min", limit, first), _call("max", node.init, end)
         condition = f"{node.variable} < {name}_end"
         bounded = replace(node, init=name, condition=condition, is_constant=False)
-        return BoundedLoop(bounded, name, own(first), own(end))
+        return BoundedLoop(bounded, own(first), own(end))
 
     def _quotient(self, bound: str, outer: str) -> str:
         """Return ``floor((bound - outer) / factor)``."""

@@ -98,6 +98,17 @@ def range_of_dim(statement: Statement, dim: int) -> DataRange | None:
     return next((found for found in data_ranges_of(statement) if found.dim == dim), None)
 
 
+def is_scattered_by_range(statement: Statement) -> bool:
+    """Return whether reduced indices say to which left-hand ones a range belongs.
+
+    Its loop is inside theirs, and so are the updates of one element all over.
+    """
+    return any(
+        found.dim < statement.n_left and set(found.indices) & set(statement.reduced)
+        for found in data_ranges_of(statement)
+    )
+
+
 def typical_counts(statement: Statement, extents: tuple[int, ...]) -> tuple[int, ...]:
     """Return *extents*, those of ranges from data as if all of these together were one range.
 

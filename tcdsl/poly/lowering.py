@@ -86,6 +86,7 @@ def lower_comprehension(
         if needs_wide_accumulators(statement, arrays):
             lowered = _through_wide(lowered, statement, sizes, arrays)
         statements += lowered
+    statements = _without_repeated_checks(statements)
     return Scop(comprehension.name, arrays, tuple(statements), context, sizes)
 
 
@@ -127,6 +128,7 @@ def needs_wide_accumulators(statement: tc.Statement, arrays: Mapping[str, Array]
         return False
     names = [s.name for s in statement.subscripts if isinstance(s, Index)]
     is_plain = len(names) == len(statement.subscripts) and len(set(names)) == statement.n_left
+    is_plain = is_plain and not set(names) & {bounds.index for bounds in statement.data_ranges}
     ranges = (e for b in statement.data_ranges for e in (b.lower, b.upper))
     reads = loads_of(statement.value, *statement.conditions, *ranges)
     return not is_plain and all(load.tensor != statement.target for load in reads)
@@ -405,6 +407,24 @@ class StatementLowering:
             source_name=statement.name,
             span=statement.span,
         )
+
+
+def _without_repeated_checks(statements: Sequence[Statement]) -> list[Statement]:
+    """Return *statements*, of checks of one range the first alone, unless its bounds change."""
+    written = {write.array for statement in statements for write in statement.writes}
+    seen: set[object] = set()
+    found = []
+    for statement in statements:
+        ends = statement.checked_range
+        if ends is not None and not written & {read.array for read in statement.reads}:
+            where = statement.domain.set_tuple_name("").to_str()
+            bounds = ends.lower, ends.upper, str(ends.start), str(ends.end)
+            key = statement.conditions, bounds, where
+            if key in seen:
+                continue
+            seen.add(key)
+        found.append(statement)
+    return found
 
 
 def _inside(builder: Builder, bounds: IndexBounds) -> isl.Set:

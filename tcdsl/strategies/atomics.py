@@ -1,6 +1,7 @@
 """Which updates of a GPU's kernels are atomic.
 
     y(x(i)) +=! w(i)        a target that i does not name: threads add to it in any order
+    p(e) +=! w(r) where e in ptr(r):ptr(r+1)    the same, of an e that several r may have
     y +=! x(i)              with ``cross_block="atomic"``: each block adds the sum of its chunk
 
 Sums of floats depend on the order of atomics: ``Options(deterministic=True)`` forbids them.

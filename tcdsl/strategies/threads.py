@@ -27,6 +27,7 @@ from tcdsl.strategies.clusters import ClusterRows, cluster_rows, clustered_sketc
 from tcdsl.strategies.column_threads import column_sketch
 from tcdsl.strategies.columns import KeptColumns, kept_column_sketch, kept_columns
 from tcdsl.strategies.flat_threads import flat_sketch
+from tcdsl.strategies.ragged import is_ragged, ragged_sketch
 from tcdsl.strategies.row_threads import RowSketcher
 from tcdsl.strategies.sketch import Axis, Sketch
 
@@ -36,6 +37,8 @@ class GpuSketcher(RowSketcher):
 
     def sketch(self, may_chunk: bool = True) -> Sketch:
         """Return the sketch of the group; every group has one."""
+        if self.is_ragged:
+            return ragged_sketch(self)
         if self.flat is None:
             if self.clusters is not None:
                 return clustered_sketch(self, self.clusters)
@@ -48,6 +51,11 @@ class GpuSketcher(RowSketcher):
         return flat_sketch(self, self.flat, vector)
 
     @cached_property
+    def is_ragged(self) -> bool:
+        """Whether data say how long rows are: then nothing is kept, and none is the same."""
+        return is_ragged(self)
+
+    @cached_property
     def flat(self) -> Axis | None:
         """The shared axis along which the lead's neighbours in memory are, None if they are not."""
         inner = self.innermost(self.lead)
@@ -56,7 +64,7 @@ class GpuSketcher(RowSketcher):
     @cached_property
     def clusters(self) -> ClusterRows | None:
         """How clusters share the rows of the group, None if they do not: columns are no rows."""
-        if self.flat is not None:
+        if self.flat is not None or self.is_ragged:
             return None
         return cluster_rows(self.scop, self.group, self.shapes, self.gpu, self.lane_vector)
 
@@ -66,7 +74,7 @@ class GpuSketcher(RowSketcher):
 
         Where each column may have a thread of its own, one kernel goes over them anyway.
         """
-        if self.flat is None:
+        if self.flat is None or self.is_ragged:
             return None
         vector = self.vector_width(self.flat)
         if not self._wants_lanes(vector):
@@ -78,6 +86,8 @@ class GpuSketcher(RowSketcher):
         """Whether rows or columns are read once for all members, few of them only if briefly."""
         if self.clusters is not None or self.columns is not None:
             return True
+        if self.is_ragged:
+            return False
         kept = [self.scop.arrays[name] for name in self.sketch(may_chunk=False).resident]
         return bool(kept) and is_brief(
             self.most_rest * sum(array.dtype.size_bytes for array in kept)

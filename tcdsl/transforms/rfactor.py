@@ -23,6 +23,7 @@ import islpy as isl
 from tcdsl.lang.affine import Builder
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Reduction
 from tcdsl.lang.dtypes import INT32
+from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within, within_bounds
 from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
@@ -66,6 +67,8 @@ def why_not_laned(statement: Statement) -> str | None:
         return "it is a recurrence: a partial accumulator would be stored after it is read"
     if not statement.write.is_exact:
         return "its target is scattered"
+    if is_scattered_by_range(statement):
+        return "the indices that it reduces say which elements it updates"
     is_partial = ".part" in statement.write.array
     if not is_partial and any(not isinstance(s, Index) for s in statement.write.subscripts):
         return "its target's subscripts are not plain indices"
