@@ -174,7 +174,7 @@ def test_row_07_extents_that_disagree() -> None:
 def test_row_08_ambiguous_ranges() -> None:
     error = error_of(body("y(i) +=! x(i + j)"))
     assert isinstance(error, RangeError) and "i, j" in error.message
-    assert "where j in 0:J" in (error.hint or "")
+    assert "where j in 0:N" in (error.hint or "")
 
 
 def test_row_09_out_of_range_for_sure() -> None:

@@ -4,15 +4,17 @@ y(i) = i >= 2 && i < N - 2 ? x(i - 2) : 0.0     error: only a guarded read menti
 y(i) = x(i - 1) + (i >= 1 ? x(i - 1) : 0.0)     warning: i >= 1 holds for all i in [1, N + 1)
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 import islpy as isl
 
 from tcdsl.errors import AMBIGUOUS, TCError
-from tcdsl.lang.comprehension import Comprehension, Statement
+from tcdsl.lang.comprehension import Comprehension, Load, Statement
 from tcdsl.lang.data_ranges import clause_text
 from tcdsl.lang.linear import Interval
-from tcdsl.lang.reads import Guard, first_use, index_names, reads
+from tcdsl.lang.other_languages import number_hint
+from tcdsl.lang.reads import Guard, first_use, index_names, nodes, reads
 from tcdsl.lang.rounds import Access, Solution, Space
 from tcdsl.lang.size_functions import text
 from tcdsl.lang.spelling import did_you_mean
@@ -24,25 +26,61 @@ def ambiguous(comprehension: Comprehension, statement: Statement, solution: Solu
     unread = [v for v in solution.open if v not in read]
     blamed = unread or solution.open
     why, proposed = _why(statement, solution, unread, blamed)
-    proposal = ", ".join(f"{v} in {_proposed_range(v, solution)}" for v in proposed)
-    advice = f"give the range: where {proposal} (with numbers or sizes as bounds)"
+    ends = _ends(comprehension, statement, solution, proposed)
+    proposal = ", ".join(f"{v} in {_proposed_range(v, solution, ends[v])}" for v in proposed)
+    advice = f"give the range: where {proposal} (bounds are numbers or sizes)"
     data = next((b for b in statement.data_ranges if b.index in blamed), None)
     if data is not None:
         clause, name = clause_text(comprehension.source, data), data.index
+        end = _ends(comprehension, statement, solution, [name])[name]
         advice = (
             f"'{clause}' reads its bounds, so that all values of {name} must be known besides: read"
-            f" a tensor at {name}, or write where {name} in 0:{name.upper()}, {clause}"
+            f" a tensor at {name}, or write where {name} in 0:{end}, {clause}"
         )
     known = (*comprehension.tensors, *comprehension.sizes)
     close = next(
         filter(None, (did_you_mean(v, (*known, *statement.indices)) for v in unread)), None
     )
+    numbers = [v for v in unread if is_used_as_number(statement, v)]
+    if numbers:
+        advice = f"{number_hint(numbers[0], comprehension.source.text)}; if an index, {advice}"
     if close is not None:
         advice = f"{close} Otherwise {advice}"
     return AMBIGUOUS(
         comprehension.source, first_use(statement, blamed[0]), indices=", ".join(blamed), why=why,
         advice=advice,
     )  # fmt: skip
+
+
+def is_used_as_number(statement: Statement, name: str) -> bool:
+    """Return whether *name* is in no subscript and has no range: a value that nobody declared."""
+    loads = (node for node in nodes(statement) if isinstance(node, Load))
+    subscripts = (subscript for load in loads for subscript in load.subscripts)
+    given = {bounds.index for bounds in (*statement.explicit, *statement.data_ranges)}
+    return name not in {*statement.left, *index_names(*subscripts), *given}
+
+
+def _ends(
+    comprehension: Comprehension, statement: Statement, solution: Solution, proposed: list[str]
+) -> dict[str, str]:
+    """Return an end of the range to propose for each index: a size of the def where it has some.
+
+    The size of the index's own letter, else one that no other index of the statement ranges over,
+    else that of a dimension that the index helps to subscript, else any.
+    """
+    # Statements without a header have sizes with names that nobody wrote.
+    written = set(re.findall(r"\w+", comprehension.source.text))
+    sizes = [size for size in comprehension.sizes if size in written]
+    ranges = (access.interval.upper for access in solution.constraints)
+    used = {text(upper) for upper in ranges}
+    free = [size for size in sizes if size not in used]
+    ends: dict[str, str] = {}
+    for index in proposed:
+        own = [text(access.interval.upper) for access in _mentions(solution, index)]
+        letter = [size for size in sizes if size == index.upper()]
+        candidates = [*letter, *free, *(end for end in own if end in sizes), *sizes, "10"]
+        ends[index] = next((end for end in candidates if end not in ends.values()), candidates[0])
+    return ends
 
 
 def _why(
@@ -74,8 +112,8 @@ def _counted(solution: Solution, index: str) -> list[Access]:
     return [access for access in _mentions(solution, index) if access.bounds_ranges]
 
 
-def _proposed_range(index: str, solution: Solution) -> str:
-    """Return the range to propose: the dimension that a guarded read has *index* in, else 0:I.
+def _proposed_range(index: str, solution: Solution, end: str) -> str:
+    """Return the range to propose: the dimension that a guarded read has *index* in, else to *end*.
 
     Where the statement reads its own target at ``i - 1``, the range begins behind what is there.
     """
@@ -88,8 +126,8 @@ def _proposed_range(index: str, solution: Solution) -> str:
         if access.is_own and access.form and access.form.coefficients == {index: 1}
     ]
     if not starts:
-        return f"0:{index.upper()}"
-    return f"{text(solution.space.sizes.largest(starts))}:{index.upper()}"
+        return f"0:{end}"
+    return f"{text(solution.space.sizes.largest(starts))}:{end}"
 
 
 def idle_guards(comprehension: Comprehension, written: Statement, space: Space) -> Iterator[str]:

@@ -39,6 +39,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.dtypes import BOOL, FLOAT32, INT32, WEAK, DType, Kind, arithmetic, promote
 from tcdsl.lang.limits import children
+from tcdsl.lang.other_languages import constant_hint, function_hint
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.lang.weak_literals import (
     as_float,
@@ -219,6 +220,7 @@ def unknown_function(node: ast.Apply, scope: Scope) -> Exception:
         # Names of the user's own come first: 'acb' is nearer to a tensor 'abc' than to 'abs'.
         hint = (
             did_you_mean(node.id, (*scope.tensors, *scope.later))
+            or function_hint(node.id, [scope.text(arg.span) for arg in node.args])
             or did_you_mean(node.id, (*BUILTINS, *scope.defs))
             or "declare it as a parameter, or assign it before"
         )
@@ -357,7 +359,8 @@ def _check_operands(node: ast.Binary, left: Typed, right: Typed, scope: Scope) -
     if node.op in ("&&", "||"):
         if types - {BOOL}:
             wrong = left if left.nominal not in (BOOL, UNKNOWN) else right
-            advice = f"compare it: {scope.text(wrong.expr.span)} != 0"
+            text = scope.text(wrong.expr.span)
+            advice = constant_hint(text) or f"compare it: {text} != 0"
             raise _operand_error(node, what, (left, right), scope, advice)
     elif node.op in ("+", "-", "*", "/", "%"):
         if BOOL in types:
@@ -366,6 +369,8 @@ def _check_operands(node: ast.Binary, left: Typed, right: Typed, scope: Scope) -
         both_bool = types == {BOOL} and node.op in ("&", "|", "^")
         if not both_bool and not all(t.is_integer for t in types):
             advice = f"{what} is for integers" + ("" if "<" in node.op else " and for bools")
+            if node.op == "^":
+                advice += "; a power is pow(x, y)"
             raise _operand_error(node, what, (left, right), scope, advice)
 
 

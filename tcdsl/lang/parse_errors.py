@@ -19,6 +19,7 @@ from lark.lexer import PatternStr
 from tcdsl.errors import BAD_CHARACTER, SYNTAX, TCError
 from tcdsl.lang.dtypes import ALL
 from tcdsl.lang.limits import shortened
+from tcdsl.lang.other_languages import Place, syntax_hint
 from tcdsl.source import Source, Span
 
 _MAX_EXPECTATIONS = 4
@@ -55,7 +56,7 @@ _CHARACTERS = {
     '"': "the language has no strings; # starts a comment",
     "'": "the language has no strings; # starts a comment",
     "@": "a matrix product is a sum: C(i, k) +=! A(i, j) * B(j, k)",
-    ".": "a name has no parts, and a number needs a digit",
+    ".": "a name has no parts (transpose by subscripts: A(j, i)), and a number needs a digit",
 }
 
 
@@ -71,6 +72,8 @@ def _unexpected_character(source: Source, offset: int) -> TCError:
     """Return the error for a character that begins no word or sign of the language."""
     char = source.text[offset]
     hint = _CHARACTERS.get(char)
+    if char == "[" and re.search(r"\b(in\s*|(float|int|double|half)\w*)$", source.text[:offset]):
+        hint = "write a range as in 0:N, and the dimensions of a type as float(N)"
     if char in _LOOK_ALIKES:
         hint = f"write {_LOOK_ALIKES[char]}"
     elif char.isspace() or char in "\ufeff\u200b\u200c\u200d\u2060":
@@ -172,6 +175,11 @@ class Mistake:
         return self.source.text[self.span.start : self.span.start + 80]
 
     @property
+    def place(self) -> Place:
+        text, start = self.source.text, self.span.start
+        return Place(text[max(0, start - 400) : start], text[start : start + 400], self.accepted)
+
+    @property
     def operator_fits(self) -> bool:
         return "*" in self.accepted
 
@@ -211,11 +219,17 @@ def _comparison_or_assignment(mistake: Mistake) -> str | None:
 
 def _word_operator(mistake: Mistake) -> str | None:
     """``a and b``: after ``a``, the words begin a statement ``and ...`` with no assignment."""
-    word = re.search(r"\b(and|or|not)\s*$", mistake.before)
+    word = re.search(r"\b(?:(and|or)\s*|(not)\s*\w*\s*(?:\([^()]*\)\s*)?)$", mistake.before)
     if word is None or "REDUCE" not in mistake.accepted:
         return None
-    sign = {"and": "&&", "or": "||", "not": "!"}[word[1]]
-    return f"write {sign} for '{word[1]}'"
+    found = word[1] or word[2]
+    sign = {"and": "&&", "or": "||", "not": "!"}[found]
+    return f"write {sign} for '{found}'"
+
+
+def _other_language(mistake: Mistake) -> str | None:
+    """What Python, C and others write otherwise."""
+    return syntax_hint(mistake.place)
 
 
 def _arrow(mistake: Mistake) -> str | None:
@@ -346,6 +360,7 @@ def _assigned_in_expression(mistake: Mistake) -> str | None:
 _GUESSES: tuple[Callable[[Mistake], str | None], ...] = (
     _double_sign,
     _comparison_or_assignment,
+    _other_language,
     _word_operator,
     _arrow,
     _def,

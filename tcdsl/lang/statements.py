@@ -22,6 +22,7 @@ from tcdsl.errors import (
     UNKNOWN_TYPE,
 )
 from tcdsl.lang import ast
+from tcdsl.lang.builtins import BUILTINS
 from tcdsl.lang.comprehension import (
     Expr,
     Index,
@@ -45,6 +46,7 @@ from tcdsl.lang.elaborate import (
     subscript,
 )
 from tcdsl.lang.limits import children
+from tcdsl.lang.other_languages import number_hint
 from tcdsl.lang.reads import expressions, index_names
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.lang.weak_literals import strong_forms
@@ -303,6 +305,9 @@ def _two_values(stmt: ast.Assign, scope: Scope, reduced: tuple[str, ...]) -> Exc
     left = {name for s in stmt.subscripts for name in _names(s)}
     known = (*scope.tensors, *scope.later, *scope.sizes, *left)
     close = next(filter(None, (did_you_mean(name, known) for name in reduced)), None)
+    numbers = [name for name in reduced if name not in _subscripting(stmt)]
+    if numbers:
+        advice = f"{number_hint(numbers[0], scope.source.text)}; if an index, {advice}"
     ranged = next((c for c in stmt.clauses if _is_ranged(c, left, reduced)), None)
     if isinstance(ranged, ast.InRange):
         element = element_text(stmt, scope)
@@ -322,6 +327,21 @@ def _is_ranged(clause: ast.Clause, left: set[str], reduced: tuple[str, ...]) -> 
     if not isinstance(clause, ast.InRange) or clause.index not in left:
         return False
     return bool({*_names(clause.lower), *_names(clause.upper)} & set(reduced))
+
+
+def _subscripting(stmt: ast.Assign) -> set[str]:
+    """Return the names in the statement's subscripts, and those with a range of their own."""
+    ranges = [clause for clause in stmt.clauses if isinstance(clause, ast.InRange)]
+    found = {clause.index for clause in ranges}
+    stack = [stmt.value, *(c.value for c in stmt.clauses if isinstance(c, ast.Let))]
+    stack += [bound for clause in ranges for bound in (clause.lower, clause.upper)]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Apply) and node.id not in BUILTINS:
+            for arg in node.args:
+                found |= _names(arg)
+        stack.extend(children(node))
+    return found
 
 
 def element_text(stmt: ast.Assign, scope: Scope) -> str:

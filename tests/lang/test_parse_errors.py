@@ -67,7 +67,7 @@ STATEMENTS = [
     ("B(i) = min(A(i))", 16, "expected an operator or ',', found ')'", "m min=! A(i)"),
     ("B(i) = max(1, 2, 3)", 16, "expected an operator or ')', found ','", "max(a, max(b, c))"),
     ("B(i) = A(i) where", 19, "expected a name or 'exists', found '}'", None),
-    ("B(i) = A(i) where i in 0", 26, "expected an operator or ':', found '}'", None),
+    ("B(i) = A(i) where i in 0", 26, "expected an operator or ':', found '}'", "in 0:N"),
     ("B(i) = A(i) where i = 0:3", 24, "found ':'", "where i in 0:N"),
     ("B(i) = A(i) = 2 ? 1 : 0", 13, "found '='", "write '==' to compare"),
     ("B(i)", 6, "expected an assignment such as '=' or '+=!', found '}'", None),

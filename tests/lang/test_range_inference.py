@@ -116,7 +116,7 @@ def test_index_missing_on_the_right() -> None:
     assert isinstance(error, RangeError) and error.code == "TC040"
     assert (error.line, error.column) == at(source, "m)")
     assert "range of m" in error.message and "no subscript on the right" in error.message
-    assert error.hint is not None and "where m in 0:M" in error.hint
+    assert error.hint is not None and "where m in 0:A" in error.hint
 
 
 def test_indices_bounded_only_through_each_other() -> None:
@@ -124,7 +124,7 @@ def test_indices_bounded_only_through_each_other() -> None:
     error = error_of(source)
     assert (error.code, error.line, error.column) == ("TC040", *at(source, "i) +=!"))
     assert "i, j" in error.message and "only through the others" in error.message
-    assert error.hint is not None and "where j in 0:J" in error.hint
+    assert error.hint is not None and "where j in 0:N" in error.hint
 
 
 def test_no_inputs() -> None:
@@ -412,7 +412,7 @@ def test_recurrence_is_whole() -> None:
     source = "def f(float(N) x) -> (y) { y(0) = x(0)  y(i) = y(i-1) * 0.5 }"
     error = error_of(source)
     assert error.code == "TC040" and "'y' itself" in error.message
-    assert error.hint is not None and "where i in 1:I" in error.hint
+    assert error.hint is not None and "where i in 1:N" in error.hint
 
 
 def test_update_in_place_takes_the_box_so_far() -> None:
