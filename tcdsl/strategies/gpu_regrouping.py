@@ -20,7 +20,7 @@ from tcdsl.strategies.row_chunks import in_chunks
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.recomputation import without, writers_and_users
 from tcdsl.transforms.trace import record
-from tcdsl.transforms.write_back import why_not_written_back, write_back
+from tcdsl.transforms.write_back import store_of, why_not_written_back, write_back
 
 WORTH = 0.8  # of what is stored and loaded, that may be loaded instead
 
@@ -102,7 +102,7 @@ def _with_kept_sums(before: Grouped, options: Options, gpu: Gpu) -> Grouped:
                 continue
             if why_not_written_back(scop, array, inside) is None:
                 scop = write_back(scop, array, inside)
-                stored.append((f"{array}.store", writers[-1].name))
+                stored.append((store_of(array), writers[-1].name))
     if not stored:
         return before
     done = group_for_gpu(scop, options, gpu)

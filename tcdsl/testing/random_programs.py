@@ -350,7 +350,7 @@ class Draft:
         """
         if free and all(dim.is_declarable for dim in dims) and self.rarely(8):
             dtype = self.choose(FLOAT64, FLOAT16, INT32, BFLOAT16, INT8, FLOAT32)
-            self.annotations[self.new_name("T")] = _declared(dtype, dims)
+            self.annotations[self.new_name("T")] = declared(dtype, dims)
         tensor = Known(self.new_name("T"), dtype, dims, False)
         self.tensors.append(tensor)
         return tensor
@@ -367,7 +367,7 @@ class Draft:
         return Loop(extents)
 
 
-def _declared(dtype: DType, dims: tuple[Extent, ...]) -> str:
+def declared(dtype: DType, dims: tuple[Extent, ...]) -> str:
     return f"{dtype}({', '.join(dim.text for dim in dims)})" if dims else str(dtype)
 
 
@@ -586,7 +586,7 @@ def finished(d: Draft) -> str:
         for name in made
         if name == made[-1] or name in d.annotations or d.choose(True, False)
     ]
-    params = (f"{_declared(t.dtype, t.dims)} {t.name}" for t in d.tensors if t.is_input)
+    params = (f"{declared(t.dtype, t.dims)} {t.name}" for t in d.tensors if t.is_input)
     body = "".join(f"    {statement}\n" for statement in d.statements)
     text = f"def f({', '.join(params)}) -> ({', '.join(outputs)}) {{\n{body}}}\n"
     # A size that no parameter has is just a number.

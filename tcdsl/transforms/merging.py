@@ -212,8 +212,9 @@ def _merge_statement(
     names: dict[tuple[str, ...], str] = {}
     for chain in chains:
         names[chain] = _fresh(chain, (*statement.indices, *names.values()))
-    swallowed = {index for chain in chains for index in chain[1:]}
+    swallowed = {index for chain in chains for index in chain[:-1]}
     heads = {chain[0]: names[chain] for chain in chains}
+    lasts = {chain[-1]: names[chain] for chain in chains}
 
     def merge(subscripts: tuple[Expr, ...], groups: Groups) -> tuple[Expr, ...]:
         return tuple(
@@ -227,9 +228,11 @@ def _merge_statement(
         return expr
 
     def renamed(indices: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(heads.get(index, index) for index in indices if index not in swallowed)
+        # A merged index stands where its last part stood, as the merged dimension does: left-hand
+        # indices keep the order of the target's subscripts, which rfactor counts on.
+        return tuple(lasts.get(index, index) for index in indices if index not in swallowed)
 
-    new_ranges = {n: r for n, r in ranges.items() if n not in swallowed and n not in heads}
+    new_ranges = {n: r for n, r in ranges.items() if n not in swallowed and n not in lasts}
     for chain, name in names.items():
         inner = [ranges[index] for index in chain[1:]]
         size = prod(len(r) for r in inner if isinstance(r, range))
@@ -247,7 +250,7 @@ def _merge_statement(
         lets=tuple(Let(let.name, rewrite(let.value, change)) for let in statement.lets),
         explicit=tuple(
             bound for bound in statement.explicit
-            if bound.index not in swallowed and bound.index not in heads
+            if bound.index not in swallowed and bound.index not in lasts
         ),
         data_ranges=rewrite_ranges(statement.data_ranges, change),
         domain=None,

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcdsl.poly.dependences import Dependence, Dependences
+from tcdsl.poly.isl_utils import within
 from tcdsl.poly.loop_tree import (
     MAPPED,
     Coordinate,
@@ -276,7 +277,10 @@ def _equal_along(scop: Scop, crossing: Crossing, path: Sequence[Loop]) -> isl.Ma
 def barrier_statement(
     scop: Scop, name: str, around: Sequence[str], path: Sequence[Loop]
 ) -> Statement:
-    """Return the statement { name[o] }: one instance for each iteration of *path* with work."""
+    """Return the statement { name[o] }: one instance for each iteration of *path* with work.
+
+    All threads of a block meet it where one of them has work.
+    """
     domain: isl.Set | None = None
     for statement in around:
         own = scop.by_name[statement].domain
@@ -291,6 +295,10 @@ def barrier_statement(
             image = own.apply(when).set_tuple_name(name)
         domain = image if domain is None else domain.union(image)
     assert domain is not None
+    for depth, loop in enumerate(path):
+        if loop.kind is LoopKind.THREAD:
+            domain = domain.eliminate(isl.dim_type.set, depth, 1)
+            domain = within(domain, isl.dim_type.set, depth, 0, loop.width - 1)
     nowhere = isl.Map.empty(domain.get_space().map_from_domain_and_range(domain.get_space()))
     indices = tuple(f"o{depth}" for depth in range(len(path)))
     return Statement(

@@ -41,11 +41,17 @@ def why_not_written_back(scop: Scop, array: str, inside: Collection[str]) -> str
 def write_back(scop: Scop, array: str, inside: Collection[str]) -> Scop:
     """Return *scop* with *array* in a temporary for the statements *inside*, stored for the others.
 
-    The store, ``ARRAY.store``, follows the last of its writers.
+    The store, ``ARRAY.store``, follows the last of its writers.  Where it is there already (other
+    groups were made since), only the readers *inside* change.
     """
     assert (reason := why_not_written_back(scop, array, inside)) is None, reason
     output = scop.arrays[array]
-    name = f"{array}.kept"
+    name, store = f"{array}.kept", store_of(array)
+    if name in scop.arrays:
+        return scop.with_statements(tuple(
+            _renamed(s, array, name) if s.name in inside and s.name != store else s
+            for s in scop.statements
+        ))  # fmt: skip
     kept = Array(name, output.dtype, output.origin, output.shape, Storage.SCRATCH)
     wide = replace(scop, arrays={**scop.arrays, name: kept})
     writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
@@ -56,6 +62,11 @@ def write_back(scop: Scop, array: str, inside: Collection[str]) -> Scop:
         if statement is writers[-1]:
             statements.append(_copy(wide, output, kept, writers))
     return replace(wide, statements=tuple(statements))
+
+
+def store_of(array: str) -> str:
+    """Return the name of the statement that stores *array* from its temporary."""
+    return f"{array}.store"
 
 
 def _renamed(statement: Statement, old: str, new: str) -> Statement:
@@ -84,7 +95,7 @@ def _renamed(statement: Statement, old: str, new: str) -> Statement:
 
 def _copy(scop: Scop, output: Array, kept: Array, writers: list[Statement]) -> Statement:
     """Return ``output[e] = kept[e]`` for every element that *writers* write."""
-    name = f"{output.name}.store"
+    name = store_of(output.name)
     indices = tuple(f"e{dim}" for dim in range(output.rank))
     builder = builder_of(indices, name, scop.sizes)
     domain: isl.Set | None = None

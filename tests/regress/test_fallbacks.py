@@ -1,0 +1,79 @@
+"""The smallest program for every plan that was refused: each fell back on a slower one.
+
+A plan that the verifier refuses is no wrong result, but nobody asked for what replaces it: here the
+warning is an error.  Each program is planned at the sizes at which it was found, for which neither
+a GPU nor arrays are needed, and run on the emulator at small ones.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+import tcdsl
+from tcdsl.costmodel.machine import Gpu
+
+CheckAll = Callable[..., None]
+Shapes = list[tuple[int, ...]]
+
+pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+
+MERGED = """def f(float(I,J,K,L) x) -> (t5, t6) {
+    t2(i,k) +=! x(i,j,k,l)
+    t3(i,k) min=! x(i,j,k,l)
+    t4(k) min=! t3(i,k) - 0.5 * t2(i,k)
+    t5(j,k,l) max=! x(i,j,k,l)
+    t6(j,k,l) +=! exp(x(i,j,k,l) - t5(j,k,l))
+}"""
+KEPT = """def f(bfloat16(K,I,J,L) x) -> (t2, t3, t6) {
+    t2(k,j,l) max=! float(x(k,i,j,l))
+    t3(k,j,l) +=! exp(float(x(k,i,j,l)) - t2(k,j,l))
+    t5(j,k,l) = t2(k,j,l) - 0.5 * t3(k,j,l)
+    t6(j,k,l) = t2(k,j,l) + t5(j,k,l)
+    t7(j) min=! t2(k,j,l)
+}"""
+STORED = """def f(float(K,I,J) x, float(I,J,K) t2) -> (t4, t5, t6) {
+    t3(i,j,k) = t2(i,j,k) + x(k,i,j) + t2(i,j,k)
+    t4(i,j) min=! t3(i,j,k)
+    t5(i,j,k) = x(k,i,j) / (1.0 + fabs(t4(i,j))) > 0.1 ? t4(i,j) : x(k,i,j) / (1.0 + fabs(t4(i,j)))
+    t6(i,j,k) = x(k,i,j) - 0.5 * t5(i,j,k)
+    t7(i) max=! t5(i,j,k) * tanh(t4(i,j)) + t2(i,j,k)
+}"""
+BARRIER = """def f(float(I,J) x) -> (t8) {
+    t3 min=! x(i,j)
+    t4(i) max=! x(i,j)
+    t5(i) = fmax(t4(i), t3)
+    t6 max=! t4(i)
+    t7 +=! exp(t4(i) - t6)
+    t8(i) = exp(t4(i) - t6) / t7
+}"""
+CASES = {
+    # Flattening put the merged index first on the left, the merged dimension last in the target.
+    "merged axes": (MERGED, [((17, 8, 17, 31), "float32")], [[(3, 2, 3, 5)], [(5, 1, 4, 2)]]),
+    "kept sums of merged axes": (
+        KEPT, [((5, 33, 1, 100), "bfloat16")], [[(3, 4, 2, 5)], [(5, 7, 1, 9)]],
+    ),
+    # The groups were made twice, and what a kernel reads of its results was stored each time.
+    "stored twice": (
+        STORED, [((512, 3, 5), "float32"), ((3, 5, 512), "float32")], [[(16, 3, 5), (3, 5, 16)]],
+    ),
+    # The rows of the last block end before its threads do, of which all were to meet a barrier.
+    "a barrier for some rows": (
+        BARRIER, [((50257, 64), "float32")], [[(7, 64)], [(257, 16)], [(33, 64)]],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_planned_as_usual(name: str) -> None:
+    source, specs, _ = CASES[name]
+    f = tcdsl.define(source)["f"]
+    f.compile(*(tcdsl.spec(*spec) for spec in specs), target="emulate")
+
+
+@pytest.mark.parametrize("on", ["as it is", "small"])
+def test_results_at_small_sizes(
+    on: str, check_emulated: CheckAll, request: pytest.FixtureRequest
+) -> None:
+    gpu = request.getfixturevalue("small_chip") if on == "small" else Gpu()
+    cases = [(source, shapes) for source, _, runs in CASES.values() for shapes in runs]
+    check_emulated(cases, gpu=gpu)
