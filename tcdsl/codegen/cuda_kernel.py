@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type
-from tcdsl.codegen.c_statements import Context
+from tcdsl.codegen.c_statements import Context, mentions
 from tcdsl.codegen.cuda_overlap import Start
 from tcdsl.codegen.cuda_parameters import parameters_of, streamed_arrays
 from tcdsl.codegen.cuda_plan import PlanText
@@ -70,6 +70,7 @@ class KernelText(ABC):
         self.lines: list[str] = []
         self.eliminated: list[Loop] = []
         self.guarded: frozenset[str] = frozenset()  # eliminated loops whose guard stands around
+        self.of_threads: frozenset[str] = frozenset()  # variables that differ between threads
         self.wide_shared: set[str] = set()  # shared arrays that are accessed in vectors
         self.declared: list[str] = []  # private arrays, in the scopes around
         self.folded: dict[str, str] = {}  # folds of all lanes that were printed before the loop
@@ -209,6 +210,18 @@ class KernelText(ABC):
             is_block_collective(self.mapped, self.scop.by_name[leaf.statement])
             for leaf in loop_ast.leaves(node)
         )
+
+    def _must_be_met(self, condition: str, node: loop_ast.AstNode) -> bool:
+        """Return whether threads of which some do not meet *condition* must all come to *node*."""
+        differs = any(mentions(condition, variable) for variable in self.of_threads)
+        return differs and self._has_collective(node)
+
+    def _predicate(self, depth: int, condition: str) -> str:
+        """Print the declaration of a predicate, and return its name."""
+        name = f"w_active{self.n_predicates}"
+        self.n_predicates += 1
+        self._emit(depth, f"const bool {name} = {condition};")
+        return name
 
     def _is_private(self, array: str) -> bool:
         return array in self.placements and self.placements[array].space is Space.PRIVATE

@@ -111,7 +111,10 @@ class LanesPrinter(LeafPrinter):
         if between := step_guard(node):
             guards.append(cuda_text(between))
         self.turns.append(Turn(variable, loop, 1, loop.extent))
-        if guards:
+        if self._must_be_met(" && ".join(guards), node.body):
+            name = self._predicate(depth + 1, " && ".join(guards))
+            self._body(node, depth, loop, [*active, name])
+        elif guards:
             self._emit(depth + 1, f"if ({' && '.join(guards)}) {{")
             self._body(node, depth + 1, loop, active)
             self._emit(depth, "}")

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.blocked_sums import BlockedSums
-from tcdsl.codegen.c_statements import as_factor
+from tcdsl.codegen.c_statements import as_factor, mentions
 from tcdsl.codegen.cuda_kernel import AXES
 from tcdsl.codegen.cuda_sums import SumsPrinter
 from tcdsl.codegen.isl_texts import cuda_text
@@ -46,10 +46,11 @@ class LoopPrinter(SumsPrinter):
                 self._if(node, depth, pending, active)
             case loop_ast.For():
                 *lost, own = pending
-                before = self.eliminated
+                before, of_threads = self.eliminated, self.of_threads
                 self.eliminated = [*before, *lost]
+                self.of_threads = self._of_threads(node, own)
                 self._for(node, depth, own, active)
-                self.eliminated = before
+                self.eliminated, self.of_threads = before, of_threads
             case loop_ast.Leaf():
                 before = self.eliminated
                 self.eliminated = [*before, *pending]
@@ -115,12 +116,27 @@ class LoopPrinter(SumsPrinter):
     def _if(
         self, node: loop_ast.If, depth: int, pending: tuple[Loop, ...], active: list[str]
     ) -> None:
-        self._emit(depth, f"if ({cuda_text(node.condition)}) {{")
+        """Print a guard; where all threads of a block must come to what is in it, a predicate."""
+        condition = cuda_text(node.condition)
+        if self._must_be_met(condition, node):
+            name = self._predicate(depth, condition)
+            self._node(node.then, depth, pending, [*active, name])
+            if node.otherwise is not None:
+                self._node(node.otherwise, depth, pending, [*active, f"!{name}"])
+            return
+        self._emit(depth, f"if ({condition}) {{")
         self._node(node.then, depth + 1, pending, active)
         if node.otherwise is not None:
             self._emit(depth, "} else {")
             self._node(node.otherwise, depth + 1, pending, active)
         self._emit(depth, "}")
+
+    def _of_threads(self, node: loop_ast.For, loop: Loop) -> frozenset[str]:
+        """Return the variables in the body of *node* that may differ between threads."""
+        bounds = f"{node.init} {node.condition}"
+        differs = loop.kind is LoopKind.THREAD or any(mentions(bounds, v) for v in self.of_threads)
+        own = frozenset({node.variable})
+        return self.of_threads | own if differs else self.of_threads - own
 
     def _for(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
         if active and not self._has_collective(node.body):

@@ -46,9 +46,7 @@ class TurnsPrinter(KernelText):
             self._emit(depth + 1, f"const {self.index_type} {variable} = {me};")
             is_on_threads = loop.kind is LoopKind.THREAD
             if guards and is_on_threads and self._has_collective(node.body):
-                name = f"w_active{self.n_predicates}"
-                self.n_predicates += 1
-                self._emit(depth + 1, f"const bool {name} = {' && '.join(guards)};")
+                name = self._predicate(depth + 1, " && ".join(guards))
                 self._body(node, depth, loop, [*active, name])
             elif guards:
                 self._emit(depth + 1, f"if ({' && '.join(guards)}) {{")

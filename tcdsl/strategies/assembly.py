@@ -186,15 +186,12 @@ class Assembly:
                 return None
             widest = max((0, 1), key=lambda axis: threads[axis])
             total = prod(tile.blocks for tile in self.tiles)
-            return Layout((), (), (), (widest, threads[widest]), total)
+            return Layout((), (), (widest, threads[widest]), total)
         _, *numbers = grid_axes([self._chunks(), *(tile.blocks for tile in self.tiles)])
-        lead = self.group.lead(self.shapes)
-        indices = self.shapes[lead].statement.indices
-        names = tuple(indices[tile.axis[lead]] for tile in self.tiles)
         taken = {tile.thread_axis for tile in self.tiles}
         free = max((a for a in (0, 1) if a not in taken), key=lambda axis: threads[axis])
         lane = (free, threads[free])
-        return Layout(tuple(self.tiles), names, tuple(numbers), lane, self._chunks())
+        return Layout(tuple(self.tiles), tuple(numbers), lane, self._chunks())
 
 
 def extent_of(axis: Axis, shapes: Mapping[str, Shape]) -> int:

@@ -17,7 +17,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.assembly import Assembly, Lane
 from tcdsl.strategies.group_axes import GroupAxes
 from tcdsl.strategies.rows import work_of
@@ -39,9 +39,9 @@ class FinishSketcher(GroupAxes):
         super().__init__(scop, group, shapes, gpu)
         self.layout = layout
 
-    def finish(self) -> Sketch | None:
-        """Return the sketch, None if the group does not fit the layout."""
-        tiles = self._tiles(self.group.members[0])
+    def finish(self, folds: Sequence[str]) -> Sketch | None:
+        """Return the sketch, None if the group, *folds* among it, does not fit the layout."""
+        tiles = self._tiles(folds)
         if tiles is None:
             return None
         axis, threads = self.layout.lane
@@ -59,15 +59,12 @@ class FinishSketcher(GroupAxes):
         )
         return replace(assembly.sketch(self.why), template="finish")
 
-    def _tiles(self, fold: str) -> list[Tile] | None:
-        """Return the layout's tiles along the group's axes.
-
-        :arg fold: the first member, which has the indices of the statement whose chunks it adds.
-        """
-        indices = self.shapes[fold].statement.indices
+    def _tiles(self, folds: Sequence[str]) -> list[Tile] | None:
+        """Return the layout's tiles along the group's axes."""
         tiles = []
-        for tile, index in zip(self.layout.tiles, self.layout.indices, strict=True):
-            axis = next((a for a in self.parallel if indices[a[fold]] == index), None)
+        for tile in self.layout.tiles:
+            dims = _along(tile, folds, self.shapes)
+            axis = next((a for a in self.parallel if dims.items() <= a.items()), None)
             if axis is None or self.lower(axis) != tile.lower or self.extent(axis) != tile.extent:
                 return None
             tiles.append(replace(tile, axis=axis))
@@ -102,7 +99,7 @@ def finished(
     """
     for candidates in (groups, ()) if groups else ((),):
         last = _joined(scop, shapes, folds, layout, candidates, sources)
-        sketch = FinishSketcher(scop, last, shapes, gpu, layout).finish() if last else None
+        sketch = FinishSketcher(scop, last, shapes, gpu, layout).finish(folds) if last else None
         done = apply(scop, sketch) if sketch is not None else None
         # An initialisation of other elements than are updated has a kernel of its own, before.
         if last is not None and done is not None and not done.before and not done.after:
@@ -146,10 +143,7 @@ def _joined(
     if layout.count > MOST_BLOCKS and not folds:
         return None
     alignment = Alignment(dependences_of(scop))
-    axes: list[dict[str, int]] = [
-        {**tile.axis, **{fold: shapes[fold].statement.indices.index(index) for fold in folds}}
-        for tile, index in zip(layout.tiles, layout.indices, strict=True)
-    ]
+    axes = [{**tile.axis, **_along(tile, folds, shapes)} for tile in layout.tiles]
     members = list(folds)
     behind: set[str] = set()
     for group in groups:
@@ -164,6 +158,26 @@ def _joined(
             members += group.members
     own = tuple({name: axis[name] for name in members} for axis in axes)
     return Group(textual(scop, members), own) if members else None
+
+
+def _along(tile: Tile, folds: Sequence[str], shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """Return the dimension of each of *folds* that is along *tile*.
+
+    A fold has the left-hand indices of the updates whose chunks it adds, and these are a member of
+    the kernel; another member may have other names for them, or the same names for others.
+    """
+    found = {}
+    for fold in folds:
+        own = shapes[fold].statement
+        updates = next(
+            shapes[name].statement
+            for name in tile.axis
+            if name in shapes
+            and shapes[name].statement.kind is Kind.UPDATE
+            and shapes[name].statement.source_name == own.source_name
+        )
+        found[fold] = own.indices.index(updates.indices[tile.axis[updates.name]])
+    return found
 
 
 def _aligned(

@@ -133,7 +133,7 @@ class _Rewriter:
         chunks = self._before.chunks_of(group)
         after = done.after if chunks is None else chunks.wholes
         layout = sketch.layout
-        if layout is not None and layout.indices and not after:
+        if layout is not None and layout.tiles and not after:
             layout = None  # the sums are whole after all blocks, not after those of a tile
         return _Left(after, layout, sketch.members)
 

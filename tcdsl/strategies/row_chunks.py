@@ -194,9 +194,8 @@ class RowChunkSketcher(RequestedSketcher):
         chunks, *rows = tiles
         assert self._is_chunks(chunks), "the chunks come first"
         _, *numbers = grid_axes([tile.blocks for tile in tiles])
-        names = tuple(self.name_of(tile.axis) for tile in rows)
         threads = max(lane.threads for lane in lanes.values())
-        return Layout(tuple(rows), names, tuple(numbers), (0, threads), chunks.blocks)
+        return Layout(tuple(rows), tuple(numbers), (0, threads), chunks.blocks)
 
 
 def _has_load(expr: Expr) -> bool:

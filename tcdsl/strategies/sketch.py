@@ -62,8 +62,7 @@ class Layout:
     The last blocks of each tile where blocks share one, else the last of all, without tiles.
     """
 
-    tiles: tuple[Tile, ...]
-    indices: tuple[str, ...]  # along which the tiles are
+    tiles: tuple[Tile, ...]  # along axes of the kernel's members
     numbers: tuple[int, ...]  # of the tiles' axes of the grid; -1: one block has all of the tile
     lane: tuple[int, int]  # the axis and the number of the threads that share what is left
     count: int  # blocks, of which one is the last

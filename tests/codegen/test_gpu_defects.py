@@ -5,9 +5,11 @@ benchmarks/mutants.py plants the defects.  All run on the emulator, in one text.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import islpy as isl
 import numpy as np
 import pytest
 
@@ -251,26 +253,37 @@ TRIANGLE = """def f(float(N,N) x, float(N,N) a, float(N,N) y) -> (a, y) {
 N = 37
 
 
-def triangular(scop: Scop) -> Plan:
+BEFORE_I = "{ barrier0_0[i, j] : j < i }"
+
+
+def triangular(scop: Scop, met: str = "") -> Plan:
     """Return a plan whose barrier is below the threads, in a loop as long as the thread's number:
 
     for (i = threadIdx.x) for (j < i) { S0; barrier; S1; }
+
+    :arg met: where the barrier stands, if not where all threads meet it.
     """
     i, j = ({name: Coordinate(dim) for name in ("S0", "S1")} for dim in (0, 1))
     inner = Loop("j", j, LoopKind.SERIAL, sequence([Leaf("S0"), Leaf("S1")]), N)
     tree = Loop("i", i, LoopKind.THREAD, inner, N, axis=0, width=N)
     done, (new,) = synchronise(scop, [tree], dependences_of(scop), {})
+    if met:
+        *others, barrier = done.statements
+        barrier = replace(barrier, domain=barrier.domain.intersect(isl.Set(met)))
+        done = done.with_statements((*others, barrier))
     return Plan(done, (PlannedKernel("S0 S1", new),))
 
 
 def test_a_barrier_in_a_loop_that_depends_on_the_thread(lower: Callable[..., Scop]) -> None:
     backend = GpuBackend(Gpu(), {})
-    plan = triangular(lower(TRIANGLE, *[(N, N)] * 3))
+    plan = triangular(lower(TRIANGLE, *[(N, N)] * 3), BEFORE_I)
     assert backend.why_not_legal(plan) is None, "order and synchronisation are right"
     with pytest.raises(InternalError, match=r"not all threads .* meet __syncthreads in 'for"):
         backend.print(plan, None)
-    square = triangular(lower(TRIANGLE.replace("0:i", "0:N"), *[(N, N)] * 3))
-    assert "__syncthreads" in backend.print(square, None).text
+    for source in (TRIANGLE, TRIANGLE.replace("0:i", "0:N")):
+        plan = triangular(lower(source, *[(N, N)] * 3))
+        assert backend.why_not_legal(plan) is None
+        assert "__syncthreads" in backend.print(plan, None).text, "threads without work meet it"
 
 
 @pytest.fixture
@@ -288,7 +301,7 @@ def test_a_simpler_plan_is_taken(
         scop: Scop, options: Options, gpu: Gpu, scheme: Scheme | None = None, **rest: Any
     ) -> Plan:
         if scheme is None and not rest:
-            return triangular(scop)
+            return triangular(scop, BEFORE_I)
         return plan_for_gpu(scop, options, gpu, scheme, **rest)
 
     monkeypatch.setattr(driver, "plan_for_gpu", plan)

@@ -46,6 +46,15 @@ BARRIER = """def f(float(I,J) x) -> (t8) {
     t7 +=! exp(t4(i) - t6)
     t8(i) = exp(t4(i) - t6) / t7
 }"""
+NAMES = """def f(bfloat16(I,J,K,L) x) -> (t1) {
+    t0(i,j,k,l) = float(x(i,j,k,l))
+    t1(k,i,l) +=! t0(i,j,k,l)
+    t2(k,l) +=! t1(k,i,l)
+}"""
+CHUNKS = """def f(double(J,I,K) x) -> (t0) {
+    t0(k) +=! x(j,i,k)
+    t1(k) = t0(k)
+}"""
 CASES = {
     # Flattening put the merged index first on the left, the merged dimension last in the target.
     "merged axes": (MERGED, [((17, 8, 17, 31), "float32")], [[(3, 2, 3, 5)], [(5, 1, 4, 2)]]),
@@ -60,6 +69,10 @@ CASES = {
     "a barrier for some rows": (
         BARRIER, [((50257, 64), "float32")], [[(7, 64)], [(257, 16)], [(33, 64)]],
     ),
+    # What last blocks add was aligned with tiles by the names of indices, which merging changes.
+    "another name": (NAMES, [((65536, 1, 3, 1), "bfloat16")], [[(513, 1, 3, 1)]]),
+    # Only some threads have a column there, but all are needed to fold along y.
+    "a fold for some columns": (CHUNKS, [((14, 257, 100), "float64")], [[(3, 65, 20)]]),
 }  # fmt: skip
 
 

@@ -57,9 +57,9 @@ DEEP = "def f(float(A,B,C,D,E) x) -> (y) { y(b,d) +=! x(a,b,c,d,e) }"
 
 FLAT: dict[str, tuple[str, Shapes, str]] = {
     "channels": (SUM, [(3, 4, 5, 2)], "c n_h_w"),
-    "a temporary": (CENTRED, [(3, 4, 5)], "c n_p | n_p c | n_p c"),
+    "a temporary": (CENTRED, [(3, 4, 5)], "c n_p | c n_p | c n_p"),
     "sums along the channels": (OF_PLANES, [(3, 4, 5)], "c n_p | n_p c"),
-    "two operands": (BACKWARD, [(3, 4, 5)] * 2, "c n_p | c n_p | n_p c"),
+    "two operands": (BACKWARD, [(3, 4, 5)] * 2, "c n_p | c n_p | c n_p"),
     "some of the images": (PART, [(5, 4, 3)], "c n_p"),
     "an axis before": (DEEP, [(2, 3, 2, 2, 3)], "b d a c_e"),
 }  # fmt: skip
