@@ -21,14 +21,18 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def add_program_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add FILE, NAME and ``--size``."""
-    parser.add_argument("file", metavar="FILE", help="a .tc file; - reads standard input")
+    """Add FILE, NAME, ``--def`` and ``--size``."""
+    parser.add_argument(
+        "file", metavar="FILE[:NAME]",
+        help="a .tc file, and which of its definitions; - reads standard input",
+    )  # fmt: skip
     parser.add_argument(
         "name", metavar="NAME", nargs="?", help="the definition (default: the last)"
     )
+    parser.add_argument("--def", dest="definition", metavar="NAME", help="the same as NAME")
     parser.add_argument(
-        "--size", "-s", action="append", default=[], metavar="M=64",
-        help="the value of a size symbol; once for each",
+        "--size", "-s", action="append", default=[], metavar="M=64,N=32",
+        help="the values of size symbols; may be given several times",
     )  # fmt: skip
 
 
@@ -53,7 +57,7 @@ def pairs(argument: str, texts: Sequence[str], convert: Callable[[str], Value]) 
     return result
 
 
-EXAMPLES = {"--size": "--size M=64", "--input": "--input A=a.npy"}
+EXAMPLES = {"--size": "--size M=64,N=32", "--input": "--input A=a.npy"}
 
 
 def size(text: str) -> int:
@@ -90,12 +94,42 @@ def read_text(file: str) -> str:
         ) from None
 
 
+def chosen_sizes(arguments: argparse.Namespace) -> dict[str, int]:
+    """Return what ``--size`` gives."""
+    texts = [text for given in arguments.size for text in given.split(",")]
+    return pairs("--size", texts, size)
+
+
+def file_and_name(arguments: argparse.Namespace) -> tuple[str, str | None]:
+    """Return the path that FILE is, and the definition that it, NAME or ``--def`` names, if any.
+
+    :raises OptionError: (TC064) they name different ones.
+    """
+    file, name_there = _taken_apart(arguments.file)
+    given = dict.fromkeys(filter(None, (name_there, arguments.name, arguments.definition)))
+    if len(given) > 1:
+        raise BAD_ARGUMENT(
+            argument="NAME", what=f"two definitions are named: {' and '.join(given)}",
+            advice="name one: FILE:NAME, FILE NAME or --def NAME",
+        )  # fmt: skip
+    return file, next(iter(given), None)
+
+
+def _taken_apart(file: str) -> tuple[str, str | None]:
+    """Return ``(path, name)`` of ``path:name``; a colon may also be part of a path that exists."""
+    path, colon, name = file.rpartition(":")
+    if colon and path and name.isidentifier() and not Path(file).exists():
+        return path, name
+    return file, None
+
+
 def chosen_name(arguments: argparse.Namespace, names: Sequence[str]) -> str:
-    """Return the one of *names* that NAME means: by default the last."""
-    name: str = arguments.name or names[-1]
+    """Return the one of *names* that is asked for: by default the last."""
+    file, given = file_and_name(arguments)
+    name = given or names[-1]
     if name not in names:
         raise BAD_ARGUMENT(
-            argument="NAME", what=f"{arguments.file} defines no {name!r}",
+            argument="NAME", what=f"{file} defines no {name!r}",
             advice=did_you_mean(name, names) or f"it defines {', '.join(names)}",
         )  # fmt: skip
     return name
@@ -103,7 +137,8 @@ def chosen_name(arguments: argparse.Namespace, names: Sequence[str]) -> str:
 
 def chosen_function(arguments: argparse.Namespace) -> "tcdsl.Function":
     """Return the definition that FILE and NAME mean."""
-    program = tcdsl.define(read_text(arguments.file), name=arguments.file)
+    file, _ = file_and_name(arguments)
+    program = tcdsl.define(read_text(file), name=file)
     return program[chosen_name(arguments, program.names)]
 
 
@@ -144,7 +179,7 @@ def sizes_of(
     if missing := [name for name in comprehension.sizes if name not in sizes]:
         raise BAD_ARGUMENT(
             argument="--size", what=f"no value for {', '.join(missing)}",
-            advice="add " + " ".join(f"--size {name}=64" for name in missing),
+            advice="add --size " + ",".join(f"{name}=64" for name in missing),
         )  # fmt: skip
     return sizes
 
@@ -154,7 +189,7 @@ def chosen_inputs(
 ) -> tuple[dict[str, int], Arrays]:
     """Return the sizes, and an array for each parameter: from its file, else random."""
     arrays = pairs("--input", arguments.input, read_array)
-    sizes = sizes_of(function, pairs("--size", arguments.size, size), arrays)
+    sizes = sizes_of(function, chosen_sizes(arguments), arrays)
     try:
         generated = random_inputs(function.comprehension, sizes, arguments.seed)
     except MemoryError:
@@ -169,7 +204,7 @@ def chosen_inputs(
 def chosen_specs(function: "tcdsl.Function", arguments: argparse.Namespace) -> list[Any]:
     """Return a placeholder for each parameter: compiling needs no numbers."""
     comprehension = function.comprehension
-    sizes = sizes_of(function, pairs("--size", arguments.size, size), {})
+    sizes = sizes_of(function, chosen_sizes(arguments), {})
     shapes = shapes_of(comprehension, sizes)
     specs = {
         name: tcdsl.spec(shapes[name], comprehension.tensors[name].dtype.name)

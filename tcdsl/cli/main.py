@@ -31,7 +31,7 @@ def make_parser(chosen: str | None) -> argparse.ArgumentParser:
         prog="tcdsl", description="A compiler for tensor comprehensions.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"tcdsl {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, summary in COMMANDS.items():
         subparser = commands.add_parser(
             name, help=summary, description=summary[0].upper() + summary[1:] + ".",
@@ -47,7 +47,11 @@ def make_parser(chosen: str | None) -> argparse.ArgumentParser:
 def run_command(argv: Sequence[str]) -> int:
     """Parse *argv* and run its command; return the exit code.  Errors are the caller's."""
     chosen = next((word for word in argv if word in COMMANDS), None)
-    arguments = make_parser(chosen).parse_args(argv)
+    parser = make_parser(chosen)
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 0
     return int(arguments.run(arguments))
 
 

@@ -1,4 +1,4 @@
-"""``tcdsl show FILE [NAME] --stage S``: what a definition becomes on its way to the machine.
+"""``tcdsl show FILE[:NAME] --stage S``: what a definition becomes on its way to the machine.
 
 The first three stages need no sizes; the others are of one compilation, at the sizes given.
 The CUDA text needs no GPU: the target emulate has it too.  ``--html PATH`` writes all stages to one
@@ -15,6 +15,7 @@ from tcdsl.cli.arguments import (
     chosen_function,
     chosen_name,
     chosen_specs,
+    file_and_name,
     read_text,
 )
 from tcdsl.cli.console import standard_output
@@ -41,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def stage_text(arguments: argparse.Namespace) -> str:
     """Return the text of the stage asked for."""
     if arguments.stage == "ast":  # also of a program with errors that only analysis finds
-        source = Source(read_text(arguments.file), arguments.file)
+        file, _ = file_and_name(arguments)
+        source = Source(read_text(file), file)
         names = tuple(definition.name for definition in parse_program(source).defs)
         return tree_text(source, chosen_name(arguments, names))
     function = chosen_function(arguments)

@@ -23,7 +23,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert f"tcdsl {command}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["nonsense"], ["run"], ["cache", "--no-such"]])
+@pytest.mark.parametrize("words", [["nonsense"], ["run"], ["cache", "--no-such"]])
 def test_misuse_exits_with_2_and_says_how_to_use_it(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -31,6 +31,12 @@ def test_misuse_exits_with_2_and_says_how_to_use_it(
         main(words)
     assert ended.value.code == 2
     assert "usage: tcdsl" in capsys.readouterr().err
+
+
+def test_without_a_command_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: tcdsl") and all(command in printed for command in COMMANDS)
 
 
 def test_an_interrupt_is_no_traceback(

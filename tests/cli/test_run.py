@@ -14,7 +14,32 @@ def test_it_summarises_every_array(tcdsl: Tcdsl, program: Path) -> None:
     assert "(7, 5)" in printed
     assert "(5, 3)" in printed
     assert "(7, 3)" in printed
-    assert "matmul: " in printed
+    (times,) = [line for line in printed.splitlines() if line.startswith("matmul: first call ")]
+    assert "compilation included; warm " in times
+
+
+@pytest.mark.parametrize("words", [
+    ("{}:twice",), ("{}", "--def", "twice"), ("{}", "twice"), ("{}:twice", "--def", "twice"),
+])  # fmt: skip
+def test_a_definition_is_named_in_any_way(
+    words: tuple[str, ...], tcdsl: Tcdsl, program: Path
+) -> None:
+    words = tuple(word.format(program) for word in words)
+    code, printed, _ = tcdsl("run", *words, "-s", "N=4", "--target", "reference")
+    assert code == 0 and "twice: first call" in printed
+    code, printed, _ = tcdsl("show", *words, "--stage", "ast")
+    assert code == 0 and "'twice'" in printed and "'matmul'" not in printed
+
+
+def test_a_colon_may_be_part_of_a_path(tcdsl: Tcdsl, program: Path) -> None:
+    path = program.rename(program.with_name("a:matmul"))
+    assert tcdsl("run", f"{path}:twice", "-s", "N=4", "--target", "reference")[0] == 0
+    assert tcdsl("show", path, "--stage", "program")[0] == 0
+
+
+def test_several_sizes_in_one_word(tcdsl: Tcdsl, program: Path) -> None:
+    code, printed, _ = tcdsl("run", program, "-s", "M=7,K=5", "-s", "N=3", "--target", "reference")
+    assert code == 0 and "(7, 5)" in printed and "(5, 3)" in printed
 
 
 def test_check_asks_the_oracle(tcdsl: Tcdsl, program: Path) -> None:
@@ -66,6 +91,10 @@ def test_an_output_that_is_read_first_starts_from_zeros(tcdsl: Tcdsl, tmp_path: 
     [
         (["matmul", "--size", "M=7"], "--size: no value for K, N"),
         (["matmul", "--size", "M"], "--size: 'M' has no meaning"),
+        (["matmul", "-s", "M=1,"], "--size: '' has no meaning"),
+        (["matmul", "-s", "M=1,M=2"], "--size: 'M' is given twice"),
+        (["matmul", "--def", "twice"], "two definitions are named: matmul and twice"),
+        (["--def", "twise"], "defines no 'twise'"),
         (["matmul", "--size", "M=-1"], "--size: 'M=-1' has no meaning"),
         (["matmul", "--size", "M=many"], "--size: 'M=many' has no meaning"),
         (["matmul", "--size", "X=1"], "matmul has no size symbol 'X'"),

@@ -64,7 +64,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
 def test_later_stages_ask_for_sizes(tcdsl: Tcdsl, program: Path) -> None:
     code, _, errors = tcdsl("show", program, "--stage", "code")
     assert code == 2
-    assert "hint: add --size M=64 --size K=64 --size N=64" in errors
+    assert "hint: add --size M=64,K=64,N=64" in errors
 
 
 @pytest.mark.parametrize("stage", ["ast", "code"])
