@@ -108,7 +108,10 @@ def checked(
         tensor.name: replace(tensor, needs_out=True) if tensor.name in needed else tensor
         for tensor in comprehension.tensors.values()
     }
-    return replace(comprehension, tensors=tensors, preconditions=tuple(checker.met.preconditions))
+    return replace(
+        comprehension, tensors=tensors, preconditions=tuple(checker.met.preconditions),
+        warnings=(*comprehension.warnings, *checker.warnings),
+    )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +121,7 @@ class _Checker:
     spaces: Mapping[str, Space]
     sizes: SizeSpace = field(init=False)
     met: Requirements = field(init=False)
+    warnings: list[str] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.sizes = self.boxes.sizes
@@ -204,11 +208,41 @@ class _Checker:
             for name, span, where in defined.undefined_reads(statement):
                 if self.c.tensors[name].is_output:
                     needed.add(name)
+                    if where and self._is_undeclared(name):
+                        self.warnings.append(self._without_a_beginning(statement))
                 else:
                     self.met.errors.append(self._read_too_early(name, span, where))
             defined.write(statement)
         self._defined = defined
         return frozenset(needed)
+
+    def _is_undeclared(self, name: str) -> bool:
+        """Return whether the result *name* has no type in the header: nobody says what it holds."""
+        span = self.c.tensors[name].span
+        return self.c.source.text[span.start : span.end] == name
+
+    def _without_a_beginning(self, statement: Statement) -> str:
+        """Return the warning for an update of a result that nothing gives its first value."""
+        source, span, name = self.c.source, statement.target_span, statement.target
+        line, column = source.position(span.start)
+        assert statement.reduction is not None
+        operator = f"{statement.reduction.operator}="
+        element = source.text[span.start : span.end]
+        dims = [text(extent) for extent in self._extents(name)]
+        shape = f"({', '.join(dims)})" if dims else ""
+        declared = f"{self.c.tensors[name].dtype}{shape} {name}"
+        given = f"declare the result, {declared}, and give every call out="
+        if not all(dim.isidentifier() or dim.isdecimal() for dim in dims):
+            given = f"make {name} a parameter too"
+        return (
+            f"{source.name}:{line}:{column}: '{element} {operator} ...' goes on from what {name!r} "
+            f"holds, but no statement before it gives {name!r} a value: write '{operator}!' to "
+            f"begin anew; or {given}"
+        )
+
+    def _extents(self, name: str) -> list[isl.PwAff]:
+        box = self.boxes.known[name]
+        return [self.sizes.simplified(i.upper.sub(i.lower)) for i in box]
 
     def _read_too_early(self, name: str, span: Span, where: str) -> TCError:
         return READ_BEFORE_WRITTEN(

@@ -1,8 +1,11 @@
 """Names, types, operators, clauses, calls and headerless programs; every error with its place."""
 
+import warnings
+
 import numpy as np
 import pytest
 
+import tcdsl
 from tcdsl.errors import SemanticError, TCError
 from tcdsl.interp.oracle import evaluate
 from tcdsl.lang import dtypes
@@ -529,3 +532,36 @@ def test_headerless_results() -> None:
 def test_headerless_sizes_do_not_clash() -> None:
     c = headerless("O(A_0) = A(A_0)", A=1)
     assert c.sizes == ("A_0_",) and c.statements[0].indices == ("A_0",)
+
+
+# --- updates without a first value ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("source", "parts"), [
+    ("def f(float(M,N) x) -> (y) { y(i) += x(i,j) }",
+     [":1:30: 'y(i) += ...'", "write '+=!'", "declare the result, float32(M) y"]),
+    ("def f(float(M,N) x) -> (s) { s max= x(i,j) }",
+     [":1:30: 's max= ...'", "write 'max=!'", "float32 s, and give every call out="]),
+    ("def f(float(N) x, float(K) w) -> (y) { y(i) += x(i+k)*w(k) }", ["make y a parameter too"]),
+])  # fmt: skip
+def test_an_update_without_a_first_value_is_a_warning_of_define(
+    source: str, parts: list[str]
+) -> None:
+    for _ in range(2):  # also where the head comes from the cache
+        with pytest.warns(tcdsl.TCWarning) as caught:
+            tcdsl.define(source)
+        assert len(caught) == 1
+        assert all(part in str(caught[0].message) for part in parts), caught[0].message
+
+
+@pytest.mark.parametrize("source", [
+    "def f(float(M,N) x) -> (float(M) y) { y(i) += x(i,j) }",
+    "def f(float(M,N) x) -> (float s) { s += x(i,j) }",
+    "def f(float(M,N) x, float(M) y) -> (y) { y(i) += x(i,j) }",
+    "def f(float(M,N) x) -> (y) { y(i) +=! x(i,j)  y(i) += x(i,j) }",
+    "def f(float(M,N) x) -> (y) { y(i) = 0.0 where i in 0:M  y(i) += x(i,j) }",
+])  # fmt: skip
+def test_what_has_a_first_value_is_no_warning(source: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tcdsl.define(source)
