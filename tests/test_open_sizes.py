@@ -161,6 +161,9 @@ PROGRAMS: dict[str, tuple[str, Callable[[int], tuple[Any, ...]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but(
+    "matmul", "softmax", "long dot products", "temporaries", "long rows", "sum", "product"
+)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_kernel_is_right_for_all_sizes(name: str, compilations: list[str]) -> None:
     source, inputs = PROGRAMS[name]
@@ -234,6 +237,7 @@ def test_names_of_sizes_that_are_not_c() -> None:
         check(f, drawn((k, i)), drawn((k, j)), targets=("cpu",))
 
 
+@pytest.mark.slow_but("softmax-3", "temporaries-3")
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("name", ["sum", "column sums", "softmax", "matmul", "temporaries"])
 def test_threads(name: str, threads: int) -> None:

@@ -100,6 +100,7 @@ def test_random_programs_on_the_emulator(number: int, count: int, check_emulated
         check_emulated(cases)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "count"),
     [(2029, ORDINARY), pytest.param(2031, PROGRAMS, marks=pytest.mark.fuzz)],

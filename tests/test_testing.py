@@ -176,6 +176,7 @@ def test_random_programs(program: tuple[str, Mapping[str, Array]]) -> None:
     run_program(*program)
 
 
+@pytest.mark.slow
 def test_random_programs_reach_every_kind_of_statement_and_of_expression() -> None:
     texts: list[str] = []
 

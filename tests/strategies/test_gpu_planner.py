@@ -179,6 +179,7 @@ def test_schedulers(scheduler: Any, check_emulated: CheckAll) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_a_script_for_the_emulator(
     cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def step(r: random.Random) -> tuple[str, list[Array]]:
     return f"{head} {{\n" + "\n".join(drawn.lines) + "\n}", given
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.fuzz) for n in range(1, 40))]

@@ -63,6 +63,7 @@ def test_middle_axes(check_all: CheckAll) -> None:
     ])  # fmt: skip
 
 
+@pytest.mark.slow_but("half", "int8", "bool")
 @pytest.mark.parametrize(
     "dtype", ["half", "bfloat16", "double", "int8", "uint8", "int32", "int64", "bool"]
 )
@@ -129,6 +130,7 @@ GRAPHS = {
 }
 
 
+@pytest.mark.slow_but("4")
 @pytest.mark.parametrize("threads", [1, 4])
 def test_graphs(threads: int, check_all: CheckAll) -> None:
     shapes = [(1, 1), (1, 65), (5, 7), (63, 64), (64, 65), (65, 300), (3000, 9)]

@@ -126,6 +126,7 @@ def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
     check_emulated([(source, inputs) for inputs in given])
 
 
+@pytest.mark.slow_but("softmax", "half types", "two arrays", "an update")
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right_on_a_small_chip(
     name: str, check_emulated: CheckAll, small_chip: Gpu

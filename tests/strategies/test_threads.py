@@ -50,16 +50,19 @@ def grid_and_block(unit: Any, kernel: int = 0) -> tuple[Any, Any]:
 # --- right ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but("all", "column", "arg", "row_max")
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_of_a_matrix(name: str, check_emulated: CheckAll) -> None:
     check_emulated([(matrix(REDUCTIONS[name]), [shape]) for shape in (*SMALL, *LARGE)])
 
 
+@pytest.mark.slow_but("row", "arg_column", "column_min")
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
     check_emulated([(matrix(REDUCTIONS[name]), [shape]) for shape in SMALL], gpu=small_chip)
 
 
+@pytest.mark.slow_but("bfloat16", "double")
 @pytest.mark.parametrize("dtype", ["double", "half", "bfloat16", "int8", "uint32", "int64"])
 def test_reductions_in_other_types(dtype: str, check_emulated: CheckAll) -> None:
     shapes = [(3, 7), (2000, 16), (9, 4099), (700, 65)]

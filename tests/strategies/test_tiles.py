@@ -70,12 +70,14 @@ def is_tiled(unit: Any) -> bool:
 # --- right ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but("tn", "tropical")
 @pytest.mark.parametrize("form", FORMS)
 def test_products_on_a_small_chip(form: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
     source, shapes = FORMS[form]
     check_emulated([(source, shapes(*sizes)) for sizes in SIZES], gpu=small_chip)
 
 
+@pytest.mark.slow_but("nn", "batched", "update")
 @pytest.mark.parametrize("form", FORMS)
 def test_products_with_rests(form: str, check_emulated: CheckAll) -> None:
     source, shapes = FORMS[form]

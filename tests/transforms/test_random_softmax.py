@@ -98,6 +98,7 @@ def maximum(r: random.Random) -> tuple[str, list[Array]]:
     return source, [values(r, [r.choice((1, 2, 3, 5, 9, 16)), n], dtype)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [softmax, maximum])
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.fuzz) for n in range(1, 60))]
