@@ -33,6 +33,7 @@ from tcdsl.lang.elaborate import (
     unknown_function,
 )
 from tcdsl.lang.linking import Linking
+from tcdsl.lang.quotients import floored_quotients
 from tcdsl.lang.range_inference import infer
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.lang.statements import typed_statement
@@ -75,6 +76,7 @@ class Definition:
     given: dict[str, Span] = field(default_factory=dict)  # ``size C`` parameters
     statements: list[Statement] = field(default_factory=list)
     errors: list[TCError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
     inlined: list[Inlined] = field(default_factory=list)
     _later: list[str] = field(default_factory=list)
@@ -197,6 +199,7 @@ class Definition:
         declared = None if entry is None else entry.dtype
         typed, dtype = typed_statement(statement, scope, declared, f"S{len(self.statements)}")
         self.statements.append(typed)
+        self.warnings.extend(floored_quotients(typed, self.source))
         self._assigned(statement.target, dtype, len(statement.subscripts), statement.target_span)
 
     def _assigned(self, name: str, dtype: DType, rank: int, span: Span) -> None:
@@ -297,6 +300,7 @@ class Definition:
             span=self.definition.name_span,
             size_parameters=dict(self.given),
             order=tuple(param.name for param in self.definition.params) if self.given else (),
+            warnings=tuple(self.warnings),
         )
 
     def _linking(self) -> Linking:

@@ -2,7 +2,10 @@
 
 Promotion (TC): equal types stay; a float beats any integer; the wider float wins (float16 with
 bfloat16 gives float32); two unsigned give the wider unsigned; other integer mixes give the signed
-type of the larger width.  bool counts as the narrowest unsigned integer.
+type of the larger width, int32 at least.  bool counts as the narrowest unsigned integer.
+
+Integers of one or two bytes are narrow: their sums, differences, products and quotients are int32,
+and so is the type of such an expression.  What only chooses among them (?:, min, max) stays narrow.
 
 Half types are storage types: arithmetic on them runs in float32, and a value is rounded only when
 it is stored or cast.
@@ -52,6 +55,11 @@ class DType:
     @property
     def is_half(self) -> bool:
         return self.is_float and self.size_bytes == 2
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it is an integer that is computed with as an int32."""
+        return self.is_integer and 0 < self.size_bytes < 4
 
     @property
     def is_compensated(self) -> bool:
@@ -104,7 +112,14 @@ def promote(a: DType, b: DType) -> DType:
     unsigned = (Kind.BOOL, Kind.UNSIGNED)
     if a.kind in unsigned and b.kind in unsigned:
         return BY_NAME[f"uint{8 * size}"]
+    if Kind.UNSIGNED in (a.kind, b.kind):
+        size = max(size, INT32.size_bytes)  # neither narrow type need hold the other's values
     return BY_NAME[f"int{8 * size}"]
+
+
+def calculated(dtype: DType) -> DType:
+    """Return the type of sums and products of *dtype*: int32 for narrow integers."""
+    return INT32 if dtype.is_narrow else dtype
 
 
 def arithmetic(dtype: DType) -> DType:

@@ -37,7 +37,17 @@ from tcdsl.lang.comprehension import (
     Size,
     Unary,
 )
-from tcdsl.lang.dtypes import BOOL, FLOAT32, INT32, WEAK, DType, Kind, arithmetic, promote
+from tcdsl.lang.dtypes import (
+    BOOL,
+    FLOAT32,
+    INT32,
+    WEAK,
+    DType,
+    Kind,
+    arithmetic,
+    calculated,
+    promote,
+)
 from tcdsl.lang.limits import children
 from tcdsl.lang.other_languages import constant_hint, function_hint
 from tcdsl.lang.spelling import did_you_mean
@@ -58,6 +68,8 @@ MAX_TYPED_DEPTH = 300
 MAX_TYPED_NODES = 20_000
 
 _COMPARISONS = frozenset(("==", "!=", "<", "<=", ">", ">="))
+# What makes int32 of narrow integers; & | ^ ~ and choices give values that the narrow type has.
+_CALCULATIONS = frozenset(("+", "-", "*", "/", "%", "<<", ">>"))
 _CAST_ADVICE = "convert it first: int32({text}) or float32({text})"
 
 
@@ -329,8 +341,11 @@ def _unary(node: ast.Unary, operand: Typed, scope: Scope) -> Typed:
         raise _bool_error(node, "'-'", operand, scope)
     if op == "~" and not nominal.is_integer:
         raise _operand_error(node, "'~'", (operand,), scope, "'~' is for integers and bools")
-    literal = negated(operand.expr, node.span) if op == "-" else None
-    return Typed(literal or Unary(op, operand.expr, operand.expr.dtype, node.span), nominal)
+    if op == "-":
+        nominal = calculated(nominal)
+    value = _to(operand, nominal, scope)
+    literal = negated(value, node.span) if op == "-" else None
+    return Typed(literal or Unary(op, value, value.dtype, node.span), nominal)
 
 
 def _zero_test(operand: Typed) -> str:
@@ -344,6 +359,8 @@ def _binary(node: ast.Binary, left: Typed, right: Typed, scope: Scope) -> Typed:
         nominal = BOOL
     if node.op in _COMPARISONS:
         nominal = settled(nominal)
+    elif node.op in _CALCULATIONS:
+        nominal = calculated(nominal)
     operands = _to(left, nominal, scope), _to(right, nominal, scope)
     if nominal == WEAK and (literal := folded(node.op, *operands, node.span)) is not None:
         return Typed(literal, WEAK)
@@ -410,6 +427,8 @@ def _call(builtin: Builtin, node: ast.Apply, args: tuple[Typed, ...], scope: Sco
         nominal = joined(nominal, arg.nominal)
         if arg.nominal == BOOL:
             raise _bool_error(node, f"{builtin.name!r}", arg, scope)
+    if builtin.name == "abs":
+        nominal = calculated(nominal)
     stays_weak = nominal == WEAK and builtin.kind is not BuiltinKind.TEST
     if builtin.kind is not BuiltinKind.ANY and not stays_weak:
         nominal = joined(FLOAT32, nominal)

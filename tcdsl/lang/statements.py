@@ -32,7 +32,7 @@ from tcdsl.lang.comprehension import (
     Reduction,
     Statement,
 )
-from tcdsl.lang.dtypes import BOOL, INT32, INT64, DType, arithmetic
+from tcdsl.lang.dtypes import BOOL, INT32, INT64, DType, arithmetic, calculated
 from tcdsl.lang.elaborate import (
     UNKNOWN,
     Scope,
@@ -51,6 +51,7 @@ from tcdsl.lang.reads import expressions, index_names
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.lang.weak_literals import strong_forms
 
+SUMMED = (Operator.ADD, Operator.MUL)
 _ADVICE_BOOL = "use and= or or=, or convert the value: int32(...)"
 
 
@@ -107,7 +108,11 @@ def typed_statement(
     _check_values(stmt, scope, operation, indices[len(left) :])
     reduction = _reduction(stmt, scope, operation, dtype, parts.value)
     computed = arithmetic(dtype) if reduction is None else reduction.dtype
-    value = converted(parts.value.expr, computed, scope.source)
+    value = parts.value.expr
+    if reduction is not None and reduction.operator in SUMMED and computed.is_narrow:
+        # Terms are int32.  What accumulates may wrap: the narrow end of the sum is the same.
+        value = converted(value, calculated(computed), scope.source)
+    value = converted(value, computed, scope.source)
     return replace(draft, indices=indices, reduction=reduction, value=value), dtype
 
 
@@ -123,6 +128,8 @@ def _target_type(stmt: ast.Assign, scope: Scope, operation: Operation) -> DType:
         return INT64
     # The value may read the target, whose type is what we are after: it is neutral.
     nominal = settled(_parts(stmt, _with_target(scope, stmt, UNKNOWN)).value.nominal)
+    if operation.operator in SUMMED:
+        nominal = calculated(nominal)
     if nominal == UNKNOWN:
         raise UNKNOWN_TYPE(scope.source, stmt.target_span, name=stmt.target)
     return nominal

@@ -31,6 +31,7 @@ from tcdsl.lang.dtypes import (
     UINT32,
     UINT64,
     DType,
+    calculated,
     promote,
 )
 from tcdsl.testing import random_inputs
@@ -267,7 +268,7 @@ class Draft:
                 return Written(_cast(dtype, first.text), dtype)
             case "minus":
                 operand = _numeric(first)
-                return Written(f"(-{operand.text})", operand.dtype)
+                return Written(f"(-{operand.text})", calculated(operand.dtype))
             case _:
                 return self._arithmetic(loop, _numeric(first), depth)
 
@@ -296,12 +297,13 @@ class Draft:
 
     def _arithmetic(self, loop: Loop, a: Written, depth: int) -> Written:
         b = _numeric(self.value(loop, depth - 1))
-        op, dtype = self.choose("+", "*", "-", "/", "%"), promote(a.dtype, b.dtype)
+        op, dtype = self.choose("+", "*", "-", "/", "%"), calculated(promote(a.dtype, b.dtype))
         return Written(f"({a.text} {op} {b.text})", dtype)
 
     def _integer(self, loop: Loop, a: Written, depth: int) -> Written:
         b = _integral(self.value(loop, depth - 1))
         op, dtype = self.choose("&", "|", "^", "<<", ">>"), promote(a.dtype, b.dtype)
+        dtype = calculated(dtype) if op in ("<<", ">>") else dtype
         return Written(f"({a.text} {op} {b.text})", dtype)
 
     def truth(self, loop: Loop, a: Written, depth: int) -> Written:
@@ -319,7 +321,8 @@ class Draft:
             text = self.choose("max({a}, {b})", "min({a}, {b})")
             return Written(text.format(a=a.text, b=b.text), promote(a.dtype, b.dtype))
         if self.rarely(4):
-            return Written(f"{self.choose('abs', 'relu', 'sign')}({a.text})", a.dtype)
+            name = self.choose("abs", "relu", "sign")
+            return Written(f"{name}({a.text})", calculated(a.dtype) if name == "abs" else a.dtype)
         text = self.choose(
             "sqrt(fabs({a}))", "exp(fmin({a}, 3.0))", "tanh({a})", "sin({a})", "cos({a})",
             "log(fabs({a}) + 1.0)", "sigmoid({a})", "floor({a})", "ceil({a})", "erf({a})",
@@ -406,7 +409,10 @@ def pointwise(d: Draft) -> None:
         subscripts[0] = f"{dims[0].text} - 1 - {order[0]}"
     clauses: tuple[str, ...] = ()
     if value.dtype != BOOL and d.rarely(8):
-        clauses, value = (f"t = {value.text}",), Written(f"t * t - {value.text}", value.dtype)
+        clauses, value = (
+            (f"t = {value.text}",),
+            Written(f"t * t - {value.text}", calculated(value.dtype)),
+        )
     d.emit(_target(d.new_name("T"), tuple(subscripts)), "=", value, loop, clauses)
     d.made(value.dtype, dims, free=value.dtype != BOOL)
 
@@ -456,7 +462,7 @@ def contraction(d: Draft) -> None:
     loop = d.loop(3)
     a, b = d.plain_load(loop, ("i", "k")), d.plain_load(loop, ("k", "j"))
     a, b = _numeric(a), _numeric(b)
-    value = Written(f"{a.text} * {b.text}", promote(a.dtype, b.dtype))
+    value = Written(f"{a.text} * {b.text}", calculated(promote(a.dtype, b.dtype)))
     d.emit(_target(d.new_name("T"), ("i", "j")), "+=!", value, loop)
     d.made(value.dtype, (loop.extents["i"], loop.extents["j"]), free=True)
 
@@ -476,7 +482,9 @@ def window(d: Draft) -> None:
     value = Written(f"{values.name}({at})", values.dtype)
     if d.choose(True, False):
         weights = _numeric_input(d, (Extent(str(width), width),))
-        value = Written(f"{value.text} * {weights.name}(k)", promote(value.dtype, weights.dtype))
+        value = Written(
+            f"{value.text} * {weights.name}(k)", calculated(promote(value.dtype, weights.dtype))
+        )
     loop = Loop({"i": computed(text, (length,), out), "k": Extent(str(width), width)}, {"i"})
     d.emit(_target(d.new_name("T"), ("i",)), d.choose("+=!", "max=!"), value, loop)
     d.made(value.dtype, (computed(text, (length,), out),))
@@ -566,7 +574,7 @@ def product_of_polynomials(d: Draft) -> None:
     """``T(i + j) +=! A(i) * B(j)``: different instances write the same element."""
     loop = d.loop(2, least=1)
     a, b = _numeric(d.plain_load(loop, ("i",))), _numeric(d.plain_load(loop, ("j",)))
-    value = Written(f"{a.text} * {b.text}", promote(a.dtype, b.dtype))
+    value = Written(f"{a.text} * {b.text}", calculated(promote(a.dtype, b.dtype)))
     d.emit(f"{d.new_name('T')}(i + j)", "+=!", value, loop)
     i, j = loop.extents["i"], loop.extents["j"]
     d.made(value.dtype, (computed(f"{i.text} + {j.text} - 1", (i, j), i.value + j.value - 1),))

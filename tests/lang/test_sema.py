@@ -187,7 +187,7 @@ def test_errors_of_a_called_def_are_reported_once() -> None:
         ("H(i) * 2", "float16"),
         ("H(i) * 2.0f16", "float16"),
         ("J(i) + L(i)", "int64"),
-        ("U(i) + S(i)", "int8"),
+        ("U(i) + S(i)", "int32"),
         ("U(i) + V(i)", "uint32"),
         ("V(i) + S(i)", "int32"),
         ("J(i) / 2", "int32"),
