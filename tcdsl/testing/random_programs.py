@@ -436,7 +436,14 @@ def reduction(d: Draft) -> None:
         clauses.append(f"exists {_affine_condition(d, indices)}")
         loop.bound.clear()
     d.emit(_target(d.new_name("T"), left), f"{op}=!", value, loop, tuple(clauses))
-    d.made(INT64 if op.startswith("arg") else value.dtype, tuple(loop.extents[i] for i in left))
+    d.made(_reduced(op, value.dtype), tuple(loop.extents[i] for i in left))
+
+
+def _reduced(op: str, dtype: DType) -> DType:
+    """Return the type of a reduction of *dtype* whose target is not declared."""
+    if op.startswith("arg"):
+        return INT64
+    return calculated(dtype) if op[0] in "+*" else dtype
 
 
 def _affine_condition(d: Draft, indices: tuple[str, ...]) -> str:
@@ -486,8 +493,9 @@ def window(d: Draft) -> None:
             f"{value.text} * {weights.name}(k)", calculated(promote(value.dtype, weights.dtype))
         )
     loop = Loop({"i": computed(text, (length,), out), "k": Extent(str(width), width)}, {"i"})
-    d.emit(_target(d.new_name("T"), ("i",)), d.choose("+=!", "max=!"), value, loop)
-    d.made(value.dtype, (computed(text, (length,), out),))
+    op = d.choose("+=!", "max=!")
+    d.emit(_target(d.new_name("T"), ("i",)), op, value, loop)
+    d.made(_reduced(op, value.dtype), (computed(text, (length,), out),))
 
 
 def _numeric_input(d: Draft, dims: tuple[Extent, ...]) -> Known:
