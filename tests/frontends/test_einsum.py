@@ -160,7 +160,7 @@ def test_lists_and_numbers() -> None:
 
 @pytest.mark.parametrize(("one", "other", "result"), [
     (np.int32, np.float32, np.float32), (np.float32, np.float64, np.float64),
-    (np.uint8, np.int8, np.int8), (np.uint8, np.uint16, np.uint16), (np.bool_, np.int32, np.int32),
+    (np.uint8, np.int8, np.int32), (np.uint8, np.uint16, np.uint16), (np.bool_, np.int32, np.int32),
     (np.float16, np.float32, np.float32), (np.bool_, np.bool_, np.bool_),
     (np.float16, ml_dtypes.bfloat16, np.float32), (np.int64, np.float16, np.float16),
 ])  # fmt: skip

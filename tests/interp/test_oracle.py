@@ -279,5 +279,7 @@ def test_integer_division_in_programs() -> None:
 
 
 def test_integers_wrap_in_sums() -> None:
-    text = "def f(int8(N) A) -> (S) { S +=! A(i) }"
+    text = "def f(int8(N) A) -> (int8 S) { S +=! A(i) }"
     assert only(text, np.array([100, 100], np.int8)) == -56
+    text = "def f(int32(N) A) -> (S) { S +=! A(i) }"
+    assert only(text, np.array([2**31 - 1, 1], np.int32)) == -(2**31)
