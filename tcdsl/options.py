@@ -23,21 +23,22 @@ BAD_ARGUMENT = Entry("TC064", OptionError, "{argument}: {what}", "{advice}")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Choices of one compilation; the defaults need no tuning.
+    """The settings of one compilation; the defaults need no tuning.
 
     dynamic_sizes: size symbols that stay open, so that one kernel serves all their values.  On a
-        GPU every value has code of its own.
-    tile: iterations a tile of the outer loops, outermost first; () lets the cost model choose.
-        On a CPU tiles are walked one after another; on a GPU a block takes one, as far as its
-        threads reach in a few turns each (scheduler="isl": in as many as it takes).  Contractions
-        choose their own, but for scheduler="isl".
-    threads: CPU threads, 0 for all there are.  Nothing on a GPU.
-    fuse: "max" fuses wherever it is legal and pays, "none" gives every statement its own kernel.
+        GPU each value has its own code.
+    tile: tile sizes of the outer loops, outermost first; () lets the cost model choose.  On a CPU
+        tiles run one after another; on a GPU each block computes one tile, of a few iterations per
+        thread at most (with scheduler="isl" of any number).  Contractions choose their own tiles
+        unless scheduler="isl".
+    threads: CPU threads, 0 for all that are available.  Ignored on a GPU.
+    fuse: "max" fuses wherever it is legal and profitable, "none" gives each statement its own
+        kernel.
     coalesce: rewrite adjacent indices over contiguous dimensions as one.
     vectorise: use vector instructions; on a GPU, load and store several neighbours at once.
     deterministic: bit-identical results from run to run, for a given number of threads or a given
-        GPU.  What else would differ are floating-point sums by atomics on a GPU, where iterations
-        scatter into one element: these are then added in order, by fewer threads.
+        GPU.  It affects floating-point sums by atomics on a GPU, where iterations scatter into one
+        element: these are then added in order, by fewer threads.
     cross_block: how the blocks of a GPU that share a sum combine their parts: "ordered", the last
         of them adds all parts in a fixed order; "atomic", each adds its own by atomics, in no fixed
         order (floating-point sums then differ in the last bits from run to run, unless
@@ -45,14 +46,14 @@ class Options:
     fast_math: let the compiler reassociate and contract floating-point arithmetic.  On a GPU also
         approximate division, roots and functions.  The target "emulate" never does.
     check_indices: check gathered and scattered indices while running.
-    scheduler: "auto" aligns loops, and asks isl where recurrences in several dimensions leave
-        that without parallelism; "isl" always asks isl, on a GPU but for sums that it would leave
-        to one thread; "source_order" keeps the loops as written, on a GPU the statements: each
-        has a kernel of its own, mapped as under "auto".
-    summation: "compensated" keeps what rounding takes from a floating-point sum, and adds it at the
-        end: the result is as if it had been summed in twice the precision, and rounded.  It costs
-        some six operations a term.  Not for scattered sums and recurrences, not with fast_math, and
-        combined across blocks as "ordered".
+    scheduler: "auto" aligns loops, and uses isl's scheduler where recurrences in several dimensions
+        leave no parallelism otherwise; "isl" always uses isl's, on a GPU except for sums that it
+        would assign to one thread; "source_order" keeps the loops as written, on a GPU the
+        statements: each has its own kernel, mapped as with "auto".
+    summation: "compensated" also accumulates the rounding errors of a floating-point sum and adds
+        them at the end: the result is that of twice the precision, rounded once.  It costs some six
+        operations per term.  Not for scattered sums and recurrences, not with fast_math; blocks
+        combine their parts as with "ordered".
     """
 
     dynamic_sizes: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ def test_the_page_on_testing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_every_setting_and_every_option_is_in_its_table() -> None:
     settings, options = tables.settings(), tables.options()
     for variable in VARIABLES:
-        assert f"- **`{variable.name}`**: {variable.doc}\n" in settings
+        assert f"- **`{variable.name}`**: {variable.doc}\\\n" in settings
     for field in fields(tcdsl.Options):
         assert re.search(rf"^- \*\*`{field.name}`\*\*: \S", options, re.MULTILINE)
     assert "Type: `Literal['max', 'none']`. Default: `'max'`." in options

@@ -15,7 +15,7 @@ def settings() -> str:
     for variable in VARIABLES:
         default = f"`{variable.default}`" if variable.default else "unset"
         parts.append(
-            f"- **`{variable.name}`**: {variable.doc}\n"
+            f"- **`{variable.name}`**: {variable.doc}\\\n"
             f"  Values: {variable.values}. Default: {default}.\n"
         )
     return "\n".join(parts)
@@ -33,7 +33,7 @@ def options() -> str:
     """Return the fields of ``Options`` as a list, each with its type and default."""
     texts = option_texts()
     return "\n".join(
-        f"- **`{field.name}`**: {texts[field.name][0].upper()}{texts[field.name][1:]}\n"
+        f"- **`{field.name}`**: {texts[field.name][0].upper()}{texts[field.name][1:]}\\\n"
         f"  Type: `{_type_text(field.type)}`. Default: `{field.default!r}`.\n"
         for field in fields(Options)
     )
