@@ -101,7 +101,7 @@ class _Family:
     def _plan(
         self, wanted: frozenset[str], sized: SizedDef, specs: Specs
     ) -> "CpuExecutable | None":
-        if self.target != "cpu":
+        if self.target != "cpu" or sized.definition.head.is_deferred:
             return None
         # Imported here: code for another target, from the cache, needs neither C nor isl.
         with late_import():
@@ -208,7 +208,9 @@ class OpenExecutable(Executable):
                 raise BAD_SIZE(c.source, span, hint=hint, name=name, why=why)
         for name in c.inputs:
             for dim, size in enumerate(c.tensors[name].dims):
-                if not isinstance(size, str) or size in self.options.dynamic_sizes:
+                if not isinstance(size, str) or size not in sizes:  # a number, or a product
+                    continue
+                if size in self.options.dynamic_sizes:
                     continue
                 if sizes[size] != self._sized.sizes[size]:
                     raise EXTENT_DISAGREES(

@@ -171,7 +171,7 @@ def sizes_of(
             )
     for name, array in arrays.items():
         for dim, extent in zip(comprehension.tensors[name].dims, array.shape, strict=False):
-            if isinstance(dim, str) and sizes.setdefault(dim, extent) != extent:
+            if dim in comprehension.sizes and sizes.setdefault(str(dim), extent) != extent:
                 raise BAD_ARGUMENT(
                     argument="--size", what=f"{dim} is {sizes[dim]}, but {extent} in {name}'s file",
                     advice=f"leave --size {dim} out, or give another file",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tcdsl.errors import EXTENT_DISAGREES, MISSING_INPUT, RANK_DISAGREES, SIZE_DISAGREES
-from tcdsl.lang.head import Head, TensorHead
+from tcdsl.lang.head import Head, TensorHead, extent_at, factors_of, symbols_of
 
 NOTHING: Mapping[str, int] = {}
 
@@ -27,7 +27,7 @@ def bind_sizes(
                     c.source, tensor.span, tensor=name, dim=position, declared=dim, got=extent,
                     hint=f"pass an array whose dimension {position} is {dim}",
                 )  # fmt: skip
-            if not isinstance(dim, str):
+            if not isinstance(dim, str) or len(factors_of(dim)) > 1:
                 continue
             if dim in given and given[dim] != extent:
                 raise EXTENT_DISAGREES(
@@ -43,7 +43,27 @@ def bind_sizes(
                 )  # fmt: skip
             bound.setdefault(dim, extent)
             bound_by.setdefault(dim, (name, position))
-    return {name: bound[name] for name in c.sizes}
+    sizes = {name: bound[name] for name in c.sizes}
+    _check_products(c, shapes, sizes)
+    return sizes
+
+
+def _check_products(
+    c: Head, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
+) -> None:
+    """Raise EXTENT_DISAGREES where an input declared ``float(M*P)`` has another extent."""
+    for name in c.inputs:
+        tensor = c.tensors[name]
+        for position, dim in enumerate(tensor.dims):
+            if dim is None or len(factors_of(dim)) == 1:
+                continue
+            wanted, got = extent_at(dim, sizes), shapes[name][position]
+            if wanted != got:
+                values = ", ".join(f"{symbol} = {sizes[symbol]}" for symbol in symbols_of(dim))
+                raise EXTENT_DISAGREES(
+                    c.source, tensor.span, tensor=name, dim=position, declared=f"{dim} = {wanted}",
+                    got=got, hint=f"the sizes are {values}",
+                )  # fmt: skip
 
 
 def _check_rank(c: Head, tensor: TensorHead, shapes: Mapping[str, tuple[int, ...]]) -> None:

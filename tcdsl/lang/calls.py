@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from tcdsl.errors import BAD_CALL, DUPLICATE_NAME, UNKNOWN_NAME, WRONG_ARITY
 from tcdsl.lang import ast
+from tcdsl.lang.affine import constant_value
 from tcdsl.lang.comprehension import (
     Comprehension,
     Const,
@@ -36,9 +37,10 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.dtypes import INT32, DType, arithmetic
 from tcdsl.lang.elaborate import Scope, check_rank, converted, elaborate
+from tcdsl.lang.head import Dim, factors_of
 from tcdsl.lang.linking import Agreement, Derived
 from tcdsl.lang.rewrite import minus, plus, rewrite, rewrite_statement
-from tcdsl.lang.size_functions import to_expr
+from tcdsl.lang.size_functions import SizeSpace, dim_expr, to_expr
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.source import Span
 
@@ -81,7 +83,7 @@ def inline(call: Call, known: Mapping[str, Known], scope: Scope) -> Inlined:
 
     :raises SemanticError: the arguments or targets do not fit the def.
     """
-    _check_counts(call, scope)
+    check_counts(call, scope)
     inliner = _Inliner(call, known, scope)
     inliner.bind_arguments()
     inliner.bind_results()
@@ -89,7 +91,8 @@ def inline(call: Call, known: Mapping[str, Known], scope: Scope) -> Inlined:
     return inliner.out
 
 
-def _check_counts(call: Call, scope: Scope) -> None:
+def check_counts(call: Call, scope: Scope) -> None:
+    """Raise an error unless *call* has as many arguments and targets as its def."""
     callee = call.callee
     if len(call.args) != len(callee.parameters):
         expected = f"{len(callee.parameters)} ({', '.join(callee.parameters)})"
@@ -106,6 +109,41 @@ def _check_counts(call: Call, scope: Scope) -> None:
     for position, (name, span) in enumerate(call.targets):
         if name in names[:position]:
             raise DUPLICATE_NAME(scope.source, span, name=name)
+
+
+def size_argument(name: str, arg: ast.Expr, callee: Comprehension, scope: Scope) -> Expr:
+    """Return the argument for the ``size`` parameter *name*: an integer of numbers and sizes.
+
+    :raises SemanticError: it is something else.
+    """
+    typed = elaborate(arg, scope)
+    varies = any(isinstance(node, Load | Index) for node in walk(typed.expr))
+    if varies or not typed.nominal.is_integer:
+        raise BAD_CALL(
+            scope.source, arg.span, name=callee.name,
+            what=f"the argument for the size {name!r} is no integer of numbers and sizes",
+            advice="give a number, a size, or a sum of such",
+        )  # fmt: skip
+    return typed.expr
+
+
+def size_value(
+    name: str, arg: ast.Expr, callee: Comprehension, scope: Scope, fixed: Mapping[str, int]
+) -> int:
+    """Return the value of the argument for the ``size`` parameter *name* at the sizes *fixed*.
+
+    :raises TCError: it is none, or negative.
+    """
+    expr = size_argument(name, arg, callee, scope)
+    function = SizeSpace(tuple(fixed), fixed).builder.affine(expr)
+    value = None if function is None else constant_value(function)
+    if value is None or value < 0:
+        what = "no integer" if value is None else f"{value}, which is negative"
+        raise BAD_CALL(
+            scope.source, arg.span, name=callee.name,
+            what=f"the argument for the size {name!r} is {what}", advice="give another size",
+        )  # fmt: skip
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +165,7 @@ class _Inliner:
     views: dict[str, _View] = field(default_factory=dict)
     actuals: dict[str, str] = field(default_factory=dict)  # parameter -> the caller's tensor
     copies_out: list[Statement] = field(default_factory=list)
+    products: list[tuple[str, ast.Name, int, Dim | None]] = field(default_factory=list)
 
     @property
     def callee(self) -> Comprehension:
@@ -145,6 +184,8 @@ class _Inliner:
                 self._bind_scalar(parameter, arg)
             else:
                 raise self._not_a_tensor(parameter, arg)
+        for product in self.products:
+            self._bind_dim(*product)
 
     def _not_a_tensor(self, parameter: Tensor, arg: ast.Expr) -> Exception:
         if isinstance(arg, ast.Name):
@@ -170,7 +211,10 @@ class _Inliner:
             )  # fmt: skip
         self.actuals[parameter.name] = arg.id
         for position, dim in enumerate(parameter.dims):
-            self._bind_dim(parameter.name, arg, position, dim)
+            if len(factors_of(dim or 0)) == 1:
+                self._bind_dim(parameter.name, arg, position, dim)
+            else:  # its factors are bound by other dimensions, perhaps later ones
+                self.products.append((parameter.name, arg, position, dim))
         self.views[parameter.name] = self._argument_view(arg.id, parameter.rank)
 
     def _argument_view(self, tensor: str, rank: int) -> _View:
@@ -180,10 +224,10 @@ class _Inliner:
         self, parameter: str, arg: ast.Name, position: int, dim: str | int | None
     ) -> None:
         extent = self._extent(arg.id, position)
-        if isinstance(dim, str) and dim not in self.sizes:
+        if isinstance(dim, str) and len(factors_of(dim)) == 1 and dim not in self.sizes:
             self.sizes[dim] = extent
             return
-        declared = self.sizes[dim] if isinstance(dim, str) else Const(int(dim or 0), INT32)
+        declared = self._in_caller(dim_expr(dim or 0))
         if declared != extent:
             what = f"dimension {position} of {arg.id!r} and the size {dim} of {self.callee.name!r}"
             self.out.agreements.append(Agreement(what, extent, declared, arg.span))
@@ -192,8 +236,7 @@ class _Inliner:
         dims = self.known[tensor].dims
         if dims is None:
             return self._placeholder(tensor, position, is_origin=False)
-        dim = dims[position]
-        return Size(dim) if isinstance(dim, str) else Const(dim, INT32)
+        return dim_expr(dims[position])
 
     def _origin(self, tensor: str, position: int) -> Expr:
         if self.known[tensor].dims is not None:
@@ -208,16 +251,7 @@ class _Inliner:
         return Size(name)
 
     def _bind_size(self, name: str, arg: ast.Expr) -> None:
-        typed = elaborate(arg, self.scope)
-        if any(isinstance(node, Load | Index) for node in walk(typed.expr)) or not (
-            typed.nominal.is_integer
-        ):
-            raise BAD_CALL(
-                self.scope.source, arg.span, name=self.callee.name,
-                what=f"the argument for the size {name!r} is no integer of numbers and sizes",
-                advice="give a number, a size, or a sum of such",
-            )  # fmt: skip
-        self.sizes[name] = typed.expr
+        self.sizes[name] = size_argument(name, arg, self.callee, self.scope)
 
     def _bind_scalar(self, parameter: Tensor, arg: ast.Expr) -> None:
         typed = elaborate(arg, self.scope)
@@ -253,7 +287,9 @@ class _Inliner:
 
     def _result_view(self, result: Tensor, tensor: str) -> _View:
         """Return *result* as *tensor*, its own origin taken off."""
-        shifts = tuple((self._in_caller(to_expr(o)), False) for o in result.origin)
+        origin = result.origin or (None,) * result.rank  # None: the def has no ranges yet
+        starts = (Const(0, INT32) if o is None else to_expr(o) for o in origin)
+        shifts = tuple((self._in_caller(start), False) for start in starts)
         return _View(tensor, shifts)
 
     def _declare(self, result: Tensor, tensor: str, known: Known) -> None:
@@ -269,6 +305,7 @@ class _Inliner:
         self.views[result.name] = self._result_view(result, temporary)
         self._declare(result, temporary, Known(None, None, None, False))
         extents = [self._in_caller(to_expr(extent)) for extent in result.extents]
+        extents = extents or [Const(0, INT32)] * result.rank
         if result.is_input:
             self._copy(temporary, self.actuals[result.name], result, extents, span)
         elif result.needs_out:
@@ -349,9 +386,9 @@ class _Inliner:
                 return expr
 
 
-def _dim(dim: str | int | None) -> Expr:
+def _dim(dim: Dim | None) -> Expr:
     assert dim is not None
-    return Size(dim) if isinstance(dim, str) else Const(dim, INT32)
+    return dim_expr(dim)
 
 
 def _shifted(subscripts: tuple[Expr, ...], view: _View) -> tuple[Expr, ...]:
@@ -364,6 +401,7 @@ def _shifted(subscripts: tuple[Expr, ...], view: _View) -> tuple[Expr, ...]:
 def _inferred_ranges(statement: Statement) -> Iterable[IndexBounds]:
     """Yield the ranges that inference gave to indices without an explicit one."""
     explicit = {bounds.index for bounds in statement.explicit}
-    for index, (lower, upper) in zip(statement.indices, statement.ranges, strict=True):
+    # (A def that is deferred has no ranges: only the types of what it gives are known.)
+    for index, (lower, upper) in zip(statement.indices, statement.ranges, strict=False):
         if index not in explicit:
             yield IndexBounds(index, to_expr(lower), to_expr(upper), statement.span)

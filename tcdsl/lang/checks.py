@@ -341,7 +341,7 @@ class _Checker:
         advice = "give its indices smaller ranges with 'where'"
         if read is not None:
             advice += self._or_guard(access, subscript, interval)
-        if where.params().is_subset(bad):
+        if self.sizes.fixed is None and where.params().is_subset(bad):
             self.met.errors.append(self._out_of_bounds(access, position, values, interval, advice))
             return
         error = OutOfBoundsAt(
@@ -425,6 +425,7 @@ class _Checker:
 
     def _not_covered(self, tensor: Tensor, hole: isl.Set) -> TCError:
         element, sizes = sample(hole)
+        sizes = dict(self.sizes.fixed or sizes)
         span = next(s.target_span for s in self.c.statements if s.target == tensor.name)
         return NOT_COVERED(
             self.c.source, span, name=tensor.name, element=f"{tensor.name}({element})",

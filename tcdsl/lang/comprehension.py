@@ -294,6 +294,22 @@ class Comprehension(Head):
     tensors: Mapping[str, Tensor]
     statements: tuple[Statement, ...]
     preconditions: tuple[Precondition, ...] = ()
+    # Of a deferred def (lang/deferral): what gives it its ranges at certain sizes.  The statements
+    # here have none, and the tensors no extents but the declared ones.
+    resolve: "Callable[[Mapping[str, int]], Comprehension] | None" = field(
+        default=None, compare=False, repr=False, kw_only=True
+    )
+
+    @property
+    def is_deferred(self) -> bool:
+        return self.resolve is not None
+
+    def at(self, sizes: Mapping[str, int]) -> "Comprehension":
+        """Return the def with its ranges: if it is deferred, those at *sizes*.
+
+        :raises TCError: a deferred def has an error at *sizes*.
+        """
+        return self if self.resolve is None else self.resolve(sizes)
 
 
 @dataclass(frozen=True, slots=True)

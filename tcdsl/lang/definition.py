@@ -6,7 +6,7 @@
 A statement with an error is dropped, and what depends on its target is passed over in silence.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tcdsl.errors import (
@@ -21,9 +21,11 @@ from tcdsl.errors import (
     combined,
 )
 from tcdsl.lang import ast
+from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.builtins import BUILTINS
-from tcdsl.lang.calls import Call, Inlined, Known, inline
+from tcdsl.lang.calls import Call, Inlined, Known, check_counts, inline, size_value
 from tcdsl.lang.comprehension import Comprehension, Statement, Tensor
+from tcdsl.lang.deferral import Resolution, check_at_once, needs_sizes
 from tcdsl.lang.dtypes import DType
 from tcdsl.lang.elaborate import (
     FollowOnError,
@@ -32,9 +34,11 @@ from tcdsl.lang.elaborate import (
     check_rank,
     unknown_function,
 )
+from tcdsl.lang.head import factors_of, symbols_of
 from tcdsl.lang.linking import Linking
 from tcdsl.lang.quotients import floored_quotients
-from tcdsl.lang.range_inference import infer
+from tcdsl.lang.range_inference import extents_of, infer
+from tcdsl.lang.signature import signature
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.lang.statements import typed_statement
 from tcdsl.source import Source, Span
@@ -71,6 +75,8 @@ class Definition:
     definition: ast.Def
     defs: frozenset[str]
     callee: Callable[[str, Span], Comprehension]
+    # The values of all sizes, where the def is deferred (lang/deferral) and they are known.
+    fixed: Mapping[str, int] | None = None
     entries: dict[str, _Entry] = field(default_factory=dict)
     sizes: dict[str, Span] = field(default_factory=dict)
     given: dict[str, Span] = field(default_factory=dict)  # ``size C`` parameters
@@ -79,6 +85,7 @@ class Definition:
     warnings: list[str] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
     inlined: list[Inlined] = field(default_factory=list)
+    _calls_deferred: bool = False
     _later: list[str] = field(default_factory=list)
 
     def comprehension(self) -> Comprehension:
@@ -94,13 +101,30 @@ class Definition:
             raise combined(self.errors)
         if self.broken:
             raise FollowOnError  # a def that is called has the error
+        typed = self._typed()
+        if self.fixed is None and (self._calls_deferred or needs_sizes(typed)):
+            return self._deferred(typed)
         # Sizes say which extents are equal; without a header the subscripts do.
-        return infer(self._typed(), self._linking(), not self.definition.has_header)
+        return infer(typed, self._linking(), not self.definition.has_header, self.fixed)
+
+    def _deferred(self, typed: Comprehension) -> Comprehension:
+        """Return the def with what finds its ranges at given sizes."""
+
+        def analysed(sizes: Mapping[str, int]) -> Comprehension:
+            again = Definition(self.source, self.definition, self.defs, self.callee, sizes)
+            return replace(again.comprehension(), resolve=resolution)
+
+        resolution = Resolution(typed.sizes, analysed)
+        found = replace(typed, resolve=resolution, signature=signature(typed))
+        check_at_once(found)
+        return found
 
     # --- declarations ----------------------------------------------------------------------
     def _declare_all(self) -> None:
         for param in self.definition.params:
             self._declare_parameter(param)
+        for param in self.definition.params:
+            self._check_bound(param)  # float(M*P) C: M and P are sizes of other inputs
         for param in self.definition.returns:
             self._declare_result(param)
         for name, entry in self.entries.items():
@@ -121,7 +145,7 @@ class Definition:
             self.sizes.setdefault(param.name, param.span)
             return
         for position, dim in enumerate(param.dims):
-            if isinstance(dim, str):
+            if isinstance(dim, str) and len(factors_of(dim)) == 1:
                 self.sizes.setdefault(dim, _dim_span(param, position))
         self.entries[param.name] = _Entry(
             param.name, param.dtype, len(param.dims), param.dims, True, False, param.span, True
@@ -136,14 +160,19 @@ class Definition:
             known.is_output = True
             self._check_same(param, known)
             return
-        for position, dim in enumerate(param.dims):
-            if isinstance(dim, str) and dim not in self.sizes:
-                self.errors.append(self._unbound(param, dim, _dim_span(param, position)))
+        self._check_bound(param)
         # Without dimensions, a type alone is declared: the rank is that of the assignment.
         dims = param.dims or None
         rank = len(dims) if dims else None
         entry = _Entry(param.name, param.dtype, rank, dims, False, True, param.span)
         self.entries[param.name] = entry
+
+    def _check_bound(self, param: ast.Param) -> None:
+        """Report the sizes in the dimensions of *param* that no input has."""
+        for position, dim in enumerate(param.dims):
+            for name in symbols_of(dim):
+                if name not in self.sizes:
+                    self.errors.append(self._unbound(param, name, _dim_span(param, position)))
 
     def _unbound(self, param: ast.Param, dim: str, span: Span) -> TCError:
         hint = did_you_mean(dim, self.sizes)
@@ -262,6 +291,10 @@ class Definition:
             name: Known(entry.dtype, entry.rank, entry.dims, entry.assigned)
             for name, entry in self.entries.items()
         }
+        if call.callee.is_deferred:
+            self._calls_deferred = True
+            if self.fixed is not None:
+                call = self._resolved(call, self.fixed)
         added = inline(call, known, self._scope())
         self.inlined.append(added)
         for statement in added.statements:
@@ -271,6 +304,20 @@ class Definition:
             self._assigned(temporary.name, temporary.dtype, temporary.rank, temporary.span)
         for (target, span), result in zip(call.targets, added.results.values(), strict=True):
             self._assigned(target, result.dtype, result.rank, span)
+
+    def _resolved(self, call: Call, fixed: Mapping[str, int]) -> Call:
+        """Return *call* with its def at the sizes that the arguments have."""
+        check_counts(call, self._scope())
+        boxes = extents_of(self._typed(), self._linking(), fixed)
+        shapes: dict[str, tuple[int, ...]] = {}
+        given: dict[str, int] = {}
+        for name, arg in zip(call.callee.parameters, call.args, strict=False):
+            if name in call.callee.size_parameters:
+                value = size_value(name, arg, call.callee, self._scope(), fixed)
+                given[name] = value
+            else:
+                shapes[name] = boxes.get(arg.id, ()) if isinstance(arg, ast.Name) else ()
+        return replace(call, callee=call.callee.at(bind_sizes(call.callee, shapes, given)))
 
     def _check_unbroken(self, call: Call) -> None:
         names = {arg.id for arg in call.args if isinstance(arg, ast.Name)}
@@ -288,7 +335,11 @@ class Definition:
                 self.errors.append(NEVER_ASSIGNED(self.source, param.span, name=param.name))
 
     def _typed(self) -> Comprehension:
-        tensors = {name: _tensor(entry) for name, entry in self.entries.items()}
+        tensors = {
+            name: _tensor(entry)
+            for name, entry in self.entries.items()
+            if entry.dtype is not None and entry.rank is not None  # None: not assigned so far
+        }
         return Comprehension(
             name=self.definition.name,
             source=self.source,

@@ -8,20 +8,48 @@ ranges, which are isl's.  Nothing here imports isl, and a head can be written do
 code is in the disk cache needs no more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from tcdsl.lang.dtypes import BY_NAME, DType
 from tcdsl.source import NOWHERE, Source, Span
+
+Dim = str | int  # a size symbol, a number, or a product of such: "M*P"
+
+
+def product_of(factors: Sequence[Dim]) -> Dim:
+    """Return the extent that is the product of *factors*: a number if they all are."""
+    if all(isinstance(factor, int) for factor in factors):
+        return prod(int(factor) for factor in factors)
+    return "*".join(map(str, factors))
+
+
+def factors_of(dim: Dim) -> tuple[Dim, ...]:
+    """Return the factors of an extent: ("M", 2) for "M*2"."""
+    if isinstance(dim, int):
+        return (dim,)
+    return tuple(int(part) if part.isdigit() else part for part in dim.split("*"))
+
+
+def symbols_of(dim: Dim | None) -> tuple[str, ...]:
+    """Return the size symbols in an extent."""
+    factors = () if dim is None else factors_of(dim)
+    return tuple(factor for factor in factors if isinstance(factor, str))
+
+
+def extent_at(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """Return the value of an extent at *sizes*."""
+    return prod(sizes[f] if isinstance(f, str) else f for f in factors_of(dim))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorHead:
     """What is declared of a tensor of the def.
 
-    *dims* are the declared extents: size symbols or integers, None where range inference finds
-    them.
+    *dims* are the declared extents: size symbols, integers, or products of them (:data:`Dim`); None
+    where range inference finds them.
     """
 
     name: str
@@ -67,6 +95,11 @@ class Head:
     def parameters(self) -> tuple[str, ...]:
         """The names of a call's arguments, in order: arrays and sizes."""
         return self.order or self.inputs
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether the ranges are inferred for the sizes of each call, not for all sizes at once."""
+        return False
 
     def to_json(self) -> dict[str, Any]:
         """Return the head as JSON, without its source."""

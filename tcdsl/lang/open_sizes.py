@@ -58,6 +58,8 @@ def leave_open(
     :arg sizes: the values of all size symbols; those of the open ones do not matter.
     :arg names: what each size is called from now on: isl prints the names of its parameters into C.
     """
+    if c.is_deferred:
+        raise CannotOpenError("a product with an open size is no affine function")
     given = {names[name]: None if name in opened else sizes[name] for name in c.sizes}
     renamed: dict[str, Expr] = {old: Size(names[old]) for old in c.sizes if names[old] != old}
     opener = _Opener(c, given, renamed)

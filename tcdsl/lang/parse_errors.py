@@ -137,7 +137,7 @@ def _phrases(accepted: frozenset[str]) -> list[str]:
     if "FLOAT" in rest:  # only where an operand may begin
         phrases.append("an expression")
         rest -= _OPERAND_STARTS
-    if "*" in rest:  # only where an operand has ended
+    if "+" in rest:  # only where an operand has ended
         phrases.append("an operator")
         rest -= _OPERATORS | {"<=>", "("}
     if "TARGETS_OPEN" in rest:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from tcdsl.errors import EMPTY_PROGRAM, ParseError
 from tcdsl.lang import ast, literals
 from tcdsl.lang.dtypes import BY_NAME
+from tcdsl.lang.head import product_of
 from tcdsl.lang.limits import check_text, expressions, walk_to_depth_limit
 from tcdsl.source import Source, Span
 
@@ -131,6 +132,11 @@ class _Items(NamedTuple):
     span: Span
 
 
+class _Product(NamedTuple):
+    extent: str | int
+    span: Span
+
+
 class _Target(NamedTuple):
     name: "Token"
     subscripts: _Items | None
@@ -193,9 +199,14 @@ class _Builder:
         (name,) = parts
         return ast.Param(name.value, None, (), _span(name))
 
-    def dims(self, parts: "list[Token]") -> tuple[tuple[str | int, ...], tuple[Span, ...]]:
+    def dims(self, parts: list[Any]) -> tuple[tuple[str | int, ...], tuple[Span, ...]]:
         dims = parts[1:-1:2]  # without parentheses and commas
-        return tuple(_dim(dim) for dim in dims), tuple(_span(dim) for dim in dims)
+        extents = (dim.extent if isinstance(dim, _Product) else _dim(dim) for dim in dims)
+        return tuple(extents), tuple(_span(dim) for dim in dims)
+
+    def product(self, parts: "list[Token]") -> _Product:
+        extent = product_of([_dim(factor) for factor in parts[::2]])
+        return _Product(extent, _span(parts[0], parts[-1]))
 
     # --- statements -----------------------------------------------------------------------
 

@@ -42,10 +42,17 @@ class Requirements:
             return
         met = self.known.intersect(holds)
         if met.is_empty():
-            self.errors.append(refuted())
+            fixed = self.sizes.fixed
+            self.errors.append(refuted() if fixed is None else error(fixed))
             return
         self.preconditions.append(Precondition(holds.gist_params(self.sizes.sane), error))
         self.known = met.coalesce()
+
+
+def _involved(sizes: Mapping[str, int], *functions: isl.PwAff) -> tuple[str, ...]:
+    """Return the sizes on which *functions* depend: all, if the functions are for these alone."""
+    is_for_all = any(function.dim(isl.dim_type.param) for function in functions)
+    return involved_sizes(*functions) if is_for_all else tuple(sizes)
 
 
 def values_text(names: tuple[str, ...], sizes: Mapping[str, int]) -> str:
@@ -69,7 +76,7 @@ class NegativeRange(PreconditionError):
         lower, upper = (evaluate(bound, sizes) for bound in bounds)
         return NEGATIVE_RANGE(
             self.source, self.span, index=self.index, lower=lower, upper=upper,
-            where=values_text(involved_sizes(*bounds), sizes),
+            where=values_text(_involved(sizes, *bounds), sizes),
             advice="the sizes are too small for this program",
         )  # fmt: skip
 
@@ -98,7 +105,7 @@ class OutOfBoundsAt(PreconditionError):
         return OUT_OF_BOUNDS_AT(
             self.source, self.span, access=self.access, position=self.position, first=first,
             last=last, tensor=self.tensor, lower=lower, upper=upper,
-            where=values_text(involved_sizes(*functions), sizes),
+            where=values_text(_involved(sizes, *functions), sizes),
             advice=f"pass arrays whose sizes agree{self.because}",
         )  # fmt: skip
 
@@ -118,5 +125,5 @@ class ExtentsDiffer(PreconditionError):
         return EXTENTS_DIFFER(
             self.source, self.span, what=self.what, one=evaluate(self.one, sizes),
             other=evaluate(self.other, sizes), advice=self.advice,
-            where=values_text(involved_sizes(self.one, self.other), sizes),
+            where=values_text(_involved(sizes, self.one, self.other), sizes),
         )  # fmt: skip

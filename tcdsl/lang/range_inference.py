@@ -34,13 +34,14 @@ from tcdsl.lang.comprehension import (
     Tensor,
 )
 from tcdsl.lang.elaborate import FollowOnError
+from tcdsl.lang.head import Dim
 from tcdsl.lang.linear import Interval
 from tcdsl.lang.linking import NOTHING, Agreement, Linking
 from tcdsl.lang.reads import expressions, index_names, nodes, size_names_in
 from tcdsl.lang.rewrite import substitute_sizes, substituted
 from tcdsl.lang.rounds import Space, accesses, solve, target_accesses
 from tcdsl.lang.signature import signature
-from tcdsl.lang.size_functions import SizeSpace, to_expr
+from tcdsl.lang.size_functions import SizeSpace, dim_expr, evaluate, to_expr
 from tcdsl.lang.specialiser import specialise
 
 __all__ = ["bind_sizes", "infer", "specialise"]
@@ -50,23 +51,54 @@ MAX_OPERATIONS = 20_000_000
 
 
 def infer(
-    comprehension: Comprehension, linking: Linking = NOTHING, equal_extents: bool = False
+    comprehension: Comprehension,
+    linking: Linking = NOTHING,
+    equal_extents: bool = False,
+    fixed: Mapping[str, int] | None = None,
 ) -> Comprehension:
     """Return *comprehension* with its domains, boxes and preconditions.
 
     :arg equal_extents: require that all dimensions that one index subscripts are the same.
+    :arg fixed: the values of all sizes, to infer for these alone; what is wrong at them is an
+        error, and no precondition is left.
     :raises RangeError, SemanticError: a range cannot be inferred, an access is out of bounds, an
         element is never written or read before it is: all errors of the def together.
     """
     with bounded(comprehension):
-        draft = _Draft(comprehension, linking, equal_extents)
-        for statement in comprehension.statements:
-            draft.add(statement)
-        if draft.errors:
-            raise combined(draft.errors)
+        draft = _drafted(comprehension, linking, equal_extents, fixed)
         agreements = draft.agreements + [draft.resolved(each) for each in linking.agreements]
         checked = checks.checked(draft.finished(), draft.boxes, draft.spaces, agreements)
         return replace(checked, signature=signature(checked))
+
+
+def extents_of(
+    comprehension: Comprehension, linking: Linking, fixed: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """Return the extents that the tensors of an unfinished def have at the sizes *fixed* so far."""
+    with bounded(comprehension):
+        draft = _drafted(comprehension, linking, False, fixed)
+        return {
+            name: tuple(evaluate(i.upper, {}) - evaluate(i.lower, {}) for i in box)
+            for name, box in draft.boxes.known.items()
+        }
+
+
+def _drafted(
+    comprehension: Comprehension,
+    linking: Linking,
+    equal_extents: bool,
+    fixed: Mapping[str, int] | None,
+) -> "_Draft":
+    """Return the draft of all statements.
+
+    :raises TCError: all errors of the statements.
+    """
+    draft = _Draft(comprehension, linking, equal_extents, fixed)
+    for statement in comprehension.statements:
+        draft.add(statement)
+    if draft.errors:
+        raise combined(draft.errors)
+    return draft
 
 
 @contextmanager
@@ -92,6 +124,7 @@ class _Draft:
     comprehension: Comprehension
     linking: Linking
     equal_extents: bool
+    fixed: Mapping[str, int] | None
     agreements: list[checks.ResolvedAgreement] = field(init=False, default_factory=list)
     sizes: SizeSpace = field(init=False)
     boxes: Boxes = field(init=False)
@@ -103,17 +136,17 @@ class _Draft:
     _broken: set[str] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        self.sizes = SizeSpace(self.comprehension.sizes)
+        self.sizes = SizeSpace(self.comprehension.sizes, self.fixed)
         self.boxes = Boxes(self.sizes)
         for tensor in self.comprehension.tensors.values():
             if None not in tensor.dims:
                 self.boxes.declare(tensor.name, [self._dim(dim) for dim in tensor.dims])
 
-    def _dim(self, dim: str | int | None) -> isl.PwAff:
-        if isinstance(dim, str):
-            return self.sizes.size(dim)
+    def _dim(self, dim: Dim | None) -> isl.PwAff:
         assert dim is not None
-        return self.sizes.constant(dim)
+        value = self.sizes.builder.affine(dim_expr(dim))
+        assert value is not None, "a def with products of sizes is deferred"
+        return value
 
     def add(self, statement: Statement) -> None:
         """Infer *statement*; an error is kept, and what depends on its target is skipped."""

@@ -19,6 +19,8 @@ def signature(c: Comprehension) -> str:
 
 def shape_texts(tensor: Tensor) -> list[str]:
     """Return the extents of *tensor*, such as ``H - KH + 1``, one a dimension."""
+    if len(tensor.extents) < tensor.rank:  # of a deferred def: what is declared
+        return ["?" if dim is None else str(dim) for dim in tensor.dims]
     return [text(extent) for extent in tensor.extents]
 
 

@@ -12,6 +12,7 @@ import islpy as isl
 from tcdsl.lang.affine import Builder
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Select, Size
 from tcdsl.lang.dtypes import BOOL, INT32
+from tcdsl.lang.head import Dim, factors_of
 
 _PARAM = isl.dim_type.param
 # Functions of more pieces are left as they are: what could be simpler costs more to find.
@@ -19,11 +20,17 @@ _MAX_TRIED = 4
 
 
 class SizeSpace:
-    """The space of the size symbols *sizes*; every size is at least 0."""
+    """The space of the size symbols *sizes*; every size is at least 0.
 
-    def __init__(self, sizes: Sequence[str]) -> None:
-        self.sizes: dict[str, int | None] = dict.fromkeys(sizes)
-        named = isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[], params=list(sizes))
+    With *fixed* all of them have these values, so that a product of two is a constant.
+    """
+
+    def __init__(self, sizes: Sequence[str], fixed: Mapping[str, int] | None = None) -> None:
+        self.fixed = fixed
+        self.sizes: dict[str, int | None] = dict.fromkeys(sizes) if fixed is None else (
+            {name: fixed[name] for name in sizes})  # fmt: skip
+        params = [] if fixed is not None else list(sizes)
+        named = isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[], params=params)
         self.space = named.params()
         self.builder = Builder(self.space, self.sizes)
         self.zero = self.builder.constant(0)
@@ -134,6 +141,14 @@ def involved_sizes(*functions: isl.PwAff | isl.Set) -> tuple[str, ...]:
             if function.involves_dims(_PARAM, position, 1):
                 found[name] = None
     return tuple(found)
+
+
+def dim_expr(dim: Dim) -> Expr:
+    """Return a declared extent as an expression: ``M*P`` is a product of sizes."""
+    parts: list[Expr] = [
+        Const(f, INT32) if isinstance(f, int) else Size(f) for f in factors_of(dim)
+    ]
+    return reduce(lambda a, b: Binary("*", a, b, INT32), parts)
 
 
 # --- as expressions ------------------------------------------------------------------------

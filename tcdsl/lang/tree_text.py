@@ -26,7 +26,12 @@ def tree_lines(value: Any, label: str = "", depth: int = 0) -> Iterator[str]:
     if not _has_children(value):
         yield f"{indent}{prefix}{_plain(value)}"
         return
-    members = [(field.name, getattr(value, field.name)) for field in fields(value)]
+    members = [
+        (field.name, getattr(value, field.name))
+        for field in fields(value)
+        # A flag is shown where it is set.
+        if not (isinstance(field.default, bool) and getattr(value, field.name) == field.default)
+    ]
     members = [(name, member) for name, member in members if not _is_position(member)]
     plain = [f"{name}={_plain(member)}" for name, member in members if not _has_children(member)]
     yield f"{indent}{prefix}{type(value).__name__} {' '.join(plain)}".rstrip()

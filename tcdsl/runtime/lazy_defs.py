@@ -69,6 +69,10 @@ class LazyProgram:
 
     def keep(self) -> None:
         """Write the heads down, once."""
+        # (What is known of a deferred def at some sizes, such as which outputs must be given, is no
+        # part of its head.)
+        if any(definition.head.is_deferred for definition in self.defs):
+            return
         if self._key is not None and not self._is_kept:
             self._is_kept = True
             heads = [definition.head.to_json() for definition in self.defs]
@@ -108,6 +112,11 @@ class LazyDef:
 
     def specialise(self, sizes: Mapping[str, int]) -> "Specialisation":
         """Return all that depends on the *sizes*, with the preconditions checked."""
+        if self.head.is_deferred:
+            with late_import():
+                from tcdsl.lang.specialiser import specialise
+
+            return specialise(self.comprehension.at(sizes), sizes)
         return self._specialiser(sizes)
 
 
@@ -116,12 +125,16 @@ class SizedDef:
 
     def __init__(self, definition: LazyDef, sizes: Mapping[str, int]) -> None:
         self.definition = definition
-        self.head = definition.head
         self.sizes = sizes
 
     @property
+    def head(self) -> Head:
+        """The head; that of a deferred def is known at these sizes alone."""
+        return self.comprehension if self.definition.head.is_deferred else self.definition.head
+
+    @property
     def comprehension(self) -> "Comprehension":
-        return self.definition.comprehension
+        return self.definition.comprehension.at(self.sizes)
 
     @cached_property
     def special(self) -> "Specialisation":

@@ -130,7 +130,8 @@ def check(
     """
     require_checkable(f, "check", options)
     names = targets_of(targets)
-    c, s = f.comprehension, f.specialise(*inputs)
+    s = f.specialise(*inputs)
+    c = f.comprehension.at(s.sizes)
     starts = _first_values(c, s) | _given_values(c, s, out)
     given = arrays_of(c, inputs)
     is_compensated = options is not None and options.summation == "compensated"

@@ -96,7 +96,7 @@ def _refusal(c: Comprehension, sizes: Mapping[str, int]) -> str | None:
     if set(sizes) < set(c.sizes):
         return None
     try:
-        specialise(c, sizes)
+        specialise(c.at(sizes), sizes)
     except TCError as error:
         return error.message
     return None
@@ -123,6 +123,7 @@ def _arguments(
         chosen = chosen_sizes(c, fixed, *bounds, choose)
         assume(chosen is not None)
         assert chosen is not None
+        assume(not c.is_deferred or _refusal(c, chosen) is None)
         shapes, limits = shapes_of(c, chosen), subscript_limits(c, chosen)
         assume(sum(map(np.prod, shapes.values())) <= MAX_ELEMENTS)
         arrays = []

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 import islpy as isl
 
 from tcdsl.lang.comprehension import Cast, Comprehension, Expr, Load, Statement, walk
+from tcdsl.lang.head import extent_at
 from tcdsl.lang.isl_bounds import ISL_LOCK
 from tcdsl.lang.size_functions import SizeSpace
 
@@ -14,10 +15,7 @@ Choose = Callable[[int, int], int]  # a number between two, both included
 def shapes_of(comprehension: Comprehension, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the parameters at *sizes*."""
     return {
-        name: tuple(
-            sizes[dim] if isinstance(dim, str) else int(dim or 0)
-            for dim in comprehension.tensors[name].dims
-        )
+        name: tuple(extent_at(dim or 0, sizes) for dim in comprehension.tensors[name].dims)
         for name in comprehension.inputs
     }
 
@@ -28,7 +26,7 @@ def subscript_limits(comprehension: Comprehension, sizes: Mapping[str, int]) -> 
     for statement in comprehension.statements:
         for tensor, subscripts in _accesses(statement):
             for dim, subscript in zip(comprehension.tensors[tensor].dims, subscripts, strict=False):
-                extent = sizes[dim] if isinstance(dim, str) else dim
+                extent = None if dim is None else extent_at(dim, sizes)
                 while isinstance(subscript, Cast):
                     subscript = subscript.operand
                 if isinstance(subscript, Load) and extent is not None:

@@ -24,7 +24,7 @@ HEADERS = [
     ("def f(float(N) A) (B) { }", 19, "expected '->', found '('", "the returns follow '->'"),
     ("def f(float(N) A) -> B { }", 22, "expected '(', found 'B'", "stand in parentheses"),
     ("def f(float(N) A) -> (B) B = 1 }", 26, "expected '{', found 'B'", None),
-    ("def f(float(N A) -> (B) { }", 15, "expected ',' or ')', found 'A'",
+    ("def f(float(N A) -> (B) { }", 15, "expected ',', ')' or '*', found 'A'",
      "the '(' in line 1, column 12 is never closed"),
     ("def f(float(N) A -> (B) { }", 18, "expected ',' or ')', found '->'",
      "the '(' in line 1, column 6 is never closed"),
