@@ -83,6 +83,19 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_the_api_page_has_all_that_is_public() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for module in (tcdsl, tcdsl.testing, tcdsl.library, tcdsl.cuda):
+        public = getattr(module, "__all__", None) or [
+            name for name, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__ and name[0] != "_"
+        ]  # fmt: skip
+        for name in public:
+            if name.startswith("__") or inspect.ismodule(getattr(module, name)):
+                continue
+            assert re.search(rf"\b{name}\b", page), f"{module.__name__}.{name}"
+
+
 # --- docstrings ------------------------------------------------------------------------------
 
 

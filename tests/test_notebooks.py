@@ -73,3 +73,13 @@ def test_measurements_on_a_gpu_are_guarded_and_say_where_and_when(notebook: Any)
         if "H200" in text:
             assert "if tcdsl.cuda.is_available():" in text
             assert re.search(r"on 20\d\d-\d\d-\d\d", text) and "docs/performance_gpu.md" in text
+
+
+def test_pictures_have_alternative_text(notebook: Any) -> None:
+    for cell in notebook.cells:
+        draws = re.search(
+            r"^\w.* = plt\.(subplots|subplot_mosaic|figure)\(", cell.source, re.MULTILINE
+        )
+        if draws and cell.cell_type == "code":
+            text = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
+            assert len(text.split()) > 4, cell.source
