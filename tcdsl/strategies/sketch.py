@@ -17,7 +17,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.transforms.fusion import textual
 from tcdsl.transforms.nesting import Nester, Piece, Remaining
-from tcdsl.transforms.rfactor import Partial, initialisation, rfactor
+from tcdsl.transforms.rfactor import Partial, coordinate_name, initialisation, rfactor
 
 VECTOR_BYTES = 16  # that an access moves at most
 
@@ -200,8 +200,11 @@ def _with_partial(
     seen: set[int] = set()
     outer = []
     positions = {index: d for d, index in enumerate(new.indices)}
-    chunk_at = {chunk.index: f"c{d}" for d, chunk in enumerate(chunks)}
-    names = scop.by_name[name].indices
+    updates = scop.by_name[name]
+    chunk_at = {
+        chunk.index: coordinate_name(updates, d, is_lane=False) for d, chunk in enumerate(chunks)
+    }
+    names = updates.indices
     for loop in sketch.outer:
         piece = loop.pieces[name]
         index = names[piece.coordinate.position]
@@ -220,7 +223,10 @@ def _with_partial(
             coordinate = replace(piece.coordinate, position=positions[index])
             remaining.append(replace(piece, coordinate=coordinate, role=Role.PARALLEL))
             seen.add(positions[index])
-    lanes = {f"l{d}": thread for d, thread in enumerate(sketch.threads.get(name, ()))}
+    lanes = {
+        coordinate_name(updates, d, is_lane=True): thread
+        for d, thread in enumerate(sketch.threads.get(name, ()))
+    }
     for dim, index in enumerate(new.indices):
         if dim not in seen and index in lanes:
             axis, width = lanes[index]

@@ -52,6 +52,17 @@ class Partial:
         return expr
 
 
+def coordinate_name(statement: Statement, number: int, *, is_lane: bool) -> str:
+    """Return the name of a coordinate of partial accumulators, which no index of *statement* has.
+
+    :arg number: of the coordinate among those of one rewrite.
+    """
+    name = f"{'l' if is_lane else 'c'}{number}"
+    while name in statement.indices:
+        name += "_"
+    return name
+
+
 def why_not_rfactored(statement: Statement) -> str | None:
     """Return why *statement* has no partial accumulators, or None if it may have any."""
     if statement.reduction is not None and statement.reduction.operator.is_arg:
@@ -210,7 +221,7 @@ class _Rewriter:
         return (*chunks, *(left[d] for d in self.layout), *lanes)
 
     def _coordinate_name(self, d: int) -> str:
-        return f"{'l' if self.partials[d].is_lane else 'c'}{d}"
+        return coordinate_name(self.statement, d, is_lane=self.partials[d].is_lane)
 
     def init(self) -> Statement:
         """``p[l, c] = identity`` wherever a fold may read it."""

@@ -55,6 +55,10 @@ CHUNKS = """def f(double(J,I,K) x) -> (t0) {
     t0(k) +=! x(j,i,k)
     t1(k) = t0(k)
 }"""
+TAKEN = """def f(float(M,N) x) -> (y, z) {
+    y(c0) +=! x(c0,l0)
+    z(l0) max=! x(c0,l0)
+}"""
 CASES = {
     # Flattening put the merged index first on the left, the merged dimension last in the target.
     "merged axes": (MERGED, [((17, 8, 17, 31), "float32")], [[(3, 2, 3, 5)], [(5, 1, 4, 2)]]),
@@ -73,6 +77,10 @@ CASES = {
     "another name": (NAMES, [((65536, 1, 3, 1), "bfloat16")], [[(513, 1, 3, 1)]]),
     # Only some threads have a column there, but all are needed to fold along y.
     "a fold for some columns": (CHUNKS, [((14, 257, 100), "float64")], [[(3, 65, 20)]]),
+    # Partial accumulators have dimensions c0 and l0 of their own.
+    "indices called c0 and l0": (
+        TAKEN, [((5, 300_000), "float32")], [[(3, 70)], [(70, 3)], [(1, 500)]],
+    ),
 }  # fmt: skip
 
 
