@@ -16,7 +16,8 @@ loop of several turns), or at the end of the body of a loop that carries the dep
 
 In a sequence each dependence is an interval of gaps, and the fewest gaps that hit all intervals are
 found by taking, in the order of their ends, the last gap of each that is not hit yet.  A barrier is
-a statement: it runs where any statement of its sequence does, so that it is met by all threads.
+a statement: it runs where any statement of its sequence does on any thread, so that all meet it,
+those too that have no row or column left.
 Storage of a shared array that is reused by the next iteration of a loop counts as a dependence.
 
 What another block of a cluster wrote to memory needs a *wide* barrier, one of the whole cluster.
