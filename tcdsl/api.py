@@ -269,12 +269,18 @@ class Function(Documented):
         :raises ShapeError, RangeError: arguments like these do not fit the program.
         """
         arrays, given = self._separated(self.in_order(args, named) if named else args)
-        specs = self.specs(arrays)
+        specs = self._described(arrays)
         sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()}, given)
         return self._definition.specialise(sizes)
 
     def specs(self, args: Sequence[Any]) -> dict[str, ArraySpec]:
-        """Return what the arguments are, by parameter name; their number must fit."""
+        """Return what the arrays among the arguments are, by parameter name.
+
+        :raises ShapeError: there are too few arguments or too many, or one is of no type here.
+        """
+        return self._described(self._separated(tuple(args))[0])
+
+    def _described(self, args: Sequence[Any]) -> dict[str, ArraySpec]:
         require_count(self._head, args)
         return {
             name: described(self._head, name, arg)
@@ -329,7 +335,7 @@ class Function(Documented):
             key = signature(args), target_setting() if target is None else target, options
             return (*key, *sizes.values()) if sizes else key
         except TCError:
-            self.specs(args)  # says which argument it is
+            self._described(args)  # says which argument it is
             raise
 
     def _specs_and_sizes(
@@ -340,7 +346,7 @@ class Function(Documented):
         options: Options,
     ) -> tuple[SizedDef, dict[str, ArraySpec], str]:
         """Return the def at the sizes of a call, its arguments, and the target."""
-        specs = self.specs(args)
+        specs = self._described(args)
         chosen = choose_target(target, specs)
         require_sizes(self._head, options)
         sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()}, given)

@@ -135,10 +135,24 @@ def test_command_line(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None
     assert "size C" in capsys.readouterr().out
 
 
-def test_a_kept_head_knows_them(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    head = PROGRAM.onehot.comprehension
-    again = type(head).from_json(head.to_json(), head.source)
-    assert again.parameters == ("label", "C") and set(again.size_parameters) == {"C"}
+def test_a_kept_head_knows_them() -> None:
+    PROGRAM.onehot._definition.program.keep()
+    again = tcdsl.define(TEXT)
+    assert not again.onehot._definition.program.is_analysed
+    assert str(inspect.signature(again.onehot)).startswith("(label: 'int64(N)', C: 'size'")
+    with pytest.raises(ShapeError, match="the size C: -1 is negative"):
+        again.onehot(LABELS, -1)
+    assert not again.onehot._definition.program.is_analysed
+    assert again.onehot(LABELS, 4, target="reference").shape == (3, 4)
+
+
+def test_benchmark_and_explore() -> None:
+    from tcdsl.frontends.benchmark import benchmark
+    from tcdsl.frontends.explore import explore
+
+    measured = benchmark(PROGRAM.onehot, LABELS, 4, target="cpu", seconds=0.001)
+    assert measured.rows
+    assert "onehot" in str(explore(PROGRAM.onehot, LABELS, 4, target="cpu"))
 
 
 def test_the_parser_says_what_may_stand_there() -> None:

@@ -26,6 +26,7 @@ from tcdsl.library import Case, cases, source_for
 from tcdsl.library.peer_calls import as_tensor, call_on_tensors, numpy_call
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import as_numpy, describe
+from tcdsl.runtime.size_arguments import without_sizes
 from tcdsl.runtime.timing import Timing, compare, compare_cuda
 from tcdsl.testing.agreement import disagreement
 
@@ -126,7 +127,8 @@ def _ceilings(executable: Executable, args: tuple[Any, ...], notes: list[str]) -
         notes.append(f"the target {executable.target!r} is for looking, not for speed")
         return None
     c = executable.comprehension
-    arrays = [a for a in args if not describe(a, "an argument").is_number]
+    inputs = without_sizes(executable.head, args, executable.special.sizes)
+    arrays = [a for a in inputs if not describe(a, "an argument").is_number]
     dtype = float_type([tensor.dtype for tensor in c.tensors.values()])
     return ceilings_for(
         arrays[0] if arrays else np.zeros(1, np.float32), executable.target,
@@ -144,7 +146,9 @@ def found_peers(
     is_on_gpu = executable.target == "cuda"
     case = case_of(function)
     if not is_on_gpu:
-        yield ORACLE, lambda: function.reference(*args, out=out)
+        given = args
+        yield ORACLE, lambda: function.reference(*given, out=out)
+    args = tuple(without_sizes(executable.head, args, executable.special.sizes))
     if case is not None:
         yield from _peers_of_case(case, executable, args, is_on_gpu)
         return
