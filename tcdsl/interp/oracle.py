@@ -41,7 +41,7 @@ from tcdsl.lang.comprehension import (
     Unary,
     walk,
 )
-from tcdsl.lang.data_ranges import checked_with, clause_text
+from tcdsl.lang.data_ranges import checked_with, clause_text, is_scattered
 from tcdsl.lang.faults import data_range_error
 from tcdsl.source import Span
 
@@ -168,6 +168,8 @@ def has_own_accumulators(st: Statement) -> bool:
 
     Not where scattered terms meet in an element, nor where the sum reads its own target.
     """
+    if is_scattered(st):
+        return False
     parts = [node for expr in (st.value, *st.conditions) for node in walk(expr)]
     reads = {node.tensor for node in parts if isinstance(node, Load)}
     return st.target not in reads and all(isinstance(s, Index) for s in st.subscripts)

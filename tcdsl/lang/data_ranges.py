@@ -39,6 +39,15 @@ def checked_with(statement: Statement, bounds: IndexBounds) -> Iterable[IndexBou
     return [other for other in statement.data_ranges if other.index in used]
 
 
+def is_scattered(statement: Statement) -> bool:
+    """Return whether reduced indices say to which left-hand ones a range belongs."""
+    reduced = set(statement.reduced)
+    return any(
+        bounds.index in statement.left and reduced & set(index_names(bounds.lower, bounds.upper))
+        for bounds in statement.data_ranges
+    )
+
+
 def clause_text(source: Source, bounds: IndexBounds) -> str:
     """Return the clause as it is written."""
     text = source.text[bounds.span.start : bounds.span.end]
