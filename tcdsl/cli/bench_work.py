@@ -35,7 +35,7 @@ class HasSizes(Protocol):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose the work to *parser*."""
     parser.add_argument("cases", nargs="*", metavar="CASE", help="library cases (default: all)")
-    parser.add_argument("--family", choices=("reduction", "graph", "contraction"))
+    parser.add_argument("--family", choices=("reduction", "graph", "contraction", "sparse"))
     parser.add_argument("--table", choices=tuple(TABLES),
                         help="reductions and graphs in the types that matter")  # fmt: skip
     parser.add_argument(

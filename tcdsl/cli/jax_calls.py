@@ -49,7 +49,7 @@ def import_jax() -> Any:
 
 def has_formula(case: Case) -> bool:
     """Return whether the library has *case* in JAX: reductions and graphs."""
-    return case.family != "contraction"
+    return case.family in ("reduction", "graph")
 
 
 def jitted(case: Case, inputs: Mapping[str, Any]) -> Callable[..., Any]:

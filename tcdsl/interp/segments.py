@@ -109,9 +109,9 @@ def listed(st: Statement, ranges: Box, limit: int, bounds: BoundsOf) -> Iterator
         rows = _listed_box(dense, box)
         for index in ranged[: len(ranged) - (padded is not None)]:
             rows = rows.repeated(index, *span(rows, index))
-        if padded is None:
+        if padded is None and rows.count:
             yield _in_order(st, rows)
-        else:
+        elif padded is not None:
             yield from _padded(rows, padded, whole[padded].start, limit, *span(rows, padded))
 
 

@@ -14,7 +14,7 @@ from tcdsl.library import texts
 from tcdsl.library.draws import Array, Draw, Sizes, ordinary
 from tcdsl.options import BAD_ARGUMENT
 
-Family = Literal["reduction", "graph", "contraction"]
+Family = Literal["reduction", "graph", "contraction", "sparse"]
 Formula = Callable[..., Any]  # arrays by parameter name -> one array, or a tuple of them
 
 # What two CPU cores do in about a second, and hold without swapping.

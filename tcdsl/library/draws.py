@@ -114,6 +114,17 @@ def below(size: str) -> Draw:
     return draw
 
 
+def pointers(size: str) -> Draw:
+    """Integers that do not decrease, from 0 to *size*: where rows begin, and the last one ends."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, sizes: Sizes) -> Array:
+        starts = np.sort(rng.integers(0, sizes[size], shape, dtype.numpy, endpoint=True), axis=-1)
+        starts[..., :1], starts[..., -1:] = 0, sizes[size]
+        return starts
+
+    return draw
+
+
 def value(number: float) -> Draw:
     """One number everywhere: for host scalars."""
 

@@ -576,3 +576,31 @@ def wavenet(
     z = torch.tanh(filtered) * torch.sigmoid(gated)
     residual = F.conv1d(z, residual_weight[:, :, None], residual_bias) + x
     return filtered, gated, z, residual, F.conv1d(z, skip_weight[:, :, None], skip_bias)
+
+
+def csr(val: Tensor, col: Tensor, ptr: Tensor, x: Tensor) -> Tensor:
+    matrix = torch.sparse_csr_tensor(ptr, col, val, size=(len(ptr) - 1, len(x)))
+    return torch.mv(matrix, x)
+
+
+def csr_matrix(val: Tensor, col: Tensor, ptr: Tensor, X: Tensor) -> Tensor:
+    return torch.mm(torch.sparse_csr_tensor(ptr, col, val, size=(len(ptr) - 1, len(X))), X)
+
+
+def embedding_bag(table: Tensor, word: Tensor, ptr: Tensor) -> Tensor:
+    return F.embedding_bag(word, table, ptr, mode="sum", include_last_offset=True)
+
+
+def segment_max(x: Tensor, ptr: Tensor) -> Tensor:
+    return torch.segment_reduce(x, "max", offsets=ptr.long(), initial=-torch.inf)
+
+
+def segment_mean(x: Tensor, ptr: Tensor) -> Tensor:
+    return torch.segment_reduce(x, "sum", offsets=ptr.long()) / ptr.diff().clamp(min=1)
+
+
+def segment_softmax(x: Tensor, ptr: Tensor) -> Tensor:
+    lengths = ptr.diff()
+    power = torch.exp(x - segment_max(x, ptr).repeat_interleave(lengths))
+    total = torch.segment_reduce(power, "sum", offsets=ptr.long())
+    return power / total.repeat_interleave(lengths)

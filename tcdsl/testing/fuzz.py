@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.api import Function, define, require_choices, shortened
-from tcdsl.errors import OUT_OF_RANGE, OptionError, TargetError, TCError
+from tcdsl.errors import DATA_RANGE, OUT_OF_RANGE, OptionError, TargetError, TCError
 from tcdsl.options import BAD_ARGUMENT, Options
 from tcdsl.runtime.files import make_folder
 from tcdsl.testing.cases import save_case
@@ -156,7 +156,7 @@ def _smallest_failure(
             mistake.append(error)
         except (AssertionError, TCError) as error:
             # The oracle itself says so of a subscript that the drawing could not know.
-            assume(getattr(error, "code", "") != OUT_OF_RANGE.code)
+            assume(getattr(error, "code", "") not in (OUT_OF_RANGE.code, DATA_RANGE.code))
             last[:] = [Failure(f, inputs, error)]
             raise
 

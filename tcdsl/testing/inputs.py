@@ -23,7 +23,13 @@ from tcdsl.lang.dtypes import DType
 from tcdsl.lang.specialiser import specialise
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.testing import random_inputs
-from tcdsl.testing.parameters import are_possible, chosen_sizes, shapes_of, subscript_limits
+from tcdsl.testing.parameters import (
+    are_possible,
+    chosen_sizes,
+    range_limits,
+    shapes_of,
+    subscript_limits,
+)
 from tcdsl.testing.required import layouts_of, sizes_of, whole_number
 
 if TYPE_CHECKING:
@@ -53,7 +59,8 @@ def inputs_for(
 ) -> "SearchStrategy[tuple[Any, ...]]":
     """Return the strategy of arguments for *f*: a tuple of arrays, in the order of its parameters.
 
-    A ``size`` parameter is an int among them.
+    A ``size`` parameter is an int among them.  A tensor whose values bound a range holds values
+    that do, in half of the draws in ascending order.
 
     :arg sizes: the values of some size symbols; others are drawn from *min_size* to *max_size*.
     :arg special: floats may be NaN, infinite, -0.0 or denormal, integers their type's extremes.
@@ -125,13 +132,16 @@ def _arguments(
         assert chosen is not None
         assume(not c.is_deferred or _refusal(c, chosen) is None)
         shapes, limits = shapes_of(c, chosen), subscript_limits(c, chosen)
+        ranges = range_limits(c, chosen)
         assume(sum(map(np.prod, shapes.values())) <= MAX_ELEMENTS)
         arrays = []
         for name, shape in shapes.items():
             dtype, limit = c.tensors[name].dtype, limits.get(name)
             assume(limit != 0 or 0 in shape)  # there is no valid subscript
             seed = choose(0, 999)
-            if limit is not None and dtype.is_integer:
+            if name in ranges and limit is None and dtype.is_integer:
+                array = random_inputs.range_bounds(ranges[name], shape, dtype, seed)
+            elif limit is not None and dtype.is_integer:
                 array = random_inputs.subscripts(limit or 1, shape, dtype, seed)
             else:
                 array = values(dtype, shape, draw(st.sampled_from(kinds)), seed)

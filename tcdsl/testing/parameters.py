@@ -7,7 +7,7 @@ import islpy as isl
 from tcdsl.lang.comprehension import Cast, Comprehension, Expr, Load, Statement, walk
 from tcdsl.lang.head import extent_at
 from tcdsl.lang.isl_bounds import ISL_LOCK
-from tcdsl.lang.size_functions import SizeSpace
+from tcdsl.lang.size_functions import SizeSpace, evaluate
 
 Choose = Callable[[int, int], int]  # a number between two, both included
 
@@ -33,6 +33,28 @@ def subscript_limits(comprehension: Comprehension, sizes: Mapping[str, int]) -> 
                     name = subscript.tensor
                     limits[name] = min(limits.get(name, extent), extent)
     return limits
+
+
+def range_limits(comprehension: Comprehension, sizes: Mapping[str, int]) -> dict[str, range]:
+    """Return, for each tensor that bounds a range, the values that the range's index has."""
+    limits: dict[str, range] = {}
+    for statement in comprehension.statements:
+        for bounds in statement.data_ranges:
+            with ISL_LOCK:
+                ends = statement.ranges[statement.indices.index(bounds.index)]
+                whole = range(*(evaluate(end, sizes) for end in ends))
+            for tensor in {name for e in (bounds.lower, bounds.upper) for name in _loaded(e)}:
+                old = limits.get(tensor, whole)
+                limits[tensor] = range(max(old.start, whole.start), min(old.stop, whole.stop))
+    return limits
+
+
+def _loaded(bound: Expr) -> Iterator[str]:
+    """Yield the tensor whose element *bound* is, perhaps converted."""
+    while isinstance(bound, Cast):
+        bound = bound.operand
+    if isinstance(bound, Load):
+        yield bound.tensor
 
 
 def _accesses(statement: Statement) -> Iterator[tuple[str, tuple[Expr, ...]]]:

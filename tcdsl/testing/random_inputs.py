@@ -34,6 +34,15 @@ def subscripts(extent: int, shape: tuple[int, ...], dtype: DType, seed: int) -> 
     return np.random.default_rng(seed).integers(0, extent, shape).astype(dtype.numpy)
 
 
+def range_bounds(values: range, shape: tuple[int, ...], dtype: DType, seed: int) -> Array:
+    """Return bounds of ranges of *values*, its end among them; those of odd seeds in any order."""
+    rng = np.random.default_rng(seed)
+    bounds = rng.integers(values.start, max(values.start, values.stop), shape, endpoint=True)
+    if seed % 2 == 0 and bounds.ndim:
+        bounds = np.sort(bounds, axis=-1)
+    return np.asarray(bounds, dtype.numpy)
+
+
 def laid_out(array: Array, layout: str) -> Array:
     """Return *array*'s values (the first ones repeated, for "broadcast") laid out in memory so."""
     if not array.ndim:

@@ -83,8 +83,10 @@ def test_where_jax_is_missing_it_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "not installed" in str(jax_calls.why_no_gpu())
 
 
-def test_contractions_are_not_offered() -> None:
-    assert all(peers.offers("jax", one) == (one.family != "contraction") for one in cases())
+def test_contractions_and_sparse_programs_are_not_offered() -> None:
+    assert all(
+        peers.offers("jax", one) == (one.family in ("reduction", "graph")) for one in cases()
+    )
     assert peers.offers("torch", case("tmm"))
 
 

@@ -34,7 +34,7 @@ CONTRACTIONS = {
 def test_the_catalogue_is_whole() -> None:
     families = {
         family: {case.name for case in library.cases(family)}
-        for family in ("reduction", "graph", "contraction")
+        for family in ("reduction", "graph", "contraction", "sparse")
     }
     assert families["reduction"] >= REDUCTIONS
     assert families["graph"] >= GRAPHS
