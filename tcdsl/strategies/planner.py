@@ -17,6 +17,7 @@ from enum import StrEnum
 from tcdsl.costmodel.locality import Shape, shape_of
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.options import Options
+from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Scop
@@ -230,6 +231,9 @@ class _Policy:
         work = sum(work_of(self.shapes[name]) for name in grown.members)
         if work < PARALLEL_WORK or self.cpu.threads == 1:
             return None
+        scattered = [is_scattered_by_range(self.shapes[n].statement) for n in grown.members]
+        if any(scattered) and not all(scattered):
+            return "its rows would be left to one thread, for those of another member may overlap"
         before, after = self._parallelism(group), self._parallelism(grown)
         new = self._parallelism(alone(grown.members[-1], self.shapes))
         least = min(before, new, 2 * self.cpu.threads)

@@ -12,6 +12,7 @@ for nothing else would fill the chip.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from tcdsl.strategies import block_sizes
@@ -42,7 +43,8 @@ def ragged_sketch(axes: GroupAxes) -> Sketch:
         tiles[0] = _packed(tiles[0], x)
     y = tiles[0].threads if tiles else 1
     axes.why.append(f"{x} threads a row of data" + (f", {y} rows a block" if y > 1 else ""))
-    return axes.assembled(tiles, {n: Lane(d, 0, x) for n, d in lanes.items()}, None)
+    sketch = axes.assembled(tiles, {n: Lane(d, 0, x) for n, d in lanes.items()}, None)
+    return replace(sketch, template="ragged")
 
 
 def _inner_axis(axes: GroupAxes) -> Axis | None:
