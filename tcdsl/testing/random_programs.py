@@ -606,8 +606,8 @@ def finished(d: Draft) -> str:
     body = "".join(f"    {statement}\n" for statement in d.statements)
     text = f"def f({', '.join(params)}) -> ({', '.join(outputs)}) {{\n{body}}}\n"
     # A size that no parameter has is just a number.
-    declared = {dim.text for t in d.tensors if t.is_input for dim in t.dims}
-    for name in sorted(d.sizes.keys() - declared):
+    known = {dim.text for t in d.tensors if t.is_input for dim in t.dims}
+    for name in sorted(d.sizes.keys() - known):
         text = re.sub(rf"\b{name}\b", str(d.sizes[name]), text)
     return text
 
