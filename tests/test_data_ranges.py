@@ -169,7 +169,7 @@ def test_a_range_needs_reads_or_a_range_of_its_own() -> None:
     text = "def f(int32(P) ptr) -> (n) {{ n(r) +=! 1 where {}e in ptr(r):ptr(r + 1) }}"
     with pytest.raises(tcdsl.TCError, match="cannot infer the range of e") as caught:
         tcdsl.define(text.format(""))
-    assert "e in 0:E" in str(caught.value.hint) and "ptr(r)" in str(caught.value.hint)
+    assert "e in 0:P, e in" in str(caught.value.hint) and "ptr(r)" in str(caught.value.hint)
     n = tcdsl.define(text.format("e in 0:9, ")).f(np.array([0, 4, 9], np.int32))
     assert n.tolist() == [4, 5]
 
