@@ -28,7 +28,7 @@ from tcdsl.errors import (
     combined,
 )
 from tcdsl.lang.boxes import Boxes
-from tcdsl.lang.comprehension import Comprehension, Expr, Index, Load, Statement, Tensor
+from tcdsl.lang.comprehension import Comprehension, Expr, Load, Statement, Tensor
 from tcdsl.lang.definedness import Definedness, is_injective, own_element_read
 from tcdsl.lang.linear import Interval
 from tcdsl.lang.preconditions import (
@@ -63,10 +63,9 @@ def equal_extents(statement: Statement, reads_: Sequence[Access]) -> Iterator[Re
     first: dict[str, Access] = {}
     given = {bounds.index for bounds in statement.explicit}
     for access in reads_:
-        if isinstance(access.subscript, Index) and not access.is_own:
-            index = access.subscript.name
-            if index not in given:
-                yield from _equal_intervals(index, first.setdefault(index, access), access)
+        index = access.plain
+        if index is not None and index not in given and not access.is_own:
+            yield from _equal_intervals(index, first.setdefault(index, access), access)
 
 
 def _equal_intervals(index: str, one: Access, other: Access) -> Iterator[ResolvedAgreement]:

@@ -29,8 +29,8 @@ from functools import reduce
 
 import islpy as isl
 
-from tcdsl.lang.affine import Builder, instance_space
-from tcdsl.lang.comprehension import Expr, Index, IndexBounds, Load, Statement
+from tcdsl.lang.affine import Builder, constant_value, instance_space
+from tcdsl.lang.comprehension import Expr, IndexBounds, Load, Statement
 from tcdsl.lang.dtypes import INT32
 from tcdsl.lang.linear import Form, Interval, linear
 from tcdsl.lang.reads import Guard, Read, index_names, reads
@@ -54,7 +54,18 @@ class Access:
     @property
     def bounds_ranges(self) -> bool:
         """Whether the read counts in the inference: it is plain, or under no guard."""
-        return isinstance(self.subscript, Index) or not self.read.guards
+        return self.plain is not None or not self.read.guards
+
+    @property
+    def plain(self) -> str | None:
+        """The index that the subscript is, and nothing else (but perhaps its conversion)."""
+        return _plain_index(self.form)
+
+
+def _plain_index(form: Form | None) -> str | None:
+    if form is None or set(form.coefficients.values()) != {1} or len(form.coefficients) > 1:
+        return None
+    return next(iter(form.coefficients)) if constant_value(form.rest) == 0 else None
 
 
 @dataclass(slots=True, eq=False)
@@ -133,8 +144,9 @@ def target_accesses(
     found = []
     for position, interval in enumerate(boxes.get(statement.target, ())):
         subscript = statement.subscripts[position]
-        in_place = isinstance(subscript, Index) and own and all(
-            other.subscripts[position] == subscript for other in own
+        plain = _plain_index(linear(subscript, sizes))
+        in_place = plain is not None and own and all(
+            _plain_index(linear(other.subscripts[position], sizes)) == plain for other in own
         )  # fmt: skip
         if statement.target in declared or in_place:
             indices = frozenset(index_names(subscript))

@@ -572,6 +572,15 @@ PROGRAMS = (
     "def f(float(N) A) -> (O) { O(i) = A(max(i-1, 0)) + A(min(i+1, N-1)) where i in 0:N }",
     "def f(float(N) A) -> (O) { O(i) = 0.0 where i in 0:N  O(i) = A(i) where exists i % 2 == 0 }",
     "def f(float(N,M) A, float(K) B) -> (O) { O(i) +=! A(i,j) * B(i-j) }",
+    "def f(float(T) x, float(K) w) -> (y) { y(t) +=! (t>=k ? x(t-k) : 0.0) * w(k) where t in 0:T }",
+    "def f(float(T) x, float(K) w) -> (float(T) y) { y(t) +=! t >= k ? x(t-k) * w(k) : 0.0 }",
+    "def f(float(T) x, float(K) w) -> (y) { y(t) +=! x(t-k) * w(k) where t in 0:T, exists t >= k }",
+    "def f(float(N) A, float(M) B) -> (O) { O(i) = B(i) + (i >= 1 ? A(i-1) : 0.0) }",
+    "def f(float(N) x) -> (y) { y(0) = x(0)  y(i) = y(i-1) * x(i) }",
+    "def f(float(N) x, float(M) z) -> (y) { y(0) = x(0)  y(1) = x(1)  y(i) = y(i-2) + x(i)*z(i) }",
+    "def f(float(N) x) -> (float(N) y) { y(0) = 1.0  y(i) = y(i-1) * 0.5 }",
+    "def f(float(N) y) -> (y) { y(i) = y(i-1) + y(i) }",
+    "def f(float(N) x) -> (float(N, 3) y) { y(i, j) = 0.0  y(i, 0) = x(i) }",
 )  # fmt: skip
 
 
