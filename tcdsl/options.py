@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
+from inspect import signature
 from typing import Any, Literal
 
 from tcdsl.errors import Entry, OptionError
@@ -128,6 +129,18 @@ class Options:
             for name, value in values.items()
         }
         return cls(**plain)
+
+
+def _show_fields() -> None:
+    """Let ``Options?`` and the documentation show the fields: ``__new__`` takes any names."""
+    shown = signature(Options.__init__)
+    without_self = list(shown.parameters.values())[1:]
+    Options.__signature__ = shown.replace(  # type: ignore[attr-defined]
+        parameters=without_self, return_annotation=Options
+    )
+
+
+_show_fields()
 
 
 def option_names() -> list[str]:

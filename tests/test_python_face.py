@@ -1,5 +1,6 @@
 """What Python's own tools see of the public interface: dir, signatures, containers, types."""
 
+import dataclasses
 import inspect
 import re
 import subprocess
@@ -41,6 +42,12 @@ def test_signatures_show_parameters_with_types_and_results() -> None:
     bound = inspect.signature(PROGRAM.twice).bind(np.ones(3), s=2.0, target="cpu")
     assert list(bound.arguments) == ["x", "s", "target"]
     assert "args" in inspect.signature(tcdsl.Function.__call__).parameters  # the class has its own
+
+
+def test_the_signature_of_options_shows_its_fields() -> None:
+    shown = inspect.signature(tcdsl.Options).parameters
+    assert list(shown) == [field.name for field in dataclasses.fields(tcdsl.Options)]
+    assert shown["tile"].default == ()
 
 
 def test_parameters_that_no_call_can_name_are_positional() -> None:

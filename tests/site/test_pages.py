@@ -105,7 +105,7 @@ def test_every_mark_of_a_page_has_a_maker_and_an_end() -> None:
 def test_the_table_of_builtins_has_them_all() -> None:
     table = builtin_table.builtins()
     assert table.count("\n| `") == len(BUILTINS)
-    assert r"| `fabs(x)` | float → float | \|x\| |" in table
+    assert r"| `fabs(x)` | float&nbsp;→&nbsp;float | \|x\| |" in table
     for builtin in BUILTINS.values():  # each meaning speaks of its parameters only
         assert set(re.findall(r"\b[xyzt]\b", builtin.meaning)) <= set(builtin.parameters)
 

@@ -3,9 +3,9 @@
 from tcdsl.lang.builtins import BUILTINS, BuiltinKind
 
 _TYPES = {
-    BuiltinKind.FLOAT: "float → float",
-    BuiltinKind.ANY: "number → same",
-    BuiltinKind.TEST: "float → bool",
+    BuiltinKind.FLOAT: "float&nbsp;→&nbsp;float",
+    BuiltinKind.ANY: "number&nbsp;→&nbsp;same",
+    BuiltinKind.TEST: "float&nbsp;→&nbsp;bool",
 }
 
 
