@@ -382,7 +382,7 @@ COMPILER_CRASHED = Entry(
 # --- memory of a call ----------------------------------------------------------------------
 OUT_OF_RANGE = Entry(
     "TC080", LaunchError,
-    "index {index} of {tensor!r} is out of range: the extent is {extent}",
+    "index {index} of {tensor!r} is out of range: the extent is {extent}{origin}",
     "check the values that the subscript reads, or guard it with a condition",
 )  # fmt: skip
 DATA_RANGE = Entry(

@@ -21,6 +21,7 @@ from tcdsl.codegen.opened_loops import unopened_loops
 from tcdsl.codegen.size_texts import Integer, SizeTexts
 from tcdsl.codegen.turns import last_of
 from tcdsl.lang.comprehension import Expr
+from tcdsl.lang.faults import Site
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Storage
@@ -52,7 +53,7 @@ class CSource:
     body: str  # without the device library: what a person reads
     pointers: tuple[str, ...]  # arrays, then "" for the workspace if it has bytes
     workspace_bytes: int | None  # None: tcdsl_workspace(integers) tells, for it depends on them
-    sites: tuple[tuple[str, int], ...]  # fault site -> (array, dimension)
+    sites: tuple[Site, ...]  # by the number that a fault record has
     integers: tuple[Integer, ...] = ()  # open sizes and strides
     statements: tuple[str, ...] = ()  # for each line of *body*, the statement that it prints
 
@@ -69,7 +70,7 @@ class _PlanPrinter:
         self.threads = threads
         self.names = Names()
         self.lines: list[str] = []
-        self.sites: list[tuple[str, int]] = []
+        self.sites: list[Site] = []
         self.sizes = SizeTexts(plan.scop, self.names)
         self.workspace = "0"  # its bytes
 

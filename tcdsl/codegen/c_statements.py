@@ -30,7 +30,9 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.dtypes import DType, arithmetic
+from tcdsl.lang.faults import Site
 from tcdsl.poly.data_ranges import data_ranges_of
+from tcdsl.poly.lowering import first_load
 from tcdsl.poly.scop import Access, Interleaved, Kind, RangeCheck, Scop, Skew
 from tcdsl.transforms.placement import Placement
 
@@ -45,7 +47,7 @@ class Context:
     names: Names
     sizes: SizeTexts
     placements: Mapping[str, Placement]
-    sites: list[tuple[str, int]]
+    sites: list[Site]
     index_type: str = "i64"
 
 
@@ -297,9 +299,12 @@ class StatementPrinter:
         if statement.checked_range is not None:
             return self._range_check(statement.checked_range, conditions)
         lines = []
-        for dim, subscript in statement.checked:
+        loads = statement.checked_loads
+        for (dim, subscript), load in zip(statement.checked, loads, strict=True):
             site = len(self.context.sites)
-            self.context.sites.append((array.name, dim))
+            reads, position = self._source_of(subscript, load)
+            span = statement.span
+            self.context.sites.append(Site(array.name, dim, span.start, span.end, reads))
             origin = self.sizes.extent(array.origin[dim])
             extent = self.sizes.extent(array.shape[dim])
             index = f"{self.expressions.subscript(subscript)} - {origin}"
@@ -308,20 +313,42 @@ class StatementPrinter:
                 f"const int64_t w_index{site} = {index};" if not guard else
                 f"const int64_t w_index{site} = ({' && '.join(conditions)}) ? {index} : 0;",
                 f"if ({guard}(w_index{site} < 0 || w_index{site} >= {extent}))"
-                f" tc_fault(fault, {site}, w_index{site} + {origin}, {extent});",
+                f" tc_fault(fault, {site}, w_index{site} + {origin}, {extent}, {position});",
             ]  # fmt: skip
         return lines
 
+    def _source_of(self, subscript: Expr, written: Load | None) -> tuple[str, str]:
+        """Return the tensor that *subscript* reads first, and where in it, in elements of memory.
+
+        :arg written: the load as it was before copies took the place of tensors; where its own
+            subscripts read further tensors, those may have been replaced too.
+        :return: the position is -1 where the element is in no memory of the tensor itself.
+        """
+        if written is None:
+            return "", "-1"
+        load = written
+        if any(isinstance(node, Load) for part in written.subscripts for node in walk(part)):
+            load = first_load(subscript) or written
+        array = self.scop.arrays[load.tensor]
+        if self.context.placements.get(load.tensor) is not None or array.skew is not None:
+            return load.tensor, "-1"
+        shifted = []
+        for subscript_, origin in zip(load.subscripts, array.origin, strict=True):
+            index = self.expressions.subscript(subscript_)
+            is_shifted = not self.sizes.is_zero(origin)
+            shifted.append(f"({index} - {self.sizes.extent(origin)})" if is_shifted else index)
+        return load.tensor, _linear(shifted, self.sizes.strides(array), self.context.index_type)
+
     def _range_check(self, ends: RangeCheck, conditions: list[str]) -> list[str]:
         site = len(self.context.sites)
-        self.context.sites.append((ends.clause, -1))
+        self.context.sites.append(Site(ends.clause, -1))
         low, high = f"w_low{site}", f"w_high{site}"
         start, end = self.sizes.extent(ends.start), self.sizes.extent(ends.end)
         lines = [
             f"const int64_t {low} = {self.expressions.value(ends.lower)};",
             f"const int64_t {high} = {self.expressions.value(ends.upper)};",
             f"if ({low} < {high} && ({low} < {start} || {high} > {end}))"
-            f" tc_fault(fault, {site}, {high} > {end} ? {high} : {low}, {end});",
+            f" tc_fault(fault, {site}, {high} > {end} ? {high} : {low}, {end}, -1);",
         ]
         if not conditions:
             return lines

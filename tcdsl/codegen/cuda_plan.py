@@ -7,6 +7,7 @@ from tcdsl.codegen.c_expressions import c_type
 from tcdsl.codegen.cuda_source import TICKETS_BYTES, Parameter, ParameterKind
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import SizeTexts
+from tcdsl.lang.faults import Site
 from tcdsl.poly.scop import Array, Storage
 from tcdsl.transforms.mapping import Mapped
 from tcdsl.transforms.plan import Plan, arrays_of
@@ -24,7 +25,7 @@ class PlanText:
         self.known_alignments = known_alignments
         self.plan = plan
         self.scop = plan.scop
-        self.sites: list[tuple[str, int]] = []
+        self.sites: list[Site] = []
         self.alignments: dict[str, int] = {}
         self.names = Names()
         self.sizes = SizeTexts(plan.scop, self.names)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tcdsl.lang.faults import Site, sites_from_json
+
 Dim3 = tuple[int, int, int]
 
 # Where kernels take tickets (transforms/stitching) they are the workspace's first bytes: zero
@@ -182,7 +184,7 @@ class CudaSource:
     functions: frozenset[str]
     launches: tuple[AnyLaunch, ...]
     workspace_bytes: int
-    sites: tuple[tuple[str, int], ...]  # fault site -> (array, dimension)
+    sites: tuple[Site, ...]  # by the number that a fault record has
     integers: tuple[tuple[str, int], ...] = ()  # (open size, -1), or (tensor, dim): its stride
     alignments: Mapping[str, int] = field(default_factory=dict)
     # For each line of the text, the statement that it prints; not kept in the cache.
@@ -215,7 +217,7 @@ class CudaSource:
             frozenset(map(str, data["functions"])),
             tuple(map(launch_from_json, data["launches"])),
             int(data["workspace_bytes"]),
-            tuple((str(name), int(dim)) for name, dim in data["sites"]),
+            sites_from_json(data["sites"]),
             tuple((str(name), int(dim)) for name, dim in data["integers"]),
             {str(name): int(size) for name, size in data["alignments"].items()},
         )

@@ -9,8 +9,8 @@ import numpy as np
 
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.executable.base import Executable, dump_stages, is_same
+from tcdsl.executable.faults import error_of
 from tcdsl.lang.comprehension import Comprehension, Specialisation
-from tcdsl.lang.faults import fault_error
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy, overlaps
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, cpu_identity, find_compiler
@@ -128,8 +128,7 @@ class CpuExecutable(Executable):
         return True
 
     def _raise_fault(self, fault: Fault) -> None:
-        site = self.program.manifest.sites[fault.site]
-        raise fault_error(self.head, site, fault.index, fault.extent)
+        raise error_of(self.head, self.program.manifest.sites, fault, self.specs)
 
 
 def cpu_program(

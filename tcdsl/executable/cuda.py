@@ -20,7 +20,7 @@ from tcdsl.errors import (
     TCError,
 )
 from tcdsl.executable.base import Bound, Executable, Run, dump_stages, gaps_of
-from tcdsl.lang.faults import fault_error
+from tcdsl.executable.faults import error_of
 from tcdsl.lang.head import Extents
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
@@ -335,7 +335,7 @@ def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) 
         return known
 
     def error(fault: Fault) -> TCError:
-        return fault_error(c, manifest.sites[fault.site], fault.index, fault.extent)
+        return error_of(c, manifest.sites, fault, specs)
 
     cache = default_cache()
     entry = cache.get(key)

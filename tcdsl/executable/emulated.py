@@ -13,7 +13,7 @@ from tcdsl.costmodel.machine import Gpu
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator import build_identity as emulator_identity
 from tcdsl.executable.base import Executable, dump_stages, gaps_of
-from tcdsl.lang.faults import fault_error
+from tcdsl.executable.faults import error_of
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy
 from tcdsl.runtime.cache import default_cache, key_of
@@ -73,8 +73,7 @@ class EmulatedExecutable(Executable):
         written = {name for name in c.outputs if name not in read_first}
         fault = self.program.run(arrays, self._integers(), written=written)
         if fault is not None:
-            site = self.program.source.sites[fault.site]
-            raise fault_error(c, site, fault.index, fault.extent)
+            raise error_of(c, self.program.source.sites, fault, self.specs)
 
     def _integers(self) -> list[int]:
         return [

@@ -42,7 +42,7 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.data_ranges import checked_with, clause_text, is_scattered
-from tcdsl.lang.faults import data_range_error
+from tcdsl.lang.faults import data_range_error, element_text, origin_text
 from tcdsl.source import Span
 
 GRID = 1 << 22
@@ -266,10 +266,23 @@ def address(
         if outside.any():
             first = np.broadcast_to(index, outside.shape)[outside].flat[0]
             raise OUT_OF_RANGE(
-                m.c.source, span, index=int(first) + origin, tensor=name, extent=extent
-            )
+                m.c.source, span, index=int(first) + origin, tensor=name, extent=extent,
+                origin=_source_of(m, subscript, instances, outside),
+            )  # fmt: skip
         flat = flat * extent + np.clip(index, 0, max(0, extent - 1))
     return flat, doubt
+
+
+def _source_of(m: Machine[V], subscript: Expr, instances: Instances, outside: Array) -> str:
+    """Return from which element the first index that is *outside* comes, for its error."""
+    load = next((node for node in walk(subscript) if isinstance(node, Load)), None)
+    if load is None or not m.c.tensors[load.tensor].is_input:
+        return ""
+    position = []
+    for part in load.subscripts:
+        values = m.arithmetic.numbers(evaluated(m, part, instances))
+        position.append(int(np.broadcast_to(values, outside.shape)[outside].flat[0]))
+    return origin_text(element_text(load.tensor, position))
 
 
 def last_writes(elements: Array, active: Array) -> Array:

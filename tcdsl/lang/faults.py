@@ -4,22 +4,60 @@ It needs no statement of the program: code from the disk cache is called without
 """
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from tcdsl.errors import DATA_RANGE, OUT_OF_RANGE, TCError
 from tcdsl.lang.head import Head
 from tcdsl.source import NOWHERE, Source, Span
 
 
-def fault_error(head: Head, site: Sequence[object], index: int, extent: int) -> TCError:
-    """Return the error for *index* at a fault *site*: a tensor and its dimension, or a range, -1.
+class Site(NamedTuple):
+    """A checked subscript: where it stands in the text, and the tensor that it reads first.
+
+    Of a range whose bounds are read *tensor* is the clause, and *dim* -1.
+    """
+
+    tensor: str
+    dim: int
+    start: int = 0
+    end: int = 0
+    reads: str = ""
+
+
+def sites_from_json(data: Sequence[Any]) -> tuple[Site, ...]:
+    """Return the sites that were written as lists."""
+    return tuple(
+        Site(str(name), int(dim), int(start), int(end), str(reads))
+        for name, dim, start, end, reads in data
+    )
+
+
+def fault_error(head: Head, site: Site, index: int, extent: int, element: str | None) -> TCError:
+    """Return the error for *index* at *site*.
 
     :arg extent: what the index must be below, or where the range must end.
+    :arg element: of the tensor that the subscript reads, from which it comes: ``at(2, 3)``.
     """
-    name, dim = str(site[0]), site[1]
-    if dim == -1:
-        return data_range_error(head.source, name, index, extent)
-    span = head.tensors[name].span
-    return OUT_OF_RANGE(head.source, span, index=index, tensor=name, extent=extent)
+    if site.dim == -1:
+        return data_range_error(head.source, site.tensor, index, extent)
+    span = Span(site.start, site.end)
+    tensor = head.tensors.get(site.tensor)
+    if span == NOWHERE and tensor is not None:
+        span = tensor.span
+    return OUT_OF_RANGE(
+        head.source, span, index=index, tensor=site.tensor, extent=extent,
+        origin=origin_text(element),
+    )  # fmt: skip
+
+
+def origin_text(element: str | None) -> str:
+    """Return what the message says of the element that the index comes from."""
+    return "" if element is None else f" (the index is from {element})"
+
+
+def element_text(name: str, position: Sequence[int]) -> str:
+    """Return an element as the language writes it."""
+    return f"{name}({', '.join(map(str, position))})" if position else name
 
 
 def data_range_error(source: Source, clause: str, reached: int, end: int) -> TCError:

@@ -42,7 +42,7 @@ from tcdsl.poly.scop import (
     Stride,
     loads_of,
 )
-from tcdsl.source import Source
+from tcdsl.source import Source, Span
 
 Bounds = tuple[Extent, Extent]  # [lower, upper)
 
@@ -232,13 +232,16 @@ class StatementLowering:
         """
         checks = [self._range_check(n, b) for n, b in enumerate(self.statement.data_ranges)]
         assert body.value is not None
-        guarded = guarded_loads(*body.write.subscripts, body.value, *body.conditions)
+        exprs = (*body.write.subscripts, body.value, *body.conditions)
+        guarded, spans = guarded_loads(*exprs), spans_of_loads(*exprs)
         for touched in (body.write, *body.reads):
             if not touched.inexact:
                 continue
             for guards in guarded.get((touched.array, touched.subscripts), [()]):
                 name = f"{body.name}_check{len(checks)}"
-                checks.append(self._check(name, body, touched, (*body.conditions, *guards)))
+                span = spans.get((touched.array, touched.subscripts), self.statement.target_span)
+                check = self._check(name, body, touched, (*body.conditions, *guards))
+                checks.append(replace(check, span=span))
         return checks
 
     def _check(
@@ -272,6 +275,7 @@ class StatementLowering:
             reads=guarded_reads(builder, domain, exprs, self.arrays),
             conditions=guards,
             checked=checked,
+            checked_loads=tuple(first_load(subscript) for _, subscript in checked),
             source_name=body.source_name,
             span=body.span,
         )
@@ -460,6 +464,17 @@ def guarded_loads(*exprs: Expr) -> dict[tuple[str, tuple[Expr, ...]], list[Guard
         for child, extra in reversed(_lazily(expr)):
             stack.append((child, (*guards, *extra)))
     return found
+
+
+def first_load(expr: Expr) -> tc.Load | None:
+    """Return the outermost load in *expr*, of several the first."""
+    return next((node for node in tc.walk(expr) if isinstance(node, tc.Load)), None)
+
+
+def spans_of_loads(*exprs: Expr) -> dict[tuple[str, tuple[Expr, ...]], Span]:
+    """Return where each load in *exprs* stands first."""
+    loads = [node for expr in exprs for node in tc.walk(expr) if isinstance(node, tc.Load)]
+    return {(load.tensor, load.subscripts): load.span for load in reversed(loads)}
 
 
 def guarded_reads(

@@ -162,6 +162,8 @@ class Statement:
     lanes: int = 0  # for a FOLD: how many partials it folds
     arg_origin: Extent = 0  # for an arg reduction: where its index starts to count
     checked: tuple[tuple[int, Expr], ...] = ()  # for a CHECK: dimensions and their subscripts
+    # For each of *checked*: the load that the subscript reads first; rewrites leave it as it was.
+    checked_loads: tuple[Load | None, ...] = ()
     checked_range: RangeCheck | None = None  # for a CHECK of a range whose bounds are read
     source_name: str = ""  # the comprehension's statement
     span: Span = NOWHERE

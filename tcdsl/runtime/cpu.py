@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tcdsl.lang.faults import Site, sites_from_json
 from tcdsl.runtime.arguments import ALIGNMENT
 from tcdsl.runtime.launch import Kernel, WorkspaceFunction, load, load_workspace
 from tcdsl.runtime.warm_path import address
@@ -23,7 +24,7 @@ class Manifest:
 
     pointers: tuple[str, ...]  # tensors, then "" for the workspace
     workspace_bytes: int | None  # None: the code tells, given the integers
-    sites: tuple[tuple[str, int], ...]
+    sites: tuple[Site, ...]
     stages: Mapping[str, str]
     kernels: tuple[Mapping[str, Any], ...]
     integers: tuple[tuple[str, int], ...] = ()  # (open size, -1), or (tensor, dim): its stride
@@ -48,7 +49,7 @@ class Manifest:
         return cls(
             tuple(data["pointers"]),
             None if data["workspace_bytes"] is None else int(data["workspace_bytes"]),
-            tuple((str(name), int(dim)) for name, dim in data["sites"]),
+            sites_from_json(data["sites"]),
             dict(data["stages"]),
             tuple(dict(kernel) for kernel in data["kernels"]),
             tuple((str(name), int(dim)) for name, dim in data["integers"]),

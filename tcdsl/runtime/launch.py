@@ -6,9 +6,9 @@ The calling convention, which the C printer follows::
 
 *pointers* are the data pointers of the tensors (and 0-D arrays of the host scalars) and of the
 scratch buffers; *integers* are the open sizes and whatever else the plan fixes; both arrays live
-only for the call.  The result is 0, or nonzero after writing ``fault[0..3] = {code, site, index,
-extent}``: the first access that the code found out of range.  Threads may find one at the same
-time, so the code claims ``fault[0]`` by compare-and-swap from 0 before it writes the rest.
+only for the call.  The result is 0, or nonzero after writing ``fault[0..4] = {code, site, index,
+extent, position}``: the first access that the code found out of range.  Threads may find one at
+the same time, so the code claims ``fault[0]`` by compare-and-swap from 0 before it writes the rest.
 
 Three arguments, whatever the rank of the program: ctypes converts each argument separately, 40
 pointers in 1.7 us, while packing them with ``struct`` takes 0.3 us and the call itself 0.2 us.
@@ -31,7 +31,7 @@ from typing import cast
 from tcdsl.errors import LOAD_FAILED
 from tcdsl.settings import settings
 
-FAULT_WORDS = 4
+FAULT_WORDS = 5
 FAULT_GATHER = 1  # fault[0]: a gathered or scattered index out of range
 
 _FaultRecord = ctypes.c_int64 * FAULT_WORDS
@@ -47,6 +47,7 @@ class Fault:
     site: int
     index: int
     extent: int
+    position: int = 0  # in memory, of the element that the index comes from; -1: it is not known
 
 
 @dataclass(frozen=True, slots=True, eq=False)

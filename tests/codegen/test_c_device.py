@@ -800,23 +800,24 @@ def test_the_first_fault_is_recorded_whole(tmp_path: Path) -> None:
 void gather(int64_t n, const int64_t *index, int64_t extent, int64_t *fault) {
 _Pragma("omp parallel for num_threads(4)")
   for (int64_t i = 0; i < n; ++i)
-    if ((uint64_t)index[i] >= (uint64_t)extent) tc_fault(fault, i, index[i], extent);
+    if ((uint64_t)index[i] >= (uint64_t)extent) tc_fault(fault, i, index[i], extent, 2 * i);
 }
 """
     )
     library = ctypes.CDLL(str(compiled(source, tmp_path, "-shared", "-fPIC")))
     index = np.arange(2000, dtype=np.int64)
     for extent in (2000, 1000):
-        fault = np.zeros(4, np.int64)
+        fault = np.zeros(5, np.int64)
         library.gather(
             ctypes.c_int64(2000), ctypes.c_void_p(index.ctypes.data), ctypes.c_int64(extent),
             ctypes.c_void_p(fault.ctypes.data),
         )  # fmt: skip
-        claimed, site, where, size = fault.tolist()
+        claimed, site, where, size, position = fault.tolist()
         if extent == 2000:
-            assert fault.tolist() == [0, 0, 0, 0]
+            assert fault.tolist() == [0, 0, 0, 0, 0]
         else:
             assert (claimed, size) == (1, 1000) and site == where and 1000 <= where < 2000
+            assert position == 2 * where
 
 
 @pytest.mark.parametrize("dtype", (*INTEGERS, *FLOATS))

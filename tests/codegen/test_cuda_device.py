@@ -142,7 +142,7 @@ CLUSTER_FOLD = "<tc_op_add_i64, 64, 1, 4>(p[threadIdx.x]);"
 CLUSTER_ARGFOLD = "<tc_better_min_i64, 64, 1, 4>(p[threadIdx.x], p[0]).index;"
 ARGFOLD = "<tc_better_min_i64, 48, 3>(p[threadIdx.x], p[0]).index;"
 OTHER_USES = {
-    "tc_fault": "tc_fault(p, 1, p[5], 7);",
+    "tc_fault": "tc_fault(p, 1, p[5], 7, 0);",
     "tc_prefetch": "tc_prefetch(p, 64);",
     "tc_begin_next_kernel": "tc_begin_next_kernel(); p[0] = 1;",
     "tc_await_kernels": "tc_await_kernels(); p[0] = 1;",
@@ -751,9 +751,13 @@ def test_index_arithmetic() -> None:
 def test_the_first_fault_is_recorded_whole() -> None:
     parameters = (cases.pointer("i32", "v", is_read=True), cases.pointer("i64", "r"))
     launch = Launch("k", (4, 1, 1), (50, 1, 1), 0, parameters)
-    body = "const int i = threadIdx.x + 50 * blockIdx.x;\nif (v[i] >= 60) tc_fault(r, i, v[i], 60);"
+    body = (
+        "const int i = threadIdx.x + 50 * blockIdx.x;\n"
+        "if (v[i] >= 60) tc_fault(r, i, v[i], 60, 2 * i);"
+    )
     source = cases.source_of([(launch, body)], ["tc_fault"])
-    arrays = {"v": np.arange(200, dtype=np.int32), "r": np.zeros(4, np.int64)}
+    arrays = {"v": np.arange(200, dtype=np.int32), "r": np.zeros(5, np.int64)}
     emulate(source, arrays)
-    claimed, site, index, extent = arrays["r"].tolist()
+    claimed, site, index, extent, position = arrays["r"].tolist()
     assert (claimed, extent) == (1, 60) and site == index and 60 <= index < 200
+    assert position == 2 * index

@@ -510,7 +510,7 @@ def test_the_fault_record(emulate: Emulate) -> None:
     program = emulate(
         """extern "C" __global__ void k(const int *x, float *y, int64_t *fault) {
           const int i = x[threadIdx.x];
-          if (i < 0 || i >= 10) tc_fault(fault, 3, i, 10);
+          if (i < 0 || i >= 10) tc_fault(fault, 3, i, 10, 0);
           else y[i] = 1;
         }""",
         1, 4,

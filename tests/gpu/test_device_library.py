@@ -408,17 +408,19 @@ def test_the_first_fault_is_recorded_whole(gpu: Gpu) -> None:
     text = header_text(parts_for({"tc_fault"})) + (
         'extern "C" __global__ void gather(const int64_t *index, int64_t extent, int64_t *fault)\n'
         "{\n  const int64_t i = threadIdx.x + 256ll * blockIdx.x;\n"
-        "  if ((uint64_t)index[i] >= (uint64_t)extent) tc_fault(fault, i, index[i], extent);\n}\n"
+        "  if ((uint64_t)index[i] >= (uint64_t)extent)\n"
+        "    tc_fault(fault, i, index[i], extent, 2 * i);\n}\n"
     )
     function = gpu.load(text).get_function("gather")
     index = np.arange(2048, dtype=np.int64)
     for extent in (2048, 1000):
-        fault = np.zeros(4, np.int64)
+        fault = np.zeros(5, np.int64)
         function(
             driver.In(index), np.int64(extent), driver.InOut(fault), grid=(8, 1), block=(256, 1, 1)
         )
-        claimed, site, where, size = fault.tolist()
+        claimed, site, where, size, position = fault.tolist()
         if extent == 2048:
-            assert fault.tolist() == [0, 0, 0, 0]
+            assert fault.tolist() == [0, 0, 0, 0, 0]
         else:
             assert (claimed, size) == (1, 1000) and site == where and 1000 <= where < 2048
+            assert position == 2 * where

@@ -1,7 +1,7 @@
 """Gathered and scattered indices out of range, which kernels report instead of following them.
 
-Each program has a record, four words of pinned host memory: {code, site, index, extent}.  The
-first thread that finds a bad index claims the code by compare-and-swap and fills in the rest.
+Each program has a record, five words of pinned host memory: {code, site, index, extent, position}.
+The first thread that finds a bad index claims the code by compare-and-swap and fills in the rest.
 The host looks at the code at every later call of any program, which costs nothing while it is 0,
 and reads the rest after waiting for the device.
 """
@@ -46,7 +46,7 @@ class Faults:
         if not self._free:
             page = libcuda.allocate_pinned(_PAGE_BYTES)
             ctypes.memset(page, 0, _PAGE_BYTES)
-            self._free = list(range(page, page + _PAGE_BYTES, _RECORD_BYTES))
+            self._free = list(range(page, page + _PAGE_BYTES - _RECORD_BYTES + 1, _RECORD_BYTES))
         record = FaultRecord(self._free.pop(), error)
         self.records.append(record)
         return record

@@ -26,6 +26,7 @@ from tcdsl.codegen.cuda_source import (
     launch_from_json,
 )
 from tcdsl.errors import LAUNCH_LIMITS, LOAD_FAILED, TCError
+from tcdsl.lang.faults import Site, sites_from_json
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import Context, never_destroyed, pycuda, translated
 from tcdsl.runtime.cuda.faults import FaultRecord
@@ -46,7 +47,7 @@ class Manifest:
     arch: str
     launches: tuple[AnyLaunch, ...]
     workspace_bytes: int
-    sites: tuple[tuple[str, int], ...]
+    sites: tuple[Site, ...]
     integers: tuple[tuple[str, int], ...]
     alignments: Mapping[str, int]
     stages: Mapping[str, str]
@@ -70,7 +71,7 @@ class Manifest:
             str(data["arch"]),
             tuple(map(launch_from_json, data["launches"])),
             int(data["workspace_bytes"]),
-            tuple((str(name), int(dim)) for name, dim in data["sites"]),
+            sites_from_json(data["sites"]),
             tuple((str(name), int(dim)) for name, dim in data["integers"]),
             {str(name): int(size) for name, size in data["alignments"].items()},
             dict(data["stages"]),

@@ -291,8 +291,9 @@ TC_CASTS_TO_FLOATS(f64, double)
 #ifndef __cplusplus /* emulated CUDA brings its own, of CUDA's atomics */
 /* ---- faults ------------------------------------------------------------------------------
  * fault is {0, ...} before the launch; the first thread to claim it records {1, site, index,
- * extent}.  Read it after the parallel region, whose end orders the stores. */
-TC_SLOW void tc_fault(int64_t *fault, int64_t site, int64_t index, int64_t extent) {
+ * extent, position}.  Read it after the parallel region, whose end orders the stores. */
+TC_SLOW void tc_fault(int64_t *fault, int64_t site, int64_t index, int64_t extent,
+                      int64_t position) {
   int64_t unclaimed = 0;
   if (!__atomic_compare_exchange_n(&fault[0], &unclaimed, 1, 0, __ATOMIC_ACQ_REL,
                                    __ATOMIC_ACQUIRE))
@@ -300,5 +301,6 @@ TC_SLOW void tc_fault(int64_t *fault, int64_t site, int64_t index, int64_t exten
   fault[1] = site;
   fault[2] = index;
   fault[3] = extent;
+  fault[4] = position;
 }
 #endif

@@ -19,13 +19,15 @@ template <typename A, typename B> TC_FN decltype(A() + B()) tc_imax(A a, B b)
 }
 
 /* fault is {0, ...} before the launch; the first thread to claim it records {1, site, index,
- * extent}.  It lies in the host's memory, which looks at the first word while kernels run and at
+ * extent, position}.  It lies in the host's memory, which looks at the first word while kernels run and at
  * the rest after waiting: the fence lets the stores arrive there before this thread goes on. */
-TC_SLOW void tc_fault(int64_t *fault, int64_t site, int64_t index, int64_t extent)
+TC_SLOW void tc_fault(int64_t *fault, int64_t site, int64_t index, int64_t extent,
+                      int64_t position)
 {
   if (atomicCAS((unsigned long long *)fault, 0ull, 1ull) != 0ull) return;
   fault[1] = site;
   fault[2] = index;
   fault[3] = extent;
+  fault[4] = position;
   __threadfence_system();
 }
