@@ -37,11 +37,13 @@ from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler
 from tcdsl.runtime.launch import Fault, Kernel, load
+from tcdsl.runtime.nvrtc import why_no_cuda_compiler
 from tcdsl.source import Source
 from tcdsl.strategies import block_sizes, gpu_grouping, group_axes, row_registers, tiles
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tcdsl.transforms import row_terms
+from tests.codegen.ptx import stale_loads_of
 
 _MARGIN = 256  # elements on both sides of every argument that the code must leave alone
 _ENTRY = "tcdsl_entry"
@@ -438,7 +440,9 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 def check_emulated() -> Callable[..., None]:
     """``check_emulated([(source, inputs), ...])``: as ``check_all``, for CUDA on the emulator.
 
-    Inputs are arrays, or shapes, for which random values of the declared types are drawn.
+    Inputs are arrays, or shapes, for which random values of the declared types are drawn.  With
+    *is_ptx_read* nothing may be loaded through a GPU's read-only cache that changes meanwhile: the
+    emulator has no such cache.
     """
 
     def check_emulated_(
@@ -447,6 +451,7 @@ def check_emulated() -> Callable[..., None]:
         gpu: Gpu | None = None,
         options: Options | None = None,
         out: Mapping[str, Any] | None = None,
+        is_ptx_read: bool = False,
     ) -> None:
         units, arguments = [], []
         for number, (source, given) in enumerate(cases):
@@ -456,6 +461,8 @@ def check_emulated() -> Callable[..., None]:
             strides = strides_of(c, inputs)
             units.append(cuda_unit_of(source, shapes, gpu=gpu, options=options, strides=strides))
             arguments.append(inputs)
+        if is_ptx_read and why_no_cuda_compiler() is None:
+            assert stale_loads_of([unit.source for unit in units]) == []
         failures = []
         for program, inputs in zip(emulate_all(units), arguments, strict=True):
             try:

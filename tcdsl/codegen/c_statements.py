@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import (
@@ -41,7 +41,10 @@ _VECTOR_BYTES = 64  # TC_VECTOR_BYTES of the device library: what tc_fold_* take
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the statements of a plan have in common; *sites* grows by every checked subscript."""
+    """What the statements of a plan have in common; *sites* grows by every checked subscript.
+
+    *changing* says of which arrays a statement's loads must not be merged with others.
+    """
 
     scop: Scop
     names: Names
@@ -49,6 +52,7 @@ class Context:
     placements: Mapping[str, Placement]
     sites: list[Site]
     index_type: str = "i64"
+    changing: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def mentions(line: str, name: str) -> bool:
@@ -155,7 +159,7 @@ class StatementPrinter:
         if statement.companion is not None:
             body = self._arg_update()
         else:
-            body = [f"{self.element(statement.write)} = {self._stored_value()};"]
+            body = [f"{self.place(statement.write)} = {self._stored_value()};"]
         if not conditions:
             return body
         return [f"if ({' && '.join(conditions)}) {{", *(f"  {line}" for line in body), "}"]
@@ -193,7 +197,7 @@ class StatementPrinter:
         return cast_text(self.element(access), stored, dtype)
 
     def _store(self, access: Access, value: str) -> str:
-        return f"{self.element(access)} = {self._as_stored(access, value)};"
+        return f"{self.place(access)} = {self._as_stored(access, value)};"
 
     def _as_stored(self, access: Access, value: str) -> str:
         """Return *value* in the type of the array of *access*."""
@@ -210,14 +214,14 @@ class StatementPrinter:
         if statement.companion is not None:
             best = identity(reduction.operator, reduction.dtype)
             return [
-                f"{self.element(statement.write)} = -1;",
-                f"{self.element(statement.companion)} = {best};",
+                f"{self.place(statement.write)} = -1;",
+                f"{self.place(statement.companion)} = {best};",
             ]
         array = self.scop.arrays[statement.write.array]
         value = cast_text(
             identity(reduction.operator, reduction.dtype), reduction.dtype, array.dtype
         )
-        return [f"{self.element(statement.write)} = {value};"]
+        return [f"{self.place(statement.write)} = {value};"]
 
     def _arg_update(self) -> list[str]:
         """Keep the better of the candidate and the best so far; the first wins a tie."""
@@ -234,8 +238,8 @@ class StatementPrinter:
             f"const {c_type(reduction.dtype)} w_candidate"
             f" = {self.expressions.value(statement.value)};",
             f"const int w_takes = ({index} < 0) | {self._better()}(w_candidate, {best});",
-            f"{best} = w_takes ? w_candidate : {best};",
-            f"{index} = w_takes ? ({c_type(stored)}){value} : {index};",
+            f"{self.place(statement.companion)} = w_takes ? w_candidate : {best};",
+            f"{self.place(statement.write)} = w_takes ? ({c_type(stored)}){value} : {index};",
         ]
 
     def _arg_origin(self) -> str:
@@ -249,7 +253,7 @@ class StatementPrinter:
         if reduction.operator.is_arg:
             return self._arg_fold()
         (read,) = statement.reads
-        lines = [f"{c_type(reduction.dtype)} *w_part = &{self.element(read)};"]
+        lines = [f"{c_type(reduction.dtype)} *w_part = &{self.place(read)};"]
         width, vector = statement.lanes, _VECTOR_BYTES // reduction.dtype.size_bytes
         while width > vector:
             width //= 2
@@ -273,8 +277,8 @@ class StatementPrinter:
         better = self._better()
         index_type = c_type(self.scop.arrays[indices.array].dtype)
         return [
-            f"const {index_type} *w_index = &{self.element(indices)};",
-            f"const {c_type(statement.reduction.dtype)} *w_value = &{self.element(values)};",
+            f"const {index_type} *w_index = &{self.place(indices)};",
+            f"const {c_type(statement.reduction.dtype)} *w_value = &{self.place(values)};",
             "int w_best = 0;",
             f"for (int w_lane = 1; w_lane < {statement.lanes}; w_lane++)",
             "  if (w_index[w_lane] >= 0 && (w_index[w_best] < 0 ||"
@@ -282,7 +286,7 @@ class StatementPrinter:
             f"      (!{better}(w_value[w_best], w_value[w_lane])"
             " && w_index[w_lane] < w_index[w_best])))",
             "    w_best = w_lane;",
-            f"{self.element(statement.write)} = w_index[w_best];",
+            f"{self.place(statement.write)} = w_index[w_best];",
         ]
 
     def _better(self) -> str:
@@ -387,7 +391,11 @@ class StatementPrinter:
         return element
 
     def element(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
-        """Return the text of the element that *access* touches."""
+        """Return the text of the value that *access* reads."""
+        return self.place(access, subscripts)
+
+    def place(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
+        """Return the text of the element that *access* touches, as what is stored to."""
         position = self._by_load[(access.array, access.subscripts)]
         name = self.names.of("array", access.array)
         placement = self.context.placements.get(access.array)

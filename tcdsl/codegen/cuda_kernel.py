@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type
 from tcdsl.codegen.c_statements import Context, mentions
+from tcdsl.codegen.cuda_changing import changing_loads
 from tcdsl.codegen.cuda_overlap import Start
 from tcdsl.codegen.cuda_parameters import parameters_of, streamed_arrays
 from tcdsl.codegen.cuda_plan import PlanText
@@ -64,6 +65,7 @@ class KernelText(ABC):
         self.context = Context(
             parent.scop, parent.names, parent.sizes, parent.plan.placements, parent.sites,
             "i64" if self.wide else "i32",
+            changing_loads(parent.scop, kernel, parent.plan.placements, start.awaited),
         )  # fmt: skip
         # No name of the user's begins with tc (see names.py).
         self.name = f"tcdsl_{number}_{re.sub('[^A-Za-z0-9_]', '_', parent.scop.name)[:40]}"

@@ -41,14 +41,16 @@ class _Vector:
     statement: str  # that first touches it
     is_stored: bool = False
     is_streamed: bool = False  # nothing reads it again
+    is_changing: bool = False  # its load must not be merged with others
 
     def declaration(self, lanes: "_Lanes") -> str:
         """Return its declaration, loaded with what is there of *lanes*."""
         const = "" if self.is_stored else "const "
         load = lanes.load_once if self.is_streamed else lanes.load
         start = f", {self.address.partition('[')[0]}" if lanes.are_some else ""
-        value = f" = {load}<{self.width}>(&{self.address}{start}{lanes})" if self.is_loaded else ""
-        return f"{const}{self.type} {self.name}{value};"
+        value = f"{load}<{self.width}>(&{self.address}{start}{lanes})"
+        value = f"tc_changing({value})" if self.is_changing else value
+        return f"{const}{self.type} {self.name}{f' = {value}' if self.is_loaded else ''};"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +230,7 @@ class LanesPrinter(LeafPrinter):
             copy, last = self._printer(leaves[0], own), self._printer(leaves[1])
             source = copy.copied_vector
             reads = last.statement.reads
-            if not source or [copy.element(copy.statement.write)] != list(map(last.element, reads)):
+            if not source or [copy.place(copy.statement.write)] != list(map(last.place, reads)):
                 return None
             which = replace(which, names={len(last.statement.writes): source})
         elif len(leaves) != 1:
@@ -395,6 +397,7 @@ class LanesPrinter(LeafPrinter):
                 vectors[key] = _Vector(
                     array, address, name, type_, width, not is_write, name_of_statement,
                     is_streamed=array in self.streamed,
+                    is_changing=array in self.context.changing.get(name_of_statement, ()),
                 )  # fmt: skip
             vectors[key].is_stored |= is_write
         return list(vectors.values())

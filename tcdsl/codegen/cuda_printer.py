@@ -20,6 +20,7 @@ From the whole to its parts, of which each knows only those below it::
     cuda_leaves        the guards and indices of a statement
     cuda_statements    the statement
     cuda_kernel        what they all write to: lines, declarations, who runs a loop
+    cuda_changing      which loads must not be merged with others
     cuda_plan          what kernels share: names, sizes, the workspace
 """
 

@@ -178,7 +178,7 @@ class CudaStatementPrinter(StatementPrinter):
             wait = ["tc_copy_wait();"] if is_staged else []
             return [*wait, "tc_cluster_sync();" if statement.is_wide else "__syncthreads();"]
         if self.is_staging:
-            to, from_ = self.element(statement.write), self.element(statement.reads[0])
+            to, from_ = self.place(statement.write), self.place(statement.reads[0])
             return [f"tc_copy_async<1>(&{to}, &{from_});"]
         if statement.kind is Kind.FOLD:
             return self.fold([])
@@ -190,7 +190,7 @@ class CudaStatementPrinter(StatementPrinter):
     def _selected(self, where: str) -> list[str]:
         """Return the change of a register that is computed in any case, and kept *where*."""
         stored = self.scop.arrays[self.statement.write.array].dtype
-        target = self.element(self.statement.write)
+        target = self.place(self.statement.write)
         value = f"const {c_type(stored)} w_new = {self._stored_value()};"
         return [value, f"{target} = {where} ? w_new : {target};"]
 
@@ -209,7 +209,7 @@ class CudaStatementPrinter(StatementPrinter):
         stored = self.scop.arrays[statement.write.array].dtype
         term = cast_text(self.expressions.value(statement.value), statement.reduction.dtype, stored)
         operator = _OPERATORS[statement.reduction.operator]
-        call = f"tc_atomic_{operator}_{suffix(stored)}(&{self.element(statement.write)}, {term});"
+        call = f"tc_atomic_{operator}_{suffix(stored)}(&{self.place(statement.write)}, {term});"
         conditions = [self.expressions.value(c) for c in self.conditions]
         return _guarded([*conditions, *self._scatter_guards()], [call])
 
@@ -294,7 +294,7 @@ class CudaStatementPrinter(StatementPrinter):
         return [f"const tc_pair<{c_type(dtype)}, {index_type}> w_fold = {call};"]
 
     def _arg_result(self, pair: str, index: str = "") -> list[str]:
-        return [f"{self.element(self.statement.write)} = {index or f'{pair}.index'};"]
+        return [f"{self.place(self.statement.write)} = {index or f'{pair}.index'};"]
 
     def _part(self, read: Access, active: list[str]) -> str:
         """Return what this thread gives to the fold: anything, where it is not *active*."""
@@ -333,14 +333,24 @@ class CudaStatementPrinter(StatementPrinter):
         return self.element(read, texts)
 
     def element(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
+        text = self.place(access, subscripts)
+        is_changing = access.array in self.context.changing.get(self.statement.name, ())
+        is_loaded = self.vectors is not None and self._vector_of(access)
+        return f"tc_changing({text})" if is_changing and not is_loaded else text
+
+    def _vector_of(self, access: Access) -> str | None:
+        """Return the name of the vector that has the element of *access*, if one has."""
+        position = self._by_load[(access.array, access.subscripts)]
+        return None if self.vectors is None else self.vectors.names.get(position)
+
+    def place(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
         if self.vectors is not None:
-            position = self._by_load[(access.array, access.subscripts)]
-            name = self.vectors.names.get(position)
+            name = self._vector_of(access)
             if name is not None and self.vectors.fold:
                 return f"{self.vectors.fold}({name}{self.vectors.present})"
             if name is not None:
                 return f"{name}[{self.vectors.variable}]"
-        return super().element(access, subscripts)
+        return super().place(access, subscripts)
 
     def at_lane_zero(self, variable: str) -> "CudaStatementPrinter":
         """Return a printer of the instance in lane 0 of the vector loop over *variable*."""
@@ -357,7 +367,7 @@ class CudaStatementPrinter(StatementPrinter):
         values = dict(zip(self.statement.indices, self.leaf.iterators, strict=True))
         scope = replace(self.expressions.scope, index=lambda name: f"({values[name]})")
         printer = type(self.expressions)(scope, None, self.context.index_type)
-        return super().element(access, tuple(printer.subscript(s) for s in access.subscripts))
+        return super().place(access, tuple(printer.subscript(s) for s in access.subscripts))
 
 
 def _uncast(expr: Expr | None) -> Expr | None:

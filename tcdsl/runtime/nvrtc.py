@@ -187,6 +187,13 @@ class _Nvrtc:
 
         :raises _NvrtcFailedError: not because of the text.
         """
+        codes, log = self.compile_to(text, flags, ("PTX" if is_ptx else "CUBIN",))
+        return (codes[0] if codes else None), log
+
+    def compile_to(
+        self, text: str, flags: Sequence[str], kinds: Sequence[str]
+    ) -> tuple[list[bytes], str]:
+        """Return the code in each of *kinds* ("CUBIN", "PTX"), none if rejected, and the log."""
         program = ctypes.c_void_p()
         lib = self.library
         status = lib.nvrtcCreateProgram(
@@ -194,15 +201,15 @@ class _Nvrtc:
         )
         self._require_own_success(status, "")
         if status != 0:
-            return None, self._error(status)
+            return [], self._error(status)
         try:
             options = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
             status = lib.nvrtcCompileProgram(program, len(flags), options)
             log = self._read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             self._require_own_success(status, log)
             if status != 0:
-                return None, log.strip() or self._error(status)
-            return self._read(program, "PTX" if is_ptx else "CUBIN"), log
+                return [], log.strip() or self._error(status)
+            return [self._read(program, kind) for kind in kinds], log
         finally:
             lib.nvrtcDestroyProgram(ctypes.byref(program))
 

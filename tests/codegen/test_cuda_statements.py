@@ -145,7 +145,7 @@ def test_one_thread_stores_what_all_hold(cuda_unit: MakeUnit) -> None:
 def test_a_fold_onto_what_is_there(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
     source = "def f(float(M) y, float(M,N) x) -> (y) { y(i) += x(i,j) }"
     text = cuda_unit(source, (300,), (300, 4096)).source.text
-    assert re.search(r"y\[\w+\] = \(y\[\w+\] \+ w_fold\);", text)
+    assert re.search(r"y\[\w+\] = \(tc_changing\(y\[\w+\]\) \+ w_fold\);", text)
     check_emulated([(source, [(3,), (3, 4096)]), (source, [(300,), (300, 70)])])
 
 

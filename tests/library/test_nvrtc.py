@@ -19,7 +19,8 @@ from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.library import Case
-from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
+from tcdsl.runtime.nvrtc import why_no_cuda_compiler
+from tests.codegen.ptx import cubin_and_ptx, ptx_kernels, stale_loads
 
 MakeUnit = Callable[..., Any]
 
@@ -33,9 +34,13 @@ pytestmark = [
 
 
 def code_of(sources: list[CudaSource], arch: str) -> bytes:
+    """Return the code of *sources*, of which none loads what changes as if it did not."""
     whole = batched(sources).whole
     parts = parts_for(whole.functions & FUNCTIONS.keys())
-    return compile_cuda(f"{header_text(parts)}\n{whole.text}", arch)
+    cubin, ptx = cubin_and_ptx(f"{header_text(parts)}\n{whole.text}", arch)
+    assert len(ptx_kernels(ptx)) == len(whole.kernels)
+    assert stale_loads(ptx, whole.kernels) == []
+    return cubin
 
 
 def some_cases(family: str, part: int) -> list[Case]:

@@ -14,6 +14,7 @@ from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.testing import check
+from tests.codegen.ptx import stale_loads_of
 from tests.strategies.waiting_sums import share_short_rows
 
 CheckAll = Callable[..., None]
@@ -345,3 +346,69 @@ def test_a_source_that_a_condition_reads_when_it_has_changed(
         p[[0, 5]] = n // 2
         cases.append((source, [p]))
     check_emulated(cases)
+
+
+# A GPU gave wrong numbers for these: one load, through the read-only cache, of what was written.
+CHOSEN = {
+    "of a sum's terms": (
+        """def f(float(I) t1, float t2) -> (t4, t5) {
+            t4(i) = t1(i) * t2
+            t5 +=! (t1(i) > 0.1 ? t4(i) : t1(i))
+        }""",
+        [((n,), ()) for n in (7, 1000, 3001)],
+    ),
+    "of a minimum and a number": (
+        """def f(float(I,J,K) x, float s) -> (t3, t4) {
+            t3(j) min=! x(i,j,k)
+            t4(j) = t3(j) > 0.1 ? s : t3(j)
+        }""",
+        [((17, 65, 33), ()), ((3, 70, 5), ())],
+    ),
+    "of a kernel before": (
+        """def f(half(M,N) x) -> (s, y) {
+            s(j) +=! float(x(i,j))
+            y(i,j) = x(i,j) > 0.1 ? half(s(j)) : x(i,j)
+        }""",
+        [((50_000, 1500),), ((301, 77),)],
+    ),
+    "of a gathered element": (
+        """def f(float(N) x, int32(N) at) -> (t, y) {
+            t(i) = x(i) * 2.0
+            y(i) = x(i) > 0.1 ? t(at(i)) : x(at(i))
+        }""",
+        [((130,), (130,))],
+    ),
+}  # fmt: skip
+
+
+def inputs_of_chosen(shapes: tuple[tuple[int, ...], ...], name: str) -> list[Any]:
+    rng = np.random.default_rng(3)
+    arrays: list[Any] = [rng.uniform(-1, 1, shape).astype(np.float32) for shape in shapes]
+    if "half" in CHOSEN[name][0]:
+        arrays = [array.astype(np.float16) for array in arrays]
+    if "int32" in CHOSEN[name][0]:
+        arrays[1] = rng.integers(0, shapes[1][0], shapes[1]).astype(np.int32)
+    return arrays
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_was_written_is_not_loaded_through_the_read_only_cache(
+    name: str, cuda_unit: Callable[..., Any], check_emulated: CheckAll
+) -> None:
+    """The emulator has no such cache: that is read from PTX, where there is NVRTC."""
+    source, every = CHOSEN[name]
+    sources = [cuda_unit(source, *shapes).source for shapes in every]
+    assert any("tc_changing(" in unit.text for unit in sources)
+    if why_no_cuda_compiler() is None:
+        assert stale_loads_of(sources) == []
+    small = [shapes for shapes in every if prod(shapes[0]) < 100_000]
+    check_emulated([(source, inputs_of_chosen(shapes, name)) for shapes in small])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_was_written_is_seen_on_a_gpu(name: str) -> None:
+    source, every = CHOSEN[name]
+    program = tcdsl.define(source)["f"]
+    for shapes in every:
+        check(program, *inputs_of_chosen(shapes, name), targets="cuda")

@@ -15,6 +15,7 @@
                                         tc_fold_xc, tc_fold_yc, tc_argfold_xc
     async                               tc_copy_async, tc_copy_async_some, tc_copy_wait, tc_prefetch
     overlap                             tc_begin_next_kernel, tc_await_kernels
+    changing                            tc_changing
 
 ``header_text`` is for NVRTC with ``--std=c++17 --fmad=false``; it needs no header.  For the CPU,
 ``emulated_text`` has the scalar functions of device/c, which compile as C++ too, and the other
@@ -48,7 +49,7 @@ from tcdsl.codegen.device.c import COMPENSATED, FLOATS, HALVES, INTEGERS, TYPES
 SCALAR_PARTS: tuple[str, ...] = ("core", "powers", "half", "math_f32", "math_f64", "rare")
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "ticket",
-    "cluster", "async", "overlap",
+    "cluster", "async", "overlap", "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -99,6 +100,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys([f"tc_copy_{what}" for what in ("async", "async_some", "wait")], "async")
         | {"tc_prefetch": "async"}
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
+        | {"tc_changing": "changing"}
     )
 
 
