@@ -1,17 +1,24 @@
 """Sizes that multiply indices or sizes: ranges and proofs at the sizes of a call."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import tcdsl
 from tcdsl.errors import RangeError, SemanticError, ShapeError, TCError
+from tcdsl.lang import definition
+from tcdsl.lang.binding import bind_sizes
+from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.parser import parse_program
 from tcdsl.lang.printer import print_comprehension, print_program
+from tcdsl.lang.sema import analyse
+from tcdsl.lang.specialiser import specialise
 from tcdsl.source import Source
-from tcdsl.testing import check, inputs_for
+from tcdsl.testing import check, inputs_for, programs
+from tests.lang.test_range_inference import PROGRAMS
 
 TEXT = """
 def kron(float(M,N) A, float(P,Q) B) -> (float(M*P, N*Q) C) {
@@ -102,6 +109,15 @@ def test_what_is_wrong_at_all_sizes(text: str, code: str, column: int) -> None:
     assert (caught.value.code, caught.value.column) == (code, column)
 
 
+def test_the_range_that_is_proposed_has_sizes() -> None:
+    text = (
+        "def f(float(T) x, float(K) w, size D) -> (y) { y(t) +=! t >= D*k ? x(t-D*k)*w(k) : 0.0 }"
+    )
+    with pytest.raises(RangeError) as caught:
+        tcdsl.define(text)
+    assert caught.value.hint is not None and "where t in 0:T" in caught.value.hint
+
+
 def test_a_call_needs_a_size_that_is_none() -> None:
     text = TEXT + "def f(float(T) x, float(K) w) -> (z) { z = dilated(x, w, K - 5) }"
     with pytest.raises(SemanticError, match="is -2, which is negative") as caught:
@@ -131,3 +147,48 @@ def test_printed_and_read_again() -> None:
 @given(inputs_for(PROGRAM.dilated, max_size=5))
 def test_strategies_draw_what_a_call_takes(inputs: tuple[Any, ...]) -> None:
     check(PROGRAM.dilated, *inputs, targets=("reference",))
+
+
+# --- the analysis at given sizes, against that for all sizes -----------------------------------
+def both(text: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Comprehension, Comprehension]:
+    """Return the last def of *text* as it is, and deferred."""
+    program = parse_program(Source(text))
+    general = analyse(program)[-1]
+    with monkeypatch.context() as patch:
+        patch.setattr(definition, "needs_sizes", lambda c: True)
+        deferred = analyse(program)[-1]
+    assert deferred.is_deferred and not general.is_deferred
+    return general, deferred
+
+
+def facts(c: Comprehension, sizes: dict[str, int]) -> Any:
+    """Return what a call at *sizes* needs to know of *c*; "refused" if it is an error."""
+    try:
+        s = specialise(c.at(sizes), sizes)
+    except TCError:
+        return "refused"  # of several errors one may come first here, and another there
+    needed = [t.name for t in c.at(sizes).tensors.values() if t.needs_out]
+    return s.ranges, dict(s.shapes), dict(s.origins), needed
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_both_analyses_agree(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    general, deferred = both(text, monkeypatch)
+    some = (0, 1, 3, 4) if len(general.sizes) < 3 else (0, 3)
+    for values in product(some, repeat=len(general.sizes)):
+        sizes = dict(zip(general.sizes, values, strict=True))
+        assert facts(deferred, sizes) == facts(general, sizes), sizes
+
+
+def test_both_analyses_agree_on_random_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    @seed(16)
+    @settings(max_examples=25, deadline=None, database=None, phases=[Phase.generate],
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(programs())
+    def agree(drawn: tuple[str, Any]) -> None:
+        text, inputs = drawn
+        general, deferred = both(text, monkeypatch)
+        sizes = bind_sizes(general, {name: array.shape for name, array in inputs.items()})
+        assert facts(deferred, sizes) == facts(general, sizes), text
+
+    agree()

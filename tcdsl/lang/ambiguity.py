@@ -27,7 +27,9 @@ def ambiguous(comprehension: Comprehension, statement: Statement, solution: Solu
     blamed = unread or solution.open
     why, proposed = _why(statement, solution, unread, blamed)
     ends = _ends(comprehension, statement, solution, proposed)
-    proposal = ", ".join(f"{v} in {_proposed_range(v, solution, ends[v])}" for v in proposed)
+    proposal = ", ".join(
+        f"{v} in {_proposed_range(v, comprehension, solution, ends[v])}" for v in proposed
+    )
     advice = f"give the range: where {proposal} (bounds are numbers or sizes)"
     data = next((b for b in statement.data_ranges if b.index in blamed), None)
     if data is not None:
@@ -112,14 +114,18 @@ def _counted(solution: Solution, index: str) -> list[Access]:
     return [access for access in _mentions(solution, index) if access.bounds_ranges]
 
 
-def _proposed_range(index: str, solution: Solution, end: str) -> str:
+def _proposed_range(index: str, comprehension: Comprehension, solution: Solution, end: str) -> str:
     """Return the range to propose: the dimension that a guarded read has *index* in, else to *end*.
 
     Where the statement reads its own target at ``i - 1``, the range begins behind what is there.
     """
     counted = _counted(solution, index)
     if not counted and (mentions := _mentions(solution, index)):
-        return f"{text(mentions[0].interval.lower)}:{text(mentions[0].interval.upper)}"
+        first = mentions[0]
+        dim = comprehension.tensors[first.read.load.tensor].dims[first.position]
+        if dim is not None:  # as it is written, also where the sizes are known (lang/deferral)
+            return f"0:{dim}"
+        return f"{text(first.interval.lower)}:{text(first.interval.upper)}"
     starts = [
         access.interval.lower.sub(access.form.rest)
         for access in counted
