@@ -2,6 +2,7 @@
 
 import time
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,6 +89,85 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_every_target_gives_what_the_reference_gives(name: str) -> None:
     tcdsl.testing.check(PROGRAMS[name], *CASES[name], targets=("cpu", "emulate"))
+
+
+MORE = {
+    "half": (
+        "def f(int32(P) p, float16(E) x) -> (y) { y(r) +=! x(e) where e in p(r):p(r + 1) }",
+        (PTR, floats(E, dtype="float16")),
+    ),
+    "continued": (
+        "def f(int32(P) p, float(E) x, float(R) y) -> (y) { y(r) += x(e) where e in p(r):p(r+1) }",
+        (PTR, floats(E), floats(7)),
+    ),
+    "before the first": (
+        "def f(int32(P) p, float(E) x) -> (y) { y(r) +=! x(e + 2) where e in p(r)-2:p(r+1)-2 }",
+        (PTR, floats(E)),
+    ),
+    "groups of rows": (
+        "def f(int32(P) p, int32(Q) q, float(E) x) -> (y) {"
+        " y(g) +=! x(e) where r in q(g):q(g + 1), e in p(r):p(r + 1) }",
+        (PTR, np.array([0, 3, 3, 7], np.int32), floats(E)),
+    ),
+    "rows by number": (
+        "def f(int32(P) p, int32(R) o, float(E) x) -> (y) {"
+        " y(r) +=! x(e) where e in p(o(r)):p(o(r) + 1) }",
+        (PTR, np.arange(6, -1, -1, np.int32), floats(E)),
+    ),
+    "products of rows": (
+        "def f(int32(P) p, int32(E) c, float(R, K) a, float(C, K) b) -> (y) {"
+        " y(e) +=! a(r, k) * b(c(e), k) where e in p(r):p(r + 1) }",
+        (PTR, integers(5, E), floats(7, 33), floats(5, 33)),
+    ),
+    "triangle": (
+        "def f(int32(P) p, float(E) x, float(D) w) -> (y) {"
+        " y(r, d) +=! x(e) * w(k) where e in p(r):p(r + 1), k in 0:d + 1, d in 0:D }",
+        (PTR, floats(E), floats(5)),
+    ),
+    "offsets of lengths": (
+        "def f(int32(R) n, float(E) x) -> (y) { o(i) = 0 where i in 0:1"
+        "  o(i) = o(i - 1) + n(i - 1) where i in 1:8  y(r) +=! x(e) where e in o(r):o(r + 1) }",
+        (np.array(LENGTHS, np.int32), floats(E)),
+    ),
+    "written elsewhere": (
+        "def f(int32(P) p, float(E) x, float(R, E) y) -> (y) {"
+        " y(r, e) = 2.0 * x(e) where e in p(r):p(r + 1) }",
+        (PTR, floats(E), floats(7, E)),
+    ),
+    "a def": (
+        "def seg(int32(P) p, float(E) x) -> (y) { y(r) +=! x(e) where e in p(r):p(r + 1) }"
+        " def f(int32(P) p, float(E) x) -> (z) { a(e) = x(e) * x(e)  s = seg(p, a)"
+        "  z(r) = s(r) + 1.0 }",
+        (PTR, floats(E)),
+    ),
+    "one range": (
+        "def f(int32 a, int32 b, float(E) x) -> (y) { y +=! x(e) where e in a:b }",
+        (3, 77, floats(E)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_other_shapes_of_programs(name: str) -> None:
+    source, args = MORE[name]
+    is_short = name in ("groups of rows", "products of rows", "offsets of lengths")
+    targets = ("cpu", "emulate") if is_short else ("cpu",)
+    tcdsl.testing.check(tcdsl.define(source).f, *args, targets=targets)
+
+
+@pytest.mark.parametrize("options", [
+    {"scheduler": "isl"}, {"scheduler": "source_order"}, {"fuse": "none"}, {"threads": 2},
+    {"summation": "compensated"}, {"vectorise": False}, {"dynamic_sizes": ("P", "E")},
+])  # fmt: skip
+def test_options_change_nothing_but_the_time(options: dict[str, Any]) -> None:
+    f, args = PROGRAMS.softmax, CASES["softmax"]
+    tcdsl.testing.check(f, *args, options=tcdsl.Options(**options))
+
+
+def test_loops_run_between_loaded_bounds() -> None:
+    text = PROGRAMS.softmax.compile(*CASES["softmax"], target="cpu").source
+    assert text.count("w_range0 = max(") == 1 and "ptr[e]" not in text
+    assert not any("if" in line and "<= ((int" in line for line in text.splitlines())
 
 
 def by_loops(ptr: np.ndarray, col: np.ndarray, val: np.ndarray, x: np.ndarray) -> np.ndarray:
