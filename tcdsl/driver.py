@@ -34,6 +34,7 @@ from tcdsl.costmodel.flattening import InterleavedRow, why_flat
 from tcdsl.costmodel.machine import Cpu, Gpu
 from tcdsl.errors import INTERNAL, InternalError, TCError, warn
 from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.index_values import with_wide_indices
 from tcdsl.lang.open_sizes import AnySpecialisation, CannotOpenError, leave_open, open_names
 from tcdsl.lang.reads import size_names_in
 from tcdsl.options import Options
@@ -380,7 +381,8 @@ def _compile(
     if scheme is Scheme.TEXTUAL:
         options = replace(options, coalesce=False)
     with steps.step("canonicalisation"):
-        canonical = canonicalise(comprehension, special, strides, options)
+        wide = with_wide_indices(comprehension, special)
+        canonical = canonicalise(wide, special, strides, options)
         if options.coalesce:
             canonical = flatten(canonical, backend.why_flat)
     with steps.step("lowering", is_generous=True):

@@ -295,6 +295,9 @@ EXTENT_DISAGREES = Entry(
 EXTENTS_DIFFER = Entry(
     "TC053", ShapeError, "{what} must be equal{where}, but are {one} and {other}", "{advice}"
 )
+INDEX_TOO_LARGE = Entry(
+    "TC092", ShapeError, "{text} takes the value {value}{where}, which is no int32", "{advice}"
+)
 MISSING_INPUT = Entry(
     "TC054", ShapeError, "there is no array for {tensor!r}", "the inputs are {names}"
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tcdsl.errors import BAD_SIZE, EXTENT_DISAGREES, WRONG_STRIDES
 from tcdsl.executable import Bound, Executable, Run, build, require_arguments
 from tcdsl.lang.binding import bind_sizes
-from tcdsl.lang.head import Head
+from tcdsl.lang.head import MAX_OPEN, Head
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, row_major
 from tcdsl.runtime.fitting import layout_of, require_count, require_type
@@ -89,9 +89,10 @@ class _Family:
 
     def executable(self, sized: SizedDef, specs: Specs) -> Executable:
         varying = {name for name, size in sized.sizes.items() if size != self.first[name]}
-        if not varying and not self.options.dynamic_sizes:
-            return self._build(sized, specs)
         wanted = self.opened | varying
+        is_large = any(sized.sizes[name] > MAX_OPEN for name in wanted)
+        if is_large or (not varying and not self.options.dynamic_sizes):
+            return self._build(sized, specs)
         plan = self._plan(wanted, sized, specs)
         if plan is None:
             return self._build(sized, specs)

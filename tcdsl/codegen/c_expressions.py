@@ -180,10 +180,10 @@ class ExpressionPrinter:
         match expr:
             case Const(value=value, dtype=dtype):
                 return literal(value, dtype)
-            case Index(name=name):
-                return f"((int32_t){self.scope.index(name)})"
-            case Size(name=name):
-                return f"((int32_t){self.scope.size(name)})"
+            case Index(name=name, dtype=dtype):
+                return f"(({c_type(dtype)}){self.scope.index(name)})"
+            case Size(name=name, dtype=dtype):
+                return f"(({c_type(dtype)}){self.scope.size(name)})"
             case Load():
                 return self.scope.element(expr, tuple(self.subscript(s) for s in expr.subscripts))
             case Unary(op=op):

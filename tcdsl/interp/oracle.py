@@ -43,6 +43,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.data_ranges import checked_with, clause_text, is_scattered
 from tcdsl.lang.faults import data_range_error, element_text, origin_text
+from tcdsl.lang.index_values import with_exact_indices
 from tcdsl.source import Span
 
 GRID = 1 << 22
@@ -80,9 +81,9 @@ def interpret(
         values = np.zeros(max(1, math.prod(shape)), tensor.dtype.numpy)
         values[: math.prod(shape)] = np.broadcast_to(start, shape).reshape(-1)
         stores[name] = arithmetic.exact(values, tensor.dtype)
-    machine = Machine(c, s, arithmetic, stores)
+    machine = Machine(with_exact_indices(c), s, arithmetic, stores)
     with np.errstate(all="ignore"):
-        for statement, ranges in zip(c.statements, s.ranges, strict=True):
+        for statement, ranges in zip(machine.c.statements, s.ranges, strict=True):
             check_data_ranges(machine, statement, ranges)
             run(machine, statement, tuple(ranges[index] for index in statement.indices))
     return {name: whole(machine, name) for name in c.outputs}

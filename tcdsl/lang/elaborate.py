@@ -48,8 +48,10 @@ from tcdsl.lang.dtypes import (
     calculated,
     promote,
 )
+from tcdsl.lang.index_values import is_index_value
 from tcdsl.lang.limits import children
 from tcdsl.lang.other_languages import constant_hint, function_hint
+from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.lang.weak_literals import (
     as_float,
@@ -273,7 +275,17 @@ def subscript(typed: Typed, scope: Scope) -> Expr:
         what = f"a subscript must be an integer, but this is {settled(typed.nominal)}"
         advice = f"convert it: int32({scope.text(typed.expr.span)}) truncates"
         raise BAD_SUBSCRIPT(scope.source, typed.expr.span, what=what, advice=advice)
-    return typed.expr
+    return exact(typed.expr)
+
+
+def exact(expr: Expr) -> Expr:
+    """Return *expr*, index arithmetic, without conversions of an int32 to an int32."""
+
+    def stripped(node: Expr) -> Expr:
+        is_same = isinstance(node, Cast) and node.operand.dtype == node.dtype
+        return node.operand if is_same and isinstance(node, Cast) else node
+
+    return rewrite(expr, stripped)
 
 
 # --- conversions ---------------------------------------------------------------------------
@@ -304,6 +316,8 @@ def converted(expr: Expr, dtype: DType, source: Source | None = None) -> Expr:
 def explicit_cast(typed: Typed, dtype: DType, span: Span, source: Source) -> Typed:
     """Return ``dtype(typed)``; a cast to a half type rounds, then goes on as float32."""
     expr = converted(typed.expr, dtype, source)
+    if dtype == INT32 and is_index_value(expr):
+        return Typed(Cast(expr, INT32, span), INT32)  # the call checks that it fits
     if dtype.is_half:
         expr = _computed(expr)
     return Typed(replace_span(expr, span), dtype)

@@ -44,6 +44,9 @@ def extent_at(dim: Dim, sizes: Mapping[str, int]) -> int:
     return prod(sizes[f] if isinstance(f, str) else f for f in factors_of(dim))
 
 
+MAX_OPEN = 2**31 - 1  # what a size may be that code leaves open
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorHead:
     """What is declared of a tensor of the def.

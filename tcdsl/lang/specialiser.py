@@ -24,6 +24,7 @@ from tcdsl.lang.comprehension import (
     Specialisation,
     fold,
 )
+from tcdsl.lang.index_checks import Narrowing, narrowings, require_fitting
 from tcdsl.lang.isl_bounds import ISL_LOCK
 from tcdsl.lang.size_functions import evaluate, holds_at, set_to_expr, to_expr
 
@@ -52,12 +53,14 @@ def _specialise(c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
         for statement in c.statements
     )
     tensors = c.tensors.values()
-    return Specialisation(
+    special = Specialisation(
         sizes=dict(sizes),
         ranges=ranges,
         origins={t.name: tuple(evaluate(value, sizes) for value in t.origin) for t in tensors},
         shapes={t.name: tuple(evaluate(value, sizes) for value in t.extents) for t in tensors},
     )
+    require_fitting(c, narrowings(c), special)
+    return special
 
 
 class Specialiser:
@@ -89,13 +92,14 @@ class _Compiled:
     ranges: tuple[tuple[tuple[str, Evaluator, Evaluator], ...], ...]
     origins: tuple[tuple[str, tuple[Evaluator, ...]], ...]
     shapes: tuple[tuple[str, tuple[Evaluator, ...]], ...]
+    narrowings: tuple[Narrowing, ...]
 
     def at(self, c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
         values = tuple(sizes[name] for name in c.sizes)
         for holds, precondition in zip(self.conditions, c.preconditions, strict=True):
             if not holds(values):
                 raise precondition.error(sizes)
-        return Specialisation(
+        special = Specialisation(
             sizes=dict(sizes),
             ranges=tuple(
                 {index: range(lower(values), upper(values)) for index, lower, upper in each}
@@ -104,6 +108,8 @@ class _Compiled:
             origins={name: tuple(f(values) for f in each) for name, each in self.origins},
             shapes={name: tuple(f(values) for f in each) for name, each in self.shapes},
         )
+        require_fitting(c, self.narrowings, special)
+        return special
 
 
 def _compiled(c: Comprehension) -> _Compiled:
@@ -124,6 +130,7 @@ def _compiled(c: Comprehension) -> _Compiled:
         ),
         tuple((t.name, tuple(map(function, t.origin))) for t in tensors),
         tuple((t.name, tuple(map(function, t.extents))) for t in tensors),
+        narrowings(c),
     )
 
 

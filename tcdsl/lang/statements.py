@@ -42,6 +42,7 @@ from tcdsl.lang.elaborate import (
     constant,
     converted,
     elaborate,
+    exact,
     settled,
     subscript,
 )
@@ -197,7 +198,7 @@ def _taken(scope: Scope) -> Iterable[tuple[Iterable[str], str]]:
 def _bound(bound: ast.Expr, scope: Scope) -> Expr:
     typed = elaborate(bound, scope)
     if typed.nominal.is_integer:
-        return typed.expr
+        return exact(typed.expr)
     what = f"a bound of a range must be an integer, but this is {settled(typed.nominal)}"
     advice = f"convert it: int32({scope.text(bound.span)}) truncates"
     raise BAD_CLAUSE(scope.source, bound.span, what=what, advice=advice)
