@@ -80,6 +80,8 @@ def literal(value: bool | int | float, dtype: DType) -> str:
         what = "NAN" if math.isnan(number) else "INF"
         text = f"TC_{what}_{suffix(dtype).upper()}"
         return f"(-{text})" if number < 0 else text
+    if dtype.is_half and number != 0:  # C stores the bits, in an integer
+        return cast_text(literal(number, FLOAT32), FLOAT32, dtype)
     if number == int(number) and abs(number) < 1e6 and math.copysign(1, number) > 0:
         return f"{int(number)}.0{tail}"
     text = f"{number.hex()}{tail}"

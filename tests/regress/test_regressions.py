@@ -85,3 +85,10 @@ def test_square_roots_written_as_powers(check_all: CheckAll) -> None:
     check_all([(source, [np.array([-np.inf, -0.0, np.inf, -1, 4], np.float32)])])
     roots = FUNCTIONS["pow"](np.array([-np.inf, -0.0]), np.array([0.5]))
     assert roots.tolist() == [np.inf, 0.0] and not np.signbit(roots).any()
+
+
+def test_a_number_for_a_half_parameter_of_a_def_that_is_called(check_all: CheckAll) -> None:
+    """The number was printed as if C stored it as a float: 0.1 became the bits 0, which are 0.0."""
+    source = """def g(half a, bfloat16 b, float(N) x) -> (z) { z(i) = a * x(i) - b }
+    def f(float(N) x) -> (y) { y = g(-0.1, 0.3, x) }"""
+    check_all([(source, [(5,)])])
