@@ -58,7 +58,7 @@ def test_the_examples_of_the_language_compile(text: str) -> None:
 
 @pytest.mark.parametrize("name", [variable.name for variable in VARIABLES])
 def test_every_setting_is_documented(name: str) -> None:
-    assert f"`{name}`" in (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in (ROOT / "docs/environment.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.md")))
