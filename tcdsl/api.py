@@ -102,6 +102,8 @@ class Program(Documented):
         if name.startswith("__") or name not in self.__dict__.get("_functions", {}):
             known = self.__dict__.get("_functions", {})
             advice = did_you_mean(name, known) or f"it has {', '.join(known)}"
+            if name in Function._documented:
+                advice = f"its defs have one: prog.{next(reversed(known))}.{name}"
             raise AttributeError(f"the program has no def {name!r}; {advice}")
         return self._functions[name]
 
@@ -202,13 +204,14 @@ class Function(Documented):
         if set(named) != set(expected):
             unexpected = sorted(set(named) - set(expected))
             wrong = unexpected or sorted(set(expected) - set(named))
+            twice = [name for name in unexpected if name in self._head.parameters]
             meant = did_you_mean(wrong[0], (*expected, *_OF_A_CALL)) if unexpected else None
             option = RENAMED.get(wrong[0], wrong[0])
             if option in option_names():
                 meant = f"options go together: options=tcdsl.Options({option}=...)"
             raise BAD_NAMED(
-                name=self._head.name, wrong=", ".join(wrong),
-                what="unexpected" if unexpected else "missing",
+                name=self._head.name, wrong=", ".join(twice or wrong),
+                what="twice given" if twice else "unexpected" if unexpected else "missing",
                 signature=f"{self._head.signature}{f'; {meant}' if meant else ''}",
             )  # fmt: skip
         return (*args, *(named[name] for name in expected))

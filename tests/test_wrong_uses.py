@@ -41,6 +41,17 @@ WRONG: list[tuple[Callable[[], Any], list[str], list[str]]] = [
     (lambda: F(A, B, out=[]), ["0 arrays for 1 output"], ["each of C"]),
     (lambda: F(None, B), ["argument 'A' is of type NoneType"], ["numpy.asarray"]),
     (lambda: F(A, "größe"), ["argument 'B' is of type str,"], ["numpy.asarray"]),
+    (lambda: F(A, A=A), ["twice given argument A"], [SIGNATURE]),
+    (lambda: F(A.astype("float64"), B), ["'A' is declared float32"], ['write A.astype("float32")']),
+    (lambda: tcdsl.define("matmul.tc"), ["found 'matmul'"], ["open('matmul.tc').read()"]),
+    (lambda: tcdsl.define("lib/all.tc"), ["expected 'def'"], ["open('lib/all.tc').read()"]),
+    (lambda: tcdsl.compute("y(i) = A(0, i) + z(i)", A=A), ["'z'"], ["the arrays, z=..."]),
+    (lambda: tcdsl.compute("y(i) = A(7, i)", A=A), ["A(7, i) is out of bounds"],
+     ["'A' with 8 elements or more"]),
+    (lambda: tcdsl.compute("y(i) = a(0, i)", A=A), ["'a'"], ["did you mean 'A'?"]),
+    (lambda: tcdsl.compute("y(i) = pow(A(0, i))", A=A), ["'pow' takes 2"], ["pow(x, y)"]),
+    (lambda: tcdsl.compute("y(i) = A(0, i) + 1.5f", A=A), ["'f' is not a suffix"], ["1.5f32"]),
+    (lambda: F.output_shapes((3, 4), B), ["of type tuple"], ['tcdsl.spec(A, "float32")']),
     (lambda: F.compile(A, B, target="gpu"), ["no target 'gpu'"], ["cuda"]),
     (lambda: F.output_shapes(A, (4, 5)), ["argument 'B' is of type tuple,"], ["numpy.asarray"]),
     (lambda: F.ranges(A), ["takes 2 arguments, got 1"], [SIGNATURE]),
@@ -74,7 +85,7 @@ WRONG: list[tuple[Callable[[], Any], list[str], list[str]]] = [
     (lambda: Options(dynamic_sizes="N"), ["'N' is not a tuple"], ["dynamic_sizes=('N',)"]),
     (lambda: Options(coalesce=1), ["'coalesce'", "1 is not one"], ["True, False"]),
     (lambda: Options(fuse=""), ["'fuse'", "'' is not one"], ["'max', 'none'"]),
-    (lambda: F(A, B, options=Options(dynamic_sizes=("n",))), ["no size 'n'"], ["M, K, N"]),
+    (lambda: F(A, B, options=Options(dynamic_sizes=("n",))), ["no size 'n'"], ["mean 'N'?"]),
     (lambda: tcdsl.explore(F, A), ["takes 2 arguments, got 1"], [SIGNATURE]),
     (lambda: tcdsl.explore(F, A, B, target=""), ["no target ''"], ["cuda"]),
     (lambda: tcdsl.explore(F, A, B, options=3), ["it is 3"], ["tcdsl.Options"]),
@@ -110,6 +121,8 @@ def test_texts_that_are_none_are_type_errors(call: Callable[[], Any], parts: lis
 def test_attributes_that_are_nearly_right() -> None:
     with pytest.raises(AttributeError, match="no def 'matmull'; did you mean 'matmul'"):
         PROGRAM.matmull  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no def 'compile'; its defs .*prog\.matmul\.compile"):
+        PROGRAM.compile  # noqa: B018
     with pytest.raises(KeyError, match=r"did you mean 'softmax'\?"):
         library.load("softmx")
 

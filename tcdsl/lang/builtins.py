@@ -35,6 +35,11 @@ class Builtin:
         return len(self.parameters)
 
 
+def name_and_meaning(builtin: Builtin) -> str:
+    """Return ``pow(x, y): x to the power y``."""
+    return f"{builtin.name}({', '.join(builtin.parameters)}): {builtin.meaning}"
+
+
 _FLOAT = """
 acos(x): arc cosine, in [0, pi]
 acosh(x): inverse hyperbolic cosine

@@ -95,10 +95,12 @@ def check_counts(call: Call, scope: Scope) -> None:
     """Raise an error unless *call* has as many arguments and targets as its def."""
     callee = call.callee
     if len(call.args) != len(callee.parameters):
-        expected = f"{len(callee.parameters)} ({', '.join(callee.parameters)})"
+        count = len(callee.parameters)
+        expected = f"{count} argument{'' if count == 1 else 's'} ({', '.join(callee.parameters)})"
         raise WRONG_ARITY(
-            scope.source, call.span, name=callee.name, expected=expected, got=len(call.args)
-        )
+            scope.source, call.span, name=callee.name, expected=expected, got=len(call.args),
+            hint=f"it is {callee.signature}" if callee.signature else None,
+        )  # fmt: skip
     if len(call.targets) != len(callee.outputs):
         raise BAD_CALL(
             scope.source, call.span, name=callee.name,

@@ -338,7 +338,9 @@ class _Checker:
         is_exact = bool(read is not None and read.guards)
         values = Interval(*self._values(space, subscript, value, where, is_exact))
         advice = "give its indices smaller ranges with 'where'"
-        if read is not None:
+        if not index_names(subscript):
+            advice = f"the last element is that at {text(interval.upper)} - 1"
+        elif read is not None:
             advice += self._or_guard(access, subscript, interval)
         if self.sizes.fixed is None and where.params().is_subset(bad):
             self.met.errors.append(self._out_of_bounds(access, position, values, interval, advice))
@@ -383,6 +385,8 @@ class _Checker:
             if indices & set(index_names(read.load))
         }
         names = ", ".join(sorted(others))
+        if not indices:
+            return ""
         ranges = [
             f"{v} in [{text(lower)}, {text(upper)})"
             for v, (lower, upper) in zip(

@@ -24,7 +24,7 @@ from tcdsl.errors import (
     WRONG_RANK,
 )
 from tcdsl.lang import ast
-from tcdsl.lang.builtins import BUILTINS, Builtin, BuiltinKind
+from tcdsl.lang.builtins import BUILTINS, Builtin, BuiltinKind, name_and_meaning
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -50,7 +50,7 @@ from tcdsl.lang.dtypes import (
 )
 from tcdsl.lang.index_values import is_index_value
 from tcdsl.lang.limits import children
-from tcdsl.lang.other_languages import constant_hint, function_hint
+from tcdsl.lang.other_languages import constant_hint, function_hint, undeclared_tensor_hint
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.lang.weak_literals import (
@@ -236,7 +236,7 @@ def unknown_function(node: ast.Apply, scope: Scope) -> Exception:
             did_you_mean(node.id, (*scope.tensors, *scope.later))
             or function_hint(node.id, [scope.text(arg.span) for arg in node.args])
             or did_you_mean(node.id, (*BUILTINS, *scope.defs))
-            or "declare it as a parameter, or assign it before"
+            or undeclared_tensor_hint(node.id, scope.source.text)
         )
     return UNKNOWN_NAME(
         scope.source, node.id_span, what="tensor or function", name=node.id, hint=hint
@@ -435,6 +435,7 @@ def _call(builtin: Builtin, node: ast.Apply, args: tuple[Typed, ...], scope: Sco
         raise WRONG_ARITY(
             scope.source, node.span, name=builtin.name, got=len(args),
             expected=f"{builtin.arity} argument{_plural(builtin.arity)}",
+            hint=f"it is {name_and_meaning(builtin)}",
         )  # fmt: skip
     nominal = UNKNOWN
     for arg in args:

@@ -62,11 +62,18 @@ def number(text: str, span: Span) -> Number:
     assert matched is not None, f"not a literal: {text!r}"
     digits, suffix = matched.groups()
     if suffix and suffix not in SUFFIXES:
-        raise BAD_SUFFIX(None, span, text=shortened(text), what=f"{suffix!r} is not a suffix")
+        meant = f"write {digits}{_MEANT[suffix]}; {BAD_SUFFIX.hint}" if suffix in _MEANT else None
+        what = f"{suffix!r} is not a suffix"
+        raise BAD_SUFFIX(None, span, text=shortened(text), what=what, hint=meant)
     dtype = SUFFIXES.get(suffix)
     if not digits.isdigit() or (dtype is not None and dtype.is_float):
         return _float(text, digits, dtype or dtypes.WEAK, span)
     return _integer(text, digits, dtype, span)
+
+
+# The suffixes of C.
+_MEANT = {"f": "f32", "F": "f32", "d": "f64", "l": "i64", "L": "i64", "LL": "i64", "u": "u32",
+          "U": "u32", "UL": "u64", "ul": "u64", "h": "f16"}  # fmt: skip
 
 
 def _float(text: str, digits: str, dtype: DType, span: Span) -> Number:

@@ -86,6 +86,13 @@ def constant_hint(name: str) -> str | None:
     return f"write {_CONSTANTS[name]}" if name in _CONSTANTS else None
 
 
+def undeclared_tensor_hint(name: str, program: str) -> str:
+    """Return what to do about ``name(...)`` of the text *program*, which is no tensor."""
+    if re.search(r"\bdef\b", program):
+        return "declare it as a parameter, or assign it before"
+    return f"give it with the arrays, {name}=..., or assign it before"
+
+
 def number_hint(name: str, program: str) -> str:
     """Return what to do about *name* of the text *program*, a number that nobody declared."""
     if hint := constant_hint(name):

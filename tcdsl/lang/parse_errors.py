@@ -331,6 +331,9 @@ def _def(mistake: Mistake) -> str | None:
     """A program that does not begin with ``def``, statements that do."""
     if mistake.start == "statements" and mistake.kind == "DEF":
         return "give the statements alone, without a def around them"
+    if re.fullmatch(r"\s*[^\s(){}=]+(\.\w+|/[^\s(){}=]+)\s*", mistake.source.text):
+        path = mistake.source.text.strip()
+        return f"give the text, not its path: open({path!r}).read()"
     if "DEF" in mistake.accepted and mistake.found not in ("}", ")"):
         return "every definition begins with 'def': def name(float(N) A) -> (B) { ... }"
     return None

@@ -77,7 +77,7 @@ class NegativeRange(PreconditionError):
         return NEGATIVE_RANGE(
             self.source, self.span, index=self.index, lower=lower, upper=upper,
             where=values_text(_involved(sizes, *bounds), sizes),
-            advice="the sizes are too small for this program",
+            advice=f"at these sizes {self.index} has no values: pass others, or change its range",
         )  # fmt: skip
 
 
@@ -106,7 +106,8 @@ class OutOfBoundsAt(PreconditionError):
             self.source, self.span, access=self.access, position=self.position, first=first,
             last=last, tensor=self.tensor, lower=lower, upper=upper,
             where=values_text(_involved(sizes, *functions), sizes),
-            advice=f"pass arrays whose sizes agree{self.because}",
+            advice=f"pass arrays whose sizes agree{self.because}" if self.because
+            else f"pass an array {self.tensor!r} with {last + 1} elements or more there",
         )  # fmt: skip
 
 

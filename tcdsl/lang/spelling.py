@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 def close_match(name: str, known: Iterable[str]) -> str | None:
     """Return the name of *known* that *name* may be a misspelling of, if there is one."""
-    found = difflib.get_close_matches(name, sorted(set(known) - {name}), n=1, cutoff=0.65)
+    known = sorted(known)
+    same = [one for one in known if one.lower() == name.lower() and one != name]
+    found = same or difflib.get_close_matches(name, sorted(set(known) - {name}), n=1, cutoff=0.65)
     return found[0] if found else None
 
 

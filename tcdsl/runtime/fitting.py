@@ -20,6 +20,7 @@ from tcdsl.errors import (
     WRONG_STRIDES,
     ShapeError,
 )
+from tcdsl.lang.dtypes import DType
 from tcdsl.lang.head import Head
 from tcdsl.runtime.arguments import as_input
 from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, require_cpu
@@ -172,6 +173,8 @@ def described(c: Head, name: str, arg: object) -> ArraySpec:
             ) from None  # fmt: skip
         if isinstance(arg, (list, tuple, range)):
             advice = f'write numpy.asarray({name}, "{dtype}")'
+            if isinstance(arg, tuple):
+                advice += f'; for a shape alone, tcdsl.spec({name}, "{dtype}")'
             raise NOT_AN_ARRAY(what=what, found=f"of type {kind}", advice=advice) from None
         raise
 
@@ -183,4 +186,13 @@ def require_type(c: Head, name: str, spec: ArraySpec) -> None:
         raise WRONG_DTYPE(
             c.source, c.tensors[name].span,
             what=f"argument {name!r}", declared=declared, found=spec.dtype,
+            hint=f"nothing is converted silently: write {_conversion(name, declared, spec)}, or "
+            f"declare it as {spec.dtype}",
         )  # fmt: skip
+
+
+def _conversion(name: str, dtype: DType, spec: ArraySpec) -> str:
+    """Return the expression that makes of the argument *name* one of *dtype*."""
+    if spec.library == "torch":
+        return f"{name}.to(torch.{dtype})"
+    return f'{name}.astype("{dtype}")'

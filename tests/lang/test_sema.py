@@ -479,7 +479,7 @@ def test_recursion_names_the_cycle() -> None:
 def test_call_errors() -> None:
     f = "def f(float(M) A, float64(M) D, float(M,M) E, float u) -> (Q) { "
     error = error_of(NORM + f + "Q = norm(A, A) }")
-    assert error.code == "TC024" and "'norm' takes 1 (X), got 2" in error.message
+    assert error.code == "TC024" and "'norm' takes 1 argument (X), got 2" in error.message
     check(NORM + f + "Q = norm(A + 1) }", "TC030", "A + 1", "not a whole tensor", "temporary")
     check(NORM + f + "Q = norm(D) }", "TC030", "D) }", "'D' is float64", "float32(D(...))")
     check(NORM + f + "Q = norm(E) }", "TC022", "E) }", "2 dimensions", "write E(i, j)")

@@ -62,7 +62,7 @@ def pycuda() -> Any:
     problem = _problem()
     if problem is not None:
         why, remedy = problem
-        hint = f"{remedy}  ('tcdsl doctor' looks at all that is needed; target='cpu' works)"
+        hint = f"{remedy} ('tcdsl doctor' looks at all that is needed; target='cpu' works)"
         raise TARGET_MISSING(target="cuda", why=why, hint=hint)
     driver = import_pycuda()
     driver.init()
