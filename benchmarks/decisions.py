@@ -352,7 +352,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="write the tables")
     parser.add_argument("--against", metavar="REV", help="compare with this revision")
     parser.add_argument("--target", choices=(GPU, CPU), help="(default: both)")
-    parser.add_argument("--only", metavar="PATTERN", default="*", help="labels, with * and ?")
+    parser.add_argument("--only", metavar="PATTERN", nargs="+", default=("*",),
+                        help="labels, with * and ?")  # fmt: skip
     parser.add_argument("--diff", type=int, default=0, metavar="N", help="show N texts' diffs")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rows", metavar="TREE", help=argparse.SUPPRESS)
@@ -362,14 +363,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     is_changed = False
     for target in [arguments.target] if arguments.target else [GPU, CPU]:
-        work = [job for job in jobs(target) if fnmatchcase(job.label, arguments.only)]
+        work = [job for job in jobs(target) if _is_wanted(job.label, arguments.only)]
         if arguments.against:
             with checkout(arguments.against) as tree:
                 before = rows_in(tree, work, arguments.processes)
             after = rows_in(ROOT, work, arguments.processes)
         else:
             after = {row.label: row for row in rows_of(work, arguments.processes)}
-            before = {n: row for n, row in _kept(target).items() if fnmatchcase(n, arguments.only)}
+            before = {n: r for n, r in _kept(target).items() if _is_wanted(n, arguments.only)}
         print(f"--- {target}")
         is_changed |= report(before, after, arguments.diff)
         if arguments.write:
@@ -378,6 +379,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = table_text(target, (rows[label] for label in labels if label in rows))
             table_path(target).write_text(text, encoding="utf-8")
     return int(is_changed and not arguments.write)
+
+
+def _is_wanted(label: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(label, pattern) for pattern in patterns)
 
 
 def _kept(target: str) -> Mapping[str, Row]:

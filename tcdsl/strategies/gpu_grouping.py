@@ -75,6 +75,16 @@ def group_for_gpu(
         hopeless |= {name for group in in_vain for name in group.members}
 
 
+def tiled_members(grouped: Grouped, gpu: Gpu) -> frozenset[str]:
+    """Return the statements of those groups that are contractions in tiles."""
+    return frozenset(
+        name
+        for group in grouped.groups
+        if is_tiled(grouped.scop, group, grouped.shapes, gpu)
+        for name in group.members
+    )
+
+
 class _Policy:
     """Whether a statement joins a group: it must leave the chip its work."""
 

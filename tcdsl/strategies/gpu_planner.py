@@ -14,7 +14,7 @@
 The steps are those of ``planner.py``; what differs is who decides (``strategies/threads``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tcdsl.costmodel.machine import Cpu, Gpu
@@ -27,7 +27,7 @@ from tcdsl.poly.loop_tree import Node
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
-from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
+from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu, tiled_members
 from tcdsl.strategies.gpu_regrouping import regroup, without_stored, without_temporary
 from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
@@ -79,7 +79,7 @@ def _planned(scop: Scop, options: Options, gpu: Gpu, scheme: Scheme, is_serial: 
         scop = _with_shifted_exponentials(scop)
     grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
     if scheme is Scheme.AUTO and not grouped.chunks:  # in chunks no block has all of a row
-        done = _with_rows_apart(scop, options)
+        done = _with_rows_apart(scop, options, tiled_members(grouped, gpu))
         if done is not scop:
             grouped = regroup(_grouped(done, options, gpu), options, gpu, scheme)
         grouped = _without_invariants(grouped, options, gpu, scheme)
@@ -96,13 +96,18 @@ def _with_shifted_exponentials(scop: Scop) -> Scop:
     return done
 
 
-def _with_rows_apart(scop: Scop, options: Options) -> Scop:
-    """Return *scop* with rows in whole vectors, and with what else a block can do with its row."""
+def _with_rows_apart(scop: Scop, options: Options, tiled: Collection[str]) -> Scop:
+    """Return *scop* with rows in whole vectors, and with what else a block can do with its row.
+
+    :arg tiled: statements whose kernels have tiles and no rows.
+    """
     done = with_row_terms(scop) if options.fuse != "none" else scop
     if done is not scop:
         record("terms of rows", done)
         scop = done
-    done = skewed(scop, why_not_skewed, VECTOR_BYTES) if options.vectorise else scop
+    if not options.vectorise:
+        return scop
+    done = skewed(scop, why_not_skewed, VECTOR_BYTES, tiled)
     if done is not scop:
         record("skewing", done)
     return done

@@ -134,8 +134,7 @@ class _Tiler(GroupAxes):
         if self._axes() is None:
             return "no two axes are each missing in an operand"
         blocks = prod(tile.blocks for tile in self._tiles())
-        most = blocks * max(1, self._reduced_extent() // MIN_CHUNK)
-        if self.size > REGISTERS[-1] and most < self.gpu.multiprocessors:
+        if self.size > REGISTERS[-1] and blocks * self._most_chunks() < self.gpu.multiprocessors:
             return "too few blocks"
         return None
 
@@ -150,7 +149,13 @@ class _Tiler(GroupAxes):
         """Return how many blocks share the longest reduced axis."""
         blocks = prod(tile.blocks for tile in self._tiles())
         wanted = -(-self.gpu.multiprocessors // blocks)
-        return min(wanted, max(1, self._reduced_extent() // MIN_CHUNK))
+        return min(wanted, self._most_chunks())
+
+    def _most_chunks(self) -> int:
+        """Return how many blocks may share the reduced axis: one if the grid's axes are taken."""
+        if sum(tile.blocks > 1 for tile in self._tiles()) >= len(self.gpu.grid):
+            return 1
+        return max(1, self._reduced_extent() // MIN_CHUNK)
 
     def _axes(self) -> tuple[Axis, Axis] | None:
         """Return the tiled axes (rows, columns): columns are neighbours in what is written."""

@@ -15,7 +15,8 @@ whole for some rows only.
 All accesses to a row are skewed by its own m: those of an argument's strides, and those of
 temporaries of its shape, which are as dense as before.  What else a statement does with j, it does
 with w - m(i).  Where a row is read otherwise (a gather) and never written, that reads the argument
-as it was; x' is then a second name of its memory.
+as it was; x' is then a second name of its memory.  So do statements that have no use for rows,
+contractions whose operands come in tiles: skewed, their strides would depend on i.
 
 Legal iff the rows of all arrays of a statement along j have the same m, a result along j is such a
 row too, and the statement is no recurrence, nor finds an index, nor skips elements (where j % 3 is
@@ -27,7 +28,7 @@ Skewing of loops: Wolfe, "Loop skewing: the wavefront method revisited", 1986,
 doi:10.1007/BF01407876; here it aligns rows instead of wavefronts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import islpy as isl
@@ -54,24 +55,25 @@ class Rows:
     lanes: Mapping[str, str]
 
 
-def skewed(scop: Scop, why_not: WhyNot, vector_bytes: int) -> Scop:
+def skewed(scop: Scop, why_not: WhyNot, vector_bytes: int, apart: Collection[str] = ()) -> Scop:
     """Return *scop* with those rows skewed that reductions read and *why_not* has nothing against.
 
     :arg vector_bytes: that an access moves at most.
+    :arg apart: statements that have no rows to be skewed: they read arguments as they are.
     """
     if scop.context.dim(isl.dim_type.param):
         return scop  # the length of a row must be a number
     for statement in scop.statements:
-        for read in statement.reads:
+        for read in statement.reads if statement.name not in apart else ():
             index = _row_index(read)
             array = scop.arrays[read.array]
             if index not in statement.reduced or array.storage is not Storage.ARGUMENT:
                 continue
             if array.skew is not None or why_not(array) is not None:
                 continue
-            rows = _Closure(scop, vector_bytes).of(array)
+            rows = _Closure(scop, vector_bytes, apart).of(array)
             if rows is not None:
-                return skewed(_apply(scop, rows), why_not, vector_bytes)
+                return skewed(_apply(scop, rows), why_not, vector_bytes, apart)
     return scop
 
 
@@ -118,6 +120,7 @@ class _Closure:
 
     scop: Scop
     vector_bytes: int
+    apart: Collection[str]
     factors: dict[str, tuple[int, ...]] = field(default_factory=dict)
     lanes: dict[str, str] = field(default_factory=dict)
 
@@ -145,8 +148,11 @@ class _Closure:
                 indices = {_row_index(a) for a in mine}
                 if not mine:
                     continue
-                if indices == {""} and not self._is_written(name):
+                is_apart = statement.name in self.apart
+                if (is_apart or indices == {""}) and not self._is_written(name):
                     continue  # it reads the argument as it is
+                if is_apart:
+                    return False
                 if len(indices) > 1 or indices == {""}:
                     return False
                 if not self._join(statement, indices.pop(), width, pending):

@@ -10,6 +10,7 @@ import pytest
 from tcdsl.costmodel import clusters, skewing
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
+from tcdsl.strategies import tiles
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -184,3 +185,63 @@ def test_registers_of_missing_lanes_are_kept_where_rows_are_parted(cuda_unit: Ma
     assert re.search(select, cuda_unit(triangles, (98, 98)).source.text)
     text = cuda_unit(SOFTMAX, (33, 515)).source.text
     assert "x_rows_row" in text and not re.search(select, text)
+
+
+# Contractions whose operands' rows begin anywhere; other kernels' rows are skewed all the same.
+TILED: dict[str, tuple[str, Callable[[int], list[Any]], set[str]]] = {
+    "a product": (
+        "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
+        lambda k: [(40, k), (k, 33)], set(),
+    ),
+    "transposed": (
+        "def f(float(M,K) A, float(K,N) B) -> (C) { C(n,m) +=! A(m,k) * B(k,n) }",
+        lambda k: [(40, k), (k, 33)], set(),
+    ),
+    "batched": (
+        "def f(float(B,M,K) A, float(B,K,N) W) -> (C) { C(b,m,n) +=! A(b,m,k) * W(b,k,n) }",
+        lambda k: [(2, 40, k), (2, k, 33)], set(),
+    ),
+    "a convolution": (
+        """def f(float(N,H,W,C) I, float(F,3,3,C) K) -> (O) {
+            O(n,h,w,f) +=! I(n,h+kh,w+kw,c) * K(f,kh,kw,c)
+        }""",
+        lambda k: [(1, 3, 35, k), (34, 3, 3, k)], set(),
+    ),
+    "its rows": (
+        """def f(float(M,K) A, float(K,N) B) -> (C, s) {
+            C(m,n) +=! A(m,k) * B(k,n)
+            s(m) +=! A(m,k)
+        }""",
+        lambda k: [(40, k), (k, 33)], {"A"},
+    ),
+    "of rows": (
+        """def f(float(M,K) A, float(K,N) B) -> (C) {
+            top(m) max=! A(m,k)
+            a(m,k) = A(m,k) - top(m)
+            C(m,n) +=! a(m,k) * B(k,n)
+        }""",
+        lambda k: [(40, k), (k, 33)], set(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TILED)
+def test_contractions_keep_their_tiles(
+    name: str, cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are numbered anew for the kernels that have rows, not for those that have tiles."""
+    monkeypatch.setattr(tiles, "MIN_WORK", 1 << 10)
+    source, shapes_at, rows = TILED[name]
+    for length in (385, 1002):
+        done = cuda_unit(source, *shapes_at(length)).done
+        assert "tiles" in {kernel.template for kernel in done.plan.kernels}, length
+        assert skewed(done.source.text) == rows
+
+
+@pytest.mark.parametrize("name", TILED)
+def test_tiled_contractions_of_odd_rows_are_right(
+    name: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiles, "MIN_WORK", 1 << 10)
+    source, shapes_at, _ = TILED[name]
+    check_emulated([(source, shapes_at(35))])
