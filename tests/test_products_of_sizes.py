@@ -111,7 +111,7 @@ def test_what_is_wrong_at_all_sizes(text: str, code: str, column: int) -> None:
 
 def test_the_range_that_is_proposed_has_sizes() -> None:
     text = (
-        "def f(float(T) x, float(K) w, size D) -> (y) { y(t) +=! t >= D*k ? x(t-D*k)*w(k) : 0.0 }"
+        "def f(float(T) x, float(K) w, size D) -> (y) { y(t) +=! t>=D*k ? x(t-D*k)*w(k) : 0.0 }"
     )
     with pytest.raises(RangeError) as caught:
         tcdsl.define(text)
