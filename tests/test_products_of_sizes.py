@@ -31,6 +31,10 @@ def repeated(float(N) x, size R) -> (y) { y(i*R + k) = x(i) where k in 0:R }
 def strided(float(N) x, size S) -> (y) { y(i*S) = x(i) }
 def twice(float(T) x, float(K) w) -> (z) { y = dilated(x, w, 2)  z = dilated(y, w, 3) }
 def passed(float(T) x, float(K) w, size D) -> (z) { y(t) = x(t) * 2  z = dilated(y, w, D + 1) }
+def upsampled(float(N) x, size R) -> (y) { y(i) = x(i / R) }
+def grouped(float(C) x, size G) -> (y) { y(g) +=! x(g*(C/G) + c) where g in 0:G, c in 0:C/G }
+def part(float(C) x, float(D) w) -> (y) { y(c) = x(c) + w(0) where c in 0:C/D }
+def wrapped(float(N) x) -> (y) { y(i) = x((i + 1) % N) where i in 0:N }
 def doubled(float(N) x) -> (float(2*N) y) { y(2*i) = x(i)  y(2*i + 1) = x(i) }
 """
 PROGRAM = tcdsl.define(TEXT)
@@ -58,6 +62,9 @@ def test_every_target(target: str) -> None:
     expected = dilated(dilated(X, W, 2), W, 3)
     np.testing.assert_allclose(run("twice", X, W), expected, rtol=1e-5)
     np.testing.assert_allclose(run("passed", X, W, 4), dilated(2 * X, W, 5), rtol=1e-5)
+    np.testing.assert_array_equal(run("upsampled", W, 3), np.repeat(W, 3))
+    np.testing.assert_allclose(run("grouped", X, 4), X.reshape(4, 5).sum(1), rtol=1e-6)
+    np.testing.assert_array_equal(run("wrapped", X), np.roll(X, -1))
     assert run("flat", X[:6], W[:2], W).shape == run("doubled", W).shape == (6,)
 
 
@@ -66,7 +73,10 @@ def test_heads_shapes_and_ranges() -> None:
     assert PROGRAM.dilated.ranges(X, W, D=4) == [{"t": range(12), "k": range(3)}]
     assert repr(PROGRAM.kron).endswith("-> (float32(M*P, N*Q) C)>")
     assert repr(PROGRAM.dilated).endswith("size D) -> (float32(?) y)>")
-    assert not PROGRAM.doubled.comprehension.is_deferred  # a product with a number is affine
+    # A product with a number is affine; a remainder by an extent stays open, and checked.
+    assert not PROGRAM.doubled.comprehension.is_deferred
+    assert not PROGRAM.wrapped.comprehension.is_deferred
+    assert PROGRAM.part.output_shapes(X, W) == {"y": (6,)}
 
 
 def test_each_element_of_the_kronecker_product_is_written_once() -> None:
@@ -110,9 +120,7 @@ def test_what_is_wrong_at_all_sizes(text: str, code: str, column: int) -> None:
 
 
 def test_the_range_that_is_proposed_has_sizes() -> None:
-    text = (
-        "def f(float(T) x, float(K) w, size D) -> (y) { y(t) +=! t>=D*k ? x(t-D*k)*w(k) : 0.0 }"
-    )
+    text = "def f(float(T) x, float(K) w, size D) -> (y) { y(t) +=! t>=D*k ? x(t-D*k)*w(k) : 0.0 }"
     with pytest.raises(RangeError) as caught:
         tcdsl.define(text)
     assert caught.value.hint is not None and "where t in 0:T" in caught.value.hint

@@ -3,6 +3,8 @@
     C(i*P + k) = A(i) * B(k)            P multiplies an index
     float(M*P, N*Q) C                   an extent is a product of sizes
     y(t) +=! x(t + D*k)                 a ``size D`` parameter as dilation
+    y(i) = x(i / R)                     a ``size R`` parameter as divisor
+    where c in 0:C/G                    a quotient of sizes
 
 For all sizes at once these are no affine functions; at given sizes they are.  So such a def is
 typed when it is defined, and its ranges, boxes and all that is proven of it are found at the sizes
@@ -26,12 +28,17 @@ _SAMPLE = 2
 
 
 def needs_sizes(comprehension: Comprehension) -> bool:
-    """Return whether a product of sizes, or of a size and an index, decides what is accessed."""
+    """Return whether what is accessed is affine at given sizes, and not for all at once.
+
+    (An index divided by the size of a dimension, ``x(i % N)``, may stay what it is: a subscript
+    that is checked while running, whose sizes may be open.)
+    """
     tensors = comprehension.tensors.values()
     if any(len(symbols_of(dim)) > 1 for tensor in tensors for dim in tensor.dims):
         return True
+    given = frozenset(comprehension.size_parameters)
     return any(
-        _is_product_of_sizes(node)
+        isinstance(node, Binary) and _is_affine_at_sizes(node, given)
         for statement in comprehension.statements
         for expr in _deciding(statement)
         for node in walk(expr)
@@ -55,15 +62,32 @@ def _deciding(statement: TypedStatement) -> Iterator[Expr]:
                     yield left
 
 
-def _is_product_of_sizes(expr: Expr) -> bool:
-    if not (isinstance(expr, Binary) and expr.op == "*" and expr.dtype.is_integer):
+def _is_affine_at_sizes(expr: Binary, given: frozenset[str]) -> bool:
+    """Return whether *expr* is a product or quotient that is affine when sizes are numbers.
+
+    :arg given: the ``size`` parameters.
+    """
+    if not expr.dtype.is_integer or expr.op not in ("*", "/", "%", "<<", ">>"):
         return False
-    sides = [list(walk(side)) for side in (expr.left, expr.right)]
-    if any(isinstance(node, Load) for side in sides for node in side):
+    left, right = _Names(expr.left), _Names(expr.right)
+    if left.loads or right.loads:
         return False
-    varies = all(any(isinstance(node, Size | Index) for node in side) for side in sides)
-    has_factor = any(not any(isinstance(node, Index) for node in side) for side in sides)
-    return varies and has_factor
+    if expr.op == "*":
+        varies = all(side.sizes or side.has_index for side in (left, right))
+        return varies and not (left.has_index and right.has_index)
+    if right.has_index or not right.sizes:
+        return False
+    return not left.has_index or bool(right.sizes & given)
+
+
+class _Names:
+    """What an expression mentions."""
+
+    def __init__(self, expr: Expr) -> None:
+        found = list(walk(expr))
+        self.sizes = {node.name for node in found if isinstance(node, Size)}
+        self.has_index = any(isinstance(node, Index) for node in found)
+        self.loads = any(isinstance(node, Load) for node in found)
 
 
 class Resolution:
