@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A literal; *value* fits *dtype* exactly (floats are already rounded to it)."""
+    """A literal; *value* fits *dtype* exactly (floats are rounded to it, but for weak ones)."""
 
     value: bool | int | float
     dtype: DType
@@ -34,7 +34,7 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The value of an index of the statement, an int32."""
+    """The value of an index of the statement: an int32, or an int64 (see index_values)."""
 
     name: str
     dtype: DType = INT32
@@ -43,7 +43,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The value of a size symbol, an int32."""
+    """The value of a size symbol: an int32, or an int64 (see index_values)."""
 
     name: str
     dtype: DType = INT32
