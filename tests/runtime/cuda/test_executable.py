@@ -448,3 +448,37 @@ def test_its_stages_are_made_again(
 def real_compiler() -> Make:
     """The driver's own function, before anything takes its place."""
     return driver.compile_to_cuda
+
+
+SIZED = "def ramp(float s, size C) -> (y) { y(c) = c * s where c in 0:C }"
+STRIDED = "def every(float(N) x, size S) -> (y) { y(i) = x(S*i) }"
+
+
+def test_sizes_are_part_of_the_code_and_no_arrays(
+    compiles: Make, gpuarray: Make, at: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kernel(p: list[int]) -> None:
+        at(p[1], "f4", 3)[:] = np.arange(3, dtype="f4") * at(p[0], "f4", 1)[0]
+
+    compiles(source_of(array("s"), array("y")), kernel)
+    f = tcdsl.define(SIZED).ramp
+    for again in (f, f):
+        assert np.asarray(again(2.0, 3, target="cuda")).tolist() == [0.0, 2.0, 4.0]
+    exe = f.compile(2.0, 3, target="cuda")
+    assert exe(2.0, 3).shape == exe.bind(2.0, 3)().shape == (3,)
+    with pytest.raises(ShapeError, match="this code is for 3, not for 4"):
+        exe(2.0, 4)
+    cuda_executable.forget_programs()
+    monkeypatch.delattr(parser, "parse_program")
+    kept = tcdsl.define(SIZED).ramp  # from the cache, sizes and all
+    assert np.asarray(kept(2.0, C=3, target="cuda")).tolist() == [0.0, 2.0, 4.0]
+
+
+def test_a_size_that_multiplies_an_index(compiles: Make, gpuarray: Make, at: Make) -> None:
+    def kernel(p: list[int]) -> None:
+        at(p[1], "f4", 5)[:] = at(p[0], "f4", N)[::2]
+
+    compiles(source_of(array("x"), array("y")), kernel)
+    for f in (tcdsl.define(STRIDED).every, tcdsl.define(STRIDED).every):
+        np.testing.assert_array_equal(f(gpuarray(X), 2).get(), X[::2])
+        cuda_executable.forget_programs()
