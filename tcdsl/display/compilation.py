@@ -156,9 +156,9 @@ def _program(compilation: Compilation) -> Stage:
         lines = first_lines(compiled.source.statements, _sources(c, compiled), anchors)
         return source_block(c, anchors, lines)
 
-    what = "As written; a statement leads to its first line of code."
+    what = "The source; each statement links to its first line of code."
     if compiled is None:
-        what = "As written. The interpreter runs it: nothing is compiled."
+        what = "The source. The NumPy reference evaluates it: nothing is compiled."
     return Stage("program", "Program", what, c.source, c.source.text, body)
 
 
@@ -175,8 +175,7 @@ def _compiled_stages(compilation: Compilation, compiled: Compiled[Any]) -> list[
     return [
         Stage(
             "comprehension", "Comprehension",
-            "What the program means, and its canonical form: indices that always go together are"
-            " one.",
+            "Types, ranges and conversions made explicit, and the canonical form with merged indices.",
             canonical, f"{texts['comprehension']}\n{texts['coalesced']}\n",
             lambda *_: comprehension_section(compiled.comprehension, compiled.special, canonical),
         ),
@@ -186,12 +185,12 @@ def _compiled_stages(compilation: Compilation, compiled: Compiled[Any]) -> list[
             compiled.scop, texts["scop"], lambda *_: scop_section(compiled.scop, plan),
         ),
         Stage(
-            "transforms", "Transforms", "What each one changed, before and after.",
+            "transforms", "Transforms", "The changes made by each, before and after.",
             compiled.steps, steps_text(compiled.scop, compiled.steps),
             lambda *_: steps_section(compiled.scop, compiled.steps),
         ),
         Stage(
-            "schedule", "Schedule", "The loops of each kernel, and what lives in which loop.",
+            "schedule", "Schedule", "The loops of each kernel, and the arrays that live in them.",
             tuple(kernel.tree for kernel in plan.kernels), texts["schedule"],
             lambda *_: _schedule(compiled),
         ),
@@ -205,7 +204,7 @@ def _compiled_stages(compilation: Compilation, compiled: Compiled[Any]) -> list[
         ),
         _code(compilation, compiled),
         Stage(
-            "explain", "Explanation", "Why the code looks as it does, as explain() says it.",
+            "explain", "Explanation", "The decisions and their reasons, as explain() returns them.",
             explained, explained, lambda *_: block(explained),
         ),
     ]  # fmt: skip
@@ -234,7 +233,7 @@ def _code(compilation: Compilation, compiled: Compiled[Any]) -> Stage:
             code_block(text, language, source.statements, sources, anchors),
         )
 
-    what = "The generated code; a line's number leads back to its statement."
+    what = "The generated code; each line number links to its statement."
     return Stage("code", "C" if is_c else "CUDA", what, source, text, body)
 
 

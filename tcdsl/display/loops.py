@@ -14,14 +14,14 @@ from tcdsl.transforms.placement import Placement, Space
 from tcdsl.transforms.plan import Kernel
 
 WHAT = {
-    LoopKind.PARALLEL: "iterations on several threads",
-    LoopKind.SERIAL: "one iteration after another",
-    LoopKind.VECTOR: "iterations in the lanes of a vector",
-    LoopKind.UNROLL: "a short loop, written out",
-    LoopKind.LANES: "neighbours that one thread takes, loaded and stored together",
-    LoopKind.BLOCK: "iterations on the blocks of the grid",
-    LoopKind.THREAD: "iterations on the threads of a block",
-    LoopKind.LAST: "once, on the last of the blocks to get there",
+    LoopKind.PARALLEL: "iterations shared among threads",
+    LoopKind.SERIAL: "iterations in sequence",
+    LoopKind.VECTOR: "iterations in vector lanes",
+    LoopKind.UNROLL: "a short loop, unrolled",
+    LoopKind.LANES: "adjacent elements of one thread, loaded and stored as a vector",
+    LoopKind.BLOCK: "iterations distributed over the blocks of the grid",
+    LoopKind.THREAD: "iterations distributed over the threads of a block",
+    LoopKind.LAST: "once, by the last block to finish",
 }
 
 

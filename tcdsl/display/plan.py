@@ -28,9 +28,9 @@ TRAFFIC_OPERATIONS, TRAFFIC_SECONDS = 20_000_000, 5.0
 
 _TRAFFIC_NOTE = tag(
     "p",
-    tag("em", "Once"), ": every element one time, which no cache can save. ",
-    tag("em", "By blocks"), ": every element for each block that touches it. ",
-    tag("em", "All accesses"), ": without any reuse. Boxes around what is touched are counted.",
+    tag("em", "Once"), ": each element one time, the least that any cache allows. ",
+    tag("em", "By blocks"), ": each element once for each block that accesses it. ",
+    tag("em", "All accesses"), ": without any reuse. Bounding boxes of the accessed elements are counted.",
     class_="note",
 )  # fmt: skip
 
@@ -142,7 +142,7 @@ def _traffic(plan: Plan, kernel: Kernel) -> list[Traffic] | None:
 
 def _traffic_table(plan: Plan, kernel: Kernel, found: list[Traffic] | None) -> Html:
     if found is None:
-        return tag("p", code(kernel.name), " is too large to be counted.", class_="note")
+        return tag("p", code(kernel.name), " is too large to count.", class_="note")
     has_blocks = any(each.blocks_bytes is not None for each in found)
     largest = max((each.once_bytes or 0 for each in found), default=0)
     rows = []
