@@ -175,7 +175,7 @@ def _compiled_stages(compilation: Compilation, compiled: Compiled[Any]) -> list[
     return [
         Stage(
             "comprehension", "Comprehension",
-            "Types, ranges and conversions made explicit, and the canonical form with merged indices.",
+            "Explicit types, ranges and conversions; the canonical form with merged indices.",
             canonical, f"{texts['comprehension']}\n{texts['coalesced']}\n",
             lambda *_: comprehension_section(compiled.comprehension, compiled.special, canonical),
         ),

@@ -30,7 +30,7 @@ _TRAFFIC_NOTE = tag(
     "p",
     tag("em", "Once"), ": each element one time, the least that any cache allows. ",
     tag("em", "By blocks"), ": each element once for each block that accesses it. ",
-    tag("em", "All accesses"), ": without any reuse. Bounding boxes of the accessed elements are counted.",
+    tag("em", "All accesses"), ": without reuse. Bounding boxes of accessed elements are counted.",
     class_="note",
 )  # fmt: skip
 
