@@ -145,6 +145,13 @@ class Function(Documented):
         self._runs: dict[Any, Run] = {}  # what a call goes through, by the same keys
         self._opening = Opening(definition)
 
+    def __getattr__(self, name: str) -> Any:
+        """Say where what compiled code has is to be found; of others, that they are not there."""
+        own = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name in Executable._documented:
+            own += f"; compiled code has it: {self.__dict__.get('__name__')}.compile(...).{name}"
+        raise AttributeError(own)
+
     def __repr__(self) -> str:
         return f"<tcdsl.Function {self._head.signature}>"
 

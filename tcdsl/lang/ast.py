@@ -78,6 +78,13 @@ class Cast:
 
 Expr = Number | Name | Apply | Unary | Binary | Select | Cast
 
+_ORDERINGS = frozenset(("<", "<=", ">", ">="))
+
+
+def is_chain(expr: Binary) -> bool:
+    """Return whether *expr* compares a comparison's result: ``(a < b) < c``."""
+    return expr.op in _ORDERINGS and isinstance(expr.left, Binary) and expr.left.op in _ORDERINGS
+
 
 @dataclass(frozen=True, slots=True)
 class Let:

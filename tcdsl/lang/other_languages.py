@@ -267,6 +267,55 @@ def _declaration(place: Place) -> str | None:
     return None
 
 
+def _header(place: Place) -> str | None:
+    """``def f(...) -> (y): ...``, ``-> (y(N))``, ``x: float(N)``, ``np.float32(N) x``."""
+    if place.rest.startswith(":") and "{" in place.accepted:
+        return "the body stands in braces: -> (y) { ... }"
+    dims = re.match(r"\([^()]*\)", place.rest)
+    result = re.search(r"->\s*\([^()]*?(\w+)\s*$", place.line)
+    if dims and result:
+        return (
+            f"dimensions follow a type: float{dims[0]} {result[1]}; or leave them out: {result[1]}"
+        )
+    if "DTYPE" not in place.accepted or "FLOAT" in place.accepted:
+        return None
+    if typed := re.match(r"(\w+)\s*:\s*(\w+(?:\s*\([^()]*\))?)", place.rest):
+        return f"the type comes first: {typed[2]} {typed[1]}"
+    if module := re.match(r"(?:np|numpy|torch|jnp|tf)\.(\w+)", place.rest):
+        return f"a type of the language has no module: write {module[1]}"
+    return None
+
+
+def _product(place: Place) -> str | None:
+    """``2x(i)``, ``2 x(i)``."""
+    is_call = place.rest.startswith("(") and re.search(r"[=+\-*/(,]\s*\d\w*$", place.line)
+    element = r"[A-Za-z_]\w*\s*(?:\([^()]*\))?"
+    if is_call or (
+        place.is_after_a_target and re.search(rf"[=+\-*/(,]\s*[\d.]+\s+{element}\s*$", place.line)
+    ):
+        return "write * between the factors of a product: 2 * x(i)"
+    return None
+
+
+def _sign(place: Place) -> str | None:
+    """``x(i), y(i)`` between statements, ``(x, )``, ``|x|``."""
+    if place.rest.startswith(",") and "TARGETS_OPEN" in place.accepted:
+        return "remove it: statements follow one another without a sign between them"
+    if place.rest.startswith(")") and place.before.rstrip().endswith(","):
+        return "remove the comma before ')'"
+    if place.rest.startswith("|") and "FLOAT" in place.accepted:
+        return "an absolute value is fabs(x), of integers abs(x)"
+    return None
+
+
+def chained_comparison(left: str, middle: str, op: str, right: str) -> str:
+    """Return what to write for ``left op right``, where *left* is a comparison with *middle*.
+
+    In Python ``a < b < c`` compares twice; here the first result would be compared with c.
+    """
+    return f"write both comparisons: {left} && {middle} {op} {right}"
+
+
 def _comment(place: Place) -> str | None:
     """``// note``, ``/* note */``."""
     is_start = re.match(r"//|/\*", place.rest)
@@ -277,5 +326,5 @@ def _comment(place: Place) -> str | None:
 
 _GUESSES: tuple[Callable[[Place], str | None], ...] = (
     _conditional, _loop, _local, _named_reduction, _clauses, _comparison, _range, _arguments,
-    _declaration, _comment,
+    _declaration, _header, _product, _sign, _comment,
 )  # fmt: skip

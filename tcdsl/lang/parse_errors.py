@@ -46,7 +46,9 @@ _LOOK_ALIKES = {
     "\u2212": "-", "\u2013": "-", "\u2014": "-", "\u00d7": "*", "\u00b7": "*", "\u22c5": "*",
     "\u00f7": "/", "\u2264": "<=", "\u2265": ">=", "\u2260": "!=", "\u2192": "->",
     "\u21d2": "->", "\u2227": "&&", "\u2228": "||", "\u00ac": "!", "\uff08": "(", "\uff09": ")",
-    "\uff0c": ",",
+    "\uff0c": ",", "\u221a": "sqrt(x)", "\u03c0": "3.141592653589793", "\u221e": "inf",
+    "\u00b2": "x * x", "\u2211": "a sum as an assignment: y +=! x(i)",
+    "\u03a3": "a sum as an assignment: y +=! x(i)",
 }  # fmt: skip
 _CHARACTERS = {
     "[": "subscripts stand in parentheses: A(i, j)",

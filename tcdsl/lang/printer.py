@@ -96,7 +96,8 @@ def _printed(expr: ast.Expr, operands: Sequence[_Text]) -> _Text:
         case ast.Binary(op=op):
             level = _LEVEL[op]  # all associate to the left
             left, right = operands
-            return _Text(f"{left.at(level)} {op} {right.at(level + 1)}", level)
+            first = left.at(level + ast.is_chain(expr))  # an error without parentheses
+            return _Text(f"{first} {op} {right.at(level + 1)}", level)
         case ast.Select():
             condition, if_true, if_false = operands
             text = f"{condition.at(_SELECT + 1)} ? {if_true.text} : {if_false.text}"

@@ -67,6 +67,14 @@ SPELLINGS = [
     ("// a note\n y(i) = x(i)", "a comment begins with #", None),
     ("y(i) = x(i) /* a note */", "a comment begins with #", None),
     ("y(i) = A.T(i, 0)", "A(j, i)", None),
+    ("y(i) = 2x(i)", "2 * x(i)", "y(i) = 2 * x(i)"),
+    ("y(i) = lo(i) + 2 x(i)", "2 * x(i)", None),
+    ("y(i) = |x(i)|", "fabs(x)", "y(i) = fabs(x(i))"),
+    ("y(i) = x(i), z(i) = x(i)", "without a sign", "y(i) = x(i) z(i) = x(i)"),
+    ("y(i) = 0.0 < x(i) < 1.0 ? 1.0 : 0.0", "write both comparisons: 0.0 < x(i) && x(i) < 1.0",
+     "y(i) = 0.0 < x(i) && x(i) < 1.0 ? 1.0 : 0.0"),
+    ("y(i) = \u221ax(i)", "sqrt(x)", "y(i) = sqrt(x(i))"),
+    ("y(i) = \u03b1 * x(i)", "letters a-z and A-Z", None),
 ]  # fmt: skip
 
 
@@ -81,6 +89,24 @@ def test_dimensions_after_the_name() -> None:
     with pytest.raises(tcdsl.ParseError) as caught:
         tcdsl.define("def f(float x(N, M), float s) -> (y) { y(i) = x(i, i) }")
     assert caught.value.hint == "the dimensions stand with the type: float(N, M) x"
+
+
+@pytest.mark.parametrize(("header", "hint"), [
+    ("def f(float(N) x) -> (y): y(i) = x(i)", "the body stands in braces"),
+    ("def f(float(N) x) -> (y(N)) { y(i) = x(i) }", "float(N) y; or leave them out: y"),
+    ("def f(x: float(N)) -> (y) { y(i) = x(i) }", "the type comes first: float(N) x"),
+    ("def f(np.float32(N) x) -> (y) { y(i) = x(i) }", "write float32"),
+    ("def f(float(N) x,) -> (y) { y(i) = x(i) }", "remove the comma"),
+    ("def f(float[N] x) -> (y) { y(i) = x(i) }", "float(N)"),
+])  # fmt: skip
+def test_headers(header: str, hint: str) -> None:
+    with pytest.raises(tcdsl.ParseError) as caught:
+        tcdsl.define(header)
+    assert hint in (caught.value.hint or "")
+
+
+def test_parentheses_say_that_a_result_is_compared() -> None:
+    tcdsl.define(f"{HEADER} {{ y(i) = ((x(i) < 1.0) < (lo(i) < x(i))) ? 1.0 : 0.0 }}")
 
 
 # --- names that nobody declared ------------------------------------------------------------------
