@@ -124,6 +124,7 @@ class Backend(Generic[Source]):
 
     target = "cpu"  # on which a failure shows again, wherever that is tried
     threads = 0
+    kernels_cost = False  # whether another kernel costs a launch
 
     def why_flat(self, row: InterleavedRow) -> str | None:
         """Return why interleaved rows should be one index, or None (step 4)."""
@@ -165,6 +166,7 @@ class GpuBackend(Backend[CudaSource]):
     """CUDA."""
 
     target = "emulate"
+    kernels_cost = True
 
     def __init__(
         self,
@@ -389,7 +391,9 @@ def _compile(
         scop = lower_comprehension(
             canonical.comprehension, canonical.special, canonical.strides, options.check_indices
         )
-        scop = with_lets_apart(scop, canonical.comprehension.statements)
+        scop = with_lets_apart(
+            scop, canonical.comprehension.statements, only_gathered=backend.kernels_cost
+        )
     if reason := why_not_open(scop):
         raise CannotOpenError(reason)
     with steps.step("planning"), recorded() as transforms:

@@ -8,10 +8,10 @@ statement and in the checks of its gathered subscripts.  The new statement is wh
 have written: fusion and placement treat it so.
 
 Set apart is a value that is part of a gathered subscript, which the checks evaluate as well, or
-that takes several instructions and depends on some of the statement's indices only.  Legal, for a
-value without loads is defined everywhere, and one with loads runs for every instance anyway: it
-stands under no guard, no condition is left to the instance, and the statement does not write what
-it loads.
+that takes several instructions and depends on some of the statement's indices only (on a GPU,
+beside such a subscript). Legal, for a value without loads is defined everywhere, and one with
+loads runs for every instance anyway: it stands under no guard, no condition is left to the
+instance, and the statement does not write what it loads.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,10 +27,18 @@ from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
 
 
-def with_lets_apart(scop: Scop, statements: Sequence[tc.Statement]) -> Scop:
-    """Return *scop*, lowered from *statements*, with the values of their lets set apart."""
+def with_lets_apart(
+    scop: Scop, statements: Sequence[tc.Statement], *, only_gathered: bool = False
+) -> Scop:
+    """Return *scop*, lowered from *statements*, with the values of their lets set apart.
+
+    :arg only_gathered: only in statements that subscript by one of theirs: elsewhere computing a
+        value many times is cheaper than another kernel.
+    """
     for statement in statements:
         own: dict[Expr, Load] = {}  # the values that are statements by now
+        if only_gathered and not _subscripts_by_lets(scop, statement):
+            continue
         for let in statement.lets:
             value = rewrite(let.value, lambda node, own=own: own.get(node, node))  # type: ignore[misc]
             body = scop.by_name.get(statement.name)
@@ -46,13 +54,26 @@ def _is_worthwhile(scop: Scop, body: Statement, value: Expr) -> bool:
     indices = _indices_of(value)
     if not indices or isinstance(value, Load | Index):
         return False
-    gathered = (
-        touched.subscripts[dim] for touched in (body.write, *body.reads) for dim in touched.inexact
-    )
-    if any(value in walk(subscript) for subscript in gathered):
+    if any(value in walk(subscript) for subscript in _gathered(body)):
         return builder_of(body.indices, body.name, scop.sizes).affine(value) is None
     is_used = any(value in walk(expr) for expr in evaluated(body))
     return is_used and indices < set(body.indices) and any(map(_is_slow, walk(value)))
+
+
+def _gathered(body: Statement) -> Iterator[Expr]:
+    """Yield the subscripts of *body* that isl does not know."""
+    for touched in (body.write, *body.reads):
+        for dim in touched.inexact:
+            yield touched.subscripts[dim]
+
+
+def _subscripts_by_lets(scop: Scop, statement: tc.Statement) -> bool:
+    body = scop.by_name.get(statement.name)
+    if body is None or not statement.lets:
+        return False
+    parts = [node for subscript in _gathered(body) for node in walk(subscript)]
+    lets = (let.value for let in statement.lets if not isinstance(let.value, Load | Index))
+    return any(value in parts for value in lets)
 
 
 def _is_slow(node: Expr) -> bool:

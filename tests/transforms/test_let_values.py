@@ -163,3 +163,10 @@ def test_scattered_left_sides() -> None:
     tcdsl.testing.check(tcdsl.define(text).f, x, w, start, targets=("cpu", "emulate"))
     with pytest.raises(tcdsl.LaunchError):
         tcdsl.define(text).f(x, w + 1, start, target="cpu")
+
+
+def test_on_a_gpu_no_kernel_is_made_for_a_factor() -> None:
+    text = "def f(float(M, N) x, float(N) g) -> (y) { y(i, j) = x(i, j) * s where s = tanh(g(j)) }"
+    c, special, scop = lowered(text, (64, 64), (64,))
+    assert len(scop.statements) == 2
+    assert len(compile_to_cuda(c, special, {}, Options(), Gpu()).plan.kernels) == 1
