@@ -41,11 +41,11 @@ _OF_A_CALL = ("out", "target", "options")
 
 
 def define(source: str, name: str = "<tc>") -> "Program":
-    """Parse and check *source*; return its defs as callable functions.
+    """Parse and check *source*, and return a program whose definitions are callable.
 
-    :arg name: of the text, for the positions in errors: that of a file, say.
-    :raises TCError: with every mistake that was found, each at its line and column.
-    :raises TypeError: *source* or *name* is no string.
+    :arg name: the name of the text in error positions, such as a file name.
+    :raises TCError: with all mistakes found, each with line and column.
+    :raises TypeError: *source* or *name* is not a string.
     """
     if not (isinstance(source, str) and isinstance(name, str)):
         wrong = name if isinstance(source, str) else source
@@ -65,9 +65,9 @@ def define(source: str, name: str = "<tc>") -> "Program":
 
 
 class Program(Documented):
-    """The defs of one source text: ``prog.name`` or ``prog["name"]`` is a :class:`Function`.
+    """The definitions of a source text: ``prog.name`` or ``prog["name"]`` is a :class:`Function`.
 
-    ``len(prog)``, ``name in prog`` and ``for name in prog`` are of the defs' names.
+    ``len(prog)``, ``name in prog`` and ``for name in prog`` refer to the definitions' names.
     """
 
     _documented = ("names",)
@@ -78,7 +78,7 @@ class Program(Documented):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the defs, in source order."""
+        """The names of the definitions, in source order."""
         return tuple(self._functions)
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ class Program(Documented):
 
 
 class Function(Documented):
-    """One def, called like a function on arrays of NumPy, torch and others."""
+    """A definition, callable on arrays of NumPy, PyTorch and other libraries."""
 
     _documented = ("compile", "output_shapes", "ranges", "reference")
     __signature__ = SignatureOfCall()
@@ -176,15 +176,15 @@ class Function(Documented):
         options: Options | None = None,
         **named: Any,
     ) -> Any:
-        """Return the outputs for *args*: one array, or a tuple where there are several.
+        """Return the results for *args*: one array, or a tuple if there are several.
 
         :arg named: inputs by their names, after the positional ones.
-        :arg out: an array, or one an output in order, that receives the result.
-        :arg target: "cpu", "cuda", "emulate" or "reference"; by default where the arrays are.
-        :arg options: of the compilation; by default the function's own.
+        :arg out: an array, or one for each output in order, for the results.
+        :arg target: "cpu", "cuda", "emulate" or "reference"; default: that of the arrays' device.
+        :arg options: for the compilation; default: the function's own.
         :raises ShapeError: the arrays do not fit the program, before anything runs.
         :raises RangeError: at these sizes an access is out of bounds, or a range is negative.
-        :raises OptionError, TargetError: *options* or *target* have no meaning here.
+        :raises OptionError, TargetError: *options* or *target* are invalid.
         :raises LaunchError: a gathered index is out of range; on a GPU where its result is
             waited for.
         """
@@ -232,11 +232,11 @@ class Function(Documented):
     ) -> Executable:
         """Return the code for arguments like *args*: arrays, or ``tcdsl.spec(shape, dtype)``.
 
-        It is for their sizes only, but for those that ``options.dynamic_sizes`` names.
+        It is specific to their sizes, except those that ``options.dynamic_sizes`` names.
 
         :raises ShapeError, RangeError: arguments like these do not fit the program.
-        :raises OptionError, TargetError: *options* or *target* have no meaning here.
-        :raises CompileError: the compiler of the target is missing, or fails.
+        :raises OptionError, TargetError: *options* or *target* are invalid.
+        :raises CompileError: the target's compiler is missing or fails.
         """
         args, sizes = self._separated(self.in_order(args, named) if named else args)
         key = self._key(args, sizes, target, options)
@@ -257,7 +257,7 @@ class Function(Documented):
         return executable
 
     def output_shapes(self, *args: Any, **named: Any) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every output for arguments like *args*, by its name.
+        """Return the shape of each output for arguments like *args*, by name.
 
         :raises ShapeError, RangeError: arguments like these do not fit the program.
         """
@@ -265,9 +265,9 @@ class Function(Documented):
         return {name: special.shapes[name] for name in self._head.outputs}
 
     def ranges(self, *args: Any, **named: Any) -> list[dict[str, range]]:
-        """Return the range of each index, one dict a statement in source order.
+        """Return the range of each index: one dict for each statement, in source order.
 
-        Where a range depends on other indices, it is the smallest that holds all values.
+        For a range that depends on other indices it is the smallest range with all values.
 
         :raises ShapeError, RangeError: arguments like these do not fit the program.
         """
@@ -298,7 +298,7 @@ class Function(Documented):
         }
 
     def reference(self, *args: Any, out: Any = None, **named: Any) -> Any:
-        """Return what the oracle computes with NumPy, independent of all compilation.
+        """Return the results of the NumPy reference, which is independent of the compiler.
 
         :arg out: as in a call; the types of the results are the declared ones.
         :raises TCError: as a call does.
@@ -435,15 +435,15 @@ def _may_move(specs: Mapping[str, ArraySpec]) -> bool:
 @statements_call
 def compute(statements: str, /, *, out: Any = None, target: str | None = None,
             options: Options | None = None, **inputs: Any) -> Any:  # fmt: skip
-    """Return what *statements*, without a def around them, compute from the named arrays.
+    """Compile and run *statements* without a header on the named arrays.
 
     The outputs are the tensors that are assigned and not read by a later statement: one array, or
     a tuple in the order in which they are first assigned.
 
-    :arg inputs: arrays or numbers, by the names that *statements* have for them.
-    :arg out: as in a call of a function, and so *target* and *options*.
+    :arg inputs: arrays or numbers, by their names in *statements*.
+    :arg out: as in a call of a function, like *target* and *options*.
     :raises TCError: *statements* have mistakes, or the arrays do not fit them.
-    :raises TypeError: *statements* are no string.
+    :raises TypeError: *statements* is not a string.
     """
     if not isinstance(statements, str):
         what = f"{shortened(statements)} ({type(statements).__name__})"

@@ -32,7 +32,7 @@ Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
 
 
 class Executable(Documented):
-    """Callable code; ``source``, ``schedule``, ``kernels`` and ``explain()`` show how it works."""
+    """Compiled code: callable, with ``source``, ``schedule``, ``kernels`` and ``explain()``."""
 
     _documented = (
         "bind", "compilation", "explain", "kernels", "report", "schedule", "source", "stages",
@@ -78,7 +78,7 @@ class Executable(Documented):
     def compilation(self) -> "Compilation":
         """The stages of the compilation as objects: ``exe.compilation.scop``, ``.plan``, ...
 
-        Code in the disk cache has none of them: the program is planned again.
+        For code from the disk cache the program is planned again.
         """
         with late_import():
             from tcdsl.display.compilation import Compilation
@@ -96,30 +96,30 @@ class Executable(Documented):
 
     @property
     def stages(self) -> Mapping[str, str]:
-        """Every stage of the compilation as text: comprehension, coalesced, scop,
+        """The stages of the compilation as text: comprehension, coalesced, scop,
         schedule, tree, code."""
         return {}
 
     @property
     def source(self) -> str:
-        """The generated code, C or CUDA, without the device library; "" without any."""
+        """The generated C or CUDA code, without the device library; "" if there is none."""
         return self.stages.get("code", "")
 
     @property
     def schedule(self) -> str:
-        """The loops of every kernel."""
+        """The loops of each kernel."""
         return self.stages.get("schedule", "")
 
     @property
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
-        """One entry a kernel: its ``name`` and ``why`` it has this shape, as lines of text.
+        """One entry for each kernel: its ``name``, and ``why``, the reasons as lines of text.
 
-        Those of a GPU also have ``grid`` and ``block`` (x, y, z) and ``shared``, in bytes.
+        Kernels for a GPU also have ``grid`` and ``block`` (x, y, z) and ``shared``, in bytes.
         """
         return ()
 
     def explain(self) -> str:
-        """Return why each kernel looks as it does."""
+        """Return the decisions for each kernel, and their reasons, as text."""
         n_memsets = sum(map(_is_memset, self.kernels))
         memsets = f", {n_memsets} memset(s)" if n_memsets else ""
         lines = [f"target {self.target}, {len(self.kernels) - n_memsets} kernel(s){memsets}"]
@@ -142,9 +142,9 @@ class Executable(Documented):
         return {**bundle, "text/plain": repr(self)}
 
     def report(self, path: str | PathLike[str]) -> None:
-        """Write *path*: one HTML page with every stage of the compilation.
+        """Write an HTML page with all stages of the compilation to *path*.
 
-        It needs nothing else: neither a network nor other files.
+        The page is self-contained: it needs no network and no other files.
 
         :raises OptionError: (TC064) *path* cannot be written; the hint says what to do.
         """
@@ -158,11 +158,11 @@ class Executable(Documented):
 
     @compiled_method
     def __call__(self, *args: Any, out: Any = None) -> Any:
-        """Run on arrays of the types and shapes that it was compiled for.
+        """Run on arrays of the types and shapes for which the code was compiled.
 
-        Arrays of other strides are copied.
+        Arrays with other strides are copied.
 
-        :arg out: an array, one an output in order, or a mapping by name, that receive the results.
+        :arg out: an array, one for each output in order, or a mapping by name, for the results.
         :raises ShapeError: an array does not fit, or *out* cannot be written.
         :raises LaunchError: a gathered index is out of range.
         """
@@ -196,12 +196,12 @@ class Executable(Documented):
         return self._fitting.views(args)
 
     def bind(self, *args: Any, out: Any = None) -> "Bound":
-        """Return the call with its arrays fixed: calling it again launches and nothing else.
+        """Return a call with fixed arrays: calling it only launches the kernels.
 
-        It sees what the arrays hold when it is called.
+        It reads the arrays' contents at the time of the call.
 
-        :arg out: as in a call; without it, memory for the outputs is allocated now, and once.
-        :raises ShapeError: as a call does, but now.
+        :arg out: as in a call; without it, the outputs are allocated once, now.
+        :raises ShapeError: as a call does.
         """
         args = tuple(self._arrays(args))
         return Bound(self, args, self.fitted(args), self.results.given(out))

@@ -55,13 +55,13 @@ def einsum(
     target: str | None = None,
     options: Options | None = None,
 ) -> Any:
-    """Return the sum of products that *subscripts* names, as ``numpy.einsum`` does.
+    """Evaluate an Einstein summation, as ``numpy.einsum`` does.
 
-    Without operands: the function, to be called later.  Also takes NumPy's other form,
+    Without operands it returns the function.  It also accepts NumPy's other form,
     ``einsum(A, [0, 1], B, [1, 2], [0, 2])``.
 
-    :arg dtype: compute, and return, in this type (a name, or NumPy's) and not the promoted one.
-    :arg optimize: what opt_einsum takes: True or a strategy or a path; False for one statement.
+    :arg dtype: the type to compute in and to return (a name, or NumPy's); default: promoted.
+    :arg optimize: as in opt_einsum: True, a strategy or a path; False for a single statement.
     :raises TCError: with its position in the subscript string.
     """
     if not isinstance(subscripts, str):

@@ -149,14 +149,14 @@ def explore(
     target: str | None = None,
     options: Options | None = None,
 ) -> Explorer:
-    """Return an interactive view of what *function* becomes for arrays like *inputs*.
+    """Return an interactive view of the code of *function* for arrays like *inputs*.
 
-    :arg function: a def of a program.
-    :arg inputs: arrays; with ``tcdsl.spec(...)`` for them nothing can be timed.
-    :arg out: what the outputs are computed into, as in a call.
-    :arg target: the first choice; by default where the arrays are.
-    :arg options: the first choice; by default those of *function*.
-    :raises OptionError: (TC064) *function* is none; (TC060) *options* are none.
+    :arg function: a function of a program.
+    :arg inputs: arrays, or ``tcdsl.spec(...)``, for which nothing can be timed.
+    :arg out: arrays for the results, as in a call.
+    :arg target: the initial target; by default that of the arrays' device.
+    :arg options: the initial options; by default those of *function*.
+    :raises OptionError: (TC064) *function* is not a function; (TC060) *options* are invalid.
     :raises ShapeError: *inputs* do not fit *function*.
     :raises TargetError: (TC065) there is no such target.
     """

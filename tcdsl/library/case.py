@@ -30,7 +30,7 @@ NUMBERS = (*ALL_FLOATS, "int32", "int64")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A program, its sizes, its inputs, and what it must compute.
+    """A program with its sizes, its inputs and its expected results.
 
     *formula* is plain NumPy, independent of the compiler, of arrays by parameter name; it serves
     as the reference (in float64) and, unless *numpy_formula* is a faster one, as the peer.
@@ -143,7 +143,7 @@ class Case:
 def source_for(case: Case, dtype: str) -> str:
     """Return the program of *case* with elements of type *dtype*.
 
-    :raises OptionError: (TC064) *case* is none, or there is no such type.
+    :raises OptionError: (TC064) *case* is not a case, or there is no such type.
     """
     if not isinstance(case, Case):
         advice = "give library.case(name)"

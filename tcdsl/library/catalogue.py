@@ -29,7 +29,7 @@ def cases(family: Family | None = None) -> tuple[Case, ...]:
 def case(name: str) -> Case:
     """Return the case called *name*.
 
-    :raises KeyError: there is none; it names the one that may be meant, and those that there are.
+    :raises KeyError: there is none; the message names similar ones and all names.
     """
     if name not in _by_name():
         meant = did_you_mean(str(name), _by_name())
@@ -39,7 +39,7 @@ def case(name: str) -> Case:
 
 
 def load(name: str) -> str:
-    """Return the text of the program called *name*, with the defs that it calls.
+    """Return the text of the program called *name*, with the definitions that it calls.
 
     :raises KeyError: as :func:`case`.
     """

@@ -120,12 +120,12 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def spec(shape: int | Sequence[int], dtype: Any) -> ArraySpec:
-    """Return a placeholder for a dense array of *shape*: it compiles, but holds no data.
+    """Return a placeholder for a dense array of *shape*, to compile for without data.
 
-    :arg shape: extents, one a dimension; one integer for a single dimension.
+    :arg shape: the extent of each dimension, or one integer for one dimension.
     :arg dtype: an element type: its name in the language ("float32", "half"), what NumPy takes for
         one (``np.float32``, ``A.dtype``, ``float``), or PyTorch's (``torch.bfloat16``).
-    :raises ShapeError: (TC055) *dtype* is not a type of the language; (TC056) *shape* is no shape.
+    :raises ShapeError: (TC055) *dtype* is not a type of the language; (TC056) *shape* is invalid.
     """
     extents = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     for extent in extents:

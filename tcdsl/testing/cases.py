@@ -80,11 +80,11 @@ def save_case(
 
     The arguments are those of :func:`check`.  The same case has the same file name.
 
-    :arg folder: is made if it is not there.
+    :arg folder: created if it does not exist.
     :arg seed: of the search that found the case; the script says it.
     :arg message: the first lines of the script, for its reader.
-    :raises ShapeError: *inputs* or *out* are not what *f* takes: their number, types or shapes.
-    :raises OptionError: another argument is none, or the script cannot be written.
+    :raises ShapeError: the number, types or shapes of *inputs* or *out* do not fit *f*.
+    :raises OptionError: another argument is invalid, or the script cannot be written.
     """
     require_checkable(f, "save_case", options)
     require_inputs(f.comprehension, inputs)
@@ -109,7 +109,7 @@ def replay(path: str | Path) -> None:
 
     :arg path: of the script that :func:`save_case` wrote.
     :raises AssertionError: the outputs are still wrong.
-    :raises TCError: it still ends in this error; or (TC064) *path* is no saved case.
+    :raises TCError: it still ends in this error; or (TC064) *path* is not a saved case.
     """
     script = path_of(path, "replay")
     if not script.is_file():
@@ -187,7 +187,7 @@ def array(
     values: Any,
     strides: tuple[int, ...] | None = None,
 ) -> Array:
-    """Return what a saved case says of an array.
+    """Return an array of a saved case.
 
     :arg dtype: the name of an element type of the language.
     :arg shape: the extents, one a dimension.

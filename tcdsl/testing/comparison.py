@@ -28,9 +28,9 @@ class Checkable(Protocol):
 
 
 def poisoned(dtype: DType | str | np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Return an array of values that no program leaves by accident: NaN, or the extreme integer.
+    """Return an array of NaN, or of extreme integers: values that show elements never written.
 
-    An element that the generated code forgets to write is then wrong for sure.
+    An element that the generated code does not write is then always wrong.
 
     :arg dtype: an element type of the language, its name, or NumPy's type for it.
     :raises ShapeError: there is no such type, or *shape* is none.
@@ -45,7 +45,7 @@ def poisoned(dtype: DType | str | np.dtype[Any], shape: tuple[int, ...]) -> Arra
 
 
 def compare(expected: Array, bound: Array, actual: Array) -> str | None:
-    """Return how *actual* is further from *expected* than *bound*, or None if it is not.
+    """Return a description if *actual* differs from *expected* by more than *bound*, else None.
 
     NaN equals NaN, and an infinity itself; an infinite bound allows anything.  The worst element
     is that which exceeds its bound by the largest factor.
@@ -110,17 +110,17 @@ def check(
     options: Options | None = None,
     out: Any = None,
 ) -> None:
-    """Run *f* on each of *targets* and compare every output with the oracle.
+    """Run *f* on each of *targets* and compare each output with the NumPy reference.
 
-    An element may differ from what the oracle computes in a wider type by as much as rounding can
-    explain: the bound is derived for every element from the operations that made it.
+    An element may differ from the reference, computed in a wider type, by as much as rounding can
+    explain: the bound of each element is derived from the operations that computed it.
 
-    Outputs start as poison, so that an element which is never written is found; *out* gives the
+    Outputs start as NaN or extreme integers, which reveals elements never written; *out* gives the
     first values of those that the program keeps or updates: an array, a tuple in the order of the
     outputs, or a mapping by name; those that it does not give start as ones.
 
-    :arg f: a def, or anything else that has what :class:`Checkable` asks for.
-    :arg inputs: arrays in the memory of the host, or numbers, as in a call.
+    :arg f: a function, or any other object that implements :class:`Checkable`.
+    :arg inputs: arrays in host memory, or numbers, as in a call.
     :arg targets: one name, or several: "cpu", "cuda", "emulate", "reference".
     :arg options: of the compilation.  Compensated sums are compared against a tighter bound.
     :raises AssertionError: naming the target, the output, the worst element, what it is, what it
