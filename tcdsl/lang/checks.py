@@ -58,7 +58,8 @@ class ResolvedAgreement:
 def equal_extents(statement: Statement, reads_: Sequence[Access]) -> Iterator[ResolvedAgreement]:
     """Yield that all dimensions with the same index for a subscript are the same.
 
-    Not of an index with a given range, nor of the tensor that *statement* itself assigns.
+    Not of an index with a given range, nor of the tensor that *statement* itself assigns, unless
+    that is an input.
     """
     first: dict[str, Access] = {}
     given = {bounds.index for bounds in statement.explicit}

@@ -167,7 +167,8 @@ class _Draft:
         on_the_left = target_accesses(statement, known, self.boxes.declared, sizes)
         reads = tuple(accesses(statement, known, sizes))
         if self.equal_extents:
-            self.agreements += checks.equal_extents(statement, reads)
+            updated = on_the_left if statement.target in self.boxes.declared else ()
+            self.agreements += checks.equal_extents(statement, (*updated, *reads))
         solution = solve(space, reads, on_the_left)
         if solution.open:
             raise ambiguous(self.comprehension, statement, solution)

@@ -173,6 +173,13 @@ def test_an_index_has_one_extent_without_a_header() -> None:
     assert caught.value.hint is not None and "j is a subscript of both" in caught.value.hint
 
 
+def test_an_updated_input_has_the_extent_of_its_indices() -> None:
+    c = headerless("A(i) += B(i)", A=1, B=1)
+    specialise(c, {"A_0": 4, "B_0": 4})
+    with pytest.raises(ShapeError, match="dimension 0 of 'A' and dimension 0 of 'B'"):
+        specialise(c, {"A_0": 5, "B_0": 4})
+
+
 def test_given_ranges_windows_and_recurrences_may_differ_without_a_header() -> None:
     assert headerless("D(i) = A(i) + B(i) where i in 0:3", A=1, B=1).statements
     c = headerless("y(i) +=! x(i + k) * w(k)  z(0) = y(0)  z(i) = z(i-1) * y(i)", x=1, w=1)
