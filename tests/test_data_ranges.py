@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import tcdsl
+from tcdsl.strategies import ragged
+from tcdsl.transforms import long_rows
 
 PROGRAMS = tcdsl.define("""
 def csr(int32(P) ptr, int32(E) col, float(E) val, float(C) x) -> (y) {
@@ -259,3 +261,33 @@ def test_one_value_for_each_entry_needs_a_reduction_over_rows() -> None:
         tcdsl.define("""def f(int32(P) ptr, float(E) x, float(R) s) -> (p) {
             p(e) = x(e) / s(r) where e in ptr(r):ptr(r + 1) }""")
     assert "p(e) +=!" in str(caught.value.hint)
+
+
+@pytest.fixture
+def short_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of more than 30 entries are long, and few blocks share them: no key knows of that."""
+    monkeypatch.setenv("TCDSL_CACHE", "off")
+    for name, value in {"LONG": 30, "CHUNK": 8, "LEAST": 64}.items():
+        monkeypatch.setattr(long_rows, name, value)
+    for name in ("CHUNK_BLOCKS", "ROW_BLOCKS"):
+        monkeypatch.setattr(ragged, name, 3)
+
+
+SKEWED = pointers([3, 0, 70, 1, 0, 5, 130, *[2] * 60, 40])
+
+
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+def test_blocks_share_long_rows(short_thresholds: None) -> None:
+    source = """def f(int32(P) ptr, int32(E) col, float(E) val, float(C) x) -> (y, z) {
+        y(r) +=! val(e) * x(col(e)) where e in ptr(r):ptr(r + 1)
+        z(r) max=! val(e) where e in ptr(r):ptr(r + 1) }"""
+    entries = int(SKEWED[-1])
+    args = (SKEWED, integers(11, entries), floats(entries), floats(11))
+    f = tcdsl.define(source).f
+    text = f.compile(*args, target="emulate").source
+    assert "w_place = atomicAdd(" in text and "long rows: 3 x 3 blocks" in text
+    tcdsl.testing.check(f, *args, targets=("emulate",))
+    with pytest.raises(tcdsl.TCError, match=r"index 11"):  # a check of long rows
+        f(*args[:1], np.full(entries, 11, np.int32), *args[2:], target="emulate")
+    options = tcdsl.Options(deterministic=True)
+    assert "atomicAdd(" not in f.compile(*args, target="emulate", options=options).source

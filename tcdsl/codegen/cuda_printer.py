@@ -127,7 +127,7 @@ class _KernelPrinter(LoopPrinter):
         x, y, z = self.mapped.block
         cluster = self.mapped.cluster
         sizes = map(self.parent.sizes.name, self.parent.sizes.integers)
-        uniform = [*sizes, self.names.of("ticket", "tickets")]
+        uniform = [*sizes, self.names.of("ticket", "tickets"), *self._unchanged()]
         reason = why_not_uniform(body, self.mapped.threads, uniform) or self._why_not_once()
         if reason is not None:
             raise INTERNAL(where=f"printing {self.name}", what=reason, repro="the program")
@@ -148,6 +148,13 @@ class _KernelPrinter(LoopPrinter):
             body = [f"  tc_cluster_begin{count}();", *body, f"  tc_cluster_end{count}();"]
         body = self.start.in_body(body, partial(self.names.of, "array"), follower)
         return [*head, "{", *body, "}", ""]
+
+    def _unchanged(self) -> list[str]:
+        """Return the arrays in memory that the kernel only reads: all threads find the same."""
+        written = {w.array for name in self.mapped.paths for w in self.scop.by_name[name].writes}
+        read = {r.array for name in self.mapped.paths for r in self.scop.by_name[name].reads}
+        names = sorted(read - written - self.placements.keys())
+        return [self.names.of("array", name) for name in names]
 
 
 def _times(dims: Sequence[int]) -> str:

@@ -206,12 +206,27 @@ class CudaStatementPrinter(StatementPrinter):
         """Return the update of an element that other threads may be updating."""
         statement = self.statement
         assert statement.value is not None and statement.reduction is not None
+        if statement.companion is not None:
+            return self._collect(statement.companion)
         stored = self.scop.arrays[statement.write.array].dtype
         term = cast_text(self.expressions.value(statement.value), statement.reduction.dtype, stored)
         operator = _OPERATORS[statement.reduction.operator]
         call = f"tc_atomic_{operator}_{suffix(stored)}(&{self.place(statement.write)}, {term});"
         conditions = [self.expressions.value(c) for c in self.conditions]
         return _guarded([*conditions, *self._scatter_guards()], [call])
+
+    def _collect(self, companion: Access) -> list[str]:
+        """Return the store of a value at the next free place of a list, which is counted."""
+        statement = self.statement
+        assert statement.value is not None
+        name = self.names.of("array", companion.array)
+        (extent,) = self.scop.arrays[companion.array].shape
+        value = self.expressions.value(statement.value)
+        lines = [
+            f"const int w_place = atomicAdd(&{self.place(statement.write)}, 1);",
+            f"if (w_place < {extent}) {name}[w_place] = {value};",
+        ]
+        return _guarded([self.expressions.value(c) for c in self.conditions], lines)
 
     def fold(self, active: list[str], result: str = "") -> list[str]:
         """Return the collective: all threads call it, those that are *active* keep the result.

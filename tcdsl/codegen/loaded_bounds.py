@@ -24,7 +24,7 @@ from tcdsl.codegen.turns import last_of
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.data_ranges import DataRange, range_of_dim
 from tcdsl.poly.loop_tree import Coordinate, Loop
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Scop, loads_of
 
 SHORT_RANGE = 64  # iterations that are not worth blocks of their sum
 
@@ -44,10 +44,12 @@ class BoundedLoop:
 class LoadedBounds:
     """The leaves below a loop, and what each runs of it: e is ``factor * variable + outer + ...``.
 
+    *tellers* are leaves with the same ranges that load their bounds (a fold loads its parts alone);
     *inner* are the variables of the loops inside.
     """
 
     leaves: tuple[loop_ast.Leaf, ...]
+    tellers: tuple[loop_ast.Leaf, ...]
     ranges: tuple[DataRange, ...]
     outer: tuple[str, ...]
     factor: int
@@ -71,7 +73,7 @@ class LoadedBounds:
         :arg is_narrow: both numbers must be between those that isl knows, or would be cut.
         """
         firsts, ends = [], []
-        for leaf, found, outer in zip(self.leaves, self.ranges, self.outer, strict=True):
+        for leaf, found, outer in zip(self.tellers, self.ranges, self.outer, strict=True):
             lowers = [text(leaf, bound) for bound in found.lowers]
             uppers = [text(leaf, bound) for bound in found.uppers]
             if any(_mentions(bound, {node.variable, *self.inner}) for bound in lowers + uppers):
@@ -124,7 +126,27 @@ def loaded_bounds(scop: Scop, node: loop_ast.For, loop: Loop) -> LoadedBounds | 
         outer.append(_sum(around))
     if not leaves or len(factors) > 1:
         return None
-    return LoadedBounds(leaves, tuple(ranges), tuple(outer), factors.pop(), inner)
+    tellers = _tellers(scop, leaves, ranges)
+    if tellers is None:
+        return None
+    return LoadedBounds(leaves, tellers, tuple(ranges), tuple(outer), factors.pop(), inner)
+
+
+def _tellers(
+    scop: Scop, leaves: Sequence[loop_ast.Leaf], ranges: Sequence[DataRange]
+) -> tuple[loop_ast.Leaf, ...] | None:
+    """Return for each of *leaves* one with the same bounds that loads them, None if none does."""
+    known: dict[object, loop_ast.Leaf] = {}
+    keys = []
+    for leaf, found in zip(leaves, ranges, strict=True):
+        statement = scop.by_name[leaf.statement]
+        values = dict(zip(statement.indices, leaf.iterators, strict=True))
+        keys.append((found.key, tuple(values[index] for index in found.indices)))
+        loaded = {(read.array, read.subscripts) for read in statement.reads}
+        needed = loads_of(*found.lowers, *found.uppers)
+        if all((load.tensor, load.subscripts) in loaded for load in needed):
+            known.setdefault(keys[-1], leaf)
+    return tuple(known[key] for key in keys) if known.keys() >= set(keys) else None
 
 
 def _variables(node: loop_ast.AstNode | None) -> list[str]:

@@ -5,8 +5,8 @@
       __syncthreads();                       refused, for threads would wait for ever
 
 This is read from the printed text, because isl decides what stands in which loop and guard.  A
-number differs along the axes along which anything in it differs; what is read from memory differs
-along all, and so does every name that the text does not declare.
+number differs along the axes along which anything in it differs; what is read from memory that the
+kernel changes differs along all, and so does every name that the text does not declare.
 
 ``tc_fold_x`` over a part of a warp waits for the threads of its own row, all else for the block.
 ``tc_last_block`` waits for the block too, all of which gets one answer.  What has a cluster in
@@ -40,6 +40,9 @@ _SAME_EVERYWHERE = (
     "tc_floordiv", "tc_imax", "tc_imin", "tc_last_block", "tcdsl_first",
 )  # fmt: skip
 
+# Functions of their arguments alone, as bounds that are read from memory are made of.
+_PURE = re.compile(r"tc_(changing|(cast|add|sub|mul|div|mod|min|max)_\w+)|tcdsl_clamp|uint64_t")
+
 # { a number's name, or the head of a loop or guard -> the axes along which it differs }
 _Axes = Mapping[str, frozenset[str]]
 
@@ -50,7 +53,8 @@ def why_not_uniform(
     """Return which barrier in the body *lines* not all threads would meet, or None.
 
     :arg block: the threads of a block along x, y, z, and the blocks of a cluster.
-    :arg uniform: numbers that the body does not declare: the kernel's parameters.
+    :arg uniform: names that the body does not declare: numbers among the kernel's parameters, and
+        arrays that it does not change.
     """
     several = frozenset(axis for axis, width in zip(_AXES, block, strict=False) if width > 1)
     known = dict.fromkeys((*_SAME_EVERYWHERE, *uniform), _NOWHERE)
@@ -104,6 +108,6 @@ def _taking_part(function: str, way: str, width: int) -> frozenset[str]:
 def _differs(text: str, known: _Axes) -> frozenset[str]:
     """Return the axes along which threads may have different values of what *text* says."""
     own = _VARIABLE.findall(text)
-    names = [name for name in _NAME.findall(text) if name not in own]
+    names = [n for n in _NAME.findall(text) if n not in own and not _PURE.fullmatch(n)]
     own_axes = [*_THREAD.findall(text), *("c" for _ in _RANK.findall(text))]
     return frozenset(own_axes).union(*(known.get(n, _EVERYWHERE) for n in names))

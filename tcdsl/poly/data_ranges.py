@@ -78,12 +78,16 @@ def _found(statement: Statement) -> Iterator[DataRange]:
                     found = uppers
                 case _:
                     continue
-            loads = {node.tensor for node in walk(bound) if isinstance(node, Load)}
-            if loads and not loads & written and index not in index_names(bound):
+            if not _loaded(bound) & written and index not in index_names(bound):
                 found[bound] = condition
-        if lowers and uppers:
+        if lowers and uppers and any(map(_loaded, (*lowers, *uppers))):
             conditions = (*lowers.values(), *uppers.values())
             yield DataRange(dim, tuple(lowers), tuple(uppers), conditions)
+
+
+def _loaded(expr: Expr) -> set[str]:
+    """Return the arrays that *expr* reads."""
+    return {node.tensor for node in walk(expr) if isinstance(node, Load)}
 
 
 def _is_index(expr: Expr, index: str) -> bool:

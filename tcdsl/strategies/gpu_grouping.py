@@ -24,6 +24,7 @@ from tcdsl.poly.scop import Scop
 from tcdsl.strategies.atomics import freed, with_atomics
 from tcdsl.strategies.both_ways import Estimates
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.long_groups import with_long_groups
 from tcdsl.strategies.requested import sketcher_for
 from tcdsl.strategies.row_chunks import RowChunks
 from tcdsl.strategies.row_graphs import own_dims
@@ -63,7 +64,9 @@ def group_for_gpu(
     hopeless: frozenset[str] = frozenset()
     while True:
         policy = _Policy(scop, shapes, options, gpu, chunks, hopeless)
-        groups = group_statements(scop, dependences, shapes, policy.why_not)
+        groups = with_long_groups(
+            group_statements(scop, dependences, shapes, policy.why_not), shapes
+        )
         in_vain = [
             group
             for group in groups

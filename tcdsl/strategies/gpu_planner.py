@@ -38,6 +38,7 @@ from tcdsl.strategies.tiles import TiledKernel
 from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import affinities_of
 from tcdsl.transforms.invariants import with_invariants
+from tcdsl.transforms.long_rows import with_long_rows
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.plan import Kernel, Plan
 from tcdsl.transforms.promotion import promote
@@ -77,6 +78,7 @@ def _planned(scop: Scop, options: Options, gpu: Gpu, scheme: Scheme, is_serial: 
         options = replace(options, fuse="none")
     if scheme is Scheme.AUTO:
         scop = _with_shifted_exponentials(scop)
+        scop = scop if options.deterministic else _with_long_rows(scop)
     grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
     if scheme is Scheme.AUTO and not grouped.chunks:  # in chunks no block has all of a row
         done = _with_rows_apart(scop, options, tiled_members(grouped, gpu))
@@ -93,6 +95,13 @@ def _with_shifted_exponentials(scop: Scop) -> Scop:
     if done is not scop:
         pairs = zip(scop.statements, done.statements, strict=True)
         record("shifted exponentials", done, notes=[n.name for o, n in pairs if n is not o])
+    return done
+
+
+def _with_long_rows(scop: Scop) -> Scop:
+    done = with_long_rows(scop)
+    if done is not scop:
+        record("long rows of data", done)
     return done
 
 

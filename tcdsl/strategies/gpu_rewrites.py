@@ -17,7 +17,7 @@ from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Kind, Scop
-from tcdsl.strategies.atomics import added_at_once
+from tcdsl.strategies.atomics import added_at_once, freed
 from tcdsl.strategies.finish import finished, fold_groups
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_by_isl
@@ -80,7 +80,8 @@ class _Rewriter:
         group, may_chunk = self.pending.pop(0)
         left = self._queue_group(group, may_chunk)
         if left.after or left.layout is not None:
-            self._shapes = gpu_shapes_of(self.scop, dependences_of(self.scop))
+            shapes = gpu_shapes_of(self.scop, dependences_of(self.scop))
+            self._shapes = {n: freed(shape, self.scop.by_name[n]) for n, shape in shapes.items()}
         folds = [name for name in left.after if self.scop.by_name[name].kind is not Kind.INIT]
         if not self._queue_finish(left, folds):
             waiting = {name for g, _ in self.pending for name in g.members}

@@ -15,13 +15,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
+from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Kind
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.block_sizes import power_of_two
 from tcdsl.strategies.flat_threads import flat_sketch
 from tcdsl.strategies.group_axes import MIN_LANES, GroupAxes
-from tcdsl.strategies.sketch import Axis, Sketch, Tile
+from tcdsl.strategies.sketch import Axis, OuterLoop, Sketch, Tile
+from tcdsl.transforms.nesting import Piece
+from tcdsl.transforms.rfactor import Partial
 
+CHUNK_BLOCKS, ROW_BLOCKS = 64, 32  # that share chunks of a long row, and long rows
 ENTRIES = 4  # of an average row, that a thread takes: their loads start together
 
 
@@ -33,6 +39,10 @@ def is_ragged(axes: GroupAxes) -> bool:
 
 def ragged_sketch(axes: GroupAxes) -> Sketch:
     """Return the sketch of a group with ranges from data."""
+    lead = axes.shapes[axes.lead]
+    is_shared = any(lead.is_ragged(axis[axes.lead]) for axis in axes.group.axes)
+    if is_shared and len(axes.group.members) > 1:  # as long_groups alone makes them
+        return _long_sketch(axes)
     inner = _inner_axis(axes)
     if inner is not None:
         return flat_sketch(axes, inner, 1)
@@ -45,6 +55,38 @@ def ragged_sketch(axes: GroupAxes) -> Sketch:
     axes.why.append(f"{x} threads a row of data" + (f", {y} rows a block" if y > 1 else ""))
     sketch = axes.assembled(tiles, {n: Lane(d, 0, x) for n, d in lanes.items()}, None)
     return replace(sketch, template="ragged")
+
+
+def _long_sketch(axes: GroupAxes) -> Sketch:
+    """Return the sketch of rows that blocks share (transforms/long_rows): s and c over blocks."""
+    outer = []
+    for number, (axis, width) in enumerate(
+        zip(reversed(axes.group.axes), (CHUNK_BLOCKS, ROW_BLOCKS), strict=True)
+    ):
+        extent = axes.extent(axis)
+        mapped = Role.PARALLEL, LoopKind.BLOCK, number, min(extent, width)
+        pieces = {name: Piece(Coordinate(dim), extent, *mapped) for name, dim in axis.items()}
+        outer.append(OuterLoop(pieces, LoopKind.BLOCK))
+    outer.reverse()
+    threads = block_sizes.BLOCK_THREADS
+    remaining, partials, widths = {}, {}, {}
+    for name in axes.group.members:
+        shape = axes.shapes[name]
+        remaining[name] = tuple(
+            Piece(
+                Coordinate(dim), shape.extents[dim], shape.roles[dim], LoopKind.THREAD, 0, threads
+            )
+            for dim in range(2, len(shape.extents))
+        )
+        if shape.statement.kind is Kind.UPDATE and remaining[name]:
+            entry = shape.statement.indices[2]
+            partials[name] = (Partial(entry, 0, 1, threads, threads, True),)
+            widths[name] = ((0, threads),)
+    axes.why.append(f"long rows: {CHUNK_BLOCKS} x {ROW_BLOCKS} blocks over their chunks")
+    return Sketch(
+        axes.group.members, tuple(outer), remaining, partials, why=tuple(axes.why), threads=widths,
+        in_registers=True, template="ragged",
+    )  # fmt: skip
 
 
 def _inner_axis(axes: GroupAxes) -> Axis | None:

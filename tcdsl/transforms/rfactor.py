@@ -9,7 +9,8 @@ a vector, or nothing at all (an accumulator of its own, in the reduction's type)
 associative and commutative operator, whose terms may be combined in any order and grouping, in a
 statement that does not read its own target: the fold of all elements comes after all updates.
 Where S initialises its target, and the fold runs once an element, the fold assigns and the
-initialisation is dropped.
+initialisation is dropped.  Conditions of the initialisation are those of the new ones, too: no
+other accumulators are read.
 
 After Suriana, Adams, Kamil, "Parallel Associative Reductions in Halide", CGO 2017,
 doi:10.1109/CGO.2017.7863747.
@@ -25,7 +26,7 @@ from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Reduction
 from tcdsl.lang.dtypes import INT32
 from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within, within_bounds
-from tcdsl.poly.lowering import access, builder_of
+from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 
 
@@ -223,6 +224,12 @@ class _Rewriter:
     def _coordinate_name(self, d: int) -> str:
         return coordinate_name(self.statement, d, is_lane=self.partials[d].is_lane)
 
+    @property
+    def _conditions(self) -> tuple[Expr, ...]:
+        """The conditions under which there are accumulators at all."""
+        before = initialisation(self.scop, self.statement)
+        return () if before is None else before.conditions
+
     def init(self) -> Statement:
         """``p[l, c] = identity`` wherever a fold may read it."""
         coordinates = [Index(self._coordinate_name(d)) for d in range(len(self.partials))]
@@ -245,7 +252,8 @@ class _Rewriter:
             write=self._access(builder, self.part.name, subscripts, domain),
             companion=self._values(builder, subscripts, domain),
             value=None,
-            reads=(),
+            reads=guarded_reads(builder, domain, self._conditions, self.scop.arrays),
+            conditions=self._conditions,
             reduction=self.reduction,
             source_name=self.statement.source_name,
             span=self.statement.span,
@@ -303,6 +311,7 @@ class _Rewriter:
             value=value,
             reads=tuple(reads),
             reduction=replace(self.reduction, initialise=assigns),
+            conditions=self._conditions,
             lanes=lanes,
             source_name=self.statement.source_name,
             span=self.statement.span,
