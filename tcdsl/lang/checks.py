@@ -9,7 +9,7 @@
 6. Every element of the other outputs, and of temporaries, is written.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product
@@ -30,6 +30,7 @@ from tcdsl.errors import (
 from tcdsl.lang.boxes import Boxes
 from tcdsl.lang.comprehension import Comprehension, Expr, Load, Statement, Tensor
 from tcdsl.lang.definedness import Definedness, is_injective, own_element_read
+from tcdsl.lang.equal_extents import ResolvedAgreement
 from tcdsl.lang.linear import Interval
 from tcdsl.lang.preconditions import (
     ExtentsDiffer,
@@ -39,49 +40,9 @@ from tcdsl.lang.preconditions import (
     values_text,
 )
 from tcdsl.lang.reads import Read, first_use, index_names, reads
-from tcdsl.lang.rounds import Access, Space, accesses, extremes, set_extremes
+from tcdsl.lang.rounds import Space, accesses, extremes, set_extremes
 from tcdsl.lang.size_functions import SizeSpace, text
 from tcdsl.source import Span
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ResolvedAgreement:
-    """Two extents that must be equal, what they are, and what to do where they are not."""
-
-    what: str
-    one: isl.PwAff
-    other: isl.PwAff
-    span: Span
-    advice: str
-
-
-def equal_extents(statement: Statement, reads_: Sequence[Access]) -> Iterator[ResolvedAgreement]:
-    """Yield that all dimensions with the same index for a subscript are the same.
-
-    Not of an index with a given range, nor of the tensor that *statement* itself assigns, unless
-    that is an input.
-    """
-    first: dict[str, Access] = {}
-    given = {bounds.index for bounds in statement.explicit}
-    for access in reads_:
-        index = access.plain
-        if index is not None and index not in given and not access.is_own:
-            yield from _equal_intervals(index, first.setdefault(index, access), access)
-
-
-def _equal_intervals(index: str, one: Access, other: Access) -> Iterator[ResolvedAgreement]:
-    names = [f"dimension {a.position} of {a.read.load.tensor!r}" for a in (one, other)]
-    advice = (
-        f"{index} is a subscript of both; if they may differ, give its range: where {index} in "
-    )
-    ends = (
-        ("", one.interval.upper, other.interval.upper),
-        ("the start of ", one.interval.lower, other.interval.lower),
-    )
-    for what, a, b in ends:
-        if not (a.plain_is_equal(b) or a.is_equal(b)):
-            text_ = f"{what}{names[0]} and {what}{names[1]}"
-            yield ResolvedAgreement(text_, a, b, other.read.load.span, f"{advice}a:b")
 
 
 def checked(

@@ -23,7 +23,7 @@ from tcdsl.errors import (
 from tcdsl.lang import ast
 from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.builtins import BUILTINS
-from tcdsl.lang.calls import Call, Inlined, Known, check_counts, inline, size_value
+from tcdsl.lang.calls import Call, Inlined, Known, check_counts, inline
 from tcdsl.lang.comprehension import Comprehension, Statement, Tensor
 from tcdsl.lang.deferral import Resolution, check_at_once, needs_sizes
 from tcdsl.lang.dtypes import DType
@@ -39,6 +39,7 @@ from tcdsl.lang.linking import Linking
 from tcdsl.lang.quotients import floored_quotients
 from tcdsl.lang.range_inference import extents_of, infer
 from tcdsl.lang.signature import signature
+from tcdsl.lang.size_arguments import size_value
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.lang.statements import typed_statement
 from tcdsl.source import Source, Span

@@ -34,6 +34,7 @@ from tcdsl.lang.comprehension import (
     Tensor,
 )
 from tcdsl.lang.elaborate import FollowOnError
+from tcdsl.lang.equal_extents import ResolvedAgreement, agreements_of_indices
 from tcdsl.lang.head import Dim
 from tcdsl.lang.linear import Interval
 from tcdsl.lang.linking import NOTHING, Agreement, Linking
@@ -125,7 +126,7 @@ class _Draft:
     linking: Linking
     equal_extents: bool
     fixed: Mapping[str, int] | None
-    agreements: list[checks.ResolvedAgreement] = field(init=False, default_factory=list)
+    agreements: list[ResolvedAgreement] = field(init=False, default_factory=list)
     sizes: SizeSpace = field(init=False)
     boxes: Boxes = field(init=False)
     spaces: dict[str, Space] = field(init=False, default_factory=dict)
@@ -168,7 +169,7 @@ class _Draft:
         reads = tuple(accesses(statement, known, sizes))
         if self.equal_extents:
             updated = on_the_left if statement.target in self.boxes.declared else ()
-            self.agreements += checks.equal_extents(statement, (*updated, *reads))
+            self.agreements += agreements_of_indices(statement, (*updated, *reads))
         solution = solve(space, reads, on_the_left)
         if solution.open:
             raise ambiguous(self.comprehension, statement, solution)
@@ -235,11 +236,11 @@ class _Draft:
             "parameter, or assign all of it before",
         )  # fmt: skip
 
-    def resolved(self, agreement: Agreement) -> checks.ResolvedAgreement:
+    def resolved(self, agreement: Agreement) -> ResolvedAgreement:
         """Return *agreement* with its extents as functions of the sizes."""
         one, other = self._extent(agreement.one), self._extent(agreement.other)
         advice = "the def that is called declares them with the same size"
-        return checks.ResolvedAgreement(agreement.what, one, other, agreement.span, advice)
+        return ResolvedAgreement(agreement.what, one, other, agreement.span, advice)
 
     def finished(self) -> Comprehension:
         """Return the comprehension with the statements and boxes found."""
