@@ -82,7 +82,7 @@ def unload_ipython_extension(shell: "InteractiveShell") -> None:
 
 def __dir__() -> list[str]:
     """Return what docs/api.md describes, and what Python has of every module."""
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 __all__ = [
