@@ -11,6 +11,7 @@ folded as rational numbers and rounded once, to the type that they get in the en
 """
 
 import math
+import re
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -144,14 +145,21 @@ def _constant(value: bool | int | float, dtype: DType, span: Span, source: Sourc
     near, rounded = float(value), nearest(value, dtype)
     if math.isinf(rounded) and rational(value) is not None:
         text = f"{near!r}" if source is None else source.text[span.start : span.end]
-        wider = "" if math.isinf(near) else "compute with a double, or give it a suffix, f64, or "
         raise BAD_NUMBER(
             source, span, text=shortened(text), dtype=dtype,
-            advice=f"{wider}write inf if infinity is meant",
+            advice=f"{_wider(text, dtype)}write inf if infinity is meant",
         )  # fmt: skip
     if near < 0:
         return Unary("-", Const(-rounded, dtype, span), dtype, span)
     return Const(rounded, dtype, span)
+
+
+def _wider(text: str, dtype: DType) -> str:
+    """Return the advice for the literal, or the folded constant, *text*, too large for *dtype*."""
+    if dtype == FLOAT64:
+        return ""
+    is_number = re.fullmatch(r"[0-9.]+([eE][+-]?[0-9]+)?", text) is not None
+    return f"give it a wider type, {text}f64, or " if is_number else "compute with doubles, or "
 
 
 def as_float(expr: Expr, dtype: DType, span: Span) -> Expr:
