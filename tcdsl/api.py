@@ -27,6 +27,7 @@ from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import LazyDef, LazyProgram, SizedDef, analysed_def
 from tcdsl.runtime.signatures import SignatureOfCall
 from tcdsl.runtime.size_arguments import separated
+from tcdsl.runtime.tracebacks import at_the_call, errors_at_the_call
 from tcdsl.runtime.typed_calls import array_method, statements_call
 from tcdsl.runtime.warm_path import remember, signature, target_setting
 from tcdsl.settings import settings
@@ -40,6 +41,7 @@ _NO_SIZES: Mapping[str, int] = {}
 _OF_A_CALL = ("out", "target", "options")
 
 
+@errors_at_the_call
 def define(source: str, name: str = "<tc>") -> "Program":
     """Parse and check *source*, and return a program whose definitions are callable.
 
@@ -188,15 +190,18 @@ class Function(Documented):
         :raises LaunchError: a gathered index is out of range; on a GPU where its result is
             waited for.
         """
-        if named:
-            args = self.in_order(args, named)
-        args, sizes = self._separated(args)
-        key = self._key(args, sizes, target, options)
-        run = self._runs.get(key)
-        if run is None:
-            run = self._executable(key, args, sizes, target, options).runner(args)
-            run = remember(self._runs, key, run)
-        return run(args, out)
+        try:
+            if named:
+                args = self.in_order(args, named)
+            args, sizes = self._separated(args)
+            key = self._key(args, sizes, target, options)
+            run = self._runs.get(key)
+            if run is None:
+                run = self._executable(key, args, sizes, target, options).runner(args)
+                run = remember(self._runs, key, run)
+            return run(args, out)
+        except TCError as error:  # written out here: a decorator would cost each call a frame
+            raise at_the_call(error)  # noqa: B904
 
     def _separated(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Mapping[str, int]]:
         """Return the arrays among *args*, and the sizes."""
@@ -223,6 +228,7 @@ class Function(Documented):
             )  # fmt: skip
         return (*args, *(named[name] for name in expected))
 
+    @errors_at_the_call
     def compile(
         self,
         *args: Any,
@@ -256,6 +262,7 @@ class Function(Documented):
         self._runs.pop(key, None)
         return executable
 
+    @errors_at_the_call
     def output_shapes(self, *args: Any, **named: Any) -> dict[str, tuple[int, ...]]:
         """Return the shape of each output for arguments like *args*, by name.
 
@@ -264,6 +271,7 @@ class Function(Documented):
         special = self.specialise(*args, **named)
         return {name: special.shapes[name] for name in self._head.outputs}
 
+    @errors_at_the_call
     def ranges(self, *args: Any, **named: Any) -> list[dict[str, range]]:
         """Return the range of each index: one dict for each statement, in source order.
 
@@ -433,6 +441,7 @@ def _may_move(specs: Mapping[str, ArraySpec]) -> bool:
 
 
 @statements_call
+@errors_at_the_call
 def compute(statements: str, /, *, out: Any = None, target: str | None = None,
             options: Options | None = None, **inputs: Any) -> Any:  # fmt: skip
     """Compile and run *statements* without a header on the named arrays.

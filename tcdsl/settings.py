@@ -124,7 +124,8 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         "TCDSL_DEBUG", _switch, "off",
-        "Wait for every launch and report its faults at once; keep temporary files.",
+        "Wait for every launch and report its faults at once; keep temporary files and whole "
+        "tracebacks.",
         _SWITCH_VALUES,
     ),
     Variable(

@@ -149,3 +149,22 @@ def test_options_show_what_differs_from_the_defaults() -> None:
     options = Options(tile=(8, 8), cross_block="atomic", deterministic=True)
     assert repr(options) == "Options(tile=(8, 8), deterministic=True, cross_block='atomic')"
     assert eval(repr(options)) == options
+
+
+@pytest.mark.parametrize("call", [
+    lambda: F(A.astype("float64"), B), lambda: F.compile(A, A), lambda: F.output_shapes(A),
+    lambda: tcdsl.define("def f(float(N) x) -> (y) { y(i) = z(i) }"),
+    lambda: tcdsl.compute("y(i) = z(i)", x=A),
+])  # fmt: skip
+def test_the_traceback_ends_at_the_public_call(
+    call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def depth() -> int:
+        with pytest.raises(tcdsl.TCError) as caught:
+            call()
+        return len(caught.traceback)
+
+    short = depth()
+    assert short <= 4  # of this test, and the call's own
+    monkeypatch.setenv("TCDSL_DEBUG", "1")
+    assert depth() > short

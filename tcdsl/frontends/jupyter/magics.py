@@ -1,6 +1,7 @@
 """The magics; what each does stands in its own docstring, which ``%%tcdsl?`` shows."""
 
 import builtins
+import warnings
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, cast
 
@@ -8,6 +9,7 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, 
 from IPython.core.magic import no_var_expand as _no_var_expand
 
 from tcdsl.api import Program, define
+from tcdsl.errors import TCWarning
 from tcdsl.frontends.benchmark import benchmark
 from tcdsl.frontends.jupyter.calls import Call, own_peers, parsed_call
 from tcdsl.frontends.jupyter.failures import without_traceback
@@ -122,7 +124,12 @@ class TcdslMagics(Magics):
         # The cell is the last of what was entered; IPython 9 counts execution_count up before it
         # runs a cell, older ones after.
         number = len(self._shell.history_manager.input_hist_parsed) - 1
-        return define(f"\n{cell}", f"<cell {number}>")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TCWarning)
+            program = define(f"\n{cell}", f"<cell {number}>")
+        for warning in caught:  # Python would show the line of IPython's that called the magic
+            print(f"warning: {warning.message}")
+        return program
 
     def _call(self, text: str, magic: str, usage: str) -> Call:
         return parsed_call(text, self._names, magic, usage)
