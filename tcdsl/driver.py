@@ -27,7 +27,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from tcdsl.codegen.c_printer import CSource, print_plan
-from tcdsl.codegen.cuda_printer import print_cuda
 from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.flattening import InterleavedRow, why_flat
@@ -49,19 +48,16 @@ from tcdsl.poly.loop_tree import print_tree, schedule_of, sequence
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
+from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.repro import write_repro
 from tcdsl.settings import settings
-from tcdsl.strategies.gpu_planner import plan_for_gpu
 from tcdsl.strategies.planner import Scheme, plan_scop
 from tcdsl.transforms.canonical_form import explain_coalescing
 from tcdsl.transforms.coalescing import coalesce
 from tcdsl.transforms.flattening import flatten
 from tcdsl.transforms.let_values import with_lets_apart
-from tcdsl.transforms.mapping import Mapped, why_not_mapped
 from tcdsl.transforms.merging import Coalesced
 from tcdsl.transforms.plan import Plan
-from tcdsl.transforms.stitching import why_not_stitched
-from tcdsl.transforms.synchronisation import why_not_synchronised
 from tcdsl.transforms.trace import Step, recorded
 
 Strides = Mapping[str, tuple[int | None, ...] | None]
@@ -120,7 +116,10 @@ LADDER = (
 
 
 class Backend(Generic[Source]):
-    """The steps that depend on the target."""
+    """The steps that depend on the target.
+
+    What only a GPU's need is imported by them: it takes as long as planning for a CPU does.
+    """
 
     target = "cpu"  # on which a failure shows again, wherever that is tried
     threads = 0
@@ -182,11 +181,19 @@ class GpuBackend(Backend[CudaSource]):
         return why_flat(self.gpu, row)
 
     def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
+        with late_import():
+            from tcdsl.strategies.gpu_planner import plan_for_gpu
+
         if rung is not None and rung.is_serial:
             return plan_for_gpu(scop, options, self.gpu, is_serial=True)
         return plan_for_gpu(scop, options, self.gpu, rung.scheme if rung is not None else None)
 
     def why_not_legal(self, plan: Plan) -> str | None:
+        with late_import():
+            from tcdsl.transforms.mapping import Mapped, why_not_mapped
+            from tcdsl.transforms.stitching import why_not_stitched
+            from tcdsl.transforms.synchronisation import why_not_synchronised
+
         dependences = dependences_of(plan.scop)
         for kernel in plan.kernels:
             mapped = Mapped(plan.scop, kernel.tree)
@@ -200,6 +207,9 @@ class GpuBackend(Backend[CudaSource]):
         return super().why_not_legal(plan)
 
     def print(self, plan: Plan, rung: "Rung | None") -> CudaSource:
+        with late_import():
+            from tcdsl.codegen.cuda_printer import print_cuda
+
         source = print_cuda(plan, self.alignments)
         if self.printed is not None:
             self.printed(source)

@@ -25,7 +25,7 @@ From the whole to its parts, of which each knows only those below it::
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from tcdsl.codegen import loop_ast
@@ -113,12 +113,7 @@ class _KernelPrinter(LoopPrinter):
     def print(self, follower: Start) -> list[str]:
         """Return the lines of the kernel, an item may hold several; *follower* begins next."""
         tree, placements = self.kernel.tree, self.placements
-        asked = {name for found in self.ahead.values() for p in found for name in p.factors}
-        ast = loop_ast.generate(self.scop, tree, placements, asked)
-        lost = {name for name in lost_loops(ast) if self.loops[name].kind in MAPPED}
-        lost = {name for name in lost if self._has_many(self.loops[name])}
-        if lost:
-            ast = loop_ast.generate(self.scop, tree, placements, lost | asked)
+        ast = loop_ast.generate(self.scop, tree, placements, self._asked)
         self.sums = self._blocked_sums(ast)
         self._declare_locals([None, *unopened_loops(ast)], 1)
         self._node(ast, 1, (), [])
@@ -155,6 +150,12 @@ class _KernelPrinter(LoopPrinter):
         read = {r.array for name in self.mapped.paths for r in self.scop.by_name[name].reads}
         names = sorted(read - written - self.placements.keys())
         return [self.names.of("array", name) for name in names]
+
+    def _asked(self, ast: loop_ast.AstNode) -> Collection[str]:
+        """Return the loops whose coordinates leaves tell: who runs them, what is prefetched."""
+        ahead = {name for found in self.ahead.values() for p in found for name in p.factors}
+        lost = {name for name in lost_loops(ast) if self.loops[name].kind in MAPPED}
+        return ahead | {name for name in lost if self._has_many(self.loops[name])}
 
 
 def _times(dims: Sequence[int]) -> str:

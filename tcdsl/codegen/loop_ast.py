@@ -5,7 +5,7 @@ the indices into local arrays) is asked of isl where it is known best, at the le
 loop variables around it.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import islpy as isl
@@ -89,14 +89,13 @@ def generate(
     scop: Scop,
     tree: Node,
     placements: Mapping[str, Placement],
-    asked: Collection[str] = (),
+    asked_of: Callable[[AstNode], Collection[str]] = lambda _: (),
 ) -> AstNode:
     """Return the loops of the kernel *tree*.
 
-    :arg asked: loops whose coordinates every leaf below them is to tell.
+    :arg asked_of: which loops' coordinates every leaf below them is to tell, of what isl made.
     """
-    loops = tuple(loop for loop in loops_of(tree) if loop.name in asked)
-    leaves = _LeafCollector(scop, placements, loops)
+    leaves = _LeafCollector(scop, placements)
     build = isl.AstBuild.from_context(scop.context)
     # The handle keeps the hook alive; without it isl calls freed memory.
     build, handle = build.set_at_each_domain(leaves)
@@ -104,19 +103,20 @@ def generate(
     del handle
     if leaves.error is not None:
         raise leaves.error
-    return _convert(node, leaves.by_id)
+    found = _convert(node, leaves.by_id)
+    asked = asked_of(found)
+    leaves.tell([loop for loop in loops_of(tree) if loop.name in asked])
+    return found
 
 
 class _LeafCollector:
     """The hook that isl calls at every leaf; keeps the first exception, for isl loses them."""
 
-    def __init__(
-        self, scop: Scop, placements: Mapping[str, Placement], asked: Sequence[Loop]
-    ) -> None:
-        self.asked = asked
+    def __init__(self, scop: Scop, placements: Mapping[str, Placement]) -> None:
         self.scop = scop
         self.placements = placements
         self.by_id: dict[str, Leaf] = {}
+        self._builds: dict[str, isl.AstBuild] = {}  # what isl knew at each leaf
         self.error: Exception | None = None
         self._functions: dict[str, list[tuple[tuple[str, int], list[isl.PwAff]]]] = {}
 
@@ -124,6 +124,7 @@ class _LeafCollector:
         try:
             name = f"leaf{len(self.by_id)}"
             self.by_id[name] = self._leaf(node, build)
+            self._builds[name] = build.copy()
             return node.set_annotation(isl.Id(name))
         except Exception as error:
             self.error = self.error or error
@@ -137,21 +138,23 @@ class _LeafCollector:
         )
         leaf = Leaf(statement, iterators)
         functions = self._local_functions(self.scop.by_name[statement])
-        asked = [loop for loop in self.asked if statement in loop.coordinates]
-        if functions or asked:
-            when = isl.Map.from_union_map(build.get_schedule())
-            instance = isl.PwMultiAff.from_map(when.reverse())
+        if functions:
+            instance = _instance_of(build)
             for key, affs in functions:
-                leaf.local[key] = tuple(
-                    build.expr_from_pw_aff(aff.pullback_pw_multi_aff(instance)).to_C_str()
-                    for aff in affs
-                )
-            space = self.scop.by_name[statement].domain.get_space()
-            for loop in asked:
-                aff = isl.PwAff.from_aff(loop.coordinates[statement].function(space))
-                value = build.expr_from_pw_aff(aff.pullback_pw_multi_aff(instance))
-                leaf.values[loop.name] = value.to_C_str()
+                leaf.local[key] = tuple(_text(build, instance, aff) for aff in affs)
         return leaf
+
+    def tell(self, asked: Sequence[Loop]) -> None:
+        """Let the leaves know the coordinates of the loops *asked* that are around them."""
+        for name, leaf in self.by_id.items():
+            loops = [loop for loop in asked if leaf.statement in loop.coordinates]
+            if not loops:
+                continue
+            build, space = self._builds[name], self.scop.by_name[leaf.statement].domain.get_space()
+            instance = _instance_of(build)
+            for loop in loops:
+                aff = isl.PwAff.from_aff(loop.coordinates[leaf.statement].function(space))
+                leaf.values[loop.name] = _text(build, instance, aff)
 
     def _local_functions(
         self, statement: Statement
@@ -170,6 +173,16 @@ class _LeafCollector:
                     found.append(((access.array, position), affs))
             self._functions[statement.name] = found
         return self._functions[statement.name]
+
+
+def _instance_of(build: isl.AstBuild) -> isl.PwMultiAff:
+    """Return the statement's indices as functions of the loop variables around a leaf."""
+    return isl.PwMultiAff.from_map(isl.Map.from_union_map(build.get_schedule()).reverse())
+
+
+def _text(build: isl.AstBuild, instance: isl.PwMultiAff, aff: isl.PwAff) -> str:
+    """Return *aff*, of a statement's indices, as text in terms of the loop variables."""
+    return str(build.expr_from_pw_aff(aff.pullback_pw_multi_aff(instance)).to_C_str())
 
 
 def _divides(access: Access) -> bool:

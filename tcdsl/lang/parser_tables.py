@@ -13,12 +13,14 @@ They are used only with the grammar and the version of Lark that they were made 
 
 import hashlib
 import io
+import re
 import tokenize
+from functools import cache
 from pathlib import Path
 
 from lark import Lark, __version__
 from lark.grammar import Rule
-from lark.lexer import TerminalDef
+from lark.lexer import BasicLexer, ContextualLexer, Scanner, TerminalDef, _create_unless
 
 _COLUMNS = 100
 _HEADER = '''\
@@ -57,9 +59,39 @@ def load(grammar: str, builder: object) -> Lark | None:
     data, memo = grammar_tables.TABLES
     # What Lark's own stand-alone parsers are loaded by.
     parser: Lark = Lark._load_from_dict(  # type: ignore[no-untyped-call]
-        data, memo, transformer=builder
+        data, memo, transformer=builder, _plugins={"ContextualLexer": _Lexer}
     )
     return parser
+
+
+class _Scanner(Scanner):
+    """Tries the terminals one after another, which is what their alternation means.
+
+    Lark compiles an alternation for each set of terminals that may stand somewhere: a short program
+    meets 20 of them, whose compilation took ten times as long as parsing it.
+    """
+
+    def _build_mres(self, terminals, max_size):  # type: ignore[no-untyped-def]
+        return [_compiled(t.name, t.pattern.to_regexp(), self.g_regex_flags) for t in terminals]
+
+
+@cache
+def _compiled(name: str, regexp: str, flags: int) -> re.Pattern[str]:
+    return re.compile(f"(?P<{name}>{regexp})", flags)
+
+
+class _StateLexer(BasicLexer):
+    """What may stand at one state of the parser."""
+
+    def _build_scanner(self):  # type: ignore[no-untyped-def]
+        assert not self.user_callbacks, "the builder's methods are called for rules alone"
+        how = self.g_regex_flags, self.re, self.use_bytes
+        terminals, self.callback = _create_unless(self.terminals, *how)  # type: ignore[no-untyped-call]
+        return _Scanner(terminals, *how)  # type: ignore[no-untyped-call]
+
+
+class _Lexer(ContextualLexer):
+    BasicLexer = _StateLexer
 
 
 def module_text(parser: Lark, grammar: str) -> str:
