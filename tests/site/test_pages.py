@@ -14,7 +14,7 @@ import tcdsl
 from tcdsl.lang.builtins import BUILTINS
 from tcdsl.settings import VARIABLES
 from tcdsl_site import builtin_table, compiler_page, notebooks, tables
-from tcdsl_site.generated import MAKERS, pages, regenerated
+from tcdsl_site.generated import MAKERS, complete_page, pages, regenerated
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -113,6 +113,19 @@ def test_the_table_of_builtins_has_them_all() -> None:
 @pytest.mark.parametrize("path", [*sorted(DOCS.glob("*.md")), ROOT / "README.md"], ids=str)
 def test_links_have_text(path: Path) -> None:
     assert "[](" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)
+def test_directives_are_for_the_site_only(path: Path) -> None:
+    shown = re.sub(r"^<!--.*?-->", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"^(?:```|:::)\{", shown, re.MULTILINE)
+
+
+def test_the_site_has_directives_and_no_tables_in_their_place() -> None:
+    content = [(DOCS / "api.md").read_text(encoding="utf-8")]
+    complete_page(SimpleNamespace(), "api", content)  # type: ignore[arg-type]
+    assert ".. autofunction:: tcdsl.define" in content[0] and "| name |" not in content[0]
+    assert "<!-- site" not in content[0]
 
 
 PAGE = (DOCS / "compiler.md").read_text(encoding="utf-8")

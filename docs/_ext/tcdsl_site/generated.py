@@ -6,6 +6,7 @@
 
 Readers of the stored Markdown see all of it; comments are not shown.  Where the site has a drawing
 for a part, it shows the drawing in place of the stored text, which says the same in words.
+What only Sphinx understands stands in ``<!-- site ... -->``, which others do not show.
 ``python docs/_ext/regenerate.py`` writes the parts; with ``--check`` it compares.
 """
 
@@ -17,13 +18,14 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from tcdsl_site import builtin_table, compiler_page, error_page, grammar_page, tables
+from tcdsl_site import api_table, builtin_table, compiler_page, error_page, grammar_page, tables
 
 _PART = re.compile(
     r"^(?P<mark><!-- generated: (?P<maker>[\w-]+) ?(?P<argument>.*?) -->)\n"
     r".*?^(?P<end><!-- end -->)$",
     re.MULTILINE | re.DOTALL,
 )
+_SITE_ONLY = re.compile(r"^<!-- site\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 # The repository keeps notebooks beside docs/, as Markdown; the site within it (see notebooks.py).
 _NOTEBOOK = re.compile(r"\]\(\.\./(notebooks/\w+)\.md\)")
 _TALL = 40  # lines; longer blocks scroll by themselves
@@ -32,6 +34,7 @@ Maker = Callable[[str, str], str]  # from a mark's argument and the page it is o
 
 # What the pages hold.
 MAKERS: Mapping[str, Maker] = {
+    "api": api_table.interface,
     "builtins": lambda *_: builtin_table.builtins(),
     "errors": lambda _, page: error_page.overview(page),
     "grammar": lambda *_: grammar_page.grammar(_grammar()),
@@ -43,6 +46,7 @@ MAKERS: Mapping[str, Maker] = {
 }
 # What the site shows instead.
 ON_THE_SITE: Mapping[str, Maker] = {
+    "api": lambda *_: "",  # autodoc's directives follow, for the site only
     "errors": lambda _, page: f":::{{container}} tc-codes\n{error_page.overview(page)}:::\n",
     "grammar": lambda *_: grammar_page.grammar(_grammar(), with_diagrams=True),
     "picture": compiler_page.picture,
@@ -63,7 +67,7 @@ def regenerated(name: str, page: str) -> str:
 def complete_page(app: Sphinx, name: str, content: list[str]) -> None:
     """Put the site's own form of a part in the place of the stored one."""
     text = error_page.with_known_languages(content[0]) if name == "errors" else content[0]
-    content[0] = _NOTEBOOK.sub(r"](\1)", _filled(text, ON_THE_SITE))
+    content[0] = _NOTEBOOK.sub(r"](\1)", _SITE_ONLY.sub(r"\1", _filled(text, ON_THE_SITE)))
 
 
 def mark_tall_blocks(app: Sphinx, page: nodes.document) -> None:
