@@ -5,6 +5,7 @@ Otherwise it becomes a precondition, which the call checks before any launch; wh
 decided under that precondition.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -49,10 +50,15 @@ class Requirements:
         self.known = met.coalesce()
 
 
-def _involved(sizes: Mapping[str, int], *functions: isl.PwAff) -> tuple[str, ...]:
-    """Return the sizes on which *functions* depend: all, if the functions are for these alone."""
+def _involved(source: Source, sizes: Mapping[str, int], *functions: isl.PwAff) -> tuple[str, ...]:
+    """Return the sizes on which *functions* depend: all, if the functions are for these alone.
+
+    Those of a program without a header have names that nobody wrote, and are left out.
+    """
     is_for_all = any(function.dim(isl.dim_type.param) for function in functions)
-    return involved_sizes(*functions) if is_for_all else tuple(sizes)
+    names = involved_sizes(*functions) if is_for_all else tuple(sizes)
+    written = set(re.findall(r"\w+", source.text))
+    return tuple(name for name in names if name in written)
 
 
 def values_text(names: tuple[str, ...], sizes: Mapping[str, int]) -> str:
@@ -76,7 +82,7 @@ class NegativeRange(PreconditionError):
         lower, upper = (evaluate(bound, sizes) for bound in bounds)
         return NEGATIVE_RANGE(
             self.source, self.span, index=self.index, lower=lower, upper=upper,
-            where=values_text(_involved(sizes, *bounds), sizes),
+            where=values_text(_involved(self.source, sizes, *bounds), sizes),
             advice=f"at these sizes {self.index} has no values: pass others, or change its range",
         )  # fmt: skip
 
@@ -105,7 +111,7 @@ class OutOfBoundsAt(PreconditionError):
         return OUT_OF_BOUNDS_AT(
             self.source, self.span, access=self.access, position=self.position, first=first,
             last=last, tensor=self.tensor, lower=lower, upper=upper,
-            where=values_text(_involved(sizes, *functions), sizes),
+            where=values_text(_involved(self.source, sizes, *functions), sizes),
             advice=f"pass arrays whose sizes agree{self.because}" if self.because
             else f"pass an array {self.tensor!r} with {last + 1} elements or more there",
         )  # fmt: skip
@@ -126,5 +132,5 @@ class ExtentsDiffer(PreconditionError):
         return EXTENTS_DIFFER(
             self.source, self.span, what=self.what, one=evaluate(self.one, sizes),
             other=evaluate(self.other, sizes), advice=self.advice,
-            where=values_text(_involved(sizes, self.one, self.other), sizes),
+            where=values_text(_involved(self.source, sizes, self.one, self.other), sizes),
         )  # fmt: skip
