@@ -17,7 +17,7 @@ from tcdsl.executable import Executable, Run
 from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.dtypes import DType
 from tcdsl.lang.head import Head
-from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.spelling import did_you_mean, other_case
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
 from tcdsl.options import BAD_ARGUMENT, BAD_OPTION, RENAMED, Options, option_names
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
@@ -419,7 +419,8 @@ def require_sizes(c: Head, options: Options) -> None:
     """Raise BAD_OPTION if *options* leave a size open that *c* does not have."""
     for name in options.dynamic_sizes:
         if name not in c.sizes:
-            advice = did_you_mean(name, c.sizes) or f"the sizes are {', '.join(c.sizes)}"
+            advice = other_case(name, c.sizes) or did_you_mean(name, c.sizes)
+            advice = advice or f"the sizes are {', '.join(c.sizes)}"
             what = f"{c.name!r} has no size {name!r}"
             raise BAD_OPTION(name="dynamic_sizes", what=what, advice=advice)
 

@@ -117,10 +117,10 @@ def test_classes_and_their_instances_show_what_is_documented() -> None:
 
 
 @pytest.mark.parametrize(("args", "message", "hint"), [
-    ((np.ones(2, np.float32), None), "argument 's' is declared float32: None is no number",
-     "s=1.0"),
-    ((np.ones(2, np.float32), "2"), "argument 's' is declared float32: a str is no number",
-     "s=1.0"),
+    ((np.ones(2, np.float32), None), "argument 's' is of type NoneType, not an array",
+     "s is a float32: give a number, s=1.0"),
+    ((np.ones(2, np.float32), "2"), "argument 's' is of type str, not an array",
+     "s is a float32: give a number, s=1.0"),
     (([1.0, 2.0], 2.0), "argument 'x' is of type list, not an array",
      'numpy.asarray(x, "float32")'),
     ((None, 2.0), "argument 'x' is of type NoneType, not an array", "numpy.asarray(x)"),

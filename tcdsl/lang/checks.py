@@ -28,7 +28,7 @@ from tcdsl.errors import (
     combined,
 )
 from tcdsl.lang.boxes import Boxes
-from tcdsl.lang.comprehension import Comprehension, Expr, Load, Statement, Tensor
+from tcdsl.lang.comprehension import Comprehension, Expr, Load, Size, Statement, Tensor
 from tcdsl.lang.definedness import Definedness, is_injective, own_element_read
 from tcdsl.lang.equal_extents import ResolvedAgreement
 from tcdsl.lang.linear import Interval
@@ -300,7 +300,12 @@ class _Checker:
         is_exact = bool(read is not None and read.guards)
         values = Interval(*self._values(space, subscript, value, where, is_exact))
         advice = "give its indices smaller ranges with 'where'"
-        if not index_names(subscript):
+        if isinstance(subscript, Size):
+            advice = (
+                f"{subscript.name} is a size of the header, one past the last element: give the "
+                "index another name"
+            )
+        elif not index_names(subscript):
             advice = f"the last element is that at {text(interval.upper)} - 1"
         elif read is not None:
             advice += self._or_guard(access, subscript, interval)

@@ -57,7 +57,7 @@ from tcdsl.lang.other_languages import (
     undeclared_tensor_hint,
 )
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.spelling import did_you_mean, other_case
 from tcdsl.lang.weak_literals import (
     as_float,
     folded,
@@ -238,7 +238,8 @@ def unknown_function(node: ast.Apply, scope: Scope) -> Exception:
     else:
         # Names of the user's own come first: 'acb' is nearer to a tensor 'abc' than to 'abs'.
         hint = (
-            did_you_mean(node.id, (*scope.tensors, *scope.later))
+            other_case(node.id, (*scope.tensors, *scope.later))
+            or did_you_mean(node.id, (*scope.tensors, *scope.later))
             or function_hint(node.id, [scope.text(arg.span) for arg in node.args])
             or did_you_mean(node.id, (*BUILTINS, *scope.defs))
             or undeclared_tensor_hint(node.id, scope.source.text)

@@ -20,6 +20,15 @@ _REDUCTIONS: Mapping[str, str] = {
 }  # fmt: skip
 _MEANS = frozenset(("mean", "avg", "average"))
 
+TYPES: Mapping[str, str] = {
+    "f16": "float16", "fp16": "float16", "f32": "float32", "fp32": "float32", "f64": "float64",
+    "fp64": "float64", "bf16": "bfloat16", "long": "int64", "short": "int16", "char": "int8",
+    "byte": "uint8", "uint": "uint32", "unsigned": "uint32", "size_t": "uint64", "i8": "int8",
+    "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
+    "u32": "uint32", "u64": "uint64", "boolean": "bool", "integer": "int32", "single": "float32",
+    "float": "float", "double": "double", "half": "half", "int": "int",
+}  # fmt: skip
+
 # Functions of one or more arguments: {0} is the first one's text, and so on.
 _FORMULAS: Mapping[str, tuple[int, str]] = {
     "clamp": (3, "min(max({0}, {1}), {2})"), "clip": (3, "min(max({0}, {1}), {2})"),

@@ -19,7 +19,8 @@ from lark.lexer import PatternStr
 from tcdsl.errors import BAD_CHARACTER, SYNTAX, TCError
 from tcdsl.lang.dtypes import ALL
 from tcdsl.lang.limits import shortened
-from tcdsl.lang.other_languages import Place, syntax_hint
+from tcdsl.lang.other_languages import TYPES, Place, syntax_hint
+from tcdsl.lang.spelling import close_match
 from tcdsl.source import Source, Span
 
 _MAX_EXPECTATIONS = 4
@@ -260,7 +261,11 @@ def _untyped_parameter(mistake: Mistake) -> str | None:
         return None
     if re.match(r"\w+\s*(\([^)]*\)\s*)?[A-Za-z_]", mistake.rest):
         # A name follows: this was to be the type.
-        return f"there is no type '{mistake.found}'; the types are {', '.join(map(str, ALL))}"
+        known = list(map(str, ALL))
+        name = mistake.found.lower()
+        meant = name if name in known else TYPES.get(name) or close_match(name, known)
+        listed = f"the types are {', '.join(known)}"
+        return f"there is no type '{mistake.found}'; {f'write {meant}' if meant else listed}"
     return (
         f"give the type: float(N) {mistake.found} for a tensor, float {mistake.found} for a scalar"
     )

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 
 def close_match(name: str, known: Iterable[str]) -> str | None:
     """Return the name of *known* that *name* may be a misspelling of, if there is one."""
-    known = sorted(known)
-    same = [one for one in known if one.lower() == name.lower() and one != name]
-    found = same or difflib.get_close_matches(name, sorted(set(known) - {name}), n=1, cutoff=0.65)
+    found = difflib.get_close_matches(name, sorted(set(known) - {name}), n=1, cutoff=0.65)
     return found[0] if found else None
 
 
@@ -16,3 +14,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """Return the hint that names the close match of *name*, if there is one."""
     close = close_match(name, known)
     return None if close is None else f"did you mean {close!r}?"
+
+
+def other_case(name: str, known: Iterable[str]) -> str | None:
+    """Return the hint that names one of *known* that differs from *name* in its case alone.
+
+    Not where *name* may be an index and *known* sizes: ``k`` in ``[0, K)`` is no mistake.
+    """
+    same = [one for one in sorted(known) if one.lower() == name.lower() and one != name]
+    return f"did you mean {same[0]!r}?" if same else None

@@ -12,7 +12,6 @@ import numpy as np
 
 from tcdsl.errors import (
     BAD_ARGUMENTS,
-    BAD_SCALAR,
     EXTENT_DISAGREES,
     NOT_AN_ARRAY,
     RANK_DISAGREES,
@@ -166,10 +165,9 @@ def described(c: Head, name: str, arg: object) -> ArraySpec:
         what = f"argument {name!r}"
         if c.tensors[name].rank == 0:
             example = {"b": "True", "f": "1.0"}.get(dtype.numpy.kind, "1")
-            raise BAD_SCALAR(
-                c.source, c.tensors[name].span, what=what, declared=dtype,
-                why=f"{'None' if arg is None else f'a {kind}'} is no number",
-                advice=f"give a number, {name}={example}, or a 0-D array",
+            raise NOT_AN_ARRAY(
+                c.source, c.tensors[name].span, what=what, found=f"of type {kind}",
+                advice=f"{name} is a {dtype}: give a number, {name}={example}, or a 0-D array",
             ) from None  # fmt: skip
         if isinstance(arg, (list, tuple, range)):
             advice = f'write numpy.asarray({name}, "{dtype}")'

@@ -97,6 +97,9 @@ def test_dimensions_after_the_name() -> None:
     ("def f(x: float(N)) -> (y) { y(i) = x(i) }", "the type comes first: float(N) x"),
     ("def f(np.float32(N) x) -> (y) { y(i) = x(i) }", "write float32"),
     ("def f(float(N) x,) -> (y) { y(i) = x(i) }", "remove the comma"),
+    ("def f(f32(N) x) -> (y) { y(i) = x(i) }", "no type 'f32'; write float32"),
+    ("def f(Float32(N) x) -> (y) { y(i) = x(i) }", "write float32"),
+    ("def f(long(N) x) -> (y) { y(i) = x(i) }", "write int64"),
     ("def f(float[N] x) -> (y) { y(i) = x(i) }", "float(N)"),
 ])  # fmt: skip
 def test_headers(header: str, hint: str) -> None:
@@ -149,3 +152,15 @@ def test_proposed_ranges_use_the_sizes_of_the_program(source: str, hint: str) ->
     assert caught.value.code == "TC040" and hint in (caught.value.hint or "")
     clause = (caught.value.hint or "").partition("where ")[2].partition(" (")[0]
     tcdsl.define(source.replace(" }", f" where {clause} }}"))
+
+
+def test_an_index_is_no_misspelt_size() -> None:
+    with pytest.raises(TCError) as caught:
+        tcdsl.define("def f(float(M,K) A, float(K,N) B) -> (C) { C(i,j) = A(i,k) * B(k,j) }")
+    assert caught.value.hint == "sum over k with +=! (or another reduction), or add it on the left"
+
+
+def test_sizes_in_the_place_of_indices() -> None:
+    with pytest.raises(TCError) as caught:
+        tcdsl.define("def f(float(m,k) A, float(k,n) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
+    assert "m is a size of the header" in (caught.value.hint or "")
