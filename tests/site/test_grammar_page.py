@@ -151,3 +151,4 @@ def test_the_page_has_a_target_for_every_link() -> None:
     page = grammar(GRAMMAR, with_diagrams=True)
     for name in RULES:
         assert page.count(f'id="rule-{name}"') == 1
+    assert 'aria-label="program = { definition }"' in page  # the drawing in words

@@ -22,5 +22,5 @@ def _section(section: Section, with_diagrams: bool) -> str:
 def _figure(rule: Rule) -> str:
     return (
         f'<figure class="tc-figure" id="rule-{rule.name}"><figcaption>{rule.name}</figcaption>'
-        f"{diagram(rule.body)}</figure>"
+        f"{diagram(rule.body, rule_text(rule))}</figure>"
     )

@@ -40,8 +40,13 @@ class Picture:
     paint: Paint
 
 
-def diagram(body: Syntax, *, link: Callable[[str], str] = "#rule-{}".format) -> str:
-    """Return the SVG of *body*; names become links to ``link(name)``."""
+def diagram(
+    body: Syntax, label: str = "", *, link: Callable[[str], str] = "#rule-{}".format
+) -> str:
+    """Return the SVG of *body*; names become links to ``link(name)``.
+
+    :arg label: what a screen reader says instead of the drawing.
+    """
     inner = _drawn(body, link)
     x, y = 14.0, inner.above + 6
     width, height = inner.width + 2 * x, y + inner.below + 6
@@ -51,7 +56,7 @@ def diagram(body: Syntax, *, link: Callable[[str], str] = "#rule-{}".format) -> 
     tracks = _line(8, y, x) + _line(x + inner.width, y, width - 8)
     return (
         f'<svg class="tc-railroad" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-        f'height="{height:g}" role="img" xmlns="http://www.w3.org/2000/svg">'
+        f'height="{height:g}" role="img" aria-label="{escape(label)}" xmlns="http://www.w3.org/2000/svg">'
         f"{ends}{tracks}{inner.paint(x, y)}</svg>"
     )
 
