@@ -10,6 +10,7 @@ itself: it carries its own copy of the runtime.
 
 import hashlib
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -31,6 +32,7 @@ KERNEL_FILE = "kernels.cu"  # in messages: the generated text, lines counted fro
 
 _KERNEL_FLAGS = ("-O1", "-fno-strict-aliasing", "-fno-threadsafe-statics", "-g1")
 _RUNTIME_FLAGS = ("-O2",)
+_NOTICE = "tcdsl: compiling the emulator, once on this machine; that takes some seconds"
 _LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack")
 
 
@@ -119,11 +121,15 @@ def kernel_names(source: CudaSource) -> tuple[str, ...]:
 
 
 def _runtime_object(compiler: CxxCompiler, name: str, defines: Sequence[str]) -> bytes:
-    """Return the file *name* of the runtime, compiled; kept in the disk cache."""
+    """Return the file *name* of the runtime, compiled; kept in the disk cache.
+
+    Whoever waits for that is told, by a line on standard error, for it takes longer than a program.
+    """
     key = key_of(what="emulator-runtime", name=name, identity=build_identity(), defines=defines)
     entry = default_cache().get(key)
     if entry is not None:
         return entry.code
+    print(_NOTICE, file=sys.stderr)
     given = {file: _file(f"runtime/{file}").encode() for file in RUNTIME_FILES}
     words = (*compiler.command, *compiler.flags, *_RUNTIME_FLAGS, *defines, name)
     made = _built(compiler, given, [(*words, "-c", "-o", "it.o")], "it.o", given[name].decode())

@@ -25,8 +25,8 @@ OPTIONAL_FLAGS = (
     "-fno-tree-loop-im",
     "-fno-tree-sink",
     "-ftrivial-auto-var-init=pattern",
-    "-mllvm -tsan-instrument-read-before-write=1",
 )
+CLANG_FLAGS = ("-mllvm -tsan-instrument-read-before-write=1",)
 _PROBE = b"extern void use(int *); extern void kernel(int *x) { x[1] = x[0]; use(x); }\n"
 
 
@@ -76,7 +76,7 @@ def _examine(command: tuple[str, ...]) -> CxxCompiler | str:
         return f"{command[0]!r} is not in PATH"
     key = key_of(
         what="cxx-compiler", command=command, files=file_stamps(command), cpu=cpu_identity(),
-        flags=(*BASE_FLAGS, *OPTIONAL_FLAGS),
+        flags=(*BASE_FLAGS, *OPTIONAL_FLAGS, *CLANG_FLAGS),
     )  # fmt: skip
     entry = default_cache().get(key)
     if entry is not None:
@@ -94,14 +94,23 @@ def _probe(command: tuple[str, ...]) -> CxxCompiler | str:
     needed = (*BASE_FLAGS, "-fsanitize=thread")
     if reason := _why_rejected(command, needed):
         return f"{' '.join(command)!r} does not instrument memory accesses: {reason}"
-    # -Werror: clang only warns of a flag that it ignores.
     accepted = [
         word
-        for flag in OPTIONAL_FLAGS
-        if not _why_rejected(command, (*needed, "-Werror", *flag.split()))
+        for flags in (OPTIONAL_FLAGS, CLANG_FLAGS)
+        for flag in _accepted(command, needed, flags)
         for word in flag.split()
     ]
     return CxxCompiler(command, f"{identity}; {cpu_identity()}", (*BASE_FLAGS, *accepted))
+
+
+def _accepted(
+    command: tuple[str, ...], needed: tuple[str, ...], flags: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return those of *flags* that *command* accepts: all in one run, or each alone."""
+    strict = (*needed, "-Werror")  # clang only warns of a flag that it ignores
+    if not _why_rejected(command, (*strict, *" ".join(flags).split())):
+        return flags
+    return tuple(f for f in flags if not _why_rejected(command, (*strict, *f.split())))
 
 
 def _why_rejected(command: tuple[str, ...], flags: tuple[str, ...]) -> str | None:

@@ -164,15 +164,15 @@ def _probe(command: tuple[str, ...]) -> Compiler | str:
     identity = identity_of(command)
     if not identity:
         return f"{' '.join(command)!r} does not answer to --version"
+    if _why_rejected(command, BASE_FLAGS + OPTIONAL_FLAGS, _PROBE_OPENMP) is None:
+        return Compiler(command, identity, BASE_FLAGS + OPTIONAL_FLAGS)
     if reason := _why_rejected(command, BASE_FLAGS, _PROBE):
         return f"{' '.join(command)!r} makes no shared objects: {reason}"
     return Compiler(command, identity, BASE_FLAGS + _accepted(command))
 
 
 def _accepted(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of OPTIONAL_FLAGS that *command* accepts: all in one run, or each alone."""
-    if _why_rejected(command, BASE_FLAGS + OPTIONAL_FLAGS, _PROBE_OPENMP) is None:
-        return OPTIONAL_FLAGS
+    """Return those of OPTIONAL_FLAGS that *command* accepts, each tried alone."""
     programs = dict.fromkeys(OPTIONAL_FLAGS, _PROBE) | {OPENMP_FLAG: _PROBE_OPENMP}
     # -Werror: clang only warns of a flag that it ignores.
     return tuple(

@@ -4,12 +4,13 @@ import multiprocessing
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import numpy as np
 import pytest
 
-from tcdsl.emulator import EmulatedProgram, build_identity, compile_emulated, cxx
+from tcdsl.emulator import EmulatedProgram, build, build_identity, compile_emulated, cxx
 from tcdsl.errors import CompileError, EmulationError
 
 Emulate = Callable[..., EmulatedProgram]
@@ -132,6 +133,21 @@ def test_the_compiler_is_part_of_the_identity(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TCDSL_CXX", " ".join((*command, "-DANOTHER")))
     assert cxx.find_cxx_compiler().command == (*command, "-DANOTHER")
     assert build_identity() != before
+
+
+def test_who_waits_for_the_runtime_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if reason := cxx.why_no_cxx_compiler():
+        pytest.skip(reason)
+    compiler = cxx.find_cxx_compiler()
+    monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(build, "_built", lambda *_: b"code")
+    assert build._runtime_object(compiler, "runtime.cpp", ()) == b"code"
+    said = capsys.readouterr().err
+    assert said.startswith("tcdsl: compiling the emulator, once") and said.count("\n") == 1
+    assert build._runtime_object(compiler, "runtime.cpp", ()) == b"code"
+    assert capsys.readouterr().err == ""
 
 
 def test_a_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
