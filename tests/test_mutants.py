@@ -26,8 +26,30 @@ runner = _runner()
 def test_every_defect_has_its_place() -> None:
     """Whoever moves the code moves the defect: the text must stand there exactly once."""
     chosen = runner.mutants()
-    assert len(chosen) == 60 and len({(m.file, m.old, m.new) for m in chosen}) == 60
+    assert len(chosen) >= 120 and len({(m.file, m.old, m.new) for m in chosen}) == len(chosen)
+    assert len({(m.file, m.what) for m in chosen}) == len(chosen), "results are kept by these"
     assert list(runner.misfits(chosen)) == []
+
+
+def test_defects_are_code() -> None:
+    """A defect that is no Python would be caught by anything, and say nothing."""
+    for mutant in runner.mutants():
+        path = ROOT / "tcdsl" / mutant.file
+        if path.suffix == ".py":
+            compile(mutant.applied(path.read_text(encoding="utf-8")), str(path), "exec")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "strategies/clusters.py", "costmodel/clusters.py", "codegen/cuda_overlap.py",
+        "codegen/cuda_changing.py", "transforms/row_terms.py", "transforms/skewing.py",
+        "transforms/exponential_sums.py", "transforms/shifted_exponentials.py",
+        "transforms/rescaling.py", "codegen/memsets.py", "codegen/prefetches.py",
+    ],
+)  # fmt: skip
+def test_later_modules_have_defects_too(file: str) -> None:
+    assert sum(mutant.file == file for mutant in runner.mutants()) >= 5
 
 
 def test_the_page_lists_them() -> None:
@@ -53,6 +75,59 @@ def test_what_pytest_says() -> None:
     assert (broken.by, broken.why) == ("tests/a.py", "ImportError: no b")
     with pytest.raises(RuntimeError, match="pytest ended with 5"):
         runner.outcome_of(5, "no tests ran")
+
+
+MODULE = """class A:
+    def f(self):
+        return a + b
+
+def g():
+    return 1
+"""
+MAP = """# a comment
+12 tests/slow.py
+3 tests/quick.py
+5 tests/test_x.py
+
+y/x.py A.f 0 1 2
+y/x.py g 0
+y/z.py h 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "wanted"),
+    [
+        ("a + b", ["tests/test_x.py", "tests/quick.py", "tests/slow.py"]),  # its own, quick ones
+        ("return 1", ["tests/slow.py"]),
+        ("class A", ["tests/test_x.py", "tests/quick.py", "tests/slow.py"]),  # of all functions
+    ],
+)
+def test_the_tests_that_call_a_function(old: str, wanted: list[str]) -> None:
+    coverage = runner.Coverage.read(MAP)
+    assert runner.Coverage.read(coverage.text()) == coverage
+    assert coverage.tests_of(runner.Mutant(1, "y/x.py", "", old, ""), MODULE) == wanted
+
+
+def test_the_map_knows_the_functions_with_defects() -> None:
+    """By the names that they have: `python benchmarks/mutants.py --map` after many have moved."""
+    coverage = runner.Coverage.read(runner.MAP.read_text(encoding="utf-8"))
+    known = [m for m in runner.mutants() if m.file.endswith(".py")]
+    lost = []
+    for mutant in known:
+        text = (ROOT / "tcdsl" / mutant.file).read_text(encoding="utf-8")
+        if not any((ROOT / test).exists() for test in coverage.tests_of(mutant, text)):
+            lost.append(f"{mutant.number}: {mutant.file}")
+    assert not lost
+
+
+def test_what_the_page_says_is_read_again() -> None:
+    mutant = runner.Mutant(1, "a.py", "a < b", "x", "y")
+    outcome = runner.Outcome("tests/t/test_a.py::test_b", "a | b < c")
+    page = runner.report([(mutant, outcome)])
+    assert runner.outcomes_before(page) == {("a.py", "a < b"): outcome}
+    nothing = runner.report([(mutant, runner.Outcome(""))])
+    assert runner.outcomes_before(nothing) == {}
 
 
 def test_a_defect_goes_into_the_copy_alone(tmp_path: Path) -> None:

@@ -173,6 +173,19 @@ def test_what_an_older_kernel_stored_is_awaited_too(cuda_unit: MakeUnit) -> None
     assert "__restrict__" not in text
 
 
+def test_a_kernel_behind_one_that_waits_last_sees_both(cuda_unit: MakeUnit) -> None:
+    """The third writes what the first may still read: that the second waits does not order it."""
+    source = """def f(float(M,N) x, float(M,N) y, float(N) p) -> (a, c, float(N) p) {
+        a(i) +=! x(i,j) * p(j)
+        c max=! y(i,j)
+        p(j) +=! x(i,j)
+    }"""
+    unit = cuda_unit(source, SHAPE, SHAPE, SHAPE[1:])
+    third = unit.source.kernels[-1]
+    assert starts(unit) == (ORDERED, LAST, FIRST) and not is_const(third, "p")
+    assert not any(re.search(r"\bp\[", line) for line in before_the_wait(bodies(unit)[-1]))
+
+
 def test_tickets_of_kernels_that_run_at_once_are_apart(cuda_unit: MakeUnit) -> None:
     source = "def f(float(N) x, float(N) y) -> (a, b) { a +=! x(i)\n b max=! y(i) }"
     unit = cuda_unit(source, (1_000_000,), (1_000_000,))

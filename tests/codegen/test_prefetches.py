@@ -56,6 +56,20 @@ def test_what_is_not_asked_for(columns: int, why: str, cuda_unit: MakeUnit) -> N
     assert "tc_prefetch" not in cuda_unit(BACKWARD, shape, shape, (columns,)).source.text, why
 
 
+def test_what_the_loop_writes_is_not_asked_for(cuda_unit: MakeUnit) -> None:
+    """The cache would be asked for rows that another block may be writing."""
+    in_place = BACKWARD.replace("(dx, db)", "(float(M,N) dy, db)").replace("dx(", "dy(")
+    text = cuda_unit(in_place, (2000, 512), (2000, 512), (512,)).source.text
+    assert {array for array, _, _ in rows(text)} == {"y"}
+
+
+def test_rows_that_begin_between_units_are_not_asked_for(cuda_unit: MakeUnit) -> None:
+    """A view of rows that are 2056 bytes apart: the instruction takes multiples of 16."""
+    shapes = [(2000, 512), (2000, 512), (512,)]
+    unit = cuda_unit(BACKWARD, *shapes, strides={"y": (514, 1)}, alignments={"y": 4})
+    assert {array for array, _, _ in rows(unit.source.text)} == {"dy"}
+
+
 # What fewer rows are loaded of than the loop has, or another row is.
 SOME_ROWS = {
     "where": "dx(i,j) = dy(i,j) * inner(i)\n db(j) +=! dx(i,j) * y(i,j) where i in 0:K, j in 0:N",

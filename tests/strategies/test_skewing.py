@@ -66,6 +66,10 @@ OF_TWO_TYPES = """def f(bfloat16(M,N) x, float(M,N) w) -> (y) {
     s(i) +=! float32(x(i,j)) * w(i,j)
     y(i,j) = w(i,j) * s(i)
 }"""
+IN_PLACE = """def f(float(M,N) x) -> (s, float(M,N) x) {
+    s(i) +=! x(i,j)
+    x(i,j) = x(i,j) - s(i)
+}"""
 INDEX_AS_VALUE = """def f(float(M,N) x) -> (s, y) {
     s(i) +=! x(i,j) * j
     y(i,j) = (j % 3 == 0 ? x(i,j) : 0.0) + s(i)
@@ -97,6 +101,7 @@ CASES: dict[str, tuple[str, list[list[Any]], tuple[str, ...]]] = {
     "a neighbour": (SHIFTED, [[(3, 1003)]], ()),
     "rows and columns": (BOTH_WAYS, [[(5, 1003)]], ()),
     "an update": (UPDATED, [[(5, 1003)] * 2], ()),
+    "in place": (IN_PLACE, [[(5, 1003)]], ()),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
+from tcdsl.poly.scop import Kind
 from tcdsl.transforms import row_terms
 
 CheckAll = Callable[..., None]
@@ -106,6 +107,47 @@ def test_where_there_is_nothing_to_gain(cuda_unit: MakeUnit) -> None:
     assert "_term" not in unit.source.text
     long = cuda_unit(CROSS_ENTROPY, (64, 1 << 20), (64,))
     assert "_term" not in long.source.text, "no block has all of the row"
+
+
+COMPUTED_LABELS = """def f(float(B,V) x, int32(B) at) -> (loss, total) {
+    total(b) +=! x(b,v)
+    k(b) = at(b) + 1
+    loss +=! total(b) - x(b, k(b))
+}"""
+
+
+def test_labels_that_are_computed_are_checked_afterwards(
+    cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    """The check of k would stand behind the rows, and before k is there."""
+    unit = cuda_unit(COMPUTED_LABELS, (5, 256), (5,))
+    names = [s.name for s in unit.done.plan.scop.statements]
+    (check,) = (s for s in unit.done.plan.scop.statements if s.kind is Kind.CHECK)
+    assert names.index(check.name) > names.index("S1")
+    at = np.array([0, 254, 7, 63, 100], np.int32)
+    check_emulated([(COMPUTED_LABELS, [(5, 256), at])])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "loss +=! total(b) * (1.0 + x(b, k(b))) where b in 1:3",  # of a part of the rows
+        "loss +=! b < 2 ? total(b) * x(b, k(b)) : 0.5 * total(b)",  # where a condition holds
+    ],
+)
+def test_gathers_under_conditions_run_where_they_hold(
+    text: str, cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    """k of other rows is out of range, and need not be read."""
+    source = f"""def f(float(B,V) x, int32(B) k) -> (loss, total) {{
+        total(b) +=! x(b,v)
+        {text}
+    }}"""
+    scop = cuda_unit(source, (5, 256), (5,)).done.plan.scop
+    rows = [s for s in scop.statements if "_gather" in s.name or "_where" in s.name]
+    assert rows and all(s.domain.count_val().to_python() == 2 for s in rows)
+    k = np.array([9, 3, 999, -7, 999], np.int32)
+    check_emulated([(source, [(5, 256), k if "?" in text else k[[3, 0, 1, 2, 4]]])])
 
 
 def test_a_label_out_of_range_is_reported(cuda_unit: MakeUnit, emulated: Any) -> None:

@@ -1,0 +1,45 @@
+"""A plugin of pytest: which functions of tcdsl the tests of one process call, to $TCDSL_CALLS.
+
+    12.5                                     processor time, seconds
+    transforms/skewing.py _Closure._join
+
+Only calls are traced, and a function's code is looked at once.  After LIMIT_S no further test
+begins: by then a file has called nearly all functions that it ever will.
+"""
+
+import os
+import sys
+import threading
+import time
+from types import CodeType, FrameType
+from typing import Any
+
+LIMIT_S = 15.0  # of processor time
+
+_PACKAGE = f"{os.sep}tcdsl{os.sep}"
+_called: set[CodeType] = set()
+
+
+def _trace(frame: FrameType, event: str, argument: Any) -> None:
+    _called.add(frame.f_code)  # and trace nothing in it
+
+
+def pytest_configure() -> None:
+    threading.settrace(_trace)
+    sys.settrace(_trace)
+
+
+def pytest_runtest_teardown(item: Any, nextitem: Any) -> None:
+    if time.process_time() > LIMIT_S:
+        item.session.shouldstop = "enough is known"
+
+
+def pytest_unconfigure() -> None:
+    sys.settrace(None)
+    lines = set()
+    for code in list(_called):
+        _, package, file = code.co_filename.rpartition(_PACKAGE)
+        if package and not code.co_qualname.endswith(">"):
+            lines.add(f"{file} {code.co_qualname}")
+    with open(os.environ["TCDSL_CALLS"], "w", encoding="utf-8") as stream:
+        stream.write("\n".join([f"{time.process_time():.1f}", *sorted(lines)]))
