@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -162,12 +161,6 @@ def extent(dim: str, sizes: Sizes) -> float:
 def grid(names: str, *rows: tuple[int, ...]) -> tuple[Sizes, ...]:
     """Return one dict of sizes a row: ``grid("M N", (3, 4))`` is ``({"M": 3, "N": 4},)``."""
     return tuple(dict(zip(names.split(), row, strict=True)) for row in rows)
-
-
-@cache
-def literal(number: float) -> float:
-    """Return the value that *number* has in a program: literals without suffix are float32."""
-    return float(np.float32(number))
 
 
 def _result_dtype(result: str, element: DType) -> DType:

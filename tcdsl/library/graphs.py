@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tcdsl.library.case import COMPUTED, ELEMENT, Case, grid, literal
+from tcdsl.library.case import COMPUTED, ELEMENT, Case, grid
 from tcdsl.library.draws import Array, Draw, Sizes, below, mask, uniform, value
 
 _EPS = value(1e-5)
@@ -81,8 +81,11 @@ def _scipy_erf() -> Callable[[Array], Array] | None:
     return function
 
 
+_ROOT_OF_HALF = math.sqrt(0.5)
+
+
 def _gelu(x: Array) -> Any:
-    return 0.5 * x * (1 + erf(x * x.dtype.type(literal(0.70710678))))
+    return 0.5 * x * (1 + erf(x * x.dtype.type(_ROOT_OF_HALF)))
 
 
 def _sigmoid(x: Array) -> Array:
@@ -264,8 +267,8 @@ def _grad_norm(g: Array, limit: Array) -> tuple[Array, Any]:
 
 def _gelu_backward(x: Array, bias: Array, dy: Array) -> tuple[Array, Array]:
     h = x + bias
-    cdf = 0.5 * (1 + erf(h * h.dtype.type(literal(0.70710678))))
-    pdf = h.dtype.type(literal(0.39894228)) * np.exp(-0.5 * h * h)
+    cdf = 0.5 * (1 + erf(h * h.dtype.type(_ROOT_OF_HALF)))
+    pdf = h.dtype.type(0.3989422804014327) * np.exp(-0.5 * h * h)
     dx = dy * (cdf + h * pdf)
     return dx, dx.sum(axis=0)
 

@@ -5,7 +5,6 @@ import pytest
 
 from tcdsl import library
 from tcdsl.library import Case, source_for, texts
-from tcdsl.library.case import literal
 
 ALL = [pytest.param(case, id=case.name) for case in library.cases()]
 
@@ -125,7 +124,3 @@ def test_sums_of_float16_overflow_float16() -> None:
 def test_the_source_for_a_half_type_keeps_scalars_in_float32() -> None:
     text = source_for(library.case("adam"), "bfloat16")
     assert "bfloat16(N) p" in text and "float32 beta2" in text
-
-
-def test_a_literal_is_a_float32() -> None:
-    assert literal(0.1) == float(np.float32(0.1)) != 0.1
