@@ -14,6 +14,7 @@ from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKi
 from tcdsl.errors import LaunchError, RangeError, ShapeError, TargetError
 from tcdsl.executable import cuda as cuda_executable
 from tcdsl.lang import parser, specialiser
+from tcdsl.lang.faults import Site
 from tcdsl.runtime.cuda import libcuda, module
 
 Make = Callable[..., Any]
@@ -243,15 +244,15 @@ def gather(compiles: Make, at: Make) -> Any:
             at(p[0], "f4", N),
             at(p[1], "i4", 3),
             at(p[2], "f4", 3),
-            at(p[3], "i8", 4),
+            at(p[3], "i8", 5),
         )
         for i, k in enumerate(where):
             if not 0 <= k < N and fault[0] == 0:
-                fault[:] = 1, 0, k, N
+                fault[:] = 1, 0, k, N, i
             y[i] = x[k] if 0 <= k < N else 0
 
     fault = Parameter("int64_t *fault", ParameterKind.FAULT)
-    sites = (("x", 0),)
+    sites = (Site("x", 0, 0, 0, "at"),)
     compiles(source_of(array("x"), array("at"), array("y"), fault, sites=sites), kernel)
     return tcdsl.define(GATHER).pick
 
@@ -264,7 +265,8 @@ def test_a_fault_is_raised_by_the_next_call(
     good, bad = gpuarray(np.array([1, 2, 3], "i4")), gpuarray(np.array([1, 99, 3], "i4"))
     np.testing.assert_array_equal(pick(x, good).get(), X[[1, 2, 3]])
     pick(x, bad)
-    with pytest.raises(LaunchError, match="index 99 of 'x' is out of range: the extent is 10"):
+    message = r"index 99 of 'x' is out of range: the extent is 10 \(the index is from at\(1\)\)"
+    with pytest.raises(LaunchError, match=message):
         pick(x, good)
     np.testing.assert_array_equal(pick(x, good).get(), X[[1, 2, 3]])
     pick(x, bad)
@@ -413,7 +415,7 @@ def test_the_manifest_survives_json() -> None:
     source = source_of(array("x"), fault, size)
     launches = tuple(replace(launch, cluster=4) for launch in source.launches)
     manifest = module.Manifest(
-        "sm_90", launches, 12, (("x", 0),), (("N", -1),), {"x": 16}, {"cuda": "t"},
+        "sm_90", launches, 12, (Site("x", 0, 3, 9, "at"),), (("N", -1),), {"x": 16}, {"cuda": "t"},
         {"x": (3, 4), "s": ()},
     )  # fmt: skip
     data = manifest.to_json()
