@@ -1,6 +1,7 @@
 """Ranges whose bounds are read: what they mean on every target, and in what time they run."""
 
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,7 @@ import tcdsl
 from tcdsl.strategies import ragged
 from tcdsl.transforms import long_rows
 
-PROGRAMS = tcdsl.define("""
+SOURCE = """
 def csr(int32(P) ptr, int32(E) col, float(E) val, float(C) x) -> (y) {
     y(r) +=! val(e) * x(col(e)) where e in ptr(r):ptr(r + 1)
 }
@@ -50,7 +51,9 @@ def slices(int32(R) start, int32(R) stop, float(E) x) -> (y) {
 def chosen(int32(P) ptr, float(E) x, bool(E) on) -> (y) {
     y(r) +=! x(e) where e in ptr(r):ptr(r + 1), exists on(e)
 }
-""")
+"""
+PROGRAMS = tcdsl.define(SOURCE)
+CheckAll = Callable[..., None]
 
 
 def pointers(lengths: list[int], dtype: str = "int32") -> np.ndarray:
@@ -86,11 +89,6 @@ CASES = {
     "slices": (np.array([5, 0, 8, 3], np.int32), np.array([9, 3, 2, 4], np.int32), floats(9)),
     "chosen": (PTR, floats(E), floats(E) > 0),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_every_target_gives_what_the_reference_gives(name: str) -> None:
-    tcdsl.testing.check(PROGRAMS[name], *CASES[name], targets=("cpu", "emulate"))
 
 
 MORE = {
@@ -136,25 +134,36 @@ MORE = {
         " y(r, e) = 2.0 * x(e) where e in p(r):p(r + 1) }",
         (PTR, floats(E), floats(7, E)),
     ),
-    "a def": (
-        "def seg(int32(P) p, float(E) x) -> (y) { y(r) +=! x(e) where e in p(r):p(r + 1) }"
-        " def f(int32(P) p, float(E) x) -> (z) { a(e) = x(e) * x(e)  s = seg(p, a)"
-        "  z(r) = s(r) + 1.0 }",
-        (PTR, floats(E)),
-    ),
     "one range": (
         "def f(int32 a, int32 b, float(E) x) -> (y) { y +=! x(e) where e in a:b }",
-        (3, 77, floats(E)),
+        (np.array(3, np.int32), np.array(77, np.int32), floats(E)),
     ),
 }
 
 
-@pytest.mark.parametrize("name", MORE)
-def test_other_shapes_of_programs(name: str) -> None:
-    source, args = MORE[name]
-    is_short = name in ("groups of rows", "products of rows", "offsets of lengths")
-    targets = ("cpu", "emulate") if is_short else ("cpu",)
-    tcdsl.testing.check(tcdsl.define(source).f, *args, targets=targets)
+def everything() -> list[tuple[str, tuple[Any, ...]]]:
+    """Return every program as a text of its own, with its inputs."""
+    defs = [f"def {text}" for text in SOURCE.split("def ")[1:]]
+    named = {text[4 : text.index("(")]: text for text in defs}
+    return [*((named[name], args) for name, args in CASES.items()), *MORE.values()]
+
+
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+def test_the_cpu_gives_what_the_reference_gives(check_all: CheckAll) -> None:
+    check_all(everything())
+
+
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+def test_the_emulator_gives_what_the_reference_gives(check_emulated: CheckAll) -> None:
+    check_emulated(everything(), is_ptx_read=True)
+
+
+def test_a_def_with_ranges_from_data_is_called() -> None:
+    f = tcdsl.define("""
+        def seg(int32(P) p, float(E) x) -> (y) { y(r) +=! x(e) where e in p(r):p(r + 1) }
+        def f(int32(P) p, float(E) x) -> (z) {
+            a(e) = x(e) * x(e)  s = seg(p, a)  z(r) = s(r) + 1.0 }""").f
+    tcdsl.testing.check(f, PTR, floats(E))
 
 
 @pytest.mark.parametrize("options", [
@@ -222,6 +231,17 @@ def test_a_range_must_exist_where_it_is_not_empty(target: str, ptr: list[int], w
     assert "e in ptr(r):ptr(r + 1)" in str(caught.value)
 
 
+def test_a_range_that_is_written_over_lines_has_its_place() -> None:
+    f = tcdsl.define("""def f(int32(P) ptr, float(E) x) -> (y) {
+        y(r) +=! x(e)
+            where e in ptr(r):
+                ptr(r + 1) }""").f
+    for target in ("cpu", "reference"):
+        with pytest.raises(tcdsl.TCError, match="reaches 9") as caught:
+            f(np.array([0, 9], np.int32), floats(4), target=target)
+        assert (caught.value.line, caught.value.column) == (3, 19)
+
+
 def test_an_empty_range_may_lie_anywhere() -> None:
     args = (np.array([9, 7, -2], np.int32), np.zeros(5, np.int32), floats(5), floats(3))
     for target in ("cpu", "emulate", "reference"):
@@ -276,18 +296,33 @@ def short_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
 SKEWED = pointers([3, 0, 70, 1, 0, 5, 130, *[2] * 60, 40])
 
 
+LONG_ROWS = """def f(int32(P) ptr, int32(E) col, float(E) val, float(C) x) -> (y, z) {
+    y(r) +=! val(e) * x(col(e)) where e in ptr(r):ptr(r + 1)
+    z(r) max=! val(e) where e in ptr(r):ptr(r + 1) }"""
+MATRIX_OF_COLUMNS = """def f(int32(P) ptr, int32(R, E) col, float(C) x) -> (y) {
+    y(r) +=! x(col(r, e)) where e in ptr(r):ptr(r + 1) }"""
+
+
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
-def test_blocks_share_long_rows(short_thresholds: None) -> None:
-    source = """def f(int32(P) ptr, int32(E) col, float(E) val, float(C) x) -> (y, z) {
-        y(r) +=! val(e) * x(col(e)) where e in ptr(r):ptr(r + 1)
-        z(r) max=! val(e) where e in ptr(r):ptr(r + 1) }"""
-    entries = int(SKEWED[-1])
+def test_blocks_share_long_rows(
+    short_thresholds: None, check_emulated: CheckAll, cuda_unit: Callable[..., Any]
+) -> None:
+    entries, rows = int(SKEWED[-1]), len(SKEWED) - 1
     args = (SKEWED, integers(11, entries), floats(entries), floats(11))
-    f = tcdsl.define(source).f
-    text = f.compile(*args, target="emulate").source
+    text = cuda_unit(LONG_ROWS, *map(np.shape, args)).source.text
     assert "w_place = atomicAdd(" in text and "long rows: 3 x 3 blocks" in text
-    tcdsl.testing.check(f, *args, targets=("emulate",))
-    with pytest.raises(tcdsl.TCError, match=r"index 11"):  # a check of long rows
-        f(*args[:1], np.full(entries, 11, np.int32), *args[2:], target="emulate")
+    columns = integers(11, rows, entries)
+    cases = [(LONG_ROWS, args), (MATRIX_OF_COLUMNS, (SKEWED, columns, floats(11)))]
+    check_emulated(cases, is_ptx_read=True)
+
+
+@pytest.mark.slow  # builds of their own, for what the checks of long rows say
+def test_checks_of_long_rows_name_what_is_the_programs(short_thresholds: None) -> None:
+    entries, rows = int(SKEWED[-1]), len(SKEWED) - 1
+    f, columns = tcdsl.define(MATRIX_OF_COLUMNS).f, integers(11, rows, entries)
+    columns[2, 40] = 99
+    with pytest.raises(tcdsl.TCError, match="index 99"):
+        f(SKEWED, columns, floats(11), target="emulate")
     options = tcdsl.Options(deterministic=True)
+    args = (SKEWED, columns, floats(11))
     assert "atomicAdd(" not in f.compile(*args, target="emulate", options=options).source

@@ -3,6 +3,7 @@
 It needs no statement of the program: code from the disk cache is called without any.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -65,8 +66,8 @@ def data_range_error(source: Source, clause: str, reached: int, end: int) -> TCE
 
     :arg reached: its upper bound if that is above *end*, or else its lower one, which is below a.
     """
-    start = source.text.find(clause)
-    span = Span(start, start + len(clause)) if start >= 0 else NOWHERE
+    written = re.search(r"\s+".join(map(re.escape, clause.split())), source.text)
+    span = Span(*written.span()) if written is not None else NOWHERE
     name = clause.partition(" ")[0]
     what = f"reaches {reached}, but {name} ends at {end}"
     if reached <= end:

@@ -34,6 +34,7 @@ from tcdsl.lang.comprehension import (
     Select,
 )
 from tcdsl.lang.dtypes import BOOL, INT32, INT64
+from tcdsl.lang.reads import index_names
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.data_ranges import DataRange, data_ranges_of
 from tcdsl.poly.isl_utils import constant_bounds, val
@@ -268,6 +269,11 @@ class _Rows:
             value=None if statement.value is None else self._in_list(statement.value),
             conditions=conditions,
             checked=tuple((dim, self._in_list(e)) for dim, e in statement.checked),
+            # An element at list(s) is in no tensor of the program by that name.
+            checked_loads=tuple(
+                load if load is not None and self.row not in index_names(load) else None
+                for load in statement.checked_loads
+            ),
             source_name=name,
         )  # fmt: skip
         return replace(new, reads=guarded_reads(builder, domain, evaluated(new), scop.arrays))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 import tcdsl
 from tcdsl import library
+from tcdsl.costmodel.machine import Gpu
 
 CheckAll = Callable[..., None]
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
@@ -32,6 +33,12 @@ def test_on_the_cpu(check_all: CheckAll) -> None:
 
 def test_on_the_emulator(check_emulated: CheckAll) -> None:
     check_emulated(batch(all_dtypes=True))
+
+
+def test_on_the_emulator_with_every_threshold_lowered(
+    check_emulated: CheckAll, small_chip: Gpu
+) -> None:
+    check_emulated(batch(all_dtypes=False), gpu=small_chip)
 
 
 def test_what_is_drawn_for_a_range_is_one() -> None:
