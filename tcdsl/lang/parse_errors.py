@@ -265,7 +265,7 @@ def _untyped_parameter(mistake: Mistake) -> str | None:
         name = mistake.found.lower()
         meant = name if name in known else TYPES.get(name) or close_match(name, known)
         listed = f"the types are {', '.join(known)}"
-        return f"there is no type '{mistake.found}'; {f'write {meant}' if meant else listed}"
+        return f"there is no type '{mistake.found}'; {f'write {meant}; ' if meant else ''}{listed}"
     return (
         f"give the type: float(N) {mistake.found} for a tensor, float {mistake.found} for a scalar"
     )
