@@ -29,6 +29,7 @@ TERMS = {
     "s(i) +=! w(i,j) * exp(x(i,j) - m(i))": False,
     "s(i) +=! exp(x(i,j) - m(i)) / k(j)": False,
     "s(i) +=! exp(w(i,j) - m(i))": False,
+    "s(i) +=! exp(x(i,j) * 2.0 - m(i))": False,
     "s(i) +=! exp(x(i,N-1-j) - m(i))": False,
     "s(i) +=! exp(x(i,j) - m(M-1-i))": False,
     "s(i) +=! exp2(x(i,j) - m(i))": False,
@@ -116,6 +117,26 @@ def test_why_a_statement_is_no_maximum_of_rows(lower: Lower) -> None:
         5: "its instances are no box",
         6: "it is no reduction",
     }
+
+
+def test_a_maximum_that_is_rounded_when_it_is_stored(lower: Lower) -> None:
+    """A chunk's largest value would be compared with one that is rounded."""
+    scop = lower("def f(float(M,N) x) -> (half(M) m) { m(i) max=! x(i,j) }", (6, 40))
+    assert why_not_peak(scop, scop.by_name["S0"]) == "its target is narrower than its terms"
+
+
+def test_a_temporary_of_what_the_maximum_replaces(lower: Lower) -> None:
+    """d is of the m before the maximum, and must not be written out with the m after it."""
+    source = """def f(float(M,N) x) -> (s) {
+        m(i) = x(i,0)
+        d(i,j) = x(i,j) - m(i)
+        m(i) max=! x(i,j)
+        s(i) +=! exp(d(i,j))
+    }"""
+    assert exponential_sums(lower(source, (6, 40))) == []
+    after = source.replace("d(i,j) = x(i,j) - m(i)\n        m(i) max=! x(i,j)",
+                           "m(i) max=! x(i,j)\n        d(i,j) = x(i,j) - m(i)")  # fmt: skip
+    assert [sums.peak for sums in exponential_sums(lower(after, (6, 40)))] == ["S1"]
 
 
 def test_magnitudes() -> None:
