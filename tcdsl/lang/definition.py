@@ -24,6 +24,7 @@ from tcdsl.lang import ast
 from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.builtins import BUILTINS
 from tcdsl.lang.calls import Call, Inlined, Known, check_counts, inline
+from tcdsl.lang.comparison_chains import chained_comparisons
 from tcdsl.lang.comprehension import Comprehension, Statement, Tensor
 from tcdsl.lang.deferral import Resolution, check_at_once, needs_sizes
 from tcdsl.lang.dtypes import DType
@@ -196,7 +197,7 @@ class Definition:
     def _analyse(self, statement: ast.Stmt) -> None:
         targets = assigned_names(statement)
         try:
-            self._checkassigned_names(statement)
+            self._check_assigned_names(statement)
             call = self._called(statement)
             if call is not None:
                 self._inline(call)
@@ -209,7 +210,7 @@ class Definition:
             self.broken.update(targets)
         del self._later[: len(targets)]
 
-    def _checkassigned_names(self, statement: ast.Stmt) -> None:
+    def _check_assigned_names(self, statement: ast.Stmt) -> None:
         span = statement.target_span if isinstance(statement, ast.Assign) else statement.span
         for name in assigned_names(statement):
             entry = self.entries.get(name)
@@ -230,6 +231,7 @@ class Definition:
         typed, dtype = typed_statement(statement, scope, declared, f"S{len(self.statements)}")
         self.statements.append(typed)
         self.warnings.extend(floored_quotients(typed, self.source))
+        self.warnings.extend(chained_comparisons(typed, self.source))
         self._assigned(statement.target, dtype, len(statement.subscripts), statement.target_span)
 
     def _assigned(self, name: str, dtype: DType, rank: int, span: Span) -> None:

@@ -50,12 +50,7 @@ from tcdsl.lang.dtypes import (
 )
 from tcdsl.lang.index_values import is_index_value
 from tcdsl.lang.limits import children
-from tcdsl.lang.other_languages import (
-    chained_comparison,
-    constant_hint,
-    function_hint,
-    undeclared_tensor_hint,
-)
+from tcdsl.lang.other_languages import constant_hint, function_hint, undeclared_tensor_hint
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.spelling import did_you_mean, other_case
 from tcdsl.lang.weak_literals import (
@@ -393,8 +388,6 @@ def _check_operands(node: ast.Binary, left: Typed, right: Typed, scope: Scope) -
     """Raise OPERAND_TYPE unless the operator takes operands of these types."""
     types = {left.nominal, right.nominal} - {UNKNOWN}
     what = f"'{node.op}'"
-    if advice := _chain(node, scope):
-        raise _operand_error(node, what, (left, right), scope, advice)
     if node.op in ("&&", "||"):
         if types - {BOOL}:
             wrong = left if left.nominal not in (BOOL, UNKNOWN) else right
@@ -411,17 +404,6 @@ def _check_operands(node: ast.Binary, left: Typed, right: Typed, scope: Scope) -
             if node.op == "^":
                 advice += "; a power is pow(x, y)"
             raise _operand_error(node, what, (left, right), scope, advice)
-
-
-def _chain(node: ast.Binary, scope: Scope) -> str | None:
-    """Return what to write for ``a < b < c``; parentheses say that the first result is meant."""
-    first = node.left
-    if not ast.is_chain(node) or scope.text(first.span).startswith("("):
-        return None
-    assert isinstance(first, ast.Binary)
-    texts = (scope.text(part.span) for part in (first, first.right, node.right))
-    whole, middle, last = texts
-    return chained_comparison(whole, middle, node.op, last)
 
 
 def _bool_error(node: ast.Expr, what: str, operand: Typed, scope: Scope) -> Exception:

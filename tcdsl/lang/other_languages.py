@@ -317,14 +317,6 @@ def _sign(place: Place) -> str | None:
     return None
 
 
-def chained_comparison(left: str, middle: str, op: str, right: str) -> str:
-    """Return what to write for ``left op right``, where *left* is a comparison with *middle*.
-
-    In Python ``a < b < c`` compares twice; here the first result would be compared with c.
-    """
-    return f"write both comparisons: {left} && {middle} {op} {right}"
-
-
 def _comment(place: Place) -> str | None:
     """``// note``, ``/* note */``."""
     is_start = re.match(r"//|/\*", place.rest)

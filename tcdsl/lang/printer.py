@@ -96,7 +96,7 @@ def _printed(expr: ast.Expr, operands: Sequence[_Text]) -> _Text:
         case ast.Binary(op=op):
             level = _LEVEL[op]  # all associate to the left
             left, right = operands
-            first = left.at(level + ast.is_chain(expr))  # an error without parentheses
+            first = left.at(level + ast.is_chain(expr))  # a warning without parentheses
             return _Text(f"{first} {op} {right.at(level + 1)}", level)
         case ast.Select():
             condition, if_true, if_false = operands
