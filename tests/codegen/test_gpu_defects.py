@@ -13,7 +13,6 @@ import islpy as isl
 import numpy as np
 import pytest
 
-from tcdsl import driver
 from tcdsl.codegen.cuda_printer import _KernelPrinter
 from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
 from tcdsl.codegen.device.c import FLOATS, INTEGERS
@@ -304,7 +303,7 @@ def test_a_simpler_plan_is_taken(
             return triangular(scop, BEFORE_I)
         return plan_for_gpu(scop, options, gpu, scheme, **rest)
 
-    monkeypatch.setattr(driver, "plan_for_gpu", plan)
+    monkeypatch.setattr("tcdsl.strategies.gpu_planner.plan_for_gpu", plan)
     with pytest.warns(TCWarning, match="the printing of 'f': not all threads .* __syncthreads"):
         check_emulated([(TRIANGLE, [(N, N)] * 3)])
 
