@@ -161,7 +161,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "rsqrt": inverse(np.sqrt), "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan,
     "tanh": np.tanh, "trunc": np.trunc,
     "min": np.minimum, "max": np.maximum, "abs": np.abs, "sign": np.sign,
-    "relu": lambda x: np.maximum(x, x.dtype.type(0)),
+    "relu": lambda x: np.where(x < 0, x.dtype.type(0), x),  # keeps NaN and -0.0, as the targets do
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "isnan": np.isnan, "isinf": np.isinf,
 }  # fmt: skip

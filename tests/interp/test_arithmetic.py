@@ -107,6 +107,7 @@ def test_minimum_propagates_nan_and_fmin_ignores_it() -> None:
     assert FUNCTIONS["fmin"](x, y)[:2].tolist() == [1.0, 1.0]
     assert FUNCTIONS["fmax"](x, y)[:2].tolist() == [1.0, 1.0]
     assert np.isnan(FUNCTIONS["relu"](np.array([np.nan])))[0]
+    assert np.signbit(FUNCTIONS["relu"](np.array([-0.0], np.float32)))[0], "as in C and CUDA"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])
