@@ -303,6 +303,7 @@ MATRIX_OF_COLUMNS = """def f(int32(P) ptr, int32(R, E) col, float(C) x) -> (y) {
     y(r) +=! x(col(r, e)) where e in ptr(r):ptr(r + 1) }"""
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 def test_blocks_share_long_rows(
     short_thresholds: None, check_emulated: CheckAll, cuda_unit: Callable[..., Any]

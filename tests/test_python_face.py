@@ -167,6 +167,7 @@ f(x, target=3)  # the only error
 '''
 
 
+@pytest.mark.slow
 def test_calls_have_types(tmp_path: Path) -> None:
     """Takes seconds: mypy reads the stubs of NumPy (less where its cache is there)."""
     script = tmp_path / "typed.py"

@@ -117,6 +117,7 @@ def test_random_programs_on_a_small_chip(
 # --- with compensated sums, whose bound is tighter -------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "count"),
     [(2032, 30), pytest.param(2033, PROGRAMS, marks=pytest.mark.fuzz)],

@@ -160,6 +160,7 @@ RANDOM = settings(
 )
 
 
+@pytest.mark.slow
 @seed(2024)
 @settings(RANDOM, max_examples=300)
 @given(programs())

@@ -132,6 +132,7 @@ def test_a_program_of_nothing_but_a_memset() -> None:
     assert (y == 0).all()
 
 
+@pytest.mark.slow
 def test_under_the_address_sanitizer(adds: EmulatedProgram) -> None:
     words = (*find_cxx_compiler().command, "-fsanitize=address", "probe.cpp", "-o", "probe")
     if isinstance(build({"probe.cpp": b"int main() {}"}, [words], "probe"), str):

@@ -72,6 +72,7 @@ def test_reductions_in_other_types(dtype: str, check_emulated: CheckAll) -> None
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_any_axes_of_a_cube(check_emulated: CheckAll) -> None:
     kept = ("i,k", "k,i", "j", "k", "i", "j,k", "k,j", "i,j", "")
     shapes = [(3, 5, 7), (0, 3, 4), (4, 64, 33), (65, 15, 7), (2, 700, 65), (3, 2000, 2)]
@@ -183,6 +184,7 @@ def test_nothing_is_fused_that_must_not_be(cuda_unit: MakeUnit, check_emulated: 
     check_emulated([(source, [(n,)]) for n in (1, 1000, 20_000)])
 
 
+@pytest.mark.slow_but("y(i) = y(i - 1) + x(i)")
 @pytest.mark.parametrize("form", ["y(i) = y(i - 1) * 0.5 + x(i)", "y(i) = y(i - 1) + x(i)"])
 def test_a_recurrence_stays_in_order(form: str, check_emulated: CheckAll) -> None:
     source = f"def f(float(N) x) -> (y) {{ y(i) = x(i)\n {form} where i in 1:N }}"
@@ -241,6 +243,7 @@ def test_graphs(name: str, check_emulated: CheckAll) -> None:
     check_emulated([(GRAPHS[name], [shape]) for shape in GRAPH_SIZES])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_graphs_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
     check_emulated([(GRAPHS[name], [shape]) for shape in GRAPH_SIZES[:-2]], gpu=small_chip)

@@ -84,6 +84,7 @@ def test_products_with_rests(form: str, check_emulated: CheckAll) -> None:
     check_emulated([(source, shapes(*sizes)) for sizes in ((65, 67, 70), (130, 33, 100))])
 
 
+@pytest.mark.slow_but("half", "int8")
 @pytest.mark.parametrize("dtype", ["double", "half", "bfloat16", "int32", "int8"])
 def test_products_in_other_types(dtype: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
     cases = [(MATMUL.replace("float", dtype), [(17, 19), (19, 13)])]
@@ -148,6 +149,7 @@ def test_the_epilogue_is_in_the_same_kernel(cuda_unit: MakeUnit) -> None:
     assert space_of(unit)["c"] is Space.PRIVATE
 
 
+@pytest.mark.slow
 def test_tiles_stay_within_shared_memory(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
     """Where they do not fit, steps get shorter; in the end there are none."""
     for shared_bytes in (48 << 10, 8 << 10, 2 << 10, 256, 0):

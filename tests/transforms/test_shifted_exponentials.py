@@ -213,6 +213,7 @@ CHANNELS = """def f(float(B,C,H,W) x) -> (y) {
 }"""
 
 
+@pytest.mark.slow_but("float")
 @pytest.mark.parametrize("dtype", ["float", "bfloat16"])
 def test_the_results_of_all_of_them_are_right(dtype: str, check_emulated: CheckAll) -> None:
     """Whether they are changed or not: what is written twice, gathered, conditional, or a part."""
