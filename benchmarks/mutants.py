@@ -124,9 +124,11 @@ def misfits(chosen: Sequence[Mutant], checkout: Path = ROOT) -> Iterator[str]:
 def outcome_of(returncode: int, output: str, seconds: float = 0.0) -> Outcome:
     """Return what a run of pytest that printed *output* says.
 
+    Tests that the README's line leaves out notice nothing.
+
     :raises RuntimeError: it says nothing: pytest was interrupted, or found no tests.
     """
-    if returncode == 0:
+    if returncode == 0 or (returncode == 5 and " deselected" in output):
         return Outcome("", "", seconds)
     found = re.search(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*?\])?(?: - (.*))?$", output, re.MULTILINE)
     if returncode not in (1, 2) or found is None:
@@ -354,7 +356,7 @@ def report(results: Sequence[tuple[Mutant, Outcome | None]], left_out: Sequence[
         "# Planted defects",
         "",
         f"Of {len(run)} defects planted in planning and printing for the GPU, one at a time,"
-        f" {caught} were caught by the tests that need no GPU ({datetime.date.today()});"
+        f" {caught} were caught by the tests of the README's line ({datetime.date.today()});"
         f" {len(results) - len(run)} have not been run yet.",
         "",
         "`python benchmarks/mutants.py` plants them again and writes this page. The exact changes"

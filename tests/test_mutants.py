@@ -73,6 +73,7 @@ def test_what_pytest_says() -> None:
     assert outcome.is_caught and not runner.outcome_of(0, "3 passed").is_caught
     broken = runner.outcome_of(2, "ERROR tests/a.py - ImportError: no b\n")
     assert (broken.by, broken.why) == ("tests/a.py", "ImportError: no b")
+    assert not runner.outcome_of(5, "1 deselected in 0.1s").is_caught, "a slow test"
     with pytest.raises(RuntimeError, match="pytest ended with 5"):
         runner.outcome_of(5, "no tests ran")
 
