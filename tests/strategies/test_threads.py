@@ -249,6 +249,7 @@ def test_graphs_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip:
     check_emulated([(GRAPHS[name], [shape]) for shape in GRAPH_SIZES[:-2]], gpu=small_chip)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
