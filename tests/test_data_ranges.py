@@ -299,6 +299,9 @@ SKEWED = pointers([3, 0, 70, 1, 0, 5, 130, *[2] * 60, 40])
 LONG_ROWS = """def f(int32(P) ptr, int32(E) col, float(E) val, float(C) x) -> (y, z) {
     y(r) +=! val(e) * x(col(e)) where e in ptr(r):ptr(r + 1)
     z(r) max=! val(e) where e in ptr(r):ptr(r + 1) }"""
+BEFORE_0 = """def f(int32(P) ptr, int32(E) col, float(C) x) -> (y) {
+    y(r) +=! (e < 20 ? x(col(e + 60)) : 0.0) where e in -60:E - 60, e in ptr(r):ptr(r + 1) }"""
+GUARDED = BEFORE_0.replace("e < 20", "e % 2 == 0")
 MATRIX_OF_COLUMNS = """def f(int32(P) ptr, int32(R, E) col, float(C) x) -> (y) {
     y(r) +=! x(col(r, e)) where e in ptr(r):ptr(r + 1) }"""
 
@@ -314,6 +317,9 @@ def test_blocks_share_long_rows(
     assert "w_place = atomicAdd(" in text and "long rows: 3 x 3 blocks" in text
     columns = integers(11, rows, entries)
     cases = [(LONG_ROWS, args), (MATRIX_OF_COLUMNS, (SKEWED, columns, floats(11)))]
+    cases.append((BEFORE_0, (SKEWED - np.int32(60), columns[0], floats(11))))
+    odd_are_none = np.where(np.arange(entries) % 2, 99, columns[0])
+    cases.append((GUARDED, (SKEWED - np.int32(60), odd_are_none, floats(11))))
     check_emulated(cases, is_ptx_read=True)
 
 

@@ -14,7 +14,8 @@ of fixed size goes over their chunks of e.
 
 The checks of what S gathers are split in the same way.  Legal iff the operator may add partial sums
 in any order and by atomics; S must not read its target, and nothing but left-hand indices may be
-beside e.  The bounds must be read from arrays that nothing writes.
+beside e.  The bounds must be read from arrays that nothing writes, and data alone say which e a row
+has: a condition such as e > r would be one of list(s), which is not known.
 """
 
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from tcdsl.lang.dtypes import BOOL, INT32, INT64
 from tcdsl.lang.reads import index_names
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.data_ranges import DataRange, data_ranges_of
-from tcdsl.poly.isl_utils import constant_bounds, val
+from tcdsl.poly.isl_utils import constant_bounds, val, within
 from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.transforms.rfactor import initialisation, why_not_rfactored
@@ -73,6 +74,9 @@ def why_not_split(scop: Scop, statement: Statement) -> str | None:
     rows, entries = (constant_bounds(statement.domain, dim) for dim in (0, 1))
     if rows is None or entries is None:
         return "it never runs"
+    some = statement.domain.eliminate(isl.dim_type.set, 1, 1)
+    if not within(some, isl.dim_type.set, 1, *entries).is_equal(statement.domain):
+        return "not data alone say which entries a row has"
     count = entries[1] - entries[0] + 1
     if count < LEAST or count // (rows[1] - rows[0] + 1) > LONG // 4:
         return "its rows are few entries, or long on average"
@@ -123,7 +127,7 @@ class _Rows:
         (found,) = data_ranges_of(statement)
         bounds = [constant_bounds(statement.domain, dim) or (0, -1) for dim in (0, 1)]
         rows, entries = (high - low + 1 for low, high in bounds)
-        chunks = bounds[1][1] // CHUNK + 1
+        chunks = (entries - 1) // CHUNK + 1
         name, dtype = statement.name, scop.arrays[statement.write.array].dtype
         return cls(
             statement, found, (bounds[0][0], bounds[1][0]), (rows, entries),
@@ -147,9 +151,12 @@ class _Rows:
     def is_checked_by(self, check: Statement) -> bool:
         """Return whether *check* is of what the statement gathers at every entry."""
         is_own = check.kind is Kind.CHECK and check.source_name == self.statement.source_name
+        domain = self.statement.domain.set_tuple_name(check.name)
+        if not is_own or not check.domain.is_equal(domain):
+            return False
         ranges = data_ranges_of(check)
         same = check.indices == self.statement.indices and len(ranges) == 1
-        return is_own and same and ranges[0].key == self.range.key
+        return same and ranges[0].key == self.range.key
 
     # --- of all rows -----------------------------------------------------------------------
 
@@ -217,11 +224,12 @@ class _Rows:
         )
         number = Load(self.count.name, (Const(0, INT32),), INT32)
         size, one, chunk = Const(CHUNK, INT64), Const(1, INT64), Cast(Index("c"), INT64)
-        last = Binary("/", Binary("-", _wide(upper), one, INT64), size, INT64)
+        first = Binary("/", _less(_wide(lower), self.first[1]), size, INT64)
+        last = Binary("/", _less(_wide(upper), self.first[1] + 1), size, INT64)
         return (
             Binary("<=", Const(0, INT32), Index("s"), BOOL),
             Binary("<", Index("s"), number, BOOL),
-            Binary("<=", Binary("/", _wide(lower), size, INT64), chunk, BOOL),
+            Binary("<=", first, chunk, BOOL),
             Binary("<", chunk, Binary("+", last, one, INT64), BOOL),
         )
 
@@ -235,7 +243,7 @@ class _Rows:
         if self.entry not in builder._indices:
             return domain
         low, entry, chunk = self.first[1], builder.index(self.entry), builder.index("c")
-        start = chunk.scale_val(val(CHUNK))
+        start = chunk.scale_val(val(CHUNK)).add_constant_val(val(low))
         domain = domain.lower_bound_val(isl.dim_type.set, 2, val(low))
         domain = domain.upper_bound_val(isl.dim_type.set, 2, val(low + self.extents[1] - 1))
         inside = entry.ge_set(start).intersect(entry.lt_set(start.add_constant_val(val(CHUNK))))
@@ -315,6 +323,10 @@ def _with(scop: Scop, statement: Statement, conditions: tuple[Expr, ...]) -> Sta
 
 def _wide(expr: Expr) -> Expr:
     return expr if expr.dtype == INT64 else Cast(expr, INT64)
+
+
+def _less(expr: Expr, number: int) -> Expr:
+    return Binary("-", expr, Const(number, INT64), INT64) if number else expr
 
 
 def _as(expr: Expr, like: Expr) -> Expr:

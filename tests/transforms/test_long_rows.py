@@ -43,6 +43,8 @@ def test_rows_are_collected_and_their_chunks_added() -> None:
     ("t(r) +=! x(e) where e in p(r):p(r + 1)  y(r) = t(r) * 2.0", 90, "reads its result"),
     ("y(r, d) +=! x(e) where e in p(r):p(r + 1), d in 0:3", 90, "rows of one range"),
     ("y(e) +=! x(e) where e in p(r):p(r + 1)", 90, "which elements it updates"),
+    (SUM + ", exists e > 3*r", 90, "not data alone"),
+    (SUM + ", exists e % 2 == 0", 90, "not data alone"),
     ("y +=! x(e)", 90, "rows of one range"),
 ])  # fmt: skip
 def test_why_not(statements: str, entries: int, why: str) -> None:
