@@ -45,6 +45,8 @@ from tcdsl.poly.scop import (
 from tcdsl.source import Source, Span
 
 Bounds = tuple[Extent, Extent]  # [lower, upper)
+Guards = tuple[Expr, ...]
+Checked = dict[tuple[str, tuple[Expr, ...]], list[Guards]]  # { array, subscripts }
 
 
 def builder_of(indices: tuple[str, ...], name: str, sizes: Mapping[str, int | None]) -> Builder:
@@ -225,22 +227,51 @@ class StatementLowering:
         return [*checks, self._init(reduction), body]
 
     def _checks(self, body: Statement) -> list[Statement]:
-        """Return a statement for each access whose subscripts isl cannot bound.
+        """Return the statements that check ranges from data and gathered subscripts.
+
+        What the bounds of a range gather is checked for all values that these bounds mention, what
+        a condition gathers where the conditions before it hold, and all else where all hold.
+        """
+        ranges = self.statement.data_ranges
+        checks: list[Statement] = []
+        known: Checked = {}
+        for number, bounds in enumerate(ranges):
+            check = self._range_check(number, bounds)
+            checks += self._gathers(check, (bounds.lower, bounds.upper), check.conditions, known)
+            checks.append(check)
+        for n in range(2 * len(ranges), len(body.conditions)):  # behind the comparisons of ranges
+            one = body.conditions[n : n + 1]
+            checks += self._gathers(body, one, body.conditions[:n], known)
+        assert body.value is not None
+        exprs = (*body.write.subscripts, body.value)
+        return [*checks, *self._gathers(body, exprs, body.conditions, known)]
+
+    def _gathers(
+        self, body: Statement, exprs: Sequence[Expr], conditions: Guards, known: Checked
+    ) -> list[Statement]:
+        """Return a check for each access of *exprs* whose subscripts isl cannot bound.
 
         It runs once for all values of the indices that the subscripts (and the conditions under
         which the access happens) do not mention.
+
+        :arg body: evaluates *exprs* where *conditions* hold; where all of its do, it writes, too.
+        :arg known: accesses with the conditions under which they have been checked: grows.
         """
-        checks = [self._range_check(n, b) for n, b in enumerate(self.statement.data_ranges)]
-        assert body.value is not None
-        exprs = (*body.write.subscripts, body.value, *body.conditions)
+        checks = []
         guarded, spans = guarded_loads(*exprs), spans_of_loads(*exprs)
-        for touched in (body.write, *body.reads):
-            if not touched.inexact:
-                continue
-            for guards in guarded.get((touched.array, touched.subscripts), [()]):
-                name = f"{body.name}_check{len(checks)}"
-                span = spans.get((touched.array, touched.subscripts), self.statement.target_span)
-                check = self._check(name, body, touched, (*body.conditions, *guards))
+        writes = (body.write,) if conditions == body.conditions else ()
+        for touched in (*writes, *body.reads):
+            place = touched.array, touched.subscripts
+            alternatives = guarded.get(place, [()] if touched is body.write else [])
+            for guards in alternatives if touched.inexact else ():
+                under = (*conditions, *guards)
+                if any(set(before) <= set(under) for before in known.get(place, ())):
+                    continue
+                number = len(self.statement.data_ranges) + sum(map(len, known.values()))
+                known.setdefault(place, []).append(under)
+                name = f"{self.statement.name}_check{number}"
+                check = self._check(name, body, touched, under)
+                span = spans.get(place, self.statement.target_span)
                 checks.append(replace(check, span=span))
         return checks
 
@@ -443,9 +474,6 @@ def _nothing(array: str, domain: isl.Set) -> Access:
     """Return an access that names *array* and touches nothing."""
     space = domain.get_space()
     return Access(array, (), isl.Map.empty(space.map_from_domain_and_range(space)))
-
-
-Guards = tuple[Expr, ...]
 
 
 def guarded_loads(*exprs: Expr) -> dict[tuple[str, tuple[Expr, ...]], list[Guards]]:
