@@ -192,7 +192,7 @@ def test_random_programs_reach_every_kind_of_statement_and_of_expression() -> No
         seen.update(mark for mark in marks if mark in program[0])
 
     seen: set[str] = set()
-    for number in range(4):  # Hypothesis draws much alike for one seed: what is rare is in others
+    for number in range(8):  # Hypothesis draws much alike for one seed: what is rare is in others
         if seen != marks:
             seed(number)(collect)()
     assert seen == marks

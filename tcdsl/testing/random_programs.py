@@ -457,8 +457,9 @@ def _affine_condition(d: Draft, indices: tuple[str, ...]) -> str:
     texts = [f"{b} % {number + 2} == 1", f"{b} >= {number}", f"{b} <= {number}", f"{b} != {number}"]
     if a != b:
         texts += [
-            f"{b} < {a}", f"{b} > {a} + {number}", f"({a} + {b}) % {number + 2} == 0",
-            f"{a} != {b}", f"{a} + {b} >= {number}", f"{a} % {number + 2} == 0",
+            f"{b} < {a}", f"{b} < {a}", f"{b} <= {a}", f"{b} > {a} + {number}",
+            f"({a} + {b}) % {number + 2} == 0", f"{a} != {b}", f"{a} + {b} >= {number}",
+            f"{a} % {number + 2} == 0",
         ]  # fmt: skip
     return d.choose(*texts)  # type: ignore[no-any-return]
 

@@ -39,7 +39,8 @@ def code_of(sources: list[CudaSource], arch: str) -> bytes:
     parts = parts_for(whole.functions & FUNCTIONS.keys())
     cubin, ptx = cubin_and_ptx(f"{header_text(parts)}\n{whole.text}", arch)
     assert len(ptx_kernels(ptx)) == len(whole.kernels)
-    assert stale_loads(ptx, whole.kernels) == []
+    # Before compute capability 9.0 no kernel begins before the one before it has ended.
+    assert stale_loads(ptx, whole.kernels if arch >= "sm_90" else ()) == []
     return cubin
 
 
