@@ -271,7 +271,8 @@ def address(
                 origin=_source_of(m, subscript, instances, outside),
             )  # fmt: skip
         flat = flat * extent + np.clip(index, 0, max(0, extent - 1))
-    return flat, doubt
+    # Of an empty tensor nothing is active, whichever of its extents is 0.
+    return np.minimum(flat, max(0, math.prod(shape) - 1)), doubt
 
 
 def _source_of(m: Machine[V], subscript: Expr, instances: Instances, outside: Array) -> str:

@@ -30,3 +30,11 @@ def test_a_condition_before_guards_what_is_gathered(target: str) -> None:
     assert y == 0.0
     y = PROGRAM.bounds(np.array([1, 0], np.int32), PTR, X, target=target)
     assert y.tolist() == [-6.0, -3.0]
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu", "emulate"])
+def test_a_guarded_read_of_an_empty_tensor_is_none(target: str) -> None:
+    """The reference clipped the position along each dimension, not in memory."""
+    f = tcdsl.define("""def f(float(N,M) x) -> (y) {
+        y(i,j) = i < N ? x(i,j) : 0.5 where i in 0:N + 2, j in 0:M }""").f
+    assert (f(np.zeros((0, 3), np.float32), target=target) == np.full((2, 3), 0.5)).all()
