@@ -88,6 +88,7 @@ def test_coalescing_can_be_switched_off(compiled: Compile) -> None:
     assert "i_j" in merged["scop"] and "i_j" not in written["scop"]
 
 
+@pytest.mark.slow_but("softmax", "column", "all_reduce", "matmul")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_public_function_agrees_with_the_oracle(name: str) -> None:
     """With all optimisation, through the compiler's own path."""

@@ -48,6 +48,7 @@ def dilated(x: Any, w: Any, by: int) -> Any:
     return sum(x[by * k : by * k + n] * w[k] for k in range(len(w)))
 
 
+@pytest.mark.slow_but("reference", "cpu")
 @pytest.mark.parametrize("target", ["reference", "cpu", "emulate"])
 def test_every_target(target: str) -> None:
     def run(name: str, *args: Any) -> Any:

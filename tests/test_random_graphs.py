@@ -121,6 +121,7 @@ def refusals(number: int, count: int, plan: Callable[..., object]) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "count"), [(3030, ORDINARY), fuzzed(3031, GRAPHS)])
 @pytest.mark.timeout(4 * 3600)
 def test_plans_for_a_gpu(number: int, count: int) -> None:

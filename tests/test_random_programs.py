@@ -90,6 +90,7 @@ def test_random_programs_with_every_threshold_lowered(
 # --- for the GPU, on the emulator -----------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "count"),
     [(2028, ORDINARY), pytest.param(2030, PROGRAMS, marks=pytest.mark.fuzz)],

@@ -183,6 +183,7 @@ POWERS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but("float")
 @pytest.mark.parametrize("dtype", ["float", "double", "bfloat16"])
 def test_powers_that_take_few_operations(
     dtype: str, compiled: Any, check_all: Any, check_emulated: Any

@@ -139,6 +139,7 @@ def test_what_nobody_changes_is_loaded_before_the_wait(cuda_unit: MakeUnit) -> N
     assert "tc_vload<4>(&g[" in "\n".join(before_the_wait(lines))
 
 
+@pytest.mark.slow_but("one after another")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results(name: str, check_emulated: CheckAll) -> None:
     sizes = [SHAPE, (1, 1), (0, 3), (3, 0), (37, 61)]

@@ -60,6 +60,11 @@ HELD = """def f(bfloat16(M,N) x) -> (m, y) {
 }"""
 
 
+@pytest.mark.slow_but(
+    "half-max=!-x(i,j)-tc_vmax_f16",
+    "bfloat16-min=!-x(i,j)-tc_vmin_bf16",
+    "bfloat16-max=!-float32(x(i,j))-tc_vmax_bf16",
+)
 @pytest.mark.parametrize(
     ("dtype", "op", "value", "name"),
     [
@@ -94,6 +99,7 @@ def test_columns_are_compared_one_by_one(cuda_unit: MakeUnit) -> None:
     assert "tc_vmax" not in cuda_unit(column, (5000, 256)).source.text
 
 
+@pytest.mark.slow_but("half-max")
 @pytest.mark.parametrize("op", ["max", "min"])
 @pytest.mark.parametrize("dtype", ["half", "bfloat16"])
 def test_lanes_that_are_missing_are_not_compared(

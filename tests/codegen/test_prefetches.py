@@ -79,6 +79,7 @@ SOME_ROWS = {
 }
 
 
+@pytest.mark.slow_but("where")
 @pytest.mark.parametrize("name", SOME_ROWS)
 def test_nothing_outside_an_array_is_asked_for(
     name: str, cuda_unit: MakeUnit, check_emulated: CheckAll

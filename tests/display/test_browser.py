@@ -44,6 +44,7 @@ def opened(page: Path, width: int) -> tuple[str, str]:
     return done.stdout, "\n".join(x for x in done.stderr.splitlines() if "CONSOLE" in x)
 
 
+@pytest.mark.slow_but("1400")
 @pytest.mark.parametrize("width", [1400, 700])
 def test_the_page_opens_without_errors(width: int, tmp_path: Path) -> None:
     specs = [tcdsl.spec((64, 48), "float32"), tcdsl.spec((48, 40), "float32")]

@@ -64,7 +64,7 @@ def full_shapes(name: str) -> list[tuple[int, ...]]:
     return list(case.input_shapes(case.sizes[-1]).values())
 
 
-@pytest.mark.slow_but("reduction-0", "graph-0")
+@pytest.mark.slow_but("reduction-0")
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_program_in_every_type(family: str, part: int, cuda_unit: MakeUnit) -> None:
@@ -75,7 +75,7 @@ def test_every_program_in_every_type(family: str, part: int, cuda_unit: MakeUnit
         assert launch.name.encode() in code
 
 
-@pytest.mark.slow_but("reduction-sm_90")
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_program_at_a_benchmark_size(family: str, arch: str, cuda_unit: MakeUnit) -> None:

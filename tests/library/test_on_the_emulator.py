@@ -44,13 +44,13 @@ GROUPS = {
 }
 
 
-@pytest.mark.slow_but("reduction 0", "graph 0", "graph 1", "graph 3", "contraction 0")
+@pytest.mark.slow_but("reduction 0")
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_program(group: str, check_emulated: CheckAll) -> None:
     check_emulated(batch(GROUPS[group]))
 
 
-@pytest.mark.slow_but("reduction 0", "graph 0")
+@pytest.mark.slow_but("reduction 0")
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_program_with_every_threshold_lowered(
     group: str, check_emulated: CheckAll, small_chip: Gpu

@@ -244,6 +244,7 @@ def test_protocols_give_views(wrap: Any) -> None:
     assert found.library == __name__.partition(".")[0] and found.device == "cpu"
 
 
+@pytest.mark.slow_but("ThroughDLPack")
 @pytest.mark.parametrize("wrap", [ThroughDLPack, ThroughInterface])
 def test_a_view_keeps_the_memory_alive(wrap: Any) -> None:
     array = base()

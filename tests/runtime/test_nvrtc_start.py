@@ -81,7 +81,7 @@ time.sleep({seconds})  # at some moments alone the library's end is a crash
 """
 
 
-@pytest.mark.slow_but("-0.2", "raise KeyboardInterrupt-0.0")
+@pytest.mark.slow_but("-0.2")
 @pytest.mark.parametrize("seconds", [0.0, 0.2, 0.4])
 @pytest.mark.parametrize("how", ["", "raise KeyboardInterrupt"])
 def test_a_process_may_end_meanwhile(compiler: CudaCompiler, seconds: float, how: str) -> None:

@@ -92,13 +92,14 @@ def operands(source: str, sizes: Sizes) -> list[Any]:
     return shapes[source]
 
 
-@pytest.mark.slow_but("dot-1", "mm-4", "t-1", "outer-4")
+@pytest.mark.slow_but("mm-4")
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("source", [MM, DOT, OUTER, TRANSPOSED], ids=["mm", "dot", "outer", "t"])
 def test_products(source: str, threads: int, check_all: CheckAll) -> None:
     check_all([(source, operands(source, s)) for s in PRODUCTS], threads=threads)
 
 
+@pytest.mark.slow_but("max")
 @pytest.mark.parametrize("fuse", ["max", "none"])
 def test_products_and_what_follows_them(fuse: Any, check_all: CheckAll) -> None:
     sizes = [PRODUCTS[n] for n in (0, 1, 4, 6, 7, 13)]
@@ -106,6 +107,7 @@ def test_products_and_what_follows_them(fuse: Any, check_all: CheckAll) -> None:
     check_all(cases, options=Options(fuse=fuse))
 
 
+@pytest.mark.slow_but("1")
 @pytest.mark.parametrize("threads", [1, 4])
 def test_batches(threads: int, check_all: CheckAll) -> None:
     sizes = [(2, 16, 16, 16), (5, 26, 31, 17), (3, 1, 64, 64), (7, 33, 8, 65), (0, 3, 3, 3)]

@@ -238,6 +238,7 @@ FOUND = {
 }
 
 
+@pytest.mark.slow_but("chunks of what another member's vectors are along")
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @pytest.mark.parametrize("name", FOUND)
 def test_what_a_reader_found(name: str, check_emulated: CheckAll) -> None:

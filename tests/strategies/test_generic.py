@@ -102,7 +102,7 @@ def kinds(compiled: Compiled) -> list[str]:
     return [loop.kind.value for loop in all_loops(compiled)]
 
 
-@pytest.mark.slow_but("isl in tiles", "tiles", "auto", "scalar")
+@pytest.mark.slow_but("isl in tiles")
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_results_are_right(check_all: CheckAll, name: str) -> None:

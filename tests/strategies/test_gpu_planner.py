@@ -147,6 +147,7 @@ def test_every_rung_is_legal(name: str, lower: Lower) -> None:
         assert backend.why_not_legal(plan) is None, rung
 
 
+@pytest.mark.slow_but("plain")
 @pytest.mark.parametrize("rung", RUNGS[1:], ids=lambda rung: str(rung.what))
 def test_every_rung_is_right(
     rung: Rung, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch

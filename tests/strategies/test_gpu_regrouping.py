@@ -49,6 +49,7 @@ def test_what_is_stored(program: tuple[str, str], cuda_unit: MakeUnit) -> None:
     assert ("u" in stored) == PROGRAMS[program]
 
 
+@pytest.mark.slow
 def test_results(check_emulated: CheckAll) -> None:
     check_emulated([
         (source_of(*program), [(n,), (n,), (n,), ()])

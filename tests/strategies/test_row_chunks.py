@@ -101,6 +101,7 @@ def is_cut(unit: Any) -> bool:
     return any("beside the largest" in why for launch in unit.source.launches for why in launch.why)
 
 
+@pytest.mark.slow
 def test_sizes(check_emulated: CheckAll, chip: Gpu) -> None:
     cases: list[tuple[str, list[Any]]] = [(SOFTMAX, [(2, n)]) for n in SIZES]
     cases += [(LOG_SOFTMAX, [(1, 257)]), (LOGSUMEXP, [(3, 256)]), (LOGSUMEXP, [(1, 1021)])]

@@ -35,6 +35,7 @@ def matrix(statement: str, dtype: str = "float") -> str:
     return f"def f({dtype}(M,N) x) -> (y) {{ {statement} }}"
 
 
+@pytest.mark.slow_but("1")
 @pytest.mark.parametrize("threads", [1, 4])
 def test_reductions_of_a_matrix(threads: int, check_all: CheckAll) -> None:
     check_all(
@@ -43,6 +44,7 @@ def test_reductions_of_a_matrix(threads: int, check_all: CheckAll) -> None:
     )
 
 
+@pytest.mark.slow_but("2")
 @pytest.mark.parametrize("threads", [2, 7])
 def test_large_reductions_in_threads(threads: int, check_all: CheckAll) -> None:
     check_all(
@@ -63,7 +65,7 @@ def test_middle_axes(check_all: CheckAll) -> None:
     ])  # fmt: skip
 
 
-@pytest.mark.slow_but("half", "int8", "bool")
+@pytest.mark.slow_but("half")
 @pytest.mark.parametrize(
     "dtype", ["half", "bfloat16", "double", "int8", "uint8", "int32", "int64", "bool"]
 )
@@ -174,6 +176,7 @@ WRITES = {
 }
 
 
+@pytest.mark.slow_but("1")
 @pytest.mark.parametrize("threads", [1, 4])
 def test_writes(threads: int, check_all: CheckAll) -> None:
     shapes = [(1, 1), (7, 13), (64, 65), (300, 200)]
@@ -212,6 +215,7 @@ GRIDS = {
 }
 
 
+@pytest.mark.slow_but("1")
 @pytest.mark.parametrize("threads", [1, 4])
 def test_recurrences(threads: int, check_all: CheckAll) -> None:
     cases: list[tuple[str, list[Any]]] = [

@@ -132,7 +132,7 @@ def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
     check_emulated([(source, inputs) for inputs in given])
 
 
-@pytest.mark.slow_but("softmax", "half types", "two arrays", "an update")
+@pytest.mark.slow_but("an update", "softmax")
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right_on_a_small_chip(
     name: str, check_emulated: CheckAll, small_chip: Gpu
@@ -141,6 +141,7 @@ def test_the_results_are_right_on_a_small_chip(
     check_emulated([(source, inputs) for inputs in given], gpu=small_chip)
 
 
+@pytest.mark.slow_but("softmax")
 @pytest.mark.parametrize("name", ["softmax", "its gradient", "half types", "two arrays"])
 def test_clusters_share_skewed_rows(
     name: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
@@ -163,6 +164,7 @@ def test_views(check_emulated: CheckAll) -> None:
     check_emulated([(source, [view]) for source in (SUM, SOFTMAX) for view in cases])
 
 
+@pytest.mark.slow
 def test_lengths_around_a_vector(check_emulated: CheckAll, cuda_unit: MakeUnit) -> None:
     check_emulated([(SOFTMAX, [(6, n)]) for n in range(15, 36)])
 
@@ -230,6 +232,7 @@ TILED: dict[str, tuple[str, Callable[[int], list[Any]], set[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but("a product", "transposed")
 @pytest.mark.parametrize("name", TILED)
 def test_contractions_keep_their_tiles(
     name: str, cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
@@ -243,6 +246,7 @@ def test_contractions_keep_their_tiles(
         assert skewed(done.source.text) == rows
 
 
+@pytest.mark.slow_but("a product", "transposed")
 @pytest.mark.parametrize("name", TILED)
 def test_tiled_contractions_of_odd_rows_are_right(
     name: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch

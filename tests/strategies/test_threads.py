@@ -50,19 +50,19 @@ def grid_and_block(unit: Any, kernel: int = 0) -> tuple[Any, Any]:
 # --- right ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_but("all", "column", "arg", "row_max")
+@pytest.mark.slow_but("column")
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_of_a_matrix(name: str, check_emulated: CheckAll) -> None:
     check_emulated([(matrix(REDUCTIONS[name]), [shape]) for shape in (*SMALL, *LARGE)])
 
 
-@pytest.mark.slow_but("row", "arg_column", "column_min")
+@pytest.mark.slow_but("row")
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
     check_emulated([(matrix(REDUCTIONS[name]), [shape]) for shape in SMALL], gpu=small_chip)
 
 
-@pytest.mark.slow_but("bfloat16", "double")
+@pytest.mark.slow_but("double")
 @pytest.mark.parametrize("dtype", ["double", "half", "bfloat16", "int8", "uint32", "int64"])
 def test_reductions_in_other_types(dtype: str, check_emulated: CheckAll) -> None:
     shapes = [(3, 7), (2000, 16), (9, 4099), (700, 65)]
@@ -91,6 +91,7 @@ def test_transpositions(check_emulated: CheckAll) -> None:
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_inputs_with_other_strides(check_emulated: CheckAll) -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(66, 140)).astype(np.float32)
@@ -184,7 +185,7 @@ def test_nothing_is_fused_that_must_not_be(cuda_unit: MakeUnit, check_emulated: 
     check_emulated([(source, [(n,)]) for n in (1, 1000, 20_000)])
 
 
-@pytest.mark.slow_but("y(i) = y(i - 1) + x(i)")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["y(i) = y(i - 1) * 0.5 + x(i)", "y(i) = y(i - 1) + x(i)"])
 def test_a_recurrence_stays_in_order(form: str, check_emulated: CheckAll) -> None:
     source = f"def f(float(N) x) -> (y) {{ y(i) = x(i)\n {form} where i in 1:N }}"
@@ -238,6 +239,7 @@ GRAPHS = {
 GRAPH_SIZES = [(1, 1), (0, 5), (5, 0), (5, 7), (63, 64), (64, 65), (65, 300), (3000, 9)]
 
 
+@pytest.mark.slow_but("softmax", "rows_and_columns")
 @pytest.mark.parametrize("name", GRAPHS)
 def test_graphs(name: str, check_emulated: CheckAll) -> None:
     check_emulated([(GRAPHS[name], [shape]) for shape in GRAPH_SIZES])

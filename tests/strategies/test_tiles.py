@@ -70,21 +70,21 @@ def is_tiled(unit: Any) -> bool:
 # --- right ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_but("tn", "tropical")
+@pytest.mark.slow_but("tn")
 @pytest.mark.parametrize("form", FORMS)
 def test_products_on_a_small_chip(form: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
     source, shapes = FORMS[form]
     check_emulated([(source, shapes(*sizes)) for sizes in SIZES], gpu=small_chip)
 
 
-@pytest.mark.slow_but("nn", "batched", "update")
+@pytest.mark.slow_but("nn")
 @pytest.mark.parametrize("form", FORMS)
 def test_products_with_rests(form: str, check_emulated: CheckAll) -> None:
     source, shapes = FORMS[form]
     check_emulated([(source, shapes(*sizes)) for sizes in ((65, 67, 70), (130, 33, 100))])
 
 
-@pytest.mark.slow_but("half", "int8")
+@pytest.mark.slow_but("half")
 @pytest.mark.parametrize("dtype", ["double", "half", "bfloat16", "int32", "int8"])
 def test_products_in_other_types(dtype: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
     cases = [(MATMUL.replace("float", dtype), [(17, 19), (19, 13)])]

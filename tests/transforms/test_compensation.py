@@ -154,6 +154,7 @@ def test_the_largest_numbers_are_kept() -> None:
         assert f(array, target="cpu", options=COMPENSATED) == np.float32(math.fsum(terms))
 
 
+@pytest.mark.slow
 def test_other_programs(check_all: CheckAll, check_emulated: CheckAll, small_chip: Gpu) -> None:
     cases: list[Case] = [
         (HALVES, [(37, 515), (37, 515)]), (MEANS, [(5, 1031)]), (MEANS, [(300, 70)]),

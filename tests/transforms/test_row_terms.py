@@ -73,12 +73,14 @@ def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_terms, "LEAST_LENGTH", 64)
 
 
+@pytest.mark.slow_but("cross-entropy", "two gathers")
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
     sizes = [(5, 1000), (300, 257), (7, 64), (5, 63)]
     check_emulated([(CASES[name], inputs_of(name, *one)) for one in sizes])
 
 
+@pytest.mark.slow_but("cross-entropy", "two gathers")
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right_on_a_small_chip(
     name: str, check_emulated: CheckAll, small_chip: Gpu

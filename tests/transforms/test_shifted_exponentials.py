@@ -213,7 +213,7 @@ CHANNELS = """def f(float(B,C,H,W) x) -> (y) {
 }"""
 
 
-@pytest.mark.slow_but("float")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float", "bfloat16"])
 def test_the_results_of_all_of_them_are_right(dtype: str, check_emulated: CheckAll) -> None:
     """Whether they are changed or not: what is written twice, gathered, conditional, or a part."""
@@ -254,6 +254,7 @@ BESIDE = """def f(float(M,N) x, float(M) m) -> (m, y) {
 }"""
 
 
+@pytest.mark.slow_but("softmax", "half")
 @pytest.mark.parametrize(
     ("source", "shapes"),
     [
@@ -271,6 +272,7 @@ def test_the_results_are_right(source: str, shapes: list[Any], check_emulated: C
     check_emulated([(source, inputs) for inputs in shapes])
 
 
+@pytest.mark.slow_but("7-bfloat16", "7-half", "300-float")
 @pytest.mark.parametrize("dtype", ["float", "bfloat16", "half"])
 @pytest.mark.parametrize("n", [7, 300, 5000])
 def test_what_is_no_number_and_what_is_next_to_nothing(

@@ -12,6 +12,7 @@ pytest.importorskip("sklearn")
 pytest.importorskip("PIL")
 
 
+@pytest.mark.slow_but("edges, 427x640 photograph", "blur, 427x640 photograph")
 @pytest.mark.parametrize("name", times.OPERATIONS)
 def test_both_sides_of_every_time_compute_the_same(name: str) -> None:
     assert times.agree(times.OPERATIONS[name]())
@@ -32,6 +33,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(times, "compare", lambda _: (2.0, 3.0))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 def test_the_demo_shows_all_three_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.run(argparse.Namespace(out=tmp_path)) == 0
