@@ -27,8 +27,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 ORDINARY = 24  # without -m fuzz
 GRAPHS = 3_000
-GPU_SEEDS = range(4000, 4020)
-GPU_GRAPHS = 1_000  # of each seed
+GPU_SEEDS = range(4000, 4200)
+GPU_GRAPHS = 100  # of each seed
 BATCH = 50  # programs that are compiled together
 
 CheckAll = Callable[..., None]
@@ -37,9 +37,8 @@ Graph = tuple[str, Mapping[str, Any]]
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 
 
-def drawn(number: int, count: int, **choices: Any) -> list[Graph]:
-    """Return *count* graphs, the same for the same *number*."""
-    found: list[Graph] = []
+def for_each(number: int, count: int, visit: Callable[[Graph], None], **choices: Any) -> None:
+    """Call *visit* on *count* graphs, the same for the same *number*, one after another."""
 
     @seed(number)
     @settings(
@@ -51,9 +50,15 @@ def drawn(number: int, count: int, **choices: Any) -> list[Graph]:
     )
     @given(graphs(**choices))
     def draw(graph: Graph) -> None:
-        found.append(graph)
+        visit(graph)
 
     draw()
+
+
+def drawn(number: int, count: int, **choices: Any) -> list[Graph]:
+    """Return *count* graphs, the same for the same *number*."""
+    found: list[Graph] = []
+    for_each(number, count, found.append, **choices)
     return found
 
 
@@ -98,8 +103,18 @@ def test_graphs_on_the_cpu(number: int, count: int, check_all: CheckAll) -> None
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("number", GPU_SEEDS)
 def test_graphs_on_a_gpu(number: int) -> None:
-    for source, inputs in drawn(number, GPU_GRAPHS, sizes="real"):
-        check(tcdsl.define(source)["f"], *inputs.values(), targets=("cuda",))
+    finds: list[str] = []
+
+    def run(graph: Graph) -> None:
+        source, inputs = graph
+        try:
+            check(tcdsl.define(source)["f"], *inputs.values(), targets=("cuda",))
+        except (AssertionError, TCError, TCWarning) as error:
+            shapes = {name: value.shape for name, value in inputs.items()}
+            finds.append(f"{shapes}: {type(error).__name__}: {error}\n{source}")
+
+    for_each(number, GPU_GRAPHS, run, sizes="real")
+    assert not finds, "\n\n".join(finds)
 
 
 # --- plans alone, at real sizes ---------------------------------------------------------------
