@@ -334,13 +334,19 @@ def answer(tree: str, processes: int) -> None:
     assert Path(tcdsl.__file__).is_relative_to(tree), f"{tcdsl.__file__} is not of {tree}"
     given = json.load(sys.stdin)
     work = [Job(**{**job, "sizes": tuple(map(tuple, job["sizes"]))}) for job in given]
-    rows = rows_of(work, processes)
+    rows = rows_of([job for job in work if _is_known(job)], processes)
     for name, module in (("C", c_library), ("CUDA", cuda_library)):
         rows += [
             Row(f"device library {name}, part {part}", (), module.header_text(frozenset({part})))
             for part in module.PARTS
         ]
     json.dump([asdict(row) for row in rows], sys.stdout)
+
+
+def _is_known(job: Job) -> bool:
+    """Return whether the library of this revision has the program of *job*."""
+    found = [case for case in library.cases() if case.name == job.case]
+    return any(job.dtype in case.dtypes for case in found)
 
 
 # --- the command -----------------------------------------------------------------------------
@@ -368,6 +374,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with checkout(arguments.against) as tree:
                 before = rows_in(tree, work, arguments.processes)
             after = rows_in(ROOT, work, arguments.processes)
+            after = _without_new_cases(before, after)
         else:
             after = {row.label: row for row in rows_of(work, arguments.processes)}
             before = {n: r for n, r in _kept(target).items() if _is_wanted(n, arguments.only)}
@@ -379,6 +386,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = table_text(target, (rows[label] for label in labels if label in rows))
             table_path(target).write_text(text, encoding="utf-8")
     return int(is_changed and not arguments.write)
+
+
+def _without_new_cases(before: Mapping[str, Row], after: Mapping[str, Row]) -> dict[str, Row]:
+    """Return those of *after* that are in *before*; print which cases the others are of."""
+    new = dict.fromkeys(label.split()[0] for label in after if label not in before)
+    if new:
+        print(f"left out, as the other revision does not have them: {', '.join(new)}")
+    return {label: row for label, row in after.items() if label in before}
 
 
 def _is_wanted(label: str, patterns: Sequence[str]) -> bool:

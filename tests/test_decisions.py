@@ -5,6 +5,7 @@ The default run compares some; the rest is marked slow.
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -89,3 +90,15 @@ def test_a_revision_is_compared_with_itself() -> None:
     found = decisions.rows_in(ROOT, work, 1)
     assert len(work) == 1 and found[work[0].label] == decisions.row_of(work[0])
     assert any("device library" in label for label in found)
+
+
+def test_cases_that_the_revision_does_not_have_are_left_out_and_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    known = decisions.jobs("gpu")[0]
+    unknown = replace(known, case="not_there")
+    found = decisions.rows_in(ROOT, [known, unknown], 1)
+    assert known.label in found and unknown.label not in found
+    after = {known.label: row(), unknown.label: row()}
+    assert list(decisions._without_new_cases(found, after)) == [known.label]
+    assert "does not have them: not_there\n" in capsys.readouterr().out
