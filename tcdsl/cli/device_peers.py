@@ -20,7 +20,7 @@ from tcdsl.cli.bench_report import Launches, machine, version_of
 from tcdsl.cli.device_inputs import device_inputs, fresh_output
 from tcdsl.cli.jax_calls import WALL, QueuedCall
 from tcdsl.cli.peers import offers
-from tcdsl.costmodel.work import least_bytes
+from tcdsl.costmodel.lower_bounds import least_bytes
 from tcdsl.errors import TCError
 from tcdsl.executable import Executable
 from tcdsl.lang.dtypes import BY_NAME

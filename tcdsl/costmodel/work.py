@@ -1,95 +1,67 @@
-"""What a call must do at least: bytes to move, operations to compute.
+"""What a kernel costs in countable things, which ``costmodel.estimate`` turns into time.
 
-Bytes count every input and output once, whatever is computed in between.  Operations are those of
-the program as written: one for each arithmetic sign and each function on floats, and one for each
-term of a reduction.
+Bytes, operations and instructions are of the whole kernel; threads, registers and shared memory say
+how many blocks run at once; what a block waits for, one thing after another, is a chain::
+
+    block    load .. load | barrier | fold | barrier | store      Work.chain: in every block
+    kernel   block block block ...                 | last block   Work.finish: once, after them
+
+Loads that do not depend on one another belong to no chain: ``in_flight_bytes`` says how many of
+them a thread has on their way at once.
 """
 
-import math
+from dataclasses import dataclass
 
-import islpy as isl
-
-from tcdsl.lang.comprehension import (
-    Binary,
-    Call,
-    Comprehension,
-    Expr,
-    Index,
-    Load,
-    Specialisation,
-    Statement,
-    Unary,
-    walk,
-)
-
-_ARITHMETIC = frozenset("+-*/%")
-_FEW = 1 << 20  # instances that isl counts one by one in no time
+from tcdsl.costmodel.chip import Unit
 
 
-def least_bytes(c: Comprehension, special: Specialisation) -> int:
-    """Return the bytes of all inputs and outputs, one that is updated twice.
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Things that wait for one another, by how many of each there are."""
 
-    Of an input of which only gathered elements are read, at most as many as are read.
+    dram_loads: float = 0
+    l2_loads: float = 0
+    shared_loads: float = 0
+    block_barriers: float = 0
+    cluster_barriers: float = 0
+    grid_barriers: float = 0
+    atomics: float = 0
+    cycles: float = 0  # of dependent instructions
+
+
+NOTHING = Chain()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A kernel, to be estimated; of *launches* kernels, all of them together.
+
+    *blocks* of *threads* threads, each with *registers*, and with *shared_bytes* of shared memory a
+    block, static and dynamic; *cluster* blocks start together.  What goes to and from memory is in
+    *read_bytes* and *written_bytes*; *l2_bytes* are all that cross between the second-level cache
+    and the multiprocessors, 0 for those of memory alone; *shared_traffic_bytes* what is loaded from
+    and stored to shared memory, a word once for each time that a conflict of banks repeats it.
     """
-    gathered = gathered_reads(c, special)
-    total = 0
-    for names, is_read in ((c.inputs, True), (c.outputs, False)):
-        for name in names:
-            count = math.prod(special.shapes[name])
-            if is_read and name in gathered:
-                count = min(count, gathered[name])
-            total += count * c.tensors[name].dtype.size_bytes
-    return total
 
+    blocks: int
+    threads: int
+    registers: int = 32
+    shared_bytes: int = 0
+    cluster: int = 1
+    read_bytes: float = 0
+    written_bytes: float = 0
+    l2_bytes: float = 0
+    shared_traffic_bytes: float = 0
+    operations: tuple[tuple[Unit, float], ...] = ()
+    instructions: float = 0  # of threads, not of warps: those of all threads together
+    in_flight_bytes: float = 16  # of a thread
+    independent: float = 4  # instructions of a thread that do not wait for one another
+    chain: Chain = NOTHING
+    finish: Chain = NOTHING
+    same_atomics: float = 0  # that go to one address
+    launches: int = 1
+    is_programmatic: bool = False  # may begin before the kernel before it has ended
 
-def gathered_reads(c: Comprehension, special: Specialisation) -> dict[str, int]:
-    """Return how often each tensor is read whose every read has a subscript that is loaded."""
-    reads: dict[str, int] = {}
-    plain: set[str] = set()
-    for statement, ranges in zip(c.statements, special.ranges, strict=True):
-        expressions = (statement.value, *statement.conditions, *statement.subscripts)
-        for load in (node for root in expressions for node in walk(root)):
-            if not isinstance(load, Load):
-                continue
-            below = [node for subscript in load.subscripts for node in walk(subscript)]
-            if not any(isinstance(node, Load) for node in below):
-                plain.add(load.tensor)
-                continue
-            indices = {node.name for node in below if isinstance(node, Index)}
-            count = math.prod(len(ranges[name]) for name in indices)
-            reads[load.tensor] = reads.get(load.tensor, 0) + count
-    return {name: count for name, count in reads.items() if name not in plain}
-
-
-def operations(c: Comprehension, special: Specialisation) -> int:
-    """Return how many operations a call has; of a domain that is too large to count, its box's."""
-    return sum(
-        _operations_each(statement) * _instances(statement, special, number)
-        for number, statement in enumerate(c.statements)
-    )
-
-
-def _operations_each(statement: Statement) -> int:
-    """Return the operations of one instance of *statement*."""
-    count = sum(map(_is_operation, walk(statement.value)))
-    return count + (statement.reduction is not None)
-
-
-def _is_operation(node: Expr) -> bool:
-    match node:
-        case Binary(op=op, dtype=dtype):
-            return op in _ARITHMETIC and dtype.is_float
-        case Unary(op="-", dtype=dtype) | Call(dtype=dtype):
-            return dtype.is_float
-        case _:
-            return False
-
-
-def _instances(statement: Statement, special: Specialisation, number: int) -> int:
-    box = math.prod(len(found) for found in special.ranges[number].values())
-    domain = statement.domain
-    if domain is None or domain.is_box() or box > _FEW:
-        return box
-    for position, name in enumerate(domain.get_var_names(isl.dim_type.param)):
-        domain = domain.fix_val(isl.dim_type.param, position, isl.Val(special.sizes[str(name)]))
-    return int(domain.count_val().to_python())
+    @property
+    def dram_bytes(self) -> float:
+        return self.read_bytes + self.written_bytes

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tcdsl.api import Function
-from tcdsl.costmodel.work import least_bytes, operations
+from tcdsl.costmodel.lower_bounds import least_bytes, operations
 from tcdsl.errors import TCError
 from tcdsl.executable import Executable
 from tcdsl.frontends.ceilings import Ceilings, ceilings_for, float_type

@@ -20,7 +20,7 @@ from tcdsl.cli.device_peers import (
     relative_error,
 )
 from tcdsl.cli.xla_queue import Queue
-from tcdsl.costmodel.work import gathered_reads, least_bytes
+from tcdsl.costmodel.lower_bounds import gathered_reads, least_bytes
 from tcdsl.errors import TargetError
 from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.library import case, cases, cub_peers, cudnn_peers, source_for

@@ -203,7 +203,7 @@ def test_ceilings_are_measured() -> None:
 
 @pytest.mark.parametrize("element", ["float32", "float64"])
 def test_the_chains_are_as_many_operations_as_they_say(element: str) -> None:
-    from tcdsl.costmodel.work import operations
+    from tcdsl.costmodel.lower_bounds import operations
     from tcdsl.frontends.ceilings import operations_each
 
     f = function(chains_text(element, 7))

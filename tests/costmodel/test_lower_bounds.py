@@ -3,7 +3,7 @@
 import pytest
 
 import tcdsl
-from tcdsl.costmodel.work import least_bytes, operations
+from tcdsl.costmodel.lower_bounds import least_bytes, operations
 
 
 @pytest.mark.parametrize(

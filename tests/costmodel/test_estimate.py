@@ -1,0 +1,204 @@
+"""The one estimate: hand-worked cases, and what was measured on an H200."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from tcdsl.costmodel.chip import Unit, load_chip
+from tcdsl.costmodel.estimate import chain_seconds, estimate, resident_blocks, why_not_fitting
+from tcdsl.costmodel.work import Chain, Work
+
+H200 = load_chip("h200")
+# Round numbers: 10 multiprocessors, 1 GHz, memory of 1e12, 100 multiply-adds a cycle in each.
+ROUND = replace(
+    H200, multiprocessors=10, clock_hz=1e9, dram_read_bytes_per_s=1e12, dram_copy_bytes_per_s=1e12,
+    multiprocessor_bytes_per_s=2e11, l2_bytes_per_s=1e13, shared_bytes_per_s=1e12, launch_s=1e-6,
+    dram_latency_s=1e-6, dram_loaded_latency_s=1e-6, programmatic_launch_s=0.5e-6,
+    block_barrier_s=1e-6, operations_per_s=((Unit.FMA_F32, 1e12),),
+)  # fmt: skip
+MB = 1 << 20
+
+
+# --- by hand -----------------------------------------------------------------------------------
+
+
+def test_memory_at_its_rate() -> None:
+    # 10 x 8 blocks at once, 80 x 256 x 64 bytes = 1.3 MB in flight: more than 1e12 x 1e-6.
+    found = estimate(Work(blocks=800, threads=256, read_bytes=1e9, in_flight_bytes=64), ROUND)
+    assert found.limiter == "memory"
+    assert found.seconds == pytest.approx(1e-6 + 1e-3 + 1e-6)  # launch, bytes, first loads
+
+
+def test_bytes_in_flight_limit_few_threads() -> None:
+    """Little's law: 20 blocks x 64 threads x 16 bytes each microsecond."""
+    found = estimate(Work(blocks=20, threads=64, read_bytes=20480e3), ROUND)
+    assert found.term("memory") == pytest.approx(20480e3 / 20480 * 1e-6)
+
+
+def test_one_multiprocessor_has_its_own_rate() -> None:
+    work = Work(blocks=1, threads=1024, read_bytes=2e8, in_flight_bytes=1024)
+    assert estimate(work, ROUND).term("memory") == pytest.approx(1e-3)
+
+
+def test_the_tail_of_the_last_wave() -> None:
+    # A block: 1e7 multiply-adds, 1e-4 s of a multiprocessor.  11 blocks take as long as 20.
+    def work(blocks: int) -> Work:
+        fma = ((Unit.FMA_F32, blocks * 1e7),)
+        return Work(blocks=blocks, threads=1024, registers=64, operations=fma)
+
+    ten, eleven, twenty = (estimate(work(n), ROUND).term("fma_f32") for n in (10, 11, 20))
+    assert ten == pytest.approx(1e-4)
+    assert eleven == pytest.approx(2e-4) == twenty
+
+
+def test_blocks_take_turns() -> None:
+    """One block a multiprocessor takes m + c a wave; with two, one computes while one waits."""
+    chain = Chain(block_barriers=100)  # 1e-4 s
+    fma = ((Unit.FMA_F32, 20 * 1e7),)  # 1e-4 s of a multiprocessor for each of 20 blocks
+    alone = Work(blocks=20, threads=1024, registers=64, operations=fma, chain=chain)
+    assert resident_blocks(alone, ROUND) == 1
+    assert estimate(alone, ROUND).seconds == pytest.approx(1e-6 + 2 * 2e-4)
+    two = replace(alone, registers=32)
+    assert resident_blocks(two, ROUND) == 2
+    assert estimate(two, ROUND).seconds == pytest.approx(1e-6 + 2e-4)
+
+
+def test_few_warps_hide_no_latency() -> None:
+    fma = ((Unit.FMA_F32, 1e9),)
+    many = Work(blocks=10, threads=512, operations=fma, independent=1)
+    few = replace(many, threads=128)  # one warp a scheduler, of four
+    assert estimate(few, ROUND).term("fma_f32") == pytest.approx(
+        4 * estimate(many, ROUND).term("fma_f32")
+    )
+    assert estimate(replace(few, independent=4), ROUND).term("fma_f32") == pytest.approx(1e-3)
+
+
+def test_launches() -> None:
+    one = Work(blocks=10, threads=32)
+    two = replace(one, launches=2)
+    assert estimate(two, ROUND).seconds == pytest.approx(2e-6)
+    assert estimate(replace(two, is_programmatic=True), ROUND).seconds == pytest.approx(1e-6)
+    old = replace(ROUND, arch="sm_80")
+    assert estimate(replace(two, is_programmatic=True), old).seconds == pytest.approx(2e-6)
+
+
+def test_a_chain_is_a_sum() -> None:
+    chain = Chain(dram_loads=2, block_barriers=3, cycles=1000)
+    assert chain_seconds(chain, ROUND) == pytest.approx(2e-6 + 3e-6 + 1e-6)
+    work = Work(blocks=1, threads=32, finish=chain, same_atomics=1000)
+    found = estimate(work, ROUND)
+    assert found.limiter == "finish"
+    assert found.seconds == pytest.approx(1e-6 + 6e-6 + 1000 * H200.same_atomic_s)
+
+
+@pytest.mark.parametrize(
+    ("change", "blocks"),
+    [
+        ({}, 8),
+        ({"registers": 33}, 6),  # 40 are given, of 65536 / 256
+        ({"registers": 128}, 2),
+        ({"shared_bytes": 100 << 10}, 2),
+        ({"threads": 32}, 32),
+        ({"threads": 1000}, 2),  # 32 warps
+    ],
+)
+def test_occupancy(change: dict[str, int], blocks: int) -> None:
+    assert resident_blocks(replace(Work(blocks=1, threads=256), **change), H200) == blocks
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"threads": 2048}, "2048 threads, of 1024"),
+        ({"shared_bytes": 228 << 10}, "bytes of shared memory"),
+        ({"registers": 256}, "256 registers a thread, of 255"),
+        ({"threads": 1024, "registers": 128}, "131072 registers, of 65536"),
+        ({"cluster": 16}, "a cluster would have 16 blocks, of 8"),
+        ({"blocks": 0}, "no blocks"),
+    ],
+)
+def test_what_does_not_fit_says_why(change: dict[str, int], why: str) -> None:
+    work = replace(Work(blocks=1, threads=256), **change)
+    found = estimate(work, H200)
+    assert found.seconds == inf and found.why_not is not None
+    assert why in found.why_not and found.why_not == why_not_fitting(work, H200)
+
+
+def test_a_unit_that_a_chip_lacks() -> None:
+    work = Work(blocks=1, threads=128, operations=((Unit.TENSOR_FP8, 1e6),))
+    assert estimate(work, load_chip("a100")).seconds == inf
+    assert estimate(work, H200).seconds < 1e-3
+
+
+# --- measured on an H200 (docs/performance_gpu.md): within a quarter of the large ones ---------
+
+FOLD = Chain(block_barriers=1, shared_loads=5, cycles=200)
+LAST_BLOCK = Chain(atomics=1.5, l2_loads=3, block_barriers=4)
+
+
+def pointwise(megabytes: int, inputs: int) -> Work:
+    size = megabytes * MB
+    return Work(blocks=size // 4096, threads=256, read_bytes=inputs * size, written_bytes=size,
+                in_flight_bytes=16 * inputs)  # fmt: skip
+
+
+def row_sum(rows: int, columns: int, threads: int, rows_a_block: float = 1) -> Work:
+    return Work(blocks=int(rows / rows_a_block), threads=threads, read_bytes=4 * rows * columns,
+                in_flight_bytes=64, chain=FOLD)  # fmt: skip
+
+
+def chunked(count: int, blocks: int, threads: int) -> Work:
+    return Work(blocks=blocks, threads=threads, read_bytes=4 * count, in_flight_bytes=64,
+                chain=FOLD, finish=LAST_BLOCK, same_atomics=blocks)  # fmt: skip
+
+
+def softmax(rows: int, columns: int, threads: int) -> Work:
+    count = rows * columns
+    return Work(
+        blocks=rows, threads=threads, registers=40, read_bytes=4 * count, written_bytes=4 * count,
+        in_flight_bytes=4 * columns / threads, operations=((Unit.SPECIAL, count),),
+        instructions=10 * count, chain=Chain(block_barriers=2, shared_loads=20, cycles=600),
+    )  # fmt: skip
+
+
+def matmul(size: int) -> Work:
+    """128 x 128 results a block, 8 x 8 a thread, 16 of k at once by way of shared memory."""
+    blocks, steps = (size // 128) ** 2, size // 16
+    threads = 256 * blocks
+    return Work(
+        blocks=blocks, threads=256, registers=128, shared_bytes=16 << 10, read_bytes=8 * size**2,
+        written_bytes=4 * size**2, l2_bytes=blocks * size * 256 * 4,
+        shared_traffic_bytes=threads * size * 16 * 4, operations=((Unit.FMA_F32, size**3),),
+        # Of a thread in a step: 16 x (64 multiply-adds, 16 loads), and some 60 to copy tiles.
+        instructions=threads * steps * (16 * 80 + 60), in_flight_bytes=32, independent=8,
+        chain=Chain(l2_loads=steps, block_barriers=2 * steps),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("work", "measured_us", "limiter"),
+    [
+        (pointwise(64, 1), 35.6, "memory"),
+        (pointwise(256, 1), 129, "memory"),
+        (pointwise(1024, 1), 501, "memory"),
+        (pointwise(256, 2), 182, "memory"),
+        (row_sum(65536, 1024, 256, 2), 71.2, "memory"),
+        (row_sum(1024, 65536, 1024), 71.1, "memory"),
+        (row_sum(1 << 20, 64, 256, 32), 72.7, "memory"),
+        (row_sum(256, 802816, 1024, 1 / 8), 192, "memory"),
+        (row_sum(768, 768, 192), 4.86, "launch"),
+        (chunked(1 << 20, 264, 512), 7.17, "launch"),
+        (chunked(16226304, 264, 1024), 22.9, "memory"),
+        (chunked(1 << 28, 264, 1024), 240, "memory"),
+        (chunked(802816 * 256, 528, 512), 192, "memory"),
+        (softmax(32768, 1024, 128), 68.4, "memory"),
+        (softmax(16384, 4096, 256), 130.7, "memory"),
+        (softmax(8192, 16384, 512), 260.9, "memory"),
+        (matmul(4096), 4460, "issue"),
+    ],
+)
+def test_measured(work: Work, measured_us: float, limiter: str) -> None:
+    found = estimate(work, H200)
+    assert found.limiter == limiter
+    assert found.seconds * 1e6 == pytest.approx(measured_us, rel=0.25)
