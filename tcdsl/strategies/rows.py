@@ -65,7 +65,7 @@ class _Outer:
 def sketch_rows(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Sketch:
     """Return the sketch of *group* as described above; every group has one."""
     outer, why = _choose_outer(scop, group, shapes, cpu)
-    lanes = {name: width for name in group.members if (width := _lanes(shapes[name], outer, cpu))}
+    lanes = _lanes(group, outer, shapes, cpu)
     loops = tuple(_outer_loop(loop, shapes) for loop in outer)
     remaining = {name: _remaining(shapes[name], outer, name) for name in group.members}
     partials = {
@@ -76,22 +76,38 @@ def sketch_rows(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu)
     return Sketch(group.members, loops, remaining, partials, lanes, why=tuple(why), template="rows")
 
 
-def _lanes(shape: Shape, outer: list[_Outer], cpu: Cpu) -> int:
-    """Return how many lanes accumulate at once, 0 if the last loop is not a reduced one."""
+def _lanes(
+    group: Group, outer: list[_Outer], shapes: Mapping[str, Shape], cpu: Cpu
+) -> dict[str, int]:
+    """Return how many lanes each member accumulates in whose last loop is a reduced one.
+
+    A vector is as long as one of the widest type: what differs in lanes shares no last loop.
+    """
+    sizes = {
+        name: reduction.dtype.size_bytes
+        for name in group.members
+        if _ends_reduced(shapes[name]) and (reduction := shapes[name].statement.reduction)
+    }
+    width = cpu.vector_bytes // max(sizes.values(), default=1)
+    found = {}
+    for name in sizes:
+        last = shapes[name].order[-1]
+        # Few vectors cover a short row at once; a long one keeps four sums going.
+        vectors = next((n for n in (1, 2, 4) if shapes[name].extents[last] <= n * width), 4)
+        tiles = [loop.tile for loop in outer if loop.axis[name] == last]
+        if not any(tile % (width * vectors) for tile in tiles):
+            found[name] = width * vectors
+    return found
+
+
+def _ends_reduced(shape: Shape) -> bool:
+    """Return whether the statement's last loop is a reduced one that lanes may share."""
     if why_not_laned(shape.statement) or not shape.order:
-        return 0
+        return False
     last = shape.order[-1]
-    if shape.roles[last] is not Role.REDUCED or shape.extents[last] < 8:
-        return 0
-    if shape.is_ragged(last):
-        return 0  # whole vectors are few, and what is left of a row is not worth a fold
-    assert shape.statement.reduction is not None
-    width = cpu.vector_bytes // shape.statement.reduction.dtype.size_bytes
-    # Few vectors cover a short row at once; a long one keeps four sums going.
-    vectors = next((n for n in (1, 2, 4) if shape.extents[last] <= n * width), 4)
-    lanes = width * vectors
-    tiles = [loop.tile for loop in outer if loop.axis[shape.statement.name] == last]
-    return 0 if any(tile % lanes for tile in tiles) else lanes
+    # Of a ragged row whole vectors are few, and what is left of it is not worth a fold.
+    is_long = shape.extents[last] >= 8 and not shape.is_ragged(last)
+    return shape.roles[last] is Role.REDUCED and is_long
 
 
 def _choose_outer(

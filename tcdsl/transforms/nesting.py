@@ -177,12 +177,15 @@ class Nester:
             return False
         head = remaining[name][0]
         # An innermost loop is shared only by what shares data; around it sharing costs nothing.
-        is_tied = all(len(remaining[n]) > 1 for n in (name, *group))
+        is_outer = all(len(remaining[n]) > 1 for n in (name, *group))
+        is_tied = is_outer
         for member in group:
             other = remaining[member][0]
             if other.part != head.part or Role.ORDERED in (other.role, head.role):
                 return False
             dims = other.coordinate.position, head.coordinate.position
+            if not is_outer and self._differ_in_lanes(member, name):
+                return False
             if self._data_range(member, dims[0]) != self._data_range(name, dims[1]):
                 return False
             ahead = self.alignment.may_share(member, dims[0], name, dims[1])
@@ -195,6 +198,13 @@ class Nester:
             is_tied |= self.alignment.has_affinity(member, dims[0], name, dims[1])
             is_tied |= self.alignment.has_affinity(name, dims[1], member, dims[0])
         return is_tied
+
+    def _differ_in_lanes(self, one: str, other: str) -> bool:
+        """Return whether the two accumulate in vectors of different lengths.
+
+        In the longer one two iterations would add to the same partial sum of the other.
+        """
+        return len({self.lanes.get(name, 0) for name in (one, other)} - {0}) > 1
 
     def _data_range(self, name: str, dim: int) -> object:
         """Return what must be equal of two statements that share a loop over ranges from data."""

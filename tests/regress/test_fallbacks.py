@@ -59,6 +59,21 @@ TAKEN = """def f(float(M,N) x) -> (y, z) {
     y(c0) +=! x(c0,l0)
     z(l0) max=! x(c0,l0)
 }"""
+WIDER = """def f(float(I) x, double(I) w) -> (s, t) {
+    s +=! x(i)
+    t +=! w(i) + x(i)
+}"""
+SHORTER = """def f(float(I) x, double(K) w) -> (y, s, t) {
+    y(i) = x(i) * 2.0
+    s +=! x(i)
+    t +=! w(i) + y(i)
+}"""
+ON_A_CPU = {
+    # Sums of float32 had 64 lanes, of float64 32, and shared a vector loop of 64.
+    "sums of two types": (WIDER, [[(128,), (128,)], [(1000,), (1000,)], [(9,), (9,)]]),
+    # So did those of 100,000 and of 50,000 numbers, in chunks of the same length.
+    "sums of two lengths": (SHORTER, [[(100_000,), (50_000,)]]),
+}  # fmt: skip
 CASES = {
     # Flattening put the merged index first on the left, the merged dimension last in the target.
     "merged axes": (MERGED, [((17, 8, 17, 31), "float32")], [[(3, 2, 3, 5)], [(5, 1, 4, 2)]]),
@@ -98,3 +113,8 @@ def test_results_at_small_sizes(
     gpu = request.getfixturevalue("small_chip") if on == "small" else Gpu()
     cases = [(source, shapes) for source, _, runs in CASES.values() for shapes in runs]
     check_emulated(cases, gpu=gpu)
+
+
+def test_on_a_cpu(check_all: CheckAll) -> None:
+    cases = [(source, shapes) for source, runs in ON_A_CPU.values() for shapes in runs]
+    check_all(cases, threads=16)

@@ -99,3 +99,10 @@ def test_alignment_knows_equal_dimensions(lower: Lower) -> None:
 def test_loops_have_names_of_their_own(lower: Lower) -> None:
     names = [loop.name for loop in loops_of(nested(lower(SOFTMAX, (4, 5))))]
     assert len(names) == len(set(names))
+
+
+def test_vectors_of_different_lengths_are_not_shared(lower: Lower) -> None:
+    """In one of 16 lanes two would add to the same of 8 partial sums."""
+    scop = lower("def f(float(N) x) -> (s, t) { s +=! x(i)\n t max=! x(i) }", (64,))
+    for lanes, n_loops in (({"S0": 8, "S1": 8}, 2), ({"S0": 16, "S1": 8}, 4)):
+        assert len(list(loops_of(nested(scop, lanes)))) == n_loops
