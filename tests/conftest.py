@@ -39,7 +39,7 @@ from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler
 from tcdsl.runtime.launch import Fault, Kernel, load
 from tcdsl.runtime.nvrtc import why_no_cuda_compiler
 from tcdsl.source import Source
-from tcdsl.strategies import block_sizes, gpu_grouping, group_axes, row_registers, tiles
+from tcdsl.strategies import block_sizes, gpu_grouping, problem, row_registers, tiles
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tcdsl.transforms import row_terms
@@ -426,7 +426,7 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     What is worth threads, tiles or another launch begins at next to nothing.
     """
     for module, name, value in (
-        (block_sizes, "BLOCK_THREADS", 32), (block_sizes, "WARP", 8), (group_axes, "MIN_LANES", 2),
+        (block_sizes, "BLOCK_THREADS", 32), (block_sizes, "WARP", 8), (problem, "MIN_LANES", 2),
         (reductions, "TICKET", 0.0), (reductions, "CACHED", 0.0), (tiles, "MIN_WORK", 1),
         (tiles, "THREADS", 2), (tiles, "REGISTERS", (2, 1)), (tiles, "K_TILES", (4, 2)),
         (gpu_grouping, "SMALL_WORK", 1), (skewing, "LEAST_VECTORS", 1),

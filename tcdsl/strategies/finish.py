@@ -12,6 +12,7 @@ the last of all its blocks runs them, on its own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
@@ -19,7 +20,7 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.assembly import Assembly, Lane
-from tcdsl.strategies.group_axes import GroupAxes
+from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.rows import work_of
 from tcdsl.strategies.sketch import Layout, Rewritten, Sketch, Tile, apply
 from tcdsl.transforms.fusion import Group, textual
@@ -30,56 +31,50 @@ MOST_BLOCKS = 2048  # that take tickets for what is small
 MOST_LOADS = 32  # of a thread of the last block: more is worth a kernel on the whole chip
 
 
-class FinishSketcher(GroupAxes):
-    """Sketches what follows a kernel in chunks, on that kernel's blocks and threads."""
+def _sketch_of_last(problem: Problem, layout: Layout, folds: Sequence[str]) -> Sketch | None:
+    """Return what the last blocks of a kernel run, None if the group does not fit the layout.
 
-    def __init__(
-        self, scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu, layout: Layout
-    ) -> None:
-        super().__init__(scop, group, shapes, gpu)
-        self.layout = layout
-
-    def finish(self, folds: Sequence[str]) -> Sketch | None:
-        """Return the sketch, None if the group, *folds* among it, does not fit the layout."""
-        tiles = self._tiles(folds)
-        if tiles is None:
+    :arg layout: of the kernel, on whose blocks and threads it runs.
+    :arg folds: members that add the sums of chunks.
+    """
+    tiles = _tiles(problem, layout, folds)
+    if tiles is None:
+        return None
+    axis, threads = layout.lane
+    lanes = {}
+    for name in problem.group.members:
+        dim = problem.longest_rest(name, 2)  # any dimension is worth it
+        if dim is not None and threads > 1:
+            lanes[name] = Lane(dim, axis, threads)
+        if _rest(problem, name, tiles) > MOST_LOADS * (threads if name in lanes else 1):
             return None
-        axis, threads = self.layout.lane
-        lanes = {}
-        for name in self.group.members:
-            dim = self.longest_rest(name, 2)  # any dimension is worth it
-            if dim is not None and threads > 1:
-                lanes[name] = Lane(dim, axis, threads)
-            if self._rest(name, tiles) > MOST_LOADS * (threads if name in lanes else 1):
-                return None
-        if self.layout.count > 1:
-            self.why.append(f"by the last of {self.layout.count} blocks")
-        assembly = Assembly(
-            self.group, self.shapes, self.gpu, tiles, lanes, grid=self.layout.numbers
-        )
-        return replace(assembly.sketch(self.why), template="finish")
+    why = (f"by the last of {layout.count} blocks",) if layout.count > 1 else ()
+    assembly = Assembly(
+        problem.group, problem.shapes, problem.gpu, tiles, lanes, grid=layout.numbers
+    )
+    return replace(assembly.sketch(why), template="last_block")
 
-    def _tiles(self, folds: Sequence[str]) -> list[Tile] | None:
-        """Return the layout's tiles along the group's axes."""
-        tiles = []
-        for tile in self.layout.tiles:
-            dims = _along(tile, folds, self.shapes)
-            axis = next((a for a in self.parallel if dims.items() <= a.items()), None)
-            if axis is None or self.lower(axis) != tile.lower or self.extent(axis) != tile.extent:
-                return None
-            tiles.append(replace(tile, axis=axis))
-        return tiles if len(tiles) == len(self.parallel) else None
 
-    def _rest(self, name: str, tiles: Sequence[Tile]) -> int:
-        """Return how many instances of *name* a thread has for each of its tiles' positions."""
-        shape = self.shapes[name]
-        taken = {tile.axis[name] for tile in tiles}
-        rest = 1
-        for dim, extent in enumerate(shape.extents):
-            rest *= 1 if dim in taken else extent
-        for tile in tiles:
-            rest *= tile.repeat
-        return rest
+def _tiles(problem: Problem, layout: Layout, folds: Sequence[str]) -> list[Tile] | None:
+    """Return the layout's tiles along the group's axes."""
+    tiles = []
+    for tile in layout.tiles:
+        dims = _along(tile, folds, problem.shapes)
+        axis = next((a for a in problem.parallel if dims.items() <= a.items()), None)
+        if axis is None or problem.lower(axis) != tile.lower:
+            return None
+        if problem.extent(axis) != tile.extent:
+            return None
+        tiles.append(replace(tile, axis=axis))
+    return tiles if len(tiles) == len(problem.parallel) else None
+
+
+def _rest(problem: Problem, name: str, tiles: Sequence[Tile]) -> int:
+    """Return how many instances of *name* a thread has for each of its tiles' positions."""
+    taken = {tile.axis[name] for tile in tiles}
+    extents = problem.shapes[name].extents
+    own = prod(extent for dim, extent in enumerate(extents) if dim not in taken)
+    return own * prod(tile.repeat for tile in tiles)
 
 
 def finished(
@@ -99,7 +94,8 @@ def finished(
     """
     for candidates in (groups, ()) if groups else ((),):
         last = _joined(scop, shapes, folds, layout, candidates, sources)
-        sketch = FinishSketcher(scop, last, shapes, gpu, layout).finish(folds) if last else None
+        problem = Problem(scop, last, shapes, gpu) if last else None
+        sketch = _sketch_of_last(problem, layout, folds) if problem else None
         done = apply(scop, sketch) if sketch is not None else None
         # An initialisation of other elements than are updated has a kernel of its own, before.
         if last is not None and done is not None and not done.before and not done.after:

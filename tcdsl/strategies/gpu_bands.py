@@ -54,7 +54,7 @@ class IslKernel:
 
     tree: Node
     why: tuple[str, ...]
-    template: str = "isl"
+    template: str = "isl_band"
 
 
 def threads_of(tree: Node) -> int:

@@ -13,22 +13,26 @@ where its sums of columns stay in registers beside the rows of x (both_ways).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.reductions import is_brief
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.atomics import freed, with_atomics
-from tcdsl.strategies.both_ways import Estimates
+from tcdsl.strategies.catalogue import likeliest
+from tcdsl.strategies.chunked_rows import ChunkedRows
+from tcdsl.strategies.fused_directions import Estimates
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.long_groups import with_long_groups
-from tcdsl.strategies.requested import sketcher_for
-from tcdsl.strategies.row_chunks import RowChunks
+from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.row_graphs import own_dims
 from tcdsl.strategies.rows import is_chunkable, work_of
+from tcdsl.strategies.templates.column_cluster import kept_columns
+from tcdsl.strategies.templates.row_cluster import cluster_rows
 from tcdsl.strategies.tiles import is_tiled
 from tcdsl.transforms.fusion import Group, alone, group_statements
 from tcdsl.transforms.trace import record
@@ -44,15 +48,15 @@ class Grouped:
     scop: Scop
     shapes: Mapping[str, Shape]
     groups: Sequence[Group]
-    chunks: Sequence[RowChunks] = ()
+    chunks: Sequence[ChunkedRows] = ()
 
-    def chunks_of(self, group: Group) -> RowChunks | None:
+    def chunks_of(self, group: Group) -> ChunkedRows | None:
         """Return the chunks that the kernel *group* is over, None if it is over none."""
         return next((c for c in self.chunks if set(c.members) & set(group.members)), None)
 
 
 def group_for_gpu(
-    scop: Scop, options: Options, gpu: Gpu, chunks: Sequence[RowChunks] = ()
+    scop: Scop, options: Options, gpu: Gpu, chunks: Sequence[ChunkedRows] = ()
 ) -> Grouped:
     """Partition the statements of *scop* into kernels, what blocks do with *chunks* apart."""
     dependences = dependences_of(scop)
@@ -71,11 +75,23 @@ def group_for_gpu(
             group
             for group in groups
             if policy.is_hoped(group)
-            and not sketcher_for(options)(scop, group, shapes, gpu).reads_once
+            and not _reads_once(Problem(scop, group, shapes, gpu, options))
         ]
         if not in_vain:
             return Grouped(scop, shapes, groups, chunks)
         hopeless |= {name for group in in_vain for name in group.members}
+
+
+def _reads_once(problem: Problem) -> bool:
+    """Return whether rows or columns are read once for all members, few of them only if briefly."""
+    if cluster_rows(problem) is not None or kept_columns(problem) is not None:
+        return True
+    if problem.is_ragged:
+        return False
+    whole = replace(problem, may_split=False)
+    resident = likeliest(whole).schedule(whole).resident
+    kept_bytes = sum(problem.scop.arrays[name].dtype.size_bytes for name in resident)
+    return bool(resident) and is_brief(problem.most_rest * kept_bytes)
 
 
 def tiled_members(grouped: Grouped, gpu: Gpu) -> frozenset[str]:
@@ -97,7 +113,7 @@ class _Policy:
         shapes: Mapping[str, Shape],
         options: Options,
         gpu: Gpu,
-        chunks: Sequence[RowChunks],
+        chunks: Sequence[ChunkedRows],
         hopeless: frozenset[str],
     ) -> None:
         """Make a policy.
@@ -109,7 +125,7 @@ class _Policy:
         self.options = options
         self.gpu = gpu
         self.hopeless = hopeless
-        self._estimates = Estimates(scop, shapes, gpu, sketcher_for(options))
+        self._estimates = Estimates(scop, shapes, gpu, options)
         self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
         self._tiled: dict[str, bool] = {}
         self._hoped: list[frozenset[str]] = []  # members of groups that must read rows once

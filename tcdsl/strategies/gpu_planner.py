@@ -171,7 +171,7 @@ def _serial(scop: Scop, gpu: Gpu) -> Plan:
     shapes = gpu_shapes_of(scop, dependences_of(scop))
     why = ("the loops as written, on one thread",)
     kernels = [
-        Kernel(name, textual_tree(shape, Cpu(1), f"k{position}"), why, template="one thread")
+        Kernel(name, textual_tree(shape, Cpu(1), f"k{position}"), why, template="serial")
         for position, (name, shape) in enumerate(shapes.items())
     ]
     return _finished(scop, kernels, gpu)

@@ -15,8 +15,10 @@ from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage
 from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
 from tcdsl.strategies.planner import Scheme
-from tcdsl.strategies.requested import sketcher_for
+from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.row_chunks import in_chunks
+from tcdsl.strategies.templates.row_cluster import cluster_rows
+from tcdsl.strategies.templates.row_column import share_of
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.recomputation import without, writers_and_users
 from tcdsl.transforms.trace import record
@@ -33,7 +35,7 @@ def without_temporary(before: Grouped, options: Options, gpu: Gpu) -> Scop | Non
     """
     scop, shapes = before.scop, before.shapes
     for group in before.groups:
-        rows = sketcher_for(options)(scop, group, shapes, gpu).clusters
+        rows = cluster_rows(Problem(scop, group, shapes, gpu, options))
         if rows is None or rows.keeps_well:
             continue
         for array in rows.resident:
@@ -93,7 +95,8 @@ def _with_kept_sums(before: Grouped, options: Options, gpu: Gpu) -> Grouped:
     scop = before.scop
     stored: list[tuple[str, str]] = []  # the store, and a writer that must be in its kernel
     for group in before.groups:
-        is_crossing = sketcher_for(options)(scop, group, before.shapes, gpu).share is not None
+        problem = Problem(scop, group, before.shapes, gpu, options)
+        is_crossing = share_of(problem) is not None
         for array in sorted({w.array for n in group.members for w in scop.by_name[n].writes}):
             writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
             inside = {*group.members, *(s.name for s in writers if s.kind is Kind.INIT)}

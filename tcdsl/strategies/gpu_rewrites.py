@@ -18,15 +18,15 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.atomics import added_at_once, freed
+from tcdsl.strategies.catalogue import likeliest
 from tcdsl.strategies.finish import finished, fold_groups
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_by_isl
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.planner import Scheme
-from tcdsl.strategies.requested import sketcher_for
+from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.residence import keep_rows
-from tcdsl.strategies.row_chunks import RowChunkSketcher
 from tcdsl.strategies.sketch import Layout, Sketch, apply
 from tcdsl.strategies.tiles import TiledKernel, tiled_kernel
 from tcdsl.transforms.fusion import Group, alone
@@ -145,12 +145,8 @@ class _Rewriter:
 
     def _sketch(self, group: Group, may_chunk: bool) -> Sketch:
         chunks = self._before.chunks_of(group)
-        if chunks is None:
-            sketcher = sketcher_for(self.options)(self.scop, group, self._shapes, self.gpu)
-            return sketcher.sketch(may_chunk)
-        return RowChunkSketcher(
-            self.scop, group, self._shapes, self.gpu, self.options, chunks
-        ).sketch()
+        problem = Problem(self.scop, group, self._shapes, self.gpu, self.options, chunks, may_chunk)
+        return likeliest(problem).schedule(problem)
 
     def _queue_finish(self, left: _Left, folds: Sequence[str]) -> bool:
         """Queue what the last blocks of the kernel do, and return whether they do *folds*."""

@@ -11,23 +11,19 @@ that the kernel of the maximum computes: storing it for another kernel would be 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
-from tcdsl.costmodel import kept_rows
-from tcdsl.costmodel.locality import Shape, coefficient_of
+from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.costmodel.row_chunks import LOAD_BYTES, Cut, Rows, best_cut
-from tcdsl.lang.comprehension import Expr, Index, Load, walk
-from tcdsl.options import Options
+from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.poly.scop import Scop, loads_of
-from tcdsl.strategies.assembly import Chunk, Lane, grid_axes
-from tcdsl.strategies.block_sizes import MAX_ROW_THREADS, power_of_two
-from tcdsl.strategies.requested import RequestedSketcher
-from tcdsl.strategies.row_registers import Row
-from tcdsl.strategies.sketch import Layout, Sketch, Tile
-from tcdsl.strategies.threads import GpuSketcher
+from tcdsl.strategies.block_sizes import MAX_ROW_THREADS
+from tcdsl.strategies.catalogue import likeliest
+from tcdsl.strategies.chunked_rows import ChunkedRows
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.templates import row_cluster
 from tcdsl.transforms.exponential_sums import ExponentialSums, exponential_sums
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.rescaling import rescaled, why_not_in_chunks
@@ -39,19 +35,9 @@ MOST_FOLDED = 32  # chunks of a row, for each thread of its last block
 MIN_ROW = 1 << 12  # values: shorter rows are not worth two levels
 
 
-@dataclass(frozen=True, slots=True)
-class RowChunks:
-    """Sums of exponentials in chunks: what a block runs, and what the last one of a row does."""
-
-    members: tuple[str, ...]
-    wholes: tuple[str, ...]
-    index: str  # the chunk's number
-    cut: Cut
-
-
 def in_chunks(
     scop: Scop, groups: Sequence[Group], shapes: Mapping[str, Shape], gpu: Gpu
-) -> tuple[Scop, tuple[RowChunks, ...]]:
+) -> tuple[Scop, tuple[ChunkedRows, ...]]:
     """Cut the rows of *scop*'s sums of exponentials where that saves time.
 
     :arg groups: the kernels as they would be.
@@ -66,7 +52,7 @@ def in_chunks(
             continue
         done = rescaled(scop, sums, cut.length)
         scop = done.scop
-        found.append(RowChunks(done.members, done.wholes, done.index, cut))
+        found.append(ChunkedRows(done.members, done.wholes, done.index, cut))
     return scop, tuple(found)
 
 
@@ -87,10 +73,11 @@ def _stays_whole(
         return True
     if not set(sums.members) <= set(group.members):
         return False
-    sketcher = GpuSketcher(scop, group, shapes, gpu)
-    if sketcher.clusters is not None and not sketcher.clusters.rows.is_written:
+    problem = Problem(scop, group, shapes, gpu)
+    clusters = row_cluster.cluster_rows(problem)
+    if clusters is not None and not clusters.rows.is_written:
         return False  # who only reads waits better in registers, and for nobody
-    return bool(sources & set(sketcher.sketch().resident))
+    return bool(sources & set(likeliest(problem).schedule(problem).resident))
 
 
 def _best_cut(scop: Scop, sums: ExponentialSums, shape: Shape, gpu: Gpu) -> Cut | None:
@@ -146,57 +133,3 @@ def _seconds_as_written(
         lanes = [MAX_ROW_THREADS >> n for n in range(6)]
         seconds += best_split(gpu, whole, lanes, may_chunk=not is_together).seconds
     return seconds
-
-
-class RowChunkSketcher(RequestedSketcher):
-    """Sketches what blocks do with chunks: a chunk is a row that a block holds."""
-
-    def __init__(
-        self,
-        scop: Scop,
-        group: Group,
-        shapes: Mapping[str, Shape],
-        gpu: Gpu,
-        options: Options,
-        chunks: RowChunks,
-    ) -> None:
-        super().__init__(scop, group, shapes, gpu, options=options)
-        self.chunks = chunks
-        self.why.append(
-            f"sums of exponentials beside the largest of chunks of {chunks.cut.length}, each read"
-            f" once: {1e6 * chunks.cut.seconds:.2g} us as estimated"
-        )
-
-    def sketch(self, may_chunk: bool = True) -> Sketch:
-        return replace(self.row_sketch(may_chunk=False), template="row chunks")
-
-    def share_of_row(self, row: Row) -> kept_rows.Share:
-        threads = min(self.chunks.cut.threads, power_of_two(row.groups))
-        return kept_rows.Share(threads, -(-row.groups // threads), beside=0)
-
-    def is_row(self, last: Expr, index: str) -> bool:
-        """Return whether *last* is an element of the chunk: ``L * c + index``."""
-        return not _has_load(last) and coefficient_of(last, index) == 1
-
-    def assembled(
-        self, tiles: Sequence[Tile], lanes: Mapping[str, Lane], chunk: Chunk | None
-    ) -> Sketch:
-        # The chunks are innermost: what is left to the last block of a row has none.
-        ordered = sorted(tiles, key=lambda tile: not self._is_chunks(tile))
-        sketch = super().assembled(ordered, lanes, chunk)
-        return replace(sketch, layout=self._layout_of_rows(ordered, lanes))
-
-    def _is_chunks(self, tile: Tile) -> bool:
-        return self.name_of(tile.axis) == self.chunks.index
-
-    def _layout_of_rows(self, tiles: Sequence[Tile], lanes: Mapping[str, Lane]) -> Layout:
-        """Return the mapping of the last blocks, one a row."""
-        chunks, *rows = tiles
-        assert self._is_chunks(chunks), "the chunks come first"
-        _, *numbers = grid_axes([tile.blocks for tile in tiles])
-        threads = max(lane.threads for lane in lanes.values())
-        return Layout(tuple(rows), tuple(numbers), (0, threads), chunks.blocks)
-
-
-def _has_load(expr: Expr) -> bool:
-    return any(isinstance(node, Load) for node in walk(expr))

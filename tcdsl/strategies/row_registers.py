@@ -9,17 +9,17 @@ fold; the more threads, the sooner a single row is done.  Long rows of which the
 for costmodel/kept_rows; here is what was measured for the others.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tcdsl.costmodel import kept_rows
 from tcdsl.costmodel.clusters import busy_threads
 from tcdsl.costmodel.locality import coefficient_of
-from tcdsl.lang.comprehension import Call, Expr, Index, walk
+from tcdsl.lang.comprehension import Call, Index, walk
 from tcdsl.poly.scop import Kind, Storage
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.block_sizes import power_of_two
-from tcdsl.strategies.group_axes import GroupAxes
+from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import VECTOR_BYTES
 
 MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together, ...
@@ -51,59 +51,49 @@ class Row:
 
 
 def row_of(
-    axes: GroupAxes, lanes: Mapping[str, int], length: int, resident: tuple[str, ...]
+    problem: Problem, lanes: Mapping[str, int], length: int, resident: tuple[str, ...]
 ) -> Row:
     """Return the row whose threads are along *lanes*."""
-    long = {n: d for n, d in lanes.items() if axes.shapes[n].extents[d] == length}
-    live = max(live_arrays(axes, resident), 1)  # 0: one member reads it, several times
+    long = {n: d for n, d in lanes.items() if problem.shapes[n].extents[d] == length}
+    live = max(live_arrays(problem, resident), 1)  # 0: one member reads it, several times
     most = MAX_RESIDENT if live > 1 else MOST_RESIDENT
     # What is kept in registers is no vector in memory.
-    kept = {a for a in resident if axes.scop.arrays[a].storage is Storage.SCRATCH}
-    vector = min((axes.lane_vector(n, d, kept) for n, d in long.items()), default=1)
+    kept = {a for a in resident if problem.scop.arrays[a].storage is Storage.SCRATCH}
+    vector = min((problem.lane_vector(n, d, kept) for n, d in long.items()), default=1)
     values = -(-length // vector) * vector * live
     is_kept = bool(resident) and values <= most * block_sizes.MAX_ROW_THREADS
     if not is_kept:
-        vector = min((axes.lane_vector(n, d) for n, d in long.items()), default=1)
+        vector = min((problem.lane_vector(n, d) for n, d in long.items()), default=1)
     return Row(lanes, length, vector, resident, live, is_kept)
 
 
-IsRow = Callable[[Expr, str], bool]  # whether elements with a last subscript are a row along it
-
-
-def is_row(last: Expr, index: str) -> bool:
-    """Return whether elements with the subscript *last* are a row along *index*."""
-    return isinstance(last, Index) and last.name == index
-
-
-def resident_arrays(
-    axes: GroupAxes, lanes: Mapping[str, int], length: int, is_row: IsRow
-) -> tuple[str, ...]:
+def resident_arrays(problem: Problem, lanes: Mapping[str, int], length: int) -> tuple[str, ...]:
     """Return the arrays whose rows several members use, temporaries among them."""
     users: dict[str, int] = {}
     for name, dim in lanes.items():
-        shape = axes.shapes[name]
+        shape = problem.shapes[name]
         if shape.extents[dim] != length or shape.lower[dim]:
             continue
         index = shape.statement.indices[dim]
         for access in (*shape.statement.writes, *shape.statement.reads):
             if not access.is_exact or len(access.subscripts) < 2:
                 continue
-            if is_row(access.subscripts[-1], index):
+            if problem.is_row(access.subscripts[-1], index):
                 users[access.array] = users.get(access.array, 0) + 1
-    written = {w.array for n in axes.group.members for w in axes.shapes[n].statement.writes}
+    written = {w.array for n in problem.group.members for w in problem.shapes[n].statement.writes}
     return tuple(
         array
         for array, count in users.items()
         if count > 1
-        and (axes.scop.arrays[array].storage is Storage.SCRATCH or array not in written)
+        and (problem.scop.arrays[array].storage is Storage.SCRATCH or array not in written)
     )
 
 
-def live_arrays(axes: GroupAxes, arrays: Sequence[str]) -> int:
+def live_arrays(problem: Problem, arrays: Sequence[str]) -> int:
     """Return of how many of *arrays* a thread keeps an element from one member to the next."""
     users = [
         {a.array for a in (*s.writes, *s.reads)}
-        for s in (axes.shapes[name].statement for name in axes.group.members)
+        for s in (problem.shapes[name].statement for name in problem.group.members)
     ]
     return max(
         (
@@ -115,37 +105,37 @@ def live_arrays(axes: GroupAxes, arrays: Sequence[str]) -> int:
     )  # fmt: skip
 
 
-def share_of_row(axes: GroupAxes, row: Row) -> kept_rows.Share:
+def share_of_row(problem: Problem, row: Row) -> kept_rows.Share:
     """Return how threads share a row that is kept in their registers."""
     found = None
     is_long = row.groups * row.vector >= kept_rows.LONG
-    if is_long and axes.results > FEW_ROWS * axes.gpu.multiprocessors:
-        found = kept_rows.share_of(_kept_row(axes, row))
+    if is_long and problem.results > FEW_ROWS * problem.gpu.multiprocessors:
+        found = kept_rows.share_of(_kept_row(problem, row))
     if found is None:
-        found = kept_rows.Share(*_threads_of_row(axes, row), beside=0)
+        found = kept_rows.Share(*_threads_of_row(problem, row), beside=0)
     return found
 
 
-def _kept_row(axes: GroupAxes, row: Row) -> kept_rows.KeptRow:
+def _kept_row(problem: Problem, row: Row) -> kept_rows.KeptRow:
     """Return what the cost model asks of a long row of which the chip has many."""
     beside = {
         read.array
         for name, dim in row.lanes.items()
-        for read in axes.shapes[name].statement.reads
+        for read in problem.shapes[name].statement.reads
         if read.array not in row.resident
         and read.subscripts
-        and coefficient_of(read.subscripts[-1], axes.shapes[name].statement.indices[dim])
+        and coefficient_of(read.subscripts[-1], problem.shapes[name].statement.indices[dim])
     }
-    arrays = [axes.scop.arrays[name] for name in row.resident]
+    arrays = [problem.scop.arrays[name] for name in row.resident]
     has_argument = any(array.storage is Storage.ARGUMENT for array in arrays)
     return kept_rows.KeptRow(
         row.groups, row.vector, row.live, row.vector > VECTOR_BYTES // 4,
-        all(array.dtype.is_half for array in arrays), _writes_rows(axes),
+        all(array.dtype.is_half for array in arrays), _writes_rows(problem),
         max(0, len(beside) - (not has_argument)),
     )  # fmt: skip
 
 
-def _threads_of_row(axes: GroupAxes, row: Row) -> tuple[int, int]:
+def _threads_of_row(problem: Problem, row: Row) -> tuple[int, int]:
     """Return the threads of a row that is kept in registers, and the vectors of each.
 
     Some four vectors keep loads in flight; a row in one warp needs no barrier.  Values of half
@@ -154,11 +144,11 @@ def _threads_of_row(axes: GroupAxes, row: Row) -> tuple[int, int]:
     few of them fold: float32 batchnorm of (32, 1024, 7, 7) takes 8.4 us with 256 threads, 13
     with 1024.
     """
-    groups, vector, rows, gpu = row.groups, row.vector, axes.results, axes.gpu
+    groups, vector, rows, gpu = row.groups, row.vector, problem.results, problem.gpu
     most = max(1, MAX_RESIDENT // (row.live * vector))
     if rows <= LONE_ROWS * gpu.multiprocessors and groups <= block_sizes.MAX_ROW_THREADS:
         return power_of_two(groups), 1
-    wanted = -(-groups // _vectors_of_row(axes, row, most))
+    wanted = -(-groups // _vectors_of_row(problem, row, most))
     if wanted <= block_sizes.WARP and rows >= 4 * gpu.multiprocessors:
         least = 2 if vector > VECTOR_BYTES // 4 else 1
         threads = min(block_sizes.WARP, power_of_two(-(-groups // least)))
@@ -172,43 +162,44 @@ def _threads_of_row(axes: GroupAxes, row: Row) -> tuple[int, int]:
     return threads, -(-groups // threads)
 
 
-def _vectors_of_row(axes: GroupAxes, row: Row, most: int) -> int:
+def _vectors_of_row(problem: Problem, row: Row, most: int) -> int:
     """Return how many vectors of a long row a thread is to keep.
 
     More where nothing is stored beside the loads; and where functions of half types cost as
     much as the memory, as many as keep blocks so small that several take turns (on an H200,
     bfloat16 softmax of 16384 columns takes 135 us with 256 threads, 160 with 512 or 1024).
     """
-    if any(axes.scop.arrays[name].skew is not None for name in _arrays(axes)):
+    if any(problem.scop.arrays[name].skew is not None for name in _arrays(problem)):
         return min(SKEWED_VECTORS, MOST_RESIDENT // row.vector)
-    if not _writes_rows(axes):
+    if not _writes_rows(problem):
         return min(MANY_VECTORS, most)
-    if row.vector > VECTOR_BYTES // 4 and _calls_functions(axes):
+    if row.vector > VECTOR_BYTES // 4 and _calls_functions(problem):
         many = row.groups // block_sizes.BLOCK_THREADS
         return min(max(MANY_VECTORS, many), 2 * MANY_VECTORS)
     return min(VECTORS_IN_FLIGHT, most)
 
 
-def _arrays(axes: GroupAxes) -> set[str]:
+def _arrays(problem: Problem) -> set[str]:
     """Return the arrays that the group touches."""
-    statements = [axes.shapes[name].statement for name in axes.group.members]
+    statements = [problem.shapes[name].statement for name in problem.group.members]
     return {a.array for s in statements for a in (*s.writes, *s.reads)}
 
 
-def _writes_rows(axes: GroupAxes) -> bool:
+def _writes_rows(problem: Problem) -> bool:
     """Return whether some member stores a value for every one that it reads."""
     return any(
-        axes.shapes[name].statement.kind is not Kind.UPDATE
-        and axes.scop.arrays[axes.shapes[name].statement.write.array].storage is Storage.ARGUMENT
-        and axes.shapes[name].instances == axes.shapes[axes.lead].instances
-        for name in axes.group.members
+        problem.shapes[name].statement.kind is not Kind.UPDATE
+        and problem.scop.arrays[problem.shapes[name].statement.write.array].storage
+        is Storage.ARGUMENT
+        and problem.shapes[name].instances == problem.shapes[problem.lead].instances
+        for name in problem.group.members
     )
 
 
-def _calls_functions(axes: GroupAxes) -> bool:
+def _calls_functions(problem: Problem) -> bool:
     """Return whether a function is called for every value of a row."""
-    for name in axes.group.members:
-        lane, statement = axes.lane(name), axes.shapes[name].statement
+    for name in problem.group.members:
+        lane, statement = problem.lane(name), problem.shapes[name].statement
         if lane is None or statement.value is None:
             continue
         calls = [node for node in walk(statement.value) if isinstance(node, Call)]

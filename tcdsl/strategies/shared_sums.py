@@ -12,70 +12,79 @@ from math import prod
 
 from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.strategies.assembly import Chunk
-from tcdsl.strategies.group_axes import GroupAxes
+from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.rows import is_chunkable
 from tcdsl.strategies.sketch import Axis, Tile
 
 
 def share_of_sum(
-    axes: GroupAxes,
+    problem: Problem,
     tiles: Sequence[Tile],
     lanes: Mapping[str, int],
-    width: int,
     vector: int,
     choices: Sequence[int],
-    *,
-    may_chunk: bool,
-) -> tuple[int, Chunk | None]:
-    """Return how many threads share the lead's lane, and how blocks share the reduction.
-
-    That is a reduced axis and the values of it that one block takes, None if it takes all.
+    width: int = 1,
+) -> tuple[int, int]:
+    """Return how many threads share the lead's lane, and the values of a chunk; 0: no chunks.
 
     :arg lanes: member -> its own axis along threads.
-    :arg width: of a tile's threads that share nothing, each with *vector* results if several.
     :arg choices: the numbers of threads along the lane.
+    :arg width: of a tile's threads that share nothing, each with *vector* results if several.
     """
-    lane = lanes.get(axes.lead)
+    lane = lanes.get(problem.lead)
     if lane is None:
-        return choices[0], None
-    shape = axes.shapes[axes.lead]
+        return choices[0], 0
+    shape = problem.shapes[problem.lead]
     along = vector if width == 1 else 1  # values of the lane's axis in a load
     steps = -(-shape.extents[lane] // along)
-    taken = {tile.axis[axes.lead] for tile in tiles} | {lane}
+    taken = {tile.axis[problem.lead] for tile in tiles} | {lane}
     times = prod(e for d, e in enumerate(shape.extents) if d not in taken)
-    axis = _chunked_axis(axes) if may_chunk else None
+    axis = chunked_axis(problem)
     is_lane = axis is not None and all(axis.get(n) == d for n, d in lanes.items() if n in axis)
-    pieces = axes.extent(axis) if axis is not None and not is_lane else 0
+    pieces = problem.extent(axis) if axis is not None and not is_lane else 0
+    step_bytes = _step_bytes(problem, vector)
     reduction = Reduction(
-        prod(tile.blocks for tile in tiles), width, steps, times, _step_bytes(axes, vector), pieces
+        prod(tile.blocks for tile in tiles), width, steps, times, step_bytes, pieces
     )
-    split = best_split(axes.gpu, reduction, choices, may_chunk=axis is not None)
+    split = best_split(problem.gpu, reduction, choices, may_chunk=axis is not None)
     if axis is None or split.chunks == 1:
-        return split.lanes, None
+        return split.lanes, 0
     size = split.per_chunk * (along if is_lane else 1)
-    if any(axis.get(n) == d for n, d in lanes.items()):  # a thread's vectors are in one chunk
-        size = -(-size // vector) * vector
-    count = -(-axes.extent(axis) // size)
-    axes.why.append(
-        f"{count} blocks over chunks of {size} of the reduced {axes.name_of(axis)}:"
-        f" {1e6 * split.seconds:.2g} us as estimated"
-    )
-    return split.lanes, (axis, size)
+    return split.lanes, whole_vectors(axis, size, lanes, vector)
 
 
-def _chunked_axis(axes: GroupAxes) -> Axis | None:
-    """Return the reduced axis that blocks may share, the longest one."""
+def whole_vectors(axis: Axis, size: int, lanes: Mapping[str, int], vector: int) -> int:
+    """Return the size of chunks along *axis* such that a thread's vectors are in one chunk."""
+    if any(axis.get(name) == dim for name, dim in lanes.items()):
+        return -(-size // vector) * vector
+    return size
+
+
+def chunk_of(problem: Problem, size: int) -> tuple[Chunk | None, tuple[str, ...]]:
+    """Return the chunks of *size* values of the reduced axis that blocks share, and why."""
+    axis = chunked_axis(problem) if size else None
+    if axis is None:
+        return None, ()
+    count = -(-problem.extent(axis) // size)
+    reduced = problem.name_of(axis)
+    return (axis, size), (f"{count} blocks over chunks of {size} of the reduced {reduced}",)
+
+
+def chunked_axis(problem: Problem) -> Axis | None:
+    """Return the reduced axis that blocks may share, the longest one; None if they may not."""
+    if not problem.may_split:
+        return None
     free = [
         axis
-        for axis in axes.group.axes
-        if axis not in axes.parallel and is_chunkable(axis, axes.shapes)
+        for axis in problem.group.axes
+        if axis not in problem.parallel and is_chunkable(axis, problem.shapes)
     ]
-    return max(free, key=axes.extent, default=None)
+    return max(free, key=problem.extent, default=None)
 
 
-def _step_bytes(axes: GroupAxes, vector: int) -> int:
+def _step_bytes(problem: Problem, vector: int) -> int:
     """Return the bytes that a step of the lead loads, of all its arrays that move along."""
-    statement = axes.shapes[axes.lead].statement
-    rows = axes.shapes[axes.lead].strides[len(statement.writes) :]
+    statement = problem.shapes[problem.lead].statement
+    rows = problem.shapes[problem.lead].strides[len(statement.writes) :]
     arrays = {read.array for read, row in zip(statement.reads, rows, strict=True) if any(row)}
-    return vector * sum(axes.scop.arrays[name].dtype.size_bytes for name in arrays) or vector
+    return vector * sum(problem.scop.arrays[name].dtype.size_bytes for name in arrays) or vector

@@ -10,6 +10,7 @@ nester opens what remains.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import Coordinate, LoopKind, Node, sequence
@@ -96,6 +97,7 @@ class Sketch:
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once
     template: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)  # of the template, as plain data
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequ
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.assembly import Assembly, Chunk, point_pieces
-from tcdsl.strategies.group_axes import GroupAxes
+from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, OuterLoop, Sketch, Tile, apply
 from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
 from tcdsl.transforms.fusion import Group
@@ -53,7 +53,7 @@ class TiledKernel:
     remaining: Mapping[str, tuple[Piece, ...]]
     why: tuple[str, ...]
     following: tuple[str, ...] = ()  # what is left for a kernel after this one
-    template: str = "tiles"
+    template: str = "tile_simt"
 
     def tree(self, nester: Nester) -> Node:
         """Return the loops."""
@@ -101,13 +101,16 @@ def is_tiled(scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu) ->
     return False
 
 
-class _Tiler(GroupAxes):
+class _Tiler:
     """Tiles one group with *size* x *size* results a thread."""
 
     def __init__(
         self, scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu, size: int
     ) -> None:
-        super().__init__(scop, group, shapes, gpu)
+        self.problem = Problem(scop, group, shapes, gpu)
+        self.scop, self.group, self.shapes, self.gpu = scop, group, shapes, gpu
+        self.lead = self.problem.lead
+        self.why: list[str] = []
         self.size = size
         self.shape = shapes[self.lead]
         self.statement = self.shape.statement
@@ -123,10 +126,10 @@ class _Tiler(GroupAxes):
             return "it is a recurrence"
         if Role.REDUCED not in shape.roles:
             return "nothing is reduced"
-        if len(self.parallel) < len([r for r in shape.roles if r is Role.PARALLEL]):
+        if len(self.problem.parallel) < len([r for r in shape.roles if r is Role.PARALLEL]):
             return "a member does not share all of its parallel axes"
         for name in self.group.members:
-            if name != self.lead and self.rest_of(name) > 1:
+            if name != self.lead and self.problem.rest_of(name) > 1:
                 return f"{name} has axes of its own"
             is_before = self.scop.position(name) < self.scop.position(self.lead)
             if is_before or self.shapes[name].statement.kind is Kind.CHECK:
@@ -162,12 +165,12 @@ class _Tiler(GroupAxes):
         reads = self.shape.strides[len(self.statement.writes) :]
         movable = [
             axis
-            for axis in self.parallel
-            if self.extent(axis) >= self.size * THREADS // 2
+            for axis in self.problem.parallel
+            if self.problem.extent(axis) >= self.size * THREADS // 2
             and any(row[axis[self.lead]] == 0 for row in reads)
         ]
         for column in sorted(movable, key=lambda a: self.shape.strides[0][a[self.lead]]):
-            for row in sorted(movable, key=lambda a: -self.extent(a)):
+            for row in sorted(movable, key=lambda a: -self.problem.extent(a)):
                 if row is not column and self._are_crossed(row, column, reads):
                     return row, column
         return None
@@ -182,11 +185,18 @@ class _Tiler(GroupAxes):
         assert found is not None
         row, column = found
         tiles = [
-            Tile(axis, self.extent(axis), self.lower(axis), number, THREADS, self.size)
+            Tile(
+                axis,
+                self.problem.extent(axis),
+                self.problem.lower(axis),
+                number,
+                THREADS,
+                self.size,
+            )
             for number, axis in ((0, column), (1, row))
         ]
-        rest = [a for a in self.parallel if a not in (row, column)]
-        return tiles + [self.tile(axis) for axis in reversed(rest)]
+        rest = [a for a in self.problem.parallel if a not in (row, column)]
+        return tiles + [self.problem.tile(axis) for axis in reversed(rest)]
 
     def kernel(self, k_tile: int) -> TiledKernel | None:
         """Return the kernel with steps of *k_tile* along the longest reduced axis, or None."""
@@ -202,7 +212,9 @@ class _Tiler(GroupAxes):
             count = -(-shape.extents[k] // size)
             chunk = {self.lead: k}, size
             partials = (Partial(self.statement.indices[k], low, size, 0, count, False),)
-            self.why.append(f"{count} blocks over chunks of {size} of {self.name_of(chunk[0])}")
+            self.why.append(
+                f"{count} blocks over chunks of {size} of {self.problem.name_of(chunk[0])}"
+            )
         outer = tuple(Assembly(self.group, self.shapes, self.gpu, tiles, chunk=chunk).block_loops())
         if any(loop.kind is not LoopKind.BLOCK for loop in outer):
             return None
@@ -257,7 +269,10 @@ class _Tiler(GroupAxes):
 
     def _cached(self, scop: Scop, sketch: Sketch, step: Piece) -> TiledKernel | None:
         """Return the kernel with its operands in shared memory, None if they do not fit."""
-        loops = [*(loop.pieces[self.lead].coordinate for loop in sketch.outer), step.coordinate]
+        loops = [
+            *(loop.pieces[self.lead].coordinate for loop in sketch.outer),
+            step.coordinate,
+        ]
         coordinates: dict[str, tuple[AnyCoordinate, ...]] = {self.lead: tuple(loops)}
         copies: list[Cached] = []
         size_bytes = 0
@@ -265,7 +280,11 @@ class _Tiler(GroupAxes):
             if why_not_cached(scop, [self.lead], array, coordinates) is not None:
                 continue
             cached = cache_read(
-                scop, array, [self.lead], coordinates, f"{array}.tile{number}{self.lead}"
+                scop,
+                array,
+                [self.lead],
+                coordinates,
+                f"{array}.tile{number}{self.lead}",
             )
             size = prod(cached.box.sizes) * scop.arrays[array].dtype.size_bytes
             if size < 2 * scop.arrays[array].dtype.size_bytes:

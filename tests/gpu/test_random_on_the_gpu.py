@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tcdsl.costmodel import reductions
-from tcdsl.strategies import gpu_grouping, group_axes, tiles
+from tcdsl.strategies import gpu_grouping, problem, tiles
 from tcdsl.testing import programs
 
 pytest.importorskip("hypothesis")
@@ -59,7 +59,7 @@ def test_random_programs_with_every_threshold_lowered(
     # The cache knows nothing of thresholds.
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
     for module, name, value in (
-        (group_axes, "MIN_LANES", 2), (reductions, "TICKET", 0.0), (reductions, "CACHED", 0.0),
+        (problem, "MIN_LANES", 2), (reductions, "TICKET", 0.0), (reductions, "CACHED", 0.0),
         (tiles, "MIN_WORK", 1), (tiles, "REGISTERS", (2, 1)), (tiles, "K_TILES", (4, 2)),
         (gpu_grouping, "SMALL_WORK", 1),
     ):  # fmt: skip

@@ -12,7 +12,7 @@ from tcdsl.costmodel import both_ways as model
 from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
-from tcdsl.strategies import both_ways, group_axes
+from tcdsl.strategies import fused_directions, problem
 from tcdsl.transforms.placement import Space
 from tests.strategies.crossing_programs import crossing_program
 
@@ -101,16 +101,18 @@ def shapes_of(name: str, rows: int, columns: int) -> Shapes:
 def eager(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """A chip of three multiprocessors, for which small programs go both ways wherever they may."""
     monkeypatch.setattr(model, "LEAST_ROWS", 1)
-    monkeypatch.setattr(group_axes, "MIN_LANES", 2)
+    monkeypatch.setattr(problem, "MIN_LANES", 2)
     monkeypatch.setattr(
-        both_ways.Estimates, "is_faster", lambda self, group, _: self.both_ways(group) is not None
+        fused_directions.Estimates,
+        "is_faster",
+        lambda self, group, _: self.both_ways(group) is not None,
     )
     return Gpu(multiprocessors=3)
 
 
 def crossing(unit: Any) -> list[Any]:
     """Return the kernels that go both ways."""
-    return [k for k in unit.done.plan.kernels if any("both ways" in reason for reason in k.why)]
+    return [k for k in unit.done.plan.kernels if k.template == "row_column"]
 
 
 # --- chosen ---------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ def test_all_blocks_are_on_the_chip_at_once(cuda_unit: MakeUnit) -> None:
 def test_explained(cuda_unit: MakeUnit) -> None:
     (kernel,) = crossing(cuda_unit(SUMS.format(t="float"), (16384, 4096)))
     (reason,) = kernel.why
-    assert reason.startswith("both ways: ") and "rows of x and the sums of columns" in reason
+    assert reason.startswith("rows and columns: ") and "rows of x and the sums of columns" in reason
 
 
 @pytest.mark.parametrize("name", MATRICES)

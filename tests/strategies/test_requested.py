@@ -72,7 +72,6 @@ def test_lanes_are_written_out_and_nothing_else(cuda_unit: MakeUnit) -> None:
     assert requested.written_out(loop) == Loop(
         "v", {}, LoopKind.UNROLL, requested.written_out(leaf), 4
     )
-    assert requested.sketcher_for(Options()) is requested.BothWaysSketcher
 
 
 def test_threads_of_a_block_meet_in_its_folds(

@@ -242,7 +242,7 @@ def test_contractions_keep_their_tiles(
     source, shapes_at, rows = TILED[name]
     for length in (385, 1002):
         done = cuda_unit(source, *shapes_at(length)).done
-        assert "tiles" in {kernel.template for kernel in done.plan.kernels}, length
+        assert "tile_simt" in {kernel.template for kernel in done.plan.kernels}, length
         assert skewed(done.source.text) == rows
 
 

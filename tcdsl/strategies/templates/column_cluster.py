@@ -10,18 +10,19 @@ registers: one kernel and one pass over memory where there were as many as reduc
 one another, and one.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from tcdsl.costmodel.columns import Columns, Share, best_share
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.strategies.assembly import Lane
-from tcdsl.strategies.group_axes import GroupAxes
+from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import kept_arrays, own_dims, parallel_axes, waiting_for
 from tcdsl.strategies.sketch import Axis, Sketch, Tile
+from tcdsl.strategies.template import Template, assembled
+from tcdsl.strategies.templates.column import has_few_results
 from tcdsl.transforms.fusion import Group
 
 MOST_BLOCK_AXES = 2  # of the grid beside a cluster's
@@ -36,40 +37,73 @@ class KeptColumns:
     vector: int
     arrays: tuple[str, ...]
 
-    @property
-    def why(self) -> str:
-        share = self.share
-        among = f" of each of {share.cluster} blocks of a cluster" if share.cluster > 1 else ""
-        return (
-            f"columns of {', '.join(self.arrays)} in registers of {share.x} x {share.y} threads"
-            f"{among}, {share.repeat * self.vector} values a thread:"
-            f" {1e6 * share.seconds:.2g} us as estimated"
-        )
+
+@dataclass(frozen=True, slots=True)
+class ColumnClusterConfig:
+    """Threads of a block along columns' neighbours and along columns, and blocks of a cluster."""
+
+    threads_x: int
+    threads_y: int
+    repeat: int  # rows of a thread
+    cluster: int = 1  # blocks that share a column
+    vector: int = 1  # elements of a vector, along x
 
 
-def kept_column_sketch(axes: GroupAxes, inner: Axis, columns: KeptColumns) -> Sketch:
-    """Return the sketch of threads each with its part of the columns along *inner*."""
-    share = columns.share
-    others = [axis for axis in axes.parallel if axis is not inner]
-    tiles = [Tile(inner, axes.extent(inner), 0, 0, share.x, 1, columns.vector)]
-    tiles += [axes.tile(axis) for axis in reversed(others)]
+def why_not(problem: Problem) -> str | None:
+    """Return why columns are not kept in registers, or None."""
+    if problem.options.tile:
+        return "tiles are asked for"
+    if kept_columns(problem) is None:
+        return "no block or cluster keeps its columns, or several passes take less time"
+    return None
+
+
+def space(problem: Problem) -> Iterator[ColumnClusterConfig]:
+    """Yield the configuration that the cost model prefers."""
+    found = kept_columns(problem)
+    assert found is not None, "why_not"
+    share = found.share
+    yield ColumnClusterConfig(share.x, share.y, share.repeat, share.cluster, found.vector)
+
+
+def schedule(problem: Problem, config: ColumnClusterConfig) -> Sketch:
+    """Return the schedule of threads each with its part of the columns."""
+    inner, columns = problem.along, kept_columns(problem)
+    assert inner is not None and columns is not None, "why_not"
+    others = [axis for axis in problem.parallel if axis is not inner]
+    tiles = [
+        Tile(inner, problem.extent(inner), 0, 0, config.threads_x, 1, config.vector),
+        *(problem.tile(axis) for axis in reversed(others)),
+    ]
     lanes = {
-        name: Lane(dim, 1, share.y, 1, share.repeat, share.cluster)
+        name: Lane(dim, 1, config.threads_y, 1, config.repeat, config.cluster)
         for name, dim in columns.dims.items()
     }
-    axes.why.append(columns.why)
-    sketch = axes.assembled(tiles, lanes, None)
-    return replace(sketch, resident=columns.arrays, layout=None, template="kept columns")
+    sketch = assembled(problem, tiles, lanes, why=(_why(columns, config),))
+    return replace(sketch, resident=columns.arrays, layout=None)
 
 
-def kept_columns(
-    scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu, inner: Axis, vector: int
-) -> KeptColumns | None:
-    """Return how the columns of *group* are kept, None if they should not be.
+def _why(columns: KeptColumns, config: ColumnClusterConfig) -> str:
+    among = f" of each of {config.cluster} blocks of a cluster" if config.cluster > 1 else ""
+    return (
+        f"columns of {', '.join(columns.arrays)} in registers of {config.threads_x} x"
+        f" {config.threads_y} threads{among}, {config.repeat * config.vector} values a thread"
+    )
 
-    :arg inner: the shared axis along which neighbours in memory are.
-    :arg vector: how many of them a thread takes.
+
+@analysis
+def kept_columns(problem: Problem) -> KeptColumns | None:
+    """Return how the columns of *problem* are kept, None if they should not be.
+
+    Where each column may have a thread of its own, one kernel goes over them anyway.
     """
+    inner = problem.along
+    if problem.options.tile or inner is None or problem.is_ragged:
+        return None
+    if not has_few_results(problem):
+        return None
+    scop, group, shapes, gpu = problem.scop, problem.group, problem.shapes, problem.gpu
+    vector = problem.vector_width(inner)
     several = [
         axis
         for axis in parallel_axes(group, shapes)
@@ -169,3 +203,6 @@ def _live_bytes(
         )
         for gap in range(1, len(users))
     )
+
+
+TEMPLATE = Template("column_cluster", ColumnClusterConfig, why_not, space, schedule)

@@ -1,42 +1,92 @@
-"""The axes of a group as blocks and threads may share them, and the vectors along them.
+"""What one kernel must compute, as templates see it: analysis, no choices.
 
     y(i) +=! x(i,j)          parallel    i, along which no member waits for another or adds up
     z(i,j) = x(i,j) / y(i)   lead        the first of the members with the most instances
                              innermost   j, whose neighbours are neighbours in memory
-                             lane        j of each member: threads may share it beside i
+                             lane        j of each member: threads may share it in addition to i
+                             along       the parallel axis that is the lead's innermost: none here
 
-Nothing is chosen here.  What a sketcher chooses is tiles, lanes and a chunk; ``assembled`` makes
-loops of them.
+A template (``template.py``) says whether it applies to a problem, lists its configurations, and
+makes the schedule of one of them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
 from math import prod
+from typing import TypeVar
 
-from tcdsl.costmodel.locality import Shape, runs_of
+from tcdsl.costmodel.locality import Shape, coefficient_of, runs_of
 from tcdsl.costmodel.machine import Gpu
+from tcdsl.lang.comprehension import Expr, Index, Load, walk
+from tcdsl.options import Options
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
-from tcdsl.strategies.assembly import Assembly, Chunk, Lane, extent_of, lower_of
-from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Sketch, Tile
+from tcdsl.strategies.assembly import extent_of, lower_of
+from tcdsl.strategies.chunked_rows import ChunkedRows
+from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Tile
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.rfactor import why_not_laned
 
+DEFAULTS = Options()
 MIN_LANES = 8  # iterations that are worth threads of their own
 
 
-class GroupAxes:
-    """The axes of one group; *why* explains to the user what is chosen for them."""
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The statements of one kernel, and their axes.
 
-    def __init__(self, scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu) -> None:
-        self.scop = scop
-        self.group = group
-        self.shapes = shapes
-        self.gpu = gpu
-        self.lead = group.lead(shapes)
-        order = shapes[self.lead].order
-        axes = sorted(group.axes, key=lambda axis: order.index(axis[self.lead]))
-        self.parallel = [axis for axis in axes if group.has_parallel(axis, shapes)]
-        self.why: list[str] = []
+    *options* filter what templates offer.  *chunks*: the rows that blocks share, if it is over such
+    (``row_chunks``).  *may_split*: whether blocks may share a reduced axis.
+    """
+
+    scop: Scop
+    group: Group
+    shapes: Mapping[str, Shape]
+    gpu: Gpu
+    options: Options = DEFAULTS
+    chunks: ChunkedRows | None = None
+    may_split: bool = True
+    _known: dict[object, object] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def lead(self) -> str:
+        return self.group.lead(self.shapes)
+
+    @cached_property
+    def parallel(self) -> tuple[Axis, ...]:
+        """The shared axes along which all members are parallel, in the order of the lead's."""
+        order = self.shapes[self.lead].order
+        axes = sorted(self.group.axes, key=lambda axis: order.index(axis[self.lead]))
+        return tuple(axis for axis in axes if self.group.has_parallel(axis, self.shapes))
+
+    @cached_property
+    def along(self) -> Axis | None:
+        """The parallel axis along which the lead's neighbours in memory are, or None."""
+        inner = self.innermost(self.lead)
+        return next((axis for axis in self.parallel if axis[self.lead] == inner), None)
+
+    @cached_property
+    def is_ragged(self) -> bool:
+        """Whether data bound a loop of some member."""
+        shapes = (self.shapes[name] for name in self.group.members)
+        return any(shape.is_ragged(dim) for shape in shapes for dim in range(len(shape.extents)))
+
+    @cached_property
+    def lanes(self) -> Mapping[str, int]:
+        """Member -> the dimension that threads may share, of those that have one."""
+        found = ((name, self.lane(name)) for name in self.group.members)
+        return {name: dim for name, dim in found if dim is not None}
+
+    def is_row(self, last: Expr, index: str) -> bool:
+        """Return whether elements with the subscript *last* are a row along *index*.
+
+        In chunks of rows that is an element of the chunk: ``L * c + index``.
+        """
+        if self.chunks is None:
+            return isinstance(last, Index) and last.name == index
+        has_load = any(isinstance(node, Load) for node in walk(last))
+        return not has_load and coefficient_of(last, index) == 1
 
     # --- axes ------------------------------------------------------------------------------
 
@@ -89,12 +139,12 @@ class GroupAxes:
     # --- a member's own axes ---------------------------------------------------------------
 
     def lane(self, name: str) -> int | None:
-        """Return the dimension of *name* that threads share: its innermost free one."""
+        """Return the dimension of *name* that threads may share: its innermost free one."""
         shape = self.shapes[name]
         taken = {axis[name] for axis in self.parallel}
         for dim in reversed(shape.order):
             if dim not in taken and shape.extents[dim] >= MIN_LANES:
-                return dim if self.may_split(name, dim) else None
+                return dim if self.may_split_lane(name, dim) else None
         return None
 
     def longest_rest(self, name: str, least: int) -> int | None:
@@ -103,9 +153,9 @@ class GroupAxes:
         taken = {axis[name] for axis in self.parallel}
         free = [d for d in shape.order if d not in taken and shape.extents[d] >= least]
         dim = max(free, key=lambda d: shape.extents[d], default=None)
-        return dim if dim is not None and self.may_split(name, dim) else None
+        return dim if dim is not None and self.may_split_lane(name, dim) else None
 
-    def may_split(self, name: str, dim: int) -> bool:
+    def may_split_lane(self, name: str, dim: int) -> bool:
         """Return whether threads may share dimension *dim* of *name*."""
         shape = self.shapes[name]
         if shape.roles[dim] is Role.PARALLEL:
@@ -134,6 +184,8 @@ class GroupAxes:
         :arg is_own: whether no other member's threads are along it, so that the last vector may
             end early: no sum is folded lane by lane.
         """
+        if not self.options.vectorise:
+            return 1
         shape = self.shapes[name]
         statement = shape.statement
         accesses = (*statement.writes, *statement.reads)
@@ -167,18 +219,29 @@ class GroupAxes:
             width //= 2
         return width
 
-    # --- what is chosen --------------------------------------------------------------------
+    # --- tiles -----------------------------------------------------------------------------
 
     def tile(self, axis: Axis) -> Tile:
         """Return the tile of blocks that take one value of *axis* each."""
         return Tile(axis, self.extent(axis), self.lower(axis))
 
-    def assembled(
-        self, tiles: Sequence[Tile], lanes: Mapping[str, Lane], chunk: Chunk | None
-    ) -> Sketch:
-        """Return the sketch.
+    @property
+    def unit_tiles(self) -> list[Tile]:
+        """Tiles of one value along each parallel axis, the innermost first."""
+        return [self.tile(axis) for axis in reversed(self.parallel)]
 
-        :arg tiles: of the shared parallel axes, innermost first.
-        :arg lanes: member -> its own axis along threads.
-        """
-        return Assembly(self.group, self.shapes, self.gpu, tiles, lanes, chunk).sketch(self.why)
+
+Found = TypeVar("Found")
+
+
+def analysis(find: Callable[[Problem], Found]) -> Callable[[Problem], Found]:
+    """Keep what *find* returns for a problem as long as the problem."""
+
+    @wraps(find)
+    def found(problem: Problem) -> Found:
+        known = problem._known
+        if find not in known:
+            known[find] = find(problem)
+        return known[find]  # type: ignore[return-value]
+
+    return found

@@ -10,8 +10,8 @@ over the threads of all blocks.  Where that pays, and how many blocks and thread
 decided in ``costmodel/clusters``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from tcdsl.costmodel.clusters import LongRows, Share, best_share
@@ -21,9 +21,10 @@ from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.strategies.assembly import Assembly
-from tcdsl.strategies.group_axes import GroupAxes
+from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import kept_arrays, own_dims, parallel_axes
 from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.template import Template
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.mapping import RANK
 from tcdsl.transforms.nesting import Piece
@@ -118,37 +119,68 @@ class ClusterRows:
         return ((0, self.share.threads), *ranks)
 
 
-def clustered_sketch(axes: GroupAxes, rows: ClusterRows) -> Sketch:
-    """Return the sketch of blocks of a cluster over every row, its parts in shared memory."""
-    tiles = [axes.tile(axis) for axis in reversed(axes.parallel)]
-    axes.why.append(rows.why)
-    assembly = Assembly(axes.group, axes.shapes, axes.gpu, tiles)
+@dataclass(frozen=True, slots=True)
+class RowClusterConfig:
+    """How the blocks of a cluster and their threads share a row."""
+
+    cluster: int  # blocks; 1: one has all of the row
+    per_block: int  # values of the outer axis
+    threads: int  # of a block
+    repeat: int  # vectors of a thread along the inner axis
+    vector: int = 1  # elements of a vector
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why clusters do not share the rows, or None."""
+    if problem.options.tile:
+        return "tiles are asked for"
+    if problem.along is not None or problem.is_ragged:
+        return "it has no rows, or data say how long they are"
+    if cluster_rows(problem) is None:
+        return "a block alone does as well with a row, or no cluster holds one"
+    return None
+
+
+def space(problem: Problem) -> Iterator[RowClusterConfig]:
+    """Yield the configuration that the cost model prefers."""
+    rows = cluster_rows(problem)
+    assert rows is not None, "why_not"
+    share = rows.share
+    yield RowClusterConfig(share.cluster, share.per, share.threads, share.repeat, rows.rows.vector)
+
+
+def schedule(problem: Problem, config: RowClusterConfig) -> Sketch:
+    """Return the schedule of blocks of a cluster over every row, its parts in shared memory."""
+    found = cluster_rows(problem)
+    assert found is not None, "why_not"
+    share = Share(config.cluster, config.per_block, config.threads, config.repeat)
+    rows = replace(found, share=share, rows=replace(found.rows, vector=config.vector))
+    assembly = Assembly(problem.group, problem.shapes, problem.gpu, problem.unit_tiles)
     remaining, partials, threads = {}, {}, {}
-    for name in axes.group.members:
-        shape = axes.shapes[name]
+    for name in problem.group.members:
+        shape = problem.shapes[name]
         if name not in rows.inner:
             remaining[name] = assembly.remaining(name)
-            found = assembly.partials(name)
-            if found is not None:
-                partials[name] = found
+            own = assembly.partials(name)
+            if own is not None:
+                partials[name] = own
             continue
         remaining[name] = rows.pieces(name, shape.roles)
         if shape.statement.kind is Kind.UPDATE:
             partials[name], threads[name] = rows.partials(shape), rows.lanes
     return Sketch(
-        axes.group.members, tuple(assembly.block_loops()), remaining, partials,
-        why=tuple(axes.why), threads=threads, in_registers=True,
-        resident=(*rows.staged, *rows.resident), is_staged=True, template="clusters",
+        problem.group.members, tuple(assembly.block_loops()), remaining, partials,
+        why=(rows.why,), threads=threads, in_registers=True,
+        resident=(*rows.staged, *rows.resident), is_staged=True,
     )  # fmt: skip
 
 
-VectorOf = Callable[[str, int, Sequence[str]], int]  # of a member's dimension, arrays in registers
-
-
-def cluster_rows(
-    scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu, vector_of: VectorOf
-) -> ClusterRows | None:
-    """Return how clusters share the rows of *group*, None if they should not."""
+@analysis
+def cluster_rows(problem: Problem) -> ClusterRows | None:
+    """Return how clusters share the rows of *problem*, None if they should not."""
+    if problem.options.tile or problem.along is not None or problem.is_ragged:
+        return None
+    scop, group, shapes, gpu = problem.scop, problem.group, problem.shapes, problem.gpu
     found = row_dims(group, shapes, gpu)
     if found is None:
         return None
@@ -167,7 +199,7 @@ def cluster_rows(
     )
     long_rows = LongRows(
         rows, extents, _value_bytes(scop, staged), len(staged), len(resident),
-        min(vector_of(name, dim, resident) for name, dim in inner.items()), is_written,
+        min(problem.lane_vector(name, dim, resident) for name, dim in inner.items()), is_written,
     )  # fmt: skip
     share = best_share(gpu, long_rows)
     return None if share is None else ClusterRows(inner, outer, long_rows, share, staged, resident)
@@ -192,3 +224,6 @@ def row_dims(
         return None
     found = own_dims(group, shapes)
     return found if found is not None and len(found[1]) <= 2 else None
+
+
+TEMPLATE = Template("row_cluster", RowClusterConfig, why_not, space, schedule)

@@ -1,0 +1,46 @@
+"""Whether one kernel that reduces rows and columns takes less time than kernels of each."""
+
+from collections.abc import Mapping, Sequence
+
+from tcdsl.costmodel.both_ways import apart_seconds
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.options import Options
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.templates.row_column import share_of
+from tcdsl.strategies.traffic import moved_bytes
+from tcdsl.transforms.fusion import Group
+
+WORTH = 0.9  # of the time of kernels apart, that one kernel may take: estimates err
+
+
+class Estimates:
+    """The estimated times of groups, each as one kernel."""
+
+    def __init__(self, scop: Scop, shapes: Mapping[str, Shape], gpu: Gpu, options: Options) -> None:
+        self.scop = scop
+        self.shapes = shapes
+        self.gpu = gpu
+        self.options = options
+        self._known: dict[frozenset[str], float | None] = {}
+
+    def both_ways(self, group: Group) -> float | None:
+        """Return the seconds of *group* where it goes both ways, None if it does not."""
+        members = frozenset(group.members)
+        if members not in self._known:
+            share = share_of(Problem(self.scop, group, self.shapes, self.gpu, self.options))
+            self._known[members] = share.seconds if share is not None else None
+        return self._known[members]
+
+    def is_faster(self, group: Group, parts: Sequence[Group]) -> bool:
+        """Return whether *group* goes both ways, in less time than its *parts* one by one."""
+        seconds = self.both_ways(group)
+        if seconds is None:
+            return False
+        apart = 0.0
+        for part in parts:
+            moved = moved_bytes(self.scop, part, self.shapes)
+            elements = self.shapes[part.lead(self.shapes)].instances
+            apart += self.both_ways(part) or apart_seconds(self.gpu, moved, elements)
+        return seconds < WORTH * apart

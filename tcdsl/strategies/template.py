@@ -1,0 +1,66 @@
+"""Templates: families of kernels, what may be chosen of each, and the choice.
+
+    problem --why_not--> a reason | None        does the template apply, and is it worth while?
+            --space-->   configurations         legal ones only, the likeliest first
+            --schedule(config)--> Sketch        decides nothing
+
+Each module of ``templates`` has one, with these three functions.  A configuration is a frozen
+dataclass of numbers and names, so that it can be written down, compared, and asked for.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from tcdsl.strategies.assembly import Assembly, Chunk, Lane
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.requested import resized
+from tcdsl.strategies.sketch import Sketch, Tile
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True, slots=True)
+class Template(Generic[Config]):
+    """See the module's docstring."""
+
+    name: str
+    config: type[Config]
+    why_not: Callable[[Problem], str | None]
+    space: Callable[[Problem], Iterator[Config]]
+    schedule: Callable[[Problem, Config], Sketch]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A template and one of its configurations."""
+
+    template: Template[Any]
+    config: Any
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the choice as plain data."""
+        return {"template": self.template.name, **asdict(self.config)}
+
+    def schedule(self, problem: Problem) -> Sketch:
+        """Return the schedule of *problem* that is chosen."""
+        made = self.template.schedule(problem, self.config)
+        return replace(made, template=self.template.name, config=self.to_json())
+
+
+def assembled(
+    problem: Problem,
+    tiles: Sequence[Tile],
+    lanes: Mapping[str, Lane],
+    chunk: Chunk | None = None,
+    why: Sequence[str] = (),
+) -> Sketch:
+    """Return the sketch of blocks and threads along *tiles* and *lanes*, in tiles as asked.
+
+    :arg tiles: of the shared parallel axes, innermost first.
+    :arg lanes: member -> its own axis along threads.
+    """
+    if problem.options.tile:
+        tiles, asked = resized(problem, tiles, lanes)
+        why = (*why, *asked)
+    return Assembly(problem.group, problem.shapes, problem.gpu, tiles, lanes, chunk).sketch(why)

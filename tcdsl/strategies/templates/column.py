@@ -1,0 +1,133 @@
+"""Threads.x along the innermost shared axis, threads.y along what members have left.
+
+    y(j) +=! x(i,j)          few j: blocks over tiles of j, threads.x along j, threads.y along i,
+                             and where that is too few of them, blocks over chunks of i as well
+
+Each thread adds up its part of a column; the block folds them over threads.y.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tcdsl.costmodel.shared_memory import FOLDS_BYTES, fold_bytes
+from tcdsl.strategies import block_sizes
+from tcdsl.strategies import problem as problems
+from tcdsl.strategies.assembly import Lane
+from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.shared_sums import chunk_of, chunked_axis, share_of_sum
+from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Sketch, Tile
+from tcdsl.strategies.template import Template, assembled
+
+LEAST_SIDE = 4  # vectors of neighbours that threads load together, where rows are far apart
+BLOCKS_EACH = (1, 2, 4)  # of a multiprocessor, that share chunks: worth trying
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnConfig:
+    """Threads of a block along columns' neighbours, and along what is reduced."""
+
+    threads_x: int
+    threads_y: int
+    vector: int = 1  # elements of a vector, along x
+    chunk: int = 0  # values of the reduced axis that a block has; 0: all
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why threads do not share columns, or None."""
+    if problem.along is None or problem.is_ragged:
+        return "neighbours in memory are along no axis that all statements share"
+    if not has_few_results(problem):
+        return "there are enough results for a thread each"
+    return None
+
+
+@analysis
+def has_few_results(problem: Problem) -> bool:
+    """Return whether threads along the parallel axes alone would leave the chip idle."""
+    assert problem.along is not None, "columns have neighbours"
+    threads = problem.results // problem.vector_width(problem.along)
+    is_long = problem.most_rest >= 2 * block_sizes.WARP
+    return is_long and threads < problem.gpu.threads // 4
+
+
+def space(problem: Problem) -> Iterator[ColumnConfig]:
+    """Yield the configurations, first the one with the least estimated time."""
+    inner = problem.along
+    assert inner is not None, "why_not"
+    vector = min(problem.vector_width(inner), _accumulators_of_vector(problem))
+    x = _side(problem, inner, vector)
+    lanes = _lanes(problem)
+    tiles = _tiles(problem, x, vector)
+    y, chunk = share_of_sum(problem, tiles, lanes, vector, _choices(problem, lanes, x), x)
+    likeliest = ColumnConfig(x, y, vector, chunk)
+    yield likeliest
+    axis = chunked_axis(problem)
+    for side in dict.fromkeys((x, x // 2, 2 * x)):
+        for y in _choices(problem, lanes, side) if 0 < side <= 2 * block_sizes.WARP else ():
+            config = ColumnConfig(side, y, vector)
+            blocks = max(1, -(-problem.results // (side * vector)))
+            for each in (0, *(BLOCKS_EACH if axis is not None else ())):
+                count = each * problem.gpu.multiprocessors // blocks
+                size = -(-problem.extent(axis) // count) if axis is not None and count > 1 else 0
+                found = replace(config, chunk=size if size >= 2 else 0)
+                if found != likeliest:
+                    yield found
+
+
+def schedule(problem: Problem, config: ColumnConfig) -> Sketch:
+    """Return the schedule of threads that share columns."""
+    assert problem.along is not None, "why_not"
+    tiles = _tiles(problem, config.threads_x, config.vector)
+    lanes = {name: Lane(dim, 1, config.threads_y) for name, dim in _lanes(problem).items()}
+    chunk, why = chunk_of(problem, config.chunk)
+    name = problem.name_of(problem.along)
+    threads = f"{config.threads_x} x {config.threads_y}"
+    why = (*why, f"threads.x along {name}, threads.y along what is reduced: {threads}")
+    return assembled(problem, tiles, lanes, chunk, why)
+
+
+def _lanes(problem: Problem) -> dict[str, int]:
+    """Return the dimension along which threads.y are, of each member that has one."""
+    found = {name: problem.longest_rest(name, problems.MIN_LANES) for name in problem.group.members}
+    return {name: dim for name, dim in found.items() if dim is not None}
+
+
+def _tiles(problem: Problem, x: int, vector: int) -> list[Tile]:
+    inner = problem.along
+    assert inner is not None, "columns have neighbours"
+    others = [axis for axis in problem.parallel if axis is not inner]
+    first = Tile(inner, problem.extent(inner), problem.lower(inner), 0, x, 1, vector)
+    return [first, *(problem.tile(axis) for axis in reversed(others))]
+
+
+def _accumulators_of_vector(problem: Problem) -> int:
+    """Return how many accumulators of the lead are a vector: so are its partial sums then."""
+    reduction = problem.shapes[problem.lead].statement.reduction
+    return VECTOR_BYTES // reduction.dtype.size_bytes if reduction else VECTOR_BYTES
+
+
+def _side(problem: Problem, inner: Axis, vector: int) -> int:
+    """Return how many threads a block has along *inner*."""
+    groups = -(-problem.extent(inner) // vector)
+    x = min(block_sizes.WARP, groups)
+    few = groups < x * problem.gpu.multiprocessors
+    while not problem.may_split and x > LEAST_SIDE and few:
+        x //= 2  # more blocks, where none share what is reduced
+        few = groups < x * problem.gpu.multiprocessors
+    return x
+
+
+def _choices(problem: Problem, lanes: Mapping[str, int], x: int) -> list[int]:
+    """Return the numbers of threads to try along *lanes*, for blocks *x* threads wide."""
+    most = block_sizes.BLOCK_THREADS // x
+    lead_dim = lanes.get(problem.lead)
+    if lead_dim is not None:
+        most = min(most, problem.shapes[problem.lead].extents[lead_dim])
+    members = (problem.shapes[name].statement for name in lanes)
+    each = fold_bytes(s.reduction for s in members if s.reduction)
+    limit = min(block_sizes.MAX_ROW_THREADS, FOLDS_BYTES // max(each, 1))
+    tried = (most, most // 2, most // 4, 2 * most, 4 * most)
+    return [y for y in tried if y and x * y <= limit] or [1]
+
+
+TEMPLATE = Template("column", ColumnConfig, why_not, space, schedule)

@@ -1,0 +1,165 @@
+"""Threads along the innermost shared axis; what is left of each member is in a thread.
+
+    z(i,j) = x(i,j) + y(j)       blocks over i and tiles of j, threads.x along j, 16 bytes each
+    C(m,n) +=! A(m,k)*B(k,n)     the same, with k in each thread
+
+Where that axis is short, threads.y are along the next one.  Blocks are smaller where there would be
+too few of them, and a thread takes a second vector only if the chip stays full.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tcdsl.lang.comprehension import Call, walk
+from tcdsl.poly.scop import Storage
+from tcdsl.strategies import block_sizes
+from tcdsl.strategies.block_sizes import power_of_two
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.ragged_axes import axis_inside_ranges
+from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Sketch, Tile
+from tcdsl.strategies.template import Template, assembled
+from tcdsl.transforms.exponential_sums import ADDEND, NONPOSITIVE
+
+MIN_VECTORED = 1 << 12  # values for which fewer threads may do
+MOST_REPEAT = 4  # vectors of a thread that are worth trying
+_SHORT = {NONPOSITIVE, ADDEND}  # functions of a few instructions
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseConfig:
+    """Threads of a block along the innermost shared axis, and along the next one."""
+
+    threads_x: int
+    threads_y: int = 1
+    repeat: int = 1  # vectors of a thread
+    vector: int = 1  # elements of a vector
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why threads are not along a shared axis, or None."""
+    if _axis(problem) is None:
+        return "neighbours in memory are along no axis that all statements share"
+    return None
+
+
+def space(problem: Problem) -> Iterator[ElementwiseConfig]:
+    """Yield the configurations, first that of the fewest threads that fill the chip."""
+    widest = _widest(problem)
+    likeliest = _with_vectors(problem, _vector(problem, widest))
+    yield likeliest
+    inner = _axis(problem)
+    assert inner is not None
+    seen = {likeliest}
+    for vector in (widest >> n for n in range(widest.bit_length())):
+        groups = -(-problem.extent(inner) // vector)
+        for threads in _thread_counts():
+            x = min(threads, power_of_two(groups))
+            y = _threads_y(problem, inner, x, threads)
+            for repeat in (1, 2, MOST_REPEAT):
+                found = ElementwiseConfig(x, y, repeat, vector)
+                is_whole = repeat == 1 or (problem.most_rest == 1 and groups >= repeat * x)
+                if is_whole and found not in seen:
+                    seen.add(found)
+                    yield found
+
+
+def schedule(problem: Problem, config: ElementwiseConfig) -> Sketch:
+    """Return the schedule of threads along the innermost shared axis."""
+    inner = _axis(problem)
+    assert inner is not None, "why_not"
+    others = [axis for axis in problem.parallel if axis is not inner]
+    tiles = [
+        Tile(
+            inner, problem.extent(inner), problem.lower(inner), 0, config.threads_x, config.repeat,
+            config.vector,
+        )
+    ]  # fmt: skip
+    if config.threads_y > 1:
+        axis = others.pop()
+        tiles.append(Tile(axis, problem.extent(axis), problem.lower(axis), 1, config.threads_y))
+    tiles += [problem.tile(axis) for axis in reversed(others)]
+    why = f"threads along {problem.name_of(inner)}, neighbours in memory"
+    return assembled(problem, tiles, {}, why=(why,))
+
+
+def _axis(problem: Problem) -> Axis | None:
+    return axis_inside_ranges(problem) if problem.is_ragged else problem.along
+
+
+def _widest(problem: Problem) -> int:
+    """Return how many neighbours a thread can take at once."""
+    inner = _axis(problem)
+    return 1 if problem.is_ragged or inner is None else problem.vector_width(inner)
+
+
+def _vector(problem: Problem, widest: int) -> int:
+    """Return how many neighbours a thread takes: one where vectors would leave threads idle."""
+    total, rest = problem.results, problem.most_rest
+    if total < MIN_VECTORED or (rest > 1 and total // widest < problem.gpu.threads // 2):
+        return 1
+    return widest
+
+
+def _with_vectors(problem: Problem, vector: int) -> ElementwiseConfig:
+    """Return the likeliest configuration with vectors of *vector* elements."""
+    inner = _axis(problem)
+    assert inner is not None, "why_not"
+    total = problem.results
+    groups = -(-problem.extent(inner) // vector)
+    most = _threads_of_block(problem, total // vector)
+    x = min(most, power_of_two(groups))
+    y = _threads_y(problem, inner, x, most)
+    repeat = _repeat(problem, vector, groups, x) if problem.most_rest == 1 else 1
+    return ElementwiseConfig(x, y, repeat, vector)
+
+
+def _threads_y(problem: Problem, inner: Axis, x: int, most: int) -> int:
+    """Return the threads along the next axis, of a block of at most *most*."""
+    others = [axis for axis in problem.parallel if axis is not inner]
+    if x >= most or not others:
+        return 1
+    return min(most // x, power_of_two(problem.extent(others[-1])))
+
+
+def _thread_counts() -> Iterator[int]:
+    """Yield the numbers of threads of a block that are worth trying."""
+    threads = block_sizes.WARP
+    while threads <= 2 * block_sizes.BLOCK_THREADS:
+        yield threads
+        threads *= 2
+
+
+def _threads_of_block(problem: Problem, threads: int) -> int:
+    """Return how many threads a block has: fewer where there would be too few blocks."""
+    share = threads // (2 * problem.gpu.multiprocessors)
+    most = block_sizes.BLOCK_THREADS
+    return max(min(block_sizes.WARP, most), min(most, power_of_two(share)))
+
+
+def _repeat(problem: Problem, vector: int, groups: int, threads: int) -> int:
+    """Return how many vectors a thread takes: several only if the chip stays full.
+
+    Functions take registers, which with one vector let more threads hide what they take.  Not so
+    where they are short and the vectors of arguments are, too: softmax of (64, 2^20) in bfloat16,
+    whose exponentials are float32, takes 119 us with one vector of 8 bytes, 108 with two
+    (float32, of 16 bytes: 200 and 202).
+    """
+    values = [problem.shapes[name].statement.value for name in problem.group.members]
+    calls = {n.function for value in values if value for n in walk(value) if isinstance(n, Call)}
+    if calls and not (calls <= _SHORT and vector * _argument_bytes(problem) < VECTOR_BYTES):
+        return 1
+    if groups >= 2 * threads and problem.results // vector >= 4 * problem.gpu.threads:
+        return 2
+    return 1
+
+
+def _argument_bytes(problem: Problem) -> int:
+    """Return the bytes of an element of an argument of the group, the widest of them."""
+    statements = [problem.shapes[name].statement for name in problem.group.members]
+    names = {a.array for s in statements for a in (*s.writes, *s.reads)}
+    arrays = [problem.scop.arrays[name] for name in names]
+    sizes = [a.dtype.size_bytes for a in arrays if a.storage is Storage.ARGUMENT]
+    return max(sizes, default=VECTOR_BYTES)
+
+
+TEMPLATE = Template("elementwise", ElementwiseConfig, why_not, space, schedule)

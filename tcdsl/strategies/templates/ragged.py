@@ -1,0 +1,99 @@
+"""Rows whose lengths are data: so many threads a row as an average one keeps busy.
+
+    y(r) +=! val(e) * x(col(e)) where e in ptr(r):ptr(r+1)
+
+    blocks over tiles of r, threads.y along r, threads.x along e: each takes every x-th entry of the
+    row from its first one on, and the partial sums of a row are folded
+
+    y(r,d) +=! val(e) * X(col(e), d)       threads along d, neighbours in memory; e in each thread
+
+A row has E / R entries on average, which is all that is known of it.  Few rows get more threads,
+for nothing else would fill the chip.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tcdsl.strategies import block_sizes
+from tcdsl.strategies.assembly import Lane
+from tcdsl.strategies.block_sizes import power_of_two
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.ragged_axes import axis_inside_ranges, is_of_long_rows
+from tcdsl.strategies.sketch import Sketch, Tile
+from tcdsl.strategies.template import Template, assembled
+
+ENTRIES = 4  # of an average row, that a thread takes: their loads start together
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedConfig:
+    """Threads of a row, and rows of a block."""
+
+    threads: int
+    rows: int = 1
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why threads are not along rows of data, or None."""
+    if not problem.is_ragged:
+        return "no range comes from data"
+    if is_of_long_rows(problem):
+        return "blocks share its rows"
+    inner = axis_inside_ranges(problem)
+    return None if inner is None else f"{problem.name_of(inner)} is inside the ranges"
+
+
+def space(problem: Problem) -> Iterator[RaggedConfig]:
+    """Yield the configurations, first the one that an average row keeps busy."""
+    tiles = problem.unit_tiles
+    likeliest = _packed(tiles, _threads_of_row(problem, problem.lanes, tiles))
+    yield likeliest
+    for threads in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        config = _packed(tiles, threads)
+        if config != likeliest and threads <= block_sizes.MAX_ROW_THREADS:
+            yield config
+
+
+def schedule(problem: Problem, config: RaggedConfig) -> Sketch:
+    """Return the schedule of threads along rows of data."""
+    tiles = problem.unit_tiles
+    if tiles and config.rows > 1:
+        tiles[0] = replace(tiles[0], thread_axis=1, threads=config.rows)
+    y = f", {config.rows} rows a block" if config.rows > 1 else ""
+    lanes = {name: Lane(dim, 0, config.threads) for name, dim in problem.lanes.items()}
+    return assembled(problem, tiles, lanes, why=(f"{config.threads} threads a row of data{y}",))
+
+
+def _threads_of_row(problem: Problem, lanes: Mapping[str, int], tiles: list[Tile]) -> int:
+    """Return how many threads share a row, whose members they share along *lanes*.
+
+    Of a statement that is not ragged along its lane each has a value of its own, in a register.
+    """
+    shapes = {name: problem.shapes[name] for name in lanes}
+    beside = [
+        shape.extents[lanes[name]]
+        for name, shape in shapes.items()
+        if not shape.is_ragged(lanes[name]) and any(map(shape.is_ragged, shape.order))
+    ]
+    if beside:
+        return min(power_of_two(max(beside)), block_sizes.MAX_ROW_THREADS)
+    count = max((shape.counts[lanes[name]] for name, shape in shapes.items()), default=1)
+    rows = prod(tile.extent for tile in tiles)
+    wanted = -(-count // ENTRIES)
+    if rows * wanted < problem.gpu.threads:
+        wanted = min(count, -(-problem.gpu.threads // rows))
+    x = min(power_of_two(max(wanted, 1)), block_sizes.MAX_ROW_THREADS)
+    # A block of several warps folds through shared memory: only where a row is worth it.
+    return x if x <= block_sizes.WARP or count >= 2 * x else block_sizes.WARP
+
+
+def _packed(tiles: Sequence[Tile], threads: int) -> RaggedConfig:
+    """Return as many rows as fit a block, each of *threads*."""
+    if not tiles:
+        return RaggedConfig(threads)
+    rows = max(block_sizes.BLOCK_THREADS // threads, 1)
+    return RaggedConfig(threads, min(rows, power_of_two(tiles[0].extent)))
+
+
+TEMPLATE = Template("ragged", RaggedConfig, why_not, space, schedule)

@@ -1,0 +1,197 @@
+"""Both directions in one kernel: rows that are reduced, and columns of the same rows.
+
+    s(i) +=! x(i,j)                       blocks over chunks c of the rows
+    y(i,j) = x(i,j) * s(i)                  part[c,j] = 0                threads along j
+    d(j) +=! x(i,j) * y(i,j)     --->       for the rows i of c
+                                              r[j] = x(i,j)              in registers
+                                              s = sum of r;  y(i,j) = r[j] * s
+                                              part[c,j] += r[j] * y(i,j)
+                                          d(j) = sum over c of part[c,j]  a kernel of its own
+
+The axis i is parallel for what makes rows and reduced for what makes columns.  A thread has the
+same columns of every row: their sums are its registers.  So whatever the rows are made of is read
+once, where a kernel of each direction would read it twice.  Worth while where the rows and the sums
+fit the registers of few enough threads, and where that takes less time than the kernels apart
+(costmodel/both_ways).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tcdsl.costmodel.both_ways import BothWays, Share, best_share
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Storage
+from tcdsl.strategies.assembly import Lane
+from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.row_registers import live_arrays, resident_arrays
+from tcdsl.strategies.rows import is_chunkable
+from tcdsl.strategies.sketch import Axis, Sketch
+from tcdsl.strategies.template import Template, assembled
+from tcdsl.strategies.traffic import moved_bytes
+from tcdsl.transforms.nesting import Piece
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumnConfig:
+    """Threads of a row, and the rows of a block."""
+
+    threads: int  # that share a row
+    repeat: int  # vectors of a thread
+    per_block: int  # values of the longest axis of rows that a block has
+    resident_blocks: int  # of a multiprocessor
+    vector: int = 1  # elements of a vector
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """The axes of a group whose members reduce rows and columns of the same rows."""
+
+    mixed: tuple[Axis, ...]  # parallel for rows, reduced for columns; blocks share the first
+    lanes: Mapping[str, int]  # member -> the dimension along which a row's elements are
+    length: int  # of a row
+    vector: int  # elements that a thread may take at once
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why rows and columns are not reduced in one kernel, or None."""
+    if not problem.may_split:
+        return "blocks may share nothing here"
+    if crossing_of(problem) is None:
+        return "it does not reduce both rows and columns of the same rows"
+    if share_of(problem) is None:
+        return "no block keeps a row and the sums of its columns"
+    return None
+
+
+def space(problem: Problem) -> Iterator[RowColumnConfig]:
+    """Yield the configuration that the cost model prefers."""
+    found, share = crossing_of(problem), share_of(problem)
+    assert found is not None and share is not None, "why_not"
+    yield RowColumnConfig(share.threads, share.repeat, share.per_block, share.beside, found.vector)
+
+
+def schedule(problem: Problem, config: RowColumnConfig) -> Sketch:
+    """Return the schedule of blocks over chunks of rows, one row after another."""
+    found = crossing_of(problem)
+    assert found is not None, "why_not"
+    lanes = {
+        name: Lane(dim, 0, config.threads, config.vector, config.repeat)
+        for name, dim in found.lanes.items()
+    }
+    resident = resident_arrays(problem, found.lanes, found.length)
+    kept = f"rows of {', '.join(resident)} and " if resident else ""
+    blocks = -(-problem.extent(found.mixed[0]) // config.per_block)
+    why = (
+        f"rows and columns: {blocks} blocks over chunks of {config.per_block} of"
+        f" {problem.name_of(found.mixed[0])}, {config.threads} threads a row;"
+        f" {kept}the sums of columns in registers"
+    )
+    chunk = found.mixed[0], config.per_block
+    sketch = assembled(problem, problem.unit_tiles, lanes, chunk, (why,))
+    remaining = {
+        name: _outside([axis[name] for axis in found.mixed], pieces)
+        for name, pieces in sketch.remaining.items()
+    }
+    turns = remaining[problem.lead][: len(found.mixed)]
+    return replace(
+        sketch, remaining=remaining, resident=resident, turns=turns,
+        beside=config.resident_blocks, layout=None,
+    )  # fmt: skip
+
+
+@analysis
+def crossing_of(problem: Problem) -> Crossing | None:
+    """Return the axes of rows and columns, None if the group does not reduce both."""
+    if problem.options.tile:  # tiles that are asked for are of one direction
+        return None
+    inner = problem.innermost(problem.lead)
+    parallel = problem.parallel
+    mixed = [a for a in problem.group.axes if a not in parallel and a[problem.lead] != inner]
+    if not mixed or any(axis[problem.lead] == inner for axis in parallel):
+        return None
+    if not all(is_chunkable(axis, problem.shapes) for axis in mixed):
+        return None
+    mixed.sort(key=problem.extent, reverse=True)
+    lanes: dict[str, int] = {}
+    for name in problem.group.members:
+        own = _own_dims(problem, name, mixed)
+        if len(own) > 1 or not all(_is_along(problem, name, dim, inner) for dim in own):
+            return None
+        if own:
+            lanes[name] = own[0]
+    if not any(_sums_rows(problem, name, dim, mixed) for name, dim in lanes.items()):
+        return None
+    if not any(_column_bytes(problem, name, dim) for name, dim in lanes.items()):
+        return None  # what is one number a row is for another kernel
+    length = problem.shapes[problem.lead].extents[inner]
+    return Crossing(tuple(mixed), lanes, length, _vector(problem, lanes, length))
+
+
+@analysis
+def share_of(problem: Problem) -> Share | None:
+    """Return how blocks and threads share the rows, None if the group is not for one kernel."""
+    found = crossing_of(problem)
+    if found is None:
+        return None
+    axes = (*problem.parallel, *found.mixed)
+    moved = moved_bytes(problem.scop, problem.group, problem.shapes)
+    sums_bytes = sum(_column_bytes(problem, name, dim) for name, dim in found.lanes.items())
+    return best_share(problem.gpu, BothWays(
+        prod(map(problem.extent, problem.parallel)), prod(map(problem.extent, found.mixed)),
+        problem.extent(found.mixed[0]), -(-found.length // found.vector), found.vector,
+        _kept_bytes(problem, found) + sums_bytes, sums_bytes,
+        moved // prod(map(problem.extent, axes)),
+        sum(_sums_rows(problem, name, dim, found.mixed) for name, dim in found.lanes.items()),
+    ))  # fmt: skip
+
+
+def _own_dims(problem: Problem, name: str, mixed: Sequence[Axis]) -> list[int]:
+    """Return the dimensions of *name* that are not shared."""
+    taken = {axis[name] for axis in (*problem.parallel, *mixed)}
+    extents = problem.shapes[name].extents
+    return [d for d, extent in enumerate(extents) if d not in taken and extent > 1]
+
+
+def _is_along(problem: Problem, name: str, dim: int, inner: int) -> bool:
+    """Return whether *dim* of *name* is a row like the lead's, and threads may share it."""
+    own, lead = problem.shapes[name], problem.shapes[problem.lead]
+    is_same = (own.lower[dim], own.extents[dim]) == (lead.lower[inner], lead.extents[inner])
+    return is_same and problem.may_split_lane(name, dim)
+
+
+def _sums_rows(problem: Problem, name: str, dim: int, mixed: Sequence[Axis]) -> bool:
+    roles = problem.shapes[name].roles
+    is_one_each = all(roles[axis[name]] is Role.PARALLEL for axis in mixed)
+    return roles[dim] is Role.REDUCED and is_one_each
+
+
+def _vector(problem: Problem, lanes: Mapping[str, int], length: int) -> int:
+    resident = resident_arrays(problem, lanes, length)
+    kept = {a for a in resident if problem.scop.arrays[a].storage is Storage.SCRATCH}
+    return min(problem.lane_vector(n, d, kept, is_own=False) for n, d in lanes.items())
+
+
+def _kept_bytes(problem: Problem, found: Crossing) -> int:
+    """Return the bytes of elements of rows that a thread keeps for each column."""
+    resident = resident_arrays(problem, found.lanes, found.length)
+    widest = max((problem.scop.arrays[a].dtype.size_bytes for a in resident), default=0)
+    return live_arrays(problem, resident) * max(widest, 4)
+
+
+def _column_bytes(problem: Problem, name: str, dim: int) -> int:
+    """Return the bytes of the sum of a column along *dim* by *name*, 0 if it sums none."""
+    shape = problem.shapes[name]
+    reduction = shape.statement.reduction
+    if shape.roles[dim] is not Role.PARALLEL or reduction is None:
+        return 0
+    return max(reduction.dtype.size_bytes, 4)
+
+
+def _outside(dims: Sequence[int], pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """Return *pieces* with those of *dims* before all others, in the order of these."""
+    first = [p for dim in dims for p in pieces if p.coordinate.position == dim]
+    return (*first, *(p for p in pieces if p.coordinate.position not in dims))
+
+
+TEMPLATE = Template("row_column", RowColumnConfig, why_not, space, schedule)

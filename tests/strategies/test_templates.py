@@ -1,0 +1,83 @@
+"""Templates: every configuration of a space makes a kernel that is right."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+
+import pytest
+
+from tcdsl.costmodel.machine import Gpu
+from tcdsl.lang.comprehension import Comprehension
+from tcdsl.options import Options
+from tcdsl.poly.lowering import lower_comprehension
+from tcdsl.strategies import catalogue
+from tcdsl.strategies.gpu_grouping import group_for_gpu
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.template import Choice
+from tests.conftest import comprehension_of, specialisation_of
+
+CheckAll = Callable[..., None]
+Shapes = list[tuple[int, ...]]
+
+PROGRAMS: dict[str, tuple[str, Shapes]] = {
+    "elementwise": (
+        "def f(float(M,N) x, float(N) b) -> (y) { y(m,n) = exp(x(m,n)) + b(n) }",
+        [(65, 132), (132,)],
+    ),
+    "row": ("def f(float(M,N) x) -> (y) { y(m) +=! x(m,n) }", [(37, 1000)]),
+    "all": ("def f(float(N) x) -> (y) { y +=! x(n) }", [(5000,)]),
+    "softmax": (
+        "def f(float(M,N) x) -> (y) { m(i) max=! x(i,j)  s(i) +=! exp(x(i,j) - m(i))"
+        "  y(i,j) = exp(x(i,j) - m(i)) / s(i) }",
+        [(17, 512)],
+    ),
+    "column": ("def f(float(M,N) x) -> (y) { y(n) +=! x(m,n) }", [(700, 36)]),
+}  # fmt: skip
+
+
+def problems_of(source: str, shapes: Shapes, options: Options | None = None) -> list[Problem]:
+    """Return the problems that a program's groups are, before any rewrite."""
+    c: Comprehension = comprehension_of(source)
+    scop = lower_comprehension(c, specialisation_of(c, shapes), {}, True)
+    options = options or Options()
+    grouped = group_for_gpu(scop, options, Gpu())
+    return [
+        Problem(grouped.scop, group, grouped.shapes, Gpu(), options) for group in grouped.groups
+    ]
+
+
+def choices_of(name: str) -> Iterator[tuple[Problem, Choice]]:
+    for problem in problems_of(*PROGRAMS[name]):
+        for choice in catalogue.choices(problem):
+            yield problem, choice
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_choice_is_another_one_and_plain_data(name: str) -> None:
+    for problem in problems_of(*PROGRAMS[name]):
+        choices = list(catalogue.choices(problem))
+        assert choices[0] == catalogue.likeliest(problem)
+        assert len(set(map(repr, choices))) == len(choices)
+        for choice in choices:
+            data = choice.to_json()
+            assert data.pop("template") == choice.template.name
+            assert choice.template.config(**data) == choice.config
+            assert choice.schedule(problem).config == {"template": choice.template.name, **data}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_problem_has_a_template_or_a_reason(name: str) -> None:
+    for problem in problems_of(*PROGRAMS[name]):
+        applied = {choice.template.name for choice in catalogue.choices(problem)}
+        reasons = catalogue.reasons(problem)
+        for template in catalogue.TEMPLATES:
+            assert (template.name in applied) != (template.name in reasons)
+            assert template.why_not(problem) == reasons.get(template.name)
+
+
+def test_options_filter_the_space() -> None:
+    source, shapes = PROGRAMS["elementwise"]
+    for problem in problems_of(source, shapes, Options(vectorise=False)):
+        for choice in catalogue.choices(problem):
+            assert asdict(choice.config)["vector"] == 1
+    for problem in problems_of(*PROGRAMS["softmax"], Options(tile=(2,))):
+        assert "tiles are asked for" in catalogue.reasons(problem).values()
