@@ -9,7 +9,7 @@ parallelism that a part of it has alone.  Rows for which there are too few block
 clusters, or be so short that a block is done with one before another kernel could begin, and
 columns be kept in registers, if in the end several members use them: groups are grown in this hope,
 and those that were grown in vain are made again without it.  And b would join the first kernel
-where its sums of columns stay in registers beside the rows of x (both_ways).
+where its sums of columns stay in registers beside the rows of x (fused_directions).
 """
 
 from collections.abc import Mapping, Sequence

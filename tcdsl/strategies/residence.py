@@ -7,8 +7,9 @@
 
 Memory is read once, whatever the number of passes.  The copies are statements of the kernel
 (transforms/caching); that they are registers follows from their threads (transforms/promotion).
-Where a block's part is too large for registers, they are staged in shared memory (clusters.py).
-Columns are kept in the same way (columns.py): a tile of some of them, each thread with its rows.
+Where a block's part is too large for registers, they are copied to shared memory
+(templates/row_cluster).  Columns are kept in the same way (templates/column_cluster): a tile of
+some of them, each thread with its rows.
 """
 
 from collections.abc import Sequence

@@ -6,8 +6,9 @@
 
 As written the sum waits for the largest of all of a row, which is then read again
 (transforms/rescaling.py).  A row that a block can hold stays whole: it is read once as it is.  So
-does a row that a cluster of blocks holds and writes as well (clusters.py), and a row of a temporary
-that the kernel of the maximum computes: storing it for another kernel would be a pass of its own.
+does a row that a cluster of blocks holds and writes as well (templates/row_cluster), and a row of a
+temporary that the kernel of the maximum computes: storing it for another kernel would be a pass of
+its own.
 """
 
 from collections.abc import Mapping, Sequence
