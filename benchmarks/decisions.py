@@ -35,7 +35,7 @@ from tcdsl import library
 from tcdsl.codegen.cuda_source import Launch, Overlap
 from tcdsl.codegen.device import c as c_library
 from tcdsl.codegen.device import cuda as cuda_library
-from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.costmodel import machine
 from tcdsl.driver import compile_to_c, compile_to_cuda
 from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension
@@ -139,17 +139,27 @@ def row_of(job: Job) -> Row:
     shapes = case.input_shapes(dict(job.sizes))
     special = specialise(comprehension, bind_sizes(comprehension, shapes))
     if job.target == GPU:
-        cuda = compile_to_cuda(comprehension, special, {}, Options(), Gpu())
+        cuda = compile_to_cuda(comprehension, special, {}, Options(), _chip())
         steps = zip(cuda.plan.kernels, cuda.source.launches, strict=True)
         lines = [_gpu_line(kernel, launch) for kernel, launch in steps]
         text, is_fallback = cuda.source.text, cuda.is_fallback
     else:
-        done = compile_to_c(comprehension, special, {}, Options(), Cpu(CPU_THREADS))
+        done = compile_to_c(comprehension, special, {}, Options(), machine.Cpu(CPU_THREADS))
         lines = [_cpu_line(kernel) for kernel in done.plan.kernels]
         text, is_fallback = done.source.body, done.is_fallback
     if is_fallback:
         lines.insert(0, "a cheaper plan: what was asked for failed")
     return Row(job.label, tuple(lines), _without_comments(text))
+
+
+@cache
+def _chip() -> Any:
+    """Return the chip that tables are for, by the name that the revision has for it."""
+    try:
+        from tcdsl.costmodel.chip import load_chip
+    except ImportError:
+        return machine.Gpu()  # type: ignore[attr-defined]
+    return load_chip("h200")
 
 
 @cache

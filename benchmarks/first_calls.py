@@ -81,7 +81,8 @@ def measure(case: str, target: str) -> dict[str, float]:
         comprehension = f.comprehension
     with step("modules"):
         from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
-        from tcdsl.costmodel.machine import Cpu, Gpu
+        from tcdsl.costmodel.chip import load_chip
+        from tcdsl.costmodel.machine import Cpu
         from tcdsl.driver import compile_to_c, compile_to_cuda
         from tcdsl.lang.binding import bind_sizes
         from tcdsl.lang.specialiser import specialise
@@ -98,7 +99,9 @@ def measure(case: str, target: str) -> dict[str, float]:
         if name == "cpu":
             source = compile_to_c(comprehension, special, {}, Options(), Cpu(2)).source
         else:
-            kernels = compile_to_cuda(comprehension, special, {}, Options(), Gpu()).source
+            kernels = compile_to_cuda(
+                comprehension, special, {}, Options(), load_chip("h200")
+            ).source
     with step("compiler"):
         if name == "cpu":
             c_compiler.compile_shared(source.text)

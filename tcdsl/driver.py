@@ -29,8 +29,9 @@ from typing import Any, Generic, TypeVar
 from tcdsl.codegen.c_printer import CSource, print_plan
 from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.codegen.names import Names
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.flattening import InterleavedRow, why_flat
-from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.errors import INTERNAL, InternalError, TCError, warn
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.index_values import with_wide_indices
@@ -169,7 +170,7 @@ class GpuBackend(Backend[CudaSource]):
 
     def __init__(
         self,
-        gpu: Gpu,
+        gpu: Chip,
         alignments: Mapping[str, int],
         printed: Callable[[CudaSource], None] | None = None,
     ) -> None:
@@ -221,7 +222,7 @@ def compile_to_cuda(
     special: Specialisation,
     strides: Strides,
     options: Options,
-    gpu: Gpu,
+    gpu: Chip,
     alignments: Mapping[str, int] | None = None,
     printed: Callable[[CudaSource], None] | None = None,
 ) -> Compiled[CudaSource]:

@@ -8,7 +8,7 @@ on the emulator: ``cuda_unit``, ``emulated``, ``check_emulated``.
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from tcdsl.codegen.c_printer import CSource
 from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.codegen.device.c import PARTS, header_text, parts_for
 from tcdsl.costmodel import kept_rows, reductions, skewing
-from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled, compile_to_c, compile_to_cuda
 from tcdsl.emulator import EmulatedProgram, emulated_programs
 from tcdsl.emulator.cxx import why_no_cxx_compiler
@@ -372,7 +373,7 @@ def cuda_unit_of(
     source: str,
     shapes: Sequence[tuple[int, ...]],
     *,
-    gpu: Gpu | None = None,
+    gpu: Chip | None = None,
     options: Options | None = None,
     strides: Mapping[str, tuple[int, ...]] | None = None,
     alignments: Mapping[str, int] | None = None,
@@ -381,7 +382,7 @@ def cuda_unit_of(
     c = comprehension_of(source)
     special = specialisation_of(c, shapes)
     given = {name: value for name, value in (strides or {}).items() if name not in c.outputs}
-    chip = gpu or Gpu()
+    chip = gpu or load_chip("h200")
     done = compile_to_cuda(c, special, given, options or Options(), chip, alignments)
     return CudaUnit(c, special, done)
 
@@ -420,7 +421,7 @@ def emulated() -> Callable[[Sequence[CudaUnit]], list[Emulated]]:
 
 
 @pytest.fixture
-def small_chip(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+def small_chip(monkeypatch: pytest.MonkeyPatch) -> Chip:
     """A chip for which small programs are large: blocks, chunks, rows, lanes and tiles in all.
 
     What is worth threads, tiles or another launch begins at next to nothing.
@@ -433,7 +434,14 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         (row_terms, "LEAST_LENGTH", 2), (kept_rows, "LONG", 8), (row_registers, "FEW_ROWS", 0),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
-    return Gpu(multiprocessors=3, threads_per_multiprocessor=32, grid=(7, 3, 2))
+    return replace(
+        load_chip("h200"),
+        multiprocessors=3,
+        threads_per_multiprocessor=32,
+        grid_x_blocks=7,
+        grid_y_blocks=3,
+        grid_z_blocks=2,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -448,7 +456,7 @@ def check_emulated() -> Callable[..., None]:
     def check_emulated_(
         cases: Sequence[tuple[str, Sequence[Any]]],
         *,
-        gpu: Gpu | None = None,
+        gpu: Chip | None = None,
         options: Options | None = None,
         out: Mapping[str, Any] | None = None,
         is_ptx_read: bool = False,

@@ -16,7 +16,8 @@ import tcdsl
 from tcdsl import driver
 from tcdsl.codegen.c_printer import print_plan
 from tcdsl.codegen.cuda_source import CudaSource
-from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.costmodel.chip import load_chip
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled
 from tcdsl.errors import InternalError, ShapeError, TCWarning
 from tcdsl.lang.isl_bounds import QuotaExceededError, bounded
@@ -228,7 +229,7 @@ def test_what_was_printed_last_is_what_is_returned(
     monkeypatch.setattr(driver.GpuBackend, "why_not_legal", why_not_legal)
     with pytest.warns(TCWarning, match="for a test"):
         done = driver.compile_to_cuda(
-            unit.comprehension, unit.special, {}, Options(), Gpu(), None,
+            unit.comprehension, unit.special, {}, Options(), load_chip("h200"), None,
             lambda source: seen.append((source, len(verified))),
         )  # fmt: skip
     assert [count for _, count in seen] == [0, 1]  # each before its verification

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import tcdsl
-from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import compile_to_c, compile_to_cuda
 from tcdsl.errors import TCError, TCWarning
 from tcdsl.options import Options
@@ -85,7 +86,7 @@ def test_graphs_on_the_emulator(number: int, count: int, check_emulated: CheckAl
 @pytest.mark.parametrize(("number", "count"), [(3010, ORDINARY), fuzzed(3011, GRAPHS)])
 @pytest.mark.timeout(4 * 3600)
 def test_graphs_on_a_small_chip(
-    number: int, count: int, check_emulated: CheckAll, small_chip: Gpu
+    number: int, count: int, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     for cases in batches(number, count):
         check_emulated(cases, gpu=small_chip)
@@ -140,7 +141,9 @@ def refusals(number: int, count: int, plan: Callable[..., object]) -> list[str]:
 @pytest.mark.parametrize(("number", "count"), [(3030, ORDINARY), fuzzed(3031, GRAPHS)])
 @pytest.mark.timeout(4 * 3600)
 def test_plans_for_a_gpu(number: int, count: int) -> None:
-    found = refusals(number, count, lambda c, s: compile_to_cuda(c, s, {}, Options(), Gpu()))
+    found = refusals(
+        number, count, lambda c, s: compile_to_cuda(c, s, {}, Options(), load_chip("h200"))
+    )
     assert not found, "\n".join(found)
 
 

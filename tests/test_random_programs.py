@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tcdsl
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.strategies import contraction, planner, rows
 from tcdsl.testing import check, programs
 
@@ -108,7 +108,7 @@ def test_random_programs_on_the_emulator(number: int, count: int, check_emulated
 )
 @pytest.mark.timeout(1800)
 def test_random_programs_on_a_small_chip(
-    number: int, count: int, check_emulated: CheckAll, small_chip: Gpu
+    number: int, count: int, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     """Small programs get several blocks, chunks, packed rows, lanes and tiles too."""
     for batch, cases in enumerate(batches(drawn(number, count))):
@@ -125,7 +125,7 @@ def test_random_programs_on_a_small_chip(
 )
 @pytest.mark.timeout(1800)
 def test_random_programs_with_compensated_sums(
-    number: int, count: int, check_all: CheckAll, check_emulated: CheckAll, small_chip: Gpu
+    number: int, count: int, check_all: CheckAll, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     options = tcdsl.Options(summation="compensated")
     for cases in batches(drawn(number, count)):

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.reductions import CHIP_RATE, LATENCY, LAUNCH, OWN_RATE, WARP
 from tcdsl.costmodel.registers import (
     MOST_REGISTERS,
@@ -75,7 +75,7 @@ class Share:
     seconds: float
 
 
-def best_share(gpu: Gpu, problem: BothWays) -> Share | None:
+def best_share(gpu: Chip, problem: BothWays) -> Share | None:
     """Return the share that takes least time, None if no block could keep a row and its sums."""
     shares = list(_shares(gpu, problem))
     near = ENOUGH_THREADS
@@ -84,13 +84,13 @@ def best_share(gpu: Gpu, problem: BothWays) -> Share | None:
     )
 
 
-def apart_seconds(gpu: Gpu, moved_bytes: int, elements: int) -> float:
+def apart_seconds(gpu: Chip, moved_bytes: int, elements: int) -> float:
     """Return how long a kernel takes that goes one way: its bytes, or what it computes."""
     computing = elements * ELEMENT / gpu.multiprocessors
     return max(moved_bytes / CHIP_RATE, computing) + LAUNCH
 
 
-def _shares(gpu: Gpu, problem: BothWays) -> Iterator[Share]:
+def _shares(gpu: Chip, problem: BothWays) -> Iterator[Share]:
     seen: set[int] = set()
     for repeat in range(1, MOST_REPEAT + 1):
         threads = ceil(problem.groups / repeat / WARP) * WARP
@@ -104,7 +104,7 @@ def _shares(gpu: Gpu, problem: BothWays) -> Iterator[Share]:
                 yield share
 
 
-def _beside(gpu: Gpu, problem: BothWays, threads: int) -> int:
+def _beside(gpu: Chip, problem: BothWays, threads: int) -> int:
     """Return how many blocks of *threads* threads a multiprocessor holds at once."""
     registers = _registers(problem, threads)
     if registers > MOST_REGISTERS or threads * registers > REGISTERS:
@@ -119,7 +119,7 @@ def _registers(problem: BothWays, threads: int) -> int:
     return registers_of(values * each * REGISTER_BYTES, OWN_REGISTERS)
 
 
-def _share(gpu: Gpu, problem: BothWays, threads: int, beside: int) -> Share | None:
+def _share(gpu: Chip, problem: BothWays, threads: int, beside: int) -> Share | None:
     """Return the share with *beside* blocks on a multiprocessor, None if there are too few rows."""
     p = problem
     wanted = max(1, beside * gpu.multiprocessors // p.tiles)
@@ -138,7 +138,7 @@ def _share(gpu: Gpu, problem: BothWays, threads: int, beside: int) -> Share | No
     return Share(threads, repeat, per_block, blocks, beside, seconds)
 
 
-def _sums_seconds(gpu: Gpu, problem: BothWays, blocks: int) -> float:
+def _sums_seconds(gpu: Chip, problem: BothWays, blocks: int) -> float:
     """Return how long it takes to store the partial sums of *blocks*, and to load them again."""
     row_bytes = problem.groups * problem.vector * problem.sums_bytes
     total = problem.tiles * blocks * row_bytes

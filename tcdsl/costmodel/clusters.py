@@ -25,7 +25,7 @@ memory: of a half type a value takes twice the room when it is kept.
 from dataclasses import dataclass
 from math import prod
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.reductions import is_brief
 
 WARP = 32
@@ -92,7 +92,7 @@ class Share:
         return self.threads <= MOST_KEEPING
 
 
-def best_share(gpu: Gpu, rows: LongRows) -> Share | None:
+def best_share(gpu: Chip, rows: LongRows) -> Share | None:
     """Return the share of each block of a cluster, None if clusters should not share *rows*."""
     if rows.is_split and _is_held(gpu, rows):
         return None
@@ -104,7 +104,7 @@ def best_share(gpu: Gpu, rows: LongRows) -> Share | None:
     if groups < LEAST_GROUPS:
         return None
     values = groups * rows.vector * (1 if rows.is_split else per) * rows.n_kept
-    beside = max(1, gpu.staged_bytes // max(1, rows.row_bytes // cluster))
+    beside = max(1, gpu.shared_bytes_per_block // max(1, rows.row_bytes // cluster))
     wanted, least = THREADS // beside, -(-values // MOST_REGISTERS)
     threads = (_even_threads if rows.is_split else busy_threads)(groups, wanted, least)
     repeat = -(-groups // threads)
@@ -113,7 +113,7 @@ def best_share(gpu: Gpu, rows: LongRows) -> Share | None:
     return Share(cluster, per, threads, repeat)
 
 
-def _is_held(gpu: Gpu, rows: LongRows) -> bool:
+def _is_held(gpu: Chip, rows: LongRows) -> bool:
     """Return whether the registers of one block do as well."""
     if rows.length * max(rows.n_staged, rows.n_kept) <= HELD_WELL:
         # Multiprocessors without a row would be idle beside a block that takes long with one.
@@ -122,22 +122,24 @@ def _is_held(gpu: Gpu, rows: LongRows) -> bool:
     return not rows.is_written and rows.length <= HELD_VALUES
 
 
-def _blocks(gpu: Gpu, rows: LongRows) -> int:
+def _blocks(gpu: Chip, rows: LongRows) -> int:
     """Return how many blocks are to share a row, 0 if it fits none."""
     most_bytes = BLOCK_BYTES
     if rows.n_kept:
         kept = MOST_KEEPING * MOST_REGISTERS // rows.n_kept
         most_bytes = min(BLOCK_BYTES, kept * rows.staged_bytes)
     cluster = 1
-    while cluster < gpu.cluster and rows.row_bytes > most_bytes * cluster:
+    while cluster < gpu.blocks_per_cluster and rows.row_bytes > most_bytes * cluster:
         cluster *= 2
     while (
-        cluster < gpu.cluster
+        cluster < gpu.blocks_per_cluster
         and rows.rows * cluster < gpu.multiprocessors
         and rows.row_bytes >= 2 * LEAST_BYTES * cluster
     ):
         cluster *= 2
-    fits = rows.row_bytes <= cluster * (gpu.staged_bytes - gpu.shared_bytes)
+    fits = rows.row_bytes <= cluster * (
+        gpu.shared_bytes_per_block - gpu.static_shared_bytes_per_block
+    )
     return cluster if fits else 0
 
 

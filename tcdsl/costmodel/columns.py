@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.reductions import (
     CHIP_RATE,
     IN_FLIGHT,
@@ -96,19 +96,19 @@ class Share:
     seconds: float
 
 
-def best_share(gpu: Gpu, columns: Columns) -> Share | None:
+def best_share(gpu: Chip, columns: Columns) -> Share | None:
     """Return the way that takes least time, None if keeping columns would not save any."""
     best = min(_shares(gpu, columns), key=lambda share: share.seconds, default=None)
     return best if best is not None and best.seconds < _seconds_apart(columns) else None
 
 
-def _shares(gpu: Gpu, columns: Columns) -> Iterator[Share]:
+def _shares(gpu: Chip, columns: Columns) -> Iterator[Share]:
     for x in sorted({_width(columns, tile) for tile in TILE_BYTES}):
         for threads in THREADS:
             for cluster in CLUSTERS:
                 y = threads // x
                 repeat = ceil(columns.rows / (y * cluster))
-                if cluster <= gpu.cluster and _fits(columns, x, y, repeat):
+                if cluster <= gpu.blocks_per_cluster and _fits(columns, x, y, repeat):
                     seconds = _seconds(gpu, columns, x, y, repeat, cluster)
                     yield Share(x, y, repeat, cluster, seconds)
 
@@ -125,7 +125,7 @@ def _fits(columns: Columns, x: int, y: int, repeat: int) -> bool:
     return y > 1 and is_kept and x * y * columns.registers_of(repeat) <= REGISTERS
 
 
-def _seconds(gpu: Gpu, columns: Columns, x: int, y: int, repeat: int, cluster: int) -> float:
+def _seconds(gpu: Chip, columns: Columns, x: int, y: int, repeat: int, cluster: int) -> float:
     blocks = ceil(columns.groups / x) * columns.batches * cluster
     each = blocks_at_once(gpu, x * y, columns.registers_of(repeat))
     usable = gpu.multiprocessors * (IN_CLUSTERS if cluster > 1 else 1)

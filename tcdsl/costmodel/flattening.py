@@ -16,7 +16,7 @@ Measured on an H200, N images of C channels: sums (32, 256, 14, 14) 17.2 -> 6.9 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.reductions import IN_FLIGHT, WARP
 
 VECTOR_BYTES = 16
@@ -46,7 +46,7 @@ class InterleavedRow:
         return -(-self.inner // width)
 
 
-def why_flat(gpu: Gpu, row: InterleavedRow) -> str | None:
+def why_flat(gpu: Chip, row: InterleavedRow) -> str | None:
     """Return why threads should be along both axes of *row*, None if the inner one will do."""
     if row.outer < 2 or row.inner < 1:
         return None

@@ -7,12 +7,12 @@ MB of all together; with the row after the next one 121, after the fourth 141.  
 made 208 to 224 of 210 us.
 """
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 
 LEAST_BYTES = 1 << 10  # of a row, for which an instruction is worth while
 SHARE = 0.1  # of the cache, for what all blocks have asked for
 
 
-def bytes_ahead(gpu: Gpu) -> int:
+def bytes_ahead(gpu: Chip) -> int:
     """Return how many bytes all blocks together may have asked for."""
     return int(SHARE * gpu.l2_bytes)

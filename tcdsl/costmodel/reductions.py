@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil, log2
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 
 CHIP_RATE = 4.3e12  # bytes a second, of all multiprocessors together
 OWN_RATE = 60e9  # of a multiprocessor whose neighbours are idle
@@ -66,7 +66,7 @@ class Split:
 
 
 def best_split(
-    gpu: Gpu, reduction: Reduction, lanes: Iterable[int], *, may_chunk: bool = True
+    gpu: Chip, reduction: Reduction, lanes: Iterable[int], *, may_chunk: bool = True
 ) -> Split:
     """Return the split that takes least time.
 
@@ -88,7 +88,7 @@ def best_split(
     return max([best, *even], key=lambda split: split.lanes)
 
 
-def _splits(gpu: Gpu, reduction: Reduction, lanes: int, may_chunk: bool) -> Iterator[Split]:
+def _splits(gpu: Chip, reduction: Reduction, lanes: int, may_chunk: bool) -> Iterator[Split]:
     unit, whole = (1, reduction.pieces) if reduction.pieces else (lanes, reduction.steps)
     seen: set[int] = set()
     for each in (0, *(BLOCKS_EACH if may_chunk else ())):
@@ -102,7 +102,7 @@ def _splits(gpu: Gpu, reduction: Reduction, lanes: int, may_chunk: bool) -> Iter
             yield Split(lanes, chunks, per_chunk, seconds)
 
 
-def _seconds(gpu: Gpu, reduction: Reduction, lanes: int, chunks: int, per_chunk: int) -> float:
+def _seconds(gpu: Chip, reduction: Reduction, lanes: int, chunks: int, per_chunk: int) -> float:
     r = reduction
     blocks, threads = r.tiles * chunks, max(r.width * lanes, 32)
     if r.pieces:

@@ -2,7 +2,7 @@
 
 from math import ceil
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 
 REGISTERS = 1 << 16  # of a multiprocessor
 OTHER_REGISTERS = 16  # of a thread, beside the values that it keeps, as NVRTC does it
@@ -17,7 +17,7 @@ def registers_of(kept_bytes: int, others: int = OTHER_REGISTERS) -> int:
     return ceil(needed / GRANULE) * GRANULE
 
 
-def blocks_at_once(gpu: Gpu, threads: int, registers: int) -> int:
+def blocks_at_once(gpu: Chip, threads: int, registers: int) -> int:
     """Return how many blocks of *threads*, each with *registers*, a multiprocessor has at once."""
     by_registers = REGISTERS // (threads * registers)
     return max(1, min(by_registers, gpu.threads_per_multiprocessor // threads))

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, log2
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.reductions import (
     CACHED,
     CHIP_RATE,
@@ -62,7 +62,7 @@ class Cut:
         return self.threads * self.values
 
 
-def best_cut(gpu: Gpu, rows: Rows, choices: Iterable[tuple[int, int]]) -> Cut | None:
+def best_cut(gpu: Chip, rows: Rows, choices: Iterable[tuple[int, int]]) -> Cut | None:
     """Return the cut that takes least time, None if there is no choice.
 
     :arg choices: the (threads, values) to choose from.
@@ -71,7 +71,7 @@ def best_cut(gpu: Gpu, rows: Rows, choices: Iterable[tuple[int, int]]) -> Cut | 
     return min(cuts, key=lambda cut: (cut.seconds, cut.length, cut.threads), default=None)
 
 
-def _seconds(gpu: Gpu, rows: Rows, threads: int, values: int) -> float:
+def _seconds(gpu: Chip, rows: Rows, threads: int, values: int) -> float:
     count = ceil(rows.length / (threads * values))
     blocks = rows.rows * count
     loads = max(1, values * rows.value_bytes // LOAD_BYTES)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.codegen.cuda_source import CudaSource
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.errors import (
     EXTENT_DISAGREES,
     MIXED_DEVICES,
@@ -328,7 +328,7 @@ def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) 
         options=options.to_json(),
         compiler=compiler.identity,
         flags=list(cuda_flags(fast_math=options.fast_math)),
-        gpu=asdict(gpu),
+        gpu=asdict(replace(gpu, sources=())),
     )
     known = _programs.get(key)
     if known is not None:
@@ -364,7 +364,7 @@ def _begun(
     strides: Mapping[str, tuple[int, ...]],
     alignments: Mapping[str, int],
     options: Options,
-    gpu: Gpu,
+    gpu: Chip,
     compiler: CudaCompiler,
 ) -> tuple["Compiled[CudaSource]", Callable[[], bytes]]:
     """Return the CUDA of *sized*, verified, and what waits for the code that is made of it."""

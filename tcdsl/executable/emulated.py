@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.codegen.cuda_source import CudaSource
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator import build_identity as emulator_identity
 from tcdsl.executable.base import Executable, dump_stages, gaps_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Specs = Mapping[str, ArraySpec]
 
-EMULATED_GPU = Gpu()  # kernels are those of an H200
+EMULATED_GPU = load_chip("h200")  # kernels are those of an H200
 
 
 class EmulatedExecutable(Executable):

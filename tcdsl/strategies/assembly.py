@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
@@ -56,7 +56,7 @@ class Assembly:
 
     group: Group
     shapes: Mapping[str, Shape]
-    gpu: Gpu
+    gpu: Chip
     tiles: Sequence[Tile]
     lanes: Mapping[str, Lane] = field(default_factory=dict)
     chunk: Chunk | None = None

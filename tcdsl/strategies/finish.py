@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
@@ -80,7 +80,7 @@ def _rest(problem: Problem, name: str, tiles: Sequence[Tile]) -> int:
 def finished(
     scop: Scop,
     shapes: Mapping[str, Shape],
-    gpu: Gpu,
+    gpu: Chip,
     layout: Layout,
     folds: Sequence[str],
     sources: Sequence[str],

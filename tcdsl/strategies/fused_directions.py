@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from tcdsl.costmodel.both_ways import apart_seconds
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.machine import Gpu
 from tcdsl.options import Options
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.problem import Problem
@@ -18,7 +18,9 @@ WORTH = 0.9  # of the time of kernels apart, that one kernel may take: estimates
 class Estimates:
     """The estimated times of groups, each as one kernel."""
 
-    def __init__(self, scop: Scop, shapes: Mapping[str, Shape], gpu: Gpu, options: Options) -> None:
+    def __init__(
+        self, scop: Scop, shapes: Mapping[str, Shape], gpu: Chip, options: Options
+    ) -> None:
         self.scop = scop
         self.shapes = shapes
         self.gpu = gpu

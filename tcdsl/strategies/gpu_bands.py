@@ -22,8 +22,8 @@ from math import prod
 
 import islpy as isl
 
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
@@ -75,7 +75,7 @@ class BandMapper:
         scop: Scop,
         dependences: Dependences,
         shapes: Mapping[str, Shape],
-        gpu: Gpu,
+        gpu: Chip,
         tile: tuple[int, ...],
         prefix: str,
     ) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape, shape_of
-from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.loop_tree import Node, loops_around, sequence, statements_of
 from tcdsl.poly.parallelism import Role, roles_of
@@ -45,7 +45,7 @@ class IslKernels:
 
 
 def recurrence_by_isl(
-    scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu, prefix: str = "isl"
+    scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip, prefix: str = "isl"
 ) -> IslKernels | None:
     """Return isl's kernels of *group* if it has a recurrence that gets more threads by them."""
     name = next((name for name in group.members if _is_starved(shapes[name])), None)
@@ -79,7 +79,7 @@ def kernels_by_isl(
     scop: Scop,
     group: Group,
     shapes: Mapping[str, Shape],
-    gpu: Gpu,
+    gpu: Chip,
     tile: Sequence[int] = (),
     prefix: str = "isl",
 ) -> IslKernels | None:
@@ -158,7 +158,7 @@ def _is_idle(scop: Scop, tree: Node) -> bool:
 
 
 def _why_not(
-    scop: Scop, dependences: Dependences, inside: Dependences, trees: Sequence[Node], gpu: Gpu
+    scop: Scop, dependences: Dependences, inside: Dependences, trees: Sequence[Node], gpu: Chip
 ) -> str | None:
     """Return what the driver's verification would say of the kernels *trees* alone, or None."""
     placements = promote(scop, trees, gpu)

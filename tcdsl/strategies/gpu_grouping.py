@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.machine import Gpu
 from tcdsl.costmodel.reductions import is_brief
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
@@ -56,7 +56,7 @@ class Grouped:
 
 
 def group_for_gpu(
-    scop: Scop, options: Options, gpu: Gpu, chunks: Sequence[ChunkedRows] = ()
+    scop: Scop, options: Options, gpu: Chip, chunks: Sequence[ChunkedRows] = ()
 ) -> Grouped:
     """Partition the statements of *scop* into kernels, what blocks do with *chunks* apart."""
     dependences = dependences_of(scop)
@@ -94,7 +94,7 @@ def _reads_once(problem: Problem) -> bool:
     return bool(resident) and is_brief(problem.most_rest * kept_bytes)
 
 
-def tiled_members(grouped: Grouped, gpu: Gpu) -> frozenset[str]:
+def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:
     """Return the statements of those groups that are contractions in tiles."""
     return frozenset(
         name
@@ -112,7 +112,7 @@ class _Policy:
         scop: Scop,
         shapes: Mapping[str, Shape],
         options: Options,
-        gpu: Gpu,
+        gpu: Chip,
         chunks: Sequence[ChunkedRows],
         hopeless: frozenset[str],
     ) -> None:

@@ -17,7 +17,8 @@ The steps are those of ``planner.py``; what differs is who decides (``strategies
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.skewing import VECTOR_BYTES, why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
@@ -57,7 +58,7 @@ BACKWARDS = "backwards: what the kernel before touched last is still in the cach
 
 
 def plan_for_gpu(
-    scop: Scop, options: Options, gpu: Gpu, scheme: Scheme | None = None, is_serial: bool = False
+    scop: Scop, options: Options, gpu: Chip, scheme: Scheme | None = None, is_serial: bool = False
 ) -> Plan:
     """Return the plan of *scop* on *gpu*.
 
@@ -71,7 +72,7 @@ def plan_for_gpu(
     return _planned(scop, options, gpu, scheme, is_serial)
 
 
-def _planned(scop: Scop, options: Options, gpu: Gpu, scheme: Scheme, is_serial: bool) -> Plan:
+def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme, is_serial: bool) -> Plan:
     if is_serial:
         return _serial(scop, gpu)
     if scheme in (Scheme.PLAIN, Scheme.TEXTUAL):
@@ -122,7 +123,7 @@ def _with_rows_apart(scop: Scop, options: Options, tiled: Collection[str]) -> Sc
     return done
 
 
-def _without_invariants(grouped: Grouped, options: Options, gpu: Gpu, scheme: Scheme) -> Grouped:
+def _without_invariants(grouped: Grouped, options: Options, gpu: Chip, scheme: Scheme) -> Grouped:
     """Return *grouped* with what is the same for all of a row computed once, if in its kernel."""
     done = with_invariants(grouped.scop, [group.members for group in grouped.groups])
     if done is grouped.scop:
@@ -134,7 +135,7 @@ def _without_invariants(grouped: Grouped, options: Options, gpu: Gpu, scheme: Sc
     return found
 
 
-def _grouped(scop: Scop, options: Options, gpu: Gpu) -> Grouped:
+def _grouped(scop: Scop, options: Options, gpu: Chip) -> Grouped:
     """Partition the statements of *scop*, without temporaries that are cheaper to compute."""
     fewer: Scop | None = scop
     while fewer is not None:
@@ -165,7 +166,7 @@ def _without_idle(scop: Scop) -> Scop:
     return scop.with_statements(busy)
 
 
-def _serial(scop: Scop, gpu: Gpu) -> Plan:
+def _serial(scop: Scop, gpu: Chip) -> Plan:
     """Return the plan in which one thread runs every statement as it was written."""
     scop = with_own_accumulators(scop)
     shapes = gpu_shapes_of(scop, dependences_of(scop))
@@ -177,7 +178,7 @@ def _serial(scop: Scop, gpu: Gpu) -> Plan:
     return _finished(scop, kernels, gpu)
 
 
-def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Gpu) -> Plan:
+def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> Plan:
     """Open the loops of every kernel, and finish them."""
     dependences = dependences_of(scop)
     shapes = gpu_shapes_of(scop, dependences)
@@ -229,7 +230,7 @@ def _stitched(kernels: Sequence[Kernel], are_finishes: Sequence[bool]) -> list[K
     return found
 
 
-def _finished(scop: Scop, kernels: Sequence[Kernel], gpu: Gpu, staged: Sequence[str] = ()) -> Plan:
+def _finished(scop: Scop, kernels: Sequence[Kernel], gpu: Chip, staged: Sequence[str] = ()) -> Plan:
     """Place the scratch arrays, put the barriers in, and turn what is to go backwards.
 
     :arg staged: arrays that are in shared memory.
@@ -243,7 +244,7 @@ def _finished(scop: Scop, kernels: Sequence[Kernel], gpu: Gpu, staged: Sequence[
     return Plan(scop, turned, placements)
 
 
-def _turned(scop: Scop, kernels: Sequence[Kernel], gpu: Gpu) -> tuple[Kernel, ...]:
+def _turned(scop: Scop, kernels: Sequence[Kernel], gpu: Chip) -> tuple[Kernel, ...]:
     """Return *kernels*, backwards where one finds in the cache what the one before touched last."""
     found = list(kernels[:1])
     for kernel in kernels[1:]:
@@ -254,6 +255,6 @@ def _turned(scop: Scop, kernels: Sequence[Kernel], gpu: Gpu) -> tuple[Kernel, ..
     return tuple(found)
 
 
-def _is_worth_turning(scop: Scop, before: Node, tree: Node, gpu: Gpu) -> bool:
+def _is_worth_turning(scop: Scop, before: Node, tree: Node, gpu: Chip) -> bool:
     """Return whether the cache holds only a part of what two kernels both touch."""
     return common_bytes(scop, before, tree) > gpu.l2_bytes // 2

@@ -10,7 +10,7 @@ what columns sum of rows beside them        likewise
 from collections.abc import Collection
 from math import inf
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage
 from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
@@ -27,7 +27,7 @@ from tcdsl.transforms.write_back import store_of, why_not_written_back, write_ba
 WORTH = 0.8  # of what is stored and loaded, that may be loaded instead
 
 
-def without_temporary(before: Grouped, options: Options, gpu: Gpu) -> Scop | None:
+def without_temporary(before: Grouped, options: Options, gpu: Chip) -> Scop | None:
     """Return the scop as clusters do better with it, None if it is so already.
 
     A temporary beside rows that are staged is computed again from shared memory: fewer registers
@@ -78,7 +78,7 @@ def _more_bytes(scop: Scop, producer: Statement, group: Group) -> float:
     return sum(inf if size is None else size for size in sizes)
 
 
-def regroup(before: Grouped, options: Options, gpu: Gpu, scheme: Scheme) -> Grouped:
+def regroup(before: Grouped, options: Options, gpu: Chip, scheme: Scheme) -> Grouped:
     """Return the groups with rows in chunks, or else with kept sums, where that is better."""
     if options.fuse == "none":
         return before
@@ -90,7 +90,7 @@ def regroup(before: Grouped, options: Options, gpu: Gpu, scheme: Scheme) -> Grou
     return _with_kept_sums(before, options, gpu)
 
 
-def _with_kept_sums(before: Grouped, options: Options, gpu: Gpu) -> Grouped:
+def _with_kept_sums(before: Grouped, options: Options, gpu: Chip) -> Grouped:
     """Return the groups with what rows read of their own sums in temporaries, stored for others."""
     scop = before.scop
     stored: list[tuple[str, str]] = []  # the store, and a writer that must be in its kernel

@@ -12,7 +12,7 @@ next one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import statements_of
@@ -52,7 +52,7 @@ class _Left:
 
 
 def rewrite_groups(
-    before: Grouped, options: Options, gpu: Gpu, scheme: Scheme
+    before: Grouped, options: Options, gpu: Chip, scheme: Scheme
 ) -> tuple[Scop, list[Queued]]:
     """Sketch every group and apply its rewrites, one group after another."""
     rewriter = _Rewriter(before, options, gpu, scheme)
@@ -64,7 +64,7 @@ def rewrite_groups(
 class _Rewriter:
     """The scop as rewritten so far, the kernels queued, and the groups still *pending*."""
 
-    def __init__(self, before: Grouped, options: Options, gpu: Gpu, scheme: Scheme) -> None:
+    def __init__(self, before: Grouped, options: Options, gpu: Chip, scheme: Scheme) -> None:
         self.options = options
         self.gpu = gpu
         self.scheme = scheme

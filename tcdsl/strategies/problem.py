@@ -16,8 +16,8 @@ from functools import cached_property, wraps
 from math import prod
 from typing import TypeVar
 
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape, coefficient_of, runs_of
-from tcdsl.costmodel.machine import Gpu
 from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
 from tcdsl.poly.parallelism import Role
@@ -43,7 +43,7 @@ class Problem:
     scop: Scop
     group: Group
     shapes: Mapping[str, Shape]
-    gpu: Gpu
+    gpu: Chip
     options: Options = DEFAULTS
     chunks: ChunkedRows | None = None
     may_split: bool = True

@@ -14,8 +14,8 @@ its own.
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.machine import Gpu
 from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.costmodel.row_chunks import LOAD_BYTES, Cut, Rows, best_cut
 from tcdsl.lang.comprehension import Expr, Index, walk
@@ -37,7 +37,7 @@ MIN_ROW = 1 << 12  # values: shorter rows are not worth two levels
 
 
 def in_chunks(
-    scop: Scop, groups: Sequence[Group], shapes: Mapping[str, Shape], gpu: Gpu
+    scop: Scop, groups: Sequence[Group], shapes: Mapping[str, Shape], gpu: Chip
 ) -> tuple[Scop, tuple[ChunkedRows, ...]]:
     """Cut the rows of *scop*'s sums of exponentials where that saves time.
 
@@ -58,7 +58,7 @@ def in_chunks(
 
 
 def _stays_whole(
-    scop: Scop, sums: ExponentialSums, group: Group, shapes: Mapping[str, Shape], gpu: Gpu
+    scop: Scop, sums: ExponentialSums, group: Group, shapes: Mapping[str, Shape], gpu: Chip
 ) -> bool:
     """Return whether a row is short, or a column, or a block holds or computes one.
 
@@ -81,7 +81,7 @@ def _stays_whole(
     return bool(sources & set(likeliest(problem).schedule(problem).resident))
 
 
-def _best_cut(scop: Scop, sums: ExponentialSums, shape: Shape, gpu: Gpu) -> Cut | None:
+def _best_cut(scop: Scop, sums: ExponentialSums, shape: Shape, gpu: Chip) -> Cut | None:
     """Return the best of the cuts that are legal, and whose chunks one block can add up."""
     kept = _moving(shape, shape.statement.value)
     rows = Rows(
@@ -119,7 +119,7 @@ def _value_bytes(scop: Scop, sums: ExponentialSums, shape: Shape) -> int:
 
 
 def _seconds_as_written(
-    scop: Scop, sums: ExponentialSums, group: Group, shapes: Mapping[str, Shape], gpu: Gpu
+    scop: Scop, sums: ExponentialSums, group: Group, shapes: Mapping[str, Shape], gpu: Chip
 ) -> float:
     """Return the estimated time of a pass over the rows for each of the statements."""
     shape = shapes[sums.peak]

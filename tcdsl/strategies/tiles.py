@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape, array_strides
-from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
@@ -76,7 +76,7 @@ class TiledKernel:
 
 
 def tiled_kernel(
-    scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu
+    scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip
 ) -> TiledKernel | None:
     """Return the kernel of *group* if it is a contraction that tiles pay for."""
     for size in REGISTERS:
@@ -89,7 +89,7 @@ def tiled_kernel(
     return None
 
 
-def is_tiled(scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu) -> bool:
+def is_tiled(scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip) -> bool:
     """Return whether *group* looks like a contraction that tiles pay for.
 
     Where blocks share the reduced axis, nothing that needs the whole sum may be in the kernel.
@@ -105,7 +105,7 @@ class _Tiler:
     """Tiles one group with *size* x *size* results a thread."""
 
     def __init__(
-        self, scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Gpu, size: int
+        self, scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip, size: int
     ) -> None:
         self.problem = Problem(scop, group, shapes, gpu)
         self.scop, self.group, self.shapes, self.gpu = scop, group, shapes, gpu
@@ -292,7 +292,7 @@ class _Tiler:
             scop = cached.scop
             copies.append(cached)
             size_bytes += size + 4 * max(cached.box.sizes)
-        if size_bytes > self.gpu.shared_bytes or not copies:
+        if size_bytes > self.gpu.static_shared_bytes_per_block or not copies:
             return None
         outer = tuple(
             replace(loop, pieces={

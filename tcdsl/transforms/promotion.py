@@ -22,7 +22,7 @@ from math import prod
 
 import islpy as isl
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.comprehension import Const, Expr, Index, walk
 from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, LoopKind, Node, statements_of
@@ -48,7 +48,7 @@ _WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES)
 
 
 def promote(
-    scop: Scop, trees: Sequence[Node], gpu: Gpu, staged: Collection[str] = ()
+    scop: Scop, trees: Sequence[Node], gpu: Chip, staged: Collection[str] = ()
 ) -> dict[str, Placement]:
     """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory.
 
@@ -63,7 +63,7 @@ def promote(
 class _Kernel:
     """Places the arrays that one kernel has for itself."""
 
-    def __init__(self, scop: Scop, tree: Node, gpu: Gpu, staged: Collection[str]) -> None:
+    def __init__(self, scop: Scop, tree: Node, gpu: Chip, staged: Collection[str]) -> None:
         self.scop = scop
         self.mapped = Mapped(scop, tree)
         self.gpu = gpu
@@ -228,8 +228,8 @@ class _Kernel:
             if placement is not None:
                 size_bytes = placement.elements() * self.scop.arrays[name].dtype.size_bytes
                 candidates.append((size_bytes, name, placement))
-        left = self.gpu.shared_bytes - self._collective_bytes()
-        more = self.gpu.staged_bytes - self.gpu.shared_bytes
+        left = self.gpu.static_shared_bytes_per_block - self._collective_bytes()
+        more = self.gpu.shared_bytes_per_block - self.gpu.static_shared_bytes_per_block
         found = {}
         for size_bytes, name, placement in sorted(candidates, key=lambda c: c[:2]):
             rounded = -(-size_bytes // 16) * 16

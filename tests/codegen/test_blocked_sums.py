@@ -11,7 +11,7 @@ import tcdsl
 from tcdsl.codegen import c_printer, cuda_sums
 from tcdsl.codegen.loop_ast import Block, For
 from tcdsl.codegen.turns import last_of
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 
 CheckAll = Callable[..., None]
@@ -83,7 +83,7 @@ def test_in_many_blocks_on_the_cpu(check_all: CheckAll, monkeypatch: pytest.Monk
 
 
 def test_in_many_blocks_on_a_gpu(
-    check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch, small_chip: Gpu
+    check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch, small_chip: Chip
 ) -> None:
     monkeypatch.setattr(cuda_sums, "_SUM_BLOCK", 3)
     monkeypatch.setattr(cuda_sums, "_MOST_BLOCKS", 3)

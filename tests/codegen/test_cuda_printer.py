@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tcdsl.codegen.cuda_source import TICKETS_BYTES, CudaSource, ParameterKind
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.options import Options
 
 MakeUnit = Callable[..., Any]
@@ -297,7 +298,7 @@ def test_row_24_grids_beyond_a_limit_become_loops(
     cuda_unit: MakeUnit, check_emulated: CheckAll
 ) -> None:
     """Blocks take several iterations where the grid may not have one for each."""
-    gpu = Gpu(grid=(4, 3, 2))
+    gpu = replace(load_chip("h200"), grid_x_blocks=4, grid_y_blocks=3, grid_z_blocks=2)
     launches = cuda_unit(CUBE, (7, 9, 8, 300), gpu=gpu).source.launches
     assert all(n <= most for la in launches for n, most in zip(la.grid, gpu.grid, strict=True))
     text = cuda_unit(CUBE, (7, 9, 8, 300), gpu=gpu).source.text
@@ -307,12 +308,12 @@ def test_row_24_grids_beyond_a_limit_become_loops(
 
 def test_row_24_what_a_launch_may_have(cuda_unit: MakeUnit) -> None:
     """y and z of a grid end at 65,535."""
-    gpu = Gpu()
+    gpu = load_chip("h200")
     for shape in ((70_000, 70_000, 3, 40), (3, 100_000, 90_000, 300), (1, 2**27, 1, 64)):
         for launch in cuda_unit(CUBE, shape).source.launches:
             assert all(0 < n <= most for n, most in zip(launch.grid, gpu.grid, strict=True))
             assert np.prod(launch.block) <= gpu.threads_per_block and launch.block[2] <= 64
-            assert launch.shared_bytes <= gpu.shared_bytes
+            assert launch.shared_bytes <= gpu.static_shared_bytes_per_block
 
 
 # --- options --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tcdsl.codegen.cuda_statements import fold_function, is_block_collective
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.dtypes import BFLOAT16
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind
@@ -217,7 +217,7 @@ def test_what_every_thread_could_write_is_written_by_one(check_emulated: CheckAl
         check_emulated([(source, [(n,)]) for n in (1, 31, 300, 5000)], options=options)
 
 
-def test_half_types_are_rounded_once(check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_half_types_are_rounded_once(check_emulated: CheckAll, small_chip: Chip) -> None:
     cases = [
         (form.format(t=dtype, op=op), [shape])
         for form in (ROW, COLUMN)

@@ -18,7 +18,7 @@ from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKi
 from tcdsl.codegen.device.c import FLOATS, INTEGERS
 from tcdsl.codegen.device.cuda import OPERATORS
 from tcdsl.codegen.vectors import vector_accesses
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.driver import GpuBackend
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator.cxx import why_no_cxx_compiler
@@ -223,7 +223,7 @@ def test_programs(check_emulated: CheckAll) -> None:
 
 
 @pytest.mark.slow
-def test_programs_on_a_small_chip(check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_programs_on_a_small_chip(check_emulated: CheckAll, small_chip: Chip) -> None:
     check_emulated(list(PROGRAMS.values()), gpu=small_chip)
 
 
@@ -274,7 +274,7 @@ def triangular(scop: Scop, met: str = "") -> Plan:
 
 
 def test_a_barrier_in_a_loop_that_depends_on_the_thread(lower: Callable[..., Scop]) -> None:
-    backend = GpuBackend(Gpu(), {})
+    backend = GpuBackend(load_chip("h200"), {})
     plan = triangular(lower(TRIANGLE, *[(N, N)] * 3), BEFORE_I)
     assert backend.why_not_legal(plan) is None, "order and synchronisation are right"
     with pytest.raises(InternalError, match=r"not all threads .* meet __syncthreads in 'for"):
@@ -297,7 +297,7 @@ def test_a_simpler_plan_is_taken(
     check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch, survived: None
 ) -> None:
     def plan(
-        scop: Scop, options: Options, gpu: Gpu, scheme: Scheme | None = None, **rest: Any
+        scop: Scop, options: Options, gpu: Chip, scheme: Scheme | None = None, **rest: Any
     ) -> Plan:
         if scheme is None and not rest:
             return triangular(scop, BEFORE_I)

@@ -10,7 +10,7 @@ import pytest
 from tcdsl.codegen.cuda_printer import print_cuda
 from tcdsl.codegen.cuda_source import Launch, Memset, Parameter, ParameterKind, launch_from_json
 from tcdsl.codegen.memsets import is_dense, memset_of
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.errors import EmulationError
 from tcdsl.lang.dtypes import COMPENSATED64, FLOAT32
 from tcdsl.options import Options
@@ -105,7 +105,7 @@ def test_scattered_sums_are_right(check_emulated: CheckAll) -> None:
 
 
 @pytest.mark.slow
-def test_on_a_small_chip(check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_on_a_small_chip(check_emulated: CheckAll, small_chip: Chip) -> None:
     check_emulated(
         [
             (COLUMNS.format(dtype=dtype, operator=operator), [(rows, 9)])

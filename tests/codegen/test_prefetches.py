@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tcdsl.codegen import prefetches
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.strategies import both_ways
 
 CheckAll = Callable[..., None]
@@ -111,7 +112,7 @@ def test_a_row_is_worth_an_instruction(
 def test_the_cache_keeps_what_all_blocks_ask_for(
     l2_bytes: int, is_asked_for: bool, cuda_unit: MakeUnit
 ) -> None:
-    shape, gpu = (2000, 512), Gpu(l2_bytes=l2_bytes)
+    shape, gpu = (2000, 512), replace(load_chip("h200"), l2_bytes=l2_bytes)
     text = cuda_unit(BACKWARD, shape, shape, (512,), gpu=gpu).source.text
     assert ("tc_prefetch" in text) == is_asked_for
 

@@ -3,47 +3,47 @@
 from dataclasses import replace
 
 from tcdsl.costmodel.both_ways import LEAST_ROWS, MOST_VALUES, BothWays, best_share
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import load_chip
 
 # layernorm's backward of (16384, 4096) in float32: x, dy and two sums a column.
 LONG = BothWays(1, 16384, 16384, 1024, 4, 16, 8, 3 * 4096 * 4, 2)
 
 
 def test_blocks_are_all_on_the_chip_at_once() -> None:
-    share = best_share(Gpu(), LONG)
+    share = best_share(load_chip("h200"), LONG)
     assert share is not None
-    assert share.blocks <= share.beside * Gpu().multiprocessors
+    assert share.blocks <= share.beside * load_chip("h200").multiprocessors
     assert share.blocks * share.per_block >= LONG.pieces
     assert share.threads * share.repeat >= LONG.groups
     assert share.repeat * LONG.vector <= MOST_VALUES
 
 
 def test_one_block_leaves_a_multiprocessor_waiting() -> None:
-    share = best_share(Gpu(), LONG)
+    share = best_share(load_chip("h200"), LONG)
     assert share is not None and share.beside > 1
 
 
 def test_short_rows_have_more_blocks_of_fewer_threads() -> None:
-    long = best_share(Gpu(), LONG)
-    short = best_share(Gpu(), replace(LONG, groups=64, row_bytes=3 * 256 * 4))
+    long = best_share(load_chip("h200"), LONG)
+    short = best_share(load_chip("h200"), replace(LONG, groups=64, row_bytes=3 * 256 * 4))
     assert long is not None and short is not None
     assert short.threads < long.threads and short.beside > long.beside
 
 
 def test_what_registers_do_not_hold_has_no_share() -> None:
-    assert best_share(Gpu(), replace(LONG, groups=4096)) is None
-    assert best_share(Gpu(), replace(LONG, kept_bytes=400)) is None
+    assert best_share(load_chip("h200"), replace(LONG, groups=4096)) is None
+    assert best_share(load_chip("h200"), replace(LONG, kept_bytes=400)) is None
 
 
 def test_few_rows_have_no_share() -> None:
-    assert best_share(Gpu(), replace(LONG, rows=1, pieces=1)) is None
+    assert best_share(load_chip("h200"), replace(LONG, rows=1, pieces=1)) is None
     few = LEAST_ROWS - 1
-    assert best_share(Gpu(), replace(LONG, rows=few, pieces=few)) is None
+    assert best_share(load_chip("h200"), replace(LONG, rows=few, pieces=few)) is None
 
 
 def test_tiles_take_their_part_of_the_blocks() -> None:
-    one = best_share(Gpu(), LONG)
-    eight = best_share(Gpu(), replace(LONG, tiles=8, rows=2048, pieces=2048))
+    one = best_share(load_chip("h200"), LONG)
+    eight = best_share(load_chip("h200"), replace(LONG, tiles=8, rows=2048, pieces=2048))
     assert one is not None and eight is not None
-    assert 8 * eight.blocks <= eight.beside * Gpu().multiprocessors
+    assert 8 * eight.blocks <= eight.beside * load_chip("h200").multiprocessors
     assert eight.blocks < one.blocks

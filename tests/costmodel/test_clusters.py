@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tcdsl.costmodel import clusters
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.clusters import LongRows, Share, best_share
-from tcdsl.costmodel.machine import Gpu
 
 ROWS = LongRows(4096, (65536,), 4, 1, 0, 4, is_written=True)
 CHANNELS = LongRows(256, (32, 3136), 4, 1, 0, 4, is_written=True)
@@ -21,7 +21,7 @@ def test_few_threads_idle(groups: int, least: int) -> None:
 
 @pytest.mark.parametrize("rows", [ROWS, CHANNELS])
 def test_a_share_is_a_blocks_shared_memory(rows: LongRows) -> None:
-    share = best_share(Gpu(), rows)
+    share = best_share(load_chip("h200"), rows)
     assert share is not None and share.cluster > 1
     assert rows.row_bytes // share.cluster <= clusters.BLOCK_BYTES
     assert share.per * share.cluster >= rows.extents[0]
@@ -30,24 +30,26 @@ def test_a_share_is_a_blocks_shared_memory(rows: LongRows) -> None:
 
 
 def test_what_registers_hold_is_not_shared() -> None:
-    assert best_share(Gpu(), replace(ROWS, extents=(32768,))) is None
-    assert best_share(Gpu(), replace(ROWS, is_written=False)) is None
-    assert best_share(Gpu(), replace(ROWS, extents=(1 << 20,))) is None, "no cluster holds it"
+    assert best_share(load_chip("h200"), replace(ROWS, extents=(32768,))) is None
+    assert best_share(load_chip("h200"), replace(ROWS, is_written=False)) is None
+    assert best_share(load_chip("h200"), replace(ROWS, extents=(1 << 20,))) is None, (
+        "no cluster holds it"
+    )
 
 
 def test_few_rows_get_more_blocks() -> None:
-    few, many = (best_share(Gpu(), replace(CHANNELS, rows=n)) for n in (16, 4096))
+    few, many = (best_share(load_chip("h200"), replace(CHANNELS, rows=n)) for n in (16, 4096))
     assert few is not None and many is not None
     assert (many.cluster, few.cluster) == (8, 8)
     short = replace(CHANNELS, extents=(32, 1024))
-    few, many = (best_share(Gpu(), replace(short, rows=n)) for n in (16, 4096))
+    few, many = (best_share(load_chip("h200"), replace(short, rows=n)) for n in (16, 4096))
     assert few is not None and many is not None
     assert few.cluster > many.cluster
 
 
 def test_values_in_registers_need_threads() -> None:
-    beside = best_share(Gpu(), replace(ROWS, n_kept=2))
-    alone = best_share(Gpu(), ROWS)
+    beside = best_share(load_chip("h200"), replace(ROWS, n_kept=2))
+    alone = best_share(load_chip("h200"), ROWS)
     assert beside is not None and alone is not None
     assert beside.cluster > alone.cluster and beside.keeps_well
     assert Share(1, 1, 256, 1).keeps_well and not Share(1, 1, 288, 1).keeps_well

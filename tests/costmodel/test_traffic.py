@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import tcdsl
-from tcdsl.costmodel.machine import Cpu, Gpu
+from tcdsl.costmodel.chip import load_chip
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.traffic import Traffic, traffic_of
 from tcdsl.driver import compile_to_c, compile_to_cuda
 from tcdsl.options import Options
@@ -27,7 +28,9 @@ def planned(source: str, *shapes: tuple[int, ...], gpu: bool = False) -> Any:
     function = program[program.names[0]]
     special = function.specialise(*(tcdsl.spec(shape, "float32") for shape in shapes))
     if gpu:
-        return compile_to_cuda(function.comprehension, special, {}, Options(), Gpu()).plan
+        return compile_to_cuda(
+            function.comprehension, special, {}, Options(), load_chip("h200")
+        ).plan
     return compile_to_c(function.comprehension, special, {}, Options(), Cpu(2)).plan
 
 

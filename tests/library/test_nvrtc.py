@@ -6,6 +6,7 @@ ones do not.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -17,7 +18,7 @@ from tcdsl import library
 from tcdsl.codegen.cuda_batch import batched
 from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.library import Case
 from tcdsl.runtime.nvrtc import why_no_cuda_compiler
 from tests.codegen.ptx import cubin_and_ptx, ptx_kernels, stale_loads
@@ -81,17 +82,20 @@ def test_every_program_in_every_type(family: str, part: int, cuda_unit: MakeUnit
 def test_every_program_at_a_benchmark_size(family: str, arch: str, cuda_unit: MakeUnit) -> None:
     sources = []
     for case in library.cases(family):  # type: ignore[arg-type]
-        gpu = Gpu(arch=arch, cluster=8 if arch >= "sm_90" else 1)
+        gpu = replace(load_chip("h200"), arch=arch, blocks_per_cluster=8 if arch >= "sm_90" else 1)
         source = cuda_unit(case.source, *full_shapes(case.name), gpu=gpu).source
         require_limits(source, gpu)
         sources.append(source)
     assert code_of(sources, arch)
 
 
-def require_limits(source: CudaSource, gpu: Gpu) -> None:
+def require_limits(source: CudaSource, gpu: Chip) -> None:
     """Check what a launch would be refused for."""
     for launch in source.kernels:
         assert all(0 < n <= most for n, most in zip(launch.grid, gpu.grid, strict=True)), launch
         x, y, z = launch.block
         assert x * y * z <= gpu.threads_per_block and z <= 64, launch
-        assert launch.shared_bytes <= gpu.staged_bytes and launch.cluster <= gpu.cluster
+        assert (
+            launch.shared_bytes <= gpu.shared_bytes_per_block
+            and launch.cluster <= gpu.blocks_per_cluster
+        )

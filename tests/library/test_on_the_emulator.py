@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tcdsl import library
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.library import Case
 
 CheckAll = Callable[..., None]
@@ -53,7 +53,7 @@ def test_every_program(group: str, check_emulated: CheckAll) -> None:
 @pytest.mark.slow_but("reduction 0")
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_program_with_every_threshold_lowered(
-    group: str, check_emulated: CheckAll, small_chip: Gpu
+    group: str, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     check_emulated(batch(GROUPS[group]), gpu=small_chip)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 import tcdsl
 from tcdsl import library
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 
 CheckAll = Callable[..., None]
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
@@ -36,7 +36,7 @@ def test_on_the_emulator(check_emulated: CheckAll) -> None:
 
 
 def test_on_the_emulator_with_every_threshold_lowered(
-    check_emulated: CheckAll, small_chip: Gpu
+    check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     check_emulated(batch(all_dtypes=False), gpu=small_chip)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import tcdsl
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import load_chip
 
 CheckAll = Callable[..., None]
 Shapes = list[tuple[int, ...]]
@@ -110,7 +110,7 @@ def test_planned_as_usual(name: str) -> None:
 def test_results_at_small_sizes(
     on: str, check_emulated: CheckAll, request: pytest.FixtureRequest
 ) -> None:
-    gpu = request.getfixturevalue("small_chip") if on == "small" else Gpu()
+    gpu = request.getfixturevalue("small_chip") if on == "small" else load_chip("h200")
     cases = [(source, shapes) for source, _, runs in CASES.values() for shapes in runs]
     check_emulated(cases, gpu=gpu)
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import tcdsl
 from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.testing import check
@@ -23,11 +24,13 @@ pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 
 
 @pytest.fixture(params=["as it is", "on a small chip"])
-def gpu(request: pytest.FixtureRequest) -> Gpu:
-    return request.getfixturevalue("small_chip") if request.param != "as it is" else Gpu()
+def gpu(request: pytest.FixtureRequest) -> Chip:
+    return (
+        request.getfixturevalue("small_chip") if request.param != "as it is" else load_chip("h200")
+    )
 
 
-def test_a_register_declared_twice(check_emulated: CheckAll, gpu: Gpu) -> None:
+def test_a_register_declared_twice(check_emulated: CheckAll, gpu: Chip) -> None:
     """Of a loop with one iteration isl prints parts in two places: one declaration for both."""
     source = """def f(float(N) A0, float(K) A2) -> (T2) {
         T0(i) = A0(i)
@@ -43,7 +46,7 @@ def test_a_register_declared_twice(check_emulated: CheckAll, gpu: Gpu) -> None:
     )
 
 
-def test_vector_stores_that_are_guarded(check_emulated: CheckAll, gpu: Gpu) -> None:
+def test_vector_stores_that_are_guarded(check_emulated: CheckAll, gpu: Chip) -> None:
     """The lanes of a row or a block beyond the last one were guarded, their store was not."""
     bias = "def f(float(M,N) x, float(N) b) -> (y) { y(m,n) = exp(x(m,n)) + b(n) }"
     cube = "def f(int64(A,B,C) x) -> (T0) { T0(i,j,k) = x(i,j,k) * 3 + i }"
@@ -58,7 +61,7 @@ def test_vector_stores_that_are_guarded(check_emulated: CheckAll, gpu: Gpu) -> N
 
 
 def test_initialisations_of_scattered_and_computed_targets(
-    check_emulated: CheckAll, gpu: Gpu
+    check_emulated: CheckAll, gpu: Chip
 ) -> None:
     """They run over elements, and share no loop with the updates, even with one value each."""
     scattered = "def f(float(V) T0, int32(E) I0, float(E) g) -> (T0) { T0(I0(i)) +=! g(i) }"
@@ -74,7 +77,7 @@ def test_initialisations_of_scattered_and_computed_targets(
 
 
 def test_a_temporary_of_two_statements_in_one_vector_loop(
-    check_emulated: CheckAll, gpu: Gpu
+    check_emulated: CheckAll, gpu: Chip
 ) -> None:
     """mse: the difference, its square and the gradient in the same lanes."""
     source = """def f(float(N) x, float(N) t) -> (loss, grad) {
@@ -85,7 +88,7 @@ def test_a_temporary_of_two_statements_in_one_vector_loop(
     check_emulated([(source, [(n,), (n,)]) for n in (1, 64, 1000, 20_000)], gpu=gpu)
 
 
-def test_a_fold_of_partial_sums_that_are_no_registers(check_emulated: CheckAll, gpu: Gpu) -> None:
+def test_a_fold_of_partial_sums_that_are_no_registers(check_emulated: CheckAll, gpu: Chip) -> None:
     """Cross-entropy on one block: each thread's partial sum is in shared memory or in memory."""
     source = """def f(float(B,C) x, int32(B) label) -> (loss) {
         top(b) max=! x(b,c)
@@ -103,7 +106,7 @@ def test_a_fold_of_partial_sums_that_are_no_registers(check_emulated: CheckAll, 
 
 
 @pytest.mark.parametrize("operator", ["argmax=!", "argmin=!", "max=!", "+=!"])
-def test_reductions_of_nothing(operator: str, check_emulated: CheckAll, gpu: Gpu) -> None:
+def test_reductions_of_nothing(operator: str, check_emulated: CheckAll, gpu: Chip) -> None:
     """An arg reduction has no fold to carry its initialisation: nothing ran it."""
     alone = f"def f(int16(N,M,K) x) -> (y) {{ y(i,j) {operator} x(i,j,k) }}"
     used = f"def f(int16(N,M,K) x) -> (y, z) {{ y(i,j) {operator} x(i,j,k)\n z(i,j) = y(i,j) }}"
@@ -111,7 +114,7 @@ def test_reductions_of_nothing(operator: str, check_emulated: CheckAll, gpu: Gpu
     check_emulated([(source, [shape]) for source in (alone, used) for shape in shapes], gpu=gpu)
 
 
-def test_a_scattered_sum_of_nothing(check_emulated: CheckAll, gpu: Gpu) -> None:
+def test_a_scattered_sum_of_nothing(check_emulated: CheckAll, gpu: Chip) -> None:
     """The rounding of its wide accumulator stood where its updates had been, and lost the init."""
     source = """def f(bfloat16(N) A0, int64(M) I0, int8(M) A1) -> (T0) {
         T0(i) = A0(i)
@@ -127,7 +130,14 @@ def test_shared_memory_that_another_turn_of_a_block_reuses(check_emulated: Check
         O(n,f,h,w) +=! I(n,c,h+kh,w+kw) * K(f,c,kh,kw)
     }"""
     matmul = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
-    few_blocks = Gpu(multiprocessors=3, threads_per_multiprocessor=32, grid=(3, 2, 1))
+    few_blocks = replace(
+        load_chip("h200"),
+        multiprocessors=3,
+        threads_per_multiprocessor=32,
+        grid_x_blocks=3,
+        grid_y_blocks=2,
+        grid_z_blocks=1,
+    )
     check_emulated(
         [
             (source, [(1, 16, 34, 34), (32, 16, 3, 3)]), (matmul, [(128, 16), (16, 128)]),
@@ -137,7 +147,7 @@ def test_shared_memory_that_another_turn_of_a_block_reuses(check_emulated: Check
     )  # fmt: skip
 
 
-def test_rows_that_one_statement_reads_twice(check_emulated: CheckAll, gpu: Gpu) -> None:
+def test_rows_that_one_statement_reads_twice(check_emulated: CheckAll, gpu: Chip) -> None:
     """Kept in registers from one statement to the next: by none, which was divided by."""
     source = "def f(int8(K,M,N) x) -> (y) { y(k) max=! x(k,j,i) * x(K - 1 - k,3,i) where k in 0:K }"
     check_emulated([(source, [(33, 11, 8)]), (source, [(3, 5, 300)])], gpu=gpu)
@@ -166,7 +176,7 @@ def test_columns_are_no_rows_that_clusters_share(cuda_unit: Callable[..., Any]) 
         y(p,c) = x(p,c) - s(c)
     }"""
     launches = cuda_unit(source, (100352, 256)).source.launches
-    assert all(prod(launch.grid) >= Gpu().multiprocessors for launch in launches)
+    assert all(prod(launch.grid) >= load_chip("h200").multiprocessors for launch in launches)
 
 
 @pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="there is no NVRTC")
@@ -184,7 +194,7 @@ def test_folds_fit_shared_memory(
     options = Options(summation="compensated")
     source = cuda_unit(text.replace("TYPE", dtype), shape, options=options).source
     parts = parts_for(source.functions & FUNCTIONS.keys())
-    assert compile_cuda(f"{header_text(parts)}\n{source.text}", Gpu().arch)
+    assert compile_cuda(f"{header_text(parts)}\n{source.text}", load_chip("h200").arch)
 
 
 def test_turns_of_long_loops_are_numbered_in_64_bits(cuda_unit: Callable[..., Any]) -> None:
@@ -218,13 +228,13 @@ GATHERS = """def f(float(B,V) x, float(K) q, int64(B) k) -> (s, t, u) {
 }"""
 
 
-def test_gathers_that_do_not_always_run(check_emulated: CheckAll, gpu: Gpu) -> None:
+def test_gathers_that_do_not_always_run(check_emulated: CheckAll, gpu: Chip) -> None:
     """Moved before a row's loads they ran always: outside of k, of x, and of an empty q."""
     k = np.array([1, 0, 1, 1])
     check_emulated([(GATHERS, [(4, 1025), (0,), k]), (GATHERS, [(4, 1025), (5,), 2 * k])], gpu=gpu)
 
 
-def test_a_gather_from_nothing(cuda_unit: Callable[..., Any], emulated: Any, gpu: Gpu) -> None:
+def test_a_gather_from_nothing(cuda_unit: Callable[..., Any], emulated: Any, gpu: Chip) -> None:
     """A subscript that is out of range of no elements was clamped to the first of them."""
     (program,) = emulated(
         [cuda_unit("def f(float(K) q, int64(B) k) -> (y) { y(b) = q(k(b)) }", (0,), (3,), gpu=gpu)]
@@ -246,13 +256,13 @@ TWO_PARTS = """def f(float(M,N) x) -> (y) {
 }"""
 
 
-def test_lanes_that_another_vector_has_loaded(check_emulated: CheckAll, gpu: Gpu) -> None:
+def test_lanes_that_another_vector_has_loaded(check_emulated: CheckAll, gpu: Chip) -> None:
     """isl parts a row; lanes that the second part has not were written over what the first had."""
     cases: list[tuple[str, list[Any]]] = [(TRIANGLES, [(n, n)]) for n in (34, 50, 98)]
     check_emulated([*cases, (TWO_PARTS, [(33, 99)]), (TWO_PARTS, [(5, 103)])], gpu=gpu)
 
 
-def test_every_third_element(check_emulated: CheckAll, gpu: Gpu) -> None:
+def test_every_third_element(check_emulated: CheckAll, gpu: Chip) -> None:
     """isl makes a loop in steps of 3 of it; lanes and threads took what is between, too."""
     column = "def f(float(M,N) x) -> (t) { t(i) max=! x(i,j) where exists j % 3 == 0 }"
     diagonal = "def f(float(M,N) x) -> (t) { t(i) +=! x(i,j) where exists (i + j) % 3 == 0 }"
@@ -261,7 +271,7 @@ def test_every_third_element(check_emulated: CheckAll, gpu: Gpu) -> None:
     check_emulated([*cases, (column, [(3, 20000)]), (diagonal, [(300, 7)])], gpu=gpu)
 
 
-def test_sums_of_nothing_at_the_ends(check_emulated: CheckAll, gpu: Gpu) -> None:
+def test_sums_of_nothing_at_the_ends(check_emulated: CheckAll, gpu: Chip) -> None:
     """Threads were made for the updates alone: each such program fell back, one could not."""
     last = "def f(float(M,N) x) -> (y) { y(i) max=! x(i,j) where i in 0:M, j in 0:N, exists j < i }"
     first = "def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) where i in 0:M, j in 0:N, exists j > i }"

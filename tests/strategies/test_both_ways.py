@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from tcdsl.costmodel import both_ways as model
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
 from tcdsl.strategies import fused_directions, problem
@@ -98,7 +99,7 @@ def shapes_of(name: str, rows: int, columns: int) -> Shapes:
 
 
 @pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+def eager(monkeypatch: pytest.MonkeyPatch) -> Chip:
     """A chip of three multiprocessors, for which small programs go both ways wherever they may."""
     monkeypatch.setattr(model, "LEAST_ROWS", 1)
     monkeypatch.setattr(problem, "MIN_LANES", 2)
@@ -107,7 +108,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         "is_faster",
         lambda self, group, _: self.both_ways(group) is not None,
     )
-    return Gpu(multiprocessors=3)
+    return replace(load_chip("h200"), multiprocessors=3)
 
 
 def crossing(unit: Any) -> list[Any]:
@@ -155,7 +156,7 @@ def test_all_blocks_are_on_the_chip_at_once(cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(source, *shapes_of("layernorm_backward", 16384, 4096))
     (kernel,) = crossing(unit)
     launch = unit.source.launches[0]
-    assert launch.grid[0] <= kernel.beside * Gpu().multiprocessors
+    assert launch.grid[0] <= kernel.beside * load_chip("h200").multiprocessors
     assert f"__launch_bounds__({launch.block[0]}, {kernel.beside})" in unit.source.text
 
 
@@ -201,7 +202,7 @@ def test_what_is_asked_for_goes_one_way(options: Options, cuda_unit: MakeUnit) -
 @pytest.mark.slow_but("layernorm_backward")
 @pytest.mark.parametrize("name", MATRICES)
 def test_right_at_all_sizes(
-    name: str, check_emulated: CheckAll, cuda_unit: MakeUnit, eager: Gpu
+    name: str, check_emulated: CheckAll, cuda_unit: MakeUnit, eager: Chip
 ) -> None:
     source = MATRICES[name].format(t="float")
     check_emulated([(source, shapes_of(name, *size)) for size in SIZES], gpu=eager)
@@ -211,7 +212,7 @@ def test_right_at_all_sizes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES[1:])
-def test_right_in_other_types(dtype: str, check_emulated: CheckAll, eager: Gpu) -> None:
+def test_right_in_other_types(dtype: str, check_emulated: CheckAll, eager: Chip) -> None:
     check_emulated([
         (MATRICES[name].format(t=dtype), shapes_of(name, *size))
         for name in ("layernorm_backward", "softmax_backward", "sums")
@@ -219,13 +220,13 @@ def test_right_in_other_types(dtype: str, check_emulated: CheckAll, eager: Gpu) 
     ], gpu=eager)  # fmt: skip
 
 
-def test_right_for_heads(check_emulated: CheckAll, eager: Gpu) -> None:
+def test_right_for_heads(check_emulated: CheckAll, eager: Chip) -> None:
     shapes = [(2, 3, 5, 16), (1, 1, 7, 9), (4, 1, 1, 33), (3, 2, 4, 1)]
     check_emulated([(HEADS.format(t="float"), [shape, shape]) for shape in shapes], gpu=eager)
 
 
 def test_right_with_gathered_rows(
-    check_emulated: CheckAll, cuda_unit: MakeUnit, eager: Gpu
+    check_emulated: CheckAll, cuda_unit: MakeUnit, eager: Chip
 ) -> None:
     indices = np.random.default_rng(1).integers(0, 9, 37).astype(np.int32)
     check_emulated([(GATHERED, [(9, 64), indices])], gpu=eager)
@@ -239,7 +240,7 @@ def test_right_with_gathered_rows(
      Options(deterministic=True)],
     ids=["atomic", "scalar", "compensated", "deterministic"],
 )  # fmt: skip
-def test_right_with_options(options: Options, check_emulated: CheckAll, eager: Gpu) -> None:
+def test_right_with_options(options: Options, check_emulated: CheckAll, eager: Chip) -> None:
     check_emulated([
         (MATRICES[name].format(t="float"), shapes_of(name, 37, 64))
         for name in ("layernorm_backward", "softmax_backward", "with_total")
@@ -252,7 +253,7 @@ def test_right_with_options(options: Options, check_emulated: CheckAll, eager: G
 )
 @pytest.mark.timeout(3600)
 def test_random_programs(
-    number: int, count: int, check_emulated: CheckAll, cuda_unit: MakeUnit, eager: Gpu
+    number: int, count: int, check_emulated: CheckAll, cuda_unit: MakeUnit, eager: Chip
 ) -> None:
     random = Random(number)
     cases = [crossing_program(random) for _ in range(count)]

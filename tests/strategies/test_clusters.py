@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tests.strategies.waiting_sums import (
     CHANNELS,
@@ -72,7 +72,7 @@ def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("small_blocks")
 def test_the_results_are_right_on_a_small_chip(
-    name: str, check_emulated: CheckAll, small_chip: Gpu
+    name: str, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     check_all_sizes(check_emulated, CASES[name], gpu=small_chip)
 
@@ -102,7 +102,9 @@ def test_rows_that_no_cluster_holds_are_read_again(cuda_unit: MakeUnit) -> None:
 
 
 def test_older_gpus_have_no_clusters(cuda_unit: MakeUnit) -> None:
-    unit = cuda_unit(SOFTMAX, (300, 131072), gpu=replace(Gpu(), arch="sm_80", cluster=1))
+    unit = cuda_unit(
+        SOFTMAX, (300, 131072), gpu=replace(load_chip("h200"), arch="sm_80", blocks_per_cluster=1)
+    )
     assert all(launch.cluster == 1 for launch in unit.source.launches)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tcdsl.costmodel import columns
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tests.strategies.waiting_sums import (
     BATCHES,
@@ -83,7 +83,7 @@ def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("always")
 def test_the_results_are_right_on_a_small_chip(
-    name: str, check_emulated: CheckAll, small_chip: Gpu
+    name: str, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     source, sizes = CASES[name]
     check_all_sizes(check_emulated, (source, sizes[: len(SHORT)]), gpu=small_chip)
@@ -121,7 +121,7 @@ def test_clusters_share_what_one_block_does_not_hold(cuda_unit: MakeUnit) -> Non
         launch.cluster > 1
         and "__cluster_dims__" in cuda_unit(BATCHNORM, (6272, 256), (256,), ()).source.text
     )
-    older = replace(Gpu(), arch="sm_80", cluster=1)
+    older = replace(load_chip("h200"), arch="sm_80", blocks_per_cluster=1)
     assert all(one.cluster == 1 for one in launches(cuda_unit, 6272, 256, gpu=older))
 
 
@@ -129,7 +129,7 @@ def test_large_images_have_a_kernel_for_every_pass(cuda_unit: MakeUnit) -> None:
     for rows in (25088, 100352):
         found = launches(cuda_unit, rows, 256)
         assert len(found) == 3
-        assert all(prod(launch.grid) >= Gpu().multiprocessors for launch in found)
+        assert all(prod(launch.grid) >= load_chip("h200").multiprocessors for launch in found)
 
 
 def test_columns_enough_for_a_thread_each_are_left_to_them(cuda_unit: MakeUnit) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.strategies import finish
 
@@ -78,7 +78,7 @@ def test_stitched_kernels_are_right(check_emulated: CheckAll) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STITCHED)
-def test_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip: Chip) -> None:
     source, shapes = STITCHED[name]
     sizes = (1, 2, 31, 64, 65, 131)
     cases = []
@@ -133,7 +133,7 @@ def test_small_graphs_are_right(check_emulated: CheckAll) -> None:
     check_emulated(cases)
 
 
-def test_small_graphs_on_a_small_chip(check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_small_graphs_on_a_small_chip(check_emulated: CheckAll, small_chip: Chip) -> None:
     cases = [
         (source, [tuple(max(1, n // cut) for n in s) for s in shapes])
         for source, shapes in SMALL_GRAPHS.values()
@@ -277,7 +277,7 @@ def test_sums_by_atomics_are_right(check_emulated: CheckAll) -> None:
 
 
 @pytest.mark.slow
-def test_sums_by_atomics_on_a_small_chip(check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_sums_by_atomics_on_a_small_chip(check_emulated: CheckAll, small_chip: Chip) -> None:
     cases = [
         (source, [tuple(size if n > 200 else min(n, 9) for n in s) for s in shapes])
         for source, shapes in ATOMIC.values()

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.interp.arithmetic import Array
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind, Node, loops_of, statements_of
@@ -134,7 +135,7 @@ OPTIONS = {
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, small_chip: Gpu) -> Gpu:
+def tiny(monkeypatch: pytest.MonkeyPatch, small_chip: Chip) -> Chip:
     """A chip on which small programs get many blocks, and blocks few threads."""
     monkeypatch.setattr(gpu_bands, "BLOCK_THREADS", 16)
     monkeypatch.setattr(gpu_bands, "WARP", 4)
@@ -143,8 +144,14 @@ def tiny(monkeypatch: pytest.MonkeyPatch, small_chip: Gpu) -> Gpu:
     monkeypatch.setattr(gpu_generic, "ENOUGH_THREADS", 8)
     monkeypatch.setattr(gpu_generic, "MIN_RECURRENCE", 1)
     monkeypatch.setattr(requested, "BLOCK_THREADS", 16)
-    return Gpu(
-        multiprocessors=3, threads_per_multiprocessor=32, threads_per_block=32, grid=(7, 3, 2)
+    return replace(
+        load_chip("h200"),
+        multiprocessors=3,
+        threads_per_multiprocessor=32,
+        threads_per_block=32,
+        grid_x_blocks=7,
+        grid_y_blocks=3,
+        grid_z_blocks=2,
     )
 
 
@@ -184,7 +191,7 @@ def test_results_are_right(name: str, check_emulated: CheckAll, eager: None) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
-def test_results_are_right_on_a_small_chip(name: str, check_emulated: CheckAll, tiny: Gpu) -> None:
+def test_results_are_right_on_a_small_chip(name: str, check_emulated: CheckAll, tiny: Chip) -> None:
     check_emulated(CASES, gpu=tiny, options=OPTIONS[name])
 
 
@@ -207,7 +214,7 @@ def random_recurrence(draw: random.Random) -> tuple[str, list[tuple[int, ...]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["isl", "auto"])
-def test_random_recurrences(name: str, check_emulated: CheckAll, tiny: Gpu) -> None:
+def test_random_recurrences(name: str, check_emulated: CheckAll, tiny: Chip) -> None:
     draw = random.Random(17)
     cases = [random_recurrence(draw) for _ in range(30)]
     check_emulated(cases, gpu=tiny, options=OPTIONS[name])
@@ -216,7 +223,7 @@ def test_random_recurrences(name: str, check_emulated: CheckAll, tiny: Gpu) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["isl", "isl in tiles", "tiles", "scalar"])
-def test_random_programs(name: str, check_emulated: CheckAll, tiny: Gpu) -> None:
+def test_random_programs(name: str, check_emulated: CheckAll, tiny: Chip) -> None:
     drawn: list[tuple[str, Mapping[str, Array]]] = []
 
     @seed(43)
@@ -273,7 +280,7 @@ def test_outer_coincident_loops_are_on_several_blocks(
     assert min(grids) > 1
 
 
-def test_blocks_beyond_the_grid_take_turns(cuda_unit: MakeUnit, small_chip: Gpu) -> None:
+def test_blocks_beyond_the_grid_take_turns(cuda_unit: MakeUnit, small_chip: Chip) -> None:
     unit = cuda_unit(MATMUL, (300, 5), (5, 200), gpu=small_chip, options=ISL)
     (grid, _) = launches(unit)[0]
     assert grid == (7, 3, 1)
@@ -404,9 +411,9 @@ def test_what_is_not_legal_is_refused(lower: Lower, monkeypatch: pytest.MonkeyPa
     scop = lower(WAVE, (40, 50))
     group = Group(("S1",), ())
     shapes = shapes_of(scop, gpu_generic.dependences_of(scop))
-    assert gpu_generic.kernels_by_isl(scop, group, shapes, Gpu()) is not None
+    assert gpu_generic.kernels_by_isl(scop, group, shapes, load_chip("h200")) is not None
     monkeypatch.setattr(gpu_bands.BandMapper, "_carries", lambda *_: True)
-    assert gpu_generic.kernels_by_isl(scop, group, shapes, Gpu()) is None
+    assert gpu_generic.kernels_by_isl(scop, group, shapes, load_chip("h200")) is None
 
 
 def test_what_is_refused_is_compiled_all_the_same(
@@ -419,7 +426,7 @@ def test_what_is_refused_is_compiled_all_the_same(
 
 def test_kernels_that_are_taken_are_free_of_races(lower: Lower) -> None:
     scop = lower(BATCH, (7, 40, 50))
-    plan = plan_for_gpu(scop, ISL, Gpu())
+    plan = plan_for_gpu(scop, ISL, load_chip("h200"))
     dependences = gpu_generic.dependences_of(plan.scop)
     tree = gpu_generic.sequence([kernel.tree for kernel in plan.kernels])
     assert why_not_free_of_races(plan.scop, dependences, tree) is None

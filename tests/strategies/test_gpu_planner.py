@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.driver import GpuBackend, Rung
 from tcdsl.errors import InternalError
 from tcdsl.options import Options
@@ -62,7 +62,7 @@ def statements(plan: Any) -> set[str]:
 
 def test_a_sum_of_nothing_leaves_its_initialisation(lower: Lower) -> None:
     scop = lower("def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }", (300, 0))
-    plan = plan_for_gpu(scop, Options(), Gpu())
+    plan = plan_for_gpu(scop, Options(), load_chip("h200"))
     assert statements(plan) == {"S0_init"} and len(plan.kernels) == 1
     kinds = {la.kind for la in loops_of(plan.kernels[0].tree)}
     assert LoopKind.THREAD in kinds
@@ -71,8 +71,8 @@ def test_a_sum_of_nothing_leaves_its_initialisation(lower: Lower) -> None:
 @pytest.mark.parametrize("scheme", [None, *Scheme])
 def test_what_is_empty_is_no_kernel(scheme: Scheme | None, lower: Lower) -> None:
     scop = lower(SOFTMAX, (0, 70))
-    assert plan_for_gpu(scop, Options(), Gpu(), scheme).kernels == ()
-    assert plan_for_gpu(scop, Options(), Gpu(), is_serial=True).kernels == ()
+    assert plan_for_gpu(scop, Options(), load_chip("h200"), scheme).kernels == ()
+    assert plan_for_gpu(scop, Options(), load_chip("h200"), is_serial=True).kernels == ()
 
 
 # --- groups ---------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_a_kernel_says_what_it_runs_and_why(cuda_unit: MakeUnit) -> None:
 
 
 def atomics(source: str, *shapes: tuple[int, ...], lower: Lower, **options: Any) -> set[str]:
-    plan = plan_for_gpu(lower(source, *shapes), Options(**options), Gpu())
+    plan = plan_for_gpu(lower(source, *shapes), Options(**options), load_chip("h200"))
     return {s.name for s in plan.scop.statements if s.is_atomic}
 
 
@@ -141,7 +141,7 @@ RUNGS = [
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_rung_is_legal(name: str, lower: Lower) -> None:
     source, shapes = PROGRAMS[name]
-    backend = GpuBackend(Gpu(), {})
+    backend = GpuBackend(load_chip("h200"), {})
     for rung in RUNGS:
         plan = backend.plan(lower(source, *shapes), Options(), rung)
         assert backend.why_not_legal(plan) is None, rung
@@ -166,7 +166,7 @@ def test_every_rung_is_right(
 
 
 def test_the_last_rung_is_one_thread(lower: Lower, cuda_unit: MakeUnit) -> None:
-    plan = plan_for_gpu(lower(SOFTMAX, (30, 70)), Options(), Gpu(), is_serial=True)
+    plan = plan_for_gpu(lower(SOFTMAX, (30, 70)), Options(), load_chip("h200"), is_serial=True)
     kinds = {la.kind for kernel in plan.kernels for la in loops_of(kernel.tree)}
     assert kinds == {LoopKind.SERIAL}
 
@@ -223,7 +223,7 @@ def test_kernels_with_a_half_each_share_nothing(cuda_unit: MakeUnit) -> None:
     assert text.count("extern") == 2 and "gridDim" not in text
 
 
-def test_backwards_is_right(check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_backwards_is_right(check_emulated: CheckAll, small_chip: Chip) -> None:
     chip = replace(small_chip, l2_bytes=64)
     check_emulated([(NORMALISED, [shape]) for shape in ((1, 1), (7, 31), (33, 67))], gpu=chip)
 

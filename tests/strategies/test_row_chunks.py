@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.strategies import block_sizes, finish, row_chunks, row_registers
 
@@ -57,7 +57,7 @@ SEVERAL = """def f(float(M,N) x, half(N) w, int32(N) k) -> (m, s, n, h) {
 
 
 @pytest.fixture
-def chip(monkeypatch: pytest.MonkeyPatch, small_chip: Gpu) -> Gpu:
+def chip(monkeypatch: pytest.MonkeyPatch, small_chip: Chip) -> Chip:
     """A chip on which a block holds few values of a row, and longer rows are worth cutting."""
     for module, name, value in (
         (block_sizes, "MAX_ROW_THREADS", 16), (row_registers, "MAX_RESIDENT", 8),
@@ -66,7 +66,7 @@ def chip(monkeypatch: pytest.MonkeyPatch, small_chip: Gpu) -> Gpu:
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(row_chunks, "_seconds_as_written", lambda *_: math.inf)
-    return replace(small_chip, grid=Gpu().grid)
+    return replace(small_chip, grid=load_chip("h200").grid)
 
 
 Programs = dict[str, tuple[str, list[Any]]]
@@ -84,7 +84,7 @@ CUT: dict[str, tuple[str, list[Any], int]] = {
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_rows_are_read_once_in_chunks(name: str, cuda_unit: MakeUnit, chip: Gpu) -> None:
+def test_rows_are_read_once_in_chunks(name: str, cuda_unit: MakeUnit, chip: Chip) -> None:
     source, shapes, n_launches = CUT[name]
     unit = cuda_unit(source, *shapes, gpu=chip)
     assert len(unit.source.launches) == n_launches
@@ -102,7 +102,7 @@ def is_cut(unit: Any) -> bool:
 
 
 @pytest.mark.slow
-def test_sizes(check_emulated: CheckAll, chip: Gpu) -> None:
+def test_sizes(check_emulated: CheckAll, chip: Chip) -> None:
     cases: list[tuple[str, list[Any]]] = [(SOFTMAX, [(2, n)]) for n in SIZES]
     cases += [(LOG_SOFTMAX, [(1, 257)]), (LOGSUMEXP, [(3, 256)]), (LOGSUMEXP, [(1, 1021)])]
     cases += [(CROSS_ENTROPY, [(3, 211), np.array([210, 0, 64])])]
@@ -111,7 +111,7 @@ def test_sizes(check_emulated: CheckAll, chip: Gpu) -> None:
     check_emulated(cases, gpu=chip)
 
 
-def test_several_turns_of_a_block(check_emulated: CheckAll, chip: Gpu) -> None:
+def test_several_turns_of_a_block(check_emulated: CheckAll, chip: Chip) -> None:
     """No block comes twice to a ticket: the rows have a kernel of their own."""
     cases: list[tuple[str, list[Any]]] = [
         (SOFTMAX, [(5, 509)]), (LOGSUMEXP, [(9, 509)]), (SEVERAL, [(4, 300), (300,), (300,)]),
@@ -120,13 +120,13 @@ def test_several_turns_of_a_block(check_emulated: CheckAll, chip: Gpu) -> None:
 
 
 def test_much_that_follows(
-    check_emulated: CheckAll, chip: Gpu, monkeypatch: pytest.MonkeyPatch
+    check_emulated: CheckAll, chip: Chip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finish, "MOST_WORK", 0)
     check_emulated([(SOFTMAX, [(3, 512)]), (MASKED, [(2, 3, 300), (2, 300), ()])], gpu=chip)
 
 
-def test_types(check_emulated: CheckAll, cuda_unit: MakeUnit, chip: Gpu) -> None:
+def test_types(check_emulated: CheckAll, cuda_unit: MakeUnit, chip: Chip) -> None:
     cases: list[tuple[str, list[Any]]] = []
     for dtype in ("double", "bfloat16", "half"):
         n = 1021 if dtype == "double" else 300  # it wants room for exponents up to 746
@@ -158,7 +158,7 @@ def special_rows(n: int) -> Any:
     return rows
 
 
-def test_special_values(check_emulated: CheckAll, chip: Gpu) -> None:
+def test_special_values(check_emulated: CheckAll, chip: Chip) -> None:
     x = special_rows(401)
     t = np.arange(12)
     k = np.arange(401, dtype=np.int32) % 2
@@ -178,7 +178,7 @@ def test_special_values(check_emulated: CheckAll, chip: Gpu) -> None:
     check_emulated(cases[4:6], gpu=chip, out=out)
 
 
-def test_indices_in_any_order(check_emulated: CheckAll, cuda_unit: MakeUnit, chip: Gpu) -> None:
+def test_indices_in_any_order(check_emulated: CheckAll, cuda_unit: MakeUnit, chip: Chip) -> None:
     """Rows of a part of a table, their sums added to what is there."""
     source = """def f(float(A,B,N) x, float(A,B) s) -> (s, m) {
         m(b,a) max=! x(a,b,j) * 0.5 + j where j in 5:N-3
@@ -189,7 +189,7 @@ def test_indices_in_any_order(check_emulated: CheckAll, cuda_unit: MakeUnit, chi
     check_emulated([(source, shapes), (source, [(3, 1, 411), (3, 1)])], gpu=chip)
 
 
-def test_strided_rows(check_emulated: CheckAll, chip: Gpu) -> None:
+def test_strided_rows(check_emulated: CheckAll, chip: Chip) -> None:
     x = np.random.default_rng(1).normal(size=(4, 700)).astype(np.float32)
     check_emulated([(SOFTMAX, [x[:, 3:500]]), (LOGSUMEXP, [x[::2, ::-1]])], gpu=chip)
 
@@ -203,7 +203,7 @@ def test_strided_rows(check_emulated: CheckAll, chip: Gpu) -> None:
     ],
 )  # fmt: skip
 def test_options(
-    options: Options, cut: bool, check_emulated: CheckAll, cuda_unit: MakeUnit, chip: Gpu
+    options: Options, cut: bool, check_emulated: CheckAll, cuda_unit: MakeUnit, chip: Chip
 ) -> None:
     assert is_cut(cuda_unit(LOGSUMEXP, (2, 401), gpu=chip, options=options)) == cut
     if cut:
@@ -226,13 +226,13 @@ LONG: Programs = {
 @pytest.mark.parametrize("name", LONG)
 def test_long_rows_are_cut(name: str, cuda_unit: MakeUnit) -> None:
     source, shapes = LONG[name]
-    unit = cuda_unit(source, *shapes, gpu=Gpu(cluster=1))
+    unit = cuda_unit(source, *shapes, gpu=replace(load_chip("h200"), blocks_per_cluster=1))
     assert is_cut(unit) and len(unit.source.launches) <= 2
     first = unit.source.launches[0]
     kept = next(re.search(r"in registers: (\d+) values", w) for w in first.why if "in regis" in w)
     assert kept is not None and 8 <= int(kept[1]) <= 64
     assert first.block[0] * (int(kept[1]) + 16) <= 1 << 15, "two blocks' registers fit at once"
-    assert math.prod(first.grid) >= 4 * Gpu().multiprocessors
+    assert math.prod(first.grid) >= 4 * load_chip("h200").multiprocessors
     assert unit.source.workspace_bytes < 1 << 20, "no row is stored"
     assert ("tc_vload<" in unit.source.text) == ("odd" not in name)
 
@@ -338,7 +338,7 @@ def test_what_stays_as_it_is(name: str, cuda_unit: MakeUnit) -> None:
     assert not is_cut(cuda_unit(source, *shapes))
 
 
-def test_what_stays_is_right(check_emulated: CheckAll, chip: Gpu) -> None:
+def test_what_stays_is_right(check_emulated: CheckAll, chip: Chip) -> None:
     names = ("what is written in between", "the largest of fewer", "factors that may be large")
     cases = [(WHOLE[name][0], [(3, 300)]) for name in names]
     check_emulated([*cases, (WHOLE["a triangle"][0], [(300, 300)])], gpu=chip)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tcdsl.costmodel import clusters, skewing
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.strategies import tiles
 
@@ -135,7 +135,7 @@ def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
 @pytest.mark.slow_but("an update", "softmax")
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right_on_a_small_chip(
-    name: str, check_emulated: CheckAll, small_chip: Gpu
+    name: str, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     source, given, _ = CASES[name]
     check_emulated([(source, inputs) for inputs in given], gpu=small_chip)

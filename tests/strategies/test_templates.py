@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.options import Options
 from tcdsl.poly.lowering import lower_comprehension
@@ -39,9 +39,10 @@ def problems_of(source: str, shapes: Shapes, options: Options | None = None) -> 
     c: Comprehension = comprehension_of(source)
     scop = lower_comprehension(c, specialisation_of(c, shapes), {}, True)
     options = options or Options()
-    grouped = group_for_gpu(scop, options, Gpu())
+    grouped = group_for_gpu(scop, options, load_chip("h200"))
     return [
-        Problem(grouped.scop, group, grouped.shapes, Gpu(), options) for group in grouped.groups
+        Problem(grouped.scop, group, grouped.shapes, load_chip("h200"), options)
+        for group in grouped.groups
     ]
 
 

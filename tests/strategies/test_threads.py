@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
 from tcdsl.poly.scop import Kind
@@ -58,7 +58,7 @@ def test_reductions_of_a_matrix(name: str, check_emulated: CheckAll) -> None:
 
 @pytest.mark.slow_but("row")
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_reductions_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_reductions_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip: Chip) -> None:
     check_emulated([(matrix(REDUCTIONS[name]), [shape]) for shape in SMALL], gpu=small_chip)
 
 
@@ -247,7 +247,7 @@ def test_graphs(name: str, check_emulated: CheckAll) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
-def test_graphs_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_graphs_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip: Chip) -> None:
     check_emulated([(GRAPHS[name], [shape]) for shape in GRAPH_SIZES[:-2]], gpu=small_chip)
 
 

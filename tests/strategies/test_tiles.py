@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.poly.loop_tree import LoopKind, loops_of
 from tcdsl.poly.scop import Kind
 from tcdsl.transforms.placement import Space
@@ -72,7 +72,7 @@ def is_tiled(unit: Any) -> bool:
 
 @pytest.mark.slow_but("tn")
 @pytest.mark.parametrize("form", FORMS)
-def test_products_on_a_small_chip(form: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_products_on_a_small_chip(form: str, check_emulated: CheckAll, small_chip: Chip) -> None:
     source, shapes = FORMS[form]
     check_emulated([(source, shapes(*sizes)) for sizes in SIZES], gpu=small_chip)
 
@@ -86,13 +86,13 @@ def test_products_with_rests(form: str, check_emulated: CheckAll) -> None:
 
 @pytest.mark.slow_but("half")
 @pytest.mark.parametrize("dtype", ["double", "half", "bfloat16", "int32", "int8"])
-def test_products_in_other_types(dtype: str, check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_products_in_other_types(dtype: str, check_emulated: CheckAll, small_chip: Chip) -> None:
     cases = [(MATMUL.replace("float", dtype), [(17, 19), (19, 13)])]
     check_emulated(cases, gpu=small_chip)
     check_emulated([(MATMUL.replace("float", dtype), [(65, 70), (70, 67)])])
 
 
-def test_convolutions(check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_convolutions(check_emulated: CheckAll, small_chip: Chip) -> None:
     cases = [
         (CONVOLUTION, [(2, 3, 7, 9), (5, 3, 3, 3), (5,)]),
         (CONVOLUTION, [(1, 1, 3, 3), (1, 1, 3, 3), (1,)]),
@@ -153,7 +153,7 @@ def test_the_epilogue_is_in_the_same_kernel(cuda_unit: MakeUnit) -> None:
 def test_tiles_stay_within_shared_memory(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
     """Where they do not fit, steps get shorter; in the end there are none."""
     for shared_bytes in (48 << 10, 8 << 10, 2 << 10, 256, 0):
-        gpu = replace(Gpu(), shared_bytes=shared_bytes)
+        gpu = replace(load_chip("h200"), static_shared_bytes_per_block=shared_bytes)
         unit = cuda_unit(MATMUL, (128, 100), (100, 128), gpu=gpu)
         plan = unit.done.plan
         used = sum(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.dtypes import COMPENSATED32, COMPENSATED64, FLOAT32
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop
@@ -96,7 +96,7 @@ def test_hard_sums_on_the_cpu(check_all: CheckAll) -> None:
     check_all(list(hard_cases())[:9], threads=1, options=COMPENSATED)
 
 
-def test_hard_sums_on_a_gpu(check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_hard_sums_on_a_gpu(check_emulated: CheckAll, small_chip: Chip) -> None:
     check_emulated(list(hard_cases()), gpu=small_chip, options=COMPENSATED)  # in several blocks
     atomic = Options(summation="compensated", cross_block="atomic")
     check_emulated([(TOTAL, [hard("equal terms", 5003)])], gpu=small_chip, options=atomic)
@@ -133,7 +133,7 @@ def test_against_fsum(name: str, n: int) -> None:
 
 
 def test_infinities_and_nans_are_those_of_plain_sums(
-    check_all: CheckAll, check_emulated: CheckAll, small_chip: Gpu
+    check_all: CheckAll, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     inf, nan, top = np.inf, np.nan, np.finfo(np.float32).max
     cases: list[Case] = []
@@ -155,7 +155,7 @@ def test_the_largest_numbers_are_kept() -> None:
 
 
 @pytest.mark.slow
-def test_other_programs(check_all: CheckAll, check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_other_programs(check_all: CheckAll, check_emulated: CheckAll, small_chip: Chip) -> None:
     cases: list[Case] = [
         (HALVES, [(37, 515), (37, 515)]), (MEANS, [(5, 1031)]), (MEANS, [(300, 70)]),
         (RUNNING, [(77,)]), (MATMUL, [(65, 70), (70, 33)]),

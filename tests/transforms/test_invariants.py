@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 
 CheckAll = Callable[..., None]
@@ -68,7 +68,7 @@ def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
 @pytest.mark.slow_but("pointwise", "an update", "rmsnorm", "columns")
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right_on_a_small_chip(
-    name: str, check_emulated: CheckAll, small_chip: Gpu
+    name: str, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     source, given = CASES[name]
     check_emulated([(source, inputs) for inputs in given], gpu=small_chip)

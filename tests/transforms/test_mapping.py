@@ -7,7 +7,7 @@ from typing import Any
 import islpy as isl
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.driver import GpuBackend
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, loops_of, sequence
 from tcdsl.poly.scop import Kind, Scop
@@ -108,8 +108,10 @@ def test_a_loop_of_one_turn_has_no_more_iterations_than_it_says(
 
 def test_the_driver_asks(cuda_unit: MakeUnit) -> None:
     """A plan whose blocks are below a serial loop does not get through."""
-    plan: Plan = cuda_unit(CHAIN, (8, 64), gpu=Gpu(multiprocessors=2)).done.plan
-    backend = GpuBackend(Gpu(), {})
+    plan: Plan = cuda_unit(
+        CHAIN, (8, 64), gpu=replace(load_chip("h200"), multiprocessors=2)
+    ).done.plan
+    backend = GpuBackend(load_chip("h200"), {})
     assert backend.why_not_legal(plan) is None
     (kernel,) = plan.kernels
     names = tuple(Mapped(plan.scop, kernel.tree).paths)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, sequence
 from tcdsl.poly.scop import Scop
 from tcdsl.transforms.placement import FIXED, Placement, Space
@@ -28,7 +28,7 @@ FLIPPED = """def f(float(M,N) x) -> (y) {
     y(i,j) = a(j,i)
 }"""
 N = 64
-GPU = Gpu()
+GPU = load_chip("h200")
 
 
 def loop(name: str, kind: LoopKind, body: Node, *at: Coordinate, **sizes: int) -> Loop:
@@ -89,7 +89,8 @@ def test_a_thread_has_few_registers(lower: Lower) -> None:
     def place(extent: int) -> Space:
         scop = lower(ROWS, (N, extent))
         tree = loop("row", LoopKind.THREAD, inner(LoopKind.UNROLL, extent=extent), Coordinate(0))
-        return promote(scop, [tree], Gpu(shared_bytes=1 << 20))["a"].space
+        roomy = replace(GPU, static_shared_bytes_per_block=1 << 20)
+        return promote(scop, [tree], roomy)["a"].space
 
     assert place(most) is Space.PRIVATE
     assert place(most + 1) is Space.SHARED
@@ -167,13 +168,14 @@ def test_the_budget_gives_way(lower: Lower) -> None:
     for shared_bytes, expected in (
         (12 * N, {"a", "b"}), (12 * N - 1, {"a"}), (4 * N, {"a"}), (4 * N - 1, set()),
     ):  # fmt: skip
-        assert set(promote(scop, [tree], Gpu(shared_bytes=shared_bytes))) == expected
+        chip = replace(GPU, static_shared_bytes_per_block=shared_bytes)
+        assert set(promote(scop, [tree], chip)) == expected
 
 
 def test_programs_are_right_whatever_the_budget(check_emulated: CheckAll) -> None:
     matmul = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
     for shared_bytes in (0, 100, 2000, 5000):
-        gpu = replace(GPU, shared_bytes=shared_bytes)
+        gpu = replace(GPU, static_shared_bytes_per_block=shared_bytes)
         check_emulated(
             [(TURNED, [(5, 37)]), (matmul, [(64, 67), (67, 65)]), (REVERSED, [(200,)])], gpu=gpu
         )

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.dtypes import BFLOAT16
 
 CheckAll = Callable[..., None]
@@ -110,5 +110,5 @@ def test_random_programs(
     request: pytest.FixtureRequest,
 ) -> None:
     r = random.Random(7919 * seed + 5)
-    gpu: Gpu | None = request.getfixturevalue("small_chip") if seed % 3 == 2 else None
+    gpu: Chip | None = request.getfixturevalue("small_chip") if seed % 3 == 2 else None
     check_emulated([kind(r) for _ in range(25)], gpu=gpu)

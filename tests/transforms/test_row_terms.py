@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind
 from tcdsl.transforms import row_terms
@@ -83,7 +83,7 @@ def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
 @pytest.mark.slow_but("cross-entropy", "two gathers")
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right_on_a_small_chip(
-    name: str, check_emulated: CheckAll, small_chip: Gpu
+    name: str, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     check_emulated([(CASES[name], inputs_of(name, 5, 301))], gpu=small_chip)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, walk
 from tcdsl.lang.dtypes import BFLOAT16, FLOAT32
 from tcdsl.poly.scop import Scop
@@ -300,5 +300,5 @@ def test_a_row_has_one_reciprocal(cuda_unit: MakeUnit) -> None:
     assert text.count(" / ") == 1 and "tc_div_f32" not in text
 
 
-def test_on_a_small_chip(check_emulated: CheckAll, small_chip: Gpu) -> None:
+def test_on_a_small_chip(check_emulated: CheckAll, small_chip: Chip) -> None:
     check_emulated([(SOFTMAX, [shape]) for shape in ((6, 4000), (40, 33))], gpu=small_chip)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tcdsl.codegen.device import cuda
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.driver import GpuBackend
 from tcdsl.errors import EmulationError
 from tcdsl.poly.loop_tree import (
@@ -56,7 +56,7 @@ def mapped_with(node: Node, change: Callable[[Loop], Node]) -> Node:
 def why_not_legal(plan: Plan, tree: Node) -> str | None:
     (kernel,) = plan.kernels
     changed = replace(plan, kernels=(replace(kernel, tree=tree),))
-    return GpuBackend(Gpu(), {}).why_not_legal(changed)
+    return GpuBackend(load_chip("h200"), {}).why_not_legal(changed)
 
 
 def test_the_last_block_is_beside_the_chunks(plan: Plan) -> None:

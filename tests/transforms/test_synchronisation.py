@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.driver import GpuBackend
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, Sequence, sequence
@@ -265,7 +265,7 @@ def _with_one_less(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield name, replace(plan, scop=plan.scop.with_statements(statements), kernels=kernels)
 
 
-def require_each(cuda_unit: MakeUnit, gpu: Gpu) -> None:
+def require_each(cuda_unit: MakeUnit, gpu: Chip) -> None:
     """Check that the verifier refuses a plan without any one of its barriers."""
     backend, seen = GpuBackend(gpu, {}), 0
     for source, shapes, _ in PROGRAMS.values():
@@ -279,10 +279,10 @@ def require_each(cuda_unit: MakeUnit, gpu: Gpu) -> None:
 
 
 def test_each_of_them_is_needed(cuda_unit: MakeUnit) -> None:
-    require_each(cuda_unit, Gpu())
+    require_each(cuda_unit, load_chip("h200"))
 
 
-def test_each_of_them_is_needed_on_a_small_chip(cuda_unit: MakeUnit, small_chip: Gpu) -> None:
+def test_each_of_them_is_needed_on_a_small_chip(cuda_unit: MakeUnit, small_chip: Chip) -> None:
     require_each(cuda_unit, small_chip)
 
 
@@ -290,6 +290,6 @@ def test_places_of_a_plan_need_no_more_than_it_has(lower: Lower) -> None:
     """promote, then synchronise: what became private asks for no barrier."""
     scop = lower(SAME.replace("-> (a, y)", "-> (y)"), (N,))
     tree = sequence([threads("i0", "S0"), threads("i1", "S1")])
-    places = promote(scop, [tree], Gpu())
+    places = promote(scop, [tree], load_chip("h200"))
     assert places["a"].space is Space.PRIVATE
     assert synchronised(scop, tree, places)[1] == tree

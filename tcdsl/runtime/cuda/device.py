@@ -14,11 +14,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from tcdsl.costmodel.machine import PORTABLE_CLUSTER, Gpu
+from tcdsl.costmodel.chip import Chip, load_chip, stem_of
 from tcdsl.errors import (
     CUDA_FAILED,
     FORKED,
@@ -164,26 +165,31 @@ class Context:
         return f"cuda:{self.ordinal}"
 
     @cached_property
-    def gpu(self) -> Gpu:
-        """What the cost model knows of the device."""
+    def gpu(self) -> Chip:
+        """What the cost model knows of the device: the driver's numbers, and its file's."""
         driver = pycuda()
         device = driver.Device(self.ordinal)
         kind = driver.device_attribute
         major, minor = device.compute_capability()
-        return Gpu(
-            arch=f"sm_{major}{minor}",
+        arch = f"sm_{major}{minor}"
+        return replace(
+            load_chip(stem_of(device.name(), arch)),
+            arch=arch,
             multiprocessors=device.get_attribute(kind.MULTIPROCESSOR_COUNT),
             threads_per_block=device.get_attribute(kind.MAX_THREADS_PER_BLOCK),
             threads_per_multiprocessor=device.get_attribute(kind.MAX_THREADS_PER_MULTIPROCESSOR),
-            shared_bytes=device.get_attribute(kind.MAX_SHARED_MEMORY_PER_BLOCK),
-            grid=(
-                device.get_attribute(kind.MAX_GRID_DIM_X),
-                device.get_attribute(kind.MAX_GRID_DIM_Y),
-                device.get_attribute(kind.MAX_GRID_DIM_Z),
+            static_shared_bytes_per_block=device.get_attribute(kind.MAX_SHARED_MEMORY_PER_BLOCK),
+            shared_bytes_per_block=device.get_attribute(kind.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+            shared_bytes_per_multiprocessor=device.get_attribute(
+                kind.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
             ),
+            registers_per_multiprocessor=device.get_attribute(
+                kind.MAX_REGISTERS_PER_MULTIPROCESSOR
+            ),
+            grid_x_blocks=device.get_attribute(kind.MAX_GRID_DIM_X),
+            grid_y_blocks=device.get_attribute(kind.MAX_GRID_DIM_Y),
+            grid_z_blocks=device.get_attribute(kind.MAX_GRID_DIM_Z),
             l2_bytes=self.l2_bytes,
-            staged_bytes=device.get_attribute(kind.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
-            cluster=PORTABLE_CLUSTER if major >= 9 else 1,
         )
 
     @cached_property

@@ -200,7 +200,7 @@ class Loaded:
                 advice="compile it with fewer threads",
             )  # fmt: skip
         attributes = []
-        if shared > self.context.gpu.shared_bytes:
+        if shared > self.context.gpu.static_shared_bytes_per_block:
             attributes.append((_DYNAMIC_SHARED, launch.shared_bytes))
         if launch.cluster > _PORTABLE_CLUSTER:
             attributes.append((_ANY_CLUSTER, 1))

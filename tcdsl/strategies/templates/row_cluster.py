@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.clusters import LongRows, Share, best_share
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.machine import Gpu
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
@@ -211,7 +211,7 @@ def _value_bytes(scop: Scop, arrays: Sequence[str]) -> int:
 
 
 def row_dims(
-    group: Group, shapes: Mapping[str, Shape], gpu: Gpu
+    group: Group, shapes: Mapping[str, Shape], gpu: Chip
 ) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]] | None:
     """Return the dimensions of a row of every member that has any, and their extents.
 
@@ -220,7 +220,7 @@ def row_dims(
     lead = group.members[0]
     parallel = parallel_axes(group, shapes)
     several = [axis for axis in parallel if shapes[lead].extents[axis[lead]] > 1]
-    if gpu.cluster == 1 or len(several) > 2:  # clusters lie along the grid's third axis
+    if gpu.blocks_per_cluster == 1 or len(several) > 2:  # clusters lie along the grid's third axis
         return None
     found = own_dims(group, shapes)
     return found if found is not None and len(found[1]) <= 2 else None

@@ -284,6 +284,9 @@ def fake_pycuda(fake: FakeDriver) -> dict[str, ModuleType]:
         def count() -> int:
             return fake.n_devices
 
+        def name(self) -> str:
+            return "NVIDIA H200"
+
         def compute_capability(self) -> tuple[int, int]:
             return 9, 0
 
@@ -294,6 +297,8 @@ def fake_pycuda(fake: FakeDriver) -> dict[str, ModuleType]:
                 "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448, "MAX_GRID_DIM_X": 2**31 - 1,
                 "MAX_GRID_DIM_Y": 65535, "MAX_GRID_DIM_Z": 65535, "MAX_BLOCK_DIM_X": 1024,
                 "MAX_BLOCK_DIM_Y": 1024, "MAX_BLOCK_DIM_Z": 64, "L2_CACHE_SIZE": 60 << 20,
+                "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 233472,
+                "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536,
             }[kind]  # fmt: skip
 
         def retain_primary_context(self) -> FakeContext:

@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import tcdsl
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.errors import TargetError
 from tcdsl.runtime.cuda import device, libcuda
 from tcdsl.runtime.cuda.device import Limits, primary_context
@@ -129,3 +131,9 @@ def test_what_code_from_the_cache_does_not_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_device_is_the_chip_of_its_name(fake: Any) -> None:
+    chip = primary_context().gpu
+    assert replace(chip, dram_bytes=load_chip("h200").dram_bytes) == load_chip("h200")
+    assert dict(chip.sources)["launch_s"] == "fitted"

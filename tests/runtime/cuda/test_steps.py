@@ -3,6 +3,7 @@ on the GPU that is none.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tcdsl.codegen.cuda_source import (
     Parameter,
     ParameterKind,
 )
-from tcdsl.costmodel.machine import Gpu
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.errors import LaunchError
 from tcdsl.executable import cuda as cuda_executable
 from tcdsl.runtime.cuda import libraries
@@ -207,7 +208,7 @@ def test_a_kernel_begins_early_on_every_stream(
 def test_an_older_gpu_runs_kernels_in_order(
     chain: Any, gpuarray: Make, fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Gpu, "overlaps_kernels", property(lambda self: False))
+    monkeypatch.setattr(Chip, "overlaps_kernels", property(lambda self: False))
     require(chain(gpuarray(X)))
     assert fake.early == [] and len(fake.launched) == 2
 
@@ -216,4 +217,4 @@ def test_an_older_gpu_runs_kernels_in_order(
     ("arch", "overlaps"), [("sm_80", False), ("sm_89", False), ("sm_90", True), ("sm_100a", True)]
 )
 def test_which_gpus_overlap_kernels(arch: str, overlaps: bool) -> None:
-    assert Gpu(arch=arch).overlaps_kernels == overlaps
+    assert replace(load_chip("h200"), arch=arch).overlaps_kernels == overlaps
