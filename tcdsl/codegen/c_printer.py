@@ -145,7 +145,9 @@ class _PlanPrinter:
         )
 
     def _kernel(self, kernel: Kernel) -> None:
-        ast = loop_ast.generate(self.scop, kernel.tree, self.plan.placements)
+        placements = self.plan.placements
+        local = {found.loop for found in placements.values() if found.loop is not None}
+        ast = loop_ast.generate(self.scop, kernel.tree, placements, whole=local)
         self.lines.append(f"  // {kernel.name}")
         self.lines += [f"  // {reason}" for reason in kernel.why]
         self.lines.append("  {")

@@ -6,16 +6,18 @@ loop variables around it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
+from tcdsl.codegen.whole_iterations import framed
 from tcdsl.lang.comprehension import Binary, walk
 from tcdsl.poly.loop_tree import Loop, Node, loops_of, schedule_of
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Scop, Statement
 from tcdsl.transforms.placement import Placement, local_functions
 
+_FRAME = "frame"
 LocalKey = tuple[str, str]  # array, the access's subscripts as text
 
 
@@ -90,22 +92,27 @@ def generate(
     tree: Node,
     placements: Mapping[str, Placement],
     asked_of: Callable[[AstNode], Collection[str]] = lambda _: (),
+    whole: Collection[str] = (),
 ) -> AstNode:
     """Return the loops of the kernel *tree*.
 
     :arg asked_of: which loops' coordinates every leaf below them is to tell, of what isl made.
+    :arg whole: the loops whose iterations are each to be printed in one place.
     """
-    leaves = _LeafCollector(scop, placements)
+    framed_scop, framed_tree = framed(scop, tree, whole)
+    collector = _LeafCollector(scop, placements)
     build = isl.AstBuild.from_context(scop.context)
     # The handle keeps the hook alive; without it isl calls freed memory.
-    build, handle = build.set_at_each_domain(leaves)
-    node = build.node_from_schedule(schedule_of(scop, tree))
+    build, handle = build.set_at_each_domain(collector)
+    node = build.node_from_schedule(schedule_of(framed_scop, framed_tree))
     del handle
-    if leaves.error is not None:
-        raise leaves.error
-    found = _convert(node, leaves.by_id)
+    if collector.error is not None:
+        raise collector.error
+    found = _convert(node, collector.by_id)
+    if framed_tree is not tree:
+        found = _without_frames(found)
     asked = asked_of(found)
-    leaves.tell([loop for loop in loops_of(tree) if loop.name in asked])
+    collector.tell([loop for loop in loops_of(tree) if loop.name in asked])
     return found
 
 
@@ -122,6 +129,8 @@ class _LeafCollector:
 
     def __call__(self, node: isl.AstNode, build: isl.AstBuild) -> isl.AstNode:
         try:
+            if _statement_of(node) not in self.scop.by_name:
+                return node.set_annotation(isl.Id(_FRAME))
             name = f"leaf{len(self.by_id)}"
             self.by_id[name] = self._leaf(node, build)
             self._builds[name] = build.copy()
@@ -132,7 +141,7 @@ class _LeafCollector:
 
     def _leaf(self, node: isl.AstNode, build: isl.AstBuild) -> Leaf:
         call = node.user_get_expr()
-        statement = call.get_op_arg(0).id_get_id().get_name()
+        statement = _statement_of(node)
         iterators = tuple(
             call.get_op_arg(position).to_C_str() for position in range(1, call.get_op_n_arg())
         )
@@ -173,6 +182,10 @@ class _LeafCollector:
                     found.append(((access.array, position), affs))
             self._functions[statement.name] = found
         return self._functions[statement.name]
+
+
+def _statement_of(node: isl.AstNode) -> str:
+    return str(node.user_get_expr().get_op_arg(0).id_get_id().get_name())
 
 
 def _instance_of(build: isl.AstBuild) -> isl.PwMultiAff:
@@ -223,7 +236,23 @@ def _convert(node: isl.AstNode, leaves: Mapping[str, Leaf]) -> AstNode:
     if kind == types.mark:
         return Mark(node.mark_get_id().get_name(), _convert(node.mark_get_node(), leaves))
     assert kind == types.user
-    return leaves[node.get_annotation().get_name()]
+    return leaves.get(node.get_annotation().get_name(), Block([]))
+
+
+def _without_frames(node: AstNode) -> AstNode:
+    """Return *node* without empty blocks, and what is around nothing else."""
+    match node:
+        case Block(children=children):
+            kept = [child for child in map(_without_frames, children) if any(leaves(child))]
+            return kept[0] if len(kept) == 1 else Block(kept)
+        case If(then=then, otherwise=otherwise):
+            if otherwise is not None:
+                otherwise = _without_frames(otherwise)
+            return If(node.condition, _without_frames(then), otherwise)
+        case For(body=body) | Mark(body=body):
+            return replace(node, body=_without_frames(body))
+        case Leaf():
+            return node
 
 
 def _convert_for(node: isl.AstNode, leaves: Mapping[str, Leaf]) -> AstNode:

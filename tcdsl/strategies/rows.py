@@ -61,17 +61,21 @@ class _Outer:
     # known even if the axis is open.
     cycle: int = 0
 
+    def shift(self, shapes: Mapping[str, Shape]) -> int:
+        """Return where the first tile begins, whichever member runs there."""
+        return min(shapes[name].lower[dim] for name, dim in self.axis.items())
+
 
 def sketch_rows(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Sketch:
     """Return the sketch of *group* as described above; every group has one."""
     outer, why = _choose_outer(scop, group, shapes, cpu)
     lanes = _lanes(group, outer, shapes, cpu)
     loops = tuple(_outer_loop(loop, shapes) for loop in outer)
-    remaining = {name: _remaining(shapes[name], outer, name) for name in group.members}
+    remaining = {name: _remaining(name, outer, shapes) for name in group.members}
     partials = {
         name: found
         for name in group.members
-        if (found := _partials(scop, shapes[name], outer, lanes.get(name, 0))) is not None
+        if (found := _partials(scop, name, outer, lanes.get(name, 0), shapes)) is not None
     }
     return Sketch(group.members, loops, remaining, partials, lanes, why=tuple(why), template="rows")
 
@@ -238,7 +242,7 @@ def _chunk_size(extent: int, cpu: Cpu) -> int:
 
 
 def _outer_loop(loop: _Outer, shapes: Mapping[str, Shape]) -> OuterLoop:
-    shift = min(shapes[name].lower[dim] for name, dim in loop.axis.items())
+    shift = loop.shift(shapes)
     pieces = {}
     for name, dim in loop.axis.items():
         shape = shapes[name]
@@ -248,8 +252,9 @@ def _outer_loop(loop: _Outer, shapes: Mapping[str, Shape]) -> OuterLoop:
     return OuterLoop(pieces, LoopKind.PARALLEL)
 
 
-def _remaining(shape: Shape, outer: list[_Outer], name: str) -> tuple[Piece, ...]:
+def _remaining(name: str, outer: list[_Outer], shapes: Mapping[str, Shape]) -> tuple[Piece, ...]:
     """Return what is left of the statement's dimensions, in its preferred order."""
+    shape = shapes[name]
     tiles = {loop.axis[name]: loop for loop in outer}
     pieces = []
     for dim in shape.order:
@@ -257,10 +262,10 @@ def _remaining(shape: Shape, outer: list[_Outer], name: str) -> tuple[Piece, ...
         if loop is None:
             pieces.append(Piece(Coordinate(dim), shape.extents[dim], shape.roles[dim]))
         elif loop.tile > 1:
-            shift = shape.lower[dim]
+            shift = loop.shift(shapes)
             if loop.cycle:
                 turn = Coordinate(dim, shift, loop.tile * loop.cycle)
-                turns = -(-shape.extents[dim] // turn.div)
+                turns = -(-(shape.lower[dim] - shift + shape.extents[dim]) // turn.div)
                 pieces.append(Piece(turn, turns, shape.roles[dim]))
             coordinate = Coordinate(dim, shift, 1, loop.tile)
             pieces.append(Piece(coordinate, loop.tile, shape.roles[dim]))
@@ -268,24 +273,30 @@ def _remaining(shape: Shape, outer: list[_Outer], name: str) -> tuple[Piece, ...
 
 
 def _partials(
-    scop: Scop, shape: Shape, outer: list[_Outer], lanes: int
+    scop: Scop, name: str, outer: list[_Outer], lanes: int, shapes: Mapping[str, Shape]
 ) -> tuple[Partial, ...] | None:
     """Return the partial accumulators of a reduction, None if it accumulates in its target."""
+    shape = shapes[name]
     statement = shape.statement
     is_splittable = lanes or not why_not_rfactored(statement)
     if statement.kind is not Kind.UPDATE or not is_splittable:
         return None
     partials = []
+    starts = dict(enumerate(shape.lower))
     for loop in outer:
-        dim = loop.axis[statement.name]
+        dim = loop.axis[name]
+        if loop.tile > 1:
+            starts[dim] = loop.shift(shapes)
         if loop.is_chunk and shape.roles[dim] is Role.REDUCED:
-            chunks = loop.cycle or -(-shape.extents[dim] // loop.tile)
-            partials.append(Partial(
-                statement.indices[dim], shape.lower[dim], loop.tile, loop.cycle, chunks, False
-            ))  # fmt: skip
+            # Chunks are those of all members; a sum over the last few begins with one of these.
+            before = 0 if loop.cycle else (shape.lower[dim] - starts[dim]) // loop.tile
+            first = starts[dim] + before * loop.tile
+            chunks = loop.cycle or -(-(shape.lower[dim] + shape.extents[dim] - first) // loop.tile)
+            index = statement.indices[dim]
+            partials.append(Partial(index, first, loop.tile, loop.cycle, chunks, False))
     if lanes:
         dim = shape.order[-1]
-        partials.append(Partial(statement.indices[dim], shape.lower[dim], 1, lanes, lanes, True))
+        partials.append(Partial(statement.indices[dim], starts[dim], 1, lanes, lanes, True))
     assert statement.reduction is not None
     needs_own_type = scop.arrays[statement.write.array].dtype != statement.reduction.dtype
     if shape.order and shape.is_ragged(shape.order[-1]) and not why_not_rfactored(statement):

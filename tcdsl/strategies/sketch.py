@@ -204,14 +204,17 @@ def _with_partial(
     positions = {index: d for d, index in enumerate(new.indices)}
     updates = scop.by_name[name]
     chunk_at = {
-        chunk.index: coordinate_name(updates, d, is_lane=False) for d, chunk in enumerate(chunks)
+        chunk.index: (coordinate_name(updates, d, is_lane=False), chunk.shift)
+        for d, chunk in enumerate(chunks)
     }
     names = updates.indices
     for loop in sketch.outer:
         piece = loop.pieces[name]
         index = names[piece.coordinate.position]
         if index in chunk_at and piece.coordinate.div > 1 and index not in positions:
-            coordinate = Coordinate(positions[chunk_at[index]])
+            chunk, start = chunk_at[index]
+            before = (start - piece.coordinate.shift) // piece.coordinate.div
+            coordinate = Coordinate(positions[chunk], -before)
             mapped = replace(piece, coordinate=coordinate, role=Role.PARALLEL)
         else:
             coordinate = replace(piece.coordinate, position=positions[index])

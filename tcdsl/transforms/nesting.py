@@ -184,7 +184,7 @@ class Nester:
             if other.part != head.part or Role.ORDERED in (other.role, head.role):
                 return False
             dims = other.coordinate.position, head.coordinate.position
-            if not is_outer and self._differ_in_lanes(member, name):
+            if not is_outer and not self._may_share_lanes(member, name, remaining):
                 return False
             if self._data_range(member, dims[0]) != self._data_range(name, dims[1]):
                 return False
@@ -199,12 +199,16 @@ class Nester:
             is_tied |= self.alignment.has_affinity(name, dims[1], member, dims[0])
         return is_tied
 
-    def _differ_in_lanes(self, one: str, other: str) -> bool:
-        """Return whether the two accumulate in vectors of different lengths.
+    def _may_share_lanes(self, one: str, other: str, remaining: Remaining) -> bool:
+        """Return whether reductions among the two accumulate in equally many lanes.
 
-        In the longer one two iterations would add to the same partial sum of the other.
+        In a longer vector two iterations would add to the same partial sum.
         """
-        return len({self.lanes.get(name, 0) for name in (one, other)} - {0}) > 1
+        return len({
+            self.lanes.get(name, 1)
+            for name in (one, other)
+            if name in self.lanes or remaining[name][0].role is not Role.PARALLEL
+        }) <= 1  # fmt: skip
 
     def _data_range(self, name: str, dim: int) -> object:
         """Return what must be equal of two statements that share a loop over ranges from data."""

@@ -68,11 +68,23 @@ SHORTER = """def f(float(I) x, double(K) w) -> (y, s, t) {
     s +=! x(i)
     t +=! w(i) + y(i)
 }"""
+LATER = """def f(float(I) x) -> (s, t) {
+    y(i) = x(i) * 2.0
+    s +=! y(i)
+    t +=! y(i) where i in I-9:I
+}"""
+FOUR = LATER.replace("I-9:I", "0:4")
 ON_A_CPU = {
     # Sums of float32 had 64 lanes, of float64 32, and shared a vector loop of 64.
     "sums of two types": (WIDER, [[(128,), (128,)], [(1000,), (1000,)], [(9,), (9,)]]),
     # So did those of 100,000 and of 50,000 numbers, in chunks of the same length.
     "sums of two lengths": (SHORTER, [[(100_000,), (50_000,)]]),
+    # isl initialised the sum of the first chunk before the parallel loop, in another array.
+    "a sum in the first chunk": (SHORTER, [[(100_000,), (50,)], [(70_000,), (9,)]]),
+    # Its chunks were counted from where it begins, those of the loop from 0.
+    "a sum in the last chunk": (LATER, [[(100_000,)], [(70_000,)]]),
+    # Too few terms for lanes, in the vector loop of those that have some.
+    "a sum of four": (FOUR, [[(100_000,)]]),
 }  # fmt: skip
 CASES = {
     # Flattening put the merged index first on the left, the merged dimension last in the target.
