@@ -26,7 +26,7 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled, compile_to_c, compile_to_cuda
 from tcdsl.emulator import EmulatedProgram, emulated_programs
 from tcdsl.emulator.cxx import why_no_cxx_compiler
-from tcdsl.errors import CompileError, EmulationError
+from tcdsl.errors import CompileError, EmulationError, TCError, TCWarning
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension, Specialisation
@@ -229,6 +229,8 @@ def batch() -> Callable[[Sequence[Unit]], list[Loaded]]:
 
 def compile_batch(units: Sequence[Unit]) -> list[Loaded]:
     """Return the units as callables; ``-O1`` still vectorises the loops marked ``omp simd``."""
+    if not units:
+        return []
     compiler = find_compiler()
     bodies = [
         re.sub(rf"\b{_ENTRY}\b", f"{_ENTRY}_{number}", unit.c.body)
@@ -284,15 +286,19 @@ def check_all() -> Callable[..., None]:
         options: Options | None = None,
         out: Mapping[str, Any] | None = None,
     ) -> None:
-        units, arguments = [], []
+        units, arguments, failures = [], [], []
         for number, (source, given) in enumerate(cases):
             c = comprehension_of(source)
             inputs = arrays_for(c, given, number)
-            special = specialisation_of(c, [array.shape for array in inputs])
-            done = compile_to_c(c, special, {}, options or Options(), Cpu(threads))
+            shapes = [array.shape for array in inputs]
+            special = specialisation_of(c, shapes)
+            try:
+                done = compile_to_c(c, special, {}, options or Options(), Cpu(threads))
+            except (TCError, TCWarning) as error:
+                failures.append(f"{shapes}: {error}\n{source}")
+                continue
             units.append(Unit(c, special, done.source))
             arguments.append(inputs)
-        failures = []
         for loaded, inputs in zip(compile_batch(units), arguments, strict=True):
             try:
                 check(loaded, *inputs, out=out, options=options)
@@ -461,17 +467,21 @@ def check_emulated() -> Callable[..., None]:
         out: Mapping[str, Any] | None = None,
         is_ptx_read: bool = False,
     ) -> None:
-        units, arguments = [], []
+        units, arguments, failures = [], [], []
         for number, (source, given) in enumerate(cases):
             c = comprehension_of(source)
             inputs = arrays_for(c, given, number)
             shapes = [array.shape for array in inputs]
             strides = strides_of(c, inputs)
-            units.append(cuda_unit_of(source, shapes, gpu=gpu, options=options, strides=strides))
+            try:
+                unit = cuda_unit_of(source, shapes, gpu=gpu, options=options, strides=strides)
+            except (TCError, TCWarning) as error:
+                failures.append(f"{shapes}: {error}\n{source}")
+                continue
+            units.append(unit)
             arguments.append(inputs)
         if is_ptx_read and why_no_cuda_compiler() is None:
             assert stale_loads_of([unit.source for unit in units]) == []
-        failures = []
         for program, inputs in zip(emulate_all(units), arguments, strict=True):
             try:
                 check(program, *inputs, out=out, options=options)

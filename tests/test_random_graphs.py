@@ -8,8 +8,7 @@ warning) and an internal error are finds.  The seeds are those that docs/design.
 hunt takes others.
 """
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -18,59 +17,31 @@ import tcdsl
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import compile_to_c, compile_to_cuda
-from tcdsl.errors import TCError, TCWarning
 from tcdsl.options import Options
 from tcdsl.testing import check, graphs
 from tests.conftest import comprehension_of, specialisation_of
+from tests.hunts import Hunt, batches, drawn, for_each
 
 pytest.importorskip("hypothesis")
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 ORDINARY = 24  # without -m fuzz
 GRAPHS = 3_000
 GPU_SEEDS = range(4000, 4200)
 GPU_GRAPHS = 100  # of each seed
-BATCH = 50  # programs that are compiled together
 
 CheckAll = Callable[..., None]
-Graph = tuple[str, Mapping[str, Any]]
 
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
-
-
-def for_each(number: int, count: int, visit: Callable[[Graph], None], **choices: Any) -> None:
-    """Call *visit* on *count* graphs, the same for the same *number*, one after another."""
-
-    @seed(number)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(graphs(**choices))
-    def draw(graph: Graph) -> None:
-        visit(graph)
-
-    draw()
-
-
-def drawn(number: int, count: int, **choices: Any) -> list[Graph]:
-    """Return *count* graphs, the same for the same *number*."""
-    found: list[Graph] = []
-    for_each(number, count, found.append, **choices)
-    return found
 
 
 def fuzzed(number: int, count: int) -> Any:
     return pytest.param(number, count, marks=pytest.mark.fuzz)
 
 
-def batches(number: int, count: int) -> Iterator[list[tuple[str, list[Any]]]]:
-    cases = [(source, list(inputs.values())) for source, inputs in drawn(number, count)]
-    for start in range(0, len(cases), BATCH):
-        yield cases[start : start + BATCH]
+def hunt(number: int, count: int, check_cases: CheckAll, **choices: Any) -> None:
+    with Hunt() as found:
+        for cases in batches(drawn(number, count, graphs())):
+            found.run("", check_cases, cases, **choices)
 
 
 # --- results --------------------------------------------------------------------------------
@@ -79,8 +50,7 @@ def batches(number: int, count: int) -> Iterator[list[tuple[str, list[Any]]]]:
 @pytest.mark.parametrize(("number", "count"), [(3000, ORDINARY), fuzzed(3001, GRAPHS)])
 @pytest.mark.timeout(4 * 3600)
 def test_graphs_on_the_emulator(number: int, count: int, check_emulated: CheckAll) -> None:
-    for cases in batches(number, count):
-        check_emulated(cases)
+    hunt(number, count, check_emulated)
 
 
 @pytest.mark.parametrize(("number", "count"), [(3010, ORDINARY), fuzzed(3011, GRAPHS)])
@@ -88,15 +58,13 @@ def test_graphs_on_the_emulator(number: int, count: int, check_emulated: CheckAl
 def test_graphs_on_a_small_chip(
     number: int, count: int, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
-    for cases in batches(number, count):
-        check_emulated(cases, gpu=small_chip)
+    hunt(number, count, check_emulated, gpu=small_chip)
 
 
 @pytest.mark.parametrize(("number", "count"), [(3020, ORDINARY), fuzzed(3021, GRAPHS)])
 @pytest.mark.timeout(4 * 3600)
 def test_graphs_on_the_cpu(number: int, count: int, check_all: CheckAll) -> None:
-    for cases in batches(number, count):
-        check_all(cases)
+    hunt(number, count, check_all)
 
 
 @pytest.mark.gpu
@@ -104,51 +72,36 @@ def test_graphs_on_the_cpu(number: int, count: int, check_all: CheckAll) -> None
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("number", GPU_SEEDS)
 def test_graphs_on_a_gpu(number: int) -> None:
-    finds: list[str] = []
+    with Hunt() as found:
 
-    def run(graph: Graph) -> None:
-        source, inputs = graph
-        try:
-            check(tcdsl.define(source)["f"], *inputs.values(), targets=("cuda",))
-        except (AssertionError, TCError, TCWarning) as error:
-            shapes = {name: value.shape for name, value in inputs.items()}
-            finds.append(f"{shapes}: {type(error).__name__}: {error}\n{source}")
+        def run(source: str, inputs: Mapping[str, Any]) -> None:
+            case = f"{[given.shape for given in inputs.values()]}\n{source}"
+            f = tcdsl.define(source)["f"]
+            found.run(case, check, f, *inputs.values(), targets=("cuda",))
 
-    for_each(number, GPU_GRAPHS, run, sizes="real")
-    assert not finds, "\n\n".join(finds)
+        for_each(number, GPU_GRAPHS, graphs("real"), run)
 
 
 # --- plans alone, at real sizes ---------------------------------------------------------------
 
 
-def refusals(number: int, count: int, plan: Callable[..., object]) -> list[str]:
-    """Return what *plan* says of each of *count* graphs that it does not plan as usual."""
-    found = []
-    for source, inputs in drawn(number, count, sizes="real", with_values=False):
-        c = comprehension_of(source)
-        shapes = [given.shape for given in inputs.values()]
-        special = specialisation_of(c, shapes)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", TCWarning)
-                plan(c, special)
-        except (TCError, TCWarning) as error:
-            found.append(f"{shapes}: {error}\n{source}")
-    return found
+def hunt_plans(number: int, count: int, plan: Callable[..., object]) -> None:
+    with Hunt() as found:
+        for source, inputs in drawn(number, count, graphs("real", with_values=False)):
+            c = comprehension_of(source)
+            shapes = [given.shape for given in inputs]
+            found.run(f"{shapes}\n{source}", plan, c, specialisation_of(c, shapes))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "count"), [(3030, ORDINARY), fuzzed(3031, GRAPHS)])
 @pytest.mark.timeout(4 * 3600)
 def test_plans_for_a_gpu(number: int, count: int) -> None:
-    found = refusals(
-        number, count, lambda c, s: compile_to_cuda(c, s, {}, Options(), load_chip("h200"))
-    )
-    assert not found, "\n".join(found)
+    chip = load_chip("h200")
+    hunt_plans(number, count, lambda c, s: compile_to_cuda(c, s, {}, Options(), chip))
 
 
 @pytest.mark.parametrize(("number", "count"), [(3040, ORDINARY), fuzzed(3041, GRAPHS)])
 @pytest.mark.timeout(4 * 3600)
 def test_plans_for_a_cpu(number: int, count: int) -> None:
-    found = refusals(number, count, lambda c, s: compile_to_c(c, s, {}, Options(), Cpu(16)))
-    assert not found, "\n".join(found)
+    hunt_plans(number, count, lambda c, s: compile_to_c(c, s, {}, Options(), Cpu(16)))

@@ -6,7 +6,7 @@ The ordinary run has 300 of them, as CUDA on the emulator.  The seeds are those 
 reports; another hunt takes others.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,54 +15,35 @@ import tcdsl
 from tcdsl.costmodel.chip import Chip
 from tcdsl.strategies import contraction, planner, rows
 from tcdsl.testing import check, programs
+from tests.hunts import Hunt, batches, drawn
 
 pytest.importorskip("hypothesis")
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 PROGRAMS = 1100
 ORDINARY = 150  # of each kind, without -m fuzz
-BATCH = 50  # programs that are compiled together
 
 CheckAll = Callable[..., None]
-Program = tuple[str, list[Any]]
 
 # A plan that fails, or is too hard for isl, falls back on a simpler one with a warning: here that
 # is a find too.
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 
 
-def drawn(number: int, count: int) -> list[Program]:
-    """Return *count* programs with their inputs, the same for the same *number*."""
-    found: list[Program] = []
-
-    @seed(number)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(programs())
-    def draw(program: tuple[str, dict[str, Any]]) -> None:
-        source, inputs = program
-        found.append((source, list(inputs.values())))
-
-    draw()
-    return found
-
-
-def batches(cases: list[Program]) -> Iterator[list[Program]]:
-    for start in range(0, len(cases), BATCH):
-        yield cases[start : start + BATCH]
-
-
 # --- for the CPU ----------------------------------------------------------------------------
 
 
 def hunt(number: int) -> None:
-    for source, inputs in drawn(number, PROGRAMS):
-        check(tcdsl.define(source)["f"], *inputs)
+    with Hunt() as found:
+        for source, inputs in drawn(number, PROGRAMS, programs()):
+            found.run(source, check, tcdsl.define(source)["f"], *inputs)
+
+
+def hunt_in_batches(number: int, count: int, check_cases: CheckAll, **choices: Any) -> None:
+    """Hunt on the emulator, and read what NVRTC makes of the first programs, or of all."""
+    with Hunt() as found:
+        for batch, cases in enumerate(batches(drawn(number, count, programs()))):
+            is_read = batch == 0 or count > ORDINARY
+            found.run("", check_cases, cases, is_ptx_read=is_read, **choices)
 
 
 @pytest.mark.fuzz
@@ -97,8 +78,7 @@ def test_random_programs_with_every_threshold_lowered(
 )
 @pytest.mark.timeout(1800)
 def test_random_programs_on_the_emulator(number: int, count: int, check_emulated: CheckAll) -> None:
-    for batch, cases in enumerate(batches(drawn(number, count))):
-        check_emulated(cases, is_ptx_read=batch == 0 or count > ORDINARY)
+    hunt_in_batches(number, count, check_emulated)
 
 
 @pytest.mark.slow
@@ -111,8 +91,7 @@ def test_random_programs_on_a_small_chip(
     number: int, count: int, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     """Small programs get several blocks, chunks, packed rows, lanes and tiles too."""
-    for batch, cases in enumerate(batches(drawn(number, count))):
-        check_emulated(cases, gpu=small_chip, is_ptx_read=batch == 0 or count > ORDINARY)
+    hunt_in_batches(number, count, check_emulated, gpu=small_chip)
 
 
 # --- with compensated sums, whose bound is tighter -------------------------------------------
@@ -128,6 +107,7 @@ def test_random_programs_with_compensated_sums(
     number: int, count: int, check_all: CheckAll, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     options = tcdsl.Options(summation="compensated")
-    for cases in batches(drawn(number, count)):
-        check_all(cases, options=options)
-        check_emulated(cases, gpu=small_chip, options=options)
+    with Hunt() as found:
+        for cases in batches(drawn(number, count, programs())):
+            found.run("", check_all, cases, options=options)
+            found.run("", check_emulated, cases, gpu=small_chip, options=options)

@@ -1,0 +1,74 @@
+"""What hunts share: how they draw, and how all that one finds is told at its end."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tcdsl.errors import TCError, TCWarning
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+BATCH = 50  # programs that are compiled together
+
+Program = tuple[str, list[Any]]
+
+FINDS = (AssertionError, TCError, TCWarning)
+
+
+def for_each(
+    number: int,
+    count: int,
+    strategy: "SearchStrategy[tuple[str, Any]]",
+    visit: Callable[[str, Any], None],
+) -> None:
+    """Call *visit* on *count* programs and their inputs, the same for the same *number*."""
+    from hypothesis import HealthCheck, Phase, given, seed, settings
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def draw(program: tuple[str, Any]) -> None:
+        visit(*program)
+
+    draw()
+
+
+def drawn(number: int, count: int, strategy: "SearchStrategy[tuple[str, Any]]") -> list[Program]:
+    """Return *count* programs with their inputs, the same for the same *number*."""
+    found: list[Program] = []
+    for_each(number, count, strategy, lambda s, inputs: found.append((s, list(inputs.values()))))
+    return found
+
+
+def batches(cases: Sequence[Program]) -> Iterator[Sequence[Program]]:
+    for start in range(0, len(cases), BATCH):
+        yield cases[start : start + BATCH]
+
+
+class Hunt:
+    """What was found so far; leaving the ``with`` block fails if that is anything."""
+
+    def __init__(self) -> None:
+        self.finds: list[str] = []
+
+    def __enter__(self) -> "Hunt":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and self.finds:
+            pytest.fail(f"{len(self.finds)} finds\n\n" + "\n\n".join(self.finds), pytrace=False)
+
+    def run(self, case: str, check: Callable[..., object], *args: Any, **choices: Any) -> None:
+        """Call *check*, and keep what it does not like about *case*."""
+        try:
+            check(*args, **choices)
+        except FINDS as error:
+            self.finds.append(f"{type(error).__name__}: {error}\n{case}")

@@ -1,0 +1,45 @@
+"""Hunts tell all that they find."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tcdsl.codegen.c_printer import CSource
+from tcdsl.driver import Compiled, compile_to_c
+from tcdsl.errors import TCWarning
+from tcdsl.lang.comprehension import Comprehension
+from tests import conftest
+from tests.conftest import comprehension_of
+from tests.hunts import Hunt
+
+TIGHT = "def f(float(N) x) -> (y) { y +=! x(i) }"
+BAD = "def g(float(N) x) -> (y) { y(i) = x(i }"
+
+
+def test_all_finds_are_told_at_the_end(check_all: Callable[..., None]) -> None:
+    with pytest.raises(pytest.fail.Exception) as told, Hunt() as found:
+        for text, shape in ((TIGHT, (3, 3)), (TIGHT, (5,)), (BAD, (5,))):
+            found.run(f"{text} of {shape}", check_all, [(text, [shape])])
+    message = str(told.value)
+    assert message.startswith("2 finds")
+    assert "of (3, 3)" in message and "of (5,)" in message and "TC0" in message
+
+
+def test_plans_that_fail_do_not_hide_wrong_results(
+    check_all: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one batch: one plan is refused, and another program's code is that of a third."""
+
+    def compiled(c: Comprehension, *args: Any) -> Compiled[CSource]:
+        if "* 2" in c.source.text:
+            raise TCWarning("refused")
+        return compile_to_c(comprehension_of(c.source.text.replace("+ 1", "+ 2")), *args)
+
+    monkeypatch.setattr(conftest, "compile_to_c", compiled)
+    texts = [f"def f(float(N) x) -> (y) {{ y(i) = x(i) {form} }}" for form in ("* 2", "+ 1", "")]
+    with pytest.raises(AssertionError) as told:
+        check_all([(text, [(5,)]) for text in texts])
+    message = str(told.value)
+    assert "refused" in message and "5 of 5 elements are wrong" in message
+    assert texts[0] in message and texts[1] in message and texts[2] not in message
