@@ -21,6 +21,7 @@ COMMANDS = {
     "show": "print what a definition becomes, stage by stage",
     "bench": "time library programs against NumPy, PyTorch and JAX",
     "doctor": "look at this machine, and say what is missing and how to get it",
+    "calibrate": "measure this machine for the cost model; under a minute",
     "cache": "show, locate or empty the cache of compiled programs",
 }
 

@@ -15,13 +15,14 @@ capability; a device that nobody knows has ``generic.json``.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 GENERIC = "generic"
+CPU = "cpu"  # no GPU's (costmodel.machine)
 MOST = 1e18  # of any number: what is more is a mistake
 
 
@@ -153,6 +154,19 @@ class Chip:
         """Return the operations of *unit* in a second, 0 if the chip has no such unit."""
         return dict(self.operations_per_s).get(unit, 0.0)
 
+    def refined(self, numbers: Mapping[str, float], tag: str) -> "Chip":
+        """Return the chip with *numbers*, and rates of units, in place of its own.
+
+        :raises ChipError: if one of them can be no number of a chip.
+        """
+        rates = dict(self.operations_per_s)
+        rates |= {Unit(n): number(n, x, float) for n, x in numbers.items() if n in set(Unit)}
+        values: dict[str, Any] = {n: number(n, x) for n, x in numbers.items() if n not in set(Unit)}
+        sources = dict(self.sources) | dict.fromkeys(numbers, tag)
+        return replace(
+            self, **values, operations_per_s=tuple(rates.items()), sources=tuple(sources.items())
+        )
+
 
 TEXTS = ("name", "arch")
 NUMBERS = {f.name: f.type for f in fields(Chip) if f.type in (int, float)}
@@ -169,7 +183,7 @@ def chip_stems() -> tuple[str, ...]:
     """Return the names of the files that are shipped, the generic one last."""
     found = sorted(path.name for path in (files(__package__) / "chips").iterdir())
     stems = [name.removesuffix(".json") for name in found if name.endswith(".json")]
-    return (*(stem for stem in stems if stem != GENERIC), GENERIC)
+    return (*(stem for stem in stems if stem not in (GENERIC, CPU)), GENERIC)
 
 
 def stem_of(device: str, arch: str) -> str:
@@ -215,7 +229,9 @@ def number(name: str, value: object, kind: object = None) -> float:
 
     :raises ChipError: if not.
     """
-    kind = kind or NUMBERS[name]
+    kind = kind or NUMBERS.get(name)
+    if name not in NUMBERS and kind not in (int, float):
+        raise ChipError(f"{name} is unknown")
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < MOST:
         raise ChipError(f"{name} cannot be {value!r}")
     if kind is int and value != int(value):

@@ -1,17 +1,60 @@
-"""What the cost model knows of a CPU and of a GPU."""
+"""What the compiler knows of a CPU.
 
+Where nobody has measured one (``tcdsl calibrate --target cpu``) its numbers are those of
+``chips/cpu.json``, whose form is that of a GPU's file (:mod:`tcdsl.costmodel.chip`).
+"""
+
+import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from importlib.resources import files
+from typing import Any
+
+from tcdsl.costmodel.chip import ChipError
+
+_FILE: dict[str, Any] = json.loads(
+    (files(__package__) / "chips" / "cpu.json").read_text(encoding="utf-8")
+)
+_NUMBERS: dict[str, Any] = {name: entry[0] for name, entry in _FILE["numbers"].items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Threads that may run at once, and sizes in bytes."""
+    """A CPU of which *threads* threads may run at once.
+
+    Bandwidths and rates are of one thread, but for those of memory, which all threads share.
+    """
 
     threads: int
-    vector_bytes: int = 64
-    l1_bytes: int = 32 << 10
-    l2_bytes: int = 1 << 20
+    vector_bytes: int = _NUMBERS["vector_bytes"]
+    l1_bytes: int = _NUMBERS["l1_bytes"]
+    l2_bytes: int = _NUMBERS["l2_bytes"]
+    l3_bytes: int = _NUMBERS["l3_bytes"]
+    dram_read_bytes_per_s: float = _NUMBERS["dram_read_bytes_per_s"]
+    dram_copy_bytes_per_s: float = _NUMBERS["dram_copy_bytes_per_s"]
+    l1_bytes_per_s: float = _NUMBERS["l1_bytes_per_s"]
+    l2_bytes_per_s: float = _NUMBERS["l2_bytes_per_s"]
+    dram_latency_s: float = _NUMBERS["dram_latency_s"]
+    l2_latency_s: float = _NUMBERS["l2_latency_s"]
+    fork_s: float = _NUMBERS["fork_s"]  # until all threads have begun and ended
+    fma_f32_per_s: float = _NUMBERS["fma_f32_per_s"]
+    fma_f64_per_s: float = _NUMBERS["fma_f64_per_s"]
+
+    def refined(self, numbers: Mapping[str, float]) -> "Cpu":
+        """Return the CPU with *numbers* in place of its own.
+
+        :raises ChipError: if one of them can be no number of a CPU.
+        """
+        for name, value in numbers.items():
+            if name not in CPU_NUMBERS or not 0 < value < 1e18:
+                raise ChipError(f"a CPU's {name} cannot be {value!r}")
+        values: dict[str, Any] = {name: CPU_NUMBERS[name](x) for name, x in numbers.items()}
+        return replace(self, **values)
+
+
+CPU_NUMBERS: dict[str, type] = {f.name: f.type for f in fields(Cpu) if f.name in _NUMBERS}  # type: ignore[misc]
+CPU_SOURCES: dict[str, str] = {name: entry[1] for name, entry in _FILE["numbers"].items()}
 
 
 def this_cpu(threads: int = 0) -> Cpu:

@@ -2,12 +2,12 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tcdsl.costmodel.machine import Cpu
 from tcdsl.executable.base import Executable, dump_stages, is_same
 from tcdsl.executable.faults import error_of
 from tcdsl.lang.comprehension import Comprehension, Specialisation
@@ -15,6 +15,7 @@ from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy, overlaps
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, cpu_identity, find_compiler
 from tcdsl.runtime.cache import default_cache, key_of
+from tcdsl.runtime.calibrated import cpu_of
 from tcdsl.runtime.cpu import CpuProgram, Manifest
 from tcdsl.runtime.fitting import layout_of
 from tcdsl.runtime.imports import late_import
@@ -71,7 +72,7 @@ class CpuExecutable(Executable):
             from tcdsl.driver import compile_to_c
 
         strides = _strides(self.comprehension, self.specs, self.opened)
-        cpu = Cpu(thread_count(self.options.threads))
+        cpu = cpu_of(thread_count(self.options.threads))
         return compile_to_c(
             self.comprehension, self.special, strides, self.options, cpu, self.opened
         )
@@ -143,7 +144,7 @@ def cpu_program(
     flags = c_flags(compiler, fast_math=options.fast_math)
     if not options.vectorise:
         flags = (*flags, "-fno-tree-vectorize", "-fno-tree-slp-vectorize")
-    threads = thread_count(options.threads)
+    cpu = cpu_of(thread_count(options.threads))
     key = key_of(
         kind="cpu",
         build=build_identity(),
@@ -154,7 +155,7 @@ def cpu_program(
         shapes={} if opened else {n: list(s) for n, s in special.shapes.items()},
         strides={n: list(s) for n, s in strides.items()},
         options=options.to_json(),
-        threads=threads,
+        chip=asdict(cpu),
         compiler=compiler.identity,
         flags=list(flags),
         cpu=cpu_identity(),
@@ -170,7 +171,7 @@ def cpu_program(
     with late_import():
         from tcdsl.driver import compile_to_c
 
-    compiled = compile_to_c(comprehension, special, strides, options, Cpu(threads), opened)
+    compiled = compile_to_c(comprehension, special, strides, options, cpu, opened)
     dump_stages(comprehension, compiled.stages)
     code = compile_shared(compiled.source.text, flags, compiler=compiler)
     manifest = Manifest(

@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from tcdsl.costmodel.chip import Chip, load_chip, stem_of
+from tcdsl.costmodel.chip import Chip
 from tcdsl.errors import (
     CUDA_FAILED,
     FORKED,
@@ -28,6 +28,7 @@ from tcdsl.errors import (
     WRONG_DEVICE,
     TCError,
 )
+from tcdsl.runtime.calibrated import chip_of
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.imports import late_import
 
@@ -173,7 +174,7 @@ class Context:
         major, minor = device.compute_capability()
         arch = f"sm_{major}{minor}"
         return replace(
-            load_chip(stem_of(device.name(), arch)),
+            chip_of(device.name(), arch),
             arch=arch,
             multiprocessors=device.get_attribute(kind.MULTIPROCESSOR_COUNT),
             threads_per_block=device.get_attribute(kind.MAX_THREADS_PER_BLOCK),
