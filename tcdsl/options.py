@@ -1,7 +1,7 @@
 """What a user may ask of one compilation."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from inspect import signature
@@ -18,6 +18,7 @@ NOT_OPTIONS = Entry(
     "TC063", OptionError, "the text is not that of options: {why}",
     "give what Options.to_json() returned",
 )  # fmt: skip
+CHOICES_FORMAT, CHOICES_VERSION = "tcdsl choices", 1
 # Of the command line, and of the magics of notebooks.
 BAD_ARGUMENT = Entry("TC064", OptionError, "{argument}: {what}", "{advice}")
 
@@ -55,6 +56,8 @@ class Options:
         them at the end: the result is that of twice the precision, rounded once.  It costs some six
         operations per term.  Not for scattered sums and recurrences, not with fast_math; blocks
         combine their parts as with "ordered".
+    choices: what Executable.choices returned, for the same kernels again; kernels that it does not
+        name are chosen as ever.  Also as the argument *choices* of Function.compile.
     """
 
     dynamic_sizes: tuple[str, ...] = ()
@@ -69,6 +72,7 @@ class Options:
     check_indices: bool = True
     scheduler: Literal["auto", "isl", "source_order"] = "auto"
     summation: Literal["plain", "compensated"] = "plain"
+    choices: str = ""
 
     def __new__(cls, *args: Any, **named: Any) -> "Options":
         """Refuse names that are no options before Python does, whose error lists none."""
@@ -100,6 +104,7 @@ class Options:
             raise BAD_OPTION(name="threads", what=f"{self.threads!r} is no number of threads",
                              advice="give 0 for all there are, or a positive integer")  # fmt: skip
 
+        object.__setattr__(self, "choices", text_of_choices(self.choices))
         if self.fast_math and self.summation == "compensated":
             raise BAD_OPTION(name="summation", what="fast_math may take what is lost for 0",
                              advice="drop fast_math, or sum without compensation")  # fmt: skip
@@ -129,6 +134,43 @@ class Options:
             for name, value in values.items()
         }
         return cls(**plain)
+
+
+def text_of_choices(given: object) -> str:
+    """Return *given*, choices as data or as JSON, as the one text that equal choices have.
+
+    :raises OptionError: (TC060) they are none.
+    """
+    data = given
+    if isinstance(given, str):
+        if not given:
+            return ""
+        try:
+            data = json.loads(given)
+        except ValueError as error:
+            raise _not_choices(f"the text is no JSON: {error}") from None
+    if not isinstance(data, Mapping) or data.get("format") != CHOICES_FORMAT:
+        raise _not_choices(f'it has no "format": "{CHOICES_FORMAT}"')
+    if data.get("version") != CHOICES_VERSION:
+        raise _not_choices(f"it is of version {data.get('version')!r}, not {CHOICES_VERSION}")
+    kernels = data.get("kernels")
+    if not isinstance(kernels, list) or not all(map(_is_choice, kernels)):
+        raise _not_choices('"kernels" is no list of objects with "kernel" and "template"')
+    try:
+        return json.dumps(data, sort_keys=True)
+    except TypeError as error:
+        raise _not_choices(f"it is no plain data: {error}") from None
+
+
+def _is_choice(given: object) -> bool:
+    named = ("kernel", "template")
+    return isinstance(given, Mapping) and all(isinstance(given.get(key), str) for key in named)
+
+
+def _not_choices(what: str) -> OptionError:
+    error = BAD_OPTION(name="choices", what=what, advice="give what Executable.choices returned")
+    assert isinstance(error, OptionError)
+    return error
 
 
 def _show_fields() -> None:

@@ -1,7 +1,8 @@
 """A plan: the kernels of one compilation in order, and where their arrays live."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.scop import Scop
@@ -30,6 +31,23 @@ class Kernel:
     template: str = ""
 
 
+def _none_else() -> list[dict[str, Any]]:
+    return []
+
+
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """What a kernel, or a part of one, was made with, and what else there was to choose from.
+
+    *choice* is the name of its template and the configuration, as plain data; *candidates* computes
+    the list of ``Executable.candidates``.
+    """
+
+    kernel: str
+    choice: Mapping[str, Any]
+    candidates: Callable[[], Sequence[dict[str, Any]]] = _none_else
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Kernels over one scop.  *placements* holds the local arrays; other scratch is memory."""
@@ -37,6 +55,7 @@ class Plan:
     scop: Scop
     kernels: tuple[Kernel, ...]
     placements: Mapping[str, Placement] = field(default_factory=dict)
+    weighed: tuple[Weighed, ...] = ()
 
 
 def arrays_of(plan: Plan, kernel: Kernel) -> list[str]:

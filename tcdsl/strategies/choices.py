@@ -1,0 +1,139 @@
+"""Choices as data: what kernels were made with, and the same asked for again.
+
+    exe.choices   {"format": "tcdsl choices", "version": 1, "target": "cuda", "kernels": [
+                     {"kernel": "S0+S1", "template": "row", "threads": 128, "vector": 4, ...}, ...]}
+
+A kernel is named by its statements.  What is asked for must be in the space that the problem has:
+options filter it, and so does the device.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from difflib import get_close_matches
+from math import inf
+from typing import Any
+
+from tcdsl.costmodel.chip import chip_of
+from tcdsl.costmodel.estimate import estimate
+from tcdsl.errors import OptionError
+from tcdsl.options import BAD_OPTION, CHOICES_FORMAT, CHOICES_VERSION, Options
+from tcdsl.strategies import catalogue
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.template import Choice, Template
+from tcdsl.strategies.work import work_of
+from tcdsl.transforms.plan import Weighed
+
+Asked = Mapping[str, Mapping[str, Any]]  # kernel -> template and configuration
+
+
+def asked_for(options: Options) -> Asked:
+    """Return what *options* ask for, kernel by kernel."""
+    if not options.choices:
+        return {}
+    return {one["kernel"]: one for one in json.loads(options.choices)["kernels"]}
+
+
+def data_of(weighed: Iterable[Weighed], target: str) -> dict[str, Any]:
+    """Return the choices of a plan as plain data."""
+    kernels = [{"kernel": one.kernel, **one.choice} for one in weighed]
+    return {
+        "format": CHOICES_FORMAT, "version": CHOICES_VERSION, "target": target, "kernels": kernels,
+    }  # fmt: skip
+
+
+def choice_for(problem: Problem, name: str, asked: Asked) -> Choice:
+    """Return the choice for the kernel *name*: what is asked for, or else the likeliest.
+
+    :raises OptionError: (TC060) what is asked for does not fit, and why.
+    """
+    wanted = asked.get(name)
+    if wanted is None:
+        return catalogue.likeliest(problem)
+    data = {key: value for key, value in wanted.items() if key not in ("kernel", "template")}
+    template = _template(name, wanted["template"])
+    if reason := template.why_not(problem):
+        raise misfit(name, f"template {template.name!r} does not apply: {reason}")
+    known = [field.name for field in fields(template.config)]
+    for key in data:
+        if key not in known:
+            raise misfit(name, f"{template.name} has no {key!r}; it has {', '.join(known)}")
+    space = list(template.space(problem))
+    config = space[0].__class__(**{**asdict(space[0]), **data})
+    if config not in space:
+        raise misfit(name, _why_not_in(config, space, data))
+    return Choice(template, config)
+
+
+def require_known(asked: Asked, kernels: Iterable[tuple[str, str]]) -> None:
+    """Raise unless every kernel that is *asked* for is one of *kernels*: names and templates.
+
+    :raises OptionError: (TC060) there is no such kernel, or it has another template.
+    """
+    there = dict(kernels)
+    for name, wanted in asked.items():
+        if name not in there:
+            raise misfit(name, f"there is no such kernel; there are {', '.join(there)}")
+        if wanted["template"] != there[name]:
+            what = f"it is made by template {there[name]!r}, not {wanted['template']!r}"
+            raise misfit(name, what)
+
+
+def misfit(kernel: str, what: str) -> OptionError:
+    """Return the error for choices of *kernel* that do not fit."""
+    advice = "give what Executable.choices returned for this program and these sizes, or one of"
+    error = BAD_OPTION(
+        name="choices", what=f"kernel {kernel}: {what}", advice=f"{advice} Executable.candidates"
+    )
+    assert isinstance(error, OptionError)
+    return error
+
+
+def _template(kernel: str, name: str) -> Template[Any]:
+    by_name = {template.name: template for template in catalogue.TEMPLATES}
+    if name not in by_name:
+        meant = get_close_matches(name, by_name, n=1)
+        hint = f"did you mean {meant[0]!r}?" if meant else f"there are {', '.join(by_name)}"
+        raise misfit(kernel, f"there is no template {name!r} to choose; {hint}")
+    return by_name[name]
+
+
+def _why_not_in(config: Any, space: Sequence[Any], data: Mapping[str, Any]) -> str:
+    """Return which value of *config* is in no configuration of *space* with the others as given."""
+    own = asdict(config)
+    for key in data:
+        allowed = sorted({asdict(c)[key] for c in space}, key=repr)
+        if own[key] not in allowed:
+            return f"{key}={own[key]!r} is none of {', '.join(map(repr, allowed))}"
+    for key in data:
+        alike = [c for c in map(asdict, space) if {**c, key: own[key]} == own]
+        if alike:
+            allowed = sorted({c[key] for c in alike})
+            with_others = ", ".join(map(repr, allowed))
+            return f"{key}={own[key]!r} does not go with the others, {with_others} would"
+    return f"{config} is no configuration of it"
+
+
+# --- what else there was -----------------------------------------------------------------------
+
+
+def candidates_of(problem: Problem, chosen: Sketch) -> list[dict[str, Any]]:
+    """Return every candidate for *problem*, and why other templates make none.
+
+    Of a candidate: ``template``, ``config``, ``predicted_us``, ``limiter``, ``is_chosen``; of a
+    template that does not apply: ``template`` and ``why_not``.
+    """
+    found = [_candidate(problem, choice, chosen) for choice in catalogue.choices(problem)]
+    reasons = catalogue.reasons(problem)
+    return found + [{"template": name, "why_not": reason} for name, reason in reasons.items()]
+
+
+def _candidate(problem: Problem, choice: Choice, chosen: Sketch) -> dict[str, Any]:
+    data = choice.to_json()
+    name = data.pop("template")
+    own = {"template": name, "config": data, "is_chosen": choice.to_json() == chosen.config}
+    predicted = estimate(work_of(problem, choice.schedule(problem)), chip_of(problem.gpu))
+    if predicted.seconds == inf:
+        return {**own, "why_not": predicted.why_not or "it does not fit"}
+    return {**own, "predicted_us": 1e6 * predicted.seconds, "limiter": predicted.limiter}
