@@ -9,6 +9,7 @@ more when one of them varies, with that size left open (opening.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tcdsl import cuda
@@ -19,7 +20,14 @@ from tcdsl.lang.dtypes import DType
 from tcdsl.lang.head import Head
 from tcdsl.lang.spelling import did_you_mean, other_case
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
-from tcdsl.options import BAD_ARGUMENT, BAD_OPTION, RENAMED, Options, option_names
+from tcdsl.options import (
+    BAD_ARGUMENT,
+    BAD_OPTION,
+    RENAMED,
+    Options,
+    option_names,
+    text_of_choices,
+)
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
 from tcdsl.runtime.documented import Documented
 from tcdsl.runtime.fitting import described, require_count
@@ -234,17 +242,21 @@ class Function(Documented):
         *args: Any,
         target: str | None = None,
         options: Options | None = None,
+        choices: Mapping[str, Any] | str | None = None,
         **named: Any,
     ) -> Executable:
         """Return the code for arguments like *args*: arrays, or ``tcdsl.spec(shape, dtype)``.
 
         It is specific to their sizes, except those that ``options.dynamic_sizes`` names.
 
+        :arg choices: what ``Executable.choices`` returned, as data or as JSON: the same again.
         :raises ShapeError, RangeError: arguments like these do not fit the program.
         :raises OptionError, TargetError: *options* or *target* are invalid.
         :raises CompileError: the target's compiler is missing or fails.
         """
         args, sizes = self._separated(self.in_order(args, named) if named else args)
+        if choices is not None:
+            options = replace(options or self.options, choices=text_of_choices(choices))
         key = self._key(args, sizes, target, options)
         chosen = options or self.options
         if chosen.dynamic_sizes:

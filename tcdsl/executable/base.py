@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tcdsl.display.compilation import Compilation
     from tcdsl.driver import Compiled
     from tcdsl.lang.comprehension import Comprehension, Specialisation
+    from tcdsl.transforms.plan import Weighed
 
 Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
 
@@ -117,6 +118,40 @@ class Executable(Documented):
         Kernels for a GPU also have ``grid`` and ``block`` (x, y, z) and ``shared``, in bytes.
         """
         return ()
+
+    @cached_property
+    def choices(self) -> dict[str, Any]:
+        """Every decision of this compilation, kernel by kernel, as plain data.
+
+        ``f.compile(A, B, choices=exe.choices)`` makes the same kernels again.  ``"kernels"`` has an
+        entry for each: the statements, the name of its template, and what was chosen of it.
+        """
+        with late_import():
+            from tcdsl.strategies.asked import data_of
+
+        return data_of(self._weighed(), self.target)
+
+    @cached_property
+    def candidates(self) -> list[dict[str, Any]]:
+        """What was weighed for each kernel, as plain data: configurations, or why there are none.
+
+        Of a configuration: ``kernel``, ``template``, ``config``, ``predicted_us`` and ``limiter``
+        (the cost model's estimate), ``is_chosen``; of a template that does not apply, or of a
+        configuration that does not fit: ``why_not``.
+        """
+        with late_import():
+            from tcdsl.poly.isl_utils import COMPILE_LOCK
+
+        with COMPILE_LOCK:
+            return [
+                {"kernel": one.kernel, **candidate}
+                for one in self._weighed()
+                for candidate in one.candidates()
+            ]
+
+    def _weighed(self) -> "Sequence[Weighed]":
+        compiled = self.compilation.compiled
+        return () if compiled is None else compiled.plan.weighed
 
     def explain(self) -> str:
         """Return the decisions for each kernel, and their reasons, as text."""

@@ -1,46 +1,25 @@
-"""Choices as data: what kernels were made with, and the same asked for again.
+"""The choice for a kernel: what is asked for, or the likeliest; and what else there is.
 
-    exe.choices   {"format": "tcdsl choices", "version": 1, "target": "cuda", "kernels": [
-                     {"kernel": "S0+S1", "template": "row", "threads": 128, "vector": 4, ...}, ...]}
-
-A kernel is named by its statements.  What is asked for must be in the space that the problem has:
-options filter it, and so does the device.
+What is asked for must be in the space that the problem has: options filter it, and so does the
+device.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
 from math import inf
 from typing import Any
 
-from tcdsl.costmodel.chip import chip_of
 from tcdsl.costmodel.estimate import estimate
-from tcdsl.errors import OptionError
-from tcdsl.options import BAD_OPTION, CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.strategies import catalogue
+from tcdsl.strategies.asked import Asked, misfit
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.work import work_of
-from tcdsl.transforms.plan import Weighed
 
-Asked = Mapping[str, Mapping[str, Any]]  # kernel -> template and configuration
-
-
-def asked_for(options: Options) -> Asked:
-    """Return what *options* ask for, kernel by kernel."""
-    if not options.choices:
-        return {}
-    return {one["kernel"]: one for one in json.loads(options.choices)["kernels"]}
-
-
-def data_of(weighed: Iterable[Weighed], target: str) -> dict[str, Any]:
-    """Return the choices of a plan as plain data."""
-    kernels = [{"kernel": one.kernel, **one.choice} for one in weighed]
-    return {
-        "format": CHOICES_FORMAT, "version": CHOICES_VERSION, "target": target, "kernels": kernels,
-    }  # fmt: skip
+# Kernels whose making has nothing to choose from yet: they are as ever, or there are none.
+WITHOUT_SPACE = ("tile_simt", "isl_band", "last_block", "serial")
 
 
 def choice_for(problem: Problem, name: str, asked: Asked) -> Choice:
@@ -49,7 +28,7 @@ def choice_for(problem: Problem, name: str, asked: Asked) -> Choice:
     :raises OptionError: (TC060) what is asked for does not fit, and why.
     """
     wanted = asked.get(name)
-    if wanted is None:
+    if wanted is None or wanted["template"] in WITHOUT_SPACE:
         return catalogue.likeliest(problem)
     data = {key: value for key, value in wanted.items() if key not in ("kernel", "template")}
     template = _template(name, wanted["template"])
@@ -66,30 +45,6 @@ def choice_for(problem: Problem, name: str, asked: Asked) -> Choice:
     return Choice(template, config)
 
 
-def require_known(asked: Asked, kernels: Iterable[tuple[str, str]]) -> None:
-    """Raise unless every kernel that is *asked* for is one of *kernels*: names and templates.
-
-    :raises OptionError: (TC060) there is no such kernel, or it has another template.
-    """
-    there = dict(kernels)
-    for name, wanted in asked.items():
-        if name not in there:
-            raise misfit(name, f"there is no such kernel; there are {', '.join(there)}")
-        if wanted["template"] != there[name]:
-            what = f"it is made by template {there[name]!r}, not {wanted['template']!r}"
-            raise misfit(name, what)
-
-
-def misfit(kernel: str, what: str) -> OptionError:
-    """Return the error for choices of *kernel* that do not fit."""
-    advice = "give what Executable.choices returned for this program and these sizes, or one of"
-    error = BAD_OPTION(
-        name="choices", what=f"kernel {kernel}: {what}", advice=f"{advice} Executable.candidates"
-    )
-    assert isinstance(error, OptionError)
-    return error
-
-
 def _template(kernel: str, name: str) -> Template[Any]:
     by_name = {template.name: template for template in catalogue.TEMPLATES}
     if name not in by_name:
@@ -103,7 +58,7 @@ def _why_not_in(config: Any, space: Sequence[Any], data: Mapping[str, Any]) -> s
     """Return which value of *config* is in no configuration of *space* with the others as given."""
     own = asdict(config)
     for key in data:
-        allowed = sorted({asdict(c)[key] for c in space}, key=repr)
+        allowed = sorted({asdict(c)[key] for c in space})
         if own[key] not in allowed:
             return f"{key}={own[key]!r} is none of {', '.join(map(repr, allowed))}"
     for key in data:
@@ -133,7 +88,7 @@ def _candidate(problem: Problem, choice: Choice, chosen: Sketch) -> dict[str, An
     data = choice.to_json()
     name = data.pop("template")
     own = {"template": name, "config": data, "is_chosen": choice.to_json() == chosen.config}
-    predicted = estimate(work_of(problem, choice.schedule(problem)), chip_of(problem.gpu))
+    predicted = estimate(work_of(problem, choice.schedule(problem)), problem.gpu)
     if predicted.seconds == inf:
         return {**own, "why_not": predicted.why_not or "it does not fit"}
     return {**own, "predicted_us": 1e6 * predicted.seconds, "limiter": predicted.limiter}

@@ -198,7 +198,8 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
         record("stitching", scop, stitched)
     sketches = [queued.kernel for queued in queue if isinstance(queued.kernel, Sketch)]
     staged = [name for sketch in sketches for name in sketch.staged]
-    return _finished(scop, stitched, gpu, staged)
+    plan = _finished(scop, stitched, gpu, staged)
+    return replace(plan, weighed=tuple(queued.weighed() for queued in queue))
 
 
 def _tree(scop: Scop, kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:

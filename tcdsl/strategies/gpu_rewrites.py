@@ -11,14 +11,16 @@ next one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies.asked import asked_for, require_known
 from tcdsl.strategies.atomics import added_at_once, freed
-from tcdsl.strategies.catalogue import likeliest
+from tcdsl.strategies.choices import candidates_of, choice_for
 from tcdsl.strategies.finish import finished, fold_groups
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_by_isl
@@ -30,7 +32,10 @@ from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.sketch import Layout, Sketch, apply
 from tcdsl.strategies.tiles import TiledKernel, tiled_kernel
 from tcdsl.transforms.fusion import Group, alone
+from tcdsl.transforms.plan import Weighed
 from tcdsl.transforms.trace import record
+
+TILES = "tile_simt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,14 @@ class Queued:
     kernel: Sketch | TiledKernel | IslKernel
     name: str
     is_finish: bool = False  # by the last blocks of the kernel before it
+    problem: Problem | None = None  # of a kernel that a template made
+
+    def weighed(self) -> Weighed:
+        """Return what it was made with, and what else there was."""
+        if self.problem is None or not isinstance(self.kernel, Sketch):
+            return Weighed(self.name, {"template": self.kernel.template})
+        others = partial(candidates_of, self.problem, self.kernel)
+        return Weighed(self.name, self.kernel.config, others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +71,7 @@ def rewrite_groups(
     rewriter = _Rewriter(before, options, gpu, scheme)
     while rewriter.pending:
         rewriter.take_next()
+    require_known(rewriter.asked, ((q.name, q.kernel.template) for q in rewriter.queue))
     return rewriter.scop, rewriter.queue
 
 
@@ -70,6 +84,7 @@ class _Rewriter:
         self.scheme = scheme
         self.scop = before.scop
         self.queue: list[Queued] = []
+        self.asked = asked_for(options)
         # With whether blocks may share what is reduced: the sums of chunks are in none again.
         self.pending = [(group, True) for group in before.groups]
         self._before = before
@@ -93,10 +108,11 @@ class _Rewriter:
         by_isl = self._by_isl(group)
         if by_isl is not None:
             return self._queue_isl(group, by_isl)
-        tiled = tiled_kernel(self.scop, group, self._shapes, self.gpu)
+        wanted = self.asked.get("+".join(group.members), {}).get("template", TILES)
+        tiled = tiled_kernel(self.scop, group, self._shapes, self.gpu) if wanted == TILES else None
         if tiled is not None:
             return self._queue_tiled(group, tiled)
-        return self._queue_sketch(group, self._sketch(group, may_chunk))
+        return self._queue_sketch(group, *self._sketch(group, may_chunk))
 
     def _by_isl(self, group: Group) -> IslKernels | None:
         """Return the kernels of *group* by isl, if asked for or alone to find parallelism."""
@@ -120,7 +136,7 @@ class _Rewriter:
         self.queue.append(Queued(kernel, "+".join(group.members)))
         return _Left(kernel.following)
 
-    def _queue_sketch(self, group: Group, sketch: Sketch) -> _Left:
+    def _queue_sketch(self, group: Group, problem: Problem, sketch: Sketch) -> _Left:
         """Apply the rewrites of *sketch*, and queue it."""
         notes = ["+".join(group.members)]
         done = apply(self.scop, added_at_once(self.scop, sketch, self.options))
@@ -130,7 +146,7 @@ class _Rewriter:
         self.scop, sketch = keep_rows(done.scop, done.sketch)
         if self.scop is not done.scop:
             record("rows on the chip", self.scop, notes=notes)
-        self.queue.append(Queued(sketch, "+".join(group.members)))
+        self.queue.append(Queued(sketch, "+".join(group.members), problem=problem))
         chunks = self._before.chunks_of(group)
         after = done.after if chunks is None else chunks.wholes
         layout = sketch.layout
@@ -141,12 +157,14 @@ class _Rewriter:
     def _queue_alone(self, names: Sequence[str]) -> None:
         """Queue each of *names* as a kernel of its own."""
         for name in names:
-            self.queue.append(Queued(self._sketch(alone(name, self._shapes), False), name))
+            problem, sketch = self._sketch(alone(name, self._shapes), False)
+            self.queue.append(Queued(sketch, name, problem=problem))
 
-    def _sketch(self, group: Group, may_chunk: bool) -> Sketch:
+    def _sketch(self, group: Group, may_chunk: bool) -> tuple[Problem, Sketch]:
         chunks = self._before.chunks_of(group)
         problem = Problem(self.scop, group, self._shapes, self.gpu, self.options, chunks, may_chunk)
-        return likeliest(problem).schedule(problem)
+        choice = choice_for(problem, "+".join(group.members), self.asked)
+        return problem, choice.schedule(problem)
 
     def _queue_finish(self, left: _Left, folds: Sequence[str]) -> bool:
         """Queue what the last blocks of the kernel do, and return whether they do *folds*."""

@@ -21,6 +21,7 @@ from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Scop
+from tcdsl.strategies.asked import asked_for, require_known
 from tcdsl.strategies.contraction import (
     find_contraction,
     materialise_operands,
@@ -45,7 +46,7 @@ from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import Group, affinities_of, alone, group_statements
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.placement import place
-from tcdsl.transforms.plan import Kernel, Plan
+from tcdsl.transforms.plan import Kernel, Plan, Weighed
 from tcdsl.transforms.trace import record
 
 
@@ -211,7 +212,9 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
         kernels.append(Kernel(queued.name, tree, sketch.why, template=sketch.template))
     record("nesting", scop, kernels)
     plan_trees = [kernel.tree for kernel in kernels]
-    return Plan(scop, tuple(kernels), place(scop, plan_trees))
+    require_known(asked_for(options), ((kernel.name, kernel.template) for kernel in kernels))
+    weighed = tuple(Weighed(kernel.name, {"template": kernel.template}) for kernel in kernels)
+    return Plan(scop, tuple(kernels), place(scop, plan_trees), weighed)
 
 
 class _Policy:

@@ -20,10 +20,10 @@ def moved_bytes(scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> int:
             count *= scop.arrays[access.array].dtype.size_bytes
             sizes[access.array] = max(sizes.get(access.array, 0), count)
     inside = set(group.members)
-    return sum(size for array, size in sizes.items() if not _is_inside(scop, array, inside))
+    return sum(size for array, size in sizes.items() if not is_inside(scop, array, inside))
 
 
-def _is_inside(scop: Scop, array: str, members: Collection[str]) -> bool:
+def is_inside(scop: Scop, array: str, members: Collection[str]) -> bool:
     """Return whether *array* is a temporary that only *members* use."""
     users = {
         s.name

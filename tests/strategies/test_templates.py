@@ -1,10 +1,12 @@
 """Templates: every configuration of a space makes a kernel that is right."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
 import pytest
 
+import tcdsl
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.options import Options
@@ -82,3 +84,30 @@ def test_options_filter_the_space() -> None:
             assert asdict(choice.config)["vector"] == 1
     for problem in problems_of(*PROGRAMS["softmax"], Options(tile=(2,))):
         assert "tiles are asked for" in catalogue.reasons(problem).values()
+
+
+def forced(name: str) -> Iterator[Options]:
+    """Yield options that ask for each candidate of a program, the chosen ones left out."""
+    source, shapes = PROGRAMS[name]
+    (f,) = tcdsl.define(source)
+    specs = [tcdsl.spec(shape, "float32") for shape in shapes]
+    exe = tcdsl.define(source)[f].compile(*specs, target="emulate")
+    for candidate in exe.candidates:
+        if "why_not" in candidate or candidate["is_chosen"]:
+            continue
+        kernel = {"kernel": candidate["kernel"], "template": candidate["template"]}
+        choices = {**exe.choices, "kernels": [kernel | candidate["config"]]}
+        yield Options(choices=json.dumps(choices))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_choices_that_are_not_the_likeliest_are_right(name: str, check_emulated: CheckAll) -> None:
+    for options in list(forced(name))[::7]:
+        check_emulated([PROGRAMS[name]], options=options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_choice_is_right(name: str, check_emulated: CheckAll) -> None:
+    for options in forced(name):
+        check_emulated([PROGRAMS[name]], options=options)

@@ -1,0 +1,262 @@
+"""What a kernel costs in countable things, read off its schedule before any rewrite.
+
+    blocks, threads      the widths of the loops over them
+    bytes                of each array that the kernel does not keep to itself, every element once;
+                         again for each later pass over it, from the cache where that holds it
+    in flight            vectors of a thread that do not wait for one another
+    chain                passes that wait for a fold, and the folds' barriers
+    finish               what the last block adds up
+
+Counts are of boxes, which may be larger than domains: it takes microseconds, and calls isl never.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, log2, prod
+
+from tcdsl.costmodel.chip import Unit
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.work import Chain, Work
+from tcdsl.lang.comprehension import Call, walk
+from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.poly.scop import Kind
+from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.row_graphs import waiting_for
+from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.traffic import is_inside
+from tcdsl.transforms.mapping import RANK
+from tcdsl.transforms.nesting import Piece
+
+BASE_REGISTERS = 26  # of a thread, for indices and addresses
+MOST_REGISTERS = 255
+MOST_IN_FLIGHT = 4  # vectors of an array that a thread has on their way, where a loop is serial
+FOLD_CYCLES = 30  # of one step of a fold within a warp: a shuffle and an operation
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The elements of one array that the kernel touches, and how often."""
+
+    array: str
+    footprint_bytes: float
+    passes: int  # over it, by members that wait for one another
+    is_read: bool
+    is_written: bool
+
+
+def work_of(problem: Problem, sketch: Sketch) -> Work:
+    """Return what the kernel of *problem* costs in the schedule *sketch*."""
+    cluster, threads = _threads(sketch)
+    blocks = _blocks(sketch) * cluster
+    lead = problem.shapes[problem.lead]
+    vector = _extent(sketch.remaining[problem.lead], LoopKind.LANES)
+    each = lead.instances / max(1, blocks * threads * vector)  # vectors of a thread
+    at_once = min(each, max(MOST_IN_FLIGHT, _unrolled(sketch, problem.lead)))
+    traffic = traffic_of(problem)
+    loaded = [t for t in traffic if t.is_read]
+    element_bytes = sum(
+        problem.scop.arrays[t.array].dtype.size_bytes
+        for t in loaded
+        if 2 * t.footprint_bytes >= max(other.footprint_bytes for other in loaded)
+    )
+    in_flight = max(1.0, at_once) * vector * element_bytes
+    again = {t.array: 1 if t.array in sketch.resident else t.passes for t in loaded}
+    read = sum(t.footprint_bytes for t in loaded)
+    from_cache = sum((again[t.array] - 1) * t.footprint_bytes for t in loaded)
+    spilled = from_cache if _part_bytes(problem, sketch, loaded) > problem.gpu.l2_bytes else 0.0
+    written = sum(t.footprint_bytes for t in traffic if t.is_written)
+    kept = _kept_bytes(problem, sketch, blocks * threads)
+    passes = max(again.values(), default=1)
+    return Work(
+        blocks=blocks,
+        threads=threads,
+        registers=min(MOST_REGISTERS, BASE_REGISTERS + ceil((kept + in_flight) / 4)),
+        shared_bytes=_staged_bytes(problem, sketch, blocks),
+        cluster=cluster,
+        read_bytes=read + spilled,
+        written_bytes=written,
+        l2_bytes=read + from_cache + written,
+        operations=operations_of(problem),
+        instructions=_instructions(problem, vector),
+        in_flight_bytes=max(in_flight, 1.0),
+        independent=max(1.0, min(4.0, at_once * vector)),
+        chain=_chain(problem, threads, cluster, passes * max(1, ceil(each / max(at_once, 1)))),
+        finish=_finish(sketch, threads),
+        is_programmatic=problem.gpu.overlaps_kernels,
+    )
+
+
+@analysis
+def traffic_of(problem: Problem) -> list[Traffic]:
+    """Return the arrays that the kernel does not keep to itself."""
+    order = {name: _pass_of(problem, name) for name in problem.group.members}
+    sizes: dict[str, float] = {}
+    passes: dict[str, set[int]] = {}
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for name in problem.group.members:
+        shape = problem.shapes[name]
+        statement = shape.statement
+        accesses = (*statement.writes, *statement.reads)
+        for number, (access, row) in enumerate(zip(accesses, shape.strides, strict=True)):
+            is_write = number < len(statement.writes)
+            count = prod(e for e, stride in zip(shape.counts, row, strict=True) if stride)
+            size = float(count * problem.scop.arrays[access.array].dtype.size_bytes)
+            sizes[access.array] = max(sizes.get(access.array, 0.0), size)
+            (writes if is_write else reads).add(access.array)
+            if not is_write:
+                passes.setdefault(access.array, set()).add(order[name])
+    members = set(problem.group.members)
+    return [
+        Traffic(
+            array, size, len(passes.get(array, ())) or 1,
+            array in reads and array not in writes, array in writes,
+        )
+        for array, size in sizes.items()
+        if not is_inside(problem.scop, array, members)
+    ]  # fmt: skip
+
+
+def _pass_of(problem: Problem, name: str) -> int:
+    """Return how many reductions *name* waits for, one after another."""
+    members = problem.group.members
+    return sum(name in waiting_for(other, problem.group, problem.shapes) for other in members)
+
+
+# --- loops -------------------------------------------------------------------------------------
+
+
+def _pieces(sketch: Sketch) -> Iterator[Piece]:
+    for loop in sketch.outer:
+        yield from loop.pieces.values()
+    for pieces in sketch.remaining.values():
+        yield from pieces
+
+
+def _threads(sketch: Sketch) -> tuple[int, int]:
+    """Return the blocks of a cluster, and the threads of a block."""
+    widths: dict[int, int] = {}
+    for piece in _pieces(sketch):
+        if piece.kind is LoopKind.THREAD:
+            widths[piece.axis] = max(widths.get(piece.axis, 1), piece.width)
+    cluster = widths.pop(RANK, 1)
+    return cluster, prod(widths.values())
+
+
+def _blocks(sketch: Sketch) -> int:
+    widths: dict[int, int] = {}
+    for piece in _pieces(sketch):
+        if piece.kind is LoopKind.BLOCK:
+            widths[piece.axis] = max(widths.get(piece.axis, 1), piece.width)
+    return prod(widths.values())
+
+
+def _extent(pieces: tuple[Piece, ...], kind: LoopKind) -> int:
+    return prod(piece.extent for piece in pieces if piece.kind is kind)
+
+
+def _unrolled(sketch: Sketch, name: str) -> int:
+    """Return how many vectors of *name* a thread takes in unrolled loops."""
+    return _extent(sketch.remaining[name], LoopKind.UNROLL)
+
+
+# --- what blocks and threads have --------------------------------------------------------------
+
+
+def _footprint(problem: Problem, array: str) -> float:
+    return next((t.footprint_bytes for t in traffic_of(problem) if t.array == array), 0.0)
+
+
+def _part_bytes(problem: Problem, sketch: Sketch, loaded: list[Traffic]) -> float:
+    """Return what the blocks that run at once go over several times."""
+    _, threads = _threads(sketch)
+    resident = problem.gpu.threads // max(threads, 1)
+    share = min(1.0, resident / max(1, _blocks(sketch)))
+    several = (t for t in loaded if t.passes > 1 and t.array not in sketch.resident)
+    return share * sum(t.footprint_bytes for t in several)
+
+
+def _kept_bytes(problem: Problem, sketch: Sketch, threads: int) -> float:
+    """Return the bytes that each of *threads* keeps of rows or columns."""
+    if not sketch.resident:
+        return 0.0
+    staged = [a for a in sketch.resident if not sketch.is_staged or a not in _arguments(problem)]
+    lead = problem.shapes[problem.lead]
+    return sum(4.0 * lead.instances / threads for _ in staged)
+
+
+def _arguments(problem: Problem) -> set[str]:
+    return {t.array for t in traffic_of(problem)}
+
+
+def _staged_bytes(problem: Problem, sketch: Sketch, blocks: int) -> int:
+    """Return the bytes of shared memory of a block."""
+    if not sketch.is_staged:
+        return 0
+    staged = (_footprint(problem, array) for array in sketch.resident)
+    return ceil(sum(staged) / max(1, blocks))
+
+
+# --- arithmetic --------------------------------------------------------------------------------
+
+
+@analysis
+def operations_of(problem: Problem) -> tuple[tuple[Unit, float], ...]:
+    """Return the operations of the kernel by the units that run them."""
+    found: dict[Unit, float] = {}
+    for name in problem.group.members:
+        shape = problem.shapes[name]
+        simple, calls = _expression(shape)
+        unit = Unit.FMA_F64 if _is_double(problem, shape) else Unit.FMA_F32
+        found[unit] = found.get(unit, 0.0) + simple * shape.instances
+        if calls:
+            found[Unit.SPECIAL] = found.get(Unit.SPECIAL, 0.0) + calls * shape.instances
+    return tuple(found.items())
+
+
+def _expression(shape: Shape) -> tuple[int, int]:
+    """Return the simple operations of an instance, and its calls of functions."""
+    value = shape.statement.value
+    nodes = list(walk(value)) if value is not None else []
+    calls = sum(isinstance(node, Call) for node in nodes)
+    return 1 + len(nodes) // 3 + 6 * calls, calls
+
+
+def _is_double(problem: Problem, shape: Shape) -> bool:
+    array = problem.scop.arrays[shape.statement.write.array]
+    return array.dtype.is_float and array.dtype.size_bytes == 8
+
+
+def _instructions(problem: Problem, vector: int) -> float:
+    """Return the instructions of all threads: arithmetic, and a share of loads and addresses."""
+    total = 0.0
+    for name in problem.group.members:
+        shape = problem.shapes[name]
+        simple, calls = _expression(shape)
+        accesses = len(shape.strides)
+        total += shape.instances * (simple + calls + 3 * accesses / vector)
+    return total
+
+
+# --- what waits --------------------------------------------------------------------------------
+
+
+def _chain(problem: Problem, threads: int, cluster: int, loads: int) -> Chain:
+    """Return what a block waits for: loads, and the folds of its reductions."""
+    shapes = [problem.shapes[name] for name in problem.group.members]
+    folds = sum(shape.statement.kind is Kind.UPDATE for shape in shapes) if threads > 1 else 0
+    steps = log2(min(threads, 32)) if threads > 1 else 0.0
+    return Chain(
+        dram_loads=loads,
+        block_barriers=2.0 * folds if threads > 32 else 0.0,
+        cluster_barriers=float(folds) if cluster > 1 else 0.0,
+        cycles=FOLD_CYCLES * steps * folds,
+    )
+
+
+def _finish(sketch: Sketch, threads: int) -> Chain:
+    """Return what the last block of a kernel in chunks does."""
+    chunks = [p for found in sketch.partials.values() for p in found if not p.is_lane]
+    if not chunks or sketch.layout is None:
+        return Chain()
+    return Chain(atomics=1.0, l2_loads=float(ceil(sketch.layout.count / max(threads, 1))))

@@ -1,0 +1,113 @@
+"""Choices: what a compilation decided, as data, and the same asked for again."""
+
+import json
+from typing import Any
+
+import pytest
+
+import tcdsl
+from tcdsl.errors import OptionError
+from tcdsl.options import Options
+
+SOFTMAX = """def softmax(float(M,N) x) -> (y) {
+    m(i) max=! x(i,j)
+    s(i) +=! exp(x(i,j) - m(i))
+    y(i,j) = exp(x(i,j) - m(i)) / s(i)
+}"""
+MATMUL = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+X = tcdsl.spec((8192, 4096), "float32")
+
+
+def softmax() -> Any:
+    return tcdsl.define(SOFTMAX).softmax
+
+
+def changed(choices: dict[str, Any], **entry: Any) -> dict[str, Any]:
+    """Return *choices* with other values in the entry of the first kernel."""
+    found: dict[str, Any] = json.loads(json.dumps(choices))
+    found["kernels"][0].update(entry)
+    return found
+
+
+@pytest.mark.parametrize("target", ["emulate", "cpu"])
+@pytest.mark.parametrize(
+    ("source", "specs"),
+    [
+        (SOFTMAX, [X]),
+        (MATMUL, [tcdsl.spec((300, 301), "float32"), tcdsl.spec((301, 302), "float32")]),
+    ],
+)
+def test_the_same_choices_make_the_same_kernels(target: str, source: str, specs: list[Any]) -> None:
+    (f,) = tcdsl.define(source)
+    exe = tcdsl.define(source)[f].compile(*specs, target=target)
+    text = json.dumps(exe.choices)
+    again = tcdsl.define(source)[f].compile(*specs, target=target, choices=json.loads(text))
+    assert again.source == exe.source and again.choices == exe.choices
+    assert tcdsl.define(source)[f].compile(*specs, target=target, choices=text).source == exe.source
+
+
+def test_other_choices_make_other_kernels() -> None:
+    exe = softmax().compile(X, target="emulate")
+    other = softmax().compile(
+        X, target="emulate", choices=changed(exe.choices, threads=128, keep=8)
+    )
+    assert other.choices["kernels"][0]["threads"] == 128
+    assert other.kernels[0]["block"][0] == 128 != exe.kernels[0]["block"][0]
+
+
+def test_candidates_have_times_or_reasons() -> None:
+    exe = softmax().compile(X, target="emulate")
+    assert len(exe.candidates) > 10
+    (chosen,) = [c for c in exe.candidates if c.get("is_chosen")]
+    own = {k: v for k, v in exe.choices["kernels"][0].items() if k not in ("kernel", "template")}
+    assert chosen["config"] == own and chosen["template"] == "row"
+    for candidate in exe.candidates:
+        assert candidate["kernel"] == exe.choices["kernels"][0]["kernel"]
+        if "why_not" in candidate:
+            assert candidate["why_not"]
+        else:
+            assert candidate["predicted_us"] > 60 and candidate["limiter"]  # 268 MB
+    json.dumps(exe.candidates)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"threads": 48}, ["threads=48 is none of 32, 64, 128"]),
+        ({"keep": 1}, ["keep=1 does not go with the others"]),
+        ({"thread": 3}, ["row has no 'thread'", "threads, vector, keep"]),
+        ({"template": "column"}, ["template 'column' does not apply", "neighbours in memory"]),
+        ({"template": "rwo"}, ["no template 'rwo'", "did you mean 'row'"]),
+        ({"kernel": "S7"}, ["there is no such kernel"]),
+    ],
+)
+def test_choices_that_do_not_fit_say_why(entry: dict[str, Any], words: list[str]) -> None:
+    choices = softmax().compile(X, target="emulate").choices
+    with pytest.raises(OptionError) as caught:
+        softmax().compile(X, target="emulate", choices=changed(choices, **entry))
+    assert "choices" in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ("{", "no JSON"),
+        ("[]", "format"),
+        ({"format": "tcdsl choices", "version": 0, "kernels": []}, "version 0"),
+        ({"format": "tcdsl choices", "version": 1, "kernels": [{}]}, "kernels"),
+        ({"format": "tcdsl choices", "version": 1, "kernels": [], "x": {1}}, "plain data"),
+    ],
+)
+def test_what_is_no_choices_is_refused(given: Any, word: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        softmax().compile(X, target="emulate", choices=given)
+    assert word in str(caught.value)
+
+
+def test_choices_are_an_option_like_others() -> None:
+    exe = softmax().compile(X, target="emulate")
+    options = Options(choices=json.dumps(exe.choices))
+    assert Options.from_json(options.to_json()) == options
+    assert softmax().compile(X, target="emulate", options=options).source == exe.source
