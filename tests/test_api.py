@@ -529,6 +529,7 @@ def test_what_an_executable_shows() -> None:
 
 # --- options and settings -----------------------------------------------------------------------
 
+NO_CHOICES = {"format": "tcdsl choices", "version": 1, "kernels": []}
 FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "dynamic_sizes": ([(), ("N",), ["N"]], ["N", (1,), ("Q",)]),
     "tile": ([(), (8,), [4]], [3, (0,), (-1,), (1.5,), "8"]),
@@ -542,6 +543,7 @@ FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "check_indices": ([True, False], [None, "yes"]),
     "scheduler": (["auto", "isl", "source_order"], ["pluto", "textual", None]),
     "summation": (["plain", "compensated"], ["kahan", None]),
+    "choices": (["", NO_CHOICES], ["{", 3, None, {"kernels": []}]),
 }
 
 
