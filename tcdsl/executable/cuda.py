@@ -222,8 +222,12 @@ class CudaExecutable(Executable):
         ]
         results = Results(c, self._extents, name)
         loaded = self.program.loaded(context)
-        names = dict.fromkeys(spec.library for spec in specs.values() if not spec.is_number)
-        others = [library(other) for other in names if other != name]
+        owners = [None if specs[i].is_number else specs[i].library for i in c.inputs]
+        others = [
+            (library(other), tuple(n for n, owner in enumerate(owners) if owner == other))
+            for other in dict.fromkeys(owners)
+            if other is not None and other != name
+        ]
         return DeviceCall(c, results, operands, self._integers(), loaded, chosen, others)
 
     def _operand(self, name: str, arg: Any, spec: ArraySpec) -> Operand:

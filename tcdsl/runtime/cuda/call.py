@@ -45,9 +45,9 @@ class DeviceCall:
         integers: Sequence[int],
         loaded: Loaded,
         library: Library,
-        others: Sequence[Library],
+        others: Sequence[tuple[Library, Sequence[int]]],
     ) -> None:
-        """Take what the call needs; *others* are further libraries that arguments are of."""
+        """Take what the call needs; *others*: further libraries, and which arguments are theirs."""
         self.context = loaded.context
         self.library = library
         self.loaded = loaded
@@ -103,7 +103,11 @@ class DeviceCall:
 
     def _run_among_others(self, args: Sequence[Any], out: Any, stream: int) -> Any:
         """Run after what the other libraries have launched; they go on after this."""
-        streams = {other.stream(self.context.ordinal, args) for other in self._others} - {stream}
+        ordinal = self.context.ordinal
+        streams = {
+            other.stream(ordinal, [args[position] for position in own])
+            for other, own in self._others
+        } - {stream}
         for other in streams:
             libcuda.wait_for(stream, other)
         result = self._run_prepared(args, out, stream)

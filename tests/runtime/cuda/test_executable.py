@@ -125,6 +125,16 @@ def test_a_bound_call_with_a_host_scalar(scale: Any, gpuarray: Make, fake: Any) 
     assert fake.used() == used and len(fake.launched) == 2  # the number was written before
 
 
+def test_a_bound_number_is_there_for_calls_on_any_stream(
+    scale: Any, gpuarray: Make, fake: Any
+) -> None:
+    exe = scale.compile(gpuarray(X), 1.0)
+    exe.bind(gpuarray(X), 7.0)
+    assert fake.waited == 1
+    exe.bind(gpuarray(X), gpuarray(np.asarray(7.0, "f4")))
+    assert fake.waited == 1, "there is no number"
+
+
 def test_bound_calls_have_numbers_of_their_own(scale: Any, gpuarray: Make) -> None:
     x = gpuarray(X)
     three, seven = (scale.compile(x, 1.0).bind(x, n) for n in (3.0, 7.0))
@@ -375,6 +385,23 @@ def test_other_arrays_run_on_their_stream(scale: Any, gpuarray: Make, fake: Any,
     assert fake.launched == [("tc_k0", 4242, 1000)] and fake.waited == 1
     assert y.__cuda_array_interface__["shape"] == (N,)
     np.testing.assert_array_equal(at(y.address, "f4", N), 3 * X)
+
+
+def test_arrays_of_two_libraries_are_ready_on_both_streams(
+    scale: Any, gpuarray: Make, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launch waits for what the other library did, and that goes on after the launch."""
+    done: list[Any] = []
+    wait = lambda stream, other: done.append((stream, other))  # noqa: E731
+    monkeypatch.setattr(libcuda, "wait_for", wait)
+    launch = fake.kernels["tc_k0"]
+    fake.kernels["tc_k0"] = lambda p: (done.append("launch"), launch(p))
+    factor = gpuarray(np.asarray(3.0, "f4"))
+    y = scale(gpuarray(X), Interface(factor, 4242))
+    np.testing.assert_array_equal(y.get(), 3 * X)
+    ((_, stream, _),) = fake.launched
+    other = 4242 if not stream else 0
+    assert done == [(stream or 0, other), "launch", (other, stream or 0)]
 
 
 def test_row_22_while_a_graph_is_captured_nothing_is_allocated(
