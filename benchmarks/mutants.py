@@ -2,39 +2,57 @@
 
     python benchmarks/mutants.py              all of mutants.toml, and docs/mutants.md anew
     python benchmarks/mutants.py 3 17         these alone; the page keeps the others
+    python benchmarks/mutants.py --rest       those not yet run with the code as it is
+    python benchmarks/mutants.py --short      no slow tests, only the README's line
     python benchmarks/mutants.py --survey     only whether every defect still has its place
+    python benchmarks/mutants.py --page       only the page anew, of what is recorded
     python benchmarks/mutants.py --map        which test files call which functions, anew
     python benchmarks/mutants.py --map FILE   of this test file alone
 
 Each defect goes into a copy of the checkout of its own, two copies at once.  There the test runs
-that caught the defect the last time (docs/mutants.md); if it passes, the test files that call the
-function with the defect (mutants_map.txt), quick ones first, and those that are not in the map,
-until the first failure.  A test that fails without the defect too says nothing, and is left out and
-named.
+that caught the defect the last time (mutants_record.jsonl); if it passes, the test files that call
+the function with the defect (mutants_map.txt), likely and quick ones first, and those that are not
+in the map, until the first failure: first what the README's line runs of them, then what it leaves
+out.  A test that fails without the defect too says nothing, and is left out and named.  What is
+found is recorded at once; after an interruption, --rest goes on.
 """
 
 import argparse
-import ast
 import datetime
+import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mutants_map import MAP, Coverage, write_map
+from mutants_record import (
+    PAGE,
+    SHORT,
+    SLOW,
+    Defect,
+    Outcome,
+    add_to_record,
+    page,
+    read_record,
+    tidy_record,
+)
+
 ROOT = Path(__file__).resolve().parent.parent
-LIST, REPORT = ROOT / "benchmarks" / "mutants.toml", ROOT / "docs" / "mutants.md"
-MAP, TRACER = ROOT / "benchmarks" / "mutants_map.txt", ROOT / "benchmarks" / "called_functions.py"
-COPIED = ("tcdsl", "tests", "grammar", "setup.cfg", "pyproject.toml", "README.md")
-# Whose functions are in the map; the tests of what has no functions, such as device code, ...
-MAPPED = ("codegen", "costmodel", "emulator", "poly", "runtime", "strategies", "transforms")
+LIST = ROOT / "benchmarks" / "mutants.toml"
+CODE = ("tcdsl", "grammar")
+COPIED = (*CODE, "tests", "benchmarks", "setup.cfg", "pyproject.toml", "README.md")
+# The tests of what has no functions, such as device code, ...
 DEVICE_TESTS = ("tests/codegen/test_cuda_device.py", "tests/codegen/test_gpu_defects.py",
                 "tests/codegen/test_folds.py", "tests/codegen/test_compensated_device.py",
                 "tests/codegen/test_ptx.py", "tests/emulator")  # fmt: skip
@@ -56,8 +74,12 @@ TESTS = (
     "tests/poly",
     "tests/costmodel",
     "tests/runtime",
+    "tests/test_decisions.py",
 )
-TIME_LIMIT_S = 900
+MARKS = {SHORT: "not gpu and not fuzz and not slow", SLOW: "slow and not gpu and not fuzz"}
+TIME_LIMIT_S = 1800  # of a run; of a test less: the machine may be busy
+TEST_LIMIT_S = 600
+LIKELY = 5  # files that run before the others are even collected
 AT_ONCE = 2
 
 
@@ -74,6 +96,7 @@ class Mutant:
     what: str
     old: str
     new: str
+    reason: str = ""  # why no test without a GPU sees it
 
     def applied(self, text: str) -> str:
         """Return *text* with the defect.
@@ -92,39 +115,24 @@ class Mutant:
         path.write_text(self.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the tests said; *by*: the first that failed, "" if none did."""
-
-    by: str
-    why: str = ""
-    seconds: float = 0.0
-
-    @property
-    def is_caught(self) -> bool:
-        return bool(self.by)
-
-
 def mutants(path: Path = LIST) -> list[Mutant]:
     entries = tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
     return [Mutant(number, **entry) for number, entry in enumerate(entries, 1)]
 
 
-def misfits(chosen: Sequence[Mutant], checkout: Path = ROOT) -> Iterator[str]:
-    """Yield what is wrong with the list at the present code."""
+def misfits(chosen: Sequence[Mutant], checkout: Path = ROOT) -> Iterator[tuple[Mutant, str]]:
+    """Yield the defects that do not fit the present code, and why."""
     for mutant in chosen:
         try:
             text = (checkout / "tcdsl" / mutant.file).read_text(encoding="utf-8")
             if mutant.applied(text) == text:
-                yield f"{mutant.number} ({mutant.what}) changes nothing"
+                yield mutant, f"{mutant.number} ({mutant.what}) changes nothing"
         except (MisfitError, OSError) as error:
-            yield str(error)
+            yield mutant, str(error)
 
 
-def outcome_of(returncode: int, output: str, seconds: float = 0.0) -> Outcome:
-    """Return what a run of pytest that printed *output* says.
-
-    Tests that the README's line leaves out notice nothing.
+def outcome_of(returncode: int, output: str, seconds: float = 0.0, line: str = SHORT) -> Outcome:
+    """Return what a run of pytest that printed *output* says; tests left out notice nothing.
 
     :raises RuntimeError: it says nothing: pytest was interrupted, or found no tests.
     """
@@ -133,199 +141,127 @@ def outcome_of(returncode: int, output: str, seconds: float = 0.0) -> Outcome:
     found = re.search(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*?\])?(?: - (.*))?$", output, re.MULTILINE)
     if returncode not in (1, 2) or found is None:
         raise RuntimeError(f"pytest ended with {returncode}:\n{output[-3000:]}")
-    return Outcome(found[1], found[2] or "", seconds)
+    return Outcome(found[1], found[2] or "", seconds, line)
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Which test files call which functions: { "transforms/skewing.py skewed" -> files }."""
-
-    seconds: Mapping[str, float]  # of a test file
-    callers: Mapping[str, Sequence[str]]
-
-    @classmethod
-    def read(cls, text: str) -> "Coverage":
-        files, _, functions = text.partition("\n\n")
-        rows = [line.split() for line in files.splitlines() if not line.startswith("#")]
-        names = [name for _, name in rows]
-        callers = {}
-        for line in functions.splitlines():
-            file, function, *numbers = line.split()
-            callers[f"{file} {function}"] = [names[int(number)] for number in numbers]
-        return cls({name: float(seconds) for seconds, name in rows}, callers)
-
-    def text(self) -> str:
-        numbers = {name: number for number, name in enumerate(self.seconds)}
-        return "\n".join([
-            "# python benchmarks/mutants.py --map: seconds and name of test files, then who calls",
-            *(f"{seconds:.0f} {name}" for name, seconds in self.seconds.items()),
-            "",
-            *(" ".join([function, *(str(numbers[name]) for name in callers)])
-              for function, callers in sorted(self.callers.items())),
-            "",
-        ])  # fmt: skip
-
-    def tests_of(self, mutant: Mutant, text: str) -> list[str]:
-        """Return the test files that call the function of *text* with the defect, quick ones first.
-
-        All that call anything of the module where the defect is in no function, or in a new one.
-        """
-        functions = _functions_at(text, text.index(mutant.old), len(mutant.old))
-        found = {t for f in functions for t in self.callers.get(f"{mutant.file} {f}", ())}
-        if not found:
-            found = {
-                test
-                for function, tests in self.callers.items()
-                if function.startswith(f"{mutant.file} ")
-                for test in tests
-            }
-        stem = Path(mutant.file).stem
-        return sorted(found, key=lambda test: (stem not in test, self.seconds[test], test))
-
-
-def _functions_at(text: str, start: int, length: int) -> list[str]:
-    """Return the qualified names of the functions in the lines of *text* from *start* on."""
-    first = text.count("\n", 0, start) + 1
-    last = first + text.count("\n", start, start + length)
-    found = []
-
-    def visit(node: ast.AST, prefix: str) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
-                name = f"{prefix}{child.name}"
-                is_function = isinstance(child, ast.FunctionDef)
-                if is_function and child.lineno <= last and (child.end_lineno or 0) >= first:
-                    found.append(name)
-                visit(child, f"{name}.<locals>." if is_function else f"{name}.")
-
-    visit(ast.parse(text), "")
-    return found
-
-
-def write_map(snapshot: Path, files: Sequence[str], at_once: int) -> None:
-    """Write to MAP which functions the test *files* of *snapshot* call, after each of them.
-
-    What MAP says of other files stays.
-    """
-    known = Coverage.read(MAP.read_text(encoding="utf-8") if MAP.exists() else "")
-    seconds = {name: took for name, took in known.seconds.items() if name not in files}
-    callers = {f: [t for t in tests if t not in files] for f, tests in known.callers.items()}
-    with ThreadPoolExecutor(at_once) as pool:
-        for name, (took, functions) in zip(
-            files, pool.map(partial(_calls, snapshot), files), strict=True
-        ):
-            print(f"{took:5.0f} s  {name}", flush=True)
-            seconds[name] = took
-            for function in functions:
-                if function.startswith(MAPPED):
-                    callers.setdefault(function, []).append(name)
-            callers = {function: tests for function, tests in callers.items() if tests}
-            MAP.write_text(Coverage(seconds, callers).text(), encoding="utf-8")
-
-
-def _calls(snapshot: Path, name: str) -> tuple[float, list[str]]:
-    """Return the processor time of the test file *name*, and the functions that it calls."""
-    with tempfile.TemporaryDirectory(prefix="tcdsl-calls-") as folder:
-        to = Path(folder, "calls")
-        shutil.copy2(TRACER, folder)
-        environment = {
-            **os.environ, "PYTHONPATH": f"{snapshot}:{folder}", "TCDSL_CALLS": str(to),
-            "TCDSL_CACHE_DIR": str(Path(folder, "cache")), "PYTHONDONTWRITEBYTECODE": "1",
-        }  # fmt: skip
-        subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "called_functions",
-             "-p", "no:cacheprovider", name],
-            cwd=snapshot, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            check=False,
-        )  # fmt: skip
-        seconds, *functions = to.read_text(encoding="utf-8").splitlines()
-        return float(seconds), functions
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Runner:
-    """Runs defects in copies of *snapshot*; *left_out* are tests that fail without a defect."""
+    """Runs defects in copies of *snapshot*; *known*: what caught them before, and others."""
 
     snapshot: Path
     coverage: Coverage
-    caught: Mapping[tuple[str, str], str]  # (file, what) -> the test that caught it
-    left_out: Sequence[str] = ()
+    known: Mapping[str, Outcome]
+    lines: Sequence[str] = (SHORT, SLOW)
+    passing: set[str] = field(default_factory=set)  # without a defect
+    left_out: set[str] = field(default_factory=set)  # failing without a defect
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def tested(self, mutant: Mutant) -> Outcome:
         """Return what the tests that can see *mutant* say of it."""
-        before = self.caught.get((mutant.file, mutant.what), "")
         seconds = 0.0
-        for tests in (
-            [before] if before and before not in self.left_out else [],
-            self._all(mutant),
-        ):
-            if not tests:
-                continue
-            try:
-                outcome = outcome_of(*self._run(mutant, tests))
-            except subprocess.TimeoutExpired:
-                return Outcome("the time limit", f"no end after {TIME_LIMIT_S} s", TIME_LIMIT_S)
+        for line, tests in self._attempts(mutant):
+            outcome = self._outcome(mutant, tests, line)
             seconds += outcome.seconds
+            while outcome.by and not self._says_something(outcome):
+                outcome = self._outcome(mutant, tests, line)
+                seconds += outcome.seconds
             if outcome.is_caught:
-                return replace(outcome, seconds=seconds)
-        return Outcome("", "", seconds)
+                return replace(outcome, seconds=round(seconds, 1))
+        return Outcome("", "", round(seconds, 1))
+
+    def check(self, tests: Sequence[str]) -> None:
+        """Find out which of *tests*, of the README's line, fail without a defect."""
+        there = [test for test in tests if (self.snapshot / test.partition("::")[0]).exists()]
+        if there:
+            _, output, _ = self._run(None, there, SHORT)
+            failing = re.findall(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*?\])?(?: - .*)?$", output, re.M)
+            self.left_out |= set(failing)
+            self.passing |= set(there) - self.left_out
+            print(f"without a defect {len(failing)} of {len(there)} fail", *failing, flush=True)
+
+    def _attempts(self, mutant: Mutant) -> Iterator[tuple[str, list[str]]]:
+        before = self.known.get(mutant.what, Outcome(""))
+        if before.line == SHORT and before.by.startswith("tests/"):
+            yield SHORT, [before.by]
+        tests = self._all(mutant)
+        yield SHORT, tests[:LIKELY]
+        yield SHORT, tests[LIKELY:]
+        if SLOW in self.lines:
+            if before.line == SLOW:
+                yield SLOW, [before.by]
+            yield SLOW, tests
+
+    def _outcome(self, mutant: Mutant, tests: Sequence[str], line: str) -> Outcome:
+        there = [test for test in tests if (self.snapshot / test.partition("::")[0]).exists()]
+        if not there or set(there) <= self.left_out:
+            return Outcome("")
+        returncode, output, seconds = self._run(mutant, there, line)
+        if returncode == -signal.SIGKILL:
+            return Outcome("the time limit", f"no end after {TIME_LIMIT_S} s", seconds, line)
+        if returncode == 4 and "not found" in output:  # the test has another name now
+            return Outcome("")
+        return outcome_of(returncode, output, seconds, line)
 
     def _all(self, mutant: Mutant) -> list[str]:
         path = self.snapshot / "tcdsl" / mutant.file
         if path.suffix != ".py":
             return list(DEVICE_TESTS)
-        found = self.coverage.tests_of(mutant, path.read_text(encoding="utf-8"))
-        every = test_files(self.snapshot)
-        unknown = [test for test in every if test not in self.coverage.seconds]
-        return [*(test for test in found if (self.snapshot / test).exists()), *unknown]
-
-    def _run(self, mutant: Mutant | None, tests: Sequence[str]) -> tuple[int, str, float]:
-        options = ["-x", *(f"--deselect={test}" for test in self.left_out)]
-        return _run(self.snapshot, mutant, [*(options if mutant else ()), *tests])
-
-    def failing(self, tests: Sequence[str]) -> list[str]:
-        """Return those of *tests* that fail without a defect; what is gone does not count."""
-        there = [test for test in tests if (self.snapshot / test.partition("::")[0]).exists()]
-        if not there:
-            return []
-        returncode, output, _ = self._run(None, there)
-        found = re.findall(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*?\])?(?: - .*)?$", output, re.MULTILINE)
-        if returncode != 0 and not found:
-            raise RuntimeError(f"pytest ended with {returncode}:\n{output[-3000:]}")
-        return sorted(set(found))
-
-
-def outcomes_before(page: str) -> dict[tuple[str, str], Outcome]:
-    """Return { (file, what) -> what caught it, and said } of docs/mutants.md."""
-    rows = re.findall(r"^\| \d+ \| `(.*?)` \| (.*?) \| `(.*?)` \| (.*) \|$", page, re.MULTILINE)
-    return {
-        (file, what): Outcome(
-            f"tests/{by}" if ".py" in by else by, why.replace("\\|", "|").replace("&lt;", "<")
+        catches = Counter(
+            outcome.by.partition("::")[0]
+            for other in mutants()
+            if other.file == mutant.file and (outcome := self.known.get(other.what))
         )
-        for file, what, by, why in rows
-    }
+        text = path.read_text(encoding="utf-8")
+        found = self.coverage.tests_of(mutant.file, text, mutant.old, catches)
+        every = test_files(self.snapshot)
+        return [*found, *(test for test in every if test not in self.coverage.seconds)]
 
+    def _says_something(self, outcome: Outcome) -> bool:
+        """Return whether the test that failed passes without a defect."""
+        test = outcome.by
+        if test in self.passing or not test.startswith("tests/"):
+            return True
+        returncode, output, _ = self._run(None, [test], outcome.line)
+        with self.lock:
+            if returncode == 0:
+                self.passing.add(test)
+            else:
+                self.left_out.add(test)
+                print(f"{test} fails without a defect, and is left out:\n{output[-500:]}")
+        return returncode == 0
 
-def _run(snapshot: Path, mutant: Mutant | None, options: Sequence[str]) -> tuple[int, str, float]:
-    """Return pytest's exit code, its output and the seconds that it took."""
-    with tempfile.TemporaryDirectory(prefix="tcdsl-mutant-") as folder:
-        checkout = Path(folder, "checkout")
-        shutil.copytree(snapshot, checkout)
-        if mutant is not None:
-            mutant.plant(checkout)
-        environment = {
-            **os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1",
-            "TCDSL_CACHE_DIR": str(Path(folder, "cache")), "COLUMNS": "300",
-        }  # fmt: skip
-        start = datetime.datetime.now()
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-n0", "--tb=line", "-rfE",
-             "-p", "no:cacheprovider", *options],
-            cwd=checkout, env=environment, timeout=TIME_LIMIT_S, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, check=False,
-        )  # fmt: skip
-        seconds = (datetime.datetime.now() - start).total_seconds()
-        return done.returncode, done.stdout, seconds
+    def _run(
+        self, mutant: Mutant | None, tests: Sequence[str], line: str
+    ) -> tuple[int, str, float]:
+        """Return pytest's exit code, its output, and the processors' seconds that it took."""
+        with tempfile.TemporaryDirectory(prefix="tcdsl-mutant-") as folder:
+            checkout = Path(folder, "checkout")
+            shutil.copytree(self.snapshot, checkout)
+            if mutant is not None:
+                mutant.plant(checkout)
+            environment = {
+                **os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1",
+                "TCDSL_CACHE_DIR": str(Path(folder, "cache")), "COLUMNS": "300",
+            }  # fmt: skip
+            command = [
+                sys.executable, "-m", "pytest", "-q", "-n0", "--tb=line", "-rfE", "-m",
+                MARKS[line], "-p", "no:cacheprovider", f"--timeout={TEST_LIMIT_S}",
+                *(["-x"] if mutant else []),
+                *(f"--deselect={test}" for test in sorted(self.left_out)), *tests,
+            ]  # fmt: skip
+            output = Path(folder, "output")
+            with output.open("wb") as stream:
+                child = subprocess.Popen(
+                    command, cwd=checkout, env=environment, stdout=stream,
+                    stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
+                timer = threading.Timer(TIME_LIMIT_S, os.killpg, (child.pid, signal.SIGKILL))
+                timer.start()
+                _, status, used = os.wait4(child.pid, 0)  # unlike wait(): with what it used
+                timer.cancel()
+                child.returncode = os.waitstatus_to_exitcode(status)
+            text = output.read_text(encoding="utf-8", errors="replace")
+            return child.returncode, text, used.ru_utime + used.ru_stime
 
 
 def test_files(checkout: Path) -> list[str]:
@@ -348,92 +284,78 @@ def snapshot_of(checkout: Path, folder: Path) -> Path:
     return folder
 
 
-def report(results: Sequence[tuple[Mutant, Outcome | None]], left_out: Sequence[str] = ()) -> str:
-    """Return docs/mutants.md; None: this defect has not been run."""
-    run = [outcome for _, outcome in results if outcome is not None]
-    caught = sum(outcome.is_caught for outcome in run)
-    lines = [
-        "# Planted defects",
-        "",
-        f"Of {len(run)} defects planted in planning and printing for the GPU, one at a time,"
-        f" {caught} were caught by the tests of the README's line ({datetime.date.today()});"
-        f" {len(results) - len(run)} have not been run yet.",
-        "",
-        "`python benchmarks/mutants.py` plants them again and writes this page. The exact changes"
-        " are in `benchmarks/mutants.toml`; *caught by* is the first test that failed, in the order"
-        " in which the runner has them, and what it said.",
-        "",
-        *(
-            [f"Left out, for they failed without a defect: {', '.join(left_out)}.", ""]
-            if left_out
-            else []
-        ),
-        "| # | file | defect | caught by | what it said |",
-        "| ---: | --- | --- | --- | --- |",
-    ]
-    for mutant, outcome in results:
-        if outcome is None:
-            lines.append(f"| {mutant.number} | `{mutant.file}` | {mutant.what} | not run yet | |")
-            continue
-        why = outcome.why.replace("|", "\\|").replace("<", "&lt;")[:90]
-        by = f"`{outcome.by.removeprefix('tests/')}`" if outcome.is_caught else "**nothing**"
-        lines.append(f"| {mutant.number} | `{mutant.file}` | {mutant.what} | {by} | {why} |")
-    return "\n".join([*lines, ""])
+def code_of(checkout: Path) -> str:
+    """Return a digest of the code without its tests."""
+    digest = hashlib.sha256()
+    for path in sorted(p for name in CODE for p in (checkout / name).rglob("*") if p.is_file()):
+        if "__pycache__" not in path.parts:
+            digest.update(f"{path.relative_to(checkout)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def write_page(every: Sequence[Mutant]) -> None:
+    tidy_record([m.what for m in every])
+    stale = {m.number for m, _ in misfits(every)}
+    defects = [Defect(m.number, m.file, m.what, m.reason, m.number in stale) for m in every]
+    PAGE.write_text(page(defects, read_record()), encoding="utf-8")
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("numbers", nargs="*", type=int, help="defects; all if none is named")
+    parser.add_argument("--rest", action="store_true", help="not what ran with this code")
+    parser.add_argument("--short", action="store_true", help="only the README's line")
     parser.add_argument("--survey", action="store_true", help="plant nothing, only look")
+    parser.add_argument("--page", action="store_true", help="run nothing, only write the page")
     parser.add_argument("--map", nargs="*", metavar="FILE", help="map these test files, or all")
     parser.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help="copies")
     given = parser.parse_args(arguments)
     every = mutants()
     chosen = [m for m in every if not given.numbers or m.number in given.numbers]
+    if given.page:
+        write_page(every)
+        return 0
     with tempfile.TemporaryDirectory(prefix="tcdsl-snapshot-") as folder:
         snapshot = snapshot_of(ROOT, Path(folder))
         if given.map is not None:
             write_map(snapshot, given.map or test_files(snapshot), given.at_once)
             return 0
-        wrong = list(misfits(chosen, snapshot))
-        if wrong or given.survey:
-            print("\n".join(wrong) or f"all {len(chosen)} defects have their place")
-            return 1 if wrong else 0
-        results, left_out = _tested(snapshot, chosen, given.at_once)
-    known = outcomes_before(REPORT.read_text(encoding="utf-8"))
-    known |= {(m.file, m.what): outcome for m, outcome in results}
-    rows = [(m, known.get((m.file, m.what))) for m in every]
-    REPORT.write_text(report(rows, left_out), encoding="utf-8")
-    caught = sum(outcome.is_caught for _, outcome in results)
-    print(f"{caught} of {len(results)} caught")
-    return 0 if caught >= 0.95 * len(results) else 1
+        stale = dict(misfits(chosen, snapshot))
+        for why in stale.values():
+            print(f"stale: {why}")
+        if given.survey:
+            print(f"{len(chosen) - len(stale)} of {len(chosen)} defects have their place")
+            return 1 if stale else 0
+        code, known = code_of(snapshot), read_record()
+        done = {what for what, outcome in known.items() if given.rest and outcome.code == code}
+        chosen = [m for m in chosen if m not in stale and m.what not in done]
+        coverage = Coverage.read(MAP.read_text(encoding="utf-8"))
+        runner = Runner(snapshot, coverage, known, (SHORT,) if given.short else (SHORT, SLOW))
+        outcomes = _run_all(runner, chosen, code, given.at_once)
+    write_page(every)
+    caught = sum(outcome.is_caught for outcome in outcomes)
+    print(
+        f"{caught} of {len(outcomes)} caught, {sum(o.seconds for o in outcomes) / 60:.1f} minutes"
+    )
+    return 0 if caught >= 0.95 * len(outcomes) and not stale else 1
 
 
-def _tested(
-    snapshot: Path, chosen: Sequence[Mutant], at_once: int
-) -> tuple[list[tuple[Mutant, Outcome]], Sequence[str]]:
-    """Return what the tests say of each of *chosen*, and the tests that say nothing."""
-    known = outcomes_before(REPORT.read_text(encoding="utf-8"))
-    before = {
-        (m.file, m.what): known[m.file, m.what].by for m in chosen if (m.file, m.what) in known
-    }
-    before = {key: test for key, test in before.items() if test.startswith("tests/")}
-    runner = Runner(snapshot, Coverage.read(MAP.read_text(encoding="utf-8")), before)
-    catchers = sorted(set(before.values()))
-    runner = replace(runner, left_out=runner.failing(catchers))
-    print(f"without a defect {len(runner.left_out)} tests fail", *runner.left_out, sep="\n  ")
-    results = []
-    with ThreadPoolExecutor(at_once) as pool:
-        for mutant, outcome in zip(chosen, pool.map(runner.tested, chosen), strict=True):
-            results.append((mutant, outcome))
+def _run_all(runner: Runner, chosen: Sequence[Mutant], code: str, at_once: int) -> list[Outcome]:
+    """Run *chosen* and record what the tests say of each as soon as they do."""
+    before = [runner.known[m.what] for m in chosen if m.what in runner.known]
+    runner.check(sorted({o.by for o in before if o.line == SHORT and o.by.startswith("tests/")}))
+
+    def run(mutant: Mutant) -> Outcome:
+        today = str(datetime.date.today())
+        outcome = replace(runner.tested(mutant), date=today, code=code)
+        with runner.lock:
+            add_to_record(mutant.what, outcome)
             print(f"{mutant.number:3} {outcome.seconds:4.0f} s  {mutant.file}: {mutant.what}")
             print(f"     {outcome.by or 'NOT CAUGHT'}  {outcome.why[:160]}", flush=True)
-    # Who has caught a defect that nothing had caught before may fail without it, too.
-    new = sorted({o.by for _, o in results if o.by.startswith("tests/")} - set(catchers))
-    for test in runner.failing(new):
-        print(f"{test} fails without a defect: what it caught says nothing")
-        results = [(m, Outcome("") if o.by == test else o) for m, o in results]
-    return results, runner.left_out
+        return outcome
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(run, chosen))
 
 
 if __name__ == "__main__":

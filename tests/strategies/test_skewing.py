@@ -80,6 +80,9 @@ CONDITION = """def f(float(M,N) x) -> (y) {
 LOWER_TRIANGLE = """def f(float(M,N) x) -> (y) {
     y(i) +=! x(i,j) where j in 0:i*100+1
 }"""
+EVERY_THIRD = """def f(float(M,N) x) -> (y) {
+    y(i) max=! x(i,j) where exists j % 3 == 0
+}"""
 LABELS = np.array([0, 1002, 5], np.int64)
 
 # The arrays that are skewed, and the inputs.
@@ -102,6 +105,7 @@ CASES: dict[str, tuple[str, list[list[Any]], tuple[str, ...]]] = {
     "rows and columns": (BOTH_WAYS, [[(5, 1003)]], ()),
     "an update": (UPDATED, [[(5, 1003)] * 2], ()),
     "in place": (IN_PLACE, [[(5, 1003)]], ()),
+    "every third": (EVERY_THIRD, [[(5, 1003)]], ()),
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcdsl.codegen.cuda_source import TICKETS_BYTES
 from tcdsl.errors import LaunchError
 from tcdsl.runtime.cuda import libcuda, memory
 from tcdsl.runtime.cuda.device import Context, primary_context
@@ -28,6 +29,18 @@ def test_a_block_is_reused_on_its_stream_only(context: Context, fake: Any) -> No
     assert other.address != first.address
     assert pool.take(990, 5, "it") == first
     assert pool.take(990, 5, "it") != first
+
+
+def test_tickets_are_zero_and_nobody_writes_over_them(
+    context: Context, at: Callable[..., Any]
+) -> None:
+    """Kernels count their blocks in them, from zero, and leave zero behind."""
+    pool = DevicePool("cuda:0")
+    first = pool.take(TICKETS_BYTES, 5, "it", has_tickets=True)
+    assert not at(first.address, "u1", TICKETS_BYTES).any()
+    pool.give_back(first, 5)
+    assert pool.take(TICKETS_BYTES, 5, "it") != first
+    assert pool.take(TICKETS_BYTES, 5, "it", has_tickets=True) == first
 
 
 def test_sizes_are_few_and_little_larger() -> None:
@@ -143,6 +156,27 @@ def test_arrays_go_over_and_back_in_pieces(
     back = np.full(n, -1, "f4")
     staging.to_host(back, address, 0)
     np.testing.assert_array_equal(back, values)
+
+
+def test_a_pinned_buffer_is_filled_again_when_its_copy_has_ended(
+    context: Context, at: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here copies begin as late as they may: when somebody waits for them."""
+    begun: list[Any] = []
+    copy = libcuda.copy_to_device
+
+    def wait(event: int) -> None:
+        while begun:
+            copy(*begun.pop(0))
+
+    monkeypatch.setattr(memory, "CHUNK_BYTES", 256)
+    monkeypatch.setattr(libcuda, "copy_to_device", lambda *args: begun.append(args))
+    monkeypatch.setattr(libcuda, "wait", wait)
+    values = np.arange(1000, dtype="f4")
+    address = libcuda.allocate(values.nbytes)
+    Staging().to_device(address, values, 0)
+    wait(0)
+    np.testing.assert_array_equal(at(address, "f4", values.size), values)
 
 
 def test_zero_dimensions_have_one_element(context: Context, at: Callable[..., Any]) -> None:
