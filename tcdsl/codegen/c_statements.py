@@ -311,15 +311,21 @@ class StatementPrinter:
             self.context.sites.append(Site(array.name, dim, span.start, span.end, reads))
             origin = self.sizes.extent(array.origin[dim])
             extent = self.sizes.extent(array.shape[dim])
-            index = f"{self.expressions.subscript(subscript)} - {origin}"
-            guard = "".join(f"{c} && " for c in conditions)
-            lines += [
-                f"const int64_t w_index{site} = {index};" if not guard else
-                f"const int64_t w_index{site} = ({' && '.join(conditions)}) ? {index} : 0;",
-                f"if ({guard}(w_index{site} < 0 || w_index{site} >= {extent}))"
-                f" tc_fault(fault, {site}, w_index{site} + {origin}, {extent}, {position});",
-            ]  # fmt: skip
+            index, is_outside = self._outside(dim, subscript, f"w_index{site}")
+            call = f"tc_fault(fault, {site}, w_index{site} + {origin}, {extent}, {position});"
+            lines += [index, f"if ({is_outside}) {call}"]
         return lines
+
+    def _outside(self, dim: int, subscript: Expr, name: str) -> tuple[str, str]:
+        """Return the declaration of a checked subscript, called *name*, and when it is a fault."""
+        array = self.scop.arrays[self.statement.write.array]
+        extent = self.sizes.extent(array.shape[dim])
+        index = f"{self.expressions.subscript(subscript)} - {self.sizes.extent(array.origin[dim])}"
+        conditions = " && ".join(self.expressions.value(c) for c in self.conditions)
+        index = f"({conditions}) ? {index} : 0" if conditions else index
+        guard = f"{conditions} && " if conditions else ""
+        is_outside = f"{guard}({name} < 0 || {name} >= {extent})"
+        return f"const int64_t {name} = {index};", is_outside
 
     def _source_of(self, subscript: Expr, written: Load | None) -> tuple[str, str]:
         """Return the tensor that *subscript* reads first, and where in it, in elements of memory.

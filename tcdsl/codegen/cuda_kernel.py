@@ -78,6 +78,8 @@ class KernelText(ABC):
         self.folded: dict[str, str] = {}  # folds of all lanes that were printed before the loop
         self.slots = fold_slots(self.mapped, self.placements)
         self.numbered: list[str] = []  # folds with a number, as often as they were printed
+        # Checks that are recorded after the loop: the first value at which one fails, its variable.
+        self.late: dict[int, tuple[str, str]] = {}
         self.n_folds = 0
         self.n_predicates = 0
         self.n_ranges = 0

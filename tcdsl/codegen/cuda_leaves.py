@@ -41,6 +41,8 @@ class LeafPrinter(KernelText):
             if not result:
                 self._count_call(leaf, is_at_once=False)
             guards = [guard for guard in guards if self._is_about_blocks(guard)]
+        elif id(leaf) in self.late:
+            lines = printer.note_wrong(*self.late[id(leaf)])
         elif statement.kind is Kind.FOLD:
             lines = printer.fold([], self.folded.get(leaf.statement, ""))
         else:

@@ -15,6 +15,7 @@ from tcdsl.codegen.c_statements import as_factor, mentions
 from tcdsl.codegen.cuda_kernel import AXES
 from tcdsl.codegen.cuda_sums import SumsPrinter
 from tcdsl.codegen.isl_texts import cuda_text
+from tcdsl.codegen.late_checks import late_checks
 from tcdsl.codegen.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.codegen.opened_loops import is_without_loop
 from tcdsl.lang.comprehension import Expr
@@ -145,6 +146,25 @@ class LoopPrinter(SumsPrinter):
             self._emit(depth, "}")
             return
         assert node.condition, "isl prints no loop of one iteration"
+        late = [] if active else late_checks(self.scop, node, loop, self.placements)
+        for leaf in late:
+            wrong = f"w_wrong{len(self.late)}"
+            self.late[id(leaf)] = wrong, node.variable
+            self._emit(depth, f"{self.index_type} {wrong} = -1;", leaf.statement)
+        self._loop(node, depth, loop, active)
+        for leaf in late:
+            self._record(leaf, depth)
+
+    def _record(self, leaf: loop_ast.Leaf, depth: int) -> None:
+        """Print the check *leaf* for the iteration of the loop before at which it failed."""
+        wrong, variable = self.late[id(leaf)]
+        texts = [re.sub(rf"\b{variable}\b", wrong, text) for text in leaf.iterators]
+        where = loop_ast.Leaf(leaf.statement, tuple(texts), kept=leaf.kept)
+        self._emit(depth, f"if ({wrong} >= 0) {{", leaf.statement)
+        self._leaf(where, depth + 1, [])
+        self._emit(depth, "}")
+
+    def _loop(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
         found = loaded_bounds(self.scop, node, loop)
         bounded = None if found is None else self._bounded(node, depth, found, active)
         node = bounded or node
@@ -153,11 +173,14 @@ class LoopPrinter(SumsPrinter):
             # Most ranges are short: what their blocks take would be more than what they add.
             width = loop.width if loop.kind in MAPPED and self._has_many(loop) else 1
             self._open(depth, f"if ({node.init}_end - {node.init} <= {SHORT_RANGE * width})")
-            self._whole_loop(node, depth + 1, loop, active)
+            if not self._in_batches(node, depth + 1, loop, active):
+                self._whole_loop(node, depth + 1, loop, active)
             self._emit(depth, "} else {")
             assert self._in_blocks(node, depth + 1, loop, blocks, active)
             self._emit(depth, "}")
-        elif blocks is None or not self._in_blocks(node, depth, loop, blocks, active):
+        elif blocks is not None and self._in_blocks(node, depth, loop, blocks, active):
+            return
+        elif bounded is None or not self._in_batches(node, depth, loop, active):
             self._whole_loop(node, depth, loop, active)
 
     def _whole_loop(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:

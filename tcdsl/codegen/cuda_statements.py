@@ -187,6 +187,14 @@ class CudaStatementPrinter(StatementPrinter):
         body = self._atomic() if statement.is_atomic else super().lines()
         return _guarded(self.pins(), body)
 
+    def note_wrong(self, wrong: str, variable: str) -> list[str]:
+        """Return what keeps in *wrong* the first value of *variable* at which this check fails."""
+        lines = []
+        for dim, subscript in self.statement.checked:
+            index, is_outside = self._outside(dim, subscript, f"w_gathered{dim}")
+            lines += [index, f"{wrong} = {wrong} < 0 && {is_outside} ? {variable} : {wrong};"]
+        return lines
+
     def _selected(self, where: str) -> list[str]:
         """Return the change of a register that is computed in any case, and kept *where*."""
         stored = self.scop.arrays[self.statement.write.array].dtype

@@ -8,6 +8,7 @@ A collective below a guarded thread loop is called by all threads, and the guard
 around the call.
 """
 
+import re
 from math import prod
 
 from tcdsl.codegen import loop_ast
@@ -17,6 +18,7 @@ from tcdsl.codegen.opened_loops import opened_loops
 from tcdsl.codegen.turns import Turns, batch_of, covers, step_guard, turns_of
 from tcdsl.poly.loop_tree import Loop, LoopKind
 
+RANGE_BATCH = 4  # iterations between loaded bounds whose loads start together
 MOST_LEAVES_IN_TURNS = 4  # statements of a loop that is printed by turns
 
 
@@ -120,6 +122,38 @@ class TurnsPrinter(KernelText):
                 self._emit(depth, "}")
             if is_of_thread:
                 self.turns.pop()
+
+    def _in_batches(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> bool:
+        """Print a loop between loaded bounds in batches, whose loads start together.
+
+        Return False where it has another form than that, or is no loop of one thread.
+        """
+        is_shared = loop.kind is LoopKind.THREAD and self._has_many(loop)
+        batch = min(RANGE_BATCH, batch_of(self._load_bytes(node.body)))
+        if batch < 2 or node.step != "1" or not self._is_simple(node.body):
+            return False
+        if not is_shared and loop.kind is not LoopKind.SERIAL:
+            return False
+        width, first, condition = 1, node.init, cuda_text(node.condition)
+        if is_shared:
+            width, first = loop.width, f"tcdsl_first({node.init}, {self._me(loop)}, {loop.width})"
+        turn = f"w_turn{self.n_turns}"
+        start = f"w_first{self.n_turns}"
+        self.n_turns += 1
+        variable, type_ = node.variable, self.index_type
+        begun = re.sub(rf"\b{variable}\b", start, condition)
+        stride = batch * width
+        self._emit(depth, "#pragma unroll 1")
+        self._open(depth, f"for ({type_} {start} = {first}; {begun}; {start} += {stride})")
+        self._emit(depth + 1, "#pragma unroll")
+        self._open(depth + 1, f"for (int {turn} = 0; {turn} < {batch}; {turn}++)")
+        offset = turn if width == 1 else f"{width} * {turn}"
+        self._emit(depth + 2, f"const {type_} {variable} = {start} + {offset};")
+        self._emit(depth + 2, f"if ({condition}) {{")
+        self._body(node, depth + 2, loop, active)
+        self._emit(depth + 1, "}")
+        self._emit(depth, "}")
+        return True
 
     def _is_simple(self, node: loop_ast.AstNode) -> bool:
         """Return whether *node* is a few statements, or the lanes of vectors: worth unrolling."""
