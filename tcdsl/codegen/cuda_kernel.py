@@ -24,6 +24,7 @@ from tcdsl.codegen.isl_texts import cuda_leaf
 from tcdsl.codegen.lines import Line
 from tcdsl.codegen.opened_loops import unopened_loops
 from tcdsl.codegen.prefetches import prefetches_of
+from tcdsl.codegen.spans import Span
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
 from tcdsl.transforms.fold_slots import fold_slots
 from tcdsl.transforms.mapping import Mapped
@@ -73,6 +74,7 @@ class KernelText(ABC):
         self.eliminated: list[Loop] = []
         self.guarded: frozenset[str] = frozenset()  # eliminated loops whose guard stands around
         self.of_threads: frozenset[str] = frozenset()  # variables that differ between threads
+        self.spans: Mapping[str, Span] = {}  # of the loops around, where they are numbers
         self.wide_shared: set[str] = set()  # shared arrays that are accessed in vectors
         self.declared: list[str] = []  # private arrays, in the scopes around
         self.folded: dict[str, str] = {}  # folds of all lanes that were printed before the loop

@@ -22,6 +22,7 @@ from tcdsl.codegen.cuda_leaves import LeafPrinter
 from tcdsl.codegen.cuda_statements import Vectors, is_block_collective
 from tcdsl.codegen.isl_texts import cuda_text
 from tcdsl.codegen.opened_loops import unopened_loops
+from tcdsl.codegen.spans import guard_of_last
 from tcdsl.codegen.turns import covers, lanes_of, step_guard
 from tcdsl.codegen.vectors import may_be_parted, turns_without, vector_accesses
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
@@ -109,15 +110,16 @@ class LanesPrinter(LeafPrinter):
         self._open(depth, f"for (int {variable} = 0; {variable} < {loop.extent}; {variable}++)")
         guards = [] if node.init == "0" else [f"{variable} >= {cuda_text(node.init)}"]
         if not covers(node, loop.extent):
-            guards.append(cuda_text(node.condition))
+            guards.append(guard_of_last(node, loop.extent, self.spans))
         if between := step_guard(node):
             guards.append(cuda_text(between))
+        condition = " && ".join(f"({g})" if " || " in g and guards[1:] else g for g in guards)
         self.turns.append(Turn(variable, loop, 1, loop.extent))
-        if self._must_be_met(" && ".join(guards), node.body):
-            name = self._predicate(depth + 1, " && ".join(guards))
+        if self._must_be_met(condition, node.body):
+            name = self._predicate(depth + 1, condition)
             self._body(node, depth, loop, [*active, name])
-        elif guards:
-            self._emit(depth + 1, f"if ({' && '.join(guards)}) {{")
+        elif condition:
+            self._emit(depth + 1, f"if ({condition}) {{")
             self._body(node, depth + 1, loop, active)
             self._emit(depth, "}")
         else:

@@ -6,7 +6,7 @@ run them together, and meet every barrier.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from tcdsl.codegen import loop_ast
@@ -18,6 +18,7 @@ from tcdsl.codegen.isl_texts import cuda_text
 from tcdsl.codegen.late_checks import late_checks
 from tcdsl.codegen.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.codegen.opened_loops import is_without_loop
+from tcdsl.codegen.spans import Span
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
 from tcdsl.transforms.stitching import kept_axes
@@ -47,11 +48,12 @@ class LoopPrinter(SumsPrinter):
                 self._if(node, depth, pending, active)
             case loop_ast.For():
                 *lost, own = pending
-                before, of_threads = self.eliminated, self.of_threads
+                before, of_threads, spans = self.eliminated, self.of_threads, self.spans
                 self.eliminated = [*before, *lost]
                 self.of_threads = self._of_threads(node, own)
+                self.spans = self._spans(node, own)
                 self._for(node, depth, own, active)
-                self.eliminated, self.of_threads = before, of_threads
+                self.eliminated, self.of_threads, self.spans = before, of_threads, spans
             case loop_ast.Leaf():
                 before = self.eliminated
                 self.eliminated = [*before, *pending]
@@ -138,6 +140,13 @@ class LoopPrinter(SumsPrinter):
         differs = loop.kind is LoopKind.THREAD or any(mentions(bounds, v) for v in self.of_threads)
         own = frozenset({node.variable})
         return self.of_threads | own if differs else self.of_threads - own
+
+    def _spans(self, node: loop_ast.For, loop: Loop) -> Mapping[str, Span]:
+        """Return the values of the variables in the body of *node*, where one turn has them all."""
+        around = {name: span for name, span in self.spans.items() if name != node.variable}
+        if loop.kind in MAPPED and loop.has_one_turn and self._has_many(loop):
+            around[node.variable] = 0, loop.width - 1
+        return around
 
     def _for(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
         if active and not self._has_collective(node.body):
