@@ -7,7 +7,7 @@ on the emulator: ``cuda_unit``, ``emulated``, ``check_emulated``.
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -67,8 +67,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """``slow_but("a", "b")``: of a parametrised test all but the cases [a] and [b] are ``slow``."""
     for item in items:
         mark = item.get_closest_marker("slow_but")
-        if mark is not None and item.name.partition("[")[2][:-1] not in mark.args:
+        if mark is not None and _case_of(item) not in mark.args:
             item.add_marker(pytest.mark.slow)
+
+
+def _case_of(item: pytest.Item) -> str:
+    return item.name.partition("[")[2][:-1]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """A case that ``slow_but`` names and the test does not have is an error: it would be slow."""
+    made = yield
+    items = [i for i in made if isinstance(i, pytest.Item)] if isinstance(made, list) else []
+    marks = (item.get_closest_marker("slow_but") for item in items)
+    named = {case for mark in marks if mark is not None for case in mark.args}
+    if unknown := named - {_case_of(item) for item in items}:
+        test = items[0].name.partition("[")[0]
+        raise collector.CollectError(f"slow_but: {test} has no case {sorted(unknown)}")
+    return made
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -150,6 +150,12 @@ def test_isl_may_take_its_time_and_no_more() -> None:
     assert not isl.Set("{ [i] : 0 <= i < 9 }").is_empty()
 
 
+def test_time_in_which_others_work_does_not_count() -> None:
+    with bounded(0, 0.1):
+        time.sleep(0.3)
+        assert not isl.Set("{ [i] : 0 <= i < 9 }").is_empty()
+
+
 def test_a_timer_that_is_not_needed_rings_for_nobody() -> None:
     with bounded(0, 0.01):
         pass

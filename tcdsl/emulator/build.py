@@ -32,7 +32,8 @@ KERNEL_FILE = "kernels.cu"  # in messages: the generated text, lines counted fro
 
 _KERNEL_FLAGS = ("-O1", "-fno-strict-aliasing", "-fno-threadsafe-statics", "-g1")
 _RUNTIME_FLAGS = ("-O2",)
-_NOTICE = "tcdsl: compiling the emulator, once on this machine; that takes some seconds"
+_NOTICE = "tcdsl: compiling the emulator, {how_often}; that takes some seconds"
+_unstored: dict[str, bytes] = {}  # parts of the runtime that the disk cache does not keep, by key
 _LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack")
 
 
@@ -121,19 +122,26 @@ def kernel_names(source: CudaSource) -> tuple[str, ...]:
 
 
 def _runtime_object(compiler: CxxCompiler, name: str, defines: Sequence[str]) -> bytes:
-    """Return the file *name* of the runtime, compiled; kept in the disk cache.
+    """Return the file *name* of the runtime, compiled; kept in the disk cache, else in the process.
 
     Whoever waits for that is told, by a line on standard error, for it takes longer than a program.
     """
     key = key_of(what="emulator-runtime", name=name, identity=build_identity(), defines=defines)
-    entry = default_cache().get(key)
+    cache = default_cache()
+    entry = cache.get(key)
     if entry is not None:
         return entry.code
-    print(_NOTICE, file=sys.stderr)
+    if key in _unstored:
+        return _unstored[key]
+    how_often = (
+        "once on this machine" if cache.may_store else "once in this process (no disk cache)"
+    )
+    print(_NOTICE.format(how_often=how_often), file=sys.stderr)
     given = {file: _file(f"runtime/{file}").encode() for file in RUNTIME_FILES}
     words = (*compiler.command, *compiler.flags, *_RUNTIME_FLAGS, *defines, name)
     made = _built(compiler, given, [(*words, "-c", "-o", "it.o")], "it.o", given[name].decode())
-    default_cache().put(key, made, {})
+    if not cache.put(key, made, {}):
+        _unstored[key] = made
     return made
 
 

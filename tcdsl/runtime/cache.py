@@ -91,6 +91,11 @@ class Cache:
         self._cannot_store = False
         self._is_checked = root is None
 
+    @property
+    def may_store(self) -> bool:
+        """Whether nothing is known that keeps an entry from being stored."""
+        return self._is_usable() and not self._cannot_store
+
     def get(self, key: str) -> Entry | None:
         """Return the entry of *key*, or None if there is none that is whole."""
         entry = self._read(key) if self._is_usable() else None
@@ -108,7 +113,7 @@ class Cache:
     def put(self, key: str, code: bytes, manifest: Mapping[str, Any]) -> bool:
         """Store *code* and *manifest* (JSON) under *key*; return whether that worked."""
         data = encode(key, code, manifest)
-        if not self._is_usable() or self._cannot_store:
+        if not self.may_store:
             return False
         try:
             self._write(self._path(key), data)

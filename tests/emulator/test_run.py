@@ -135,17 +135,26 @@ def test_the_compiler_is_part_of_the_identity(monkeypatch: pytest.MonkeyPatch) -
     assert build_identity() != before
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
 def test_who_waits_for_the_runtime_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    is_kept: bool,
 ) -> None:
     if reason := cxx.why_no_cxx_compiler():
         pytest.skip(reason)
     compiler = cxx.find_cxx_compiler()
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TCDSL_CACHE", str(int(is_kept)))
+    monkeypatch.setattr(build, "_unstored", {})
     monkeypatch.setattr(build, "_built", lambda *_: b"code")
     assert build._runtime_object(compiler, "runtime.cpp", ()) == b"code"
     said = capsys.readouterr().err
-    assert said.startswith("tcdsl: compiling the emulator, once") and said.count("\n") == 1
+    where = "on this machine" if is_kept else "in this process (no disk cache)"
+    assert (
+        said.startswith(f"tcdsl: compiling the emulator, once {where};") and said.count("\n") == 1
+    )
     assert build._runtime_object(compiler, "runtime.cpp", ()) == b"code"
     assert capsys.readouterr().err == ""
 
