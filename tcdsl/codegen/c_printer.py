@@ -20,6 +20,7 @@ from tcdsl.codegen.names import Names
 from tcdsl.codegen.opened_loops import unopened_loops
 from tcdsl.codegen.size_texts import Integer, SizeTexts
 from tcdsl.codegen.turns import last_of
+from tcdsl.costmodel import cpu_thresholds
 from tcdsl.lang.comprehension import Expr
 from tcdsl.lang.faults import Site
 from tcdsl.poly.data_ranges import data_ranges_of
@@ -30,7 +31,7 @@ from tcdsl.transforms.placement import Placement
 from tcdsl.transforms.plan import Kernel, Plan
 
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector
-_PIECES_A_THREAD = 64  # of a loop whose iterations are of different lengths
+_PIECES_A_THREAD = cpu_thresholds.PIECES_A_THREAD
 # Accumulators are a few vectors: what sets them aside is to be little beside what a block adds.
 _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 32, 32, 128
 

@@ -25,6 +25,7 @@ from tcdsl.codegen.lines import Line
 from tcdsl.codegen.opened_loops import unopened_loops
 from tcdsl.codegen.prefetches import prefetches_of
 from tcdsl.codegen.spans import Span
+from tcdsl.costmodel import chip
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
 from tcdsl.transforms.fold_slots import fold_slots
 from tcdsl.transforms.mapping import Mapped
@@ -32,7 +33,7 @@ from tcdsl.transforms.placement import Placement, Space
 from tcdsl.transforms.plan import Kernel, arrays_of
 from tcdsl.transforms.synchronisation import is_replicated
 
-VECTOR_BYTES = 16  # the widest load, and what arrays are aligned to if nothing else is known
+VECTOR_BYTES = chip.VECTOR_BYTES  # and what arrays are aligned to if nothing else is known
 AXES = "xyz"
 
 

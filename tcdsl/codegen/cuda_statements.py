@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.c_expressions import c_type, cast_text, combine, identity, suffix
 from tcdsl.codegen.c_statements import Context, StatementPrinter, mentions
+from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
 from tcdsl.lang.dtypes import FLOAT32
 from tcdsl.poly.scop import Access, Kind, Statement
 from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import Placement, Space
 
-WARP = 32
 _OPERATORS = {
     Operator.ADD: "add", Operator.MUL: "mul", Operator.MIN: "min", Operator.MAX: "max",
     Operator.AND: "and", Operator.OR: "or",

@@ -21,12 +21,13 @@ from dataclasses import dataclass, replace
 
 from tcdsl.codegen import loop_ast
 from tcdsl.codegen.turns import last_of
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.data_ranges import DataRange, range_of_dim
 from tcdsl.poly.loop_tree import Coordinate, Loop
 from tcdsl.poly.scop import Scop, loads_of
 
-SHORT_RANGE = 64  # iterations that are not worth blocks of their sum
+SHORT_RANGE = gpu_thresholds.SUMMED_ITERATIONS
 
 Text = Callable[[loop_ast.Leaf, Expr], str]
 

@@ -23,10 +23,10 @@ import re
 from dataclasses import dataclass
 
 from tcdsl.codegen import loop_ast
+from tcdsl.costmodel import gpu_thresholds
 
-# As many as registers bear without a second thought; other numbers were not measured.
-MOST_UNROLLED = 16  # turns whose loads may start together
-BYTES_UNROLLED = 128  # of a thread, in registers, on their way
+MOST_UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
+BYTES_UNROLLED = gpu_thresholds.UNROLLED_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from tcdsl.codegen.tidy import Block, parsed
+from tcdsl.costmodel.chip import WARP
 
 _AXES = "xyzc"  # c: the rank in a cluster
 _EVERYWHERE = frozenset(_AXES)
 _BLOCK = frozenset("xyz")
 _NOWHERE: frozenset[str] = frozenset()
-_WARP = 32
 
 # The call of what waits for other threads; of a fold, its axes and the threads along x.
 _COLLECTIVE = re.compile(
@@ -100,7 +100,7 @@ def _taking_part(function: str, way: str, width: int) -> frozenset[str]:
 
     :arg way: of a fold, which has *width* threads along x.
     """
-    if way == "x" and width <= _WARP and _WARP % width == 0:
+    if way == "x" and width <= WARP and WARP % width == 0:
         return frozenset("x")
     return _EVERYWHERE if "c" in way or "cluster" in function else _BLOCK
 

@@ -19,27 +19,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.reductions import CHIP_RATE, LATENCY, LAUNCH, OWN_RATE, WARP
-from tcdsl.costmodel.registers import (
-    MOST_REGISTERS,
-    REGISTER_BYTES,
-    REGISTERS,
-    blocks_at_once,
-    registers_of,
-)
+from tcdsl.costmodel.chip import WARP, Chip
+from tcdsl.costmodel.reductions import read_rate
+from tcdsl.costmodel.registers import REGISTER_BYTES, blocks_at_once, registers_of
 
-FOLD = 0.2e-6  # seconds of a row's sum, in a block that has nothing else to do
-CACHE_RATE = 5e12  # bytes a second, of the second-level cache
+FOLD_CYCLES = 320  # of a row's sum, in a block that has nothing else to do
 FOLD_BYTES = 64  # of a row of partial sums that a block loads: so many blocks load them
 LEAST_ROWS = 4  # of a block: its sums must be worth storing
-ELEMENT = 0.1e-9  # seconds of a multiprocessor to compute with an element of a row
+ELEMENT_CYCLES = 0.16  # of a multiprocessor, to compute with an element of a row
 MOST_REPEAT = 4  # vectors of a thread
 MOST_VALUES = 16  # of a row in a thread
-MOST_THREADS = 1024
 ENOUGH_THREADS = 256  # of a block, where another number is as good
 OWN_REGISTERS = 30  # of a thread, for addresses and what is computed with
-MOST_BLOCKS = 32  # of a multiprocessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +75,15 @@ def best_share(gpu: Chip, problem: BothWays) -> Share | None:
     )
 
 
+def element_s(gpu: Chip) -> float:
+    """Return the seconds that a multiprocessor computes with an element of a row."""
+    return ELEMENT_CYCLES / gpu.clock_hz
+
+
 def apart_seconds(gpu: Chip, moved_bytes: int, elements: int) -> float:
     """Return how long a kernel takes that goes one way: its bytes, or what it computes."""
-    computing = elements * ELEMENT / gpu.multiprocessors
-    return max(moved_bytes / CHIP_RATE, computing) + LAUNCH
+    computing = elements * element_s(gpu) / gpu.multiprocessors
+    return max(moved_bytes / read_rate(gpu), computing) + gpu.launch_s
 
 
 def _shares(gpu: Chip, problem: BothWays) -> Iterator[Share]:
@@ -95,7 +91,7 @@ def _shares(gpu: Chip, problem: BothWays) -> Iterator[Share]:
     for repeat in range(1, MOST_REPEAT + 1):
         threads = ceil(problem.groups / repeat / WARP) * WARP
         is_long = repeat > 1 and repeat * problem.vector > MOST_VALUES
-        if threads in seen or is_long or threads > min(MOST_THREADS, gpu.threads_per_block):
+        if threads in seen or is_long or threads > gpu.threads_per_block:
             continue
         seen.add(threads)
         for beside in range(1, _beside(gpu, problem, threads) + 1):
@@ -106,17 +102,18 @@ def _shares(gpu: Chip, problem: BothWays) -> Iterator[Share]:
 
 def _beside(gpu: Chip, problem: BothWays, threads: int) -> int:
     """Return how many blocks of *threads* threads a multiprocessor holds at once."""
-    registers = _registers(problem, threads)
-    if registers > MOST_REGISTERS or threads * registers > REGISTERS:
+    registers = _registers(gpu, problem, threads)
+    is_held = threads * registers <= gpu.registers_per_multiprocessor
+    if registers > gpu.registers_per_thread or not is_held:
         return 0
-    return min(blocks_at_once(gpu, threads, registers), MOST_BLOCKS)
+    return min(blocks_at_once(gpu, threads, registers), gpu.blocks_per_multiprocessor)
 
 
-def _registers(problem: BothWays, threads: int) -> int:
+def _registers(gpu: Chip, problem: BothWays, threads: int) -> int:
     """Return the registers of a thread, as estimated: a value of half a register has one."""
     values = ceil(problem.groups / threads) * problem.vector
     each = ceil(problem.kept_bytes / REGISTER_BYTES)
-    return registers_of(values * each * REGISTER_BYTES, OWN_REGISTERS)
+    return registers_of(gpu, values * each * REGISTER_BYTES, OWN_REGISTERS)
 
 
 def _share(gpu: Chip, problem: BothWays, threads: int, beside: int) -> Share | None:
@@ -128,13 +125,13 @@ def _share(gpu: Chip, problem: BothWays, threads: int, beside: int) -> Share | N
     rows = ceil(p.rows * per_block / p.pieces)
     if blocks < 2 or per_block < 2 or rows < LEAST_ROWS:
         return None
-    own_rate = CHIP_RATE / gpu.multiprocessors
+    own_rate = read_rate(gpu) / gpu.multiprocessors
     together = min(beside, ceil(p.tiles * blocks / gpu.multiprocessors)) * p.row_bytes / own_rate
     repeat = ceil(p.groups / threads)
-    alone = LATENCY + p.row_bytes / OWN_RATE + p.folds * FOLD
-    alone += p.groups * p.vector * ELEMENT
+    alone = gpu.dram_latency_s + p.row_bytes / gpu.multiprocessor_bytes_per_s
+    alone += p.folds * FOLD_CYCLES / gpu.clock_hz + p.groups * p.vector * element_s(gpu)
     waves = ceil(p.tiles * blocks / (beside * gpu.multiprocessors))
-    seconds = waves * rows * max(alone, together) + _sums_seconds(gpu, p, blocks) + LAUNCH
+    seconds = waves * rows * max(alone, together) + _sums_seconds(gpu, p, blocks) + gpu.launch_s
     return Share(threads, repeat, per_block, blocks, beside, seconds)
 
 
@@ -143,4 +140,5 @@ def _sums_seconds(gpu: Chip, problem: BothWays, blocks: int) -> float:
     row_bytes = problem.groups * problem.vector * problem.sums_bytes
     total = problem.tiles * blocks * row_bytes
     loading = max(1, min(gpu.multiprocessors, problem.tiles * ceil(row_bytes / FOLD_BYTES)))
-    return total / CACHE_RATE + total / min(CACHE_RATE, loading * OWN_RATE)
+    rate = min(gpu.l2_bytes_per_s, loading * gpu.multiprocessor_bytes_per_s)
+    return total / gpu.l2_bytes_per_s + total / rate

@@ -21,6 +21,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+# Of every GPU that CUDA runs on, and of the code that is made for it: masks of a warp have 32 bits,
+# no access moves more than 16 bytes.  Chips say the same of themselves.
+WARP = 32
+MOST_THREADS = 1024  # of a block
+VECTOR_BYTES = 16
 GENERIC = "generic"
 CPU = "cpu"  # no GPU's (costmodel.machine)
 MOST = 1e18  # of any number: what is more is a mistake

@@ -25,17 +25,15 @@ memory: of a half type a value takes twice the room when it is kept.
 from dataclasses import dataclass
 from math import prod
 
-from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.chip import MOST_THREADS, WARP, Chip
 from tcdsl.costmodel.reductions import is_brief
 
-WARP = 32
 BLOCK_BYTES = 64 << 10  # of a row in one block's shared memory
 LEAST_BYTES = 16 << 10  # of a row in a block, where more blocks are to fill the chip
-HELD_WELL = 40 << 10  # values of rows that one block holds well in its registers
+HELD_WELL = 5 / 8  # of a multiprocessor's registers: values of rows that one block holds well
 KEPT_BYTES = 4  # of a value in a register
-HELD_VALUES = 64 << 10  # what a block can hold at all
-THREADS = 1536  # on a multiprocessor
-MOST_THREADS = 1024
+HELD_VALUES = 1.0  # of them: what a block can hold at all
+THREADS = 3 / 4  # of those of a multiprocessor
 LEAST_GROUPS = 32  # along the inner axis, so that threads have work
 MOST_REGISTERS = 64  # values that a thread keeps from one statement to the next, ...
 MOST_KEEPING = 256  # ... in blocks of so many threads, else their registers are too many
@@ -105,7 +103,8 @@ def best_share(gpu: Chip, rows: LongRows) -> Share | None:
         return None
     values = groups * rows.vector * (1 if rows.is_split else per) * rows.n_kept
     beside = max(1, gpu.shared_bytes_per_block // max(1, rows.row_bytes // cluster))
-    wanted, least = THREADS // beside, -(-values // MOST_REGISTERS)
+    wanted = int(THREADS * gpu.threads_per_multiprocessor) // beside
+    least = -(-values // MOST_REGISTERS)
     threads = (_even_threads if rows.is_split else busy_threads)(groups, wanted, least)
     repeat = -(-groups // threads)
     if rows.is_split:
@@ -115,11 +114,12 @@ def best_share(gpu: Chip, rows: LongRows) -> Share | None:
 
 def _is_held(gpu: Chip, rows: LongRows) -> bool:
     """Return whether the registers of one block do as well."""
-    if rows.length * max(rows.n_staged, rows.n_kept) <= HELD_WELL:
+    values = rows.length * max(rows.n_staged, rows.n_kept)
+    if values <= HELD_WELL * gpu.registers_per_multiprocessor:
         # Multiprocessors without a row would be idle beside a block that takes long with one.
-        is_short = is_brief(rows.length * (rows.staged_bytes + KEPT_BYTES * rows.n_kept))
+        is_short = is_brief(gpu, rows.length * (rows.staged_bytes + KEPT_BYTES * rows.n_kept))
         return rows.rows >= gpu.multiprocessors or is_short or not rows.is_written
-    return not rows.is_written and rows.length <= HELD_VALUES
+    return not rows.is_written and rows.length <= HELD_VALUES * gpu.registers_per_multiprocessor
 
 
 def _blocks(gpu: Chip, rows: LongRows) -> int:

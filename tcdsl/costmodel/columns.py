@@ -11,41 +11,29 @@ memory.  Its rows are shared by *y* threads in each of the blocks of a cluster, 
     kept  = bytes + waves * latencies
     apart = a kernel for every pass, and its bytes
 
-The constants are of an H200: batchnorm of channels last, float32 and bfloat16, 7 x 7 to 28 x 28.
+The coefficients are of an H200: batchnorm of channels last, float32 and bfloat16, 7 x 7 to 28 x 28.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.reductions import (
-    CHIP_RATE,
-    IN_FLIGHT,
-    LATENCY,
-    LAUNCH,
-    NEXT_LOAD,
-    OWN_RATE,
-    WARP,
-)
-from tcdsl.costmodel.registers import REGISTERS, blocks_at_once, registers_of
+from tcdsl.costmodel.chip import WARP, Chip
+from tcdsl.costmodel.reductions import first_loads_s, read_rate
+from tcdsl.costmodel.registers import blocks_at_once, registers_of
 
-SECTOR_BYTES = 32  # what memory moves at least
-TILE_BYTES = (SECTOR_BYTES, 2 * SECTOR_BYTES)  # of a row, to choose from
-THREADS = range(4 * WARP, 1024 + 1, WARP)  # of a block, to choose from
-CLUSTERS = (1, 2, 4, 8)
+TILE_SECTORS = (1, 2)  # of a row, to choose from
+CLUSTERS = (1, 2, 4, 8)  # blocks, to choose from
 MOST_KEPT_BYTES = 256  # of a thread
 OTHER_REGISTERS = 40  # of a thread: sums, results and divisors of a vector, as NVRTC does it
 MOST_TURNS = 16  # which are written out
-RATE = 2.2e12  # bytes a second of blocks that load, fold and store in turn
-ALONE_RATE = 1.4e12  # where each has a multiprocessor of its own
+TURNS = 2.2 / 4.3  # of the rate of reductions: blocks that load, fold and store in turn
+ALONE = 1.4 / 4.3  # where each has a multiprocessor of its own
 SINGLE = 0.9  # of the rate, where a row of a tile is a single sector: memory has them in pairs
-IN_CLUSTERS = 7 / 8  # of the multiprocessors, about: a cluster is within a part of the chip
-FOLD = 0.7e-6  # seconds of the folds of a small block, ...
-WARP_OF_FOLD = 0.03e-6  # ... for each of its warps more, ...
-CLUSTER_FOLD = 0.4e-6  # ... and in a cluster
-UNEVEN = 0.4e-6  # seconds of a last turn that not all threads take
-KERNEL = 5.0e-6  # seconds of a pass beside its bytes: a launch, and a fold in its last blocks
+FOLD_CYCLES = 1120  # of the folds of a small block, ...
+WARP_FOLD_CYCLES = 48  # ... and for each of its warps more
+UNEVEN = 0.5  # of a load's latency: a last turn that not all threads take
+PASS_LAUNCHES = 2  # that a pass takes as long as, beside its bytes: its own, a fold in last blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +69,8 @@ class Columns:
         """Return what a thread keeps of *repeat* rows."""
         return repeat * self.vector * self.kept_bytes
 
-    def registers_of(self, repeat: int) -> int:
-        return registers_of(self.kept_bytes_of(repeat), OTHER_REGISTERS)
+    def registers_of(self, gpu: Chip, repeat: int) -> int:
+        return registers_of(gpu, self.kept_bytes_of(repeat), OTHER_REGISTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +87,16 @@ class Share:
 def best_share(gpu: Chip, columns: Columns) -> Share | None:
     """Return the way that takes least time, None if keeping columns would not save any."""
     best = min(_shares(gpu, columns), key=lambda share: share.seconds, default=None)
-    return best if best is not None and best.seconds < _seconds_apart(columns) else None
+    return best if best is not None and best.seconds < _seconds_apart(gpu, columns) else None
 
 
 def _shares(gpu: Chip, columns: Columns) -> Iterator[Share]:
-    for x in sorted({_width(columns, tile) for tile in TILE_BYTES}):
-        for threads in THREADS:
+    for x in sorted({_width(columns, n * gpu.sector_bytes) for n in TILE_SECTORS}):
+        for threads in range(4 * WARP, gpu.threads_per_block + 1, WARP):
             for cluster in CLUSTERS:
                 y = threads // x
                 repeat = ceil(columns.rows / (y * cluster))
-                if cluster <= gpu.blocks_per_cluster and _fits(columns, x, y, repeat):
+                if cluster <= gpu.blocks_per_cluster and _fits(gpu, columns, x, y, repeat):
                     seconds = _seconds(gpu, columns, x, y, repeat, cluster)
                     yield Share(x, y, repeat, cluster, seconds)
 
@@ -119,26 +107,31 @@ def _width(columns: Columns, tile_bytes: int) -> int:
     return min(WARP, wanted, columns.groups)
 
 
-def _fits(columns: Columns, x: int, y: int, repeat: int) -> bool:
+def _fits(gpu: Chip, columns: Columns, x: int, y: int, repeat: int) -> bool:
     """Return whether *x* x *y* threads have registers for *repeat* rows each."""
     is_kept = columns.kept_bytes_of(repeat) <= MOST_KEPT_BYTES and repeat <= MOST_TURNS
-    return y > 1 and is_kept and x * y * columns.registers_of(repeat) <= REGISTERS
+    registers = x * y * columns.registers_of(gpu, repeat)
+    return y > 1 and is_kept and registers <= gpu.registers_per_multiprocessor
 
 
 def _seconds(gpu: Chip, columns: Columns, x: int, y: int, repeat: int, cluster: int) -> float:
     blocks = ceil(columns.groups / x) * columns.batches * cluster
-    each = blocks_at_once(gpu, x * y, columns.registers_of(repeat))
-    usable = gpu.multiprocessors * (IN_CLUSTERS if cluster > 1 else 1)
-    fold = FOLD + WARP_OF_FOLD * x * y / WARP + (CLUSTER_FOLD if cluster > 1 else 0)
-    latencies = LATENCY + min(repeat - 1, IN_FLIGHT) * NEXT_LOAD + columns.folds * fold
-    latencies += UNEVEN if columns.rows % (y * cluster) else 0
+    each = blocks_at_once(gpu, x * y, columns.registers_of(gpu, repeat))
+    usable = gpu.multiprocessors * (gpu.cluster_share if cluster > 1 else 1)
+    fold = (FOLD_CYCLES + WARP_FOLD_CYCLES * x * y / WARP) / gpu.clock_hz
+    fold += gpu.cluster_barrier_s if cluster > 1 else 0
+    latencies = first_loads_s(gpu, repeat) + columns.folds * fold
+    latencies += UNEVEN * gpu.dram_latency_s if columns.rows % (y * cluster) else 0
     share = ceil(blocks / gpu.multiprocessors) * x * y * repeat * columns.vector
-    rate = ALONE_RATE if each == 1 else RATE
-    if x * columns.vector * columns.least_bytes <= SECTOR_BYTES:
+    rate = (ALONE if each == 1 else TURNS) * read_rate(gpu)
+    if x * columns.vector * columns.least_bytes <= gpu.sector_bytes:
         rate *= SINGLE
-    streaming = columns.moved_bytes * max(columns.values / rate, share / OWN_RATE)
-    return LAUNCH + streaming + ceil(blocks / (usable * each)) * latencies
+    streaming = columns.moved_bytes * max(
+        columns.values / rate, share / gpu.multiprocessor_bytes_per_s
+    )
+    return gpu.launch_s + streaming + ceil(blocks / (usable * each)) * latencies
 
 
-def _seconds_apart(columns: Columns) -> float:
-    return columns.passes * KERNEL + columns.apart_bytes * columns.values / CHIP_RATE
+def _seconds_apart(gpu: Chip, columns: Columns) -> float:
+    passes = columns.passes * PASS_LAUNCHES * gpu.launch_s
+    return passes + columns.apart_bytes * columns.values / read_rate(gpu)

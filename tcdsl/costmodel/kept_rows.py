@@ -23,11 +23,9 @@ LONG were as fast with what ``strategies/row_registers`` says.
 from dataclasses import dataclass
 from math import ceil
 
-from tcdsl.costmodel.reductions import WARP
-from tcdsl.costmodel.registers import MOST_REGISTERS, REGISTERS
+from tcdsl.costmodel.chip import WARP, Chip
 
 LONG = 8192  # values of a row
-_ALLOCATED = 8  # a thread's registers come in so many
 _ROOM = 16
 _ROOM_OF_ARRAY = 5  # of each that is read along the row beside what is kept, ...
 _ROOM_FOR_LOADS = 10  # ... where so many blocks share the registers that none are left for loads
@@ -66,25 +64,26 @@ class Share:
     beside: int
 
 
-def share_of(row: KeptRow) -> Share | None:
+def share_of(gpu: Chip, row: KeptRow) -> Share | None:
     """Return how the threads of a block share *row*, None if no two blocks would fit."""
     for most, least in _CHOICES[row.is_half]:
         turns = ceil(row.groups / most)
         threads = ceil(row.groups / (turns * WARP)) * WARP  # few idle in the last turn
-        beside = _beside(row, threads, turns)
+        beside = _beside(gpu, row, threads, turns)
         if beside >= least:
             return Share(threads, turns, beside)
     return None
 
 
-def _beside(row: KeptRow, threads: int, turns: int) -> int:
+def _beside(gpu: Chip, row: KeptRow, threads: int, turns: int) -> int:
     """Return how many blocks fit a multiprocessor."""
     each = _AS_LOADED[row.is_written] if row.as_loaded else 1.0
     values = turns * row.vector * row.live * each
     for blocks in range(_MOST_BESIDE, 0, -1):
-        registers = REGISTERS // (threads * blocks) // _ALLOCATED * _ALLOCATED
+        each_has = gpu.registers_per_multiprocessor // (threads * blocks)
+        registers = each_has // gpu.registers_granule * gpu.registers_granule
         of_array = _ROOM_FOR_LOADS if blocks >= _MANY_BESIDE else _ROOM_OF_ARRAY
         room = _ROOM + of_array * row.others
-        if values + room <= min(registers, MOST_REGISTERS):
+        if values + room <= min(registers, gpu.registers_per_thread):
             return blocks
     return 0

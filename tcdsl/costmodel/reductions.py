@@ -11,33 +11,29 @@ times); the last of a tile's blocks adds up their sums::
 
     t = max(bytes, latency) + folds
 
-The constants are of an H200 (docs/performance_gpu.md); they need not be exact, for what they decide
-is between a few and many blocks, where times differ by factors.
+The coefficients are of an H200 (docs/performance_gpu.md); they need not be exact, for they decide
+between a few and many blocks, where times differ by factors.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil, log2
 
-from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.chip import WARP, Chip
 
-CHIP_RATE = 4.3e12  # bytes a second, of all multiprocessors together
-OWN_RATE = 60e9  # of a multiprocessor whose neighbours are idle
-LATENCY = 0.8e-6  # seconds until a load of memory is there
-LOADED = 0.64e-6  # where the memory is busy
-CACHED = 0.5e-6  # until a load of the second-level cache is there
-NEXT_LOAD = 0.1e-6  # seconds that a second load begins, and is used, after the first
+# Coefficients of the model, from a sweep on an H200; what is the chip's is in its data file.
+READ_SHARE = 4.3 / 4.378  # of the rate at which nothing but reads go, that reductions reach
+STEP = 1 / 8  # of a load's latency, until the next one that is on its way is there, and used
 IN_FLIGHT = 4  # loads of a thread, which the compiler starts together
-RAMP = 0.12  # seconds x threads: what it costs that the chip fills and empties
+RAMP = 0.12 / (0.8e-6 * 270336)  # of the latency x the chip's threads: that it fills and empties
+PARTIAL = 2.5  # latencies of the second-level cache until a load of what was just stored is there
 ALIKE = 1.03  # times that differ by less are the same, as far as this model can tell
 LEAST_LOADS = 2  # of a thread of a row that many share
-STEP_OF_FOLD = 0.06e-6  # seconds; a fold of a row has as many as the logarithm of its threads
-COLUMN_OF_FOLD = 0.04e-6  # seconds a thread of a column, or a warp where it has several
-LAUNCH = 2.5e-6  # seconds that a kernel takes at least, after another one
-TICKET = 1.2e-6  # seconds for barrier, fence and atomic of a block
-TICKET_EACH = 0.5e-9  # that a block's atomic delays the others'
-WARP = 32
+ROW_STEP_CYCLES = 96  # a fold of a row has as many steps as the logarithm of its threads
+COLUMN_STEP_CYCLES = 64  # of a fold, a thread of a column, or a warp where it has several
+TICKET = 1.5  # atomics whose value is waited for: barrier, fence and atomic of a block
 BLOCKS_EACH = (0.25, 0.5, 1, 2, 4)  # of a multiprocessor, to choose from
+STREAMED_BYTES = (8 << 20, 200 << 20)  # of a reduction, loaded past the first-level cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +98,29 @@ def _splits(gpu: Chip, reduction: Reduction, lanes: int, may_chunk: bool) -> Ite
             yield Split(lanes, chunks, per_chunk, seconds)
 
 
+def read_rate(gpu: Chip) -> float:
+    """Return the bytes a second that all multiprocessors together read in a reduction."""
+    return READ_SHARE * gpu.dram_read_bytes_per_s
+
+
+def first_loads_s(gpu: Chip, loads: int) -> float:
+    """Return the seconds until a thread has the *loads* that it starts together."""
+    return gpu.dram_latency_s + min(loads - 1, IN_FLIGHT) * STEP * gpu.dram_latency_s
+
+
+def partial_s(gpu: Chip) -> float:
+    """Return the seconds until a load of what another block has just stored is there."""
+    return PARTIAL * gpu.l2_latency_s
+
+
+def row_fold_s(gpu: Chip, threads: int) -> float:
+    """Return the seconds of the fold of a row that *threads* threads of a block share."""
+    return ROW_STEP_CYCLES / gpu.clock_hz * (log2(threads) + (2 if threads > WARP else 0))
+
+
 def _seconds(gpu: Chip, reduction: Reduction, lanes: int, chunks: int, per_chunk: int) -> float:
     r = reduction
-    blocks, threads = r.tiles * chunks, max(r.width * lanes, 32)
+    blocks, threads = r.tiles * chunks, max(r.width * lanes, WARP)
     if r.pieces:
         loads = ceil(r.steps / lanes) * ceil(r.times * per_chunk / r.pieces)
         block_bytes = r.width * r.steps * r.times * per_chunk / r.pieces * r.load_bytes
@@ -117,29 +133,33 @@ def _seconds(gpu: Chip, reduction: Reduction, lanes: int, chunks: int, per_chunk
 
     def rate(running: int) -> float:
         on_the_way = running * threads * min(loads, IN_FLIGHT) * r.load_bytes
-        own_rates = min(running, gpu.multiprocessors) * OWN_RATE
-        return min(CHIP_RATE, on_the_way / LOADED, own_rates)
+        own_rates = min(running, gpu.multiprocessors) * gpu.multiprocessor_bytes_per_s
+        return min(read_rate(gpu), on_the_way / gpu.dram_loaded_latency_s, own_rates)
 
-    latency = ceil(blocks / resident) * ceil(loads / IN_FLIGHT) * LATENCY
-    latency += min(loads - 1, IN_FLIGHT) * NEXT_LOAD
+    latency = ceil(blocks / resident) * ceil(loads / IN_FLIGHT) * gpu.dram_latency_s
+    latency += first_loads_s(gpu, loads) - gpu.dram_latency_s
     if r.width == 1:
-        fold = STEP_OF_FOLD * (log2(lanes) + (2 if lanes > 32 else 0))
+        fold = row_fold_s(gpu, lanes)
     else:
-        fold = COLUMN_OF_FOLD * (lanes if r.width >= WARP else ceil(lanes * r.width / WARP))
+        steps = lanes if r.width >= WARP else ceil(lanes * r.width / WARP)
+        fold = COLUMN_STEP_CYCLES / gpu.clock_hz * steps
     late = blocks % resident  # the others are done when they begin
     streaming = (blocks - late) / blocks * total / rate(resident)
     streaming += late / blocks * total / rate(late) if late else 0.0
-    ramp = min(RAMP / (min(blocks, resident) * threads), streaming / 2)
-    seconds = max(streaming + ramp, own / OWN_RATE, latency) + fold  # the others', beside loads
+    ramp = RAMP * gpu.dram_latency_s * gpu.threads / (min(blocks, resident) * threads)
+    seconds = (
+        max(streaming + min(ramp, streaming / 2), own / gpu.multiprocessor_bytes_per_s, latency)
+        + fold
+    )  # the others', beside loads
     if chunks > 1:
-        again = ceil(ceil(chunks / lanes) / IN_FLIGHT) * CACHED
-        seconds += TICKET + blocks * TICKET_EACH + again + fold
+        again = ceil(ceil(chunks / lanes) / IN_FLIGHT) * partial_s(gpu)
+        seconds += TICKET * gpu.atomic_s + blocks * gpu.same_atomic_s + again + fold
     return seconds
 
 
-def is_brief(block_bytes: int) -> bool:
+def is_brief(gpu: Chip, block_bytes: int) -> bool:
     """Return whether a block reads *block_bytes* in less time than another kernel takes at all."""
-    return block_bytes <= LAUNCH * OWN_RATE
+    return block_bytes <= gpu.launch_s * gpu.multiprocessor_bytes_per_s
 
 
 def is_streamed(read_bytes: int) -> bool:
@@ -147,4 +167,4 @@ def is_streamed(read_bytes: int) -> bool:
 
     Measured on an H200: up to an eighth less time at 8 to 200 MB, 4 % more from 800 MB on.
     """
-    return 8 << 20 <= read_bytes <= 200 << 20
+    return STREAMED_BYTES[0] <= read_bytes <= STREAMED_BYTES[1]

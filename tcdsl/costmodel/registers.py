@@ -4,20 +4,17 @@ from math import ceil
 
 from tcdsl.costmodel.chip import Chip
 
-REGISTERS = 1 << 16  # of a multiprocessor
 OTHER_REGISTERS = 16  # of a thread, beside the values that it keeps, as NVRTC does it
 REGISTER_BYTES = 4  # halves stay packed, two in one
-MOST_REGISTERS = 255  # of a thread
-GRANULE = 8  # a thread's registers are a multiple of it
 
 
-def registers_of(kept_bytes: int, others: int = OTHER_REGISTERS) -> int:
+def registers_of(gpu: Chip, kept_bytes: int, others: int = OTHER_REGISTERS) -> int:
     """Return the registers of a thread that keeps *kept_bytes*, and needs *others* beside."""
     needed = others + ceil(kept_bytes / REGISTER_BYTES)
-    return ceil(needed / GRANULE) * GRANULE
+    return ceil(needed / gpu.registers_granule) * gpu.registers_granule
 
 
 def blocks_at_once(gpu: Chip, threads: int, registers: int) -> int:
     """Return how many blocks of *threads*, each with *registers*, a multiprocessor has at once."""
-    by_registers = REGISTERS // (threads * registers)
+    by_registers = gpu.registers_per_multiprocessor // (threads * registers)
     return max(1, min(by_registers, gpu.threads_per_multiprocessor // threads))

@@ -11,27 +11,24 @@ pass, stores the results and takes a ticket; the last of a row's blocks folds al
     t = max(bytes, SLACK * blocks) + finish
 
 Large chunks have fewer tickets and folds a byte, small ones leave several blocks to a
-multiprocessor, so that one loads while others fold.  The constants are those of ``reductions``.
+multiprocessor, so that one loads while others fold.  The coefficients are those of ``reductions``.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil
 
-from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
 from tcdsl.costmodel.reductions import (
-    CACHED,
-    CHIP_RATE,
     IN_FLIGHT,
-    LATENCY,
-    NEXT_LOAD,
-    STEP_OF_FOLD,
     TICKET,
-    TICKET_EACH,
+    first_loads_s,
+    partial_s,
+    read_rate,
+    row_fold_s,
 )
 from tcdsl.costmodel.registers import blocks_at_once, registers_of
 
-LOAD_BYTES = 16
 SLACK = 1.3  # of the blocks' latencies: they do not overlap as evenly as one could wish
 
 
@@ -74,14 +71,14 @@ def best_cut(gpu: Chip, rows: Rows, choices: Iterable[tuple[int, int]]) -> Cut |
 def _seconds(gpu: Chip, rows: Rows, threads: int, values: int) -> float:
     count = ceil(rows.length / (threads * values))
     blocks = rows.rows * count
-    loads = max(1, values * rows.value_bytes // LOAD_BYTES)
-    fold = STEP_OF_FOLD * (log2(threads) + (2 if threads > 32 else 0))
-    own = LATENCY + min(loads - 1, IN_FLIGHT) * NEXT_LOAD + rows.passes * fold + TICKET
-    at_once = blocks_at_once(gpu, threads, registers_of(values * rows.kept_bytes))
+    loads = max(1, values * rows.value_bytes // VECTOR_BYTES)
+    fold = row_fold_s(gpu, threads)
+    own = first_loads_s(gpu, loads) + rows.passes * fold + TICKET * gpu.atomic_s
+    at_once = blocks_at_once(gpu, threads, registers_of(gpu, values * rows.kept_bytes))
     if at_once == 1:  # nobody loads while it folds
-        own += threads * values * rows.value_bytes * gpu.multiprocessors / CHIP_RATE
+        own += threads * values * rows.value_bytes * gpu.multiprocessors / read_rate(gpu)
     waves = ceil(blocks / (at_once * gpu.multiprocessors))
-    streaming = rows.rows * rows.length * rows.value_bytes / CHIP_RATE
+    streaming = rows.rows * rows.length * rows.value_bytes / read_rate(gpu)
     turns = ceil(ceil(count / threads) / IN_FLIGHT)
-    finish = rows.passes * (turns * CACHED + fold)
-    return max(streaming + own, SLACK * waves * own) + blocks * TICKET_EACH + finish
+    finish = rows.passes * (turns * partial_s(gpu) + fold)
+    return max(streaming + own, SLACK * waves * own) + blocks * gpu.same_atomic_s + finish

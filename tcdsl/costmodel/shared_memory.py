@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
+from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Reduction
 
-STATIC_BYTES = 48 << 10  # of a block
+STATIC_BYTES = 48 << 10  # that a block of any GPU may declare
 FOLDS_BYTES = 40 << 10  # of it, for folds: some is left for arrays
 _PAIR_BYTES = 16  # a value and its index
 _WAYS = 2  # for all threads, and for the first of them: each has memory of its own
-_WARP = 32
 
 
 def fold_bytes(reductions: Iterable[Reduction]) -> int:
@@ -27,10 +27,10 @@ def row_slots(row: int, rows: int) -> int:
 
     One for each part of a row that is in one warp (device library, ``tc_fold_row``).
     """
-    if row <= _WARP and _is_power_of_two(row):
+    if row <= WARP and _is_power_of_two(row):
         return 0
-    may_straddle = row % _WARP != 0 and rows > 1
-    return rows * (-(-row // _WARP) + may_straddle)
+    may_straddle = row % WARP != 0 and rows > 1
+    return rows * (-(-row // WARP) + may_straddle)
 
 
 def column_slots(x: int, y: int) -> int:
@@ -38,8 +38,8 @@ def column_slots(x: int, y: int) -> int:
 
     Narrow columns are folded within warps first (device library, ``tc_fold_column``).
     """
-    is_in_warps = x < _WARP and _is_power_of_two(x) and x * y % _WARP == 0
-    height = x * y // _WARP if is_in_warps else y
+    is_in_warps = x < WARP and _is_power_of_two(x) and x * y % WARP == 0
+    height = x * y // WARP if is_in_warps else y
     return height * x if height > 1 else 0
 
 

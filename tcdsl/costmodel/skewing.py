@@ -9,10 +9,9 @@ gradient 758 and 487, 858 and 473; softmax of (8192, 5001) float32 103 and 84, b
 of (65536, 257) bfloat16 28 and 43.
 """
 
-from tcdsl.costmodel.reductions import WARP
+from tcdsl.costmodel.chip import VECTOR_BYTES, WARP
 from tcdsl.poly.scop import Array
 
-VECTOR_BYTES = 16
 LEAST_VECTORS = 3 * WARP
 
 

@@ -3,9 +3,11 @@
 Who chooses by them reads them from here, as ``block_sizes.WARP``: tests lower them in one place.
 """
 
-WARP = 32
-BLOCK_THREADS = 256
-MAX_ROW_THREADS = 1024
+from tcdsl.costmodel import chip
+
+WARP = chip.WARP
+BLOCK_THREADS = 256  # where nothing asks for another number: eight warps hide each other's latency
+MAX_ROW_THREADS = chip.MOST_THREADS
 
 
 def power_of_two(number: int) -> int:

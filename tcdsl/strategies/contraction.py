@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.lang.comprehension import Load
@@ -38,11 +39,11 @@ from tcdsl.transforms.materialisation import (
 from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.rfactor import Partial, why_not_rfactored
 
-MIN_WORK = 1 << 14  # multiply-adds below which the simple loops do
-MIN_REUSE = 4  # of an element of an operand, for it to be worth a register
-MIN_USES = 8  # of an element of an operand, for it to be materialised
-ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
-ROWS_A_BLOCK = 64  # rows of the tile's operand that stay in the second-level cache
+MIN_WORK = cpu_thresholds.TILED_MULTIPLICATIONS
+MIN_REUSE = cpu_thresholds.TILED_USES
+MIN_USES = cpu_thresholds.PACKED_USES
+ACCUMULATORS = cpu_thresholds.ACCUMULATORS
+ROWS_A_BLOCK = cpu_thresholds.ROWS_A_BLOCK
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.dependences import dependences_of
@@ -26,9 +27,9 @@ from tcdsl.strategies.sketch import Layout, Rewritten, Sketch, Tile, apply
 from tcdsl.transforms.fusion import Group, textual
 from tcdsl.transforms.nesting import Alignment
 
-MOST_WORK = 1 << 16  # operations of a consumer for which another launch costs more
-MOST_BLOCKS = 2048  # that take tickets for what is small
-MOST_LOADS = 32  # of a thread of the last block: more is worth a kernel on the whole chip
+MOST_WORK = gpu_thresholds.LAST_BLOCK_CONSUMER_OPERATIONS
+MOST_BLOCKS = gpu_thresholds.LAST_BLOCK_TICKETS
+MOST_LOADS = gpu_thresholds.LAST_BLOCK_LOADS
 
 
 def _sketch_of_last(problem: Problem, layout: Layout, folds: Sequence[str]) -> Sketch | None:

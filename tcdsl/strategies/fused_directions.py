@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.both_ways import apart_seconds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
@@ -12,7 +13,7 @@ from tcdsl.strategies.templates.row_column import share_of
 from tcdsl.strategies.traffic import moved_bytes
 from tcdsl.transforms.fusion import Group
 
-WORTH = 0.9  # of the time of kernels apart, that one kernel may take: estimates err
+WORTH = gpu_thresholds.FUSED_TIME
 
 
 class Estimates:

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.poly.dependences import Dependences
@@ -41,11 +42,10 @@ from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.rfactor import rfactor, why_not_rfactored
 
-DEFAULT_TILE = 32
-CHUNKS_PER_THREAD = 4
-# Instances of a recurrence below which its wavefronts cost more in barriers than threads bring.
-WAVEFRONT_INSTANCES = 1 << 19
-WAVEFRONT_TILE = (32, 128)  # of the outer loops, of the innermost: long enough to pay a barrier
+DEFAULT_TILE = cpu_thresholds.BAND_TILE
+CHUNKS_PER_THREAD = cpu_thresholds.CHUNKS_A_THREAD
+WAVEFRONT_INSTANCES = cpu_thresholds.WAVEFRONT_INSTANCES
+WAVEFRONT_TILE = cpu_thresholds.WAVEFRONT_TILE
 
 
 def generic_tree(

@@ -22,6 +22,7 @@ from math import prod
 
 import islpy as isl
 
+from tcdsl.costmodel import chip, gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.dependences import Dependence, Dependences
@@ -40,11 +41,9 @@ from tcdsl.poly.scop import Scop
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
 
 BLOCK_THREADS = 256
-WARP = 32
+WARP = chip.WARP
 ROWS = 8  # of a block whose threads.x belong to loops further inside
-# Threads that a batch of recurrences must have before each takes one of its own.
-ENOUGH_THREADS = 1 << 12
-
+ENOUGH_THREADS = gpu_thresholds.BATCH_THREADS
 _X, _Y = 0, 1
 
 

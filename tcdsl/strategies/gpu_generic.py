@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape, shape_of
 from tcdsl.poly.dependences import Dependences, dependences_of
@@ -31,8 +32,7 @@ from tcdsl.transforms.promotion import promote
 from tcdsl.transforms.rfactor import why_not_rfactored
 from tcdsl.transforms.synchronisation import synchronise, why_not_synchronised
 
-# Instances of a recurrence below which one thread is as fast as many with barriers.
-MIN_RECURRENCE = 1 << 10
+MIN_RECURRENCE = gpu_thresholds.RECURRENCE_INSTANCES
 
 
 @dataclass(frozen=True, eq=False)

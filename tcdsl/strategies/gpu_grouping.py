@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.reductions import is_brief
@@ -37,8 +38,8 @@ from tcdsl.strategies.tiles import is_tiled
 from tcdsl.transforms.fusion import Group, alone, group_statements
 from tcdsl.transforms.trace import record
 
-ENOUGH = 0.75  # of the parallelism that a part has alone: fusion saves memory traffic
-SMALL_WORK = 1 << 16  # operations for which another launch costs more than idle multiprocessors
+ENOUGH = gpu_thresholds.PARALLELISM_KEPT
+SMALL_WORK = gpu_thresholds.LAUNCH_OPERATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def _reads_once(problem: Problem) -> bool:
     whole = replace(problem, may_split=False)
     resident = likeliest(whole).schedule(whole).resident
     kept_bytes = sum(problem.scop.arrays[name].dtype.size_bytes for name in resident)
-    return bool(resident) and is_brief(problem.most_rest * kept_bytes)
+    return bool(resident) and is_brief(problem.gpu, problem.most_rest * kept_bytes)
 
 
 def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:

@@ -17,10 +17,10 @@ The steps are those of ``planner.py``; what differs is who decides (``strategies
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.prefetches import bytes_ahead
-from tcdsl.costmodel.skewing import VECTOR_BYTES, why_not_skewed
+from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of

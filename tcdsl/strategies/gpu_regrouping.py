@@ -10,6 +10,7 @@ what columns sum of rows beside them        likewise
 from collections.abc import Collection
 from math import inf
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage
@@ -24,7 +25,7 @@ from tcdsl.transforms.recomputation import without, writers_and_users
 from tcdsl.transforms.trace import record
 from tcdsl.transforms.write_back import store_of, why_not_written_back, write_back
 
-WORTH = 0.8  # of what is stored and loaded, that may be loaded instead
+WORTH = gpu_thresholds.REREAD_BYTES
 
 
 def without_temporary(before: Grouped, options: Options, gpu: Chip) -> Scop | None:

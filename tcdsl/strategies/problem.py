@@ -16,6 +16,7 @@ from functools import cached_property, wraps
 from math import prod
 from typing import TypeVar
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape, coefficient_of, runs_of
 from tcdsl.lang.comprehension import Expr, Index, Load, walk
@@ -29,7 +30,7 @@ from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.rfactor import why_not_laned
 
 DEFAULTS = Options()
-MIN_LANES = 8  # iterations that are worth threads of their own
+MIN_LANES = gpu_thresholds.AXIS_ITERATIONS
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,11 @@ its own.
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel import gpu_thresholds
+from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.reductions import Reduction, best_split
-from tcdsl.costmodel.row_chunks import LOAD_BYTES, Cut, Rows, best_cut
+from tcdsl.costmodel.row_chunks import Cut, Rows, best_cut
 from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.strategies.block_sizes import MAX_ROW_THREADS
@@ -31,9 +32,9 @@ from tcdsl.transforms.rescaling import rescaled, why_not_in_chunks
 
 THREADS = (128, 256, 512, 1024)  # of a block
 VALUES = (8, 16, 32, 64)  # of a row, in a thread
-MOST_KEPT_BYTES = 256  # of a thread: more would leave one block to a multiprocessor
-MOST_FOLDED = 32  # chunks of a row, for each thread of its last block
-MIN_ROW = 1 << 12  # values: shorter rows are not worth two levels
+MOST_KEPT_BYTES = gpu_thresholds.CHUNK_KEPT_BYTES
+MOST_FOLDED = gpu_thresholds.LAST_BLOCK_CHUNKS
+MIN_ROW = gpu_thresholds.TWO_LEVEL_VALUES
 
 
 def in_chunks(
@@ -92,7 +93,7 @@ def _best_cut(scop: Scop, sums: ExponentialSums, shape: Shape, gpu: Chip) -> Cut
         (threads, values)
         for threads in THREADS
         for values in VALUES
-        if values * rows.value_bytes >= LOAD_BYTES
+        if values * rows.value_bytes >= VECTOR_BYTES
         and values * rows.kept_bytes <= MOST_KEPT_BYTES
         and -(-rows.length // (threads * values)) <= MOST_FOLDED * threads
         and why_not_in_chunks(scop, sums, threads * values) is None
@@ -128,7 +129,7 @@ def _seconds_as_written(
     seconds = 0.0
     for value in values:
         read = sum(scop.arrays[name].dtype.size_bytes for name in _moving(shape, value))
-        along = max(1, LOAD_BYTES // max(read, 1))
+        along = max(1, VECTOR_BYTES // max(read, 1))
         steps = -(-shape.extents[-1] // along)
         whole = Reduction(prod(shape.extents[:-1]), 1, steps, 1, along * read)
         lanes = [MAX_ROW_THREADS >> n for n in range(6)]

@@ -12,7 +12,7 @@ for costmodel/kept_rows; here is what was measured for the others.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tcdsl.costmodel import kept_rows
+from tcdsl.costmodel import gpu_thresholds, kept_rows
 from tcdsl.costmodel.clusters import busy_threads
 from tcdsl.costmodel.locality import coefficient_of
 from tcdsl.lang.comprehension import Call, Index, walk
@@ -22,15 +22,15 @@ from tcdsl.strategies.block_sizes import power_of_two
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import VECTOR_BYTES
 
-MAX_RESIDENT = 40  # values of a row that a thread keeps, of all arrays together, ...
-MOST_RESIDENT = 64  # ... and of a single one: with 1024 threads all registers but a few
-MOST_IDLE = 0.05  # of a row's threads, where there are few rows: ...
-FEW_ROWS = 16  # a multiprocessor
-LONE_ROWS = 1  # a multiprocessor: nothing hides the latency of a thread's second vector
-MANY_IDLE = 0.3  # of them, in any case: rows of one vector more than a power of two
-VECTORS_IN_FLIGHT = 2  # of a thread, where a row has so many
-SKEWED_VECTORS = 8  # the first and the last are in pieces, which takes instructions
-MANY_VECTORS = 4  # where nothing is stored, or instructions are to hide what loads take
+MAX_RESIDENT = gpu_thresholds.KEPT_VALUES
+MOST_RESIDENT = gpu_thresholds.KEPT_VALUES_OF_ONE
+MOST_IDLE = gpu_thresholds.IDLE_OF_FEW
+FEW_ROWS = gpu_thresholds.FEW_ROWS
+LONE_ROWS = gpu_thresholds.LONE_ROWS
+MANY_IDLE = gpu_thresholds.IDLE_OF_MANY
+VECTORS_IN_FLIGHT = gpu_thresholds.ROW_VECTORS
+SKEWED_VECTORS = gpu_thresholds.ROW_VECTORS_SKEWED
+MANY_VECTORS = gpu_thresholds.ROW_VECTORS_READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def share_of_row(problem: Problem, row: Row) -> kept_rows.Share:
     found = None
     is_long = row.groups * row.vector >= kept_rows.LONG
     if is_long and problem.results > FEW_ROWS * problem.gpu.multiprocessors:
-        found = kept_rows.share_of(_kept_row(problem, row))
+        found = kept_rows.share_of(problem.gpu, _kept_row(problem, row))
     if found is None:
         found = kept_rows.Share(*_threads_of_row(problem, row), beside=0)
     return found

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.lang.comprehension import Call, walk
@@ -25,12 +26,12 @@ from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
 
-PARALLEL_WORK = 1 << 15  # operations below which threads cost more than they bring
-TILES_PER_THREAD = 4
-MIN_TILE = 1024  # elements
-MAX_PARTIAL_BYTES = 64 << 20
-OPEN_CHUNK = 512  # values of an open reduced axis that a thread takes at once, if innermost
-OPEN_CHUNK_OF_ROWS = 16  # or otherwise
+PARALLEL_WORK = cpu_thresholds.FORKED_OPERATIONS
+TILES_PER_THREAD = cpu_thresholds.TILES_A_THREAD
+MIN_TILE = cpu_thresholds.TILE_VALUES
+MAX_PARTIAL_BYTES = cpu_thresholds.PARTIAL_BYTES
+OPEN_CHUNK = cpu_thresholds.OPEN_CHUNK_VALUES
+OPEN_CHUNK_OF_ROWS = cpu_thresholds.OPEN_CHUNK_ROWS
 
 
 def work_of(shape: Shape) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tcdsl.costmodel import chip
 from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
@@ -20,7 +21,7 @@ from tcdsl.transforms.fusion import textual
 from tcdsl.transforms.nesting import Nester, Piece, Remaining
 from tcdsl.transforms.rfactor import Partial, coordinate_name, initialisation, rfactor
 
-VECTOR_BYTES = 16  # that an access moves at most
+VECTOR_BYTES = chip.VECTOR_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape, array_strides
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
@@ -31,10 +32,10 @@ from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Nester, Piece
 from tcdsl.transforms.rfactor import Partial, why_not_rfactored
 
-MIN_WORK = 1 << 18  # multiplications below which a launch takes longer than the arithmetic
-MIN_REUSE = 8  # how often an operand's element is used
+MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
+MIN_REUSE = gpu_thresholds.TILED_USES
 K_TILES = (16, 8, 4)
-MIN_CHUNK = 128  # values of a reduced axis that are worth a block of their own
+MIN_CHUNK = gpu_thresholds.TILED_CHUNK_VALUES
 THREADS = 16  # along each tiled axis
 REGISTERS = (8, 4, 2)  # results of a thread along each tiled axis
 

@@ -18,6 +18,7 @@ ASPLOS 1991, doi:10.1145/106972.106981.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
@@ -26,11 +27,10 @@ from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece
 
-LINE_BYTES = 64
-# At most: the other array's lines, one a value, may all fall into one set of the cache.
-NEAR_TILE = 16
-FAR_TILE = 128  # values along the other array: measured, 128 and 256 are alike and 32 is slower
-MIN_INSTANCES = 1 << 14  # below, everything stays in the cache
+LINE_BYTES = cpu_thresholds.LINE_BYTES
+NEAR_TILE = cpu_thresholds.TRANSPOSED_NEAR
+FAR_TILE = cpu_thresholds.TRANSPOSED_FAR
+MIN_INSTANCES = cpu_thresholds.TRANSPOSED_INSTANCES
 
 Axis = Mapping[str, int]  # member -> dimension
 

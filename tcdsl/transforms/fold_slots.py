@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.shared_memory import STATIC_BYTES, column_slots, row_slots
 from tcdsl.lang.comprehension import Operator
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, values_of
@@ -43,7 +44,6 @@ MOST_LANES_BYTES = 36 << 10  # for folds of several lanes: two of 512 x 8 floats
 _COUNTER_BYTES = 8  # of what counts the bytes that are put into the slots of one number
 _STORE_BYTES = 4  # the least that an asynchronous store moves
 _ALIGNMENT = 16
-_WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def _slot_counts(mapped: Mapped, axes: tuple[int, ...]) -> tuple[int, ...]:
         (0,): (row_slots(x, y),),
         (1,): (column_slots(x, y),),
         (0, 1): (row_slots(x * y, 1),),
-        (0, RANK): (mapped.cluster * x // _WARP,),
+        (0, RANK): (mapped.cluster * x // WARP,),
         (1, RANK): (column_slots(x, y), mapped.cluster * x),
     }[axes]
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import islpy as isl
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import (
     Binary,
     Cast,
@@ -43,9 +44,9 @@ from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.transforms.rfactor import initialisation, why_not_rfactored
 
-LONG = 8192  # entries of a row that blocks share
-CHUNK = 4096  # entries that a block takes at once
-LEAST = 64 * LONG  # entries in all, or no row is worth more kernels
+LONG = gpu_thresholds.RAGGED_LONG_ENTRIES
+CHUNK = gpu_thresholds.RAGGED_CHUNK_ENTRIES
+LEAST = gpu_thresholds.RAGGED_LEAST_ENTRIES
 
 _OPERATORS = (Operator.ADD, Operator.MIN, Operator.MAX)
 

@@ -17,6 +17,7 @@ thread composition.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -35,8 +36,8 @@ from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.lowering import builder_of, guarded_reads
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
 
-MOST_OPERATIONS = 8
-MOST_FUNCTIONS = 1  # that are computed again, where rows are in shared memory
+MOST_OPERATIONS = gpu_thresholds.RECOMPUTED_OPERATIONS
+MOST_FUNCTIONS = gpu_thresholds.RECOMPUTED_FUNCTIONS
 _CHEAP = ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=", "&&", "||")
 
 

@@ -22,6 +22,7 @@ from dataclasses import replace
 
 import islpy as isl
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Cast, Expr, Index, Load
 from tcdsl.lang.dtypes import arithmetic
 from tcdsl.lang.rewrite import rewrite
@@ -30,7 +31,7 @@ from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
 from tcdsl.transforms.rfactor import initialisation
 
-LEAST_LENGTH = 1024  # of a row: shorter ones share threads, or a block
+LEAST_LENGTH = gpu_thresholds.TERM_VALUES
 
 
 def with_row_terms(scop: Scop) -> Scop:

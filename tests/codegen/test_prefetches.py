@@ -9,7 +9,7 @@ import pytest
 
 from tcdsl.codegen import prefetches
 from tcdsl.costmodel.chip import load_chip
-from tcdsl.strategies import both_ways
+from tcdsl.strategies import fused_directions
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -25,7 +25,9 @@ CALL = re.compile(r"tc_prefetch\(&(\w+)\[(.*?)\], (\d+)\);")
 def one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways in one kernel, whatever the estimate."""
     monkeypatch.setattr(
-        both_ways.Estimates, "is_faster", lambda self, group, _: self.both_ways(group) is not None
+        fused_directions.Estimates,
+        "is_faster",
+        lambda self, group, _: self.both_ways(group) is not None,
     )
 
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.kept_rows import KeptRow, share_of
-from tcdsl.costmodel.registers import REGISTERS
 from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.lang.dtypes import BFLOAT16, FLOAT32
 from tcdsl.poly.scop import Array, Storage
 
+H200 = load_chip("h200")
 ROW = KeptRow(4096, 4, 1, is_half=False, as_loaded=False, is_written=True, others=0)
 HALVES = KeptRow(2048, 8, 1, is_half=True, as_loaded=False, is_written=True, others=0)
 
@@ -19,7 +20,7 @@ HALVES = KeptRow(2048, 8, 1, is_half=True, as_loaded=False, is_written=True, oth
 @pytest.mark.parametrize("others", [0, 1, 4])
 def test_what_is_promised_fits(row: KeptRow, length: int, others: int) -> None:
     own = replace(row, groups=-(-length // row.vector), others=others)
-    share = share_of(own)
+    share = share_of(H200, own)
     if share is None:
         return
     assert share.threads % 32 == 0 and share.threads * share.turns >= own.groups
@@ -27,18 +28,18 @@ def test_what_is_promised_fits(row: KeptRow, length: int, others: int) -> None:
     assert share.beside >= 2
     # In pairs at most: values of a half type that are kept as they were loaded.
     values = share.turns * own.vector / (2 if own.as_loaded else 1)
-    assert share.threads * share.beside * values <= REGISTERS
+    assert share.threads * share.beside * values <= H200.registers_per_multiprocessor
 
 
 def test_more_than_one_block_needs_registers() -> None:
-    assert share_of(replace(ROW, groups=8192)) is None
-    assert share_of(replace(HALVES, groups=6288)) is None
-    whole = share_of(replace(HALVES, groups=6288, as_loaded=True, is_written=False))
+    assert share_of(H200, replace(ROW, groups=8192)) is None
+    assert share_of(H200, replace(HALVES, groups=6288)) is None
+    whole = share_of(H200, replace(HALVES, groups=6288, as_loaded=True, is_written=False))
     assert whole is not None and (whole.threads, whole.beside) == (256, 2)
 
 
 def test_what_is_read_beside_a_row_takes_registers() -> None:
-    alone, beside = share_of(HALVES), share_of(replace(HALVES, others=2))
+    alone, beside = share_of(H200, HALVES), share_of(H200, replace(HALVES, others=2))
     assert alone is not None and beside is not None
     assert alone.beside > beside.beside
 

@@ -62,11 +62,16 @@ def chip(monkeypatch: pytest.MonkeyPatch, small_chip: Chip) -> Chip:
     for module, name, value in (
         (block_sizes, "MAX_ROW_THREADS", 16), (row_registers, "MAX_RESIDENT", 8),
         (row_registers, "MOST_RESIDENT", 4), (row_chunks, "MIN_ROW", 1),
-        (row_chunks, "VALUES", (4,)), (row_chunks, "THREADS", (16,)), (row_chunks, "LOAD_BYTES", 4),
+        (row_chunks, "VALUES", (4,)), (row_chunks, "THREADS", (16,)),
+        (row_chunks, "VECTOR_BYTES", 4),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(row_chunks, "_seconds_as_written", lambda *_: math.inf)
-    return replace(small_chip, grid=load_chip("h200").grid)
+    whole = load_chip("h200")
+    return replace(
+        small_chip, grid_x_blocks=whole.grid_x_blocks, grid_y_blocks=whole.grid_y_blocks,
+        grid_z_blocks=whole.grid_z_blocks,
+    )  # fmt: skip
 
 
 Programs = dict[str, tuple[str, list[Any]]]
@@ -116,7 +121,7 @@ def test_several_turns_of_a_block(check_emulated: CheckAll, chip: Chip) -> None:
     cases: list[tuple[str, list[Any]]] = [
         (SOFTMAX, [(5, 509)]), (LOGSUMEXP, [(9, 509)]), (SEVERAL, [(4, 300), (300,), (300,)]),
     ]  # fmt: skip
-    check_emulated(cases, gpu=replace(chip, grid=(7, 3, 2)))
+    check_emulated(cases, gpu=replace(chip, grid_x_blocks=7, grid_y_blocks=3, grid_z_blocks=2))
 
 
 def test_much_that_follows(

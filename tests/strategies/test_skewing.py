@@ -151,8 +151,8 @@ def test_clusters_share_skewed_rows(
     name: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for constant, value in (
-        ("BLOCK_BYTES", 1 << 10), ("LEAST_BYTES", 1 << 9), ("HELD_WELL", 1 << 8),
-        ("HELD_VALUES", 1 << 9), ("LEAST_GROUPS", 1),
+        ("BLOCK_BYTES", 1 << 10), ("LEAST_BYTES", 1 << 9), ("HELD_WELL", 1 / 256),
+        ("HELD_VALUES", 1 / 128), ("LEAST_GROUPS", 1),
     ):  # fmt: skip
         monkeypatch.setattr(clusters, constant, value)
     source, given, _ = CASES[name]

@@ -113,12 +113,12 @@ def special_rows(n: int) -> Any:
 def share_short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a block's part of a row so small that clusters share short rows."""
     for name, value in (
-        ("BLOCK_BYTES", 1 << 10), ("LEAST_BYTES", 1 << 9), ("HELD_WELL", 1 << 8),
-        ("HELD_VALUES", 1 << 9), ("LEAST_GROUPS", 1),
+        ("BLOCK_BYTES", 1 << 10), ("LEAST_BYTES", 1 << 9), ("HELD_WELL", 1 / 256),
+        ("HELD_VALUES", 1 / 128), ("LEAST_GROUPS", 1),
     ):  # fmt: skip
         monkeypatch.setattr(clusters, name, value)
 
 
 def keep_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep all columns that fit."""
-    monkeypatch.setattr(columns, "KERNEL", 1.0)
+    monkeypatch.setattr(columns, "PASS_LAUNCHES", 1e6)

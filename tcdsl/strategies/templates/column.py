@@ -9,6 +9,7 @@ Each thread adds up its part of a column; the block folds them over threads.y.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.shared_memory import FOLDS_BYTES, fold_bytes
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies import problem as problems
@@ -18,7 +19,7 @@ from tcdsl.strategies.shared_sums import chunk_of, chunked_axis, share_of_sum
 from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Sketch, Tile
 from tcdsl.strategies.template import Template, assembled
 
-LEAST_SIDE = 4  # vectors of neighbours that threads load together, where rows are far apart
+LEAST_SIDE = gpu_thresholds.COLUMN_VECTORS
 BLOCKS_EACH = (1, 2, 4)  # of a multiprocessor, that share chunks: worth trying
 
 

@@ -10,6 +10,7 @@ too few of them, and a thread takes a second vector only if the chip stays full.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.scop import Storage
 from tcdsl.strategies import block_sizes
@@ -20,7 +21,7 @@ from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Sketch, Tile
 from tcdsl.strategies.template import Template, assembled
 from tcdsl.transforms.exponential_sums import ADDEND, NONPOSITIVE
 
-MIN_VECTORED = 1 << 12  # values for which fewer threads may do
+MIN_VECTORED = gpu_thresholds.VECTORED_VALUES
 MOST_REPEAT = 4  # vectors of a thread that are worth trying
 _SHORT = {NONPOSITIVE, ADDEND}  # functions of a few instructions
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.block_sizes import power_of_two
@@ -23,7 +24,7 @@ from tcdsl.strategies.ragged_axes import axis_inside_ranges, is_of_long_rows
 from tcdsl.strategies.sketch import Sketch, Tile
 from tcdsl.strategies.template import Template, assembled
 
-ENTRIES = 4  # of an average row, that a thread takes: their loads start together
+ENTRIES = gpu_thresholds.RAGGED_ENTRIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tcdsl.costmodel import kept_rows
+from tcdsl.costmodel import gpu_thresholds, kept_rows
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.block_sizes import power_of_two
@@ -28,9 +28,9 @@ from tcdsl.strategies.shared_sums import chunk_of, chunked_axis, share_of_sum, w
 from tcdsl.strategies.sketch import VECTOR_BYTES, Sketch, Tile
 from tcdsl.strategies.template import Template, assembled
 
-ROW_LOADS = 2  # of a thread, of all its rows (bfloat16, 64 columns: 38 us; with four 39.6)
-SHORT_BYTES = 8 * block_sizes.WARP * VECTOR_BYTES  # of rows that a warp adds up
-ALONE = 16  # values of a row that one thread adds up (bfloat16: 39.6 us; of two threads 40.5)
+ROW_LOADS = gpu_thresholds.WARP_ROW_LOADS
+SHORT_BYTES = gpu_thresholds.WARP_ROW_VECTORS * block_sizes.WARP * VECTOR_BYTES
+ALONE = gpu_thresholds.LONE_THREAD_VALUES
 BLOCKS_EACH = (1, 2, 4)  # of a multiprocessor, that share chunks: worth trying
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.clusters import LongRows, Share, best_share
 from tcdsl.costmodel.locality import Shape
@@ -30,7 +31,7 @@ from tcdsl.transforms.mapping import RANK
 from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.rfactor import Partial
 
-MOST_UNROLLED = 32  # vectors of a thread
+MOST_UNROLLED = gpu_thresholds.CLUSTER_VECTORS
 
 
 @dataclass(frozen=True, slots=True)

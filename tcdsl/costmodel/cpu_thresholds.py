@@ -1,0 +1,27 @@
+"""From when on something is worth while on a CPU: numbers of measured kernels.
+
+From x86 servers of 2 to 64 cores with AVX2 and AVX-512 (docs/performance.md).  Who reads a number
+keeps it under a name of its own, which tests lower.
+"""
+
+FORKED_OPERATIONS = 1 << 15  # below which threads cost more than they bring
+TILES_A_THREAD = 4  # so that one that is late does not hold up all
+TILE_VALUES = 1024  # at least
+PARTIAL_BYTES = 64 << 20  # of partial sums, of all threads together
+OPEN_CHUNK_VALUES = 512  # of an open reduced axis that a thread takes at once, if innermost, ...
+OPEN_CHUNK_ROWS = 16  # ... or otherwise
+BAND_TILE = 32  # iterations of a loop of a permutable band
+CHUNKS_A_THREAD = 4
+WAVEFRONT_INSTANCES = 1 << 19  # of a recurrence: fewer cost more in barriers than threads bring
+WAVEFRONT_TILE = (32, 128)  # of the outer loops, of the innermost: long enough to pay a barrier
+LINE_BYTES = 64
+# At most: the other array's lines, one a value, may all fall into one set of the cache.
+TRANSPOSED_NEAR = 16
+TRANSPOSED_FAR = 128  # values along the other array: 128 and 256 are alike and 32 is slower
+TRANSPOSED_INSTANCES = 1 << 14  # below, everything stays in the cache
+TILED_MULTIPLICATIONS = 1 << 14  # below which the simple loops do
+TILED_USES = 4  # of an element of an operand, for it to be worth a register
+PACKED_USES = 8  # of an element of an operand, for it to be copied to a buffer of its own
+ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
+ROWS_A_BLOCK = 64  # of the tile's operand that stay in the second-level cache
+PIECES_A_THREAD = 64  # of a loop whose iterations are of different lengths

@@ -1,0 +1,62 @@
+"""From when on something is worth while on a GPU: numbers of measured kernels.
+
+Where no estimate weighs two ways of doing something, one of these decides.  All are from kernels on
+an H200 (docs/performance_gpu.md; where a comment has times, from those), and so are only as good as
+another chip is like it: what is asked for a multiprocessor or of a thread scales with the chip,
+operations for which a launch costs more scale with launch_s times the rate of one multiprocessor.
+Who reads a number keeps it under a name of its own, which tests lower.
+"""
+
+# --- work that is worth a kernel, blocks, or threads -------------------------------------------
+
+LAUNCH_OPERATIONS = 1 << 16  # for which another launch costs more than idle multiprocessors
+LAST_BLOCK_CONSUMER_OPERATIONS = 1 << 16  # the same, of what the last block does after a reduction
+LAST_BLOCK_TICKETS = 2048  # blocks that take tickets, where what follows is small
+LAST_BLOCK_LOADS = 32  # of a thread: more is worth a kernel on the whole chip
+LAST_BLOCK_CHUNKS = 32  # of a row, for each thread of the row's last block
+AXIS_ITERATIONS = 8  # of an axis that are worth threads of their own
+RECURRENCE_INSTANCES = 1 << 10  # below which one thread is as fast as many with barriers
+BATCH_THREADS = 1 << 12  # that a batch of recurrences has before each takes one of its own
+PARALLELISM_KEPT = 0.75  # of what a part has alone: fusion saves memory traffic
+FUSED_TIME = 0.9  # of the kernels' apart, that one kernel may take: estimates err
+REREAD_BYTES = 0.8  # of what is stored and loaded, that may be loaded again instead
+VECTORED_VALUES = 1 << 12  # for which fewer threads may do, each with a vector
+
+# --- rows --------------------------------------------------------------------------------
+
+TWO_LEVEL_VALUES = 1 << 12  # of a row: shorter ones are not worth two levels of exponential sums
+TERM_VALUES = 1024  # of a row whose terms are computed once: shorter ones share threads, or a block
+KEPT_VALUES = 40  # of a row that a thread keeps, of all arrays together, ...
+KEPT_VALUES_OF_ONE = 64  # ... and of a single one: with 1024 threads all registers but a few
+CHUNK_KEPT_BYTES = 256  # of a thread: more would leave one block to a multiprocessor
+FEW_ROWS = 16  # a multiprocessor
+LONE_ROWS = 1  # a multiprocessor: nothing hides the latency of a thread's second vector
+IDLE_OF_FEW = 0.05  # of a row's threads, where there are few rows
+IDLE_OF_MANY = 0.3  # of them, in any case: rows of one vector more than a power of two
+ROW_VECTORS = 2  # of a thread on their way, where a row has so many
+ROW_VECTORS_SKEWED = 8  # the first and the last are in pieces, which takes instructions
+ROW_VECTORS_READ = 4  # where nothing is stored, or instructions are to hide what loads take
+WARP_ROW_LOADS = 2  # of a thread, of all its rows (bfloat16, 64 columns: 38 us; with four 39.6)
+WARP_ROW_VECTORS = 8  # of a lane, of rows that a warp adds up
+LONE_THREAD_VALUES = 16  # of a row that one thread adds up (bfloat16: 39.6 us; of two threads 40.5)
+COLUMN_VECTORS = 4  # of neighbours that threads load together, where rows are far apart
+CLUSTER_VECTORS = 32  # of a thread, whose loop is unrolled
+RAGGED_ENTRIES = 4  # of an average row, that a thread takes: their loads start together
+RAGGED_LONG_ENTRIES = 8192  # of a row that blocks share
+RAGGED_CHUNK_ENTRIES = 4096  # that a block takes at once
+RAGGED_LEAST_ENTRIES = 64 * RAGGED_LONG_ENTRIES  # in all, or no row is worth more kernels
+RECOMPUTED_OPERATIONS = 8  # of a value that is computed again from shared memory, not kept, ...
+RECOMPUTED_FUNCTIONS = 1  # ... of them functions
+
+# --- products ----------------------------------------------------------------------------
+
+TILED_MULTIPLICATIONS = 1 << 18  # below which a launch takes longer than the arithmetic
+TILED_USES = 8  # of an operand's element, for it to be worth shared memory
+TILED_CHUNK_VALUES = 128  # of a reduced axis that are worth a block of their own
+
+# --- loads -------------------------------------------------------------------------------
+
+# As many as registers bear without a second thought; other numbers were not measured.
+UNROLLED_ITERATIONS = 16  # whose loads may start together
+UNROLLED_BYTES = 128  # of a thread, in registers, on their way
+SUMMED_ITERATIONS = 64  # of a loop, that are worth blocks of their sum
