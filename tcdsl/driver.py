@@ -52,6 +52,7 @@ from tcdsl.poly.verify import why_not_legal
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.repro import write_repro
 from tcdsl.settings import settings
+from tcdsl.strategies.decided import candidates_text, choices_text
 from tcdsl.strategies.planner import Scheme, plan_scop
 from tcdsl.transforms.canonical_form import explain_coalescing
 from tcdsl.transforms.coalescing import coalesce
@@ -424,6 +425,24 @@ def _compile(
         comprehension, special, canonical, scop, tuple(transforms), plan, source,
         {**stages, "code": _readable(source)},
     )  # fmt: skip
+
+
+def with_decisions(
+    compiled: Compiled[Source], target: str, chip: Chip | None = None
+) -> Compiled[Source]:
+    """Return *compiled* with the stages "choices" and "candidates".
+
+    They are made apart from the others, for the target's compiler may run meanwhile.
+    """
+    texts = {"choices": choices_text(compiled.plan, target)}
+    try:
+        with COMPILE_LOCK, bounded(GENEROUS_OPERATIONS, STEP_SECONDS):
+            texts["candidates"] = candidates_text(compiled.plan, target, chip)
+    except Exception as error:  # our own bugs: no call fails for what is only to be read
+        if settings().debug:
+            raise
+        warn(f"what else was weighed for {compiled.comprehension.name!r} is lost: {error}")
+    return replace(compiled, stages={**compiled.stages, **texts})
 
 
 def _readable(source: CSource | CudaSource) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 import tcdsl
 from tcdsl.errors import OptionError
+from tcdsl.executable.emulated import EmulatedExecutable
 from tcdsl.options import Options
 
 SOFTMAX = """def softmax(float(M,N) x) -> (y) {
@@ -68,6 +69,58 @@ def test_candidates_have_times_or_reasons() -> None:
         else:
             assert candidate["predicted_us"] > 60 and candidate["limiter"]  # 268 MB
     json.dumps(exe.candidates)
+
+
+BOTH = "def f(float(M,N) x) -> (a, b) { a(i) +=! x(i,j)\n b(j) +=! x(i,j) where i in 0:M }"
+
+
+def test_explain_says_what_was_chosen_and_from_what() -> None:
+    exe = softmax().compile(X, target="emulate")
+    lines = exe.explain().split("\n\n")[0].splitlines()
+    shown = [line.strip() for line in lines[lines.index("choices") + 1 :]]
+    assert shown[0] == "S0+S1+S2_row0+S2: 13 weighed"
+    own = {k: v for k, v in exe.choices["kernels"][0].items() if k not in ("kernel", "template")}
+    assert shown[1].startswith("chosen ") and f"row: threads {own['threads']}" in shown[1]
+    assert [line.split()[0] for line in shown[1:6]] == ["chosen", "or", "or", "or", "or"]
+    times = [float(line.split()[1]) for line in shown[1:5]]
+    others = sorted(c["predicted_us"] for c in exe.candidates if c.get("is_chosen") is False)
+    assert times[1:] == pytest.approx(others[:3], abs=0.06)
+    assert "memory" in shown[1] and "9 more" in shown[5]
+    refused = {c["template"] for c in exe.candidates if "config" not in c}
+    named = [line[4:].partition(":")[0].split(", ") for line in shown[6:]]
+    assert {name for names in named for name in names} == refused
+
+
+def test_reasons_that_all_kernels_share_are_told_once() -> None:
+    exe = tcdsl.define(BOTH).f.compile(X, target="emulate")
+    assert len(exe.choices["kernels"]) > 1
+    assert exe.explain().count("not ragged_long") == 1
+
+
+def test_code_from_the_cache_is_explained_without_planning_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = softmax().compile(X, target="emulate")
+
+    def fail(*_: object) -> None:
+        raise AssertionError("planned again")
+
+    monkeypatch.setattr(EmulatedExecutable, "_compiled_again", fail)
+    again = softmax().compile(X, target="emulate")
+    assert again is not first and again.explain() == first.explain()
+    assert again.candidates == first.candidates and again.choices == first.choices
+
+
+def test_estimates_that_fail_lose_only_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("tcdsl.strategies.choices.estimate", fail)
+    monkeypatch.delenv("TCDSL_DEBUG", raising=False)
+    with pytest.warns(UserWarning, match="'softmax' is lost: planted"):
+        exe = softmax().compile(tcdsl.spec((256, 96), "float32"), target="emulate")
+    assert exe.candidates == [] and "template row" in exe.explain()
+    assert exe.choices["kernels"][0]["template"] == "row"
 
 
 @pytest.mark.parametrize(

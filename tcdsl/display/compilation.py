@@ -1,10 +1,11 @@
 """The stages of one compilation: what ``exe.compilation`` is.
 
-    program -> comprehension -> scop -> transforms -> schedule -> plan -> code -> explain
+    program -> comprehension -> scop -> transforms -> schedule -> plan -> choices -> code -> explain
 
 A notebook shows each of them, ``print`` writes its text, and ``value`` is the object itself.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from itertools import count as counter
 from typing import Any
 
 from tcdsl.codegen.c_printer import CSource
+from tcdsl.display.candidates import candidates_section, read_weighing
 from tcdsl.display.code import code_block, first_lines, line_index
 from tcdsl.display.comprehension import comprehension_section, source_block, statement_spans
 from tcdsl.display.html import (
@@ -38,8 +40,8 @@ from tcdsl.options import Options, changed
 from tcdsl.poly.isl_utils import COMPILE_LOCK
 
 # What a page begins with, and what it shows folded: the way there, for those who want to see it.
-FIRST = ("explain", "traffic", "program", "code", "schedule", "plan")
-FOLDED = ("comprehension", "scop", "transforms")
+FIRST = ("explain", "candidates", "traffic", "program", "code", "schedule", "plan")
+FOLDED = ("comprehension", "scop", "transforms", "choices")
 
 _numbers = counter(1)  # of the displays of this process: their anchors differ
 
@@ -86,6 +88,7 @@ class Compilation:
     kernels: Sequence[Mapping[str, Any]]
     explained: str
     compiled: Compiled[Any] | None
+    kept: Mapping[str, str]  # the stages as text, as they are kept with the code
 
     @cached_property
     def stages(self) -> Mapping[str, Stage]:
@@ -202,10 +205,29 @@ def _compiled_stages(compilation: Compilation, compiled: Compiled[Any]) -> list[
                 None if is_whole else [tag("h3", "Traffic"), traffic_section(plan)],
             ),
         ),
+        *_decisions(compilation.kept),
         _code(compilation, compiled),
         Stage(
             "explain", "Explanation", "The decisions and their reasons, as explain() returns them.",
             explained, explained, lambda *_: block(explained),
+        ),
+    ]  # fmt: skip
+
+
+def _decisions(kept: Mapping[str, str]) -> list[Stage]:
+    """Return what was chosen, and from what; code has no such stages where a bug lost them."""
+    if "candidates" not in kept:
+        return []
+    choices, weighing = kept["choices"], read_weighing(kept["candidates"])
+    return [
+        Stage(
+            "choices", "Choices", "The choices as data; compile(..., choices=...) takes them.",
+            json.loads(choices), choices, lambda *_: block(choices),
+        ),
+        Stage(
+            "candidates", "Candidates",
+            "What each kernel was chosen from; times are predictions of the cost model.",
+            weighing, kept["candidates"], lambda *_: candidates_section(weighing),
         ),
     ]  # fmt: skip
 

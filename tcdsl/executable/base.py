@@ -1,5 +1,6 @@
 """What all executables share: the checks of a call, its results, what it shows."""
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -10,7 +11,7 @@ import numpy as np
 
 from tcdsl.errors import warn
 from tcdsl.lang.head import Extents, Head
-from tcdsl.options import Options
+from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, overlaps
 from tcdsl.runtime.documented import Documented
 from tcdsl.runtime.files import path_of, write_file
@@ -24,10 +25,10 @@ from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.settings import settings
 
 if TYPE_CHECKING:
+    from tcdsl.display.candidates import Weighing
     from tcdsl.display.compilation import Compilation
     from tcdsl.driver import Compiled
     from tcdsl.lang.comprehension import Comprehension, Specialisation
-    from tcdsl.transforms.plan import Weighed
 
 Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
 
@@ -86,7 +87,7 @@ class Executable(Documented):
 
         return Compilation(
             self.comprehension, self.special, self.target, self.options, self.opened,
-            self.kernels, self.explain(), self._compiled_again(),
+            self.kernels, self.explain(), self._compiled_again(), self.stages,
         )  # fmt: skip
 
     def _compiled_again(self) -> "Compiled[Any] | None":
@@ -126,32 +127,30 @@ class Executable(Documented):
         ``f.compile(A, B, choices=exe.choices)`` makes the same kernels again.  ``"kernels"`` has an
         entry for each: the statements, the name of its template, and what was chosen of it.
         """
-        with late_import():
-            from tcdsl.strategies.asked import data_of
-
-        return data_of(self._weighed(), self.target)
+        found: dict[str, Any] = {
+            "format": CHOICES_FORMAT, "version": CHOICES_VERSION, "target": self.target,
+            "kernels": [],
+        }  # fmt: skip
+        found.update(json.loads(self.stages.get("choices", "{}")))
+        return found
 
     @cached_property
     def candidates(self) -> list[dict[str, Any]]:
         """What was weighed for each kernel, as plain data: configurations, or why there are none.
 
         Of a configuration: ``kernel``, ``template``, ``config``, ``predicted_us`` and ``limiter``
-        (the cost model's estimate), ``is_chosen``; of a template that does not apply, or of a
-        configuration that does not fit: ``why_not``.
+        (the cost model's estimate), ``moved_bytes`` and ``operations`` that it is for,
+        ``is_chosen``; of a template that does not apply, or of a configuration that does not fit:
+        ``why_not``.
         """
+        return [dict(candidate) for candidate in self._weighing.candidates]
+
+    @cached_property
+    def _weighing(self) -> "Weighing":
         with late_import():
-            from tcdsl.poly.isl_utils import COMPILE_LOCK
+            from tcdsl.display.candidates import read_weighing
 
-        with COMPILE_LOCK:
-            return [
-                {"kernel": one.kernel, **candidate}
-                for one in self._weighed()
-                for candidate in one.candidates()
-            ]
-
-    def _weighed(self) -> "Sequence[Weighed]":
-        compiled = self.compilation.compiled
-        return () if compiled is None else compiled.plan.weighed
+        return read_weighing(self.stages.get("candidates", ""))
 
     def explain(self) -> str:
         """Return the decisions for each kernel, and their reasons, as text."""
@@ -166,7 +165,16 @@ class Executable(Documented):
             name = kernel["name"]
             lines.append(name if _is_memset(kernel) else f"kernel {name}")
             lines += [f"  {reason}" for reason in kernel.get("why", ())]
+        lines += self._choices_explained()
         return "\n".join([*lines, "", self.schedule])
+
+    def _choices_explained(self) -> list[str]:
+        """Return what each kernel was chosen from, by the cost model's estimates."""
+        with late_import():
+            from tcdsl.display.candidates import explained
+
+        lines = explained(self.choices["kernels"], self._weighing)
+        return ["choices", *(f"  {line}" for line in lines)] if lines else []
 
     def __repr__(self) -> str:
         return f"<tcdsl.Executable {self.head.name} for {self.target}>"

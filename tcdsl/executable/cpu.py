@@ -169,9 +169,10 @@ def cpu_program(
             return CpuProgram(entry.code, manifest, _integers(manifest, special, specs))
     # Imported here so that a cached program starts without the polyhedral part.
     with late_import():
-        from tcdsl.driver import compile_to_c
+        from tcdsl.driver import compile_to_c, with_decisions
 
     compiled = compile_to_c(comprehension, special, strides, options, cpu, opened)
+    compiled = with_decisions(compiled, "cpu")
     dump_stages(comprehension, compiled.stages)
     code = compile_shared(compiled.source.text, flags, compiler=compiler)
     manifest = Manifest(

@@ -375,7 +375,7 @@ def _begun(
     # Imported here so that a cached program starts without the polyhedral part.
     with late_import():
         from tcdsl.codegen.device.cuda import header_text, parts_for
-        from tcdsl.driver import compile_to_cuda
+        from tcdsl.driver import compile_to_cuda, with_decisions
 
     begun: list[Callable[[], bytes]] = []
 
@@ -386,4 +386,4 @@ def _begun(
     compiled = compile_to_cuda(
         sized.comprehension, sized.special, strides, options, gpu, alignments, begin
     )
-    return compiled, begun[-1]
+    return with_decisions(compiled, "cuda", gpu), begun[-1]

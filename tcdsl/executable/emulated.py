@@ -110,9 +110,10 @@ def emulated_executable(sized: SizedDef, specs: Specs, options: Options) -> Emul
             program = EmulatedProgram(entry.code, source)
             return EmulatedExecutable(sized, specs, options, program, stages)
     with late_import():
-        from tcdsl.driver import compile_to_cuda
+        from tcdsl.driver import compile_to_cuda, with_decisions
 
     compiled = compile_to_cuda(c, special, strides, options, EMULATED_GPU)
+    compiled = with_decisions(compiled, "emulate", EMULATED_GPU)
     dump_stages(c, compiled.stages)
     code = compile_emulated(compiled.source)
     if not compiled.is_fallback:

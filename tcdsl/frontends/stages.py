@@ -3,15 +3,18 @@
     program -> ast -> comprehension -> coalesced -> scop -> transforms -> schedule -> plan -> code
 
 The first three are of the def itself; the others of one compilation, of which "tree" is the
-schedule as isl has it, and "explain" the reasons.  ``tcdsl show`` and ``%tcdsl_show`` print them.
+schedule as isl has it, "choices" what may be asked for again, "candidates" what they were chosen
+from, and "explain" the reasons.  ``tcdsl show`` and ``%tcdsl_show`` print them.
 
 A stage has one name wherever it is shown: ``exe.stages``, ``exe.compilation``, reports, the tabs of
 ``tcdsl.explore`` and the files of TCDSL_DUMP have some of :data:`STAGES`, and no others.
 """
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tcdsl.display.candidates import candidates_text, read_weighing
 from tcdsl.display.highlight import highlighted_tc
 from tcdsl.display.html import block, mime_bundle
 from tcdsl.lang.parser import parse_program
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
 
 OF_THE_DEF = ("program", "ast", "comprehension")
 STAGES = (
-    *OF_THE_DEF, "coalesced", "scop", "transforms", "schedule", "tree", "plan", "code", "explain",
+    *OF_THE_DEF, "coalesced", "scop", "transforms", "schedule", "tree", "plan", "choices",
+    "candidates", "code", "explain",
 )  # fmt: skip
 
 
@@ -55,6 +59,10 @@ def text_of(executable: "Executable", stage: str) -> str:
             return executable.explain()
         case "code":
             return executable.source
+        case "choices":
+            return json.dumps(executable.choices, indent=1)
+        case "candidates":
+            return candidates_text(read_weighing(executable.stages.get("candidates", "")))
         case "transforms" | "plan":  # made anew where the code is from the cache
             shown = executable.compilation.stages.get(stage)
             text = shown.text if shown is not None else None

@@ -10,7 +10,9 @@ from difflib import get_close_matches
 from math import inf
 from typing import Any
 
+from tcdsl.costmodel.chip import Chip, Unit
 from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.work import Work
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.asked import Asked, misfit
 from tcdsl.strategies.problem import Problem
@@ -76,8 +78,9 @@ def _why_not_in(config: Any, space: Sequence[Any], data: Mapping[str, Any]) -> s
 def candidates_of(problem: Problem, chosen: Sketch) -> list[dict[str, Any]]:
     """Return every candidate for *problem*, and why other templates make none.
 
-    Of a candidate: ``template``, ``config``, ``predicted_us``, ``limiter``, ``is_chosen``; of a
-    template that does not apply: ``template`` and ``why_not``.
+    Of a candidate: ``template``, ``config``, ``predicted_us``, ``limiter``, ``moved_bytes`` (from
+    and to memory), ``operations``, ``is_chosen``; of a template that does not apply: ``template``
+    and ``why_not``.
     """
     found = [_candidate(problem, choice, chosen) for choice in catalogue.choices(problem)]
     reasons = catalogue.reasons(problem)
@@ -88,7 +91,18 @@ def _candidate(problem: Problem, choice: Choice, chosen: Sketch) -> dict[str, An
     data = choice.to_json()
     name = data.pop("template")
     own = {"template": name, "config": data, "is_chosen": choice.to_json() == chosen.config}
-    predicted = estimate(work_of(problem, choice.schedule(problem)), problem.gpu)
+    work = work_of(problem, choice.schedule(problem))
+    predicted = estimate(work, problem.gpu)
     if predicted.seconds == inf:
         return {**own, "why_not": predicted.why_not or "it does not fit"}
-    return {**own, "predicted_us": 1e6 * predicted.seconds, "limiter": predicted.limiter}
+    return {
+        **own, "predicted_us": 1e6 * predicted.seconds, "limiter": predicted.limiter,
+        "moved_bytes": work.dram_bytes, "operations": _operations(work, problem.gpu),
+    }  # fmt: skip
+
+
+def _operations(work: Work, chip: Chip) -> float:
+    """Return the operations of *work*, each as many float32 ones as take its time."""
+    one = chip.rate(Unit.FMA_F32)
+    rates = ((count, chip.rate(unit)) for unit, count in work.operations)
+    return sum(count * one / rate for count, rate in rates if rate)

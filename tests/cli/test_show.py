@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,8 @@ SIZES = ("--size", "M=7", "--size", "K=5", "--size", "N=3")
         ("scop", "S0"),
         ("schedule", "S0"),
         ("tree", "domain"),
+        ("choices", '"format": "tcdsl choices"'),
+        ("candidates", "nothing was weighed"),
         ("code", "int"),
         ("explain", "kernel"),
     ],
@@ -32,8 +35,22 @@ def test_every_stage_is_shown(stage: str, part: str, tcdsl: Tcdsl, program: Path
 
 
 def test_no_stage_is_forgotten() -> None:
-    tested = "program ast comprehension coalesced scop transforms schedule tree plan code explain"
-    assert set(STAGES) == set(tested.split())
+    tested = (
+        "program ast comprehension coalesced scop transforms schedule tree plan choices candidates"
+    )
+    assert set(STAGES) == {*tested.split(), "code", "explain"}
+
+
+def test_candidates_of_a_gpus_kernels_are_a_table(tcdsl: Tcdsl, tmp_path: Path) -> None:
+    path = tmp_path / "rows.tc"
+    path.write_text("def rows(float(M, N) x) -> (y) { y(i) +=! x(i, j) }")
+    code, printed, _ = tcdsl(
+        "show", path, "--stage", "candidates", "--target", "emulate", "-s", "M=512,N=512"
+    )
+    assert code == 0
+    (chosen,) = [line for line in printed.splitlines() if line.startswith("  * ")]
+    assert re.fullmatch(r"  \* +\d+\.\d us  \w+ +row: threads \d+, .*", chosen)
+    assert "    not column, elementwise: neighbours in memory" in printed
 
 
 @pytest.mark.parametrize("stage", OF_THE_DEF)

@@ -24,11 +24,12 @@ GRID = """def grid(float(N, M) cost) -> (best) {
 }
 """
 STAGES = [
-    "program", "comprehension", "scop", "transforms", "schedule", "plan", "code", "explain",
+    "program", "comprehension", "scop", "transforms", "schedule", "plan", "choices", "candidates",
+    "code", "explain",
 ]  # fmt: skip
 ON_A_PAGE = [
-    "explain", "traffic", "program", "code", "schedule", "plan", "comprehension", "scop",
-    "transforms",
+    "explain", "candidates", "traffic", "program", "code", "schedule", "plan", "comprehension",
+    "scop", "transforms", "choices",
 ]  # fmt: skip
 
 Checked = Callable[[str], Any]
@@ -68,7 +69,7 @@ def test_the_page_begins_with_reasons_and_folds_the_way_there(
 ) -> None:
     text = page_of(softmax, tmp_path)
     is_open = dict(re.findall(r'<section id="stage-(\w+)"><details( open[^>]*)?>', text))
-    assert [name for name, mark in is_open.items() if not mark] == ON_A_PAGE[6:]
+    assert [name for name, mark in is_open.items() if not mark] == ON_A_PAGE[7:]
     program = text[text.index('id="stage-program"') : text.index('id="stage-code"')]
     assert '<span class="ink-keyword">def</span>' in program
     assert '<span class="ink-call">exp</span>' in program and "&lt;b&gt;the largest" in program

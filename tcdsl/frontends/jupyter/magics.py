@@ -66,7 +66,7 @@ class TcdslMagics(Magics):
             %tcdsl_show ast matmul                               of the def itself
 
         STAGE is program, ast or comprehension, which are of the def; coalesced, scop, transforms,
-        schedule, tree, plan, code or explain, which are of one compilation.
+        schedule, tree, plan, choices, candidates, code or explain, which are of one compilation.
         """
         with without_traceback():
             stage, _, text = line.strip().partition(" ")

@@ -119,6 +119,7 @@ PARTS = {
     "coalesced": "S0", "transforms": "S0", "plan": "kernel",
     "scop": "S0[m, n, k]", "schedule": "kernel S0",
     "tree": "domain", "code": "tcdsl_entry", "explain": "target cpu, 1 kernel",
+    "choices": '"format": "tcdsl choices"', "candidates": '"target": "cpu"',
 }  # fmt: skip
 
 

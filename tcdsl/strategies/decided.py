@@ -1,0 +1,43 @@
+"""What a plan decided, as texts that are kept with its code.
+
+    choices        what Executable.choices returns, as JSON
+    candidates     a line of JSON each: the target and its chip's rates; every candidate of
+                   Executable.candidates; pairs of kernels, and why they are two
+
+Code from the disk cache need not be planned again to be explained.  An estimate takes up to a
+millisecond: the target's compiler runs meanwhile.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tcdsl.costmodel.chip import Chip, Unit
+from tcdsl.strategies.asked import data_of
+from tcdsl.transforms.plan import Plan
+
+
+def choices_text(plan: Plan, target: str) -> str:
+    """Return the choices of *plan* as JSON."""
+    return json.dumps(data_of(plan.weighed, target), indent=1) + "\n"
+
+
+def candidates_text(plan: Plan, target: str, chip: Chip | None = None) -> str:
+    """Return what was weighed for *plan*, a line each; *chip* is that of a GPU."""
+    return "".join(f"{json.dumps(line)}\n" for line in _lines(plan, target, chip))
+
+
+def _lines(plan: Plan, target: str, chip: Chip | None) -> Iterator[Mapping[str, Any]]:
+    yield (
+        {"target": target}
+        if chip is None
+        else {
+            "target": target,
+            "chip": chip.name,
+            "bytes_per_s": chip.dram_copy_bytes_per_s,
+            "operations_per_s": chip.rate(Unit.FMA_F32),
+        }
+    )
+    for one in plan.weighed:
+        for candidate in one.candidates():
+            yield {"kernel": one.kernel, **candidate}
