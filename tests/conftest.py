@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.c_expressions import used_functions
 from tcdsl.codegen.c_printer import CSource
 from tcdsl.codegen.cuda_source import CudaSource
 from tcdsl.codegen.device.c import PARTS, header_text, parts_for
@@ -253,7 +252,7 @@ def compile_batch(units: Sequence[Unit]) -> list[Loaded]:
         re.sub(rf"\b{_ENTRY}\b", f"{_ENTRY}_{number}", unit.c.body)
         for number, unit in enumerate(units)
     ]
-    used = used_functions("\n".join(bodies)) | {"tc_div_i64", "tc_mod_i64"}
+    used = frozenset[str]().union(*(unit.c.functions for unit in units))
     text = "\n".join([header_text(parts_for(used)), _prelude(units[0].c), *bodies])
     flags = (*c_flags(compiler), "-O1", *_poison_flags())
     code = compile_shared(text, flags, compiler=compiler)

@@ -16,11 +16,12 @@ After Castaldo, Whaley, Chronopoulos, "Reducing Floating Point Error in Dot Prod
 Superblock Family of Algorithms", SIAM J. Sci. Comput. 31(2), 2008, doi:10.1137/070679946.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast.build import ZERO, binary, index, mentions
+from tcdsl.codegen.ast.nodes import Assign, Declare, For, Name, Node, Type, Variable
 from tcdsl.codegen.c_expressions import c_type, combine, identity
 from tcdsl.codegen.names import Names
 from tcdsl.lang.comprehension import Operator
@@ -144,8 +145,7 @@ class BlockedSums:
         placement = self.placements.get(array)
         if placement is not None and placement.elements() == 1:
             return False
-        texts = leaf.local.get((array, 0), ())
-        return any(re.search(rf"\b{re.escape(node.variable)}\b", text) for text in texts)
+        return any(mentions(i, node.variable) for i in leaf.local.get((array, 0), ()))
 
     def _turns(self, loop: Loop) -> int:
         turns = self.policy.turns(loop)
@@ -201,25 +201,28 @@ class BlockedSums:
 
 def set_aside(
     placement: Placement, scop: Scop, names: Names, aside: str, pragma: str
-) -> tuple[list[str], list[str]]:
-    """Return C that clears an accumulator, and C that adds what it held before to what it holds.
+) -> tuple[list[Node], list[Node]]:
+    """Return what clears an accumulator, and what adds what it held before to what it holds.
 
     :arg aside: the name under which the old value is kept.
     """
     dtype = scop.arrays[placement.array].dtype
     name, size = names.of("array", placement.array), placement.elements()
-    zero = identity(Operator.ADD, dtype)
+    type_, zero = Type(c_type(dtype)), identity(Operator.ADD, dtype)
     if size == 1:
-        return (
-            [f"const {c_type(dtype)} {aside} = {name};", f"{name} = {zero};"],
-            [f"{name} = {combine(Operator.ADD, dtype, aside, name)};"],
-        )
-    head = [pragma, f"for (int w_k = 0; w_k < {size}; w_k++) {{"]
-    total = combine(Operator.ADD, dtype, f"{aside}[w_k]", f"{name}[w_k]")
+        total = combine(Operator.ADD, dtype, Name(aside), Name(name))
+        kept = Declare(type_, (Variable(aside, Name(name)),), before="const ")
+        return [kept, Assign(Name(name), zero)], [Assign(Name(name), total)]
+    old, new = index(aside, "w_k"), index(name, "w_k")
+
+    def for_each(*body: Node) -> Node:
+        condition = binary("w_k", "<", size)
+        return For(Type("int"), "w_k", ZERO, condition, None, body, pragma=pragma)
+
     return (
-        [f"{c_type(dtype)} {aside}[{size}];", *head,
-         f"  {aside}[w_k] = {name}[w_k];", f"  {name}[w_k] = {zero};", "}"],
-        [*head, f"  {name}[w_k] = {total};", "}"],
+        [Declare(type_, (Variable(aside, size=str(size)),)),
+         for_each(Assign(old, new), Assign(new, zero))],
+        [for_each(Assign(new, combine(Operator.ADD, dtype, old, new)))],
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Typed expressions as C text.
+"""Typed expressions as C.
 
 Arithmetic that C leaves undefined, or defines otherwise than the language, goes through functions
 of the device library (``tc_div_i32`` floors, ``tc_add_i32`` wraps, ...); the rest is C's own.
@@ -6,11 +6,13 @@ Subscripts and other index arithmetic are exact 64-bit integers.
 """
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tcdsl.codegen.device.c import FUNCTIONS
+from tcdsl.codegen.ast import nodes as c
+from tcdsl.codegen.ast.build import binary, call, cast, choice, negated, paren
+from tcdsl.codegen.ast.build import number as number_of
+from tcdsl.codegen.ast.nodes import Code, Literal
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -68,8 +70,14 @@ def suffix(dtype: DType) -> str:
     return f"{'u' if dtype.kind is Kind.UNSIGNED else 'i'}{8 * dtype.size_bytes}"
 
 
-def literal(value: bool | int | float, dtype: DType) -> str:
+def literal(value: bool | int | float, dtype: DType) -> Code:
     """Return *value* as an exact C literal of *dtype*."""
+    if dtype.is_half and math.isfinite(value) and value != 0:  # C stores the bits, in an integer
+        return cast_code(literal(value, FLOAT32), FLOAT32, dtype)
+    return Literal(_literal(value, dtype))
+
+
+def _literal(value: bool | int | float, dtype: DType) -> str:
     if dtype == BOOL:
         return "1" if value else "0"
     if dtype.is_integer:
@@ -80,8 +88,6 @@ def literal(value: bool | int | float, dtype: DType) -> str:
         what = "NAN" if math.isnan(number) else "INF"
         text = f"TC_{what}_{suffix(dtype).upper()}"
         return f"(-{text})" if number < 0 else text
-    if dtype.is_half and number != 0:  # C stores the bits, in an integer
-        return cast_text(literal(number, FLOAT32), FLOAT32, dtype)
     if number == int(number) and abs(number) < 1e6 and math.copysign(1, number) > 0:
         return f"{int(number)}.0{tail}"
     text = f"{number.hex()}{tail}"
@@ -98,15 +104,15 @@ def _integer_literal(value: int, dtype: DType) -> str:
     return f"(({c_type(dtype)}){value}ll)"
 
 
-def identity(operator: Operator, dtype: DType) -> str:
+def identity(operator: Operator, dtype: DType) -> Code:
     """Return the identity of *operator* on *dtype*; for arg reductions, of the comparison."""
     if dtype.is_compensated:
-        return cast_text(literal(0, summed(dtype)), summed(dtype), dtype)
+        return cast_code(literal(0, summed(dtype)), summed(dtype), dtype)
     return literal(identity_of(operator, dtype), dtype)
 
 
 def identity_of(operator: Operator, dtype: DType) -> bool | int | float:
-    """Return the number that :func:`identity` is the text of; *dtype* is no compensated type."""
+    """Return the number that :func:`identity` writes; *dtype* is no compensated type."""
     match operator:
         case Operator.ADD | Operator.OR:
             return 0
@@ -123,29 +129,29 @@ def identity_of(operator: Operator, dtype: DType) -> bool | int | float:
     return -(1 << bits - 1) if smallest else (1 << bits - 1) - 1
 
 
-def combine(operator: Operator, dtype: DType, accumulator: str, term: str) -> str:
-    """Return the text of ``accumulator op term``, both of *dtype*."""
+def combine(operator: Operator, dtype: DType, accumulator: Code, term: Code) -> Code:
+    """Return ``accumulator op term``, both of *dtype*."""
     if operator in (Operator.AND, Operator.OR):
-        return f"({accumulator} {'&' if operator is Operator.AND else '|'} {term})"
+        return paren(binary(accumulator, "&" if operator is Operator.AND else "|", term))
     is_plain = dtype.is_float and not dtype.is_compensated
     if is_plain and operator in (Operator.ADD, Operator.MUL):
-        return f"({accumulator} {operator.value} {term})"
-    return f"tc_{_OPERATOR_NAMES[operator]}_{suffix(dtype)}({accumulator}, {term})"
+        return paren(binary(accumulator, operator.value, term))
+    return call(f"tc_{_OPERATOR_NAMES[operator]}_{suffix(dtype)}", accumulator, term)
 
 
-def fold(operator: Operator, dtype: DType, lanes: str) -> str:
-    """Return the text of the values of one vector at the pointer *lanes*, combined."""
+def fold(operator: Operator, dtype: DType, lanes: str) -> Code:
+    """Return the values of one vector at the pointer *lanes*, combined."""
     name = {Operator.AND: "and", Operator.OR: "or"}.get(operator) or _OPERATOR_NAMES[operator]
-    return f"tc_fold_{name}_{suffix(dtype)}({lanes})"
+    return call(f"tc_fold_{name}_{suffix(dtype)}", lanes)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What the names in an expression stand for where it is printed."""
 
-    index: Callable[[str], str]
-    size: Callable[[str], str]
-    element: Callable[[Load, tuple[str, ...]], str]  # a load, its subscripts as 64-bit texts
+    index: Callable[[str], Code]
+    size: Callable[[str], Code]
+    element: Callable[[Load, tuple[Code, ...]], Code]  # a load, its subscripts of 64 bits
 
 
 class ExpressionPrinter:
@@ -154,7 +160,7 @@ class ExpressionPrinter:
     def __init__(
         self,
         scope: Scope,
-        known: Mapping[Expr, str] | None = None,
+        known: Mapping[Expr, Code] | None = None,
         index_type: str = "i64",
         is_common: Callable[[Expr], bool] = lambda _: False,
     ) -> None:
@@ -168,47 +174,47 @@ class ExpressionPrinter:
         self.known = known or {}
         self.index_type = index_type
 
-    def value(self, expr: Expr) -> str:
-        """Return *expr* as C text of its own type."""
+    def value(self, expr: Expr) -> Code:
+        """Return *expr* as C of its own type."""
         return fold_expression(expr, self._node)
 
-    def subscript(self, expr: Expr) -> str:
+    def subscript(self, expr: Expr) -> Code:
         """Return the integer *expr* as exact 64-bit index arithmetic."""
         return fold_expression(expr, self._index_node)
 
-    def _node(self, expr: Expr, operands: tuple[str, ...]) -> str:
+    def _node(self, expr: Expr, operands: tuple[Code, ...]) -> Code:
         if self.known and expr in self.known:
             return self.known[expr]
         match expr:
             case Const(value=value, dtype=dtype):
                 return literal(value, dtype)
             case Index(name=name, dtype=dtype):
-                return f"(({c_type(dtype)}){self.scope.index(name)})"
+                return paren(cast(c_type(dtype), self.scope.index(name)))
             case Size(name=name, dtype=dtype):
-                return f"(({c_type(dtype)}){self.scope.size(name)})"
+                return paren(cast(c_type(dtype), self.scope.size(name)))
             case Load():
                 return self.scope.element(expr, tuple(self.subscript(s) for s in expr.subscripts))
             case Unary(op=op):
                 return self._unary(op, operands[0], expr.dtype)
             case Binary(op="/", dtype=dtype) if (power := self._power_of_two(expr)) is not None:
-                return f"({operands[0]} * {literal(1 / power, dtype)})"  # the same number
+                return paren(binary(operands[0], "*", literal(1 / power, dtype)))  # the same
             case Binary(op="/", dtype=dtype) if dtype == FLOAT32 and self.is_common(expr.right):
-                return f"tc_div_f32({', '.join(operands)})"
+                return call("tc_div_f32", *operands)
             case Binary(op="==" | "!=") if (equality := self._narrow_equality(expr)) is not None:
                 return equality
             case Binary(op=op):
                 return self._binary(op, operands, expr.left.dtype)
             case Select():
-                return f"({operands[0]} ? {operands[1]} : {operands[2]})"
+                return paren(choice(*operands))
             case Cast(dtype=dtype):
-                return cast_text(operands[0], expr.operand.dtype, dtype)
+                return cast_code(operands[0], expr.operand.dtype, dtype)
             case Call(function="pow", args=(_, y)) if short := _POWERS.get(_number(y)):
-                return f"tc_{short}_{suffix(expr.dtype)}({operands[0]})"
+                return call(f"tc_{short}_{suffix(expr.dtype)}", operands[0])
             case Call(function=function):
                 # Predicates take their type from the operand.
-                return f"tc_{function}_{suffix(expr.args[0].dtype)}({', '.join(operands)})"
+                return call(f"tc_{function}_{suffix(expr.args[0].dtype)}", *operands)
 
-    def _narrow_equality(self, comparison: Binary) -> str | None:
+    def _narrow_equality(self, comparison: Binary) -> Code | None:
         """Return whether a load of 64 bits, the same for many instances, equals 32-bit numbers.
 
         Whether it fits 32 bits is asked once, outside of the loops, and each number is compared by
@@ -221,10 +227,11 @@ class ExpressionPrinter:
                 continue
             if not isinstance(wide, Load) or wide.dtype != INT64 or not self.is_common(wide):
                 continue
-            text, number = self.value(wide), self.value(other.operand)
-            low = f"(int32_t){text}"
-            is_same = f"((int64_t){low} == {text} && {low} == {number})"
-            return is_same if comparison.op == "==" else f"(!{is_same})"
+            all_bits, number = self.value(wide), self.value(other.operand)
+            low = cast("int32_t", all_bits)
+            fits = binary(cast("int64_t", low), "==", all_bits)
+            is_same = paren(binary(fits, "&&", binary(low, "==", number)))
+            return is_same if comparison.op == "==" else paren(negated(is_same))
         return None
 
     def _power_of_two(self, quotient: Binary) -> float | None:
@@ -235,50 +242,53 @@ class ExpressionPrinter:
         number = _number(divisor)
         if number is None:
             size = divisor.operand if isinstance(divisor, Cast) else divisor
-            if not isinstance(size, Size) or not (text := self.scope.size(size.name)).isdigit():
+            known = number_of(self.scope.size(size.name)) if isinstance(size, Size) else None
+            if known is None:
                 return None
-            number = float(text)
+            number = float(known)
         is_power = abs(math.frexp(number)[0]) == 0.5 and 2.0**-100 <= abs(number) <= 2.0**100
         return number if is_power else None
 
-    def _unary(self, op: str, operand: str, dtype: DType) -> str:
-        if op == "!":
-            return f"(!{operand})"
+    def _unary(self, op: str, operand: Code, dtype: DType) -> Code:
+        if op == "!" or (op == "~" and dtype == BOOL):
+            return paren(negated(operand))
         if op == "~":
-            return f"(!{operand})" if dtype == BOOL else f"(({c_type(dtype)})~{operand})"
-        return f"(-{operand})" if dtype.is_float else f"tc_neg_{suffix(dtype)}({operand})"
+            return paren(cast(c_type(dtype), c.Unary("~", operand)))
+        if dtype.is_float:
+            return paren(c.Unary("-", operand))
+        return call(f"tc_neg_{suffix(dtype)}", operand)
 
-    def _binary(self, op: str, operands: tuple[str, ...], dtype: DType) -> str:
+    def _binary(self, op: str, operands: tuple[Code, ...], dtype: DType) -> Code:
         left, right = operands
         if op in ("&", "|", "^"):
-            return f"(({c_type(dtype)})({left} {op} {right}))"
+            return paren(cast(c_type(dtype), paren(binary(left, op, right))))
         if op == "%" or (dtype.is_integer and op in _INTEGER_OPS):
-            return f"tc_{_INTEGER_OPS[op]}_{suffix(dtype)}({left}, {right})"
-        return f"({left} {op} {right})"
+            return call(f"tc_{_INTEGER_OPS[op]}_{suffix(dtype)}", left, right)
+        return paren(binary(left, op, right))
 
-    def _index_node(self, expr: Expr, operands: tuple[str, ...]) -> str:
+    def _index_node(self, expr: Expr, operands: tuple[Code, ...]) -> Code:
         match expr:
             case Const(value=value):
-                return str(int(value)) if value >= 0 else f"({int(value)})"
+                return Literal(str(int(value)) if value >= 0 else f"({int(value)})")
             case Index(name=name):
                 return self.scope.index(name)
             case Size(name=name):
                 return self.scope.size(name)
             case Unary(op="-"):
-                return f"(-{operands[0]})"
+                return paren(c.Unary("-", operands[0]))
             case Binary(op="+" | "-" | "*" as op):
-                return f"({operands[0]} {op} {operands[1]})"
+                return paren(binary(operands[0], op, operands[1]))
             case Binary(op="/" | "%" as op):
-                return f"tc_{_INTEGER_OPS[op]}_{self.index_type}({', '.join(operands)})"
+                return call(f"tc_{_INTEGER_OPS[op]}_{self.index_type}", *operands)
             case Select():
-                condition = self.value(expr.condition)
-                return f"({condition} ? {operands[1]} : {operands[2]})"
+                return paren(choice(self.value(expr.condition), operands[1], operands[2]))
             case Cast() if expr.dtype.is_integer and _keeps_indices(expr.operand, expr.dtype):
                 return operands[0]
             case Call(function="min" | "max" as function) if expr.dtype.is_integer:
-                return f"tc_{function}_{self.index_type}({', '.join(operands)})"
+                return call(f"tc_{function}_{self.index_type}", *operands)
             case _:
-                return f"((int64_t){self._node(expr, tuple(map(self.value, children(expr))))})"
+                stored = self._node(expr, tuple(map(self.value, children(expr))))
+                return paren(cast("int64_t", stored))
 
 
 def _is_exact(source: DType, dtype: DType) -> bool:
@@ -302,17 +312,12 @@ def _keeps_indices(operand: Expr, to: DType) -> bool:
     return is_wide and operand.dtype.is_integer and not isinstance(operand, Load)
 
 
-def cast_text(operand: str, from_: DType, to: DType) -> str:
+def cast_code(operand: Code, from_: DType, to: DType) -> Code:
     """Return the conversion of *operand*."""
     if from_ == to:
         return operand
     if summed(from_) != from_ and to != summed(from_):
-        return cast_text(cast_text(operand, from_, summed(from_)), summed(from_), to)
+        return cast_code(cast_code(operand, from_, summed(from_)), summed(from_), to)
     if summed(to) != to and from_ != summed(to):
-        return cast_text(cast_text(operand, from_, summed(to)), summed(to), to)
-    return f"tc_cast_{suffix(from_)}_{suffix(to)}({operand})"
-
-
-def used_functions(source: str) -> frozenset[str]:
-    """Return the device library's functions that C *source* calls."""
-    return frozenset(re.findall(r"\btc_[a-z0-9_]+", source)) & frozenset(FUNCTIONS)
+        return cast_code(cast_code(operand, from_, summed(to)), summed(to), to)
+    return call(f"tc_cast_{suffix(from_)}_{suffix(to)}", operand)

@@ -7,14 +7,30 @@ the scratch arrays; *integers* the open sizes and strides in the order of ``CSou
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast.build import binary, call, cast, chain, code, index, paren
+from tcdsl.codegen.ast.isl_code import C
+from tcdsl.codegen.ast.nodes import (
+    Code,
+    Comment,
+    Declare,
+    Evaluate,
+    For,
+    If,
+    Name,
+    Node,
+    Scope,
+    Type,
+    Variable,
+)
+from tcdsl.codegen.ast.text import lines, text
+from tcdsl.codegen.ast.walk import library_names, mentioned, names, of_statement
 from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, set_aside
-from tcdsl.codegen.c_expressions import c_type, used_functions
-from tcdsl.codegen.c_statements import Context, StatementPrinter, mentions
-from tcdsl.codegen.device.c import header_text, parts_for
-from tcdsl.codegen.lines import Line, statements_of_lines
+from tcdsl.codegen.c_expressions import c_type
+from tcdsl.codegen.c_statements import Context, StatementPrinter, constant
+from tcdsl.codegen.device.c import FUNCTIONS, header_text, parts_for
 from tcdsl.codegen.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.opened_loops import unopened_loops
@@ -30,7 +46,9 @@ from tcdsl.strategies.rows import PARALLEL_WORK, operations_of
 from tcdsl.transforms.placement import Placement
 from tcdsl.transforms.plan import Kernel, Plan
 
+_INDEX = "int64_t"
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+_ALIGNED = f" __attribute__((aligned({_ALIGNMENT})))"
 _PIECES_A_THREAD = cpu_thresholds.PIECES_A_THREAD
 # Accumulators are a few vectors: what sets them aside is to be little beside what a block adds.
 _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 32, 32, 128
@@ -57,6 +75,7 @@ class CSource:
     sites: tuple[Site, ...]  # by the number that a fault record has
     integers: tuple[Integer, ...] = ()  # open sizes and strides
     statements: tuple[str, ...] = ()  # for each line of *body*, the statement that it prints
+    functions: frozenset[str] = frozenset()  # of the device library
 
 
 def print_plan(plan: Plan, threads: int) -> CSource:
@@ -70,90 +89,87 @@ class _PlanPrinter:
         self.scop = plan.scop
         self.threads = threads
         self.names = Names()
-        self.lines: list[str] = []
         self.sites: list[Site] = []
         self.sizes = SizeTexts(plan.scop, self.names)
-        self.workspace = "0"  # its bytes
 
     def print(self) -> CSource:
         arguments = [a for a in self.scop.arrays.values() if a.storage is Storage.ARGUMENT]
-        used = {access.array for s in self.scop.statements for access in (*s.writes, *s.reads)}
+        touched = {a.array for s in self.scop.statements for a in (*s.writes, *s.reads)}
         scratch = [
             array
             for array in self.scop.arrays.values()
             if array.storage is Storage.SCRATCH
-            and array.name in used
+            and array.name in touched
             and array.name not in self.plan.placements
         ]
-        self.lines += [f"  {line}" for line in self.sizes.declarations()]
-        workspace_bytes = self._declare(arguments, scratch)
+        declarations, workspace = self._declared(arguments, scratch)
+        nodes: list[Node] = [*self.sizes.declarations(), *declarations]
         for kernel in self.plan.kernels:
-            self._kernel(kernel)
-        self.lines.append("  return fault[0] != 0;")
-        lines = [
+            nodes += self._kernel(kernel)
+        printed = list(lines(nodes, 1))
+        body = "\n".join([
             "int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)",
-            "{", *self.lines, "}", "",
-        ]  # fmt: skip
-        body = "\n".join(lines)
-        if workspace_bytes is None:
-            body += self._workspace_function()
-        header = header_text(parts_for(used_functions(body) | {"tc_div_i64", "tc_mod_i64"}))
-        pointers = [array.name for array in arguments] + ([""] if workspace_bytes != 0 else [])
+            "{", *(line.text for line in printed), "  return fault[0] != 0;", "}", "",
+        ])  # fmt: skip
+        of_lines = ("", "", *(line.statement for line in printed), "", "", "")
+        if not isinstance(workspace, int):
+            body += self._workspace_function(workspace)
+        used = library_names([*nodes, Evaluate(code(workspace))])
+        functions = (used | {"tc_div_i64", "tc_mod_i64"}) & FUNCTIONS.keys()
+        pointers = [array.name for array in arguments] + ([""] if workspace != 0 else [])
         return CSource(
-            "\n".join([header, _PRELUDE, body]), body, tuple(pointers), workspace_bytes,
-            tuple(self.sites), self.sizes.integers, tuple(statements_of_lines(lines)),
+            "\n".join([header_text(parts_for(functions)), _PRELUDE, body]), body,
+            tuple(pointers), workspace if isinstance(workspace, int) else None,
+            tuple(self.sites), self.sizes.integers, of_lines, functions,
         )  # fmt: skip
 
-    def _declare(self, arguments: Sequence[Array], scratch: Sequence[Array]) -> int | None:
-        """Declare pointers to the arrays in memory; return the workspace's size in bytes.
-
-        It is None if it depends on open sizes.
-        """
+    def _declared(
+        self, arguments: Sequence[Array], scratch: Sequence[Array]
+    ) -> tuple[list[Node], int | Code]:
+        """Return the pointers to the arrays in memory, and the workspace's size in bytes."""
         written = {access.array for s in self.scop.statements for access in s.writes}
+        nodes: list[Node] = []
         for position, array in enumerate(arguments):
-            const = "" if array.name in written else "const "
-            self.lines.append(
-                f"  {const}{c_type(array.dtype)} *restrict {self.names.of('array', array.name)}"
-                f" = pointers[{position}];"
-            )
-        offset, open_bytes = 0, ""
+            pointer = self._pointer(array, index("pointers", position))
+            nodes.append(replace(pointer, before="" if array.name in written else "const "))
+        start = cast("char *", index("pointers", len(arguments)))
+        offset, opened = 0, list[Code]()
         # First what has a known offset: the C compiler then knows how far it is apart.
         for array in sorted(scratch, key=lambda array: array.size_bytes() is None):
-            base = f"(char *)pointers[{len(arguments)}] + {offset}{open_bytes}"
-            name = self.names.of("array", array.name)
-            self.lines.append(f"  {c_type(array.dtype)} *restrict {name} = (void *)({base});")
+            place = chain("+", [start, offset, *opened])
+            nodes.append(self._pointer(array, cast("void *", paren(place))))
             size = array.size_bytes()
             if size is None:
-                open_bytes += f" + {self._aligned_bytes(array)}"
+                opened.append(self._aligned_bytes(array))
             else:
                 offset += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
-        self.workspace = f"{offset}{open_bytes}"
-        return None if open_bytes else offset
+        return nodes, chain("+", [offset, *opened]) if opened else offset
 
-    def _workspace_function(self) -> str:
+    def _pointer(self, array: Array, value: Code) -> Declare:
+        name = self.names.of("array", array.name)
+        pointer = Variable(name, value, pointer="*restrict ")
+        return Declare(Type(c_type(array.dtype)), (pointer,))
+
+    def _workspace_function(self, size: Code) -> str:
         """Return the C of ``tcdsl_workspace``: the bytes that a call with *integers* needs."""
         return "\n".join([
             "", "int64_t tcdsl_workspace(const int64_t *integers)", "{",
-            *(f"  {line}" for line in self.sizes.declarations()),
-            f"  return {self.workspace};", "}", "",
+            *(line.text for line in lines(self.sizes.declarations(), 1)),
+            f"  return {text(size)};", "}", "",
         ])  # fmt: skip
 
-    def _aligned_bytes(self, array: Array) -> str:
+    def _aligned_bytes(self, array: Array) -> Code:
         """Return the bytes of *array*, rounded up to a whole number of cache lines, above 0."""
-        return (
-            f"({self.sizes.elements(array)} * {array.dtype.size_bytes} / {_ALIGNMENT} + 1)"
-            f" * {_ALIGNMENT}"
-        )
+        size = binary(self.sizes.elements(array), "*", array.dtype.size_bytes)
+        whole = paren(binary(binary(size, "/", _ALIGNMENT), "+", 1))
+        return binary(whole, "*", _ALIGNMENT)
 
-    def _kernel(self, kernel: Kernel) -> None:
+    def _kernel(self, kernel: Kernel) -> list[Node]:
         placements = self.plan.placements
         local = {found.loop for found in placements.values() if found.loop is not None}
         ast = loop_ast.generate(self.scop, kernel.tree, placements, whole=local)
-        self.lines.append(f"  // {kernel.name}")
-        self.lines += [f"  // {reason}" for reason in kernel.why]
-        self.lines.append("  {")
-        _KernelPrinter(self, kernel).print(ast)
-        self.lines.append("  }")
+        about = (Comment(reason) for reason in (kernel.name, *kernel.why))
+        return [*about, Scope(tuple(_KernelPrinter(self, kernel).nodes(ast)))]
 
 
 class _KernelPrinter:
@@ -169,7 +185,7 @@ class _KernelPrinter:
             parent.scop, parent.names, parent.sizes, parent.plan.placements, parent.sites
         )
         self.is_in_parallel = False
-        self.hoisted: dict[int, dict[Expr, str]] = {}  # by id(leaf)
+        self.hoisted: dict[int, dict[Expr, Code]] = {}  # by id(leaf)
         self.n_hoisted = 0
         self.n_blocks = 0
         self.n_ranges = 0
@@ -187,130 +203,107 @@ class _KernelPrinter:
             for access in (*self.scop.by_name[name].writes, *self.scop.by_name[name].reads)
         )
 
-    def print(self, ast: loop_ast.AstNode) -> None:
+    def nodes(self, ast: loop_ast.AstNode) -> list[Node]:
         policy = Policy(lambda loop: loop.extent, _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE)
         self.sums = BlockedSums(self.scop, ast, self.loops, self.placements, policy)
-        self._declare_locals([None, *unopened_loops(ast)], 2)
-        self._node(ast, 2, None)
+        return [*self._locals([None, *unopened_loops(ast)]), *self._node(ast, None)]
 
-    def _emit(self, depth: int, text: str, statement: str = "") -> None:
-        self.parent.lines.append(Line("  " * depth + text, statement))
-
-    def _node(self, node: loop_ast.AstNode, depth: int, mark: Loop | None) -> None:
+    def _node(self, node: loop_ast.AstNode, mark: Loop | None) -> list[Node]:
         match node:
             case loop_ast.Block(children=children):
-                for child in children:
-                    self._node(child, depth, mark)
+                return [found for child in children for found in self._node(child, mark)]
             case loop_ast.Mark(name=name, body=body):
-                self._node(body, depth, self.loops[name])
+                return self._node(body, self.loops[name])
             case loop_ast.If(condition=condition, then=then, otherwise=otherwise):
-                self._emit(depth, f"if ({condition}) {{")
-                self._node(then, depth + 1, mark)
-                if otherwise is not None:
-                    self._emit(depth, "} else {")
-                    self._node(otherwise, depth + 1, mark)
-                self._emit(depth, "}")
+                rest = self._node(otherwise, mark) if otherwise is not None else []
+                return [If(condition, tuple(self._node(then, mark)), tuple(rest))]
             case loop_ast.For():
-                self._for(node, depth, mark)
+                return self._for(node, mark)
             case loop_ast.Leaf():
-                self._leaf(node, depth)
+                return [self._leaf(node)]
 
-    def _for(self, node: loop_ast.For, depth: int, mark: Loop | None) -> None:
+    def _for(self, node: loop_ast.For, mark: Loop | None) -> list[Node]:
+        before: list[Node] = []
         is_bounded = False
         if mark is not None and (found := loaded_bounds(self.scop, node, mark)):
-            old, node = node, self._bounded(node, depth, found)
+            old = node
+            before, node = self._bounded(node, found)
             is_bounded = node is not old
-        if mark is not None:
-            if mark.kind is LoopKind.VECTOR:
-                self._hoist(node, depth)
-            pragma = self._pragma(mark, node)
-            if pragma:
-                self._emit(depth, pragma)
-        was_in_parallel = self.is_in_parallel
-        self.is_in_parallel |= mark is not None and mark.kind is LoopKind.PARALLEL
+        if mark is not None and mark.kind is LoopKind.VECTOR:
+            before += self._hoisted(node)
+        pragma = self._pragma(mark, node) if mark is not None else ""
         last = last_of(node)
         blocks = self.sums.of(node, mark) if mark is not None and last is not None else None
         if mark is None or last is None or blocks is None or not blocks.turns:
-            self._whole_loop(node, depth, mark)
+            was_in_parallel = self.is_in_parallel
+            self.is_in_parallel |= mark is not None and mark.kind is LoopKind.PARALLEL
+            whole = self._whole_loop(node, mark, pragma)
             self.is_in_parallel = was_in_parallel
-        elif is_bounded:
-            # Most ranges are short: what their blocks take would be more than what they add.
-            self._emit(depth, f"if ({node.init}_end - {node.init} <= {SHORT_RANGE}) {{")
-            self._whole_loop(node, depth + 1, mark)
-            self._emit(depth, "} else {")
-            self._in_blocks(node, depth + 1, mark, blocks, last)
-            self._emit(depth, "}")
-        else:
-            self._in_blocks(node, depth, mark, blocks, last)
+            return [*before, whole]
+        assert not pragma, "loops that run in blocks are serial"
+        if not is_bounded:
+            return [*before, self._in_blocks(node, mark, blocks, last)]
+        # Most ranges are short: what their blocks take would be more than what they add.
+        assert isinstance(node.init, Name)
+        length = binary(f"{node.init.text}_end", "-", node.init)
+        short = self._whole_loop(node, mark, "")
+        long = self._in_blocks(node, mark, blocks, last)
+        return [*before, If(binary(length, "<=", SHORT_RANGE), (short,), (long,))]
 
-    def _whole_loop(self, node: loop_ast.For, depth: int, mark: Loop | None) -> None:
-        """Print *node*, its sums not in blocks."""
-        if node.condition:
-            self._emit(
-                depth,
-                f"for (int64_t {node.variable} = {node.init}; {node.condition};"
-                f" {node.variable} += {node.step}) {{",
-            )
-        else:
-            self._emit(depth, "{")
-            self._emit(depth + 1, f"const int64_t {node.variable} = {node.init};")
+    def _whole_loop(self, node: loop_ast.For, mark: Loop | None, pragma: str) -> Node:
+        """Return *node*, its sums not in blocks."""
         own = [mark.name] if mark is not None else []
-        self._declare_locals([*own, *unopened_loops(node.body)], depth + 1)
-        self._node(node.body, depth + 1, None)
-        self._emit(depth, "}")
+        inside = self._locals([*own, *unopened_loops(node.body)])
+        body = (*inside, *self._node(node.body, None))
+        if node.condition is None:
+            return Scope((constant(_INDEX, node.variable, node.init), *body))
+        return For(Type(_INDEX), node.variable, node.init, node.condition, node.step, body, pragma)
 
-    def _bounded(self, node: loop_ast.For, depth: int, found: LoadedBounds) -> loop_ast.For:
-        """Return *node* with bounds that are loaded before it."""
+    def _bounded(self, node: loop_ast.For, found: LoadedBounds) -> tuple[list[Node], loop_ast.For]:
+        """Return what loads bounds of *node*, and the loop between them."""
         name = f"w_range{self.n_ranges}"
         self.n_ranges += 1
 
-        def text(leaf: loop_ast.Leaf, expr: Expr) -> str:
+        def outside(leaf: loop_ast.Leaf, expr: Expr) -> Code:
             return StatementPrinter(self.context, leaf).outside(expr)
 
-        bounded = found.bounded(node, name, text, lambda text: text)
+        bounded = found.bounded(node, name, outside, C)
         if bounded is None:
-            return node
-        for number, value in ((name, bounded.first), (f"{name}_end", bounded.end)):
-            self._emit(depth, f"const int64_t {number} = {value};", found.leaves[0].statement)
-        return bounded.node
+            return [], node
+        ends = ((name, bounded.first), (f"{name}_end", bounded.end))
+        loaded = (constant(_INDEX, number, value) for number, value in ends)
+        return of_statement(loaded, found.leaves[0].statement), bounded.node
 
-    def _in_blocks(
-        self, node: loop_ast.For, depth: int, loop: Loop, blocks: Blocks, last: str
-    ) -> None:
-        """Print a serial loop up to *last*, its sums in *blocks*."""
-        first, step, ends = node.init, int(node.step), []
+    def _in_blocks(self, node: loop_ast.For, loop: Loop, blocks: Blocks, last: Code) -> Node:
+        """Return a serial loop up to *last*, its sums in *blocks*."""
+        assert node.step is not None
+        first, step = node.init, int(text(node.step))
+        around: list[tuple[For, list[Node]]] = []
         for size in reversed(blocks.turns):
             block, end, stride = f"w_block{self.n_blocks}", f"w_last{self.n_blocks}", step * size
-            self._emit(
-                depth,
-                f"for (int64_t {block} = {first}; {block} <= {last}; {block} += {stride}) {{",
-            )
-            depth += 1
-            self._emit(depth, f"const int64_t {end} = min({last}, {block} + {stride - 1});")
-            after: list[str] = []
+            limit = call("min", last, binary(block, "+", stride - 1))
+            before: list[Node] = [constant(_INDEX, end, limit)]
+            after: list[Node] = []
             for placement in blocks.accumulators:
                 aside = f"w_sum{self.n_blocks}"
                 self.n_blocks += 1
-                lines, back = set_aside(placement, self.scop, self.names, aside, "#pragma omp simd")
-                for line in lines:
-                    self._emit(depth, line)
+                clear, back = set_aside(placement, self.scop, self.names, aside, "#pragma omp simd")
+                before += clear
                 after += back
-            ends.append(after)
-            first, last = block, end
-        variable = node.variable
-        head = f"int64_t {variable} = {first}; {variable} <= {last}; {variable} += {step}"
-        self._emit(depth, f"for ({head}) {{")
-        self._declare_locals([loop.name, *unopened_loops(node.body)], depth + 1)
-        self._node(node.body, depth + 1, None)
-        self._emit(depth, "}")
-        for after in reversed(ends):
-            for line in after:
-                self._emit(depth, line)
-            depth -= 1
-            self._emit(depth, "}")
+            is_left = binary(block, "<=", last)
+            head = For(Type(_INDEX), block, first, is_left, code(stride), tuple(before))
+            around.append((head, after))
+            first, last = Name(block), Name(end)
+        inside = self._locals([loop.name, *unopened_loops(node.body)])
+        body = (*inside, *self._node(node.body, None))
+        is_left = binary(node.variable, "<=", last)
+        found = For(Type(_INDEX), node.variable, first, is_left, code(step), body)
+        for head, after in reversed(around):
+            found = replace(head, body=(*head.body, found, *after))
+        return found
 
     def _pragma(self, loop: Loop, node: loop_ast.For) -> str:
-        if not node.condition:
+        if node.condition is None:
             return ""
         match loop.kind:
             case LoopKind.PARALLEL if self.parent.threads > 1 and not self.is_in_parallel:
@@ -340,16 +333,18 @@ class _KernelPrinter:
         statements = [s for s in own if s.kind is not Kind.INIT] or own
         if not self.parent.sizes.is_open:
             return ""
-        work = " + ".join(
-            f"{self.parent.sizes.instances(s)} * {operations_of(s)}" for s in statements
+        work = chain(
+            "+",
+            (binary(self.parent.sizes.instances(s), "*", operations_of(s)) for s in statements),
         )
-        return f" if ({work} >= {PARALLEL_WORK})"
+        return f" if ({text(work)} >= {PARALLEL_WORK})"
 
-    def _hoist(self, node: loop_ast.For, depth: int) -> None:
-        """Compute function calls that a vector loop does not change before the loop.
+    def _hoisted(self, node: loop_ast.For) -> list[Node]:
+        """Return what computes function calls that a vector loop does not change, before the loop.
 
         The C compiler would mostly do so itself, but gives up vectorising where it half succeeds.
         """
+        found: list[Node] = []
         leaves = list(_leaves(node.body))
         written = {
             access.array for leaf in leaves for access in self.scop.by_name[leaf.statement].writes
@@ -359,10 +354,10 @@ class _KernelPrinter:
             for expr in printer.invariant_calls(node, written):
                 name = f"w_invariant{self.n_hoisted}"
                 self.n_hoisted += 1
-                text = printer.outside(expr)
-                declaration = f"const {c_type(expr.dtype)} {name} = {text};"
-                self._emit(depth, declaration, leaf.statement)
-                self.hoisted.setdefault(id(leaf), {})[expr] = name
+                declared = constant(c_type(expr.dtype), name, printer.outside(expr))
+                found.append(replace(declared, statement=leaf.statement))
+                self.hoisted.setdefault(id(leaf), {})[expr] = Name(name)
+        return found
 
     def _collapsible(self, node: loop_ast.For) -> int:
         """Return how many parallel loops with constant bounds are nested with nothing between.
@@ -384,40 +379,34 @@ class _KernelPrinter:
 
     def _is_rectangular(self, node: loop_ast.For, variables: Sequence[str]) -> bool:
         """Return whether the bounds of *node* are the same for all values of *variables*."""
-        if node.is_constant or not node.condition:
-            return node.is_constant and bool(node.condition)
-        bounds = f"{node.init} {node.condition}"
-        return self.parent.sizes.is_open and not any(mentions(bounds, v) for v in variables)
+        if node.condition is None or node.is_constant:
+            return node.condition is not None
+        return self.parent.sizes.is_open and names(node.init, node.condition).isdisjoint(variables)
 
-    def _declare_locals(self, loops: Sequence[str | None], depth: int) -> None:
-        """Declare the arrays that live in one iteration of *loops*."""
+    def _locals(self, loops: Sequence[str | None]) -> Iterator[Node]:
+        """Yield the declarations of the arrays that live in one iteration of *loops*."""
         for placement in (p for loop in loops for p in self.local_of.get(loop, ())):
             array = self.scop.arrays[placement.array]
-            name = self.names.of("array", array.name)
-            size = placement.elements()
+            name, size = self.names.of("array", array.name), placement.elements()
+            type_ = Type(c_type(array.dtype))
             if size == 1:
-                self._emit(depth, f"{c_type(array.dtype)} {name};")
-                continue
-            self._emit(
-                depth,
-                f"{c_type(array.dtype)} {name}[{max(size, 1)}]"
-                f" __attribute__((aligned({_ALIGNMENT})));",
-            )
+                yield Declare(type_, (Variable(name),))
+            else:
+                variable = Variable(name, size=str(max(size, 1)))
+                yield Declare(type_, (variable,), after=_ALIGNED)
 
-    def _leaf(self, leaf: loop_ast.Leaf, depth: int) -> None:
-        lines = StatementPrinter(self.context, leaf, self.hoisted.get(id(leaf))).lines()
+    def _leaf(self, leaf: loop_ast.Leaf) -> Node:
+        nodes = StatementPrinter(self.context, leaf, self.hoisted.get(id(leaf))).nodes()
         statement = self.scop.by_name[leaf.statement]
-        used = [
-            (self.names.of("index", index), text)
-            for index, text in zip(statement.indices, leaf.iterators, strict=True)
-        ]
-        needed = [(n, t) for n, t in used if any(mentions(line, n) for line in lines)]
-        declarations = ", ".join(f"{name} = {text}" for name, text in needed)
-        prefix = [f"const int64_t {declarations};"] if needed else []
-        self._emit(depth, "{")
-        for line in prefix + lines:
-            self._emit(depth + 1, line, leaf.statement)
-        self._emit(depth, "}")
+        needed = mentioned(nodes)
+        values = (
+            Variable(name, value)
+            for index, value in zip(statement.indices, leaf.iterators, strict=True)
+            if (name := self.names.of("index", index)) in needed
+        )
+        if variables := tuple(values):
+            nodes = [Declare(Type(_INDEX), variables, before="const "), *nodes]
+        return Scope(tuple(of_statement(nodes, leaf.statement)))
 
 
 def _leaves(node: loop_ast.AstNode) -> Iterator[loop_ast.Leaf]:

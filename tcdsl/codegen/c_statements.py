@@ -1,15 +1,44 @@
-"""One statement's instances as C text, at one leaf of the generated loops."""
+"""One statement's instances as C, at one leaf of the generated loops."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast.build import (
+    ONE,
+    ZERO,
+    address,
+    as_factor,
+    binary,
+    both,
+    call,
+    cast,
+    chain,
+    choice,
+    code,
+    index,
+    mentions,
+    negated,
+    paren,
+)
+from tcdsl.codegen.ast.nodes import (
+    Assign,
+    Code,
+    Declare,
+    Evaluate,
+    For,
+    If,
+    Literal,
+    Name,
+    Node,
+    Type,
+    Variable,
+)
 from tcdsl.codegen.c_expressions import (
     ExpressionPrinter,
     Scope,
     c_type,
-    cast_text,
+    cast_code,
     combine,
     fold,
     identity,
@@ -36,6 +65,7 @@ from tcdsl.poly.lowering import first_load
 from tcdsl.poly.scop import Access, Interleaved, Kind, RangeCheck, Scop, Skew
 from tcdsl.transforms.placement import Placement
 
+_NOWHERE = Literal("-1")
 _VECTOR_BYTES = 64  # TC_VECTOR_BYTES of the device library: what tc_fold_* takes at once
 
 
@@ -55,16 +85,21 @@ class Context:
     changing: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
-def mentions(line: str, name: str) -> bool:
-    """Return whether *name* stands in *line* as a word."""
-    return re.search(rf"\b{re.escape(name)}\b", line) is not None
+def guarded(conditions: Sequence[Code], body: list[Node]) -> list[Node]:
+    """Return *body* under *conditions*, if there are any."""
+    return [If(both(conditions), tuple(body))] if conditions else body
+
+
+def constant(type_: str, name: str, value: Code) -> Declare:
+    """Return ``const type name = value;``"""
+    return Declare(Type(type_), (Variable(name, value),), before="const ")
 
 
 class StatementPrinter:
     """Prints one statement's instances at one leaf."""
 
     def __init__(
-        self, context: Context, leaf: loop_ast.Leaf, known: Mapping[Expr, str] | None = None
+        self, context: Context, leaf: loop_ast.Leaf, known: Mapping[Expr, Code] | None = None
     ) -> None:
         """Print *leaf*; the expressions in *known* have been computed under those names."""
         self.context = context
@@ -78,7 +113,7 @@ class StatementPrinter:
             for position, access in enumerate((*self.statement.writes, *self.statement.reads))
         }
         scope = Scope(
-            index=lambda name: self.names.of("index", name),
+            index=lambda name: Name(self.names.of("index", name)),
             size=self._size,
             element=self._load,
         )
@@ -98,10 +133,10 @@ class StatementPrinter:
         """
         moving = {
             index
-            for index, text in zip(self.statement.indices, self.leaf.iterators, strict=True)
-            if mentions(text, loop.variable)
+            for index, value in zip(self.statement.indices, self.leaf.iterators, strict=True)
+            if mentions(value, loop.variable)
         }
-        runs = loop.is_constant and bool(loop.condition)
+        runs = loop.is_constant and loop.condition is not None
 
         def is_free(expr: Expr) -> bool:
             for node in walk(expr):
@@ -127,15 +162,15 @@ class StatementPrinter:
                 stack.extend(children(expr))
         return list(dict.fromkeys(found))
 
-    def outside(self, expr: Expr) -> str:
-        """Return *expr* as text for a place outside the statement's own block."""
+    def outside(self, expr: Expr) -> Code:
+        """Return *expr* for a place outside the statement's own block."""
         values = dict(zip(self.statement.indices, self.leaf.iterators, strict=True))
-        scope = Scope(lambda name: f"({values[name]})", self._size, self._load)
+        scope = Scope(lambda name: paren(values[name]), self._size, self._load)
         return ExpressionPrinter(scope).value(expr)
 
-    def _size(self, name: str) -> str:
+    def _size(self, name: str) -> Code:
         known = self.scop.sizes[name]
-        return str(known) if known is not None else self.names.of("size", name)
+        return code(known if known is not None else self.names.of("size", name))
 
     @property
     def conditions(self) -> list[Expr]:
@@ -144,7 +179,8 @@ class StatementPrinter:
         kept = {c for found in ranges if found.dim in self.leaf.kept for c in found.conditions}
         return [condition for condition in self.statement.conditions if condition not in kept]
 
-    def lines(self) -> list[str]:
+    def nodes(self) -> list[Node]:
+        """Return the statement, but for the indices that it mentions."""
         statement = self.statement
         match statement.kind:
             case Kind.INIT:
@@ -157,14 +193,10 @@ class StatementPrinter:
         conditions = [self.expressions.value(c) for c in self.conditions]
         conditions += self._scatter_guards()
         if statement.companion is not None:
-            body = self._arg_update()
-        else:
-            body = [f"{self.place(statement.write)} = {self._stored_value()};"]
-        if not conditions:
-            return body
-        return [f"if ({' && '.join(conditions)}) {{", *(f"  {line}" for line in body), "}"]
+            return guarded(conditions, self._arg_update())
+        return guarded(conditions, [Assign(self.place(statement.write), self._stored_value())])
 
-    def _stored_value(self) -> str:
+    def _stored_value(self) -> Code:
         """Return what the statement stores; a half value that it copies is copied as it is."""
         statement = self.statement
         assert statement.value is not None
@@ -175,8 +207,8 @@ class StatementPrinter:
                     return self.expressions.value(load)
         return self._as_stored(statement.write, self._new_value(statement.value))
 
-    def _new_value(self, value: Expr) -> str:
-        """Return the text of the value to be stored, in the type of the arithmetic."""
+    def _new_value(self, value: Expr) -> Code:
+        """Return the value to be stored, in the type of the arithmetic."""
         statement = self.statement
         if statement.kind is Kind.ASSIGN:
             return self.expressions.value(value)
@@ -185,67 +217,64 @@ class StatementPrinter:
         accumulator = self._accumulator(statement.write, reduction.dtype)
         is_sum = reduction.operator is Operator.ADD and reduction.dtype.is_float
         if is_sum and isinstance(value, Binary) and value.op == "*":
-            factors = f"{self.expressions.value(value.left)}, {self.expressions.value(value.right)}"
-            return f"tc_mad_{suffix(reduction.dtype)}({factors}, {accumulator})"
+            factors = self.expressions.value(value.left), self.expressions.value(value.right)
+            return call(f"tc_mad_{suffix(reduction.dtype)}", *factors, accumulator)
         term = self.expressions.value(value)
         if reduction.dtype.is_compensated and not value.dtype.is_compensated:
-            return f"tc_plus_{suffix(reduction.dtype)}({accumulator}, {term})"
+            return call(f"tc_plus_{suffix(reduction.dtype)}", accumulator, term)
         return combine(reduction.operator, reduction.dtype, accumulator, term)
 
-    def _accumulator(self, access: Access, dtype: DType) -> str:
+    def _accumulator(self, access: Access, dtype: DType) -> Code:
         stored = self.scop.arrays[access.array].dtype
-        return cast_text(self.element(access), stored, dtype)
+        return cast_code(self.element(access), stored, dtype)
 
-    def _store(self, access: Access, value: str) -> str:
-        return f"{self.place(access)} = {self._as_stored(access, value)};"
+    def _store(self, access: Access, value: Code) -> Node:
+        return Assign(self.place(access), self._as_stored(access, value))
 
-    def _as_stored(self, access: Access, value: str) -> str:
+    def _as_stored(self, access: Access, value: Code) -> Code:
         """Return *value* in the type of the array of *access*."""
         array = self.scop.arrays[access.array]
         value_type = arithmetic(array.dtype)
         if self.statement.reduction is not None and not self.statement.companion:
             value_type = self.statement.reduction.dtype
-        return cast_text(value, value_type, array.dtype)
+        return cast_code(value, value_type, array.dtype)
 
-    def _init(self) -> list[str]:
+    def _init(self) -> list[Node]:
         statement = self.statement
         assert statement.reduction is not None
         reduction = statement.reduction
+        start = identity(reduction.operator, reduction.dtype)
         if statement.companion is not None:
-            best = identity(reduction.operator, reduction.dtype)
             return [
-                f"{self.place(statement.write)} = -1;",
-                f"{self.place(statement.companion)} = {best};",
+                Assign(self.place(statement.write), Literal("-1")),
+                Assign(self.place(statement.companion), start),
             ]
         array = self.scop.arrays[statement.write.array]
-        value = cast_text(
-            identity(reduction.operator, reduction.dtype), reduction.dtype, array.dtype
-        )
-        return [f"{self.place(statement.write)} = {value};"]
+        value = cast_code(start, reduction.dtype, array.dtype)
+        return [Assign(self.place(statement.write), value)]
 
-    def _arg_update(self) -> list[str]:
+    def _arg_update(self) -> list[Node]:
         """Keep the better of the candidate and the best so far; the first wins a tie."""
         statement = self.statement
         assert statement.companion is not None and statement.value is not None
         reduction = statement.reduction
         assert reduction is not None
-        best, index = self.element(statement.companion), self.element(statement.write)
+        best, at = self.element(statement.companion), self.element(statement.write)
         (reduced,) = statement.reduced
-        origin = self._arg_origin()
-        value = f"({self.names.of('index', reduced)} - {origin})"
+        origin = self.sizes.extent(statement.arg_origin)
+        value = paren(binary(self.names.of("index", reduced), "-", origin))
         stored = self.scop.arrays[statement.write.array].dtype
+        takes = binary(paren(binary(at, "<", 0)), "|", call(self._better(), "w_candidate", best))
+        new = choice("w_takes", cast(c_type(stored), value), at)
+        candidate = self.expressions.value(statement.value)
         return [
-            f"const {c_type(reduction.dtype)} w_candidate"
-            f" = {self.expressions.value(statement.value)};",
-            f"const int w_takes = ({index} < 0) | {self._better()}(w_candidate, {best});",
-            f"{self.place(statement.companion)} = w_takes ? w_candidate : {best};",
-            f"{self.place(statement.write)} = w_takes ? ({c_type(stored)}){value} : {index};",
+            constant(c_type(reduction.dtype), "w_candidate", candidate),
+            constant("int", "w_takes", takes),
+            Assign(self.place(statement.companion), choice("w_takes", "w_candidate", best)),
+            Assign(self.place(statement.write), new),
         ]
 
-    def _arg_origin(self) -> str:
-        return self.sizes.extent(self.statement.arg_origin)
-
-    def _fold(self) -> list[str]:
+    def _fold(self) -> list[Node]:
         """Fold the lanes as a tree, then store or combine with the target."""
         statement = self.statement
         reduction = statement.reduction
@@ -253,40 +282,45 @@ class StatementPrinter:
         if reduction.operator.is_arg:
             return self._arg_fold()
         (read,) = statement.reads
-        lines = [f"{c_type(reduction.dtype)} *w_part = &{self.place(read)};"]
+        part = Variable("w_part", address(self.place(read)), pointer="*")
+        nodes: list[Node] = [Declare(Type(c_type(reduction.dtype)), (part,))]
         width, vector = statement.lanes, _VECTOR_BYTES // reduction.dtype.size_bytes
         while width > vector:
             width //= 2
-            term = combine(reduction.operator, reduction.dtype, "w_part[w_lane]",
-                           f"w_part[w_lane + {width}]")  # fmt: skip
-            lines += [
-                "#pragma omp simd",
-                f"for (int w_lane = 0; w_lane < {width}; w_lane++) w_part[w_lane] = {term};",
-            ]
+            lane, other = index("w_part", "w_lane"), index("w_part", binary("w_lane", "+", width))
+            term = combine(reduction.operator, reduction.dtype, lane, other)
+            nodes.append(_for_lanes(ZERO, width, Assign(lane, term), "#pragma omp simd"))
         result = fold(reduction.operator, reduction.dtype, "w_part")
         if not reduction.initialise:
             accumulator = self._accumulator(statement.write, reduction.dtype)
             result = combine(reduction.operator, reduction.dtype, accumulator, result)
-        return [*lines, self._store(statement.write, result)]
+        return [*nodes, self._store(statement.write, result)]
 
-    def _arg_fold(self) -> list[str]:
+    def _arg_fold(self) -> list[Node]:
         """Take the best lane, of equal ones that of the smallest index; -1 is no index."""
         statement = self.statement
         assert statement.reduction is not None
         indices, values = statement.reads
-        better = self._better()
-        index_type = c_type(self.scop.arrays[indices.array].dtype)
+        types = c_type(self.scop.arrays[indices.array].dtype), c_type(statement.reduction.dtype)
+        pointers = [
+            (Variable(name, address(self.place(read)), pointer="*"),)
+            for name, read in (("w_index", indices), ("w_value", values))
+        ]
+        at, best_at = (index("w_index", lane) for lane in ("w_lane", "w_best"))
+        value, best = (index("w_value", lane) for lane in ("w_lane", "w_best"))
+        is_better, is_worse = call(self._better(), value, best), call(self._better(), best, value)
+        is_before = paren(binary(negated(is_worse), "&&", binary(at, "<", best_at)))
+        wins = paren(chain("||", [binary(best_at, "<", 0), is_better, is_before]))
+        take = If(
+            binary(binary(at, ">=", 0), "&&", wins),
+            (Assign(Name("w_best"), Name("w_lane")),),
+            is_short=True,
+        )
         return [
-            f"const {index_type} *w_index = &{self.place(indices)};",
-            f"const {c_type(statement.reduction.dtype)} *w_value = &{self.place(values)};",
-            "int w_best = 0;",
-            f"for (int w_lane = 1; w_lane < {statement.lanes}; w_lane++)",
-            "  if (w_index[w_lane] >= 0 && (w_index[w_best] < 0 ||"
-            f" {better}(w_value[w_lane], w_value[w_best]) ||",
-            f"      (!{better}(w_value[w_best], w_value[w_lane])"
-            " && w_index[w_lane] < w_index[w_best])))",
-            "    w_best = w_lane;",
-            f"{self.place(statement.write)} = w_index[w_best];",
+            *(Declare(Type(t), own, "const ") for t, own in zip(types, pointers, strict=True)),
+            Declare(Type("int"), (Variable("w_best", ZERO),)),
+            _for_lanes(ONE, statement.lanes, take),
+            Assign(self.place(statement.write), best_at),
         ]
 
     def _better(self) -> str:
@@ -295,14 +329,14 @@ class StatementPrinter:
         name = "max" if reduction.operator is Operator.ARGMAX else "min"
         return f"tc_arg_better_{name}_{suffix(reduction.dtype)}"
 
-    def _check(self) -> list[str]:
+    def _check(self) -> list[Node]:
         """Record a gathered or scattered subscript out of range, or a range from data."""
         statement = self.statement
         array = self.scop.arrays[statement.write.array]
         conditions = [self.expressions.value(c) for c in self.conditions]
         if statement.checked_range is not None:
-            return self._range_check(statement.checked_range, conditions)
-        lines = []
+            return guarded(conditions, self._range_check(statement.checked_range))
+        nodes: list[Node] = []
         loads = statement.checked_loads
         for (dim, subscript), load in zip(statement.checked, loads, strict=True):
             site = len(self.context.sites)
@@ -311,23 +345,23 @@ class StatementPrinter:
             self.context.sites.append(Site(array.name, dim, span.start, span.end, reads))
             origin = self.sizes.extent(array.origin[dim])
             extent = self.sizes.extent(array.shape[dim])
-            index, is_outside = self._outside(dim, subscript, f"w_index{site}")
-            call = f"tc_fault(fault, {site}, w_index{site} + {origin}, {extent}, {position});"
-            lines += [index, f"if ({is_outside}) {call}"]
-        return lines
+            name = f"w_index{site}"
+            at, is_outside = self._outside(dim, subscript, name)
+            fault = call("tc_fault", "fault", site, binary(name, "+", origin), extent, position)
+            nodes += [at, If(is_outside, (Evaluate(fault),), is_short=True)]
+        return nodes
 
-    def _outside(self, dim: int, subscript: Expr, name: str) -> tuple[str, str]:
+    def _outside(self, dim: int, subscript: Expr, name: str) -> tuple[Node, Code]:
         """Return the declaration of a checked subscript, called *name*, and when it is a fault."""
         array = self.scop.arrays[self.statement.write.array]
-        extent = self.sizes.extent(array.shape[dim])
-        index = f"{self.expressions.subscript(subscript)} - {self.sizes.extent(array.origin[dim])}"
-        conditions = " && ".join(self.expressions.value(c) for c in self.conditions)
-        index = f"({conditions}) ? {index} : 0" if conditions else index
-        guard = f"{conditions} && " if conditions else ""
-        is_outside = f"{guard}({name} < 0 || {name} >= {extent})"
-        return f"const int64_t {name} = {index};", is_outside
+        origin, extent = (self.sizes.extent(e[dim]) for e in (array.origin, array.shape))
+        distance = binary(self.expressions.subscript(subscript), "-", origin)
+        conditions = [self.expressions.value(c) for c in self.conditions]
+        value = choice(paren(both(conditions)), distance, 0) if conditions else distance
+        is_outside = paren(binary(binary(name, "<", 0), "||", binary(name, ">=", extent)))
+        return constant("int64_t", name, value), both([*conditions, is_outside])
 
-    def _source_of(self, subscript: Expr, written: Load | None) -> tuple[str, str]:
+    def _source_of(self, subscript: Expr, written: Load | None) -> tuple[str, Code]:
         """Return the tensor that *subscript* reads first, and where in it, in elements of memory.
 
         :arg written: the load as it was before copies took the place of tensors; where its own
@@ -335,101 +369,105 @@ class StatementPrinter:
         :return: the position is -1 where the element is in no memory of the tensor itself.
         """
         if written is None:
-            return "", "-1"
+            return "", _NOWHERE
         load = written
         if any(isinstance(node, Load) for part in written.subscripts for node in walk(part)):
             load = first_load(subscript) or written
         array = self.scop.arrays[load.tensor]
         if self.context.placements.get(load.tensor) is not None or array.skew is not None:
-            return load.tensor, "-1"
+            return load.tensor, _NOWHERE
         shifted = []
         for subscript_, origin in zip(load.subscripts, array.origin, strict=True):
-            index = self.expressions.subscript(subscript_)
+            at = self.expressions.subscript(subscript_)
             is_shifted = not self.sizes.is_zero(origin)
-            shifted.append(f"({index} - {self.sizes.extent(origin)})" if is_shifted else index)
+            shifted.append(paren(binary(at, "-", self.sizes.extent(origin))) if is_shifted else at)
         return load.tensor, _linear(shifted, self.sizes.strides(array), self.context.index_type)
 
-    def _range_check(self, ends: RangeCheck, conditions: list[str]) -> list[str]:
+    def _range_check(self, ends: RangeCheck) -> list[Node]:
         site = len(self.context.sites)
         self.context.sites.append(Site(ends.clause, -1))
-        low, high = f"w_low{site}", f"w_high{site}"
+        low, high = Name(f"w_low{site}"), Name(f"w_high{site}")
         start, end = self.sizes.extent(ends.start), self.sizes.extent(ends.end)
-        lines = [
-            f"const int64_t {low} = {self.expressions.value(ends.lower)};",
-            f"const int64_t {high} = {self.expressions.value(ends.upper)};",
-            f"if ({low} < {high} && ({low} < {start} || {high} > {end}))"
-            f" tc_fault(fault, {site}, {high} > {end} ? {high} : {low}, {end}, -1);",
+        is_outside = paren(binary(binary(low, "<", start), "||", binary(high, ">", end)))
+        worst = choice(binary(high, ">", end), high, low)
+        fault = call("tc_fault", "fault", site, worst, end, _NOWHERE)
+        return [
+            constant("int64_t", low.text, self.expressions.value(ends.lower)),
+            constant("int64_t", high.text, self.expressions.value(ends.upper)),
+            If(both([binary(low, "<", high), is_outside]), (Evaluate(fault),), is_short=True),
         ]
-        if not conditions:
-            return lines
-        return [f"if ({' && '.join(conditions)}) {{", *(f"  {line}" for line in lines), "}"]
 
-    def _scatter_guards(self) -> list[str]:
+    def _scatter_guards(self) -> list[Code]:
         """Return conditions that keep a scattered write inside its array."""
         statement = self.statement
         if statement.write.is_exact:
             return []
         array = self.scop.arrays[statement.write.array]
-        guards = []
+        guards: list[Code] = []
         for dim, subscript in enumerate(statement.write.subscripts):
             if dim in statement.write.inexact:
                 origin = self.sizes.extent(array.origin[dim])
-                index = f"({self.expressions.subscript(subscript)} - {origin})"
-                guards.append(
-                    f"(uint64_t){index} < (uint64_t){self.sizes.extent(array.shape[dim])}"
-                )
+                at = paren(binary(self.expressions.subscript(subscript), "-", origin))
+                extent = cast("uint64_t", self.sizes.extent(array.shape[dim]))
+                guards.append(binary(cast("uint64_t", at), "<", extent))
         return guards
 
-    def _load(self, load: Load, subscripts: tuple[str, ...]) -> str:
+    def _load(self, load: Load, subscripts: tuple[Code, ...]) -> Code:
         position = self._by_load[(load.tensor, load.subscripts)]
         access = (*self.statement.writes, *self.statement.reads)[position]
         array = self.scop.arrays[access.array]
         if not access.inexact:
             return self.element(access, subscripts)
         # Where no element is there, none is read: a fault has been recorded.
-        nothing = f"(({c_type(array.dtype)})0)"
+        nothing = paren(cast(c_type(array.dtype), 0))
         if any(self.sizes.is_zero(extent) for extent in array.shape):
             return nothing
         opened = [extent for extent in array.shape if not isinstance(extent, int)]
         element = self.element(access, subscripts)
         for extent in dict.fromkeys(map(self.sizes.extent, opened)):
-            element = f"({extent} > 0 ? {element} : {nothing})"
+            element = paren(choice(binary(extent, ">", 0), element, nothing))
         return element
 
-    def element(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
-        """Return the text of the value that *access* reads."""
+    def element(self, access: Access, subscripts: tuple[Code, ...] | None = None) -> Code:
+        """Return the value that *access* reads."""
         return self.place(access, subscripts)
 
-    def place(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
-        """Return the text of the element that *access* touches, as what is stored to."""
+    def place(self, access: Access, subscripts: tuple[Code, ...] | None = None) -> Code:
+        """Return the element that *access* touches, as what is stored to."""
         position = self._by_load[(access.array, access.subscripts)]
-        name = self.names.of("array", access.array)
+        name = Name(self.names.of("array", access.array))
         placement = self.context.placements.get(access.array)
         if placement is not None:
             if placement.elements() == 1:
                 return name
             indices = self.leaf.local[(access.array, position)]
-            return f"{name}[{_row_major(indices, placement.extents)}]"
+            return index(name, _row_major(indices, placement.extents))
         if (access.array, position) in self.leaf.local:
-            subscripts = tuple(f"({text})" for text in self.leaf.local[access.array, position])
+            subscripts = tuple(paren(at) for at in self.leaf.local[access.array, position])
         if subscripts is None:
             subscripts = tuple(self.expressions.subscript(s) for s in access.subscripts)
         array = self.scop.arrays[access.array]
-        shifted = []
-        for dim, (text, origin) in enumerate(zip(subscripts, array.origin, strict=True)):
+        shifted: list[Code] = []
+        for dim, (at, origin) in enumerate(zip(subscripts, array.origin, strict=True)):
             is_shifted = not self.sizes.is_zero(origin)
-            index = f"({text} - {self.sizes.extent(origin)})" if is_shifted else text
+            own = paren(binary(at, "-", self.sizes.extent(origin))) if is_shifted else at
             if dim in access.inexact:
                 # Whatever was gathered, memory is safe; a fault has been recorded.
-                index = f"tcdsl_clamp({index}, {self.sizes.extent(array.shape[dim])})"
-            shifted.append(index)
-        address = _linear(shifted, self.sizes.strides(array), self.context.index_type)
+                own = call("tcdsl_clamp", own, self.sizes.extent(array.shape[dim]))
+            shifted.append(own)
+        offset = _linear(shifted, self.sizes.strides(array), self.context.index_type)
         if array.skew is not None:
-            address += f" - {_row_start(array.skew, shifted)}"
-        return f"{name}[{address}]"
+            offset = binary(offset, "-", _row_start(array.skew, shifted))
+        return index(name, offset)
 
 
-def _row_major(indices: Sequence[str], extents: Sequence[int]) -> str:
+def _for_lanes(first: Code, end: int, body: Node, pragma: str = "") -> Node:
+    """Return *body* for each lane from *first* on."""
+    condition = binary("w_lane", "<", end)
+    return For(Type("int"), "w_lane", first, condition, None, (body,), pragma, is_short=True)
+
+
+def _row_major(indices: Sequence[Code], extents: Sequence[int]) -> Code:
     strides, step = [], 1
     for extent in reversed(extents):
         strides.append(step)
@@ -443,39 +481,36 @@ def _row_major(indices: Sequence[str], extents: Sequence[int]) -> str:
 
 
 def _linear(
-    indices: Sequence[str], strides: Sequence[int | str | Interleaved], index_type: str = "i64"
-) -> str:
+    indices: Sequence[Code], strides: Sequence[int | Code | Interleaved], index_type: str = "i64"
+) -> Code:
     """Return the sum of *indices* times *strides*.
 
     :arg index_type: of index arithmetic, as a suffix of the device library.
     """
-    terms = []
-    for index, stride in zip(indices, strides, strict=True):
+    terms: list[Code] = []
+    for at, stride in zip(indices, strides, strict=True):
         if isinstance(stride, Interleaved):
             # A negative dividend there is none, and unsigned quotients are cheaper.
-            bits, dividend = index_type[1:], as_factor(index)
-            run = f"(int{bits}_t)((uint{bits}_t){dividend} / {stride.run}u)"
-            terms += _terms((index, run), (stride.step, stride.outer - stride.run * stride.step))
+            bits = index_type[1:]
+            dividend = cast(f"uint{bits}_t", as_factor(at))
+            run = cast(f"int{bits}_t", paren(binary(dividend, "/", Literal(f"{stride.run}u"))))
+            terms += _terms((at, run), (stride.step, stride.outer - stride.run * stride.step))
         else:
-            terms += _terms((index,), (stride,))
-    return " + ".join(terms) or "0"
+            terms += _terms((at,), (stride,))
+    return chain("+", terms) if terms else ZERO
 
 
-def _row_start(skew: Skew, indices: Sequence[str]) -> str:
+def _row_start(skew: Skew, indices: Sequence[Code]) -> Code:
     """Return where the row at *indices* begins in its first vector; none of them is negative."""
-    unsigned = [f"(unsigned){as_factor(index)}" for index in indices[:-1]]  # which may wrap
-    terms = _terms(unsigned, [f"{factor}u" if factor > 1 else factor for factor in skew.factors])
-    return f"(int)(({' + '.join(terms)}) % {skew.width}u)"
+    unsigned = [cast("unsigned", as_factor(at)) for at in indices[:-1]]  # which may wrap
+    factors = [Literal(f"{factor}u") if factor > 1 else factor for factor in skew.factors]
+    rows = paren(chain("+", _terms(unsigned, factors)))
+    return cast("int", paren(binary(rows, "%", Literal(f"{skew.width}u"))))
 
 
-def _terms(indices: Sequence[str], strides: Sequence[int | str]) -> list[str]:
+def _terms(indices: Sequence[Code], strides: Sequence[int | Code]) -> list[Code]:
     return [
-        index if stride == 1 else f"{as_factor(index)} * {stride}"
-        for index, stride in zip(indices, strides, strict=True)
+        at if stride == 1 else binary(as_factor(at), "*", stride)
+        for at, stride in zip(indices, strides, strict=True)
         if stride != 0
     ]
-
-
-def as_factor(text: str) -> str:
-    """Return *text* as it may stand beside a ``*``."""
-    return text if re.fullmatch(r"\w+|\(\w+\)", text) else f"({text})"

@@ -5,15 +5,16 @@ what two or three cost one by one.
 
     tcdsl_0_f  of the first program  --->  tcdsl_0_0_f
     tcdsl_0_f  of the second         --->  tcdsl_1_0_f        so do the helpers that a text brings
+
+The compiler renames them: each program's text stands between definitions of its names.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tcdsl.codegen.cuda_source import CudaSource, Launch
+from tcdsl.codegen.cuda_source import HELPERS, CudaSource, Launch
 
-_OURS = re.compile(r"\btcdsl_")  # no name of the user's begins so
+_OURS = "tcdsl_"  # no name of the user's begins so
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,13 @@ def batched(sources: Sequence[CudaSource]) -> Batch:
 
 
 def _renamed(source: CudaSource, prefix: str) -> CudaSource:
+    names = {name: prefix + name.removeprefix(_OURS) for name in HELPERS}
+    names |= {launch.name: prefix + launch.name.removeprefix(_OURS) for launch in source.kernels}
+    defined = (f"#define {old} {new}\n" for old, new in names.items())
+    undefined = (f"#undef {old}\n" for old in names)
     launches = tuple(
-        replace(step, name=_OURS.sub(prefix, step.name)) if isinstance(step, Launch) else step
+        replace(step, name=names[step.name]) if isinstance(step, Launch) else step
         for step in source.launches
     )
-    return replace(source, text=_OURS.sub(prefix, source.text), launches=launches)
+    text = "".join((*defined, source.text, "\n", *undefined))
+    return replace(source, text=text, launches=launches)

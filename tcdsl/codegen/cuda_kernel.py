@@ -1,13 +1,15 @@
-"""One kernel while it is printed: its lines, what is declared in them, and who runs a loop."""
+"""One kernel while it is printed: what is declared in it, and who runs a loop."""
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast.build import binary, both, cast, member, number, paren
+from tcdsl.codegen.ast.nodes import Code, Declare, If, Name, Node, Type, Variable
+from tcdsl.codegen.ast.walk import names
 from tcdsl.codegen.c_expressions import c_type
-from tcdsl.codegen.c_statements import Context, mentions
+from tcdsl.codegen.c_statements import Context, constant
 from tcdsl.codegen.cuda_changing import changing_loads
 from tcdsl.codegen.cuda_overlap import Start
 from tcdsl.codegen.cuda_parameters import parameters_of, streamed_arrays
@@ -20,8 +22,7 @@ from tcdsl.codegen.cuda_statements import (
     thread_index,
 )
 from tcdsl.codegen.index_width import needs_wide_index
-from tcdsl.codegen.isl_texts import cuda_leaf
-from tcdsl.codegen.lines import Line
+from tcdsl.codegen.names import plain
 from tcdsl.codegen.opened_loops import unopened_loops
 from tcdsl.codegen.prefetches import prefetches_of
 from tcdsl.codegen.spans import Span
@@ -48,9 +49,9 @@ class Turn:
 
 
 class KernelText(ABC):
-    """The lines of a kernel so far, and what the printers of its parts share.
+    """What the printers of a kernel's parts share.
 
-    What prints a loop knows how its body is printed by :meth:`_node` alone.
+    What prints a loop knows how its body is printed by :meth:`_nodes` alone.
     """
 
     def __init__(self, parent: PlanText, kernel: Kernel, number: int, start: Start) -> None:
@@ -70,15 +71,14 @@ class KernelText(ABC):
             changing_loads(parent.scop, kernel, parent.plan.placements, start.awaited),
         )  # fmt: skip
         # No name of the user's begins with tc (see names.py).
-        self.name = f"tcdsl_{number}_{re.sub('[^A-Za-z0-9_]', '_', parent.scop.name)[:40]}"
-        self.lines: list[str] = []
+        self.name = f"tcdsl_{number}_{plain(parent.scop.name)}"
         self.eliminated: list[Loop] = []
         self.guarded: frozenset[str] = frozenset()  # eliminated loops whose guard stands around
         self.of_threads: frozenset[str] = frozenset()  # variables that differ between threads
         self.spans: Mapping[str, Span] = {}  # of the loops around, where they are numbers
         self.wide_shared: set[str] = set()  # shared arrays that are accessed in vectors
         self.declared: list[str] = []  # private arrays, in the scopes around
-        self.folded: dict[str, str] = {}  # folds of all lanes that were printed before the loop
+        self.folded: dict[str, Code] = {}  # folds of all lanes that were printed before the loop
         self.slots = fold_slots(self.mapped, self.placements)
         self.numbered: list[str] = []  # folds with a number, as often as they were printed
         # Checks that are recorded after the loop: the first value at which one fails, its variable.
@@ -123,71 +123,74 @@ class KernelText(ABC):
                     staged[placement.array] = size
         return staged
 
-    def _shared(self) -> list[str]:
-        lines = []
+    def _shared(self) -> Iterator[Node]:
         if self.staged:
-            lines.append(f"extern __shared__ __align__({VECTOR_BYTES}) unsigned char w_staged[];")
+            before = f"extern __shared__ __align__({VECTOR_BYTES}) "
+            yield Declare(Type("unsigned char"), (Variable("w_staged", size=""),), before)
         offset = 0
         for name, size in self.staged.items():
             type_ = c_type(self.scop.arrays[name].dtype)
-            pointer = f"{type_} *const {self.names.of('array', name)}"
-            lines.append(f"{pointer} = ({type_} *)(w_staged + {offset});")
+            start = cast(f"{type_} *", paren(binary("w_staged", "+", offset)))
+            variable = Variable(self.names.of("array", name), start, pointer="*const ")
+            yield Declare(Type(type_), (variable,))
             offset += size
         for placements in self.local_of.values():
             for placement in placements:
                 if placement.space is Space.SHARED and not placement.is_staged:
-                    array = self.scop.arrays[placement.array]
-                    name = self.names.of("array", array.name)
-                    size = max(placement.elements(), 1)
-                    text = name if size == 1 else f"{name}[{size}]"
-                    align = "__align__(16) " if array.name in self.wide_shared else ""
-                    lines.append(f"__shared__ {align}{c_type(array.dtype)} {text};")
-        return lines
+                    is_wide = placement.array in self.wide_shared
+                    before = f"__shared__ {'__align__(16) ' if is_wide else ''}"
+                    yield self._declared(placement, before)
 
-    def _declare_locals(self, loops: Sequence[str | None], depth: int) -> None:
-        """Declare the private arrays that live in one iteration of *loops*.
+    def _declared(self, placement: Placement, before: str = "") -> Node:
+        array = self.scop.arrays[placement.array]
+        size = max(placement.elements(), 1)
+        name = self.names.of("array", array.name)
+        is_array = placement.elements() != 1 if not before else size != 1
+        variable = Variable(name, size=str(size) if is_array else None)
+        return Declare(Type(c_type(array.dtype)), (variable,), before)
+
+    def _locals(self, loops: Sequence[str | None]) -> list[Node]:
+        """Return the declarations of the private arrays that live in one iteration of *loops*.
 
         isl may print some iterations of a loop outside its C loop: a scope around both has the
         array then, and the C loop declares none of its own.
         """
+        found = []
         for placement in (p for loop in loops for p in self.local_of.get(loop, ())):
-            if placement.space is Space.SHARED or placement.array in self.declared:
-                continue
-            self.declared.append(placement.array)
-            array = self.scop.arrays[placement.array]
-            name = self.names.of("array", array.name)
-            size = placement.elements()
-            text = name if size == 1 else f"{name}[{max(size, 1)}]"
-            self._emit(depth, f"{c_type(array.dtype)} {text};")
+            if placement.space is not Space.SHARED and placement.array not in self.declared:
+                self.declared.append(placement.array)
+                found.append(self._declared(placement))
+        return found
 
-    # --- lines -----------------------------------------------------------------------------
+    # --- nodes -----------------------------------------------------------------------------
 
     @abstractmethod
-    def _node(
-        self, node: loop_ast.AstNode, depth: int, pending: tuple[Loop, ...], active: list[str]
-    ) -> None:
-        """Print *node*.
+    def _nodes(
+        self, node: loop_ast.AstNode, pending: tuple[Loop, ...], active: Sequence[Code]
+    ) -> list[Node]:
+        """Return *node* as CUDA.
 
         :arg pending: loops whose mark was met, but no C loop since.
         :arg active: conditions on the thread that guard all but collectives.
         """
 
-    def _emit(self, depth: int, text: str, statement: str = "") -> None:
-        self.lines.append(Line("  " * depth + text, statement))
-
-    def _emit_all(self, depth: int, lines: Sequence[str]) -> None:
-        for line in lines:
-            self._emit(depth, line)
-
-    def _open(self, depth: int, head: str) -> None:
-        self._emit(depth, f"{head} {{".lstrip())
-
-    def _body(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
+    def _body(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> tuple[Node, ...]:
         n_declared = len(self.declared)
-        self._declare_locals([loop.name, *unopened_loops(node.body)], depth + 1)
-        self._node(node.body, depth + 1, (), active)
-        self._emit(depth, "}")
+        nodes = self._locals([loop.name, *unopened_loops(node.body)])
+        nodes += self._nodes(node.body, (), active)
         del self.declared[n_declared:]
+        return tuple(nodes)
+
+    def _guarded_body(
+        self, node: loop_ast.For, loop: Loop, guards: Sequence[Code], active: Sequence[Code]
+    ) -> tuple[Node, ...]:
+        """Return the body of *node* under *guards*, around it or, for collectives, within."""
+        if not guards:
+            return self._body(node, loop, active)
+        if self._must_be_met(guards, node.body):
+            name, predicate = self._predicate(both(guards))
+            return (predicate, *self._body(node, loop, [*active, name]))
+        return (If(both(guards), self._body(node, loop, active)),)
 
     # --- who runs what ---------------------------------------------------------------------
 
@@ -195,22 +198,24 @@ class KernelText(ABC):
         widths = self.mapped.grid if loop.kind is LoopKind.BLOCK else self.mapped.threads
         return widths[loop.axis] > 1
 
-    def _me(self, loop: Loop) -> str:
-        if loop.kind is LoopKind.BLOCK:
-            axis = AXES[loop.axis]
-            if self.kernel.is_reversed:
-                return f"(int)(gridDim.{axis} - 1 - blockIdx.{axis})"
-            return f"(int)blockIdx.{axis}"
-        return f"(int){thread_index(loop.axis)}"
+    def _me(self, loop: Loop) -> Code:
+        if loop.kind is not LoopKind.BLOCK:
+            return cast("int", thread_index(loop.axis))
+        axis = AXES[loop.axis]
+        own = member("blockIdx", axis)
+        if not self.kernel.is_reversed:
+            return cast("int", own)
+        last = binary(member("gridDim", axis), "-", 1)
+        return cast("int", paren(binary(last, "-", own)))
 
-    def _is_mine(self, loop: Loop, value: str) -> str:
+    def _is_mine(self, loop: Loop, value: Code) -> Code | None:
         """Return the condition that this block or thread runs the iteration *value* of *loop*."""
         if loop.kind not in MAPPED or not self._has_many(loop):
-            return ""
-        me = self._me(loop)
-        return f"{me} == ({value}) % {loop.width}" if not value.isdigit() else (
-            f"{me} == {int(value) % loop.width}"
-        )  # fmt: skip
+            return None
+        known = number(value)
+        if known is None or known < 0:
+            return binary(self._me(loop), "==", binary(paren(value), "%", loop.width))
+        return binary(self._me(loop), "==", known % loop.width)
 
     def _has_collective(self, node: loop_ast.AstNode) -> bool:
         return any(
@@ -218,17 +223,16 @@ class KernelText(ABC):
             for leaf in loop_ast.leaves(node)
         )
 
-    def _must_be_met(self, condition: str, node: loop_ast.AstNode) -> bool:
-        """Return whether threads of which some do not meet *condition* must all come to *node*."""
-        differs = any(mentions(condition, variable) for variable in self.of_threads)
+    def _must_be_met(self, conditions: Sequence[Code], node: loop_ast.AstNode) -> bool:
+        """Return whether threads of which some do not meet *conditions* must come to *node*."""
+        differs = not self.of_threads.isdisjoint(names(*conditions))
         return differs and self._has_collective(node)
 
-    def _predicate(self, depth: int, condition: str) -> str:
-        """Print the declaration of a predicate, and return its name."""
+    def _predicate(self, condition: Code) -> tuple[Name, Node]:
+        """Return the name and the declaration of a predicate."""
         name = f"w_active{self.n_predicates}"
         self.n_predicates += 1
-        self._emit(depth, f"const bool {name} = {condition};")
-        return name
+        return Name(name), constant("bool", name, condition)
 
     def _is_private(self, array: str) -> bool:
         return array in self.placements and self.placements[array].space is Space.PRIVATE
@@ -236,7 +240,7 @@ class KernelText(ABC):
     def _printer(self, leaf: loop_ast.Leaf, vectors: Vectors | None = None) -> CudaStatementPrinter:
         statement = self.scop.by_name[leaf.statement]
         return CudaStatementPrinter(
-            self.context, cuda_leaf(leaf), self.mapped,
+            self.context, leaf, self.mapped,
             is_replicated(statement, self.placements), vectors,
             self.slots.numbers.get(leaf.statement),
         )  # fmt: skip

@@ -12,15 +12,43 @@ Which accesses may move vectors is said by ``vectors.py``, which folds take all 
 by ``transforms/fold_lanes``; both hold only where isl has left the loop all of its lanes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast.build import (
+    ZERO,
+    address,
+    binary,
+    both,
+    call,
+    chain,
+    choice,
+    code,
+    index,
+    number,
+    paren,
+    template,
+    vector_type,
+)
+from tcdsl.codegen.ast.nodes import (
+    Code,
+    Declare,
+    Evaluate,
+    For,
+    If,
+    Index,
+    Name,
+    Node,
+    Scope,
+    Type,
+    Variable,
+)
 from tcdsl.codegen.c_expressions import c_type
+from tcdsl.codegen.c_statements import constant
 from tcdsl.codegen.cuda_kernel import VECTOR_BYTES, Turn
 from tcdsl.codegen.cuda_leaves import LeafPrinter
 from tcdsl.codegen.cuda_statements import Vectors, is_block_collective
-from tcdsl.codegen.isl_texts import cuda_text
 from tcdsl.codegen.opened_loops import unopened_loops
 from tcdsl.codegen.spans import guard_of_last
 from tcdsl.codegen.turns import covers, lanes_of, step_guard
@@ -29,14 +57,32 @@ from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
 from tcdsl.poly.scop import Kind, Statement, Storage
 
 
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """The lanes of a vector that are there: from the first to the last of *ends*, or all."""
+
+    ends: tuple[Code, ...] = ()
+
+    def function(self, name: str) -> str:
+        """Return what *name* is called for them."""
+        return f"{name}_some" if self.ends else name
+
+    def guard(self, variable: str) -> Code | None:
+        """Return the condition that lane *variable* is there."""
+        if not self.ends:
+            return None
+        first, last = self.ends
+        return both([binary(variable, ">=", first), binary(variable, "<=", last)])
+
+
 @dataclass(slots=True)
 class _Vector:
-    """Neighbours of *array* from *address* on, in registers called *name*."""
+    """Neighbours of *array* from *first* on, in registers called *name*."""
 
     array: str
-    address: str
+    first: Index
     name: str
-    type: str
+    type: Type
     width: int
     is_loaded: bool
     statement: str  # that first touches it
@@ -44,115 +90,78 @@ class _Vector:
     is_streamed: bool = False  # nothing reads it again
     is_changing: bool = False  # its load must not be merged with others
 
-    def declaration(self, lanes: "_Lanes") -> str:
+    def declaration(self, lanes: _Lanes) -> Node:
         """Return its declaration, loaded with what is there of *lanes*."""
-        const = "" if self.is_stored else "const "
-        load = lanes.load_once if self.is_streamed else lanes.load
-        start = f", {self.address.partition('[')[0]}" if lanes.are_some else ""
-        value = f"{load}<{self.width}>(&{self.address}{start}{lanes})"
-        value = f"tc_changing({value})" if self.is_changing else value
-        return f"{const}{self.type} {self.name}{f' = {value}' if self.is_loaded else ''};"
+        value: Code | None = None
+        if self.is_loaded:
+            load = lanes.function("tc_vload") + ("_once" if self.is_streamed else "")
+            start = [self.first.array] if lanes.ends else []
+            value = template(load, [self.width], address(self.first), *start, *lanes.ends)
+            value = call("tc_changing", value) if self.is_changing else value
+        before = "" if self.is_stored else "const "
+        return Declare(self.type, (Variable(self.name, value),), before, statement=self.statement)
 
-
-@dataclass(frozen=True, slots=True)
-class _Lanes:
-    """The lanes of a vector that are there: from *first* to *last*, or all."""
-
-    first: str = ""
-    last: str = ""
-
-    @property
-    def are_some(self) -> bool:
-        return bool(self.first)
-
-    @property
-    def load(self) -> str:
-        return "tc_vload_some" if self.are_some else "tc_vload"
-
-    @property
-    def load_once(self) -> str:
-        return "tc_vload_some_once" if self.are_some else "tc_vload_once"
-
-    @property
-    def store(self) -> str:
-        return "tc_vstore_some" if self.are_some else "tc_vstore"
-
-    @property
-    def copy(self) -> str:
-        return "tc_copy_async_some" if self.are_some else "tc_copy_async"
-
-    def guard(self, variable: str) -> str:
-        """Return the condition that lane *variable* is there."""
-        return f"{variable} >= {self.first} && {variable} <= {self.last}" if self.first else ""
-
-    def __str__(self) -> str:
-        """Return them as the last arguments of a call."""
-        return f", {self.first}, {self.last}" if self.are_some else ""
+    def store(self, lanes: _Lanes) -> Node:
+        """Return the store of what is there of *lanes*."""
+        function = lanes.function("tc_vstore")
+        return Evaluate(call(function, address(self.first), self.name, *lanes.ends), self.statement)
 
 
 class LanesPrinter(LeafPrinter):
     """Prints loops over lanes, and those that are written out."""
 
     def _lanes_or_unrolled(
-        self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]
-    ) -> None:
-        before = self.folded
-        self.folded = {**before, **self._folds_at_once(node, depth, loop)}
-        print_loop = self._unrolled if loop.kind is LoopKind.UNROLL else self._vector
-        print_loop(node, depth, loop, active)
-        self.folded = before
+        self, node: loop_ast.For, loop: Loop, active: Sequence[Code]
+    ) -> list[Node]:
+        outside = self.folded
+        calls, folded = self._folds_at_once(node, loop)
+        self.folded = {**outside, **folded}
+        unrolled = self._unrolled if loop.kind is LoopKind.UNROLL else self._vector
+        found = unrolled(node, loop, active)
+        self.folded = outside
+        return [*calls, found]
 
-    def _unrolled(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
-        """Print a loop with a constant trip count, so that indices into registers are numbers."""
+    def _unrolled(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> Node:
+        """Return a loop with a constant trip count, so that indices into registers are numbers."""
         assert loop.extent is not None
         variable = node.variable
-        self._emit(depth, "#pragma unroll")
-        self._open(depth, f"for (int {variable} = 0; {variable} < {loop.extent}; {variable}++)")
-        guards = [] if node.init == "0" else [f"{variable} >= {cuda_text(node.init)}"]
+        guards: list[Code] = [] if node.init == ZERO else [binary(variable, ">=", node.init)]
         if not covers(node, loop.extent):
             guards.append(guard_of_last(node, loop.extent, self.spans))
-        if between := step_guard(node):
-            guards.append(cuda_text(between))
-        condition = " && ".join(f"({g})" if " || " in g and guards[1:] else g for g in guards)
+        guards += step_guard(node)
         self.turns.append(Turn(variable, loop, 1, loop.extent))
-        if self._must_be_met(condition, node.body):
-            name = self._predicate(depth + 1, condition)
-            self._body(node, depth, loop, [*active, name])
-        elif condition:
-            self._emit(depth + 1, f"if ({condition}) {{")
-            self._body(node, depth + 1, loop, active)
-            self._emit(depth, "}")
-        else:
-            self._body(node, depth, loop, active)
+        body = self._guarded_body(node, loop, guards, active)
         self.turns.pop()
+        return _for_each(variable, loop.extent, body)
 
-    def _folds_at_once(self, node: loop_ast.For, depth: int, loop: Loop) -> dict[str, str]:
-        """Print the folds of a short loop as one for all of its iterations, before it.
+    def _folds_at_once(self, node: loop_ast.For, loop: Loop) -> tuple[list[Node], dict[str, Code]]:
+        """Return the folds of a short loop as one for all of its iterations, before it.
 
-        Returns what each statement's result is called in the loop.
+        With what each statement's result is called in the loop.
         """
         leaves = self._leaves(node.body)
-        if leaves is None or node.init != "0" or not covers(node, loop.extent or 0):
-            return {}
-        found = {}
+        nodes: list[Node] = []
+        results: dict[str, Code] = {}
+        if leaves is None or node.init != ZERO or not covers(node, loop.extent or 0):
+            return nodes, results
         for leaf in leaves:
             if self.slots.lanes.get(leaf.statement) is not loop:
                 continue
-            call = self._printer(leaf).fold_at_once(node.variable, loop.extent or 0)
+            folds = self._printer(leaf).fold_at_once(node.variable, loop.extent or 0)
             name = f"w_folds{self.n_folds}"
             self.n_folds += 1
             self._count_call(leaf, is_at_once=True)
-            self._emit(depth, f"const auto {name} = {call};", leaf.statement)
-            found[leaf.statement] = f"{name}[{node.variable}]"
-        return found
+            nodes.append(replace(constant("auto", name, folds), statement=leaf.statement))
+            results[leaf.statement] = index(name, node.variable)
+        return nodes, results
 
     def _still_folds(self, leaf: loop_ast.Leaf) -> bool:
         """Return whether all threads of the block must come to *leaf*."""
         statement = self.scop.by_name[leaf.statement]
         return leaf.statement not in self.folded and is_block_collective(self.mapped, statement)
 
-    def _vector(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
-        """Print the lanes of a vector: all loads, then the lanes one by one, then all stores.
+    def _vector(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> Node:
+        """Return the lanes of a vector: all loads, then the lanes one by one, then all stores.
 
         Some lanes may be missing at the ends of rows; which are there is known before the loads.
         """
@@ -161,66 +170,68 @@ class LanesPrinter(LeafPrinter):
         bounds = lanes_of(node, width)
         # What guards the lanes must not keep threads from a fold: those before the loop will do.
         if leaves is None or bounds is None or any(map(self._still_folds, leaves)):
-            self._unrolled(node, depth, loop, active)
-            return
+            return self._unrolled(node, loop, active)
         guards = [tuple(self._guards(leaf, active)) for leaf in leaves]
         vectors = self._vectors(leaves, node.variable, loop, width)
-        is_whole = bounds == ("0", str(width - 1))
+        is_whole = bounds == (ZERO, code(width - 1))
         if len(set(guards)) > 1 or not (vectors or self._is_pure(leaves, node.variable, is_whole)):
-            self._unrolled(node, depth, loop, active)
-            return
-        # Stores are outside the lanes: what guards a lane guards them too.
-        self._open(depth, f"if ({' && '.join(guards[0])})" if guards[0] else "")
-        lanes = self._lanes_here(depth + 1, bounds, loop, leaves)
+            return self._unrolled(node, loop, active)
+        declared, lanes = self._lanes_here(bounds, loop, leaves)
         if len(leaves) == 1 and len(vectors) == 2 and self._printer(leaves[0]).is_staging:
-            from_, to = vectors
-            self._emit(depth + 1, f"{lanes.copy}<{width}>(&{to.address}, &{from_.address}{lanes});")
-            self._emit(depth, "}")
-            return
-        for vector in vectors:
-            self._emit(depth + 1, vector.declaration(lanes), vector.statement)
-        names = {(v.array, v.address): v.name for v in vectors}
+            from_, to = (address(vector.first) for vector in vectors)
+            copy = template(lanes.function("tc_copy_async"), [width], to, from_, *lanes.ends)
+            body: list[Node] = [*declared, Evaluate(copy)]
+        else:
+            body = [*declared, *(vector.declaration(lanes) for vector in vectors)]
+            body += self._by_lanes(node, leaves, vectors, lanes, loop, active)
+            body += [vector.store(lanes) for vector in vectors if vector.is_stored]
+        # Stores are outside the lanes: what guards a lane guards them too.
+        return If(both(guards[0]), tuple(body)) if guards[0] else Scope(tuple(body))
+
+    def _by_lanes(
+        self,
+        node: loop_ast.For,
+        leaves: Sequence[loop_ast.Leaf],
+        vectors: "Sequence[_Vector]",
+        lanes: _Lanes,
+        loop: Loop,
+        active: Sequence[Code],
+    ) -> Iterator[Node]:
+        """Yield *leaves* lane by lane, the last of them for all lanes at once where it can be."""
+        width = loop.extent or 0
+        names: dict[tuple[str, Code], str] = {(v.array, v.first): v.name for v in vectors}
         at_once = self._at_once(leaves, node.variable, width, names)
         one_by_one = leaves if at_once is None else leaves[:-1]
         if one_by_one:
             which = [self._lanes(leaf, node.variable, width, names) for leaf in one_by_one]
-            self._lane_loop(node, depth + 1, one_by_one, which, lanes, loop, active)
+            yield self._lane_loop(node, one_by_one, which, lanes, loop, active)
         if at_once is not None:
-            self._leaf(leaves[-1], depth + 1, active, replace(at_once, present=str(lanes)))
-        for vector in vectors:
-            if vector.is_stored:
-                store = f"{lanes.store}(&{vector.address}, {vector.name}{lanes});"
-                self._emit(depth + 1, store, vector.statement)
-        self._emit(depth, "}")
+            yield self._leaf(leaves[-1], active, replace(at_once, present=lanes.ends))
 
     def _lane_loop(
         self,
         node: loop_ast.For,
-        depth: int,
         leaves: Sequence[loop_ast.Leaf],
         vectors: Sequence[Vectors],
         lanes: _Lanes,
         loop: Loop,
-        active: list[str],
-    ) -> None:
-        """Print *leaves* lane by lane, each with its *vectors*."""
-        self._emit(depth, "#pragma unroll")
-        width, lane = loop.extent, node.variable
-        self._open(depth, f"for (int {lane} = 0; {lane} < {width}; {lane}++)")
+        active: Sequence[Code],
+    ) -> Node:
+        """Return *leaves* lane by lane, each with its *vectors*."""
         n_declared = len(self.declared)
-        self._declare_locals([loop.name, *unopened_loops(node.body)], depth + 1)
-        where, own = lanes.guard(lane), self.declared[n_declared:]
+        body = self._locals([loop.name, *unopened_loops(node.body)])
+        where, own = lanes.guard(node.variable), self.declared[n_declared:]
         for leaf, which in zip(leaves, vectors, strict=True):
-            self._lane(leaf, depth + 1, active, which, where, loop, own)
-        self._emit(depth, "}")
+            body.append(self._lane(leaf, active, which, where, loop, own))
         del self.declared[n_declared:]
+        return _for_each(node.variable, loop.extent or 0, body)
 
     def _at_once(
         self,
         leaves: Sequence[loop_ast.Leaf],
         variable: str,
         width: int,
-        names: Mapping[tuple[str, str], str],
+        names: Mapping[tuple[str, Code], str],
     ) -> Vectors | None:
         """Return the lanes of the last of *leaves* if one call takes them all, else None.
 
@@ -250,29 +261,25 @@ class LanesPrinter(LeafPrinter):
     def _lane(
         self,
         leaf: loop_ast.Leaf,
-        depth: int,
-        active: list[str],
+        active: Sequence[Code],
         vectors: Vectors,
-        where: str,
+        where: Code | None,
         loop: Loop,
         own: Collection[str],
-    ) -> None:
-        """Print *leaf* for one lane of *vectors*, to be run *where* that is there.
+    ) -> Node:
+        """Return *leaf* for one lane of *vectors*, to be run *where* that is there.
 
         :arg own: the registers of a lane, which no other one sees.
 
         What has no other effect than on registers runs in any case, lest branches keep the loads
         that follow from starting.  It leaves a register as it is that may hold something there.
         """
-        if not where:
-            self._leaf(leaf, depth, active, vectors)
-        elif self._printer(leaf, vectors).is_pure(self._is_private):
+        if where is None:
+            return self._leaf(leaf, active, vectors)
+        if self._printer(leaf, vectors).is_pure(self._is_private):
             is_kept = self._may_hold(leaf, loop, own)
-            self._leaf(leaf, depth, active, replace(vectors, where=where if is_kept else ""))
-        else:
-            self._open(depth, f"if ({where})")
-            self._leaf(leaf, depth + 1, active, vectors)
-            self._emit(depth, "}")
+            return self._leaf(leaf, active, replace(vectors, where=where if is_kept else None))
+        return If(where, (self._leaf(leaf, active, vectors),))
 
     def _may_hold(self, leaf: loop_ast.Leaf, loop: Loop, own: Collection[str]) -> bool:
         """Return whether what *leaf* writes may hold a value where a lane of *loop* is missing."""
@@ -287,33 +294,33 @@ class LanesPrinter(LeafPrinter):
         return is_shared or may_be_parted(self.mapped, loop)
 
     def _lanes_here(
-        self, depth: int, bounds: tuple[str, str], loop: Loop, leaves: Sequence[loop_ast.Leaf]
-    ) -> _Lanes:
-        """Print which lanes are there, unless all of them are.
+        self, bounds: tuple[Code, Code], loop: Loop, leaves: Sequence[loop_ast.Leaf]
+    ) -> tuple[list[Node], _Lanes]:
+        """Return which lanes are there, and the declaration of that, unless all of them are.
 
         It says of which turns of unrolled loops they all are, which compilers do not find out.
         """
         width = loop.extent or 0
-        if bounds == ("0", str(width - 1)):
-            return _Lanes()
+        if bounds == (ZERO, code(width - 1)):
+            return [], _Lanes()
         first, last = f"w_from{self.n_lanes}", f"w_to{self.n_lanes}"
         self.n_lanes += 1
         statements = [self.scop.by_name[leaf.statement] for leaf in leaves]
         turns_around = () if may_be_parted(self.mapped, loop) else self.turns
-        texts = []
-        for text, lane in ((bounds[0], 0), (bounds[1], width - 1)):
-            outside: list[str] = []
-            for turn in turns_around if text != str(lane) else ():
+        values = []
+        for bound, lane in ((bounds[0], 0), (bounds[1], width - 1)):
+            outside: list[Code] = []
+            for turn in turns_around if number(bound) != lane else ():
                 found = turns_without(statements, loop, lane, turn.loop, turn.step)
                 if found is not None and found.start > 0:
-                    outside.append(f"{turn.variable} < {found.start}")
+                    outside.append(binary(turn.variable, "<", found.start))
                 if found is not None and found.stop < turn.count:
-                    outside.append(f"{turn.variable} >= {found.stop}")
-            text = cuda_text(text)
-            texts.append(f"({' || '.join(outside)}) ? {lane} : {text}" if outside else text)
-        values = f"{first} = {texts[0]}, {last} = {texts[1]}"
-        self._emit(depth, f"const {self.index_type} {values};")
-        return _Lanes(first, last)
+                    outside.append(binary(turn.variable, ">=", found.stop))
+            is_outside = paren(chain("||", outside)) if outside else None
+            values.append(bound if is_outside is None else choice(is_outside, lane, bound))
+        variables = tuple(map(Variable, (first, last), values))
+        declared = Declare(Type(self.index_type), variables, before="const ")
+        return [declared], _Lanes((Name(first), Name(last)))
 
     def _leaves(self, node: loop_ast.AstNode) -> list[loop_ast.Leaf] | None:
         """Return the leaves of *node* if it holds nothing else, else None.
@@ -338,7 +345,7 @@ class LanesPrinter(LeafPrinter):
         leaf: loop_ast.Leaf,
         variable: str,
         width: int,
-        names: Mapping[tuple[str, str], str],
+        names: Mapping[tuple[str, Code], str],
     ) -> Vectors:
         """Return which accesses of *leaf* are lanes of which vector."""
         statement = self.scop.by_name[leaf.statement]
@@ -360,10 +367,10 @@ class LanesPrinter(LeafPrinter):
         An array that is written has vectors only if all that is touched of it is one vector: then
         what a lane reads is what the lane wrote.
         """
-        touched: dict[str, set[str]] = {}
+        touched: dict[str, set[Code]] = {}
         written: set[str] = set()
-        # array, address, is a vector, is a write, the statement
-        order: list[tuple[str, str, bool, bool, str]] = []
+        # array, first element, is a vector, is a write, the statement
+        order: list[tuple[str, Code, bool, bool, str]] = []
         for leaf in leaves:
             statement = self.scop.by_name[leaf.statement]
             wide = vector_accesses(self.scop, statement, loop, width, self.placements)
@@ -374,10 +381,10 @@ class LanesPrinter(LeafPrinter):
             for position, access in [*accesses[n_writes:], *accesses[:n_writes]]:
                 if self._is_private(access.array):
                     continue
-                address = first.outside_element(access)
+                element = first.outside_element(access)
                 is_write = position < n_writes
-                touched.setdefault(access.array, set()).add(address)
-                way = access.array, address, position in wide
+                touched.setdefault(access.array, set()).add(element)
+                way = access.array, element, position in wide
                 if is_write:
                     written.add(access.array)
                     if statement.accumulates and not _is_first(statement):
@@ -385,19 +392,20 @@ class LanesPrinter(LeafPrinter):
                 order.append((*way, is_write, statement.name))
         narrow = {array for array, _, is_wide, _, _ in order if not is_wide} & written
         narrow |= {array for array in written if len(touched[array]) > 1}
-        vectors: dict[tuple[str, str], _Vector] = {}
-        for array, address, is_wide, is_write, name_of_statement in order:
+        vectors: dict[tuple[str, Code], _Vector] = {}
+        for array, element, is_wide, is_write, name_of_statement in order:
             if array in narrow or not is_wide:
                 continue
-            key = (array, address)
+            assert isinstance(element, Index), "a vector is in memory"
+            key = (array, element)
             if key not in vectors:
                 dtype = self.scop.arrays[array].dtype
                 self._align(array, width * dtype.size_bytes)
                 name = f"w_vector{self.n_vectors}"
                 self.n_vectors += 1
-                type_ = f"tc_vec<{c_type(dtype)}, {width}>"
+                type_ = vector_type(c_type(dtype), width)
                 vectors[key] = _Vector(
-                    array, address, name, type_, width, not is_write, name_of_statement,
+                    array, element, name, type_, width, not is_write, name_of_statement,
                     is_streamed=array in self.streamed,
                     is_changing=array in self.context.changing.get(name_of_statement, ()),
                 )  # fmt: skip
@@ -416,6 +424,12 @@ class LanesPrinter(LeafPrinter):
             argument = self.scop.arrays[array].argument
             known = self.parent.alignments.get(argument, 1)
             self.parent.alignments[argument] = max(known, size_bytes)
+
+
+def _for_each(variable: str, count: int, body: Sequence[Node]) -> Node:
+    """Return an unrolled loop."""
+    is_left = binary(variable, "<", count)
+    return For(Type("int"), variable, ZERO, is_left, None, tuple(body), "#pragma unroll")
 
 
 def _is_first(statement: Statement) -> bool:

@@ -11,10 +11,11 @@ All threads of a block call a collective: what guards the others stands within t
 from collections.abc import Sequence
 
 from tcdsl.codegen import loop_ast
-from tcdsl.codegen.c_statements import mentions
+from tcdsl.codegen.ast.build import both
+from tcdsl.codegen.ast.nodes import Code, Declare, If, Node, Scope, Type, Variable
+from tcdsl.codegen.ast.walk import mentioned, names, of_statement, walk
 from tcdsl.codegen.cuda_kernel import KernelText
 from tcdsl.codegen.cuda_statements import Vectors, is_block_collective, thread_index
-from tcdsl.codegen.isl_texts import cuda_text
 from tcdsl.poly.scop import Kind
 from tcdsl.transforms.mapping import RANK
 
@@ -23,66 +24,56 @@ class LeafPrinter(KernelText):
     """Prints leaves."""
 
     def _leaf(
-        self,
-        leaf: loop_ast.Leaf,
-        depth: int,
-        active: list[str],
-        vectors: Vectors | None = None,
-    ) -> None:
+        self, leaf: loop_ast.Leaf, active: Sequence[Code], vectors: Vectors | None = None
+    ) -> Node:
         printer = self._printer(leaf, vectors)
         guards = self._guards(leaf, active, is_pinned=False) if vectors is None else []
         statement = self.scop.by_name[leaf.statement]
+        result = self.folded.get(leaf.statement)
         if is_block_collective(self.mapped, statement):
             # All threads of a block agree on what is about blocks: it may stand around the call.
             inside = [guard for guard in guards if not self._is_about_blocks(guard)]
             is_fold = statement.kind is Kind.FOLD
-            result = self.folded.get(leaf.statement, "")
-            lines = printer.fold(inside, result) if is_fold else printer.lines()
-            if not result:
+            nodes = printer.fold(inside, result) if is_fold else printer.nodes()
+            if result is None:
                 self._count_call(leaf, is_at_once=False)
             guards = [guard for guard in guards if self._is_about_blocks(guard)]
         elif id(leaf) in self.late:
-            lines = printer.note_wrong(*self.late[id(leaf)])
-        elif statement.kind is Kind.FOLD:
-            lines = printer.fold([], self.folded.get(leaf.statement, ""))
+            nodes = printer.note_wrong(*self.late[id(leaf)])
         else:
-            lines = printer.lines()
-        prefix = self._indices(leaf, lines)
+            is_fold = statement.kind is Kind.FOLD
+            nodes = printer.fold([], result) if is_fold else printer.nodes()
+        body = of_statement([*self._indices(leaf, nodes), *nodes], leaf.statement)
         if guards:
-            self._emit(depth, f"if ({' && '.join(guards)}) {{")
-        elif prefix or len(lines) > 1:
-            self._emit(depth, "{")
-        else:
-            self._emit(depth, lines[0], leaf.statement)
-            return
-        for line in [*prefix, *lines]:
-            self._emit(depth + 1, line, leaf.statement)
-        self._emit(depth, "}")
+            return If(both(guards), tuple(body))
+        return body[0] if len(body) == 1 else Scope(tuple(body))
 
-    def _is_about_blocks(self, guard: str) -> bool:
+    def _is_about_blocks(self, guard: Code) -> bool:
         """Return whether all blocks of a cluster agree on *guard*, which is no thread's."""
-        is_rank = self.mapped.cluster > 1 and thread_index(RANK) in guard
-        return "blockIdx" in guard and not is_rank
+        is_rank = self.mapped.cluster > 1 and thread_index(RANK) in walk(guard)
+        return "blockIdx" in names(guard) and not is_rank
 
     def _guards(
-        self, leaf: loop_ast.Leaf, active: Sequence[str], *, is_pinned: bool = True
-    ) -> list[str]:
+        self, leaf: loop_ast.Leaf, active: Sequence[Code], *, is_pinned: bool = True
+    ) -> list[Code]:
         """Return the conditions under which a thread runs *leaf*."""
         guards = list(active)
         for loop in self.eliminated:
-            if loop.name in self.guarded:
+            if loop.name in self.guarded or loop.name not in leaf.values:
                 continue
-            if loop.name in leaf.values and (mine := self._is_mine(loop, leaf.values[loop.name])):
-                guards.append(cuda_text(mine))
+            if (mine := self._is_mine(loop, leaf.values[loop.name])) is not None:
+                guards.append(mine)
         return [*guards, *self._printer(leaf).pins()] if is_pinned else guards
 
-    def _indices(self, leaf: loop_ast.Leaf, lines: Sequence[str]) -> list[str]:
-        """Return the declaration of the statement's indices that *lines* mention."""
-        statement = self.scop.by_name[leaf.statement]
-        named = zip(statement.indices, leaf.iterators, strict=True)
-        texts = [(self.names.of("index", index), cuda_text(text)) for index, text in named]
-        needed = [f"{n} = {t}" for n, t in texts if any(mentions(line, n) for line in lines)]
-        return [f"const {self.index_type} {', '.join(needed)};"] if needed else []
+    def _indices(self, leaf: loop_ast.Leaf, nodes: Sequence[Node]) -> list[Node]:
+        """Return the declaration of the statement's indices that *nodes* mention."""
+        statement, needed = self.scop.by_name[leaf.statement], mentioned(nodes)
+        variables = tuple(
+            Variable(name, value)
+            for index, value in zip(statement.indices, leaf.iterators, strict=True)
+            if (name := self.names.of("index", index)) in needed
+        )
+        return [Declare(Type(self.index_type), variables, before="const ")] if variables else []
 
     def _count_call(self, leaf: loop_ast.Leaf, *, is_at_once: bool) -> None:
         """Note a call of the fold *leaf*, if it is as is said of a fold with a number."""

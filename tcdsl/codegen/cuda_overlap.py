@@ -26,8 +26,7 @@ A kernel begins in order where nothing, or a memset, is before it: a memset wait
 After NVIDIA's CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization".
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tcdsl.codegen.cuda_plan import PlanText
@@ -37,7 +36,6 @@ from tcdsl.poly.scop import Storage
 from tcdsl.transforms.plan import Kernel, arrays_of
 
 _WORKSPACE = _TICKETS = ""  # the name of no argument, and of no array
-_OF_THE_NEXT = ("//", "#pragma")  # lines that belong to the line below them
 _WHY = {
     Overlap.WAITS_FIRST: "begins before the kernel before it ends, and waits for what that stores",
     Overlap.WAITS_LAST: "runs beside the kernel before it, on which nothing of it depends",
@@ -87,23 +85,10 @@ class Start:
     def why(self) -> tuple[str, ...]:
         return () if self.overlap is Overlap.ORDERED else (_WHY[self.overlap],)
 
-    def in_body(
-        self, body: Sequence[str], name_of: Callable[[str], str], follower: "Start"
-    ) -> list[str]:
-        """Return the lines *body* of the kernel with its wait; *follower* begins next.
-
-        :arg name_of: what an array is called there.
-        """
-        begin = [] if follower.overlap is Overlap.ORDERED else ["  tc_begin_next_kernel();"]
-        wait = "  tc_await_kernels();"
-        match self.overlap:
-            case Overlap.ORDERED:
-                return [*begin, *body]
-            case Overlap.WAITS_LAST:
-                return [*begin, *body, wait]
-            case Overlap.WAITS_FIRST:
-                at = 0 if _TICKETS in self.ordered else _first(body, map(name_of, self.ordered))
-                return [*body[:at], wait, *begin, *body[at:]]
+    @property
+    def first_touched(self) -> frozenset[str] | None:
+        """The arrays that it must not touch before its wait, None if tickets are among them."""
+        return None if _TICKETS in self.ordered else self.ordered
 
 
 def starts_of(text: PlanText, steps: Sequence[Kernel | None]) -> list[Start]:
@@ -146,16 +131,3 @@ def _touched(text: PlanText, kernel: Kernel) -> Iterator[Touched]:
     if kernel.name in text.tickets:
         low, high = text.tickets[kernel.name]
         yield Touched(_TICKETS, _WORKSPACE, low, high, is_read=True, is_written=True)
-
-
-def _first(body: Sequence[str], names: Iterable[str]) -> int:
-    """Return the first of the outermost statements of *body* that has one of *names* in it."""
-    any_name = re.compile(rf"(?<![.\w])({'|'.join(map(re.escape, names))})\b")  # no threadIdx.x
-    start, depth = 0, 0
-    for number, line in enumerate(body):
-        if depth == 0 and not (number and body[number - 1].lstrip().startswith(_OF_THE_NEXT)):
-            start = number
-        if any_name.search(line):
-            return start
-        depth += line.count("{") - line.count("}")
-    return len(body)

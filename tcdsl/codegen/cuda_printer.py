@@ -24,20 +24,22 @@ From the whole to its parts, of which each knows only those below it::
     cuda_plan          what kernels share: names, sizes, the workspace
 """
 
-import re
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast.isl_code import CUDA
+from tcdsl.codegen.ast.nodes import Call, Evaluate, Node, Type
+from tcdsl.codegen.ast.text import Line, lines
+from tcdsl.codegen.ast.walk import library_names
 from tcdsl.codegen.cuda_loops import LoopPrinter
 from tcdsl.codegen.cuda_overlap import Start, starts_of
 from tcdsl.codegen.cuda_plan import PlanText
-from tcdsl.codegen.cuda_source import AnyLaunch, CudaSource, Memset, Overlap
-from tcdsl.codegen.lines import Line, statements_of_lines
+from tcdsl.codegen.cuda_source import HELPERS, AnyLaunch, CudaSource, Memset, Overlap
 from tcdsl.codegen.memsets import memset_of
 from tcdsl.codegen.opened_loops import lost_loops, unopened_loops
-from tcdsl.codegen.tidy import without_idle_braces
-from tcdsl.codegen.uniformity import why_not_uniform
+from tcdsl.codegen.passes.tidy import without_idle_braces
+from tcdsl.codegen.passes.uniformity import why_not_uniform
+from tcdsl.codegen.passes.waits import with_waits
 from tcdsl.errors import INTERNAL
 from tcdsl.poly.loop_tree import MAPPED, statements_of
 from tcdsl.transforms.plan import Kernel, Plan, arrays_of
@@ -49,7 +51,6 @@ static __device__ __forceinline__ int64_t tcdsl_first(int64_t low, int me, int w
   const int64_t step = (me - low) % width;
   return low + (step < 0 ? step + width : step);
 }
-
 """
 
 _CLAMP = """\
@@ -57,7 +58,6 @@ static __device__ __forceinline__ int64_t tcdsl_clamp(int64_t index, int64_t ext
 {
   return (uint64_t)index < (uint64_t)extent ? index : 0;
 }
-
 """
 
 
@@ -73,7 +73,8 @@ class _PlanPrinter(PlanText):
     """Prints all kernels of a plan."""
 
     def print(self) -> CudaSource:
-        lines: list[str] = []
+        found: list[Line] = []
+        used: set[str] = set()
         launches: list[AnyLaunch] = []
         kernels = self.plan.kernels
         memsets = [self._memset(kernel) for kernel in kernels]
@@ -82,21 +83,23 @@ class _PlanPrinter(PlanText):
         for number, (kernel, memset) in enumerate(zip(kernels, memsets, strict=True)):
             if memset is not None:
                 first = next(statements_of(kernel.tree))
-                lines += [Line(f"// {kernel.name}: {why}", first) for why in memset.why] + [""]
+                found += [Line(f"// {kernel.name}: {why}", first) for why in memset.why]
+                found.append(Line(""))
                 launches.append(memset)
                 continue
             printer = _KernelPrinter(self, kernel, number, starts[number])
-            lines += printer.print(starts[number + 1])
+            body = printer.body(starts[number + 1])
+            found += [*map(Line, printer.head()), Line("{"), *lines(body, 1), Line("}"), Line("")]
+            used |= library_names(body)
             launches.append(printer.launch)
-        text = "\n".join(lines)
-        for function, helper in (("tcdsl_clamp(", _CLAMP), ("tcdsl_first(", _FIRST)):
-            if function in text:
-                lines[:0] = [helper.removesuffix("\n")]
-        text = "\n".join(lines)
-        functions = frozenset(re.findall(r"\btc_[a-z0-9_]+", text))
+        texts = zip(HELPERS, (_FIRST, _CLAMP), strict=True)
+        helpers = [text for name, text in texts if name in used]
+        found[:0] = [Line(line) for helper in helpers for line in helper.split("\n")]
         return CudaSource(
-            text, functions, tuple(launches), self.workspace_bytes, tuple(self.sites),
-            self.sizes.integers, self.alignments, tuple(statements_of_lines(lines)),
+            "\n".join(line.text for line in found),
+            frozenset(name for name in used if name.startswith("tc_")), tuple(launches),
+            self.workspace_bytes, tuple(self.sites), self.sizes.integers, self.alignments,
+            tuple(line.statement for line in found),
         )  # fmt: skip
 
     def _memset(self, kernel: Kernel) -> Memset | None:
@@ -110,39 +113,46 @@ class _PlanPrinter(PlanText):
 class _KernelPrinter(LoopPrinter):
     """Prints one kernel."""
 
-    def print(self, follower: Start) -> list[str]:
-        """Return the lines of the kernel, an item may hold several; *follower* begins next."""
+    def body(self, follower: Start) -> list[Node]:
+        """Return the nodes of the kernel; *follower* begins next.
+
+        :raises InternalError: not all threads would meet a barrier.
+        """
         tree, placements = self.kernel.tree, self.placements
-        ast = loop_ast.generate(self.scop, tree, placements, self._asked)
+        ast = loop_ast.generate(self.scop, tree, placements, self._asked, CUDA)
         self.sums = self._blocked_sums(ast)
-        self._declare_locals([None, *unopened_loops(ast)], 1)
-        self._node(ast, 1, (), [])
-        self.lines[:0] = self._shared()  # their alignment is known now
-        body = without_idle_braces(self.lines, 1)
-        x, y, z = self.mapped.block
-        cluster = self.mapped.cluster
+        nodes = [*self._locals([None, *unopened_loops(ast)]), *self._nodes(ast, (), [])]
+        # The alignment of what is shared is known now.
+        body = without_idle_braces([*self._shared(), *nodes])
         sizes = map(self.parent.sizes.name, self.parent.sizes.integers)
         uniform = [*sizes, self.names.of("ticket", "tickets"), *self._unchanged()]
         reason = why_not_uniform(body, self.mapped.threads, uniform) or self._why_not_once()
         if reason is not None:
             raise INTERNAL(where=f"printing {self.name}", what=reason, repro="the program")
+        if self.mapped.cluster > 1:
+            count = len(self.slots.numbers)
+            slots = (Type(str(count)),) if count else ()
+            begin, end = (Call(f"tc_cluster_{end}", template=slots) for end in ("begin", "end"))
+            body = (Evaluate(begin), *body, Evaluate(end))
+        touched = self.start.first_touched
+        ordered = None if touched is None else {self.names.of("array", name) for name in touched}
+        return with_waits(body, self.start.overlap, follower.overlap, ordered)
+
+    def head(self) -> list[str]:
+        """Return the lines before the body."""
+        x, y, z = self.mapped.block
+        cluster = self.mapped.cluster
         parameters = ",\n    ".join(p.declaration for p in self.launch.parameters)
         dims = f"__cluster_dims__(1, 1, {cluster}) " if cluster > 1 else ""
         beside = f", {self.kernel.beside}" if self.kernel.beside else ""
         bounds = f"__launch_bounds__({x * y * z}{beside})"
-        why = map("// {}".format, self.launch.why)
-        head = [
+        return [
             f"// {self.kernel.name}: {_times(self.launch.grid)} blocks of"
-            f" {_times(self.mapped.block)} threads",
-            *why,
+            f" {_times(self.launch.block)} threads",
+            *map("// {}".format, self.launch.why),
             f'extern "C" __global__ void {dims}{bounds} {self.name}(',
-            f"    {parameters})",
+            *f"    {parameters})".split("\n"),
         ]
-        if cluster > 1:
-            count = f"<{len(self.slots.numbers)}>" if self.slots.numbers else ""
-            body = [f"  tc_cluster_begin{count}();", *body, f"  tc_cluster_end{count}();"]
-        body = self.start.in_body(body, partial(self.names.of, "array"), follower)
-        return [*head, "{", *body, "}", ""]
 
     def _unchanged(self) -> list[str]:
         """Return the arrays in memory that the kernel only reads: all threads find the same."""

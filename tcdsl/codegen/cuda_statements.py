@@ -1,16 +1,46 @@
-"""One statement's instances as CUDA text: atomics, collectives, vectors, guards of threads.
+"""One statement's instances as CUDA: atomics, collectives, vectors, guards of threads.
 
 What the C printer prints stands here too, but for folds: on a GPU the partial accumulators are
 registers of different threads, and all of them take part.
 """
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tcdsl.codegen import loop_ast
-from tcdsl.codegen.c_expressions import c_type, cast_text, combine, identity, suffix
-from tcdsl.codegen.c_statements import Context, StatementPrinter, mentions
+from tcdsl.codegen.ast.build import (
+    ZERO,
+    address,
+    binary,
+    both,
+    call,
+    cast,
+    choice,
+    index,
+    member,
+    mentions,
+    paren,
+    substituted,
+    template,
+    vector_type,
+)
+from tcdsl.codegen.ast.nodes import (
+    Assign,
+    Binary,
+    Call,
+    Code,
+    Declare,
+    Evaluate,
+    If,
+    Literal,
+    Name,
+    Node,
+    Type,
+    Variable,
+    Vector,
+)
+from tcdsl.codegen.c_expressions import c_type, cast_code, combine, identity, suffix
+from tcdsl.codegen.c_statements import Context, StatementPrinter, constant
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
 from tcdsl.lang.dtypes import FLOAT32
@@ -23,6 +53,8 @@ _OPERATORS = {
     Operator.AND: "and", Operator.OR: "or",
 }  # fmt: skip
 _AXIS_NAMES = "xyzc"  # c: of a cluster
+_BARRIER = Call("__syncthreads", participants="xyz")
+_CLUSTER_BARRIER = Call("tc_cluster_sync", participants="xyzc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +64,16 @@ class Vectors:
     width: int
     variable: str  # the lane
     names: Mapping[int, str] = field(default_factory=dict)
-    where: str = ""  # when the lane is there and a register changes, "" if always or all the same
+    where: Code | None = None  # when the lane is there and a register changes, if not always
     fold: str = ""  # the function of all lanes that stands for each of them, if there is one
-    present: str = ""  # its other arguments: the lanes that are there, if some may be missing
+    present: tuple[Code, ...] = ()  # its other arguments: the lanes that are there, if not all
 
 
-def thread_index(axis: int) -> str:
+def thread_index(axis: int) -> Code:
     """Return the number of a thread along *axis*; the blocks of a cluster are along z."""
-    return "blockIdx.z" if axis == RANK else f"threadIdx.{_AXIS_NAMES[axis]}"
+    if axis == RANK:
+        return member("blockIdx", "z")
+    return member("threadIdx", _AXIS_NAMES[axis])
 
 
 def fold_function(mapped: Mapped, fold: Statement) -> tuple[str, tuple[int, ...]]:
@@ -52,12 +86,16 @@ def is_block_collective(mapped: Mapped, statement: Statement) -> bool:
     """Return whether all threads of the block must run *statement* together."""
     if statement.kind is Kind.BARRIER:
         return True
-    if statement.kind is not Kind.FOLD:
-        return False
-    _, axes = fold_function(mapped, statement)
+    return statement.kind is Kind.FOLD and len(participants(mapped, statement)) > 1
+
+
+def participants(mapped: Mapped, fold: Statement) -> str:
+    """Return the axes whose threads wait for one another in *fold*, "" if none do."""
+    which, axes = fold_function(mapped, fold)
     x = mapped.block[0]
-    is_in_warp = axes == (0,) and x <= WARP and WARP % x == 0
-    return bool(axes) and not is_in_warp
+    if axes == (0,) and x <= WARP and WARP % x == 0:
+        return "x"  # each row is a part of a warp
+    return "xyzc" if "c" in which else "xyz" if axes else ""
 
 
 class CudaStatementPrinter(StatementPrinter):
@@ -83,7 +121,7 @@ class CudaStatementPrinter(StatementPrinter):
         names = {node.name for node in walk(expr) if isinstance(node, Index)}
         return names < set(self.statement.indices)
 
-    def pins(self) -> list[str]:
+    def pins(self) -> list[Code]:
         """Return the conditions that leave one thread of those along which this is uniform."""
         if self.is_replicated or self.statement.kind is Kind.BARRIER:
             return []
@@ -92,7 +130,7 @@ class CudaStatementPrinter(StatementPrinter):
         # Each block of a cluster has the arrays that are local.
         is_local = all(write.array in self.context.placements for write in self.statement.writes)
         return [
-            f"{thread_index(axis)} == 0"
+            binary(thread_index(axis), "==", 0)
             for axis in self.mapped.axes
             if self.mapped.is_uniform(self.statement.name, axis) and not (axis == RANK and is_local)
         ]
@@ -126,7 +164,7 @@ class CudaStatementPrinter(StatementPrinter):
         if statement.conditions or statement.companion is not None or statement.is_atomic:
             return False
         here = dict(zip(statement.indices, self.leaf.iterators, strict=True))
-        moving = {name for name, text in here.items() if mentions(text, vectors.variable)}
+        moving = {name for name, value in here.items() if mentions(value, vectors.variable)}
         for position, access in enumerate((*statement.writes, *statement.reads)):
             if position in vectors.names or is_private(access.array):
                 continue
@@ -165,42 +203,47 @@ class CudaStatementPrinter(StatementPrinter):
             return ""
         if not isinstance(value, Load) or not value.dtype.is_half or len(statement.reads) != 1:
             return ""
-        if set(vectors.names) != {len(statement.writes)} or vectors.width % 2 or vectors.where:
+        if (
+            set(vectors.names) != {len(statement.writes)}
+            or vectors.width % 2
+            or vectors.where is not None
+        ):
             return ""
         if mentions(self.element(statement.write), vectors.variable):
             return ""
         return f"tc_v{_OPERATORS[reduction.operator]}_{suffix(value.dtype)}"
 
-    def lines(self) -> list[str]:
+    def nodes(self) -> list[Node]:
         statement = self.statement
         if statement.kind is Kind.BARRIER:
             is_staged = any(placement.is_staged for placement in self._own_placements())
-            wait = ["tc_copy_wait();"] if is_staged else []
-            return [*wait, "tc_cluster_sync();" if statement.is_wide else "__syncthreads();"]
+            wait: list[Node] = [Evaluate(call("tc_copy_wait"))] if is_staged else []
+            return [*wait, Evaluate(_CLUSTER_BARRIER if statement.is_wide else _BARRIER)]
         if self.is_staging:
             to, from_ = self.place(statement.write), self.place(statement.reads[0])
-            return [f"tc_copy_async<1>(&{to}, &{from_});"]
+            return [Evaluate(template("tc_copy_async", [1], address(to), address(from_)))]
         if statement.kind is Kind.FOLD:
             return self.fold([])
-        if self.vectors is not None and self.vectors.where:
+        if self.vectors is not None and self.vectors.where is not None:
             return self._selected(self.vectors.where)
-        body = self._atomic() if statement.is_atomic else super().lines()
+        body = self._atomic() if statement.is_atomic else super().nodes()
         return _guarded(self.pins(), body)
 
-    def note_wrong(self, wrong: str, variable: str) -> list[str]:
+    def note_wrong(self, wrong: str, variable: str) -> list[Node]:
         """Return what keeps in *wrong* the first value of *variable* at which this check fails."""
-        lines = []
+        nodes: list[Node] = []
         for dim, subscript in self.statement.checked:
-            index, is_outside = self._outside(dim, subscript, f"w_gathered{dim}")
-            lines += [index, f"{wrong} = {wrong} < 0 && {is_outside} ? {variable} : {wrong};"]
-        return lines
+            at, is_outside = self._outside(dim, subscript, f"w_gathered{dim}")
+            is_first = both([binary(wrong, "<", 0), is_outside])
+            nodes += [at, Assign(Name(wrong), choice(is_first, variable, wrong))]
+        return nodes
 
-    def _selected(self, where: str) -> list[str]:
+    def _selected(self, where: Code) -> list[Node]:
         """Return the change of a register that is computed in any case, and kept *where*."""
         stored = self.scop.arrays[self.statement.write.array].dtype
         target = self.place(self.statement.write)
-        value = f"const {c_type(stored)} w_new = {self._stored_value()};"
-        return [value, f"{target} = {where} ? w_new : {target};"]
+        value = constant(c_type(stored), "w_new", self._stored_value())
+        return [value, Assign(target, choice(where, "w_new", target))]
 
     def _own_placements(self) -> Iterator[Placement]:
         """Yield the placements of the arrays that this kernel uses."""
@@ -210,33 +253,36 @@ class CudaStatementPrinter(StatementPrinter):
                 if access.array in self.context.placements:
                     yield self.context.placements[access.array]
 
-    def _atomic(self) -> list[str]:
+    def _atomic(self) -> list[Node]:
         """Return the update of an element that other threads may be updating."""
         statement = self.statement
         assert statement.value is not None and statement.reduction is not None
         if statement.companion is not None:
             return self._collect(statement.companion)
         stored = self.scop.arrays[statement.write.array].dtype
-        term = cast_text(self.expressions.value(statement.value), statement.reduction.dtype, stored)
-        operator = _OPERATORS[statement.reduction.operator]
-        call = f"tc_atomic_{operator}_{suffix(stored)}(&{self.place(statement.write)}, {term});"
+        term = cast_code(self.expressions.value(statement.value), statement.reduction.dtype, stored)
+        function = f"tc_atomic_{_OPERATORS[statement.reduction.operator]}_{suffix(stored)}"
+        update = call(function, address(self.place(statement.write)), term)
         conditions = [self.expressions.value(c) for c in self.conditions]
-        return _guarded([*conditions, *self._scatter_guards()], [call])
+        return _guarded([*conditions, *self._scatter_guards()], [Evaluate(update)])
 
-    def _collect(self, companion: Access) -> list[str]:
+    def _collect(self, companion: Access) -> list[Node]:
         """Return the store of a value at the next free place of a list, which is counted."""
         statement = self.statement
         assert statement.value is not None
         name = self.names.of("array", companion.array)
         (extent,) = self.scop.arrays[companion.array].shape
+        assert isinstance(extent, int)
         value = self.expressions.value(statement.value)
-        lines = [
-            f"const int w_place = atomicAdd(&{self.place(statement.write)}, 1);",
-            f"if (w_place < {extent}) {name}[w_place] = {value};",
+        place = call("atomicAdd", address(self.place(statement.write)), 1)
+        store = Assign(index(name, "w_place"), value)
+        nodes: list[Node] = [
+            constant("int", "w_place", place),
+            If(binary("w_place", "<", extent), (store,), is_short=True),
         ]
-        return _guarded([self.expressions.value(c) for c in self.conditions], lines)
+        return _guarded([self.expressions.value(c) for c in self.conditions], nodes)
 
-    def fold(self, active: list[str], result: str = "") -> list[str]:
+    def fold(self, active: Sequence[Code], result: Code | None = None) -> list[Node]:
         """Return the collective: all threads call it, those that are *active* keep the result.
 
         :arg result: what :meth:`fold_at_once` returned for this lane, where it was called before.
@@ -250,41 +296,46 @@ class CudaStatementPrinter(StatementPrinter):
         guards = [*active, *self.pins()]
         if reduction.operator.is_arg:
             pair = self._arg_call(axes, active)
-            return [*pair, *_guarded(guards, self._arg_result("w_fold"))]
-        if result:
+            return [pair, *_guarded(guards, self._arg_result(member("w_fold", "index")))]
+        if result is not None:
             return _guarded(guards, [self._folded(result)])
         (read,) = statement.reads
-        call = f"{self._collective()}({self._part(read, active)})"
-        lines = [f"const {c_type(reduction.dtype)} w_fold = {call};"]
-        return [*lines, *_guarded(guards, [self._folded("w_fold")])]
+        value = constant(c_type(reduction.dtype), "w_fold",
+                         self._collective(self._part(read, active)))  # fmt: skip
+        return [value, *_guarded(guards, [self._folded(Name("w_fold"))])]
 
-    def _collective(self) -> str:
-        """Return the function that folds, with its template's arguments."""
+    def _collective(self, part: Code) -> Call:
+        """Return the fold of what every thread gives as its *part*."""
         reduction = self.statement.reduction
         assert reduction is not None
         axes, _ = fold_function(self.mapped, self.statement)
         operator = f"tc_op_{_OPERATORS[reduction.operator]}_{suffix(reduction.dtype)}"
         # What is not replicated is pinned: the first threads alone need the result.
         which = "y_first" if axes == "y" and not self.is_replicated else axes
-        return f"tc_fold_{which}<{operator}, {self._widths(axes)}>"
+        return self._fold_call(f"tc_fold_{which}", operator, axes, part)
 
-    def _widths(self, axes: str) -> str:
-        """Return what a collective along *axes* is told: numbers of threads, and its own."""
+    def _fold_call(self, function: str, operator: str, axes: str, *parts: Code) -> Call:
+        """Return a call along *axes*, which is told numbers of threads, and its own."""
         x, y, _ = self.mapped.block
         widths = [x, y, self.mapped.cluster] if "c" in axes else [x, y]
-        return ", ".join(map(str, widths if self.number is None else [*widths, self.number]))
+        own = [] if self.number is None else [self.number]
+        found = template(function, [operator, *widths, *own], *parts)
+        return replace(found, participants=participants(self.mapped, self.statement))
 
-    def fold_at_once(self, variable: str, width: int) -> str:
+    def fold_at_once(self, variable: str, width: int) -> Code:
         """Return one call for all lanes of a loop over *variable* (``transforms/fold_lanes``)."""
         statement = self.statement
         assert statement.reduction is not None
         (read,) = statement.reads
-        lane = self.element(read)
-        lanes = [re.sub(rf"\b{variable}\b", str(n), lane) for n in range(width)]
-        vector = f"tc_vec<{c_type(statement.reduction.dtype)}, {width}>"
-        return f"{self._collective()}({vector}{{{{{', '.join(lanes)}}}}})"
 
-    def _folded(self, result: str) -> str:
+        def lane(number: int) -> Code:
+            here = {variable: Literal(str(number))}
+            return self._moved(lambda at: substituted(at, here)).element(read)
+
+        type_ = vector_type(c_type(statement.reduction.dtype), width)
+        return self._collective(Vector(type_, tuple(map(lane, range(width)))))
+
+    def _folded(self, result: Code) -> Node:
         """Return the store of the fold's *result*."""
         statement = self.statement
         reduction = statement.reduction
@@ -294,101 +345,103 @@ class CudaStatementPrinter(StatementPrinter):
             result = combine(reduction.operator, reduction.dtype, accumulator, result)
         return self._store(statement.write, result)
 
-    def _fold_alone(self) -> list[str]:
+    def _fold_alone(self) -> list[Node]:
         """Return the fold of a block that has one thread along its axes."""
         reduction = self.statement.reduction
         assert reduction is not None
-        if reduction.operator.is_arg:
-            return self._arg_result("", self.element(self.statement.reads[0]))
-        return [self._folded(self.element(self.statement.reads[0]))]
+        own = self.element(self.statement.reads[0])
+        return self._arg_result(own) if reduction.operator.is_arg else [self._folded(own)]
 
-    def _arg_call(self, axes: str, active: list[str]) -> list[str]:
+    def _arg_call(self, axes: str, active: Sequence[Code]) -> Node:
         statement = self.statement
         assert statement.reduction is not None
         indices, values = statement.reads
         dtype = statement.reduction.dtype
         name = "max" if statement.reduction.operator is Operator.ARGMAX else "min"
         index_type = c_type(self.scop.arrays[indices.array].dtype)
+        parts = self._part(values, active), self._part(indices, active)
         better = f"tc_better_{name}_{suffix(dtype)}"
-        call = (
-            f"tc_argfold_{axes}<{better}, {self._widths(axes)}>"
-            f"({self._part(values, active)}, {self._part(indices, active)})"
-        )
-        return [f"const tc_pair<{c_type(dtype)}, {index_type}> w_fold = {call};"]
+        pair = self._fold_call(f"tc_argfold_{axes}", better, axes, *parts)
+        type_ = Type("tc_pair", (Type(c_type(dtype)), Type(index_type)))
+        return Declare(type_, (Variable("w_fold", pair),), before="const ")
 
-    def _arg_result(self, pair: str, index: str = "") -> list[str]:
-        return [f"{self.place(self.statement.write)} = {index or f'{pair}.index'};"]
+    def _arg_result(self, at: Code) -> list[Node]:
+        return [Assign(self.place(self.statement.write), at)]
 
-    def _part(self, read: Access, active: list[str]) -> str:
+    def _part(self, read: Access, active: Sequence[Code]) -> Code:
         """Return what this thread gives to the fold: anything, where it is not *active*."""
-        text = self._at_own_lane(read)
+        own = self._at_own_lane(read)
         placement = self.context.placements.get(read.array)
         is_register = placement is not None and placement.space is Space.PRIVATE
         # Nobody has written what an idle thread would read from memory.
         if is_register or not active:
-            return text
+            return own
         dtype = self.scop.arrays[read.array].dtype
-        zero = identity(Operator.ADD, dtype) if dtype.is_compensated else "0"
-        return f"({' && '.join(active)} ? {text} : {zero})"
+        zero = identity(Operator.ADD, dtype) if dtype.is_compensated else ZERO
+        return paren(choice(both(active), own, zero))
 
-    def _at_own_lane(self, read: Access) -> str:
+    def _at_own_lane(self, read: Access) -> Code:
         """Return the partial accumulator of this thread, which *read* has at lane 0."""
         placement = self.context.placements.get(read.array)
         if placement is not None and placement.space is Space.PRIVATE:
             return self.element(read)
         axes = iter(self.mapped.fold_axes(self.statement))
         lanes = {
-            dim: f"(int){thread_index(next(axes))}"
+            dim: cast("int", thread_index(next(axes)))
             for dim, subscript in enumerate(read.subscripts)
             if isinstance(subscript, Const)
         }
         if placement is not None:
             position = self._by_load[(read.array, read.subscripts)]
             local = self.leaf.local[(read.array, position)]
-            texts = tuple(lanes.get(dim, text) for dim, text in enumerate(local))
-            leaf = replace(self.leaf, local={(read.array, position): texts})
+            moved_to = tuple(lanes.get(dim, own) for dim, own in enumerate(local))
+            leaf = replace(self.leaf, local={(read.array, position): moved_to})
             moved = CudaStatementPrinter(self.context, leaf, self.mapped, self.is_replicated)
             return moved.element(read)
-        texts = tuple(
+        subscripts = tuple(
             lanes.get(dim) or self.expressions.subscript(subscript)
             for dim, subscript in enumerate(read.subscripts)
         )
-        return self.element(read, texts)
+        return self.element(read, subscripts)
 
-    def element(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
-        text = self.place(access, subscripts)
+    def element(self, access: Access, subscripts: tuple[Code, ...] | None = None) -> Code:
+        found = self.place(access, subscripts)
         is_changing = access.array in self.context.changing.get(self.statement.name, ())
         is_loaded = self.vectors is not None and self._vector_of(access)
-        return f"tc_changing({text})" if is_changing and not is_loaded else text
+        return call("tc_changing", found) if is_changing and not is_loaded else found
 
     def _vector_of(self, access: Access) -> str | None:
         """Return the name of the vector that has the element of *access*, if one has."""
         position = self._by_load[(access.array, access.subscripts)]
         return None if self.vectors is None else self.vectors.names.get(position)
 
-    def place(self, access: Access, subscripts: tuple[str, ...] | None = None) -> str:
+    def place(self, access: Access, subscripts: tuple[Code, ...] | None = None) -> Code:
         if self.vectors is not None:
             name = self._vector_of(access)
             if name is not None and self.vectors.fold:
-                return f"{self.vectors.fold}({name}{self.vectors.present})"
+                return call(self.vectors.fold, name, *self.vectors.present)
             if name is not None:
-                return f"{name}[{self.vectors.variable}]"
+                return index(name, self.vectors.variable)
         return super().place(access, subscripts)
 
     def at_lane_zero(self, variable: str) -> "CudaStatementPrinter":
         """Return a printer of the instance in lane 0 of the vector loop over *variable*."""
+        return self._moved(lambda at: substituted(_without_addend(at, variable), {variable: ZERO}))
+
+    def _moved(self, moved: Callable[[Code], Code]) -> "CudaStatementPrinter":
+        """Return a printer of another instance: *moved* changes indices."""
         leaf = loop_ast.Leaf(
             self.leaf.statement,
-            tuple(_zeroed(text, variable) for text in self.leaf.iterators),
-            {k: tuple(_zeroed(t, variable) for t in v) for k, v in self.leaf.local.items()},
+            tuple(map(moved, self.leaf.iterators)),
+            {key: tuple(map(moved, values)) for key, values in self.leaf.local.items()},
             kept=self.leaf.kept,
         )
         return CudaStatementPrinter(self.context, leaf, self.mapped, self.is_replicated)
 
-    def outside_element(self, access: Access) -> str:
-        """Return the element as text for a place where the statement's indices have no names."""
+    def outside_element(self, access: Access) -> Code:
+        """Return the element for a place where the statement's indices have no names."""
         values = dict(zip(self.statement.indices, self.leaf.iterators, strict=True))
-        scope = replace(self.expressions.scope, index=lambda name: f"({values[name]})")
+        scope = replace(self.expressions.scope, index=lambda name: paren(values[name]))
         printer = type(self.expressions)(scope, None, self.context.index_type)
         return super().place(access, tuple(printer.subscript(s) for s in access.subscripts))
 
@@ -397,14 +450,22 @@ def _uncast(expr: Expr | None) -> Expr | None:
     return expr.operand if isinstance(expr, Cast) else expr
 
 
-def _zeroed(text: str, variable: str) -> str:
-    text = re.sub(rf" \+ {variable}\b", "", text)
-    return re.sub(rf"\b{variable}\b", "0", text)
+def _without_addend(value: Code, variable: str) -> Code:
+    """Return *value* without the ``+ variable`` of its sums."""
+    match value:
+        case Binary(op="+", left=left, right=Name(name)) if name == variable:
+            return _without_addend(left, variable)
+        case Binary(op=op, left=left, right=right):
+            parts = (_without_addend(part, variable) for part in (left, right))
+            return Binary(op, *parts)
+        case _:
+            return value
 
 
-def _guarded(conditions: list[str], body: list[str]) -> list[str]:
+def _guarded(conditions: Sequence[Code], body: list[Node]) -> list[Node]:
     if not conditions:
         return body
-    if len(body) == 1:
-        return [f"if ({' && '.join(conditions)}) {body[0]}"]
-    return [f"if ({' && '.join(conditions)}) {{", *(f"  {line}" for line in body), "}"]
+    is_line = isinstance(body[0], Assign | Evaluate | Declare)
+    is_line |= isinstance(body[0], If) and body[0].is_short
+    is_short = len(body) == 1 and is_line
+    return [If(both(conditions), tuple(body), is_short=is_short)]

@@ -10,12 +10,17 @@
 Where a block's turns are few and simple they are counted, as those of a thread are.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast.build import ONE, ZERO, binary, call, code, number
+from tcdsl.codegen.ast.nodes import Code, For, If, Name, Node, Type
 from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, set_aside
+from tcdsl.codegen.c_statements import constant
 from tcdsl.codegen.cuda_lanes import LanesPrinter
 from tcdsl.codegen.cuda_turns import TurnsPrinter
 from tcdsl.codegen.index_width import STRIDE_LIMIT
-from tcdsl.codegen.isl_texts import cuda_text
 from tcdsl.codegen.turns import Turns, last_of
 from tcdsl.poly.loop_tree import MAPPED, Loop
 
@@ -39,74 +44,84 @@ class SumsPrinter(LanesPrinter, TurnsPrinter):
         return loop.extent and -(-loop.extent // loop.width) if is_shared else loop.extent
 
     def _in_blocks(
-        self, node: loop_ast.For, depth: int, loop: Loop, blocks: Blocks, active: list[str]
-    ) -> bool:
-        """Print *loop*, its sums in *blocks*; return False where it has another form than that."""
+        self, node: loop_ast.For, loop: Loop, blocks: Blocks, active: Sequence[Code]
+    ) -> list[Node] | None:
+        """Return *loop*, its sums in *blocks*; None where it has another form than that."""
         if not blocks.turns:
-            after = self._set_aside(depth, blocks)
-            self._lanes_or_unrolled(node, depth, loop, active)
-            self._emit_all(depth, after)
-            return True
+            before, after = self._set_aside(blocks)
+            return [*before, *self._lanes_or_unrolled(node, loop, active), *after]
         last = last_of(node)
-        if last is None:
-            return False
         is_shared = loop.kind in MAPPED and self._has_many(loop)
-        if is_shared and node.step != "1":
-            return False
-        step = loop.width if is_shared else int(node.step)
-        first, last = cuda_text(node.init), cuda_text(last)
+        if last is None or (is_shared and node.step != ONE):
+            return None
+        first, step = node.init, loop.width if is_shared else number(node.step)
+        assert step is not None, "the last value is known"
         if is_shared:
             me = self._me(loop)
-            first = me if first == "0" else f"tcdsl_first({first}, {me}, {step})"
-        ends = []
+            first = me if first == ZERO else call("tcdsl_first", first, me, step)
+        around: list[tuple[For, list[Node]]] = []
         for size in reversed(blocks.turns):
-            number, stride = self.n_blocks, step * size
-            self.n_blocks += 1
-            block, end = f"w_block{number}", f"w_last{number}"
-            type_ = "int64_t" if stride >= STRIDE_LIMIT else self.index_type
-            head = f"for ({type_} {block} = {first}; {block} <= {last}; {block} += {stride})"
-            self._open(depth, head)
-            depth += 1
-            bound = f"tc_imin({last}, {block} + {stride - 1})"
-            self._emit(depth, f"const {type_} {end} = {bound};")
-            ends.append(self._set_aside(depth, blocks))
-            first, last = block, end
-        size = blocks.turns[0]
-        if self._is_simple(node.body):
-            self._emit(depth, f"if ({first} + {step * (size - 1)} <= {last}) {{")
-            self._in_turns(node, depth + 1, (first, step), Turns(size, size, ""), loop, active)
-            self._emit(depth, "} else {")
-            self._between(node, depth + 1, (first, last, step), loop, active)
-            self._emit(depth, "}")
-        else:
-            self._between(node, depth, (first, last, step), loop, active)
-        for after in reversed(ends):
-            self._emit_all(depth, after)
-            depth -= 1
-            self._emit(depth, "}")
-        return True
+            head, after, end = self._block(first, last, step * size, blocks)
+            around.append((head, after))
+            first, last = Name(head.variable), end
+        found = self._one_block(node, (first, last, step), blocks.turns[0], loop, active)
+        for head, after in reversed(around):
+            found = [replace(head, body=(*head.body, *found, *after))]
+        return found
+
+    def _block(
+        self, first: Code, last: Code, stride: int, blocks: Blocks
+    ) -> tuple[For, list[Node], Name]:
+        """Return a loop over blocks, with what is before its body, what is after, and a last value.
+
+        A block ends *stride* values after it begins, or with the loop.
+        """
+        block, end = f"w_block{self.n_blocks}", f"w_last{self.n_blocks}"
+        self.n_blocks += 1
+        type_ = "int64_t" if stride >= STRIDE_LIMIT else self.index_type
+        limit = constant(type_, end, call("tc_imin", last, binary(block, "+", stride - 1)))
+        before, after = self._set_aside(blocks)
+        is_left = binary(block, "<=", last)
+        head = For(Type(type_), block, first, is_left, code(stride), (limit, *before))
+        return head, after, Name(end)
+
+    def _one_block(
+        self,
+        node: loop_ast.For,
+        bounds: tuple[Code, Code, int],
+        size: int,
+        loop: Loop,
+        active: Sequence[Code],
+    ) -> list[Node]:
+        """Return the iterations of a block, which are *size* if it is whole."""
+        first, last, step = bounds
+        if not self._is_simple(node.body):
+            return [self._between(node, bounds, loop, active)]
+        is_whole = binary(binary(first, "+", step * (size - 1)), "<=", last)
+        whole = self._in_turns(node, (first, step), Turns(size, size), loop, active)
+        return [If(is_whole, tuple(whole), (self._between(node, bounds, loop, active),))]
 
     def _between(
         self,
         node: loop_ast.For,
-        depth: int,
-        bounds: tuple[str, str, int],
+        bounds: tuple[Code, Code, int],
         loop: Loop,
-        active: list[str],
-    ) -> None:
-        """Print the iterations of *node* from a first value to a last one, in steps."""
+        active: Sequence[Code],
+    ) -> Node:
+        """Return the iterations of *node* from a first value to a last one, in steps."""
         first, last, step = bounds
-        head = f"{self.index_type} {node.variable} = {first}; {node.variable} <= {last}"
-        self._open(depth, f"for ({head}; {node.variable} += {step})")
-        self._body(node, depth, loop, active)
+        is_left = binary(node.variable, "<=", last)
+        body = self._body(node, loop, active)
+        return For(Type(self.index_type), node.variable, first, is_left, code(step), body)
 
-    def _set_aside(self, depth: int, blocks: Blocks) -> list[str]:
-        """Clear the accumulators of *blocks*; return what adds to them what they held before."""
-        after: list[str] = []
+    def _set_aside(self, blocks: Blocks) -> tuple[list[Node], list[Node]]:
+        """Return what clears the accumulators of *blocks*, and adds to them what they held."""
+        before: list[Node] = []
+        after: list[Node] = []
         for placement in blocks.accumulators:
             aside = f"w_sum{self.n_blocks}"
             self.n_blocks += 1
-            lines, back = set_aside(placement, self.scop, self.names, aside, "#pragma unroll")
-            self._emit_all(depth, lines)
+            clear, back = set_aside(placement, self.scop, self.names, aside, "#pragma unroll")
+            before += clear
             after += back
-        return after
+        return before, after

@@ -8,12 +8,14 @@ A collective below a guarded thread loop is called by all threads, and the guard
 around the call.
 """
 
-import re
+from collections.abc import Sequence
 from math import prod
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast.build import ONE, ZERO, binary, call, cast, code, substituted
+from tcdsl.codegen.ast.nodes import Code, For, If, Name, Node, Scope, Type
+from tcdsl.codegen.c_statements import constant
 from tcdsl.codegen.cuda_kernel import KernelText, Turn
-from tcdsl.codegen.isl_texts import cuda_text, step_text
 from tcdsl.codegen.opened_loops import opened_loops
 from tcdsl.codegen.turns import Turns, batch_of, covers, step_guard, turns_of
 from tcdsl.poly.loop_tree import Loop, LoopKind
@@ -25,135 +27,116 @@ MOST_LEAVES_IN_TURNS = 4  # statements of a loop that is printed by turns
 class TurnsPrinter(KernelText):
     """Prints loops that blocks or threads share."""
 
-    def _head(self, node: loop_ast.For) -> str:
-        return (
-            f"for ({self.index_type} {node.variable} = {cuda_text(node.init)};"
-            f" {cuda_text(node.condition)}; {step_text(node)})"
-        )
+    def _plain_loop(self, node: loop_ast.For, body: tuple[Node, ...]) -> Node:
+        """Return *node* as isl made it."""
+        assert node.condition is not None, "isl prints no loop of one iteration"
+        step = None if node.step == ONE else node.step
+        return For(Type(self.index_type), node.variable, node.init, node.condition, step, body)
 
-    def _mapped_loop(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
-        """Print a loop over blocks or threads: each takes every width-th iteration."""
-        me, variable, width = self._me(loop), node.variable, loop.width
-        init, condition = cuda_text(node.init), cuda_text(node.condition)
+    def _mapped_loop(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> list[Node]:
+        """Return a loop over blocks or threads: each takes every width-th iteration."""
         if not self._has_many(loop):
-            self._open(depth, self._head(node))
-            self._body(node, depth, loop, active)
-        elif loop.has_one_turn:
-            guards = [] if init == "0" else [f"{variable} >= {init}"]
-            if not covers(node, width):
-                guards.append(condition)
-            if between := step_guard(node):
-                guards.append(cuda_text(between))
-            self._open(depth, "")
-            self._emit(depth + 1, f"const {self.index_type} {variable} = {me};")
-            is_on_threads = loop.kind is LoopKind.THREAD
-            if guards and is_on_threads and self._has_collective(node.body):
-                name = self._predicate(depth + 1, " && ".join(guards))
-                self._body(node, depth, loop, [*active, name])
-            elif guards:
-                self._emit(depth + 1, f"if ({' && '.join(guards)}) {{")
-                self._body(node, depth + 1, loop, active)
-                self._emit(depth, "}")
-            else:
-                self._body(node, depth, loop, active)
-        else:
-            turns = turns_of(node, width) if init == "0" else None
-            if turns is None or not self._is_simple(node.body):
-                self._strided(node, depth, loop, active)
-            elif turns.condition:
-                self._emit(depth, f"if ({cuda_text(turns.condition)}) {{")
-                self._in_turns(node, depth + 1, (me, width), turns, loop, active)
-                self._emit(depth, "} else {")
-                self._strided(node, depth + 1, loop, active)
-                self._emit(depth, "}")
-            else:
-                self._in_turns(node, depth, (me, width), turns, loop, active)
+            return [self._plain_loop(node, self._body(node, loop, active))]
+        if loop.has_one_turn:
+            return [self._one_turn(node, loop, active)]
+        turns = turns_of(node, loop.width) if node.init == ZERO else None
+        if turns is None or not self._is_simple(node.body):
+            return [self._strided(node, loop, active)]
+        counted = self._in_turns(node, (self._me(loop), loop.width), turns, loop, active)
+        if turns.condition is None:
+            return counted
+        return [If(turns.condition, tuple(counted), (self._strided(node, loop, active),))]
 
-    def _strided(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> None:
-        """Print a loop over blocks or threads as a stride over its values."""
-        me, variable, width, init = self._me(loop), node.variable, loop.width, cuda_text(node.init)
-        first = me if init == "0" else f"tcdsl_first({init}, {me}, {width})"
-        head = f"{self.index_type} {variable} = {first}; {cuda_text(node.condition)}"
-        self._open(depth, f"for ({head}; {variable} += {width})")
-        if between := step_guard(node):
-            self._emit(depth + 1, f"if ({cuda_text(between)}) {{")
-            self._body(node, depth + 1, loop, active)
-            self._emit(depth, "}")
-        else:
-            self._body(node, depth, loop, active)
+    def _one_turn(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> Node:
+        """Return the iteration that each block or thread runs, with a guard."""
+        guards: list[Code] = [] if node.init == ZERO else [binary(node.variable, ">=", node.init)]
+        if not covers(node, loop.width):
+            assert node.condition is not None
+            guards.append(node.condition)
+        guards += step_guard(node)
+        own = constant(self.index_type, node.variable, self._me(loop))
+        return Scope((own, *self._guarded_body(node, loop, guards, active)))
+
+    def _strided(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> Node:
+        """Return a loop over blocks or threads as a stride over its values."""
+        assert node.condition is not None
+        me, width = self._me(loop), loop.width
+        first = me if node.init == ZERO else call("tcdsl_first", node.init, me, width)
+        inside = self._body(node, loop, active)
+        for between in step_guard(node):
+            inside = (If(between, inside),)
+        type_ = Type(self.index_type)
+        return For(type_, node.variable, first, node.condition, code(width), inside)
 
     def _in_turns(
         self,
         node: loop_ast.For,
-        depth: int,
-        way: tuple[str, int],
+        way: tuple[Code, int],
         turns: Turns,
         loop: Loop,
-        active: list[str],
-    ) -> None:
-        """Print the *turns* of a thread in a loop, in batches, and what is left at once.
+        active: Sequence[Code],
+    ) -> list[Node]:
+        """Return the *turns* of a thread in a loop, in batches, and what is left at once.
 
         :arg way: the first value that the thread takes, and the step to the next.
         """
         first, step = way
+        assert node.condition is not None
         is_of_thread = first == self._me(loop)
         batch = batch_of(self._load_bytes(node.body))
         batched, total = turns.in_batches(batch)
+        found: list[Node] = []
         for start, stop in ((0, batched), (batched, total)):
             if start == stop:
                 continue
             turn = f"w_turn{self.n_turns}"
             self.n_turns += 1
-            self._emit(depth, f"#pragma unroll {batch}" if stop == batched else "#pragma unroll")
-            self._open(depth, f"for (int {turn} = {start}; {turn} < {stop}; {turn}++)")
-            own = f"({self.index_type}){turn}" if self.wide else turn
-            value = f"{first} + {own}" if step == 1 else f"{first} + {step} * {own}"
-            self._emit(depth + 1, f"const {self.index_type} {node.variable} = {value};")
+            own = cast(self.index_type, turn) if self.wide else Name(turn)
+            value = binary(first, "+", own if step == 1 else binary(step, "*", own))
             if is_of_thread:
                 self.turns.append(Turn(turn, loop, step, total))
-            if stop <= turns.whole:
-                self._body(node, depth, loop, active)
-            else:
+            inside = self._body(node, loop, active)
+            if stop > turns.whole:
                 # Unrolled, the whole turns ask nothing.
-                guard = cuda_text(node.condition)
-                guard = f"{turn} < {turns.whole} || {guard}" if turns.whole > start else guard
-                self._emit(depth + 1, f"if ({guard}) {{")
-                self._body(node, depth + 1, loop, active)
-                self._emit(depth, "}")
+                guard, is_whole = node.condition, binary(turn, "<", turns.whole)
+                guard = binary(is_whole, "||", guard) if turns.whole > start else guard
+                inside = (If(guard, inside),)
             if is_of_thread:
                 self.turns.pop()
+            body = (constant(self.index_type, node.variable, value), *inside)
+            pragma = f"#pragma unroll {batch}" if stop == batched else "#pragma unroll"
+            is_left = binary(turn, "<", stop)
+            found.append(For(Type("int"), turn, code(start), is_left, None, body, pragma))
+        return found
 
-    def _in_batches(self, node: loop_ast.For, depth: int, loop: Loop, active: list[str]) -> bool:
-        """Print a loop between loaded bounds in batches, whose loads start together.
+    def _in_batches(
+        self, node: loop_ast.For, loop: Loop, active: Sequence[Code]
+    ) -> list[Node] | None:
+        """Return a loop between loaded bounds in batches, whose loads start together.
 
-        Return False where it has another form than that, or is no loop of one thread.
+        None where it has another form than that, or is no loop of one thread.
         """
         is_shared = loop.kind is LoopKind.THREAD and self._has_many(loop)
         batch = min(RANGE_BATCH, batch_of(self._load_bytes(node.body)))
-        if batch < 2 or node.step != "1" or not self._is_simple(node.body):
-            return False
+        if batch < 2 or node.step != ONE or not self._is_simple(node.body):
+            return None
         if not is_shared and loop.kind is not LoopKind.SERIAL:
-            return False
-        width, first, condition = 1, node.init, cuda_text(node.condition)
+            return None
+        assert node.condition is not None
+        width, first = 1, node.init
         if is_shared:
-            width, first = loop.width, f"tcdsl_first({node.init}, {self._me(loop)}, {loop.width})"
-        turn = f"w_turn{self.n_turns}"
-        start = f"w_first{self.n_turns}"
+            width, first = loop.width, call("tcdsl_first", node.init, self._me(loop), loop.width)
+        turn, start = f"w_turn{self.n_turns}", f"w_first{self.n_turns}"
         self.n_turns += 1
-        variable, type_ = node.variable, self.index_type
-        begun = re.sub(rf"\b{variable}\b", start, condition)
-        stride = batch * width
-        self._emit(depth, "#pragma unroll 1")
-        self._open(depth, f"for ({type_} {start} = {first}; {begun}; {start} += {stride})")
-        self._emit(depth + 1, "#pragma unroll")
-        self._open(depth + 1, f"for (int {turn} = 0; {turn} < {batch}; {turn}++)")
-        offset = turn if width == 1 else f"{width} * {turn}"
-        self._emit(depth + 2, f"const {type_} {variable} = {start} + {offset};")
-        self._emit(depth + 2, f"if ({condition}) {{")
-        self._body(node, depth + 2, loop, active)
-        self._emit(depth + 1, "}")
-        self._emit(depth, "}")
-        return True
+        type_ = Type(self.index_type)
+        offset = Name(turn) if width == 1 else binary(width, "*", turn)
+        own = constant(self.index_type, node.variable, binary(start, "+", offset))
+        guarded = If(node.condition, self._body(node, loop, active))
+        is_left = binary(turn, "<", batch)
+        one = For(Type("int"), turn, ZERO, is_left, None, (own, guarded), "#pragma unroll")
+        begun = substituted(node.condition, {node.variable: Name(start)})
+        stride = code(batch * width)
+        return [For(type_, start, first, begun, stride, (one,), "#pragma unroll 1")]
 
     def _is_simple(self, node: loop_ast.AstNode) -> bool:
         """Return whether *node* is a few statements, or the lanes of vectors: worth unrolling."""

@@ -18,6 +18,7 @@ subscripts out of range are replaced, and the fault is reported when the kernel 
 from collections.abc import Collection, Iterator
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast.build import number
 from tcdsl.poly.loop_tree import Loop, LoopKind
 from tcdsl.poly.scop import Kind, Scop
 
@@ -32,7 +33,8 @@ def late_checks(
     is_iterated = loop.kind is LoopKind.SERIAL or (
         loop.kind is LoopKind.THREAD and not loop.has_one_turn
     )
-    if not is_iterated or not node.init.isdigit():
+    first = number(node.init)
+    if not is_iterated or first is None or first < 0:
         return []
     members = [scop.by_name[leaf.statement] for leaf in loop_ast.leaves(node.body)]
     changed = {write.array for s in members if s.kind is not Kind.CHECK for write in s.writes}

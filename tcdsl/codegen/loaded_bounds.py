@@ -15,11 +15,14 @@ several ranges the loop runs their hull, and each statement keeps its guard.  Wh
 not of this form nothing is done: the guard of every statement is always right.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast.build import ONE, ZERO, binary, call, cast, chain, number, paren
+from tcdsl.codegen.ast.isl_code import Macros
+from tcdsl.codegen.ast.nodes import Binary, Code, Literal, Name, Paren, Unary
+from tcdsl.codegen.ast.walk import names
 from tcdsl.codegen.turns import last_of
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Expr
@@ -29,7 +32,7 @@ from tcdsl.poly.scop import Scop, loads_of
 
 SHORT_RANGE = gpu_thresholds.SUMMED_ITERATIONS
 
-Text = Callable[[loop_ast.Leaf, Expr], str]
+Outside = Callable[[loop_ast.Leaf, Expr], Code]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,8 @@ class BoundedLoop:
     """A loop between two numbers that are computed before it."""
 
     node: loop_ast.For
-    first: str
-    end: str
+    first: Code
+    end: Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class LoadedBounds:
     leaves: tuple[loop_ast.Leaf, ...]
     tellers: tuple[loop_ast.Leaf, ...]
     ranges: tuple[DataRange, ...]
-    outer: tuple[str, ...]
+    outer: tuple[Code, ...]
     factor: int
     inner: frozenset[str]
 
@@ -60,8 +63,8 @@ class LoadedBounds:
         self,
         node: loop_ast.For,
         name: str,
-        text: Text,
-        own: Callable[[str], str],
+        outside: Outside,
+        macros: Macros,
         *,
         is_narrow: bool = False,
     ) -> BoundedLoop | None:
@@ -69,46 +72,48 @@ class LoadedBounds:
 
         Leaves of which it runs no more than what is in their range are told so.
 
-        :arg text: prints an expression of a leaf's statement outside it.
-        :arg own: prints isl's functions.
+        :arg outside: an expression of a leaf's statement, outside of it.
         :arg is_narrow: both numbers must be between those that isl knows, or would be cut.
         """
         firsts, ends = [], []
+        changing = {node.variable, *self.inner}
         for leaf, found, outer in zip(self.tellers, self.ranges, self.outer, strict=True):
-            lowers = [text(leaf, bound) for bound in found.lowers]
-            uppers = [text(leaf, bound) for bound in found.uppers]
-            if any(_mentions(bound, {node.variable, *self.inner}) for bound in lowers + uppers):
+            lowers = [outside(leaf, bound) for bound in found.lowers]
+            uppers = [outside(leaf, bound) for bound in found.uppers]
+            if names(*lowers, *uppers) & changing:
                 return None
-            firsts.append(self._quotient(_extreme("max", lowers), outer))
-            ends.append(self._end(_extreme("min", uppers), outer))
+            firsts.append(self._quotient(_extreme(macros.greatest, lowers), outer, macros))
+            ends.append(self._end(_extreme(macros.least, uppers), outer, macros))
         if self.factor == 1 and len(set(firsts)) == len(set(ends)) == 1:
             for leaf, found in zip(self.leaves, self.ranges, strict=True):
                 leaf.kept = leaf.kept | {found.dim}
-        first = _call("max", node.init, _extreme("min", firsts))
-        limit = f"{last_of(node)} + 1"
-        end = _call("min", limit, _extreme("max", ends))
+        last = last_of(node)
+        assert last is not None
+        first = _call(macros.greatest, node.init, _extreme(macros.least, firsts))
+        limit = binary(last, "+", 1)
+        end = _call(macros.least, limit, _extreme(macros.greatest, ends))
         bounds = [bound for found in self.ranges for bound in (*found.lowers, *found.uppers)]
         if is_narrow and any(bound.dtype.size_bytes > 4 for bound in bounds):
-            first, end = _call("min", limit, first), _call("max", node.init, end)
-        condition = f"{node.variable} < {name}_end"
-        bounded = replace(node, init=name, condition=condition, is_constant=False)
-        return BoundedLoop(bounded, own(first), own(end))
+            first = _call(macros.least, limit, first)
+            end = _call(macros.greatest, node.init, end)
+        condition = binary(node.variable, "<", f"{name}_end")
+        return BoundedLoop(replace(node, init=Name(name), condition=condition), first, end)
 
-    def _quotient(self, bound: str, outer: str) -> str:
+    def _quotient(self, bound: Code, outer: Code, macros: Macros) -> Code:
         """Return ``floor((bound - outer) / factor)``."""
-        shifted = bound if outer == "0" else f"{bound} - ({outer})"
-        return shifted if self.factor == 1 else f"floord({shifted}, {self.factor})"
+        shifted = bound if outer == ZERO else binary(bound, "-", paren(outer))
+        return shifted if self.factor == 1 else call(macros.floor_quotient, shifted, self.factor)
 
-    def _end(self, bound: str, outer: str) -> str:
+    def _end(self, bound: Code, outer: Code, macros: Macros) -> Code:
         """Return ``floor((bound - 1 - outer) / factor) + 1``."""
         if self.factor == 1:
-            return self._quotient(bound, outer)
-        return f"{self._quotient(f'{bound} - 1', outer)} + 1"
+            return self._quotient(bound, outer, macros)
+        return binary(self._quotient(binary(bound, "-", 1), outer, macros), "+", 1)
 
 
 def loaded_bounds(scop: Scop, node: loop_ast.For, loop: Loop) -> LoadedBounds | None:
     """Return how data bound *node*, the C loop of *loop*, None if they do not."""
-    if not node.condition or node.step != "1" or last_of(node) is None:
+    if node.step != ONE or last_of(node) is None:
         return None
     leaves = tuple(loop_ast.leaves(node.body))
     inner = frozenset(_variables(node.body))
@@ -165,46 +170,57 @@ def _variables(node: loop_ast.AstNode | None) -> list[str]:
             return []
 
 
-def _terms(text: str) -> dict[str, int] | None:
-    """Return the factor of every variable in isl's *text*, "" for what is constant.
+def _terms(code: Code) -> dict[str, int] | None:
+    """Return the factor of every variable in isl's *code*, "" for what is constant.
 
     None if it is no sum of products of a variable and a number.
     """
-    found: dict[str, int] = {}
-    pattern = r"([+-]?)(?:(\d+)\*)?(?:([A-Za-z_]\w*)|(\d+))"
-    compact = text.replace(" ", "").replace("(", "").replace(")", "")
-    if re.fullmatch(rf"(?:{pattern})(?:(?=[+-]){pattern})*", compact) is None:
-        return None
-    if "(" in text.strip("()"):
-        return None
-    for sign, factor, name, number in re.findall(pattern, compact):
-        value = int(factor or 1) * int(number or 1) * (-1 if sign == "-" else 1)
-        if name in found:
+    match code:
+        case Name(variable):
+            return {variable: 1}
+        case Literal():
+            value = number(code)
+            return None if value is None else {"": value}
+        case Paren(inner):
+            return _terms(inner)
+        case Binary(op="*", left=Literal() as factor, right=Name(variable)):
+            value = number(factor)
+            return None if value is None else {variable: value}
+        case Unary(op="-", operand=Name() | Literal() as operand):
+            return _joined({}, -1, _terms(operand))
+        case Binary(op="+" | "-" as op, left=left, right=Name() | Literal() | Binary() as right):
+            sign = 1 if op == "+" else -1
+            return _joined(_terms(left), sign, _terms(right))
+        case _:
             return None
-        found[name] = found.get(name, 0) + value
-    return found
 
 
-def _sum(terms: Mapping[str, int]) -> str:
-    parts = [
-        str(factor) if not name else name if factor == 1 else f"{factor} * {name}"
-        for name, factor in terms.items()
-        if factor
-    ]
-    return " + ".join(parts) or "0"
+def _joined(
+    left: Mapping[str, int] | None, sign: int, right: Mapping[str, int] | None
+) -> dict[str, int] | None:
+    """Return the terms of a sum of which each variable is in one part alone."""
+    if left is None or right is None or left.keys() & right.keys():
+        return None
+    return {**left, **{name: sign * factor for name, factor in right.items()}}
 
 
-def _mentions(text: str, names: set[str]) -> bool:
-    return any(word in names for word in re.findall(r"[A-Za-z_]\w*", text))
+def _sum(terms: Mapping[str, int]) -> Code:
+    parts: list[Code] = []
+    for name, factor in terms.items():
+        if factor and name:
+            parts.append(Name(name) if factor == 1 else binary(factor, "*", name))
+        elif factor:
+            parts.append(Literal(str(factor)))
+    return chain("+", parts) if parts else ZERO
 
 
-def _extreme(function: str, texts: Sequence[str]) -> str:
-    """Return the least or greatest of *texts*."""
-    first, *rest = dict.fromkeys(texts)
-    for text in rest:
-        first = _call(function, first, text)
+def _extreme(function: str, codes: Sequence[Code]) -> Code:
+    """Return the least or greatest of *codes*."""
+    first, *rest = dict.fromkeys(codes)
+    for other in rest:
+        first = _call(function, first, other)
     return first
 
 
-def _call(function: str, one: str, other: str) -> str:
-    return f"{function}((int64_t)({one}), (int64_t)({other}))"
+def _call(function: str, one: Code, other: Code) -> Code:
+    return call(function, *(cast("int64_t", paren(value)) for value in (one, other)))

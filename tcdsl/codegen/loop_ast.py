@@ -10,8 +10,11 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
+from tcdsl.codegen.ast.build import number
+from tcdsl.codegen.ast.isl_code import C, IslCode, Macros
+from tcdsl.codegen.ast.nodes import Binary, Code
 from tcdsl.codegen.whole_iterations import framed
-from tcdsl.lang.comprehension import Binary, walk
+from tcdsl.lang import comprehension as lang
 from tcdsl.poly.loop_tree import Loop, Node, loops_of, schedule_of
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Scop, Statement
@@ -23,33 +26,43 @@ LocalKey = tuple[str, str]  # array, the access's subscripts as text
 
 @dataclass(slots=True)
 class Leaf:
-    """Instances of a statement: its indices as C text, and its local accesses' indices."""
+    """Instances of a statement: its indices, and its local accesses' indices."""
 
     statement: str
-    iterators: tuple[str, ...]
-    local: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
-    values: dict[str, str] = field(default_factory=dict)  # loop -> its coordinate
+    iterators: tuple[Code, ...]
+    local: dict[tuple[str, int], tuple[Code, ...]] = field(default_factory=dict)
+    values: dict[str, Code] = field(default_factory=dict)  # loop -> its coordinate
     # Dimensions of which the loops around run what is in the range from data, and nothing else.
     kept: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
 class For:
-    """``for (variable = init; condition; variable += step)``; *marks* names the loops it is."""
+    """``for (variable = init; condition; variable += step)``; a loop of one value has no others."""
 
     variable: str
-    init: str
-    condition: str
-    step: str
+    init: Code
+    condition: Code | None
+    step: Code | None
     body: "AstNode"
-    is_constant: bool  # both bounds are numbers
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether both bounds are numbers."""
+        match self.condition:
+            case None:
+                return True
+            case Binary(right=bound):
+                return number(self.init) is not None and number(bound) is not None
+            case _:
+                return False
 
 
 @dataclass(slots=True)
 class If:
     """``if (condition) then else otherwise``."""
 
-    condition: str
+    condition: Code
     then: "AstNode"
     otherwise: "AstNode | None"
 
@@ -92,15 +105,18 @@ def generate(
     tree: Node,
     placements: Mapping[str, Placement],
     asked_of: Callable[[AstNode], Collection[str]] = lambda _: (),
+    macros: Macros = C,
     whole: Collection[str] = (),
 ) -> AstNode:
     """Return the loops of the kernel *tree*.
 
     :arg asked_of: which loops' coordinates every leaf below them is to tell, of what isl made.
+    :arg macros: what isl's functions are called.
     :arg whole: the loops whose iterations are each to be printed in one place.
     """
     framed_scop, framed_tree = framed(scop, tree, whole)
-    collector = _LeafCollector(scop, placements)
+    code = IslCode(macros)
+    collector = _LeafCollector(scop, placements, code)
     build = isl.AstBuild.from_context(scop.context)
     # The handle keeps the hook alive; without it isl calls freed memory.
     build, handle = build.set_at_each_domain(collector)
@@ -108,7 +124,7 @@ def generate(
     del handle
     if collector.error is not None:
         raise collector.error
-    found = _convert(node, collector.by_id)
+    found = _convert(node, collector.by_id, code)
     if framed_tree is not tree:
         found = _without_frames(found)
     asked = asked_of(found)
@@ -119,8 +135,9 @@ def generate(
 class _LeafCollector:
     """The hook that isl calls at every leaf; keeps the first exception, for isl loses them."""
 
-    def __init__(self, scop: Scop, placements: Mapping[str, Placement]) -> None:
+    def __init__(self, scop: Scop, placements: Mapping[str, Placement], code: IslCode) -> None:
         self.scop = scop
+        self.code = code
         self.placements = placements
         self.by_id: dict[str, Leaf] = {}
         self._builds: dict[str, isl.AstBuild] = {}  # what isl knew at each leaf
@@ -143,14 +160,14 @@ class _LeafCollector:
         call = node.user_get_expr()
         statement = _statement_of(node)
         iterators = tuple(
-            call.get_op_arg(position).to_C_str() for position in range(1, call.get_op_n_arg())
+            self.code(call.get_op_arg(position)) for position in range(1, call.get_op_n_arg())
         )
         leaf = Leaf(statement, iterators)
         functions = self._local_functions(self.scop.by_name[statement])
         if functions:
             instance = _instance_of(build)
             for key, affs in functions:
-                leaf.local[key] = tuple(_text(build, instance, aff) for aff in affs)
+                leaf.local[key] = tuple(self._value(build, instance, aff) for aff in affs)
         return leaf
 
     def tell(self, asked: Sequence[Loop]) -> None:
@@ -163,7 +180,11 @@ class _LeafCollector:
             instance = _instance_of(build)
             for loop in loops:
                 aff = isl.PwAff.from_aff(loop.coordinates[leaf.statement].function(space))
-                leaf.values[loop.name] = _text(build, instance, aff)
+                leaf.values[loop.name] = self._value(build, instance, aff)
+
+    def _value(self, build: isl.AstBuild, instance: isl.PwMultiAff, aff: isl.PwAff) -> Code:
+        """Return *aff*, of a statement's indices, in terms of the loop variables."""
+        return self.code(build.expr_from_pw_aff(aff.pullback_pw_multi_aff(instance)))
 
     def _local_functions(
         self, statement: Statement
@@ -193,17 +214,12 @@ def _instance_of(build: isl.AstBuild) -> isl.PwMultiAff:
     return isl.PwMultiAff.from_map(isl.Map.from_union_map(build.get_schedule()).reverse())
 
 
-def _text(build: isl.AstBuild, instance: isl.PwMultiAff, aff: isl.PwAff) -> str:
-    """Return *aff*, of a statement's indices, as text in terms of the loop variables."""
-    return str(build.expr_from_pw_aff(aff.pullback_pw_multi_aff(instance)).to_C_str())
-
-
 def _divides(access: Access) -> bool:
     """Return whether a subscript of an affine access holds a division."""
     return access.is_exact and any(
-        isinstance(node, Binary) and node.op in ("/", "%")
+        isinstance(node, lang.Binary) and node.op in ("/", "%")
         for subscript in access.subscripts
-        for node in walk(subscript)
+        for node in lang.walk(subscript)
     )
 
 
@@ -221,20 +237,22 @@ def _index(
     return local_functions(placement, access, statement, functions)
 
 
-def _convert(node: isl.AstNode, leaves: Mapping[str, Leaf]) -> AstNode:
+def _convert(node: isl.AstNode, leaves: Mapping[str, Leaf], code: IslCode) -> AstNode:
     kind: object = node.get_type()
     types = isl.ast_node_type
     if kind == types["for_"]:
-        return _convert_for(node, leaves)
+        return _convert_for(node, leaves, code)
     if kind == types["if_"]:
-        otherwise = _convert(node.if_get_else_node(), leaves) if node.if_has_else_node() else None
-        then = _convert(node.if_get_then_node(), leaves)
-        return If(node.if_get_cond().to_C_str(), then, otherwise)
+        has_else = node.if_has_else_node()
+        otherwise = _convert(node.if_get_else_node(), leaves, code) if has_else else None
+        then = _convert(node.if_get_then_node(), leaves, code)
+        return If(code(node.if_get_cond()), then, otherwise)
     if kind == types.block:
         children = node.block_get_children()
-        return Block([_convert(children.get_at(i), leaves) for i in range(children.n_ast_node())])
+        count = children.n_ast_node()
+        return Block([_convert(children.get_at(i), leaves, code) for i in range(count)])
     if kind == types.mark:
-        return Mark(node.mark_get_id().get_name(), _convert(node.mark_get_node(), leaves))
+        return Mark(node.mark_get_id().get_name(), _convert(node.mark_get_node(), leaves, code))
     assert kind == types.user
     return leaves.get(node.get_annotation().get_name(), Block([]))
 
@@ -255,16 +273,10 @@ def _without_frames(node: AstNode) -> AstNode:
             return node
 
 
-def _convert_for(node: isl.AstNode, leaves: Mapping[str, Leaf]) -> AstNode:
-    body = _convert(node.for_get_body(), leaves)
+def _convert_for(node: isl.AstNode, leaves: Mapping[str, Leaf], code: IslCode) -> For:
+    body = _convert(node.for_get_body(), leaves, code)
     variable = node.for_get_iterator().to_C_str()
-    init = node.for_get_init()
+    init = code(node.for_get_init())
     if node.for_is_degenerate():
-        return For(variable, init.to_C_str(), "", "", body, True)
-    condition = node.for_get_cond()
-    bound = condition.get_op_arg(1)
-    integer = isl.ast_expr_type.int
-    bounds: tuple[object, object] = (init.get_type(), bound.get_type())
-    is_constant = bounds == (integer, integer)
-    step = node.for_get_inc().to_C_str()
-    return For(variable, init.to_C_str(), condition.to_C_str(), step, body, is_constant)
+        return For(variable, init, None, None, body)
+    return For(variable, init, code(node.for_get_cond()), code(node.for_get_inc()), body)

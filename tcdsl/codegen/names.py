@@ -109,6 +109,11 @@ _KEYWORDS = frozenset(
 )
 
 
+def plain(name: str) -> str:
+    """Return the first letters, digits and underscores of *name*, others as underscores."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)[:40]
+
+
 class Names:
     """Hands out C identifiers, each once."""
 

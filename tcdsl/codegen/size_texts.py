@@ -9,6 +9,8 @@ What is a number stays a literal, so that code for fixed sizes has no names at a
 
 from collections.abc import Sequence
 
+from tcdsl.codegen.ast.build import binary, call, chain, code, index, paren
+from tcdsl.codegen.ast.nodes import Code, Declare, Literal, Name, Type, Variable
 from tcdsl.codegen.c_expressions import ExpressionPrinter, Scope
 from tcdsl.codegen.names import Names
 from tcdsl.lang.comprehension import Load
@@ -36,79 +38,81 @@ class SizeTexts:
             if stride is None
         ]
         self.integers: tuple[Integer, ...] = (*((name, -1) for name in sizes), *strides)
-        nothing = Scope(index=str, size=self._size, element=_no_element)
+        nothing = Scope(index=Name, size=self._size, element=_no_element)
         self._printer = ExpressionPrinter(nothing)
 
     @property
     def is_open(self) -> bool:
         return bool(open_names(self.scop.sizes))
 
-    def declarations(self) -> list[str]:
-        """Return the C that names the integers of the call."""
-        return [
-            f"const int64_t {self.name(integer)} = integers[{position}];"
+    def declarations(self) -> list[Declare]:
+        """Return the declarations that name the integers of the call."""
+        named = (
+            Variable(self.name(integer), index("integers", position))
             for position, integer in enumerate(self.integers)
-        ]
+        )
+        return [Declare(Type("int64_t"), (variable,), before="const ") for variable in named]
 
-    def extent(self, value: Extent) -> str:
+    def extent(self, value: Extent) -> Code:
         """Return *value* as C: a literal, or an expression that stands as a factor."""
         if isinstance(value, int):
-            return str(value)
+            return Literal(str(value))
         return self._printer.subscript(to_expr(value))
 
     def is_zero(self, value: Extent) -> bool:
         return isinstance(value, int) and value == 0
 
-    def strides(self, array: Array) -> list[int | str | Interleaved]:
+    def strides(self, array: Array) -> list[int | Code | Interleaved]:
         """Return the strides of *array* in elements, outermost first."""
         if array.strides is not None:
             return [
-                self.name((array.name, dim)) if stride is None else stride
+                Name(self.name((array.name, dim))) if stride is None else stride
                 for dim, stride in enumerate(array.strides)
             ]
-        strides: list[int | str | Interleaved] = []
+        strides: list[int | Code | Interleaved] = []
         for dim in range(array.rank):
             strides.append(self._product(array.shape[dim + 1 :]))
         return strides
 
-    def elements(self, array: Array) -> int | str:
+    def elements(self, array: Array) -> int | Code:
         """Return the number of elements of *array*; an open one is at least 0."""
         if all(isinstance(extent, int) for extent in array.shape):
             return self._product(array.shape)
         factors = [
-            str(extent) if isinstance(extent, int) else f"tc_max_i64({self.extent(extent)}, 0)"
+            code(extent) if isinstance(extent, int) else call("tc_max_i64", self.extent(extent), 0)
             for extent in array.shape
         ]
-        return " * ".join(factors)
+        return chain("*", factors)
 
-    def instances(self, statement: Statement) -> str:
+    def instances(self, statement: Statement) -> Code:
         """Return the number of instances in the box around *statement*'s domain."""
         factors = []
         for dim in range(len(statement.indices)):
             low, end = dim_bounds(statement.domain, dim, self.scop.context)
-            factors.append(str(self.extent(minus(end, low))))
-        return " * ".join(factors) or "1"
+            factors.append(self.extent(minus(end, low)))
+        return chain("*", factors or [1])
 
-    def _product(self, extents: Sequence[Extent]) -> int | str:
+    def _product(self, extents: Sequence[Extent]) -> int | Code:
         number = 1
-        texts = []
+        factors = []
         for extent in extents:
             if isinstance(extent, int):
                 number *= extent
             else:
-                texts.append(self.extent(extent))
-        if not texts:
+                factors.append(self.extent(extent))
+        if not factors:
             return number
-        return f"({' * '.join(texts if number == 1 else [*texts, str(number)])})"
+        product = chain("*", factors)
+        return paren(product if number == 1 else binary(product, "*", number))
 
     def name(self, integer: Integer) -> str:
         name, dim = integer
-        return self._size(name) if dim < 0 else self.names.of("stride", f"{name}_stride{dim}")
+        return self.names.of(*(("size", name) if dim < 0 else ("stride", f"{name}_stride{dim}")))
 
-    def _size(self, name: str) -> str:
+    def _size(self, name: str) -> Code:
         known = self.scop.sizes[name]
-        return str(known) if known is not None else self.names.of("size", name)
+        return code(known if known is not None else self.names.of("size", name))
 
 
-def _no_element(load: Load, _subscripts: tuple[str, ...]) -> str:
+def _no_element(load: Load, _subscripts: tuple[Code, ...]) -> Code:
     raise AssertionError(f"an extent reads {load.tensor}")

@@ -8,36 +8,37 @@ tiles of a matrix product, of whose kernel four copies have such guards, NVRTC m
 where it took 1.0, and a third less of it.
 """
 
-import ast
 from collections.abc import Callable, Mapping
 
 from tcdsl.codegen import loop_ast
-from tcdsl.codegen.isl_texts import cuda_text
+from tcdsl.codegen.ast.build import binary, number
+from tcdsl.codegen.ast.nodes import Binary, Call, Code, Literal, Name, Paren, Unary
 from tcdsl.codegen.turns import last_of
 
 Span = tuple[int, int]  # the least and the greatest value
 
 
-def guard_of_last(node: loop_ast.For, extent: int, spans: Mapping[str, Span]) -> str:
+def guard_of_last(node: loop_ast.For, extent: int, spans: Mapping[str, Span]) -> Code:
     """Return the guard that a value of *node*, from 0 to below *extent*, is not after its last.
 
     :arg spans: of variables around it.
     """
-    guard, last = cuda_text(node.condition), last_of(node)
+    assert node.condition is not None
+    guard, last = node.condition, last_of(node)
     span = span_of(last, spans) if last is not None else None
     if span is None or span[0] == span[1]:
         return guard
     low, high = span
     if high < extent - 1:
-        guard = f"{node.variable} <= {high} && {guard}"
-    return f"{node.variable} <= {low} || {guard}" if low >= 0 else guard
+        guard = binary(binary(node.variable, "<=", high), "&&", guard)
+    return binary(binary(node.variable, "<=", low), "||", guard) if low >= 0 else guard
 
 
-def span_of(text: str, spans: Mapping[str, Span]) -> Span | None:
-    """Return between which numbers *text*, of isl's C, lies; None if that cannot be told."""
+def span_of(value: Code, spans: Mapping[str, Span]) -> Span | None:
+    """Return between which numbers *value*, of isl's, lies; None if that cannot be told."""
     try:
-        return _span(ast.parse(text, mode="eval").body, spans)
-    except (SyntaxError, _UnknownError):
+        return _span(value, spans)
+    except _UnknownError:
         return None
 
 
@@ -45,33 +46,35 @@ class _UnknownError(Exception):
     """The values of something cannot be told."""
 
 
-def _span(node: ast.expr, spans: Mapping[str, Span]) -> Span:
-    match node:
-        case ast.Constant(value=int(value)):
-            return value, value
-        case ast.Name(id=name) if name in spans:
+def _span(value: Code, spans: Mapping[str, Span]) -> Span:
+    match value:
+        case Literal() if (known := number(value)) is not None:
+            return known, known
+        case Name(name) if name in spans:
             return spans[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
+        case Paren(inner):
+            return _span(inner, spans)
+        case Unary(op="-", operand=operand):
             low, high = _span(operand, spans)
             return -high, -low
-        case ast.BinOp(left=left, op=op, right=right):
+        case Binary(op, left, right):
             return _of_operation(op, _span(left, spans), _span(right, spans))
-        case ast.Call(func=ast.Name(id="min" | "max" | "floord" as name), args=[one, other]):
-            return _ends(_CALLS[name], _span(one, spans), _span(other, spans))
+        case Call(function, arguments=(one, other)) if function in _CALLS:
+            return _ends(_CALLS[function], _span(one, spans), _span(other, spans))
     raise _UnknownError
 
 
-def _of_operation(op: ast.operator, one: Span, other: Span) -> Span:
+def _of_operation(op: str, one: Span, other: Span) -> Span:
     match op:
-        case ast.Add():
+        case "+":
             return one[0] + other[0], one[1] + other[1]
-        case ast.Sub():
+        case "-":
             return one[0] - other[1], one[1] - other[0]
-        case ast.Mult():
+        case "*":
             return _ends(lambda a, b: a * b, one, other)
-        case ast.Div() if other[0] > 0:
+        case "/" if other[0] > 0:
             return _ends(_quotient, one, other)
-        case ast.Mod() if other[0] == other[1] > 0 and one[0] >= 0:
+        case "%" if other[0] == other[1] > 0 and one[0] >= 0:
             return 0, min(one[1], other[0] - 1)
     raise _UnknownError
 
@@ -87,12 +90,12 @@ def _quotient(a: int, b: int) -> int:
     return a // b if a >= 0 else -(-a // b)
 
 
+def _floor(a: int, b: int) -> int:
+    if b <= 0:
+        raise _UnknownError
+    return a // b
+
+
 _CALLS: Mapping[str, Callable[[int, int], int]] = {
-    "min": min,
-    "max": max,
-    "floord": lambda a, b: a // b if b > 0 else _unknown(),
-}
-
-
-def _unknown() -> int:
-    raise _UnknownError
+    "tc_imin": min, "tc_imax": max, "tc_floordiv": _floor,
+}  # fmt: skip

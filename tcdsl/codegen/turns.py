@@ -19,10 +19,12 @@ Where the bound is the less of a number and of what differs between blocks, as i
 loop as it was.
 """
 
-import re
 from dataclasses import dataclass
 
 from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast.build import ONE, ZERO, binary, number, paren
+from tcdsl.codegen.ast.nodes import Binary, Call, Choice, Code, Literal, Name
+from tcdsl.codegen.ast.walk import walk
 from tcdsl.costmodel import gpu_thresholds
 
 MOST_UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
@@ -33,13 +35,13 @@ BYTES_UNROLLED = gpu_thresholds.UNROLLED_BYTES
 class Turns:
     """The turns of one thread in a loop.
 
-    *whole* of them are taken by all threads, *total* by some; *condition* says when that holds, ""
-    if always.
+    *whole* of them are taken by all threads, *total* by some; *condition* says when that holds,
+    None if always.
     """
 
     whole: int
     total: int
-    condition: str
+    condition: Code | None = None
 
     def in_batches(self, size: int) -> tuple[int, int]:
         """Return how many turns are taken in batches of *size*, and in all."""
@@ -67,26 +69,27 @@ def batch_of(load_bytes: int) -> int:
 def last_number(node: loop_ast.For) -> int | None:
     """Return the last value of the variable of *node*, None if it is no number."""
     bound = _bound(node)
-    return bound[0] if bound is not None and not bound[1] else None
+    return bound[0] if bound is not None and bound[1] is None else None
 
 
-def last_of(node: loop_ast.For) -> str | None:
-    """Return the last value that *node*'s variable may have, as C; None if that is not plain."""
-    match = re.fullmatch(rf"{re.escape(node.variable)} (<=?) ([^&|]+)", node.condition)
-    if match is None or not node.step.isdigit():
+def last_of(node: loop_ast.For) -> Code | None:
+    """Return the last value that *node*'s variable may have; None if that is not plain."""
+    bound = _upper_bound(node)
+    if bound is None or node.step is None or number(node.step) is None:
         return None
-    return match[2] if match[1] == "<=" else f"({match[2]}) - 1"
+    op, last = bound
+    return last if op == "<=" else binary(paren(last), "-", 1)
 
 
-def lanes_of(node: loop_ast.For, width: int) -> tuple[str, str] | None:
+def lanes_of(node: loop_ast.For, width: int) -> tuple[Code, Code] | None:
     """Return the first and the last of *width* lanes that *node*, a loop over some of them, runs.
 
     None if they cannot be told, or are never all of them.
     """
-    if node.init == "0" and last_number(node) is not None:
-        return ("0", str(width - 1)) if last_number(node) == width - 1 else None
+    if node.init == ZERO and last_number(node) is not None:
+        return (ZERO, Literal(str(width - 1))) if last_number(node) == width - 1 else None
     last = last_of(node)
-    return (node.init, last) if last is not None and node.step == "1" else None
+    return (node.init, last) if last is not None and node.step == ONE else None
 
 
 def covers(node: loop_ast.For, width: int) -> bool:
@@ -94,32 +97,41 @@ def covers(node: loop_ast.For, width: int) -> bool:
     return last_number(node) == width - 1
 
 
-def step_guard(node: loop_ast.For) -> str:
-    """Return the condition that a value from the first on is one of *node*'s, "" if all are."""
-    if node.step == "1":
-        return ""
-    return f"({node.variable} - ({node.init})) % {node.step} == 0"
+def step_guard(node: loop_ast.For) -> list[Code]:
+    """Return the conditions that a value from the first on is one of *node*'s."""
+    if node.step is None or node.step == ONE:
+        return []
+    distance = paren(binary(node.variable, "-", paren(node.init)))
+    return [binary(binary(distance, "%", node.step), "==", 0)]
 
 
-def _bound(node: loop_ast.For) -> tuple[int, str] | None:
+def _upper_bound(node: loop_ast.For) -> tuple[str, Code] | None:
+    """Return how the variable compares with its bound, and that; None if it has not one alone."""
+    match node.condition:
+        case Binary(op="<" | "<=" as op, left=Name(variable), right=bound):
+            is_plain = variable == node.variable and not _has_logic(bound)
+            return (op, bound) if is_plain else None
+        case _:
+            return None
+
+
+def _has_logic(bound: Code) -> bool:
+    return any(isinstance(part, Binary) and part.op in ("&&", "||") for part in walk(bound))
+
+
+def _bound(node: loop_ast.For) -> tuple[int, Code | None] | None:
     """Return the last value of *node*, and the condition under which it is that."""
-    if node.step != "1":
-        return None  # it skips some
-    variable = re.escape(node.variable)
-    match = re.fullmatch(rf"{variable} (<=?) (-?\d+)", node.condition)
-    if match is not None:
-        return int(match[2]) - (match[1] == "<"), ""
-    match = re.fullmatch(rf"{variable} <= min\((\d+), ([^&|?]+)\)", node.condition)
-    if match is None or not _is_balanced(match[2]):
+    bound = _upper_bound(node)
+    if bound is None or node.step != ONE:  # it skips some
         return None
-    return int(match[1]), f"{match[2]} >= {match[1]}"
-
-
-def _is_balanced(text: str) -> bool:
-    """Return whether the parentheses of *text* are its own."""
-    depth = 0
-    for character in text:
-        depth += (character == "(") - (character == ")")
-        if depth < 0:
-            return False
-    return depth == 0
+    op, last = bound
+    value = number(last)
+    if value is not None:
+        return value - (op == "<"), None
+    match last:
+        case Call(function="min" | "tc_imin", arguments=(Literal() as first, other)) if op == "<=":
+            value = number(first)
+            if value is None or value < 0 or any(isinstance(p, Choice) for p in walk(other)):
+                return None
+            return value, binary(other, ">=", first)
+    return None

@@ -9,10 +9,13 @@ import pytest
 
 import tcdsl
 from tcdsl.codegen import c_printer, cuda_sums
+from tcdsl.codegen.ast.build import ZERO
+from tcdsl.codegen.ast.text import text
 from tcdsl.codegen.loop_ast import Block, For
 from tcdsl.codegen.turns import last_of
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
+from tests.codegen.written import code
 
 CheckAll = Callable[..., None]
 TOTAL = "def f(float(N) x) -> (y) { y +=! x(i) }"
@@ -26,7 +29,7 @@ WHOLE = Options(vectorise=False)
 
 
 def for_(condition: str, step: str = "1") -> For:
-    return For("c1", "0", condition, step, Block([]), False)
+    return For("c1", ZERO, code(condition), code(step), Block([]))
 
 
 @pytest.mark.parametrize(
@@ -35,27 +38,28 @@ def for_(condition: str, step: str = "1") -> For:
         (for_("c1 <= 9"), "9"),
         (for_("c1 < n"), "(n) - 1"),
         (for_("c1 <= min(a, 3 * c0 + 4)"), "min(a, 3 * c0 + 4)"),
-        (for_("c1 <= 9 && c1 <= n"), None),
+        (for_("c1 <= 9 and c1 <= n"), None),
         (for_("c1 >= 9"), None),
         (for_("c1 <= 9", "s"), None),
     ],
 )
 def test_the_last_value_of_a_loop(loop: For, expected: str | None) -> None:
-    assert last_of(loop) == expected
+    last = last_of(loop)
+    assert (None if last is None else text(last)) == expected
 
 
-def source(text: str, target: str, *shapes: tuple[int, ...], kind: str = "float32") -> str:
+def source(program: str, target: str, *shapes: tuple[int, ...], kind: str = "float32") -> str:
     specs = [tcdsl.spec(shape, kind) for shape in shapes]
-    return str(tcdsl.define(text)["f"].compile(*specs, target=target).source)
+    return str(tcdsl.define(program)["f"].compile(*specs, target=target).source)
 
 
 def test_a_gpu_sums_lanes_then_turns_then_blocks() -> None:
-    text = source(TOTAL, "emulate", (1 << 28,))
-    outer, *lanes = re.findall(r"const float (w_sum\d+) = u0_y_part1;", text)
-    back = [text.index(f"u0_y_part1 = ({name} + u0_y_part1);") for name in (*lanes, outer)]
+    found = source(TOTAL, "emulate", (1 << 28,))
+    outer, *lanes = re.findall(r"const float (w_sum\d+) = u0_y_part1;", found)
+    back = [found.index(f"u0_y_part1 = ({name} + u0_y_part1);") for name in (*lanes, outer)]
     assert len(back) > 1 and back == sorted(back)
-    assert "tc_vload<4>" in text
-    assert f"+= {16 * 1024})" in text and "+= 1024)" in text
+    assert "tc_vload<4>" in found
+    assert f"+= {16 * 1024})" in found and "+= 1024)" in found
 
 
 def test_short_chains_stay_as_they_are() -> None:

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 import tcdsl
+from tcdsl.codegen.ast.build import ONE
+from tcdsl.codegen.ast.nodes import Name
 from tcdsl.codegen.late_checks import late_checks
 from tcdsl.codegen.loop_ast import Block, For, Leaf
 from tcdsl.poly.loop_tree import Coordinate, Loop, LoopKind, Sequence
 from tcdsl.poly.scop import Kind
+from tests.codegen.written import code
 from tests.conftest import cuda_unit_of
 
 ROWS = """
@@ -54,8 +57,8 @@ def test_a_check_stays_in_a_loop_that_changes_what_it_reads() -> None:
     copy, gather = (s.name for s in scop.statements if s.kind is Kind.ASSIGN)
 
     def late(*names: str, init: str = "0", local: tuple[str, ...] = ()) -> list[str]:
-        body = Block([Leaf(name, ("c0",)) for name in names])
-        node = For("c0", init, "c0 < 64", "1", body, is_constant=True)
+        body = Block([Leaf(name, (Name("c0"),)) for name in names])
+        node = For("c0", code(init), code("c0 < 64"), ONE, body)
         loop = Loop("L0", {name: Coordinate(0) for name in names}, LoopKind.SERIAL, Sequence(()))
         return [leaf.statement for leaf in late_checks(scop, node, loop, local)]
 

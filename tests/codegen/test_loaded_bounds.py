@@ -2,7 +2,9 @@
 
 import pytest
 
+from tcdsl.codegen.ast.build import ZERO
 from tcdsl.codegen.loaded_bounds import _sum, _terms
+from tests.codegen.written import code
 
 
 @pytest.mark.parametrize("text, found", [
@@ -16,9 +18,9 @@ from tcdsl.codegen.loaded_bounds import _sum, _terms
     ("min(c0, 3)", None),
 ])  # fmt: skip
 def test_the_terms_of_a_text(text: str, found: dict[str, int] | None) -> None:
-    assert _terms(text) == found
+    assert _terms(code(text)) == found
 
 
 def test_a_sum_of_terms() -> None:
-    assert _sum({"c0": 64, "c1": 1, "": -3}) == "64 * c0 + c1 + -3"
-    assert _sum({}) == "0"
+    assert _sum({"c0": 64, "c1": 1, "": -3}) == code("64 * c0 + c1 + -3")
+    assert _sum({}) == ZERO

@@ -1,8 +1,12 @@
 """Open sizes as C texts."""
 
+from typing import cast
+
 import islpy as isl
 import pytest
 
+from tcdsl.codegen.ast.nodes import Code, Name
+from tcdsl.codegen.ast.text import lines, text
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.size_texts import SizeTexts
 from tcdsl.lang.dtypes import FLOAT32
@@ -25,14 +29,13 @@ def texts(of: Array, sizes: dict[str, int | None]) -> SizeTexts:
 def test_integers_are_named_in_the_order_of_the_call() -> None:
     of = texts(array(4, 4, 4, strides=(None, 1, None)), {"K": 3, "M": None, "N": None})
     assert of.integers == (("M", -1), ("N", -1), ("A", 0), ("A", 2))
-    assert of.declarations()[:2] == [
-        "const int64_t M = integers[0];",
-        "const int64_t N = integers[1];",
-    ]
+    declared = [line.text for line in lines(of.declarations())]
+    assert declared[:2] == ["const int64_t M = integers[0];", "const int64_t N = integers[1];"]
     named, literal, also_named = of.strides(array(4, 4, 4, strides=(None, 1, None)))
     assert literal == 1
-    assert of.declarations()[2] == f"const int64_t {named} = integers[2];"
-    assert of.declarations()[3] == f"const int64_t {also_named} = integers[3];"
+    assert isinstance(named, Name) and isinstance(also_named, Name)
+    assert declared[2] == f"const int64_t {named.text} = integers[2];"
+    assert declared[3] == f"const int64_t {also_named.text} = integers[3];"
 
 
 @pytest.mark.parametrize(
@@ -44,22 +47,24 @@ def test_strides_are_products_of_extents(
     shape: tuple[Extent, ...], strides: list[int | str]
 ) -> None:
     of = array(*shape)
-    assert texts(of, {"M": None, "N": None}).strides(of) == strides
+    found = texts(of, {"M": None, "N": None}).strides(of)
+    assert [s if isinstance(s, int) else text(cast(Code, s)) for s in found] == strides
 
 
 def test_elements() -> None:
     fixed, open_ = array(4, 5), array(4, N)
     assert texts(fixed, {}).elements(fixed) == 20
-    text = texts(open_, {"M": None, "N": None}).elements(open_)
-    assert text == "4 * tc_max_i64(N, 0)"
+    found = texts(open_, {"M": None, "N": None}).elements(open_)
+    assert not isinstance(found, int) and text(found) == "4 * tc_max_i64(N, 0)"
 
 
 def test_fixed_sizes_have_no_names() -> None:
     of = texts(array(4, 5), {"M": 4, "N": 5})
     assert not of.is_open and of.declarations() == [] and of.integers == ()
-    assert of.extent(7) == "7"
+    assert text(of.extent(7)) == "7"
 
 
 def test_extents_are_expressions() -> None:
     of = texts(array(4), {"M": None, "N": None})
-    assert of.extent(isl.PwAff("[M, N] -> { [(floor((N + 1)/2))] }")) == "tc_div_i64((N + 1), 2)"
+    extent = of.extent(isl.PwAff("[M, N] -> { [(floor((N + 1)/2))] }"))
+    assert text(extent) == "tc_div_i64((N + 1), 2)"

@@ -1,0 +1,1 @@
+"""The small tree of C and CUDA that printers build, passes read and change, and ``text`` prints."""
