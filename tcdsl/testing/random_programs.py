@@ -206,7 +206,7 @@ class Draft:
     def _subscript(self, loop: Loop, dim: Extent) -> str:
         """Return a subscript of a dimension of extent *dim*."""
         same = [index for index, extent in loop.extents.items() if extent == dim]
-        kind = self.choose("index", "reversed", "constant", "halved", "gather")
+        kind = self.choose("index", "reversed", "constant", "halved", "gather", "halved")
         if kind == "gather" and loop.extents and len(self.inputs) < 6:
             index = self.choose(*loop.extents)
             table = self.new_subscripts((loop.extents[index],), dim.value)
@@ -243,13 +243,13 @@ class Draft:
             return self._leaf(loop, leaf)
         # There are thirty builtins: one kind in eight would leave many out of 1,000 programs.
         kind = self.choose(
-            "arithmetic", "builtin", "builtin", "select", "integer", "logic", "cast",
-            "minus",
+            "arithmetic", "builtin", "builtin", "select", "integer", "integer", "builtin",
+            "logic", "cast", "minus", "logic",
         )  # fmt: skip
         first = self.value(loop, depth - 1)
         match kind:
             case "builtin":
-                return self._builtin(loop, _numeric(first), depth)
+                return self.builtin(loop, _numeric(first), depth)
             case "integer":
                 return self._integer(loop, _integral(first), depth)
             case "select":
@@ -306,7 +306,7 @@ class Draft:
 
     def _integer(self, loop: Loop, a: Written, depth: int) -> Written:
         b = _integral(self.value(loop, depth - 1))
-        op, dtype = self.choose("&", "|", "^", "<<", ">>"), promote(a.dtype, b.dtype)
+        op, dtype = self.choose("&", "<<", "|", "^", ">>", "<<"), promote(a.dtype, b.dtype)
         dtype = calculated(dtype) if op in ("<<", ">>") else dtype
         return Written(f"({a.text} {op} {b.text})", dtype)
 
@@ -318,17 +318,22 @@ class Draft:
         b = Written("0", INT32) if depth == 0 else _numeric(self.value(loop, 0))
         return Written(f"({a.text} {op} {b.text})", BOOL)
 
-    def _builtin(self, loop: Loop, a: Written, depth: int) -> Written:
+    def builtin(self, loop: Loop, a: Written, depth: int) -> Written:
         """Return a builtin of *a*, kept in its domain and away from overflow."""
-        if self.rarely(3):
+        if self.rarely():
             b = _numeric(self.value(loop, depth - 1))
             text = self.choose("max({a}, {b})", "min({a}, {b})")
             return Written(text.format(a=a.text, b=b.text), promote(a.dtype, b.dtype))
-        if self.rarely(4):
+        if self.rarely(6):
             name = self.choose("abs", "relu", "sign")
             return Written(f"{name}({a.text})", calculated(a.dtype) if name == "abs" else a.dtype)
+        for _ in range(self.number(1, 3)):
+            a = self._float_builtin(a)
+        return a
+
+    def _float_builtin(self, a: Written) -> Written:
         text = self.choose(
-            "sqrt(fabs({a}))", "exp(fmin({a}, 3.0))", "tanh({a})", "sin({a})", "cos({a})",
+            "tanh({a})", "sqrt(fabs({a}))", "exp(fmin({a}, 3.0))", "sin({a})", "cos({a})",
             "log(fabs({a}) + 1.0)", "sigmoid({a})", "floor({a})", "ceil({a})", "erf({a})",
             "rsqrt(fabs({a}) + 0.5)", "atan2({a}, 2.0)", "hypot({a}, 1.0)", "round({a})",
             "fma({a}, 0.5, 1.0)", "pow(fabs({a}) + 0.5, 1.5)", "cbrt({a})", "trunc({a})",
@@ -406,13 +411,15 @@ def pointwise(d: Draft) -> None:
     """``T(i, j) = expr``, at times transposed or written backwards."""
     loop = d.loop(d.choose(1, 2, 0, 3))
     value, order = d.value(loop), d.some(tuple(loop.extents))
+    if d.rarely(2):
+        value = d.builtin(loop, _numeric(value), 1)
     order = order if len(order) == len(loop.extents) else tuple(loop.extents)
     dims = tuple(loop.extents[index] for index in order)
     subscripts = list(order)
     if order and d.rarely(6):
         subscripts[0] = f"{dims[0].text} - 1 - {order[0]}"
     clauses: tuple[str, ...] = ()
-    if value.dtype != BOOL and d.rarely(4):
+    if value.dtype != BOOL and d.rarely(3):
         clauses, value = (
             (f"t = {value.text}",),
             Written(f"t * t - {value.text}", calculated(value.dtype)),
@@ -423,7 +430,7 @@ def pointwise(d: Draft) -> None:
 
 def reduction(d: Draft) -> None:
     """``T(i) op=! expr(i, j)``, over one index or two, any of them, at times a triangle."""
-    loop = d.loop(d.choose(2, 1, 3))
+    loop = d.loop(d.choose(2, 1, 3, 2))
     indices = tuple(loop.extents)
     n = d.number(1, min(2, len(indices)))
     left = d.choose(indices[: len(indices) - n], indices[n:])
@@ -433,11 +440,11 @@ def reduction(d: Draft) -> None:
     reduced = [index for index in indices if index not in left]
     if left and d.rarely(6) and loop.extents[left[0]].value <= loop.extents[reduced[0]].value:
         clauses.append(f"{reduced[0]} in 0:{left[0]} + 1")
-    elif d.rarely(8):
-        clauses.append(f"exists {d.truth(loop, d.value(loop, 0), 1).text}")
-        loop.bound.clear()  # what is read under a condition bounds nothing
-    elif d.rarely(4):
+    elif d.rarely(3):
         clauses.append(f"exists {_affine_condition(d, indices)}")
+        loop.bound.clear()  # what is read under a condition bounds nothing
+    elif d.rarely(6):
+        clauses.append(f"exists {d.truth(loop, d.value(loop, 0), 1).text}")
         loop.bound.clear()
     d.emit(_target(d.new_name("T"), left), f"{op}=!", value, loop, tuple(clauses))
     d.made(_reduced(op, value.dtype), tuple(loop.extents[i] for i in left))
@@ -454,10 +461,12 @@ def _affine_condition(d: Draft, indices: tuple[str, ...]) -> str:
     """Return what leaves triangles, stripes and corners of the space of *indices*."""
     a, b = indices[0], indices[-1]
     number = d.number(0, 4)
+    if a != b and d.choose(True, False):
+        texts = [f"{b} < {a}", f"{b} <= {a}", f"{b} < {a}", f"{b} > {a} + {number}"]
+        return d.choose(*texts)  # type: ignore[no-any-return]
     texts = [f"{b} % {number + 2} == 1", f"{b} >= {number}", f"{b} <= {number}", f"{b} != {number}"]
     if a != b:
         texts += [
-            f"{b} < {a}", f"{b} < {a}", f"{b} <= {a}", f"{b} > {a} + {number}",
             f"({a} + {b}) % {number + 2} == 0", f"{a} != {b}", f"{a} + {b} >= {number}",
             f"{a} % {number + 2} == 0",
         ]  # fmt: skip
@@ -537,7 +546,7 @@ def update(d: Draft) -> None:
         return
     operand = _numeric(d.value(loop))
     clauses: tuple[str, ...] = ()
-    if d.rarely(6):
+    if d.rarely(3):
         clauses = (f"exists {_affine_condition(d, tuple(loop.extents))}",)
         loop.bound.clear()
     if d.choose(True, False):
@@ -547,7 +556,7 @@ def update(d: Draft) -> None:
         d.emit(at, "=", Written(_cast(tensor.dtype, text), tensor.dtype), loop, clauses)
     else:
         value = Written(_cast(tensor.dtype, operand.text), tensor.dtype)
-        d.emit(at, d.choose("+=", "max=", "*=", "min="), value, loop, clauses)
+        d.emit(at, d.choose("+=", "max=", "*=", "min=", "*="), value, loop, clauses)
 
 
 def recurrence(d: Draft) -> None:
@@ -628,7 +637,8 @@ def drafted(
     d = Draft(draw)
 
     def statement() -> None:
-        d.choose(*KINDS)(d)
+        # Nine operators, and conditions: a reduction in eight statements would leave some out.
+        d.choose(*KINDS, reduction, pointwise, reduction, update)(d)
 
     for _ in range(d.number(1, MAX_STATEMENTS)):
         if len(d.statements) < MAX_STATEMENTS - 1 or not d.statements:
