@@ -24,15 +24,18 @@ from tcdsl.errors import (
 from tcdsl.lang import ast
 from tcdsl.lang.builtins import BUILTINS
 from tcdsl.lang.comprehension import (
+    Call,
+    Const,
     Expr,
     Index,
     IndexBounds,
     Let,
+    Load,
     Operator,
     Reduction,
     Statement,
 )
-from tcdsl.lang.dtypes import BOOL, INT32, INT64, DType, arithmetic, calculated
+from tcdsl.lang.dtypes import BOOL, INT32, INT64, UINT64, DType, arithmetic, calculated
 from tcdsl.lang.elaborate import (
     UNKNOWN,
     Scope,
@@ -49,10 +52,12 @@ from tcdsl.lang.elaborate import (
 from tcdsl.lang.limits import children
 from tcdsl.lang.other_languages import number_hint
 from tcdsl.lang.reads import expressions, index_names
+from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.spelling import did_you_mean
 from tcdsl.lang.weak_literals import strong_forms
 
 SUMMED = (Operator.ADD, Operator.MUL)
+_LARGEST_INDEX = 2**63 - 1
 _ADVICE_BOOL = "use and= or or=, or convert the value: int32(...)"
 
 
@@ -198,10 +203,24 @@ def _taken(scope: Scope) -> Iterable[tuple[Iterable[str], str]]:
 def _bound(bound: ast.Expr, scope: Scope) -> Expr:
     typed = elaborate(bound, scope)
     if typed.nominal.is_integer:
-        return exact(typed.expr)
+        return _as_index(rewrite(exact(typed.expr), _loaded_as_index))
     what = f"a bound of a range must be an integer, but this is {settled(typed.nominal)}"
     advice = f"convert it: int32({scope.text(bound.span)}) truncates"
     raise BAD_CLAUSE(scope.source, bound.span, what=what, advice=advice)
+
+
+def _loaded_as_index(expr: Expr) -> Expr:
+    return _as_index(expr) if isinstance(expr, Load) else expr
+
+
+def _as_index(expr: Expr) -> Expr:
+    """Return *expr*, no more than an index can be.
+
+    A bound of 2**63 and more would else be a negative number, and its range empty, and no error.
+    """
+    if expr.dtype != UINT64 or isinstance(expr, Call):
+        return expr
+    return Call("min", (expr, Const(_LARGEST_INDEX, UINT64)), UINT64, expr.span)
 
 
 def _size_select(stmt: ast.Assign, subscripts: tuple[Expr, ...], scope: Scope) -> list[IndexBounds]:
