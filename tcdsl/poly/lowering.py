@@ -295,20 +295,33 @@ class StatementLowering:
         for guard in guards:
             domain = domain.intersect(builder.truth(guard).above)
         exprs = (*guards, *(subscript for _, subscript in checked))
+        return replace(
+            self._empty_check(builder, domain, kept, access_.array, exprs),
+            conditions=guards,
+            checked=checked,
+            checked_loads=tuple(first_load(subscript) for _, subscript in checked),
+            span=body.span,
+        )
+
+    def _empty_check(
+        self,
+        builder: Builder,
+        domain: isl.Set,
+        kept: tuple[str, ...],
+        array: str,
+        exprs: tuple[Expr, ...],
+    ) -> Statement:
+        """Return a check that reads *exprs* over *domain*, of indices *kept*, and compares none."""
         return Statement(
-            name=name,
+            name=domain.get_tuple_name(),
             domain=domain.coalesce(),
             indices=kept,
             n_left=len(kept),
             kind=Kind.CHECK,
-            write=_nothing(access_.array, domain),
+            write=_nothing(array, domain),
             value=None,
             reads=guarded_reads(builder, domain, exprs, self.arrays),
-            conditions=guards,
-            checked=checked,
-            checked_loads=tuple(first_load(subscript) for _, subscript in checked),
-            source_name=body.source_name,
-            span=body.span,
+            source_name=self.statement.name,
         )
 
     def _range_check(self, number: int, bounds: IndexBounds) -> Statement:
@@ -328,18 +341,10 @@ class StatementLowering:
         low, high = self.bounds[bounds.index]
         clause = clause_text(self.source, bounds)
         exprs = (*guards, bounds.lower, bounds.upper)
-        return Statement(
-            name=name,
-            domain=domain.coalesce(),
-            indices=kept,
-            n_left=len(kept),
-            kind=Kind.CHECK,
-            write=_nothing(statement.target, domain),
-            value=None,
-            reads=guarded_reads(builder, domain, exprs, self.arrays),
+        return replace(
+            self._empty_check(builder, domain, kept, statement.target, exprs),
             conditions=tuple(guards),
             checked_range=RangeCheck(bounds.lower, bounds.upper, low, high, clause),
-            source_name=statement.name,
             span=bounds.span,
         )
 
