@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from tcdsl import library
-from tcdsl.codegen.cuda_source import Launch, Overlap
+from tcdsl.codegen.cuda.source import Launch, Overlap
 from tcdsl.codegen.device import c as c_library
 from tcdsl.codegen.device import cuda as cuda_library
 from tcdsl.costmodel import machine

@@ -90,7 +90,7 @@ def measure(case: str, target: str) -> dict[str, float]:
         from tcdsl.runtime import c_compiler, nvrtc
 
         if name == "cuda":
-            import tcdsl.codegen.cuda_printer
+            import tcdsl.codegen.cuda.printer
             import tcdsl.strategies.gpu_planner
     with step("plan"):
         sizes = bind_sizes(comprehension, {n: s.shape for n, s in zip(

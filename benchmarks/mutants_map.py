@@ -3,7 +3,7 @@
     6 tests/codegen/test_gpu_defects.py           processor time, seconds
     3 tests/codegen/test_cuda_changing.py
                                                   numbers of the files above that call functions
-    codegen/cuda_changing.py 0-1 _parts changing_loads
+    codegen/cuda/changing.py 0-1 _parts changing_loads
 
 Per file, not per test: of nearly all defects the test that caught it the last time is known, and a
 file runs until its first failure.

@@ -26,8 +26,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from tcdsl.codegen.c_printer import CSource, print_plan
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.c.printer import CSource, print_plan
+from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.flattening import InterleavedRow, why_flat
@@ -210,7 +210,7 @@ class GpuBackend(Backend[CudaSource]):
 
     def print(self, plan: Plan, rung: "Rung | None") -> CudaSource:
         with late_import():
-            from tcdsl.codegen.cuda_printer import print_cuda
+            from tcdsl.codegen.cuda.printer import print_cuda
 
         source = print_cuda(plan, self.alignments)
         if self.printed is not None:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.c_printer import CSource
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.c.printer import CSource
+from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.device.c import PARTS, header_text, parts_for
 from tcdsl.costmodel import kept_rows, reductions, skewing
 from tcdsl.costmodel.chip import Chip, load_chip

@@ -14,8 +14,8 @@ import pytest
 
 import tcdsl
 from tcdsl import driver
-from tcdsl.codegen.c_printer import print_plan
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.c.printer import print_plan
+from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled

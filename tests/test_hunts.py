@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tcdsl.codegen.c_printer import CSource
+from tcdsl.codegen.c.printer import CSource
 from tcdsl.driver import Compiled, compile_to_c
 from tcdsl.errors import TCWarning
 from tcdsl.lang.comprehension import Comprehension

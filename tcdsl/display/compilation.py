@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import count as counter
 from typing import Any
 
-from tcdsl.codegen.c_printer import CSource
+from tcdsl.codegen.c.printer import CSource
 from tcdsl.display.candidates import candidates_section, read_weighing
 from tcdsl.display.code import code_block, first_lines, line_index
 from tcdsl.display.comprehension import comprehension_section, source_block, statement_spans

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tcdsl.codegen.cuda_batch import batched
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.cuda.batch import batched
+from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.emulator.build import compile_emulated, kernel_names
 from tcdsl.emulator.run import EmulatedProgram
 

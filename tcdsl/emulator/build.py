@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.device import cuda
 from tcdsl.emulator.cxx import CxxCompiler, find_cxx_compiler
 from tcdsl.emulator.shared import replace_shared

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from enum import IntEnum
 
-from tcdsl.codegen.cuda_source import AnyLaunch, ParameterKind
+from tcdsl.codegen.cuda.source import AnyLaunch, ParameterKind
 from tcdsl.emulator.build import KERNEL_FILE
 from tcdsl.errors import EMULATION_FINDING, EmulationError
 

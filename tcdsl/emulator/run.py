@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tcdsl.codegen.cuda_source import (
+from tcdsl.codegen.cuda.source import (
     TICKETS_BYTES,
     AnyLaunch,
     CudaSource,

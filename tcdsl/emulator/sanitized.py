@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tcdsl.codegen.cuda_source import TICKETS_BYTES, AnyLaunch, CudaSource, Memset, ParameterKind
+from tcdsl.codegen.cuda.source import TICKETS_BYTES, AnyLaunch, CudaSource, Memset, ParameterKind
 from tcdsl.emulator.build import compile_sanitized, kernel_names
 from tcdsl.emulator.findings import FindingKind, emulation_error
 from tcdsl.runtime.launch import FAULT_WORDS

@@ -25,7 +25,7 @@ from tcdsl.runtime.warm_path import address
 from tcdsl.version import build_identity
 
 if TYPE_CHECKING:
-    from tcdsl.codegen.c_printer import CSource
+    from tcdsl.codegen.c.printer import CSource
     from tcdsl.driver import Compiled
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import Chip
 from tcdsl.errors import (
     EXTENT_DISAGREES,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator import build_identity as emulator_identity

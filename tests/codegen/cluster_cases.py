@@ -19,7 +19,7 @@ from cuda_cases import (
     source_of,
 )
 
-from tcdsl.codegen.cuda_source import Launch, Parameter
+from tcdsl.codegen.cuda.source import Launch, Parameter
 
 CLUSTERS = 3  # along x of the grid
 ROUNDS = 2

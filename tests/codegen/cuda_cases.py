@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
+from tcdsl.codegen.cuda.source import CudaSource, Launch, Parameter, ParameterKind
 from tcdsl.codegen.device.c import FLOATS, HALVES, INTEGERS
 from tcdsl.codegen.device.cuda import OPERATORS
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tcdsl.codegen.cuda_batch import batched
-from tcdsl.codegen.cuda_source import CudaSource, Launch
+from tcdsl.codegen.cuda.batch import batched
+from tcdsl.codegen.cuda.source import CudaSource, Launch
 from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
 from tcdsl.runtime.nvrtc import _load, compile_cuda, cuda_flags, find_cuda_compiler
 

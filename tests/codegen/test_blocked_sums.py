@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen import c_printer, cuda_sums
 from tcdsl.codegen.ast.build import ZERO
+from tcdsl.codegen.ast.loop_ast import Block, For
 from tcdsl.codegen.ast.text import text
-from tcdsl.codegen.loop_ast import Block, For
-from tcdsl.codegen.turns import last_of
+from tcdsl.codegen.c import printer as c_printer
+from tcdsl.codegen.cuda import sums as cuda_sums
+from tcdsl.codegen.passes.turns import last_of
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tests.codegen.written import code

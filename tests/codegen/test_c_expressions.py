@@ -12,7 +12,7 @@ from tcdsl.codegen.ast.build import call
 from tcdsl.codegen.ast.nodes import Index as At
 from tcdsl.codegen.ast.nodes import Name
 from tcdsl.codegen.ast.text import text as text_of
-from tcdsl.codegen.c_expressions import (
+from tcdsl.codegen.c.expressions import (
     ExpressionPrinter,
     Scope,
     c_type,

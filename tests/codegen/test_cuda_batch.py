@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_batch import batched
+from tcdsl.codegen.cuda.batch import batched
 from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
 from tcdsl.emulator import EmulatedProgram, compile_emulated, emulated_programs
 from tcdsl.emulator.cxx import why_no_cxx_compiler

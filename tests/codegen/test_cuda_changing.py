@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tcdsl.codegen.cuda_changing import changing_loads
+from tcdsl.codegen.cuda.changing import changing_loads
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Storage
 from tcdsl.transforms.placement import Space

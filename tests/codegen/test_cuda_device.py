@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_source import CudaSource, Launch
+from tcdsl.codegen.cuda.source import CudaSource, Launch
 from tcdsl.codegen.device import c
 from tcdsl.codegen.device.cuda import (
     FUNCTIONS,

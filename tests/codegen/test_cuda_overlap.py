@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_source import Launch, Memset, Overlap, ParameterKind, launch_from_json
+from tcdsl.codegen.cuda.source import Launch, Memset, Overlap, ParameterKind, launch_from_json
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator.cxx import why_no_cxx_compiler
 from tcdsl.errors import EmulationError

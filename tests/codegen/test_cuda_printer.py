@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_source import TICKETS_BYTES, CudaSource, ParameterKind
+from tcdsl.codegen.cuda.source import TICKETS_BYTES, CudaSource, ParameterKind
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.options import Options
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_statements import fold_function, is_block_collective
+from tcdsl.codegen.cuda.statements import fold_function, is_block_collective
 from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.dtypes import BFLOAT16
 from tcdsl.options import Options

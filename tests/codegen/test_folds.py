@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.c_expressions import c_type, suffix
+from tcdsl.codegen.c.expressions import c_type, suffix
 from tcdsl.codegen.device.c import FUNCTIONS, header_text, parts_for
 from tcdsl.lang.dtypes import ALL, BY_NAME, DType
 from tcdsl.runtime.c_compiler import compile_shared

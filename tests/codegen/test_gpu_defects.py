@@ -13,11 +13,11 @@ import islpy as isl
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_printer import _KernelPrinter
-from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
+from tcdsl.codegen.cuda.printer import _KernelPrinter
+from tcdsl.codegen.cuda.source import CudaSource, Launch, Parameter, ParameterKind
+from tcdsl.codegen.cuda.vectors import vector_accesses
 from tcdsl.codegen.device.c import FLOATS, INTEGERS
 from tcdsl.codegen.device.cuda import OPERATORS
-from tcdsl.codegen.vectors import vector_accesses
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.driver import GpuBackend
 from tcdsl.emulator import EmulatedProgram, compile_emulated

@@ -7,9 +7,9 @@ import pytest
 
 import tcdsl
 from tcdsl.codegen.ast.build import ONE
+from tcdsl.codegen.ast.loop_ast import Block, For, Leaf
 from tcdsl.codegen.ast.nodes import Name
-from tcdsl.codegen.late_checks import late_checks
-from tcdsl.codegen.loop_ast import Block, For, Leaf
+from tcdsl.codegen.cuda.late_checks import late_checks
 from tcdsl.poly.loop_tree import Coordinate, Loop, LoopKind, Sequence
 from tcdsl.poly.scop import Kind
 from tests.codegen.written import code

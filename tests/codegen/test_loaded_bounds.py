@@ -3,7 +3,7 @@
 import pytest
 
 from tcdsl.codegen.ast.build import ZERO
-from tcdsl.codegen.loaded_bounds import _sum, _terms
+from tcdsl.codegen.passes.loaded_bounds import _sum, _terms
 from tests.codegen.written import code
 
 

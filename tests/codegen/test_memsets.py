@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_printer import print_cuda
-from tcdsl.codegen.cuda_source import Launch, Memset, Parameter, ParameterKind, launch_from_json
-from tcdsl.codegen.memsets import is_dense, memset_of
+from tcdsl.codegen.cuda.memsets import is_dense, memset_of
+from tcdsl.codegen.cuda.printer import print_cuda
+from tcdsl.codegen.cuda.source import Launch, Memset, Parameter, ParameterKind, launch_from_json
 from tcdsl.costmodel.chip import Chip
 from tcdsl.errors import EmulationError
 from tcdsl.lang.dtypes import COMPENSATED64, FLOAT32

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.c_printer import print_plan
+from tcdsl.codegen.c.printer import print_plan
 from tcdsl.driver import Compiled
 from tcdsl.interp.arithmetic import Array
 from tcdsl.poly.dependences import dependences_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tcdsl.codegen import prefetches
+from tcdsl.codegen.cuda import prefetches
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.strategies import fused_directions
 

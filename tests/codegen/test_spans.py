@@ -5,11 +5,11 @@ from itertools import product
 
 import pytest
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ONE, ZERO
 from tcdsl.codegen.ast.nodes import Code
 from tcdsl.codegen.ast.text import text
-from tcdsl.codegen.spans import guard_of_last, span_of
+from tcdsl.codegen.cuda.spans import guard_of_last, span_of
 from tests.codegen.written import code
 
 MACROS = {"min": "tc_imin", "max": "tc_imax", "floord": "tc_floordiv"}

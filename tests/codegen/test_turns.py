@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tcdsl.codegen.ast.build import ONE, ZERO
-from tcdsl.codegen.loop_ast import Block, For
-from tcdsl.codegen.turns import Turns, batch_of, last_number, turns_of
+from tcdsl.codegen.ast.loop_ast import Block, For
+from tcdsl.codegen.passes.turns import Turns, batch_of, last_number, turns_of
 from tcdsl.options import Options
 from tests.codegen.written import code
 from tests.conftest import cuda_unit_of

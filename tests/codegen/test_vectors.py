@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.vectors import vector_accesses
+from tcdsl.codegen.cuda.vectors import vector_accesses
 from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.parser import parse_program
 from tcdsl.lang.sema import analyse

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tcdsl.codegen import loop_ast
-from tcdsl.codegen.opened_loops import unopened_loops
+from tcdsl.codegen.ast import loop_ast
+from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, sequence
 from tcdsl.poly.scop import Scop
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_source import CudaSource, Dim3, Launch, Parameter, ParameterKind
+from tcdsl.codegen.cuda.source import CudaSource, Dim3, Launch, Parameter, ParameterKind
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator.cxx import find_cxx_compiler, why_no_cxx_compiler
 

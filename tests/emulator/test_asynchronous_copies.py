@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.emulator import EmulatedProgram, emulated_programs
 from tcdsl.emulator.sanitized import run_sanitized
 from tcdsl.errors import EmulationError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.device import cuda
 from tcdsl.emulator import EmulatedProgram, compile_emulated, emulated_programs
 from tcdsl.emulator.sanitized import run_sanitized

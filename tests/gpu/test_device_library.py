@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.device import c
 from tcdsl.codegen.device.cuda import (
     FUNCTIONS,

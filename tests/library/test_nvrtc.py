@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from tcdsl import library
-from tcdsl.codegen.cuda_batch import batched
-from tcdsl.codegen.cuda_source import CudaSource
+from tcdsl.codegen.cuda.batch import batched
+from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.library import Case

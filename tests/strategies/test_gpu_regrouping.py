@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tcdsl.codegen.cuda_source import ParameterKind
+from tcdsl.codegen.cuda.source import ParameterKind
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]

@@ -9,7 +9,7 @@ import islpy as isl
 import numpy as np
 import pytest
 
-from tcdsl.codegen.c_printer import print_plan
+from tcdsl.codegen.c.printer import print_plan
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.lang.comprehension import Const, Index, Load
 from tcdsl.lang.dtypes import INT32

@@ -7,8 +7,8 @@ from typing import Any
 import islpy as isl
 import pytest
 
-from tcdsl.codegen import cuda_kernel
-from tcdsl.codegen.cuda_printer import print_cuda
+from tcdsl.codegen.cuda import kernel as cuda_kernel
+from tcdsl.codegen.cuda.printer import print_cuda
 from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
 from tcdsl.errors import InternalError
 from tcdsl.options import Options

@@ -1,4 +1,4 @@
-"""Where a kernel waits for those before it, and lets the next one begin (``cuda_overlap.py``).
+"""Where a kernel waits for those before it, and lets the next one begin (``cuda/overlap.py``).
 
     i = blockIdx.x;                        i = blockIdx.x;
     if (i < 7) y[i] = x[i];      --->      tc_await_kernels();
@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from tcdsl.codegen.ast.build import call
 from tcdsl.codegen.ast.nodes import Evaluate, Node
 from tcdsl.codegen.ast.walk import mentioned
-from tcdsl.codegen.cuda_source import Overlap
+from tcdsl.codegen.cuda.source import Overlap
 
 _WAIT = Evaluate(call("tc_await_kernels"))
 _BEGIN = Evaluate(call("tc_begin_next_kernel"))

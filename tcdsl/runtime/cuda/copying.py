@@ -6,7 +6,7 @@ Rarely needed: an ``out=`` that is not dense, an argument whose layout is not th
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tcdsl.codegen.cuda_source import Launch, Parameter, ParameterKind
+from tcdsl.codegen.cuda.source import Launch, Parameter, ParameterKind
 from tcdsl.errors import INTERNAL, TCError
 from tcdsl.runtime.arrays import row_major
 from tcdsl.runtime.cache import default_cache, key_of

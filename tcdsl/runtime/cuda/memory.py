@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tcdsl.codegen.cuda_source import TICKETS_BYTES
+from tcdsl.codegen.cuda.source import TICKETS_BYTES
 from tcdsl.errors import NO_DEVICE_MEMORY, TCError
 from tcdsl.runtime.arrays import NDArray
 from tcdsl.runtime.cuda import libcuda

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tcdsl.codegen.cuda_source import (
+from tcdsl.codegen.cuda.source import (
     AnyLaunch,
     Launch,
     Memset,

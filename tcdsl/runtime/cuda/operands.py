@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tcdsl.codegen.cuda_source import TICKETS_BYTES
+from tcdsl.codegen.cuda.source import TICKETS_BYTES
 from tcdsl.errors import WHILE_CAPTURING, WRONG_STRIDES
 from tcdsl.lang.dtypes import DType
 from tcdsl.runtime.arguments import host_scalar

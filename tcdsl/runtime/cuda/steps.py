@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from tcdsl.codegen.cuda_source import Dim3, Launch, Memset
+from tcdsl.codegen.cuda.source import Dim3, Launch, Memset
 from tcdsl.runtime.cuda import libcuda
 
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_*

@@ -15,7 +15,7 @@ import pytest
 
 import tcdsl
 from tcdsl import driver
-from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
+from tcdsl.codegen.cuda.source import CudaSource, Launch, Parameter, ParameterKind
 from tcdsl.executable import cuda as cuda_executable
 from tcdsl.runtime.cuda import device, libcuda, libraries, memory, state
 

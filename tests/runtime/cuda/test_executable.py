@@ -10,7 +10,7 @@ import pytest
 
 import tcdsl
 from tcdsl import driver
-from tcdsl.codegen.cuda_source import CudaSource, Launch, Parameter, ParameterKind
+from tcdsl.codegen.cuda.source import CudaSource, Launch, Parameter, ParameterKind
 from tcdsl.errors import LaunchError, RangeError, ShapeError, TargetError
 from tcdsl.executable import cuda as cuda_executable
 from tcdsl.lang import parser, specialiser

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda_source import TICKETS_BYTES
+from tcdsl.codegen.cuda.source import TICKETS_BYTES
 from tcdsl.errors import LaunchError
 from tcdsl.runtime.cuda import libcuda, memory
 from tcdsl.runtime.cuda.device import Context, primary_context

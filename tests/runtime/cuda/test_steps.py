@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen.cuda_source import (
+from tcdsl.codegen.cuda.source import (
     CudaSource,
     Launch,
     Memset,

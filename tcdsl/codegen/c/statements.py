@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
     ONE,
     ZERO,
@@ -34,7 +34,7 @@ from tcdsl.codegen.ast.nodes import (
     Type,
     Variable,
 )
-from tcdsl.codegen.c_expressions import (
+from tcdsl.codegen.c.expressions import (
     ExpressionPrinter,
     Scope,
     c_type,
@@ -44,8 +44,8 @@ from tcdsl.codegen.c_expressions import (
     identity,
     suffix,
 )
+from tcdsl.codegen.c.size_texts import SizeTexts
 from tcdsl.codegen.names import Names
-from tcdsl.codegen.size_texts import SizeTexts
 from tcdsl.lang.comprehension import (
     Binary,
     Call,

@@ -19,10 +19,10 @@ Superblock Family of Algorithms", SIAM J. Sci. Comput. 31(2), 2008, doi:10.1137/
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ZERO, binary, index, mentions
 from tcdsl.codegen.ast.nodes import Assign, Declare, For, Name, Node, Type, Variable
-from tcdsl.codegen.c_expressions import c_type, combine, identity
+from tcdsl.codegen.c.expressions import c_type, combine, identity
 from tcdsl.codegen.names import Names
 from tcdsl.lang.comprehension import Operator
 from tcdsl.poly.loop_tree import Loop, LoopKind

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from itertools import accumulate
 
-from tcdsl.codegen.c_expressions import c_type
-from tcdsl.codegen.cuda_source import TICKETS_BYTES, Parameter, ParameterKind
+from tcdsl.codegen.c.expressions import c_type
+from tcdsl.codegen.c.size_texts import SizeTexts
+from tcdsl.codegen.cuda.source import TICKETS_BYTES, Parameter, ParameterKind
 from tcdsl.codegen.names import Names
-from tcdsl.codegen.size_texts import SizeTexts
 from tcdsl.lang.faults import Site
 from tcdsl.poly.scop import Array, Storage
 from tcdsl.transforms.mapping import Mapped

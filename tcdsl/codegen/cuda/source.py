@@ -32,7 +32,7 @@ class ParameterKind(StrEnum):
 
 
 class Overlap(StrEnum):
-    """How a kernel begins; ``cuda_overlap.py`` says when it may."""
+    """How a kernel begins; ``cuda/overlap.py`` says when it may."""
 
     ORDERED = "ordered"  # when all before it has ended
     WAITS_FIRST = "waits first"  # before; its threads wait for that

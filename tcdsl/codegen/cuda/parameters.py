@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
-from tcdsl.codegen.cuda_plan import PlanText
-from tcdsl.codegen.cuda_source import Parameter, ParameterKind
+from tcdsl.codegen.cuda.plan import PlanText
+from tcdsl.codegen.cuda.source import Parameter, ParameterKind
 from tcdsl.costmodel.reductions import is_streamed
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage

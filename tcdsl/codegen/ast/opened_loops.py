@@ -9,7 +9,7 @@ isl prints no loop of one iteration, nor one around the iterations that it sets 
 
 from collections.abc import Iterator
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 
 
 def lost_loops(node: loop_ast.AstNode) -> set[str]:

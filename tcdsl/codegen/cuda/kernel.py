@@ -4,28 +4,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import binary, both, cast, member, number, paren
 from tcdsl.codegen.ast.nodes import Code, Declare, If, Name, Node, Type, Variable
+from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.ast.walk import names
-from tcdsl.codegen.c_expressions import c_type
-from tcdsl.codegen.c_statements import Context, constant
-from tcdsl.codegen.cuda_changing import changing_loads
-from tcdsl.codegen.cuda_overlap import Start
-from tcdsl.codegen.cuda_parameters import parameters_of, streamed_arrays
-from tcdsl.codegen.cuda_plan import PlanText
-from tcdsl.codegen.cuda_source import Launch
-from tcdsl.codegen.cuda_statements import (
+from tcdsl.codegen.c.expressions import c_type
+from tcdsl.codegen.c.statements import Context, constant
+from tcdsl.codegen.cuda.changing import changing_loads
+from tcdsl.codegen.cuda.index_width import needs_wide_index
+from tcdsl.codegen.cuda.overlap import Start
+from tcdsl.codegen.cuda.parameters import parameters_of, streamed_arrays
+from tcdsl.codegen.cuda.plan import PlanText
+from tcdsl.codegen.cuda.prefetches import prefetches_of
+from tcdsl.codegen.cuda.source import Launch
+from tcdsl.codegen.cuda.spans import Span
+from tcdsl.codegen.cuda.statements import (
     CudaStatementPrinter,
     Vectors,
     is_block_collective,
     thread_index,
 )
-from tcdsl.codegen.index_width import needs_wide_index
 from tcdsl.codegen.names import plain
-from tcdsl.codegen.opened_loops import unopened_loops
-from tcdsl.codegen.prefetches import prefetches_of
-from tcdsl.codegen.spans import Span
 from tcdsl.costmodel import chip
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
 from tcdsl.transforms.fold_slots import fold_slots

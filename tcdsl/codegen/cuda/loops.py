@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
     ONE,
     address,
@@ -30,15 +30,15 @@ from tcdsl.codegen.ast.build import (
 )
 from tcdsl.codegen.ast.isl_code import CUDA
 from tcdsl.codegen.ast.nodes import Code, Declare, Evaluate, If, Literal, Name, Node, Type, Variable
+from tcdsl.codegen.ast.opened_loops import is_without_loop
 from tcdsl.codegen.ast.walk import names, of_statement
-from tcdsl.codegen.blocked_sums import BlockedSums
-from tcdsl.codegen.c_statements import constant
-from tcdsl.codegen.cuda_kernel import AXES
-from tcdsl.codegen.cuda_sums import SumsPrinter
-from tcdsl.codegen.late_checks import late_checks
-from tcdsl.codegen.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
-from tcdsl.codegen.opened_loops import is_without_loop
-from tcdsl.codegen.spans import Span
+from tcdsl.codegen.c.statements import constant
+from tcdsl.codegen.cuda.kernel import AXES
+from tcdsl.codegen.cuda.late_checks import late_checks
+from tcdsl.codegen.cuda.spans import Span
+from tcdsl.codegen.cuda.sums import SumsPrinter
+from tcdsl.codegen.passes.blocked_sums import BlockedSums
+from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
 from tcdsl.transforms.stitching import kept_axes

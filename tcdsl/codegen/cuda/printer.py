@@ -1,6 +1,6 @@
 """Plans as CUDA: a __global__ function a kernel, mapped loops as strides over blocks and threads.
 
-What only fills an array is no function, but a memset (``memsets.py``).
+What only fills an array is no function, but a memset (``cuda/memsets.py``).
 
     THREAD.x[256] j in 0:n     if (threadIdx.x < n) { const int j = threadIdx.x; ... }   n <= 256
                                for (int j = threadIdx.x; j < n; j += 256) ...            else
@@ -11,32 +11,34 @@ threads, and the guard moves to what is around the call.
 
 From the whole to its parts, of which each knows only those below it::
 
-    cuda_printer       the text of a plan, the function of a kernel
-    cuda_overlap       which kernels begin before others have ended, and where they wait
-    cuda_loops         sequences, guards, last blocks, and which of these a loop is
-    cuda_sums            loops whose sums are cut into blocks
-    cuda_turns           loops over blocks and threads
-    cuda_lanes           short loops: written out, folded at once, vectors
-    cuda_leaves        the guards and indices of a statement
-    cuda_statements    the statement
-    cuda_kernel        what they all write to: lines, declarations, who runs a loop
-    cuda_changing      which loads must not be merged with others
-    cuda_plan          what kernels share: names, sizes, the workspace
+    printer       the text of a plan, the function of a kernel
+    overlap       which kernels begin before others have ended
+    loops         sequences, guards, last blocks, and which of these a loop is
+    sums            loops whose sums are cut into blocks
+    turns           loops over blocks and threads
+    lanes           short loops: written out, folded at once, vectors
+    leaves        the guards and indices of a statement
+    statements    the statement
+    kernel        what they share: declarations, who runs a loop
+    changing      which loads must not be merged with others
+    plan          what kernels share: names, sizes, the workspace
+
+They return nodes (``ast``), on which ``passes`` work before ``ast/text`` prints them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.isl_code import CUDA
 from tcdsl.codegen.ast.nodes import Call, Evaluate, Node, Type
+from tcdsl.codegen.ast.opened_loops import lost_loops, unopened_loops
 from tcdsl.codegen.ast.text import Line, lines
 from tcdsl.codegen.ast.walk import library_names
-from tcdsl.codegen.cuda_loops import LoopPrinter
-from tcdsl.codegen.cuda_overlap import Start, starts_of
-from tcdsl.codegen.cuda_plan import PlanText
-from tcdsl.codegen.cuda_source import HELPERS, AnyLaunch, CudaSource, Memset, Overlap
-from tcdsl.codegen.memsets import memset_of
-from tcdsl.codegen.opened_loops import lost_loops, unopened_loops
+from tcdsl.codegen.cuda.loops import LoopPrinter
+from tcdsl.codegen.cuda.memsets import memset_of
+from tcdsl.codegen.cuda.overlap import Start, starts_of
+from tcdsl.codegen.cuda.plan import PlanText
+from tcdsl.codegen.cuda.source import HELPERS, AnyLaunch, CudaSource, Memset, Overlap
 from tcdsl.codegen.passes.tidy import without_idle_braces
 from tcdsl.codegen.passes.uniformity import why_not_uniform
 from tcdsl.codegen.passes.waits import with_waits

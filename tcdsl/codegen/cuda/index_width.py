@@ -1,6 +1,6 @@
 """Whether 32 bits do for the indices of a kernel: values of its loops, distances in its arrays."""
 
-from tcdsl.codegen.size_texts import SizeTexts
+from tcdsl.codegen.c.size_texts import SizeTexts
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Array, Interleaved, Stride

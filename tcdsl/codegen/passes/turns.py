@@ -21,7 +21,7 @@ loop as it was.
 
 from dataclasses import dataclass
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ONE, ZERO, binary, number, paren
 from tcdsl.codegen.ast.nodes import Binary, Call, Choice, Code, Literal, Name
 from tcdsl.codegen.ast.walk import walk

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tcdsl.codegen.ast.build import binary, call, chain, code, index, paren
 from tcdsl.codegen.ast.nodes import Code, Declare, Literal, Name, Type, Variable
-from tcdsl.codegen.c_expressions import ExpressionPrinter, Scope
+from tcdsl.codegen.c.expressions import ExpressionPrinter, Scope
 from tcdsl.codegen.names import Names
 from tcdsl.lang.comprehension import Load
 from tcdsl.lang.open_sizes import open_names

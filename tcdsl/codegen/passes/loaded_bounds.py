@@ -18,12 +18,12 @@ not of this form nothing is done: the guard of every statement is always right.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ONE, ZERO, binary, call, cast, chain, number, paren
 from tcdsl.codegen.ast.isl_code import Macros
 from tcdsl.codegen.ast.nodes import Binary, Code, Literal, Name, Paren, Unary
 from tcdsl.codegen.ast.walk import names
-from tcdsl.codegen.turns import last_of
+from tcdsl.codegen.passes.turns import last_of
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.data_ranges import DataRange, range_of_dim

@@ -21,7 +21,7 @@ from math import prod
 
 import islpy as isl
 
-from tcdsl.codegen.vectors import address_of
+from tcdsl.codegen.cuda.vectors import address_of
 from tcdsl.costmodel.prefetches import LEAST_BYTES
 from tcdsl.poly.isl_utils import constant_bounds, within
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, statements_of, values_of

@@ -8,14 +8,14 @@
                                               tc_vstore(&y[4 * c1], w_vector1);
                                             }
 
-Which accesses may move vectors is said by ``vectors.py``, which folds take all lanes in one call
-by ``transforms/fold_lanes``; both hold only where isl has left the loop all of its lanes.
+Which accesses may move vectors is said by ``cuda/vectors.py``, which folds take all lanes in one
+call by ``transforms/fold_lanes``; both hold only where isl has left the loop all of its lanes.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
     ZERO,
     address,
@@ -44,15 +44,15 @@ from tcdsl.codegen.ast.nodes import (
     Type,
     Variable,
 )
-from tcdsl.codegen.c_expressions import c_type
-from tcdsl.codegen.c_statements import constant
-from tcdsl.codegen.cuda_kernel import VECTOR_BYTES, Turn
-from tcdsl.codegen.cuda_leaves import LeafPrinter
-from tcdsl.codegen.cuda_statements import Vectors, is_block_collective
-from tcdsl.codegen.opened_loops import unopened_loops
-from tcdsl.codegen.spans import guard_of_last
-from tcdsl.codegen.turns import covers, lanes_of, step_guard
-from tcdsl.codegen.vectors import may_be_parted, turns_without, vector_accesses
+from tcdsl.codegen.ast.opened_loops import unopened_loops
+from tcdsl.codegen.c.expressions import c_type
+from tcdsl.codegen.c.statements import constant
+from tcdsl.codegen.cuda.kernel import VECTOR_BYTES, Turn
+from tcdsl.codegen.cuda.leaves import LeafPrinter
+from tcdsl.codegen.cuda.spans import guard_of_last
+from tcdsl.codegen.cuda.statements import Vectors, is_block_collective
+from tcdsl.codegen.cuda.vectors import may_be_parted, turns_without, vector_accesses
+from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
 from tcdsl.poly.scop import Kind, Statement, Storage
 

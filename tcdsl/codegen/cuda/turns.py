@@ -11,13 +11,13 @@ around the call.
 from collections.abc import Sequence
 from math import prod
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ONE, ZERO, binary, call, cast, code, substituted
 from tcdsl.codegen.ast.nodes import Code, For, If, Name, Node, Scope, Type
-from tcdsl.codegen.c_statements import constant
-from tcdsl.codegen.cuda_kernel import KernelText, Turn
-from tcdsl.codegen.opened_loops import opened_loops
-from tcdsl.codegen.turns import Turns, batch_of, covers, step_guard, turns_of
+from tcdsl.codegen.ast.opened_loops import opened_loops
+from tcdsl.codegen.c.statements import constant
+from tcdsl.codegen.cuda.kernel import KernelText, Turn
+from tcdsl.codegen.passes.turns import Turns, batch_of, covers, step_guard, turns_of
 from tcdsl.poly.loop_tree import Loop, LoopKind
 
 RANGE_BATCH = 4  # iterations between loaded bounds whose loads start together

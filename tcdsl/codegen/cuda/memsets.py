@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import islpy as isl
 import numpy as np
 
-from tcdsl.codegen.c_expressions import identity_of
-from tcdsl.codegen.cuda_source import Memset, Parameter
+from tcdsl.codegen.c.expressions import identity_of
+from tcdsl.codegen.cuda.source import Memset, Parameter
 from tcdsl.lang.dtypes import DType
 from tcdsl.poly.isl_utils import within
 from tcdsl.poly.loop_tree import statements_of

@@ -13,7 +13,7 @@ import islpy as isl
 from tcdsl.codegen.ast.build import number
 from tcdsl.codegen.ast.isl_code import C, IslCode, Macros
 from tcdsl.codegen.ast.nodes import Binary, Code
-from tcdsl.codegen.whole_iterations import framed
+from tcdsl.codegen.ast.whole_iterations import framed
 from tcdsl.lang import comprehension as lang
 from tcdsl.poly.loop_tree import Loop, Node, loops_of, schedule_of
 from tcdsl.poly.lowering import builder_of

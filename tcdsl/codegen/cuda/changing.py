@@ -6,7 +6,7 @@
 CUDA's compilers (NVRTC 11.8 to 13.5) make one load of the two arms, from an address selected by the
 condition, and keep what they know of one: ``ld.global.nc``, which does not see what was stored to
 t4.  They do so for the branches of an ``if`` as well, and whether the kernel itself writes t4 or
-one that it has waited for (``cuda_overlap``).
+one that it has waited for (``overlap``).
 
 An array *changes* iff this kernel writes it or must wait for what others write to it.  What a
 statement loads of one goes through ``tc_changing``, an assembly of no instructions::

@@ -17,7 +17,7 @@ subscripts out of range are replaced, and the fault is reported when the kernel 
 
 from collections.abc import Collection, Iterator
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import number
 from tcdsl.poly.loop_tree import Loop, LoopKind
 from tcdsl.poly.scop import Kind, Scop

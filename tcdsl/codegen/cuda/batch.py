@@ -12,7 +12,7 @@ The compiler renames them: each program's text stands between definitions of its
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tcdsl.codegen.cuda_source import HELPERS, CudaSource, Launch
+from tcdsl.codegen.cuda.source import HELPERS, CudaSource, Launch
 
 _OURS = "tcdsl_"  # no name of the user's begins so
 

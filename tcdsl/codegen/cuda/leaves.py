@@ -10,12 +10,12 @@ All threads of a block call a collective: what guards the others stands within t
 
 from collections.abc import Sequence
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import both
 from tcdsl.codegen.ast.nodes import Code, Declare, If, Node, Scope, Type, Variable
 from tcdsl.codegen.ast.walk import mentioned, names, of_statement, walk
-from tcdsl.codegen.cuda_kernel import KernelText
-from tcdsl.codegen.cuda_statements import Vectors, is_block_collective, thread_index
+from tcdsl.codegen.cuda.kernel import KernelText
+from tcdsl.codegen.cuda.statements import Vectors, is_block_collective, thread_index
 from tcdsl.poly.scop import Kind
 from tcdsl.transforms.mapping import RANK
 

@@ -9,7 +9,7 @@ the scratch arrays; *integers* the open sizes and strides in the order of ``CSou
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import binary, call, cast, chain, code, index, paren
 from tcdsl.codegen.ast.isl_code import C
 from tcdsl.codegen.ast.nodes import (
@@ -25,17 +25,17 @@ from tcdsl.codegen.ast.nodes import (
     Type,
     Variable,
 )
+from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.ast.text import lines, text
 from tcdsl.codegen.ast.walk import library_names, mentioned, names, of_statement
-from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, set_aside
-from tcdsl.codegen.c_expressions import c_type
-from tcdsl.codegen.c_statements import Context, StatementPrinter, constant
+from tcdsl.codegen.c.expressions import c_type
+from tcdsl.codegen.c.size_texts import Integer, SizeTexts
+from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
 from tcdsl.codegen.device.c import FUNCTIONS, header_text, parts_for
-from tcdsl.codegen.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.codegen.names import Names
-from tcdsl.codegen.opened_loops import unopened_loops
-from tcdsl.codegen.size_texts import Integer, SizeTexts
-from tcdsl.codegen.turns import last_of
+from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_aside
+from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
+from tcdsl.codegen.passes.turns import last_of
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.lang.comprehension import Expr
 from tcdsl.lang.faults import Site

@@ -1,4 +1,4 @@
-"""Loops whose sums are cut into blocks (``blocked_sums.py``), as CUDA.
+"""Loops whose sums are cut into blocks (``passes/blocked_sums.py``), as CUDA.
 
     for (c = me; c <= last; c += 32)       for (b = me; b <= last; b += 512) {
       s += x[c];                   --->      const float aside = s;  s = 0;
@@ -13,15 +13,15 @@ Where a block's turns are few and simple they are counted, as those of a thread 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ONE, ZERO, binary, call, code, number
 from tcdsl.codegen.ast.nodes import Code, For, If, Name, Node, Type
-from tcdsl.codegen.blocked_sums import BlockedSums, Blocks, Policy, set_aside
-from tcdsl.codegen.c_statements import constant
-from tcdsl.codegen.cuda_lanes import LanesPrinter
-from tcdsl.codegen.cuda_turns import TurnsPrinter
-from tcdsl.codegen.index_width import STRIDE_LIMIT
-from tcdsl.codegen.turns import Turns, last_of
+from tcdsl.codegen.c.statements import constant
+from tcdsl.codegen.cuda.index_width import STRIDE_LIMIT
+from tcdsl.codegen.cuda.lanes import LanesPrinter
+from tcdsl.codegen.cuda.turns import TurnsPrinter
+from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_aside
+from tcdsl.codegen.passes.turns import Turns, last_of
 from tcdsl.poly.loop_tree import MAPPED, Loop
 
 # Accumulators are registers: few additions more, and few values set aside.

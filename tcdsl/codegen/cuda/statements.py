@@ -7,7 +7,7 @@ registers of different threads, and all of them take part.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tcdsl.codegen import loop_ast
+from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
     ZERO,
     address,
@@ -39,8 +39,8 @@ from tcdsl.codegen.ast.nodes import (
     Variable,
     Vector,
 )
-from tcdsl.codegen.c_expressions import c_type, cast_code, combine, identity, suffix
-from tcdsl.codegen.c_statements import Context, StatementPrinter, constant
+from tcdsl.codegen.c.expressions import c_type, cast_code, combine, identity, suffix
+from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
 from tcdsl.lang.dtypes import FLOAT32

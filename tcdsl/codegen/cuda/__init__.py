@@ -1,0 +1,1 @@
+"""CUDA: kernels as nodes, and how each is launched; ``printer`` lists the modules."""
