@@ -451,7 +451,7 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Chip:
     for module, name, value in (
         (block_sizes, "BLOCK_THREADS", 32), (block_sizes, "WARP", 8), (problem, "MIN_LANES", 2),
         (reductions, "TICKET", 0.0), (reductions, "PARTIAL", 0.0), (tiles, "MIN_WORK", 1),
-        (tiles, "THREADS", 2), (tiles, "REGISTERS", (2, 1)), (tiles, "K_TILES", (4, 2)),
+        (tiles, "THREADS", (2, 2)), (tiles, "SIZES", ((2, 4), (1, 1))), (tiles, "K_TILES", (4, 2)),
         (gpu_grouping, "SMALL_WORK", 1), (skewing, "LEAST_VECTORS", 1),
         (row_terms, "LEAST_LENGTH", 2), (kept_rows, "LONG", 8), (row_registers, "FEW_ROWS", 0),
     ):  # fmt: skip

@@ -14,13 +14,14 @@ is copied is the box around what an iteration reads.  After Volkov and Demmel, S
 doi:10.1109/SC.2008.5214359, for the register tile.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape, array_strides
+from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
@@ -35,9 +36,10 @@ from tcdsl.transforms.rfactor import Partial, why_not_rfactored
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
 MIN_REUSE = gpu_thresholds.TILED_USES
 K_TILES = (16, 8, 4)
+UNROLLED = 4  # of a step
 MIN_CHUNK = gpu_thresholds.TILED_CHUNK_VALUES
-THREADS = 16  # along each tiled axis
-REGISTERS = (8, 4, 2)  # results of a thread along each tiled axis
+THREADS = 8, 16  # along columns and rows: a warp has 4 rows of 8, which share what they load
+SIZES = (8, 16), (8, 8), (4, 8), (4, 4), (2, 4)  # results of a thread: rows, columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,7 @@ def tiled_kernel(
     scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip
 ) -> TiledKernel | None:
     """Return the kernel of *group* if it is a contraction that tiles pay for."""
-    for size in REGISTERS:
+    for size in SIZES:
         tiler = _Tiler(scop, group, shapes, gpu, size)
         if tiler.why_not() is None:
             for k_tile in K_TILES:
@@ -95,7 +97,7 @@ def is_tiled(scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip) -
 
     Where blocks share the reduced axis, nothing that needs the whole sum may be in the kernel.
     """
-    for size in REGISTERS:
+    for size in SIZES:
         tiler = _Tiler(scop, group, shapes, gpu, size)
         if tiler.why_not() is None:
             return len(group.members) == 1 or tiler.chunks() == 1
@@ -103,16 +105,21 @@ def is_tiled(scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip) -
 
 
 class _Tiler:
-    """Tiles one group with *size* x *size* results a thread."""
+    """Tiles one group, a thread has *size* results along rows and columns."""
 
     def __init__(
-        self, scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip, size: int
+        self,
+        scop: Scop,
+        group: Group,
+        shapes: Mapping[str, Shape],
+        gpu: Chip,
+        size: tuple[int, int],
     ) -> None:
         self.problem = Problem(scop, group, shapes, gpu)
         self.scop, self.group, self.shapes, self.gpu = scop, group, shapes, gpu
         self.lead = self.problem.lead
         self.why: list[str] = []
-        self.size = size
+        self.rows, self.columns = size
         self.shape = shapes[self.lead]
         self.statement = self.shape.statement
 
@@ -138,7 +145,9 @@ class _Tiler:
         if self._axes() is None:
             return "no two axes are each missing in an operand"
         blocks = prod(tile.blocks for tile in self._tiles())
-        if self.size > REGISTERS[-1] and blocks * self._most_chunks() < self.gpu.multiprocessors:
+        if (self.rows, self.columns) != SIZES[-1] and (
+            blocks * self._most_chunks() < self.gpu.multiprocessors
+        ):
             return "too few blocks"
         return None
 
@@ -167,14 +176,20 @@ class _Tiler:
         movable = [
             axis
             for axis in self.problem.parallel
-            if self.problem.extent(axis) >= self.size * THREADS // 2
-            and any(row[axis[self.lead]] == 0 for row in reads)
+            if any(row[axis[self.lead]] == 0 for row in reads)
         ]
+        rows, columns = self._block()
         for column in sorted(movable, key=lambda a: self.shape.strides[0][a[self.lead]]):
             for row in sorted(movable, key=lambda a: -self.problem.extent(a)):
-                if row is not column and self._are_crossed(row, column, reads):
+                is_filled = self.problem.extent(row) >= rows // 2
+                is_filled = is_filled and self.problem.extent(column) >= columns // 2
+                if row is not column and is_filled and self._are_crossed(row, column, reads):
                     return row, column
         return None
+
+    def _block(self) -> tuple[int, int]:
+        """Return how many rows and columns of results a block has."""
+        return self.rows * THREADS[1], self.columns * THREADS[0]
 
     def _are_crossed(self, row: Axis, column: Axis, reads: Sequence[tuple[int, ...]]) -> bool:
         """Return whether one operand has *row* without *column*, another the reverse."""
@@ -186,18 +201,30 @@ class _Tiler:
         assert found is not None
         row, column = found
         tiles = [
-            Tile(
-                axis,
-                self.problem.extent(axis),
-                self.problem.lower(axis),
-                number,
-                THREADS,
-                self.size,
-            )
-            for number, axis in ((0, column), (1, row))
+            self._tile(axis, number, size)
+            for number, (axis, size) in enumerate(((column, self.columns), (row, self.rows)))
         ]
         rest = [a for a in self.problem.parallel if a not in (row, column)]
         return tiles + [self.problem.tile(axis) for axis in reversed(rest)]
+
+    def _tile(self, axis: Axis, number: int, size: int) -> Tile:
+        """Return the tile along *axis*: *size* results a thread, in runs of neighbours."""
+        run = min(size, self._run(axis))
+        extent, low = self.problem.extent(axis), self.problem.lower(axis)
+        return Tile(axis, extent, low, number, THREADS[number], size // run, run)
+
+    def _run(self, axis: Axis) -> int:
+        """Return how many results along *axis* are neighbours: as many as an access moves.
+
+        Windows begin anywhere: threads that are neighbours read neighbours there.
+        """
+        index = self.statement.indices[axis[self.lead]]
+        accesses = *self.statement.writes, *self.statement.reads
+        for subscript in (s for access in accesses for s in access.subscripts):
+            if subscript != Index(index) and _mentions(subscript, {index}):
+                return 1
+        arrays = (self.scop.arrays[access.array] for access in accesses)
+        return max(1, VECTOR_BYTES // max(4, *(array.dtype.size_bytes for array in arrays)))
 
     def kernel(self, k_tile: int) -> TiledKernel | None:
         """Return the kernel with steps of *k_tile* along the longest reduced axis, or None."""
@@ -245,7 +272,7 @@ class _Tiler:
         shape = self.shapes[name]
         threads = [
             Piece(
-                Coordinate(tile.axis[name], tile.lower, 1, tile.threads), tile.threads,
+                Coordinate(tile.axis[name], tile.lower, tile.vector, tile.threads), tile.threads,
                 Role.PARALLEL, LoopKind.THREAD, tile.thread_axis, tile.threads,
             )
             for tile in reversed(tiles)
@@ -254,19 +281,39 @@ class _Tiler:
         serial = []
         for dim in shape.order:
             if shape.roles[dim] is Role.REDUCED and name == self.lead:
-                low, extent, mod = 0, shape.extents[dim], 0
                 if step is not None and step[0] == dim:
-                    low, extent, mod = shape.lower[dim], step[1], step[1]
+                    serial += _points(dim, shape.lower[dim], step[1])
+                    continue
                 serial.append(Piece(
-                    Coordinate(dim, low, 1, mod), extent, Role.REDUCED, LoopKind.SERIAL
+                    Coordinate(dim), shape.extents[dim], Role.REDUCED, LoopKind.SERIAL
                 ))  # fmt: skip
         registers = [
             piece
             for tile in reversed(tiles)
             if tile.thread_axis >= 0
-            for piece in point_pieces(tile, tile.axis[name])
+            for piece in self._results(tile, tile.axis[name])
         ]
         return (*threads, *serial, *registers)
+
+    def _results(self, tile: Tile, dim: int) -> list[Piece]:
+        """Return the loops over a thread's results along *tile*; vectors are along columns."""
+        pieces = point_pieces(tile, dim)
+        return pieces if tile.thread_axis == 0 else [
+            replace(piece, kind=LoopKind.UNROLL) for piece in pieces
+        ]  # fmt: skip
+
+    def _order(self, array: str) -> tuple[int, ...]:
+        """Return the order of an operand's dimensions in its tile: results are neighbours there."""
+        tiled = {self.statement.indices[tile.axis[self.lead]] for tile in self._tiles()[:2]}
+        reads = [read for read in self.statement.reads if read.array == array]
+        rank = len(reads[0].subscripts)
+        mentions = {
+            dim for dim in range(rank) for read in reads if _mentions(read.subscripts[dim], tiled)
+        }
+        if rank - 1 in mentions or not mentions or self.scop.arrays[array].dtype.size_bytes < 4:
+            return tuple(range(rank))
+        last = max(mentions)
+        return (*(dim for dim in range(rank) if dim != last), last)
 
     def _cached(self, scop: Scop, sketch: Sketch, step: Piece) -> TiledKernel | None:
         """Return the kernel with its operands in shared memory, None if they do not fit."""
@@ -286,6 +333,7 @@ class _Tiler:
                 [self.lead],
                 coordinates,
                 f"{array}.tile{number}{self.lead}",
+                order=self._order(array),
             )
             size = prod(cached.box.sizes) * scop.arrays[array].dtype.size_bytes
             if size < 2 * scop.arrays[array].dtype.size_bytes:
@@ -310,20 +358,38 @@ class _Tiler:
         )
         remaining = dict(sketch.remaining)
         for cached in copies:
-            remaining[cached.copy] = _copy_pieces(cached, scop)
+            is_moved = self._order(scop.by_name[cached.copy].reads[0].array) != tuple(
+                range(len(cached.sizes))
+            )
+            remaining[cached.copy] = _copy_pieces(cached, scop, is_moved)
         members = sketch.members
         position = members.index(self.lead)
-        results = self.size * THREADS
+        rows, columns = self._block()
         return TiledKernel(
             scop, self.lead, outer, (steps,), tuple(c.copy for c in copies), members[:position],
             members[position + 1 :], remaining,
             (
                 *self.why,
-                f"{results} x {results} results a block, {self.size} x {self.size} a thread",
+                f"{rows} x {columns} results a block, {self.rows} x {self.columns} a thread",
                 f"steps of {step.coordinate.div} along"
                 f" {self.statement.indices[step.coordinate.position]}, operands in shared memory",
             ),
         )  # fmt: skip
+
+
+def _mentions(subscript: Expr, indices: Collection[str]) -> bool:
+    return any(isinstance(node, Index) and node.name in indices for node in walk(subscript))
+
+
+def _points(dim: int, low: int, k_tile: int) -> list[Piece]:
+    """Return the loops over a step along a reduced axis: what is loaded comes before it is used."""
+    run = UNROLLED if k_tile % UNROLLED == 0 else 1
+    runs = Coordinate(dim, low, run, k_tile // run)
+    pieces = [Piece(runs, k_tile // run, Role.REDUCED, LoopKind.SERIAL)]
+    if run > 1:
+        points = Coordinate(dim, low, 1, run)
+        pieces.append(Piece(points, run, Role.REDUCED, LoopKind.UNROLL))
+    return pieces
 
 
 def _limit(extent: int, size: int) -> int:
@@ -336,28 +402,37 @@ def _along(piece: Piece, position: int) -> Piece:
     return replace(piece, coordinate=Coordinate(position), role=Role.PARALLEL)
 
 
-def _copy_pieces(cached: Cached, scop: Scop) -> tuple[Piece, ...]:
-    """Return the loops of a copy: threads along its last axis, and along the longest other."""
+def _copy_pieces(cached: Cached, scop: Scop, is_moved: bool) -> tuple[Piece, ...]:
+    """Return the loops of a copy: threads along its last axis, and along the longest other.
+
+    :arg is_moved: the tile has its dimensions in another order, and takes element by element.
+    """
     sizes = cached.box.sizes
     long = [d for d, size in enumerate(sizes) if size > 1]
     x = long[-1] if long else len(sizes) - 1
     y = max((d for d in long if d != x), key=lambda d: sizes[d], default=-1)
-    width = _copy_width(cached, scop, x)
-    serial, threads = [], []
-    for dim in range(len(sizes)):
+    width = 1 if is_moved else _copy_width(cached, scop, x)
+    serial, threads, turns = [], [], []
+    for dim, size in enumerate(sizes):
         position = cached.elements[dim]
-        if dim in (x, y):
-            axis, vector = (0, width) if dim == x else (1, 1)
-            threads.append(Piece(
-                Coordinate(position, 0, vector), -(-sizes[dim] // vector), Role.PARALLEL,
-                LoopKind.THREAD, axis, THREADS,
+        if dim not in (x, y):
+            serial.append(Piece(Coordinate(position), size, Role.PARALLEL, LoopKind.SERIAL))
+            continue
+        axis, vector = (0, width) if dim == x else (1, 1)
+        count, wide = -(-size // vector), THREADS[axis]
+        threads.append(Piece(
+            Coordinate(position, 0, vector, wide), min(count, wide), Role.PARALLEL,
+            LoopKind.THREAD, axis, wide,
+        ))  # fmt: skip
+        if count > wide:
+            turns.append(Piece(
+                Coordinate(position, 0, vector * wide), -(-count // wide), Role.PARALLEL,
+                LoopKind.UNROLL,
             ))  # fmt: skip
-        else:
-            serial.append(Piece(Coordinate(position), sizes[dim], Role.PARALLEL, LoopKind.SERIAL))
     if width > 1:
         lanes = Coordinate(cached.elements[x], 0, 1, width)
-        threads.append(Piece(lanes, width, Role.PARALLEL, LoopKind.LANES))
-    return (*serial, *threads)
+        turns.append(Piece(lanes, width, Role.PARALLEL, LoopKind.LANES))
+    return (*serial, *threads, *turns)
 
 
 def _copy_width(cached: Cached, scop: Scop, x: int) -> int:

@@ -87,11 +87,13 @@ def cache_read(
     outer: Outer,
     name: str,
     only: Collection[Subscripts] | None = None,
+    order: Sequence[int] = (),
 ) -> Cached:
     """Serve the reads of *array* in the statements *readers* from the new array *name*.
 
     :arg outer: for every reader the coordinates of the loops around it and the copy.
     :arg only: the subscripts of the loads that are served; None for all loads of *array*.
+    :arg order: of the array's dimensions in the tile, outermost first; as in the array if empty.
     """
     reason = why_not_cached(scop, readers, array, outer, only)
     assert reason is None, reason
@@ -100,14 +102,18 @@ def cache_read(
     assert box is not None
     statements = [scop.by_name[reader] for reader in readers]
     iterations = _iterations(statements, outer)
-    tile = _tile(scop, scop.arrays[array], iterations, box, name)
+    order = order or range(len(box.sizes))
+    tile = _tile(scop, scop.arrays[array], iterations, [box.sizes[d] for d in order], name)
     assert name not in scop.arrays, f"there is an array {name} already"
     wide = replace(scop, arrays={**scop.arrays, name: tile})
     first = min(statements, key=lambda statement: scop.position(statement.name))
-    copy = _copy(wide, scop.arrays[array], tile, iterations, box, first)
+    copy = _copy(wide, scop.arrays[array], tile, iterations, box, order, first)
     assert copy.name not in scop.by_name, f"there is a statement {copy.name} already"
     served = {use.access.subscripts for use in uses}
-    new = {s.name: _reading(wide, s, array, tile, outer[s.name], box, served) for s in statements}
+    new = {
+        s.name: _reading(wide, s, array, tile, outer[s.name], box, order, served)
+        for s in statements
+    }
     result = [new.get(statement.name, statement) for statement in scop.statements]
     result.insert(_insertion(scop, readers), copy)
     n_outer, rank = iterations.dim(isl.dim_type.set), len(box.sizes)
@@ -160,17 +166,23 @@ def _iterations(readers: Sequence[Statement], outer: Outer) -> isl.Set:
     return iterations.coalesce().remove_redundancies()
 
 
-def _tile(scop: Scop, array: Array, iterations: isl.Set, box: Box, name: str) -> Array:
-    """Return the array of all iterations' boxes."""
+def _tile(scop: Scop, array: Array, iterations: isl.Set, sizes: Sequence[int], name: str) -> Array:
+    """Return the array of all iterations' boxes, which have these *sizes*."""
     n_outer = iterations.dim(isl.dim_type.set)
     bounds = [dim_bounds(iterations, dim, scop.context) for dim in range(n_outer)]
-    origin = (*(low for low, _ in bounds), *(0 for _ in box.sizes))
-    shape = (*(minus(end, low) for low, end in bounds), *box.sizes)
+    origin = (*(low for low, _ in bounds), *(0 for _ in sizes))
+    shape = (*(minus(end, low) for low, end in bounds), *sizes)
     return Array(name, array.dtype, origin, shape, Storage.SCRATCH)
 
 
 def _copy(
-    scop: Scop, array: Array, tile: Array, iterations: isl.Set, box: Box, reader: Statement
+    scop: Scop,
+    array: Array,
+    tile: Array,
+    iterations: isl.Set,
+    box: Box,
+    order: Sequence[int],
+    reader: Statement,
 ) -> Statement:
     """Return ``tile[o, e] = array[offset(o) + e]``, wherever that element exists."""
     name = f"{tile.name}_copy"
@@ -192,14 +204,14 @@ def _copy(
     value: Expr = Load(array.name, subscripts, array.dtype)
     if arithmetic(array.dtype) != array.dtype:
         value = Cast(value, arithmetic(array.dtype))
-    indices = tuple(map(Index, (*outer, *elements)))
+    target = tuple(map(Index, (*outer, *(elements[dim] for dim in order))))
     return Statement(
         name=name,
         domain=domain,
         indices=(*outer, *elements),
         n_left=len(outer) + len(elements),
         kind=Kind.ASSIGN,
-        write=access(builder, tile.name, indices, scop.arrays, domain),
+        write=access(builder, tile.name, target, scop.arrays, domain),
         value=value,
         reads=(access(builder, array.name, subscripts, scop.arrays, domain),),
         source_name=reader.source_name,
@@ -214,6 +226,7 @@ def _reading(
     tile: Array,
     outer: tuple[AnyCoordinate, ...],
     box: Box,
+    order: Sequence[int],
     served: Collection[Subscripts],
 ) -> Statement:
     """Return *statement* with its loads of *array* at the subscripts *served* from *tile*."""
@@ -223,12 +236,13 @@ def _reading(
     def change(node: Expr) -> Expr:
         if not (isinstance(node, Load) and node.tensor == array and node.subscripts in served):
             return node
-        inside = (
+        inside = [
             Const(0, INT32) if size == 1
             else _plain(builder, _distance(s, _aff_expression(offset, values)))
             for s, offset, size in zip(node.subscripts, box.offsets, box.sizes, strict=True)
-        )  # fmt: skip
-        return Load(tile.name, (*values, *inside), tile.dtype, node.span)
+        ]  # fmt: skip
+        subscripts = (*values, *(inside[dim] for dim in order))
+        return Load(tile.name, subscripts, tile.dtype, node.span)
 
     def changed(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
         return tuple(rewrite(expr, change) for expr in exprs)

@@ -44,6 +44,7 @@ from tcdsl.transforms.placement import (
 MAX_PRIVATE_BYTES = 512  # of one array in registers
 FOLD_BYTES = 16  # of a thread's value and its index
 WORD_BYTES = 4  # of a bank of shared memory
+VECTOR_BYTES = 16
 _WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES)
 
 
@@ -247,11 +248,11 @@ class _Kernel:
         several = FOLD_BYTES * (len(folds) + 1) if folds else 0  # what vectors may have, too
         return several * prod(self.mapped.block)
 
-    def _is_read_by_columns(self, uses: Uses, dims: Sequence[LocalDim]) -> bool:
-        """Return whether neighbouring threads read elements of different rows."""
+    def _goes_by_columns(self, uses: Uses, dims: Sequence[LocalDim], *, is_write: bool) -> bool:
+        """Return whether neighbouring threads read, or write, elements of different rows."""
         for statement, access in uses:
             loop = self.mapped.thread_loop(statement.name, 0)
-            if loop is None or any(access is write for write in statement.writes):
+            if loop is None or is_write != any(access is write for write in statement.writes):
                 continue
             position = loop.coordinates[statement.name].position
             index = statement.indices[position] if position >= 0 else ""
@@ -277,8 +278,12 @@ class _Kernel:
         placement = Placement(
             array.name, outer[-1].name if outer else None, tuple(dims), Space.SHARED
         )
-        is_column = self._is_read_by_columns(uses, dims)
-        return replace(placement, padding=_padding(array, dims) if is_column else 0)
+        if self._goes_by_columns(uses, dims, is_write=False):
+            return replace(placement, padding=_padding(array, dims))
+        # Rows that are read along stay aligned for vectors: threads write few columns, some rows.
+        is_column = self._goes_by_columns(uses, dims, is_write=True)
+        vector = VECTOR_BYTES // array.dtype.size_bytes
+        return replace(placement, padding=vector if is_column and _padding(array, dims) else 0)
 
 
 def _mentions(subscript: Expr, index: str) -> bool:

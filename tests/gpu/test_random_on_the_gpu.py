@@ -60,7 +60,7 @@ def test_random_programs_with_every_threshold_lowered(
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
     for module, name, value in (
         (problem, "MIN_LANES", 2), (reductions, "TICKET", 0.0), (reductions, "PARTIAL", 0.0),
-        (tiles, "MIN_WORK", 1), (tiles, "REGISTERS", (2, 1)), (tiles, "K_TILES", (4, 2)),
+        (tiles, "MIN_WORK", 1), (tiles, "SIZES", ((2, 4), (1, 1))), (tiles, "K_TILES", (4, 2)),
         (gpu_grouping, "SMALL_WORK", 1),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
