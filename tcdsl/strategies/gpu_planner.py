@@ -196,8 +196,8 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     stitched = _stitched(kernels, [queued.is_finish for queued in queue])
     if len(stitched) < len(kernels):
         record("stitching", scop, stitched)
-    sketches = [queued.kernel for queued in queue if isinstance(queued.kernel, Sketch)]
-    staged = [name for sketch in sketches for name in sketch.staged]
+    own = [q.kernel for q in queue if not isinstance(q.kernel, IslKernel)]
+    staged = [name for kernel in own for name in kernel.staged]
     plan = _finished(scop, stitched, gpu, staged)
     return replace(plan, weighed=tuple(queued.weighed() for queued in queue))
 

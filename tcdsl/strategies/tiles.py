@@ -31,11 +31,13 @@ from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, OuterLoop, Sketch, Tile,
 from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Nester, Piece
+from tcdsl.transforms.promotion import MAX_PRIVATE_BYTES
 from tcdsl.transforms.rfactor import Partial, why_not_rfactored
 
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
 MIN_REUSE = gpu_thresholds.TILED_USES
 K_TILES = (16, 8, 4)
+LEAST_COPY_BYTES = 4  # that move past the registers
 UNROLLED = 4  # of a step
 MIN_CHUNK = gpu_thresholds.TILED_CHUNK_VALUES
 THREADS = 8, 16  # along columns and rows: a warp has 4 rows of 8, which share what they load
@@ -56,6 +58,7 @@ class TiledKernel:
     remaining: Mapping[str, tuple[Piece, ...]]
     why: tuple[str, ...]
     following: tuple[str, ...] = ()  # what is left for a kernel after this one
+    staged: tuple[str, ...] = ()  # tiles that are brought by asynchronous copies, steps ahead
     template: str = "tile_simt"
 
     def tree(self, nester: Nester) -> Node:
@@ -142,6 +145,9 @@ class _Tiler:
             is_before = self.scop.position(name) < self.scop.position(self.lead)
             if is_before or self.shapes[name].statement.kind is Kind.CHECK:
                 return f"{name} comes before it"
+        assert statement.reduction is not None
+        if self.rows * self.columns * statement.reduction.dtype.size_bytes > MAX_PRIVATE_BYTES:
+            return "its results do not fit into registers"
         if self._axes() is None:
             return "no two axes are each missing in an operand"
         blocks = prod(tile.blocks for tile in self._tiles())
@@ -315,6 +321,20 @@ class _Tiler:
         last = max(mentions)
         return (*(dim for dim in range(rank) if dim != last), last)
 
+    def _is_worth_staging(self, scop: Scop, copies: Sequence[Cached], step: Piece) -> bool:
+        """Return whether copies past the registers move all that a step needs, a step ahead."""
+        moved = []
+        for cached in copies:
+            (read,) = scop.by_name[cached.copy].reads
+            pieces = _copy_pieces(cached, scop, self._is_moved(cached, read.array))
+            lanes = prod(p.extent for p in pieces if p.kind is LoopKind.LANES)
+            moved.append(lanes * scop.arrays[read.array].dtype.size_bytes)
+        return step.extent > 1 and min(moved) >= LEAST_COPY_BYTES
+
+    def _is_moved(self, cached: Cached, array: str) -> bool:
+        """Return whether a tile has its dimensions in another order than the array."""
+        return self._order(array) != tuple(range(len(cached.sizes)))
+
     def _cached(self, scop: Scop, sketch: Sketch, step: Piece) -> TiledKernel | None:
         """Return the kernel with its operands in shared memory, None if they do not fit."""
         loops = [
@@ -351,16 +371,16 @@ class _Tiler:
             for n, loop in enumerate(sketch.outer)
         )  # fmt: skip
         last = len(sketch.outer)
+        ahead = 1 if self._is_worth_staging(scop, copies, step) else 0
         steps = OuterLoop(
-            {self.lead: step, **{c.copy: _along(step, c.outer[last]) for c in copies}},
+            {self.lead: step, **{c.copy: _ahead(step, c.outer[last], ahead) for c in copies}},
             LoopKind.SERIAL,
             _limit(self.shape.extents[step.coordinate.position], step.coordinate.div),
         )
         remaining = dict(sketch.remaining)
         for cached in copies:
-            is_moved = self._order(scop.by_name[cached.copy].reads[0].array) != tuple(
-                range(len(cached.sizes))
-            )
+            (read,) = scop.by_name[cached.copy].reads
+            is_moved = self._is_moved(cached, read.array)
             remaining[cached.copy] = _copy_pieces(cached, scop, is_moved)
         members = sketch.members
         position = members.index(self.lead)
@@ -373,7 +393,9 @@ class _Tiler:
                 f"{rows} x {columns} results a block, {self.rows} x {self.columns} a thread",
                 f"steps of {step.coordinate.div} along"
                 f" {self.statement.indices[step.coordinate.position]}, operands in shared memory",
+                *(["the next step's operands arrive meanwhile"] if ahead else []),
             ),
+            staged=tuple(c.array for c in copies) if ahead else (),
         )  # fmt: skip
 
 
@@ -395,6 +417,12 @@ def _points(dim: int, low: int, k_tile: int) -> list[Piece]:
 def _limit(extent: int, size: int) -> int:
     """Return where the whole tiles of *size* end, 0 if all are whole."""
     return extent if extent % size else 0
+
+
+def _ahead(piece: Piece, position: int, steps: int) -> Piece:
+    """Return the loop *piece* for a copy that runs some *steps* before what uses it."""
+    extent = piece.extent + steps
+    return replace(piece, coordinate=Coordinate(position, steps), role=Role.PARALLEL, extent=extent)
 
 
 def _along(piece: Piece, position: int) -> Piece:

@@ -55,6 +55,18 @@ class LocalDim:
         return moved.scale_val(val(0)) if total is None else total
 
 
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Elements whose index along *dim* is the same modulo *buffers* have one place in turn.
+
+    An element is there for fewer than *buffers* neighbouring iterations of *loop*.
+    """
+
+    dim: int
+    buffers: int
+    loop: str
+
+
 class Space(StrEnum):
     """The memory of a local array."""
 
@@ -68,6 +80,7 @@ class Placement:
 
     *padding* elements follow each row of a shared array, so that columns are in different banks.
     A *staged* one is filled by asynchronous copies, which are waited for at the next barrier.
+    With a *ring* it holds what several iterations of a loop inside use.
     """
 
     array: str
@@ -76,6 +89,7 @@ class Placement:
     space: Space = Space.PRIVATE
     padding: int = 0
     is_staged: bool = False
+    ring: Ring | None = None
 
     @property
     def extents(self) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ import islpy as isl
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.comprehension import Const, Expr, Index, walk
-from tcdsl.poly.isl_utils import val
+from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, LoopKind, Node, statements_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.transforms.mapping import RANK, Mapped
@@ -32,6 +32,7 @@ from tcdsl.transforms.placement import (
     FIXED,
     LocalDim,
     Placement,
+    Ring,
     Space,
     Uses,
     accesses_of,
@@ -261,6 +262,36 @@ class _Kernel:
                 return True
         return False
 
+    def _ring(self, array: Array, uses: Uses, outer: Sequence[Loop]) -> Ring | None:
+        """Return the buffers in turn that hold what an iteration brings for later ones, or None.
+
+        An element lives from one iteration of the loop inside *outer* to a later one; as many
+        buffers as iterations it lives for are enough where each iteration begins with one.
+        """
+        names = sorted({statement.name for statement, _ in uses})
+        inside = common_prefix([self.mapped.paths[name] for name in names])[len(outer) :]
+        if not inside or inside[0].kind is not LoopKind.SERIAL:
+            return None
+        loop, dims = inside[0], set(range(array.rank))
+        lives: isl.Map | None = None
+        for statement, access in uses:
+            coordinate = loop.coordinates[statement.name]
+            function = coordinate.function(statement.domain.get_space())
+            one = access.relation.reverse().apply_range(
+                isl.Map.from_pw_aff(isl.PwAff.from_aff(function))
+            )
+            lives = one if lives is None else lives.union(one)
+            if any(access is write for write in statement.writes):
+                own = {
+                    d for d, s in enumerate(access.subscripts) if _walks(s, coordinate, statement)
+                }
+                dims &= own
+        assert lives is not None
+        bounds = constant_bounds(lives.reverse().apply_range(lives).deltas(), 0)
+        if bounds is None or len(dims) != 1:
+            return None
+        return Ring(dims.pop(), bounds[1] + 1, loop.name)
+
     def _shared_placement(self, array: Array, uses: Uses) -> Placement | None:
         outer = self._lifetime(uses)
         if outer is None or (RANK in self.mapped.axes and not self._is_private_along(uses, RANK)):
@@ -268,22 +299,31 @@ class _Kernel:
         outer = list(takewhile(lambda loop: loop.kind is not LoopKind.THREAD, outer))
         ranks = [RANK] if RANK in self.mapped.axes and self._all_mapped(uses, RANK) else []
         fixed = {s.name: self._fixed(s, outer, ranks) for s, _ in uses}
+        ring = self._ring(array, uses, outer) if array.name in self.staged else None
         dims: list[LocalDim] = []
         for dim in range(array.rank):
             is_constant = is_fixed(uses, dim, fixed)
             found = FIXED if is_constant else local_dim(array, dim, uses, fixed)
+            if ring is not None and ring.dim == dim:
+                found = LocalDim(0, ((1, 0),), ring.buffers)
             if found is None:
                 return None
             dims.append(found)
-        placement = Placement(
-            array.name, outer[-1].name if outer else None, tuple(dims), Space.SHARED
-        )
+        loop = outer[-1].name if outer else None
+        placement = Placement(array.name, loop, tuple(dims), Space.SHARED, ring=ring)
         if self._goes_by_columns(uses, dims, is_write=False):
             return replace(placement, padding=_padding(array, dims))
         # Rows that are read along stay aligned for vectors: threads write few columns, some rows.
         is_column = self._goes_by_columns(uses, dims, is_write=True)
         vector = VECTOR_BYTES // array.dtype.size_bytes
         return replace(placement, padding=vector if is_column and _padding(array, dims) else 0)
+
+
+def _walks(subscript: Expr, coordinate: AnyCoordinate, statement: Statement) -> bool:
+    """Return whether *subscript* grows by one where *coordinate* does."""
+    if not isinstance(coordinate, Coordinate) or coordinate.div > 1 or coordinate.mod:
+        return False
+    return subscript == Index(statement.indices[coordinate.position])
 
 
 def _mentions(subscript: Expr, index: str) -> bool:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcdsl.poly.dependences import Dependence, Dependences
-from tcdsl.poly.isl_utils import within
+from tcdsl.poly.isl_utils import val, within
 from tcdsl.poly.loop_tree import (
     MAPPED,
     Coordinate,
@@ -43,7 +43,7 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
 from tcdsl.transforms.mapping import RANK, Mapped
-from tcdsl.transforms.placement import Placements, Space, accesses_of
+from tcdsl.transforms.placement import Placements, Ring, Space, accesses_of
 from tcdsl.transforms.stitching import is_finished
 
 
@@ -75,7 +75,8 @@ def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) 
         if not relation.is_empty():
             is_wide = _crosses_ranks(mapped, edge, placements)
             found.append(Crossing(edge.source, edge.sink, relation, is_wide=is_wide))
-    return [*found, *_reuses(mapped, placements)]
+    in_turn = (crossing for crossing, _ in _in_turn(mapped, placements))
+    return [*found, *_reuses(mapped, placements), *in_turn]
 
 
 def _is_staged(array: str, placements: Placements) -> bool:
@@ -146,6 +147,37 @@ def _reuses(mapped: Mapped, placements: Placements) -> Iterator[Crossing]:
                     mapped.scop.by_name[writer].domain.get_space()
                 )
                 yield Crossing(user, writer, isl.Map.universe(space), loop.name)
+
+
+def _in_turn(mapped: Mapped, placements: Placements) -> Iterator[tuple[Crossing, Ring]]:
+    """Yield what has the place of an element that the same buffer of a ring held before."""
+    for placement in placements.values():
+        uses = accesses_of(mapped.scop, placement.array)
+        ring = placement.ring
+        if ring is None or not {s.name for s, _ in uses} <= set(mapped.paths):
+            continue
+        later = _later_in(ring, uses[0][1].relation.range().get_space())
+        for user, used in uses:
+            for writer, write in uses:
+                if any(write is own for own in writer.writes):
+                    pairs = used.relation.apply_range(later)
+                    pairs = pairs.apply_range(write.relation.reverse())
+                    yield Crossing(user.name, writer.name, pairs), ring
+
+
+def _later_in(ring: Ring, elements: isl.Space) -> isl.Map:
+    """Return { e -> f : f comes after e in the same buffer of *ring* }."""
+    local = isl.LocalSpace.from_space(elements)
+    others = [d for d in range(elements.dim(isl.dim_type.set)) if d != ring.dim]
+    turn = isl.Aff.var_on_domain(local, isl.dim_type.set, ring.dim)
+    same = [isl.Aff.var_on_domain(local, isl.dim_type.set, d) for d in others]
+    same.append(turn.mod_val(val(ring.buffers)))
+    order = isl.MultiPwAff.from_pw_aff(isl.PwAff.from_aff(turn))
+    later = order.lex_lt_map(order)
+    for aff in same:
+        end = isl.MultiPwAff.from_pw_aff(isl.PwAff.from_aff(aff))
+        later = later.intersect(end.eq_map(end))
+    return later
 
 
 def _is_together(loop: Loop) -> bool:
@@ -342,9 +374,24 @@ def why_not_synchronised(
     """
     if reason := _why_not_private(mapped, dependences, placements):
         return reason
+    if reason := _why_not_in_turn(mapped, placements):
+        return reason
     for crossing in crossings(mapped, dependences, placements):
         if not _is_synchronised(mapped.tree, crossing, mapped.scop, ()):
             return f"no barrier is between {crossing.source} and {crossing.sink}"
+    return None
+
+
+def _why_not_in_turn(mapped: Mapped, placements: Placements) -> str | None:
+    """Return why a buffer of a ring is filled again before all have used it, or None."""
+    for crossing, ring in _in_turn(mapped, placements):
+        ends = []
+        for name in (crossing.source, crossing.sink):
+            (loop,) = (loop for loop in mapped.paths[name] if loop.name == ring.loop)
+            aff = loop.coordinates[name].function(mapped.scop.by_name[name].domain.get_space())
+            ends.append(isl.MultiPwAff.from_pw_aff(isl.PwAff.from_aff(aff)))
+        if not crossing.relation.intersect(ends[0].lex_ge_map(ends[1])).is_empty():
+            return f"{crossing.sink} fills a buffer that {crossing.source} has still to use"
     return None
 
 

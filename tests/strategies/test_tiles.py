@@ -116,6 +116,39 @@ def test_a_product_has_tiles_in_shared_memory_and_results_in_registers(
     assert "__syncthreads" in unit.source.text
 
 
+def test_the_next_step_arrives_while_this_one_is_computed(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(MATMUL, (256, 256), (256, 256))
+    rings = [p.ring for n, p in unit.done.plan.placements.items() if "tile" in n]
+    assert [ring.buffers for ring in rings] == [2, 2]
+    assert unit.source.text.count("__syncthreads") == 1
+    assert {"tc_copy_async", "tc_copy_wait"} <= unit.source.functions
+
+
+def test_each_kernel_has_buffers_of_its_own(cuda_unit: MakeUnit) -> None:
+    source = """def f(float(M,K) A, float(K,N) B, float(N,L) D) -> (C, E) {
+        C(m,n) +=! A(m,k) * B(k,n)
+        E(m,l) +=! C(m,n) * D(n,l)
+    }"""
+    unit = cuda_unit(source, (256, 256), (256, 256), (256, 256))
+    assert is_tiled(unit) and not unit.done.is_fallback
+    loops = {p.ring.loop for p in unit.done.plan.placements.values() if p.ring is not None}
+    assert len(loops) == 2
+
+
+def test_half_words_arrive_in_registers(cuda_unit: MakeUnit) -> None:
+    """Asynchronous copies move 4 bytes at least."""
+    unit = cuda_unit(MATMUL.replace("float", "half"), (256, 255), (255, 255))
+    assert is_tiled(unit) and "tc_copy_async" not in unit.source.functions
+
+
+def test_operands_lie_as_their_readers_walk_them(cuda_unit: MakeUnit) -> None:
+    """Both tiles have results as neighbours, whatever the operands' rows are along."""
+    for source, shapes in (FORMS[name] for name in ("nn", "nt", "tn")):
+        unit = cuda_unit(source, *shapes(256, 256, 240))
+        tiles = [p for n, p in unit.done.plan.placements.items() if "tile" in n]
+        assert {p.dims[-2].extent for p in tiles} == {16} and len(tiles) == 2
+
+
 def test_small_products_have_no_tiles(cuda_unit: MakeUnit) -> None:
     assert not is_tiled(cuda_unit(MATMUL, (16, 16), (16, 16)))
     assert not is_tiled(cuda_unit(MATMUL, (100_000, 3), (3, 2)))

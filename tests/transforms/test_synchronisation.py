@@ -12,7 +12,7 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, Sequence, sequence
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.transforms.mapping import Mapped
-from tcdsl.transforms.placement import FIXED, LocalDim, Placement, Space
+from tcdsl.transforms.placement import FIXED, LocalDim, Placement, Ring, Space
 from tcdsl.transforms.plan import Plan
 from tcdsl.transforms.promotion import promote
 from tcdsl.transforms.synchronisation import (
@@ -156,6 +156,27 @@ def test_storage_that_the_next_iteration_reuses(lower: Lower) -> None:
     assert shape_of(new, done) == ["S0", "|", "S1"]
 
 
+def test_a_buffer_that_is_filled_while_another_one_is_read(lower: Lower) -> None:
+    """Row t + 1 of a is written in the iteration that reads row t: two buffers, one barrier."""
+    source = """def f(float(T,N) x) -> (y) {
+        a(t,i) = x(t,i)
+        y(t,i) = a(t,N-1-i) where t in 0:T, i in 0:N
+    }"""
+    scop = lower(source, (9, N))
+    tree = steps("S0", "S1", extent=9)
+    tree = replace(tree, coordinates={**tree.coordinates, "S0": Coordinate(0, 1)})
+
+    def ring_of(buffers: int) -> Places:
+        dims = LocalDim(0, ((1, 0),), buffers), LocalDim(0, ((1, 0),), N)
+        return {"a": Placement("a", None, dims, Space.SHARED, ring=Ring(0, buffers, "t"))}
+
+    done, new = synchronised(scop, tree, ring_of(2))
+    assert shape_of(new, done) == ["S0", "S1", "|"]
+    assert why_not(done, new, ring_of(2)) is None
+    assert why_not(done, new, ring_of(1)) == "S0 fills a buffer that S1 has still to use"
+    assert why_not(scop, tree, ring_of(2)) == "no barrier is between S0 and S1"
+
+
 def test_no_barrier_below_threads_that_leave_at_different_times(lower: Lower) -> None:
     """What such a loop carries can have no barrier: the verifier refuses the tree."""
     scop = lower(STEPS, (9, N))
@@ -230,7 +251,7 @@ PROGRAMS: dict[str, tuple[str, list[tuple[int, ...]], int]] = {
         [(300, 64), (300,), (77, 64)],
         1,
     ),
-    "matmul": (MATMUL, [(64, 64), (64, 64)], 2),  # before the products, and at the end
+    "matmul": (MATMUL, [(64, 64), (64, 64)], 1),  # at the end of a step: the next one has arrived
 }
 
 

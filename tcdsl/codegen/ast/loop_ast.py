@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
-from tcdsl.codegen.ast.build import number
+from tcdsl.codegen.ast.build import as_factor, binary, number
 from tcdsl.codegen.ast.isl_code import C, IslCode, Macros
 from tcdsl.codegen.ast.nodes import Binary, Code
 from tcdsl.codegen.ast.whole_iterations import framed
@@ -167,7 +167,8 @@ class _LeafCollector:
         if functions:
             instance = _instance_of(build)
             for key, affs in functions:
-                leaf.local[key] = tuple(self._value(build, instance, aff) for aff in affs)
+                found = [self._value(build, instance, aff) for aff in affs]
+                leaf.local[key] = tuple(_in_ring(found, self.placements.get(key[0])))
         return leaf
 
     def tell(self, asked: Sequence[Loop]) -> None:
@@ -203,6 +204,18 @@ class _LeafCollector:
                     found.append(((access.array, position), affs))
             self._functions[statement.name] = found
         return self._functions[statement.name]
+
+
+def _in_ring(indices: list[Code], placement: Placement | None) -> list[Code]:
+    """Return the local *indices*, where buffers are taken in turn those of the buffers.
+
+    isl divides by the product of a tile's length and the buffers, and would not see again that the
+    quotient is the same for a whole tile.
+    """
+    ring = None if placement is None else placement.ring
+    if ring is not None:
+        indices[ring.dim] = binary(as_factor(indices[ring.dim]), "%", ring.buffers)
+    return indices
 
 
 def _statement_of(node: isl.AstNode) -> str:
