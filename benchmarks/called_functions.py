@@ -4,7 +4,7 @@
     transforms/skewing.py _Closure._join
 
 Only calls are traced, and a function's code is looked at once.  After LIMIT_S no further test
-begins: by then a file has called nearly all functions that it ever will.
+begins: most files have by then called nearly all functions that they ever will.
 """
 
 import inspect
@@ -14,7 +14,7 @@ import threading
 from types import CodeType, FrameType
 from typing import Any
 
-LIMIT_S = 5.0  # of processor time
+LIMIT_S = 5.0  # of processor time; mutants_map.CUT_OFF_S
 
 _PACKAGE = f"{os.sep}tcdsl{os.sep}"
 _called: set[CodeType] = set()

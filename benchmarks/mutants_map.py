@@ -23,6 +23,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 MAP, TRACER = HERE / "mutants_map.txt", HERE / "called_functions.py"
+CUT_OFF_S = 5.0  # of processors: called_functions.py then begins no further test of a file
 # Whose functions are in the map.
 MAPPED = ("codegen", "costmodel", "emulator", "poly", "runtime", "strategies", "transforms")
 
@@ -70,16 +71,16 @@ class Coverage:
         All that call anything of the module where *old* is in no function, or in a new one.
         Likely are the module's own tests, then those that caught other defects in it (*catches*
         says how many each), then those of its layer; of equally likely ones the quickest is first.
+        At the end are those that call anything of the module and were cut off before their end.
         """
         functions = _functions_at(text, text.index(old), len(old))
         found = {t for f in functions for t in self.callers.get(f"{file} {f}", ())}
-        if not found:
-            found = {
-                test
-                for function, tests in self.callers.items()
-                if function.startswith(f"{file} ")
-                for test in tests
-            }
+        of_module = {
+            test
+            for function, tests in self.callers.items()
+            if function.startswith(f"{file} ")
+            for test in tests
+        }
         stem, caught = Path(file).stem, catches or {}
         folder = f"tests/{Path(file).parent}/"
 
@@ -87,7 +88,10 @@ class Coverage:
             is_far = not test.startswith(folder)
             return stem not in test, -caught.get(test, 0), is_far, self.seconds[test], test
 
-        return sorted(found, key=unlikeliness)
+        if not found:
+            return sorted(of_module, key=unlikeliness)
+        cut_off = {test for test in of_module - found if self.seconds[test] >= CUT_OFF_S}
+        return sorted(found, key=unlikeliness) + sorted(cut_off, key=unlikeliness)
 
 
 def _range(text: str) -> range:

@@ -104,7 +104,7 @@ y/z.py 0,2 h k
     ("old", "wanted"),
     [
         ("a + b", ["tests/test_x.py", "tests/quick.py", "tests/slow.py"]),  # its own, quick ones
-        ("return 1", ["tests/slow.py"]),
+        ("return 1", ["tests/slow.py", "tests/test_x.py"]),  # cut off, it may call g too
         ("class A", ["tests/test_x.py", "tests/quick.py", "tests/slow.py"]),  # of all functions
     ],
 )

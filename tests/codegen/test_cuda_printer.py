@@ -146,6 +146,24 @@ def test_large_scratch_whose_kernels_do_not_meet_shares_memory(
     assert (len(used) > len(set(used.values()))) == is_shared
 
 
+def test_large_scratch_of_one_kernel_does_not_share_memory(cuda_unit: MakeUnit) -> None:
+    """The last kernel that reads a writes c."""
+    source = """def f(float(M,N) x) -> (y) {
+        a(i) +=! x(i,j)
+        b(j) +=! x(i,j) * a(i)
+        c(i) +=! x(i,j) * b(j) * a(i)
+        y(j) +=! x(i,j) * c(i)
+    }"""
+    rows = 400_000
+    launches = cuda_unit(source, (rows, 8)).source.launches
+    scratch = [
+        {p.name: p.offset for p in launch.parameters if p.kind is ParameterKind.SCRATCH}
+        for launch in launches
+    ]
+    (both,) = [used for used in scratch if {"a", "c"} <= used.keys()]
+    assert abs(both["a"] - both["c"]) >= 4 * rows
+
+
 def test_small_scratch_is_not_in_large_scratch(cuda_unit: MakeUnit) -> None:
     source = """def f(float(N) x, float(M,K) z) -> (a, d) {
         u(i) = exp(sin(x(i))) * cos(x(i))

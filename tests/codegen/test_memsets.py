@@ -229,6 +229,16 @@ def test_two_arrays_in_one_kernel_stay_there(cuda_unit: MakeUnit) -> None:
     assert isinstance(launch, Launch)
 
 
+def test_two_numbers_in_one_array_are_stored_by_a_kernel(cuda_unit: MakeUnit) -> None:
+    source = """def f(float(M,N) x) -> (y) {
+        y(j) +=! x(i,j) where i in 0:M, j in 0:3
+        y(j) max=! x(i,j) where i in 0:M, j in 3:N
+    }"""
+    plan = cuda_unit(source, (0, N)).done.plan
+    both = Kernel("both", sequence([kernel.tree for kernel in plan.kernels]))
+    assert memset_of(plan.scop, both, Y) is None
+
+
 def test_pairs_of_an_argmax_are_filled_by_a_kernel(cuda_unit: MakeUnit) -> None:
     unit = cuda_unit("def f(float(M,N) x) -> (y) { y(j) argmax=! x(i,j) }", (0, N))
     assert memsets(unit) == []

@@ -13,6 +13,7 @@ from tests.strategies.waiting_sums import (
     Case,
     CheckAll,
     MakeUnit,
+    Way,
     check_all_sizes,
     program,
     share_short_rows,
@@ -106,6 +107,26 @@ def test_older_gpus_have_no_clusters(cuda_unit: MakeUnit) -> None:
         SOFTMAX, (300, 131072), gpu=replace(load_chip("h200"), arch="sm_80", blocks_per_cluster=1)
     )
     assert all(launch.cluster == 1 for launch in unit.source.launches)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_vector_is_what_every_array_allows(cuda_unit: MakeUnit) -> None:
+    """Who reads registers alone would take longer ones."""
+    assert "tc_vstore(&y[" in cuda_unit(SOFTMAX, (3, 4096)).source.text
+
+
+@pytest.mark.parametrize(("axes", "has_clusters"), [("a,b", True), ("a,b,c", False)])
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+def test_a_grid_without_an_axis_to_spare_has_no_clusters(
+    axes: str, has_clusters: bool, cuda_unit: MakeUnit
+) -> None:
+    """The result's axes are in another order, so that none can be merged."""
+    source = program("softmax", Way(f"{axes.upper()},N", f"{axes},j", axes, "N"))
+    source = source.replace(f"y({axes},", f"y({axes[::-1]},")
+    shape = (*range(2, 2 + len(axes.split(","))), 4096)
+    launches = cuda_unit(source, shape).source.launches
+    assert {launch.cluster > 1 for launch in launches} == {has_clusters}
 
 
 def test_one_pass_needs_no_cluster(cuda_unit: MakeUnit) -> None:

@@ -152,6 +152,16 @@ def test_gathers_under_conditions_run_where_they_hold(
     check_emulated([(source, [(5, 256), k if "?" in text else k[[3, 0, 1, 2, 4]]])])
 
 
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+def test_gathers_that_never_run_are_not_moved(cuda_unit: MakeUnit) -> None:
+    source = """def f(float(B,V) x, int64(B) k) -> (loss, total) {
+        total(b) +=! x(b,v)
+        loss +=! total(b) + (b > 9 ? x(b, k(b)) : 1.0)
+    }"""
+    names = [s.name for s in cuda_unit(source, (5, 256), (5,)).done.plan.scop.statements]
+    assert "S1_term" in names and not [n for n in names if "_gather" in n or "_where" in n]
+
+
 def test_a_label_out_of_range_is_reported(cuda_unit: MakeUnit, emulated: Any) -> None:
     (program,) = emulated([cuda_unit(CROSS_ENTROPY, (5, 64), (5,))])
     x, loss = np.ones((5, 64), np.float32), np.zeros((), np.float32)
