@@ -1,6 +1,7 @@
 """Choices: what a compilation decided, as data, and the same asked for again."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -89,6 +90,28 @@ def test_explain_says_what_was_chosen_and_from_what() -> None:
     refused = {c["template"] for c in exe.candidates if "config" not in c}
     named = [line[4:].partition(":")[0].split(", ") for line in shown[6:]]
     assert {name for names in named for name in names} == refused
+
+
+THREE = """def f(float(M,N) x) -> (a, b, y) {
+    a(i) +=! x(i,j)
+    b(j) +=! x(i,j)
+    y(i,j) = x(i,j) * b(j)
+}"""
+
+
+def test_explain_says_why_kernels_are_two() -> None:
+    text = tcdsl.define(THREE).f.compile(X, target="emulate").explain()
+    assert re.search(r"^  apart  S0\+S1 \| S2: it would not fit beside rows", text, re.M)
+    none = tcdsl.define(SOFTMAX).softmax.compile(
+        tcdsl.spec((64, 64), "float32"), target="cpu", options=Options(fuse="none")
+    )
+    assert "  apart  S0 | S1, S0 | S2, S1 | S2: fusion is off" in none.explain()
+
+
+def test_no_candidate_is_told_twice() -> None:
+    exe = tcdsl.define(BOTH).f.compile(X, target="emulate")
+    configs = [json.dumps(c) for c in exe.candidates if "config" in c]
+    assert len(configs) == len(set(configs))
 
 
 def test_reasons_that_all_kernels_share_are_told_once() -> None:

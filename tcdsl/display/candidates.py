@@ -1,186 +1,28 @@
-"""What each kernel was chosen from: as text for ``explain()``, and as a table for a page.
+"""What each kernel was chosen from, on a page: a table with predicted times, and a roofline."""
 
-    S0+S1+S2: 13 weighed
-      chosen     65.8 us  memory   row: threads 512, vector 4, keep 2
-      or         65.3 us  memory   row: threads 256, vector 4, keep 4
-      not row_split: its rows are in no chunks
+from collections.abc import Sequence
 
-Times are the cost model's estimates; the word after them says what limits a kernel.
-"""
-
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-
+from tcdsl.display.candidates_text import (
+    NOTHING,
+    Candidate,
+    Weighing,
+    apart_lines,
+    config_text,
+    in_order,
+    reasons,
+    varying_in,
+)
 from tcdsl.display.html import Child, Html, code, details, join, table, tag
+from tcdsl.display.rooflines import roofline
 
-Candidate = Mapping[str, Any]
-
-MOST_OTHERS = 3  # candidates that explain() shows beside the chosen one
-MOST_ROWS = 8  # that a page shows unfolded
-NOTHING = "nothing was weighed: each kernel has one form on this target"
-
-
-@dataclass(frozen=True, slots=True)
-class Chip:
-    """The rates that bound every kernel."""
-
-    name: str
-    bytes_per_s: float
-    operations_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Weighing:
-    """What was weighed for one plan; *apart*: pairs of kernels, and why they are two."""
-
-    chip: Chip | None = None
-    candidates: tuple[Candidate, ...] = ()
-    apart: tuple[tuple[str, str, str], ...] = ()
-
-    def of(self, kernel: str) -> list[Candidate]:
-        """Return the candidates of *kernel*."""
-        return [candidate for candidate in self.candidates if candidate["kernel"] == kernel]
-
-
-def read_weighing(text: str) -> Weighing:
-    """Return what the stage "candidates" says (``strategies.decided``)."""
-    lines = [json.loads(line) for line in text.splitlines()]
-    chips = [
-        Chip(line["chip"], line["bytes_per_s"], line["operations_per_s"])
-        for line in lines
-        if "chip" in line
-    ]
-    return Weighing(
-        chips[0] if chips else None,
-        tuple(line for line in lines if "kernel" in line),
-        tuple((*line["apart"], line["why_not"]) for line in lines if "apart" in line),
-    )
-
-
-def config_text(config: Mapping[str, Any], varying: Collection[str] = ()) -> str:
-    """Return *config* for people: its first value, and those *varying* or neither 0 nor 1."""
-    shown = [
-        f"{name} {value}"
-        for position, (name, value) in enumerate(config.items())
-        if position == 0 or name in varying or value not in (0, 1, None, "")
-    ]
-    return ", ".join(shown)
-
-
-def varying_in(candidates: Iterable[Candidate]) -> set[str]:
-    """Return the names of what differs between *candidates* of one template."""
-    seen: dict[tuple[str, str], set[Any]] = {}
-    for candidate in candidates:
-        for name, value in candidate.get("config", {}).items():
-            seen.setdefault((candidate["template"], name), set()).add(value)
-    return {name for (_, name), values in seen.items() if len(values) > 1}
-
-
-def choice_text(kernel: Mapping[str, Any]) -> str:
-    """Return an entry of ``Executable.choices`` for people."""
-    config = {key: value for key, value in kernel.items() if key not in ("kernel", "template")}
-    return ", ".join(filter(None, (f"template {kernel['template']}", config_text(config))))
-
-
-def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return those of *candidates* that have a time: the chosen one, then the fastest first."""
-    timed = [candidate for candidate in candidates if "predicted_us" in candidate]
-    return sorted(timed, key=lambda c: (not c["is_chosen"], c["predicted_us"]))
-
-
-def explained(kernels: Sequence[Mapping[str, Any]], weighing: Weighing) -> list[str]:
-    """Return what ``explain()`` says of *kernels*, which are those of ``Executable.choices``."""
-    lines = []
-    everywhere = _of_all_kernels(weighing)
-    for kernel in kernels:
-        own = weighing.of(kernel["kernel"])
-        if not own:
-            lines.append(f"{kernel['kernel']}: {choice_text(kernel)}")
-            continue
-        lines.append(f"{kernel['kernel']}: {len(in_order(own))} weighed")
-        lines += [f"  {line}" for line in _timed_lines(in_order(own), own)]
-        lines += [
-            f"  not {', '.join(names)}: {reason}"
-            for reason, names in reasons(own)
-            if reason not in everywhere
-        ]
-    lines += [f"not {', '.join(names)}: {reason}" for reason, names in everywhere.items()]
-    for one, other, reason in weighing.apart:
-        lines.append(f"{one} and {other} are two kernels: {reason}")
-    return lines
-
-
-def _timed_lines(ordered: Sequence[Candidate], own: Sequence[Candidate]) -> list[str]:
-    varying = varying_in(own)
-    lines = [
-        f"{'chosen' if candidate['is_chosen'] else 'or':<6} {timed_text(candidate, varying)}"
-        for candidate in ordered[: MOST_OTHERS + 1]
-    ]
-    left = len(ordered) - len(lines)
-    return [*lines, f"or one of {left} more: see Executable.candidates"] if left else lines
-
-
-def _of_all_kernels(weighing: Weighing) -> dict[str, list[str]]:
-    """Return the reasons, with their templates, that all of several kernels share."""
-    kernels = dict.fromkeys(str(c["kernel"]) for c in weighing.candidates)
-    found = [dict(reasons(weighing.of(kernel))) for kernel in kernels]
-    if len(found) < 2:
-        return {}
-    return {r: names for r, names in found[0].items() if all(o.get(r) == names for o in found)}
-
-
-def timed_text(candidate: Candidate, varying: Collection[str]) -> str:
-    """Return the time, the limiter and the configuration of *candidate*."""
-    config = config_text(candidate["config"], varying)
-    time_us, limiter = candidate["predicted_us"], candidate["limiter"]
-    return f"{time_us:8.1f} us  {limiter:<8} {candidate['template']}: {config}"
-
-
-def reasons(candidates: Iterable[Candidate]) -> list[tuple[str, list[str]]]:
-    """Return why templates make no candidate, each reason with the templates that have it."""
-    refused = [c for c in candidates if "why_not" in c and "config" not in c]
-    found: dict[str, list[str]] = {}
-    for candidate in refused:
-        found.setdefault(candidate["why_not"], []).append(candidate["template"])
-    return list(found.items())
-
-
-def candidates_text(weighing: Weighing) -> str:
-    """Return all candidates as a table for a terminal."""
-    lines = []
-    for kernel in dict.fromkeys(str(c["kernel"]) for c in weighing.candidates):
-        own = weighing.of(kernel)
-        varying = varying_in(own)
-        lines.append(f"kernel {kernel}")
-        lines += [f"  {_mark(c)} {timed_text(c, varying)}" for c in in_order(own)]
-        lines += [
-            f"    not {c['template']}: {config_text(c['config'], varying)}: {c['why_not']}"
-            for c in own
-            if "why_not" in c and "config" in c
-        ]
-        lines += [f"    not {', '.join(names)}: {reason}" for reason, names in reasons(own)]
-    for one, other, reason in weighing.apart:
-        lines.append(f"{one} and {other} are two kernels: {reason}")
-    return "\n".join(lines) or NOTHING
-
-
-def _mark(candidate: Candidate) -> str:
-    return "*" if candidate["is_chosen"] else " "
-
-
-# --- on a page ---------------------------------------------------------------------------------
+MOST_ROWS = 8  # that are not folded
 
 
 def candidates_section(weighing: Weighing) -> Html:
     """Return a table of the candidates of each kernel, and why other kernels were not made."""
     kernels = dict.fromkeys(str(c["kernel"]) for c in weighing.candidates)
     parts: list[Child] = [_kernel(kernel, weighing) for kernel in kernels]
-    apart = [
-        tag("li", code(one), " and ", code(other), f" are two kernels: {reason}")
-        for one, other, reason in weighing.apart
-    ]
+    apart = [tag("li", line) for line in apart_lines(weighing)]
     if not parts and not apart:
         parts.append(tag("p", NOTHING, class_="note"))
     return join(*parts, tag("ul", apart) if apart else None)
@@ -207,7 +49,12 @@ def _kernel(kernel: str, weighing: Weighing) -> Html:
     ]
     head = ["", "template", "configuration", "predicted us", "limiter"]
     few, many = rows[:MOST_ROWS], [*rows[MOST_ROWS:], *unfit]
-    others = [["", ", ".join(names), "", "", reason] for reason, names in reasons(own)]
+    others = [[", ".join(names), reason] for reason, names in reasons(own)]
     more = details(f"{len(many)} more", table(head, many)) if many else None
-    refused = table(["", "template", "", "", "does not apply"], others) if others else None
-    return tag("div", tag("h3", code(kernel)), table(head, few), more, refused)
+    refused = details("templates that do not apply", table(["", ""], others)) if others else None
+    timed = [tag("div", table(head, few), more), _drawing(weighing, ordered)]
+    return tag("div", tag("h3", code(kernel)), tag("div", timed, class_="row"), refused)
+
+
+def _drawing(weighing: Weighing, timed: Sequence[Candidate]) -> Html | None:
+    return roofline(weighing.chip, timed) if weighing.chip is not None else None

@@ -13,7 +13,8 @@ from itertools import count as counter
 from typing import Any
 
 from tcdsl.codegen.c.printer import CSource
-from tcdsl.display.candidates import candidates_section, read_weighing
+from tcdsl.display.candidates import candidates_section
+from tcdsl.display.candidates_text import read_weighing
 from tcdsl.display.code import code_block, first_lines, line_index
 from tcdsl.display.comprehension import comprehension_section, source_block, statement_spans
 from tcdsl.display.html import (

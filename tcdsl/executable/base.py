@@ -25,7 +25,7 @@ from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.settings import settings
 
 if TYPE_CHECKING:
-    from tcdsl.display.candidates import Weighing
+    from tcdsl.display.candidates_text import Weighing
     from tcdsl.display.compilation import Compilation
     from tcdsl.driver import Compiled
     from tcdsl.lang.comprehension import Comprehension, Specialisation
@@ -148,7 +148,7 @@ class Executable(Documented):
     @cached_property
     def _weighing(self) -> "Weighing":
         with late_import():
-            from tcdsl.display.candidates import read_weighing
+            from tcdsl.display.candidates_text import read_weighing
 
         return read_weighing(self.stages.get("candidates", ""))
 
@@ -171,7 +171,7 @@ class Executable(Documented):
     def _choices_explained(self) -> list[str]:
         """Return what each kernel was chosen from, by the cost model's estimates."""
         with late_import():
-            from tcdsl.display.candidates import explained
+            from tcdsl.display.candidates_text import explained
 
         lines = explained(self.choices["kernels"], self._weighing)
         return ["choices", *(f"  {line}" for line in lines)] if lines else []

@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tcdsl.display.candidates import candidates_text, read_weighing
+from tcdsl.display.candidates_text import candidates_text, read_weighing
 from tcdsl.display.highlight import highlighted_tc
 from tcdsl.display.html import block, mime_bundle
 from tcdsl.lang.parser import parse_program

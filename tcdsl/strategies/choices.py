@@ -82,7 +82,8 @@ def candidates_of(problem: Problem, chosen: Sketch) -> list[dict[str, Any]]:
     and to memory), ``operations``, ``is_chosen``; of a template that does not apply: ``template``
     and ``why_not``.
     """
-    found = [_candidate(problem, choice, chosen) for choice in catalogue.choices(problem)]
+    choices = dict.fromkeys(catalogue.choices(problem))  # spaces may have one twice
+    found = [_candidate(problem, choice, chosen) for choice in choices]
     reasons = catalogue.reasons(problem)
     return found + [{"template": name, "why_not": reason} for name, reason in reasons.items()]
 

@@ -41,3 +41,5 @@ def _lines(plan: Plan, target: str, chip: Chip | None) -> Iterator[Mapping[str, 
     for one in plan.weighed:
         for candidate in one.candidates():
             yield {"kernel": one.kernel, **candidate}
+    for pair in plan.apart:
+        yield {"apart": [pair.one, pair.other], "why_not": pair.reason}

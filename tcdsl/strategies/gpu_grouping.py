@@ -35,7 +35,15 @@ from tcdsl.strategies.rows import is_chunkable, work_of
 from tcdsl.strategies.templates.column_cluster import kept_columns
 from tcdsl.strategies.templates.row_cluster import cluster_rows
 from tcdsl.strategies.tiles import is_tiled
-from tcdsl.transforms.fusion import Group, alone, group_statements
+from tcdsl.transforms.fusion import (
+    Apart,
+    Group,
+    Refused,
+    alone,
+    apart_in,
+    group_statements,
+    recording,
+)
 from tcdsl.transforms.trace import record
 
 ENOUGH = gpu_thresholds.PARALLELISM_KEPT
@@ -44,12 +52,16 @@ SMALL_WORK = gpu_thresholds.LAUNCH_OPERATIONS
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """A scop and its kernels to be; *chunks*: those of them that blocks share row by row."""
+    """A scop and its kernels to be; *chunks*: those of them that blocks share row by row.
+
+    *apart*: why kernels are not one.
+    """
 
     scop: Scop
     shapes: Mapping[str, Shape]
     groups: Sequence[Group]
     chunks: Sequence[ChunkedRows] = ()
+    apart: tuple[Apart, ...] = ()
 
     def chunks_of(self, group: Group) -> ChunkedRows | None:
         """Return the chunks that the kernel *group* is over, None if it is over none."""
@@ -69,9 +81,9 @@ def group_for_gpu(
     hopeless: frozenset[str] = frozenset()
     while True:
         policy = _Policy(scop, shapes, options, gpu, chunks, hopeless)
-        groups = with_long_groups(
-            group_statements(scop, dependences, shapes, policy.why_not), shapes
-        )
+        refused: Refused = []
+        why_not = recording(policy.why_not, refused)
+        groups = with_long_groups(group_statements(scop, dependences, shapes, why_not), shapes)
         in_vain = [
             group
             for group in groups
@@ -79,7 +91,7 @@ def group_for_gpu(
             and not _reads_once(Problem(scop, group, shapes, gpu, options))
         ]
         if not in_vain:
-            return Grouped(scop, shapes, groups, chunks)
+            return Grouped(scop, shapes, groups, chunks, apart_in(groups, refused, dependences))
         hopeless |= {name for group in in_vain for name in group.members}
 
 

@@ -88,7 +88,7 @@ def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme, is_serial:
         grouped = _without_invariants(grouped, options, gpu, scheme)
     record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
     scop, queue = rewrite_groups(grouped, options, gpu, scheme)
-    return _nest(scop, queue, options, gpu)
+    return replace(_nest(scop, queue, options, gpu), apart=grouped.apart)
 
 
 def _with_shifted_exponentials(scop: Scop) -> Scop:

@@ -43,7 +43,15 @@ from tcdsl.strategies.scalar import has_lanes, without_lanes, without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
 from tcdsl.strategies.tiling import crossing_tiles, requested_tiles
 from tcdsl.transforms.compensation import explained, with_compensation
-from tcdsl.transforms.fusion import Group, affinities_of, alone, group_statements
+from tcdsl.transforms.fusion import (
+    Group,
+    Refused,
+    affinities_of,
+    alone,
+    apart_in,
+    group_statements,
+    recording,
+)
 from tcdsl.transforms.nesting import Alignment, Nester
 from tcdsl.transforms.placement import place
 from tcdsl.transforms.plan import Kernel, Plan, Weighed
@@ -111,10 +119,12 @@ def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
     if scheme is Scheme.PLAIN:
         options = replace(options, fuse="none")
     policy = _Policy(shapes, options, cpu)
-    groups = group_statements(scop, dependences, shapes, policy.why_not)
+    refused: Refused = []
+    groups = group_statements(scop, dependences, shapes, recording(policy.why_not, refused))
     record("fusion", scop, notes=["+".join(group.members) for group in groups])
     rewritten, queue = _rewrite(scop, groups, shapes, options, cpu, scheme)
-    return _nest(rewritten, queue, options, cpu)
+    plan = _nest(rewritten, queue, options, cpu)
+    return replace(plan, apart=apart_in(groups, refused, dependences))
 
 
 @dataclass(frozen=True, slots=True)

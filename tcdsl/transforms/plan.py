@@ -6,6 +6,7 @@ from typing import Any
 
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.scop import Scop
+from tcdsl.transforms.fusion import Apart
 from tcdsl.transforms.placement import Placement
 
 
@@ -50,12 +51,16 @@ class Weighed:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Kernels over one scop.  *placements* holds the local arrays; other scratch is memory."""
+    """Kernels over one scop.  *placements* holds the local arrays; other scratch is memory.
+
+    *apart* says why statements are in two kernels, *weighed* what each was chosen from.
+    """
 
     scop: Scop
     kernels: tuple[Kernel, ...]
     placements: Mapping[str, Placement] = field(default_factory=dict)
     weighed: tuple[Weighed, ...] = ()
+    apart: tuple[Apart, ...] = ()
 
 
 def arrays_of(plan: Plan, kernel: Kernel) -> list[str]:
