@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Any
 
 from tcdsl import library
-from tcdsl.codegen.cuda.source import Launch, Overlap
 from tcdsl.codegen.device import c as c_library
 from tcdsl.codegen.device import cuda as cuda_library
 from tcdsl.costmodel import machine
@@ -169,7 +168,7 @@ def _comprehension(case: str, dtype: str) -> Comprehension:
 
 
 def _gpu_line(kernel: Kernel, launch: Any) -> str:
-    if not isinstance(launch, Launch):
+    if not hasattr(launch, "grid"):  # by no import: older revisions have it elsewhere
         return f"memset: {launch.count} x {launch.width} bytes"
     grid = (*launch.grid[:2], launch.grid[2] // launch.cluster)
     words = [
@@ -180,7 +179,7 @@ def _gpu_line(kernel: Kernel, launch: Any) -> str:
         f"{kernel.beside} blocks beside" if kernel.beside else "",
         "backwards" if kernel.is_reversed else "",
         "asks ahead" if kernel.ahead_bytes else "",
-        launch.overlap.value if launch.overlap is not Overlap.ORDERED else "",
+        launch.overlap.value if launch.overlap.value != "ordered" else "",
         kernel.name,
     ]
     return ", ".join(word for word in words if word)
