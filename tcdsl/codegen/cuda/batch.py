@@ -6,15 +6,16 @@ what two or three cost one by one.
     tcdsl_0_f  of the first program  --->  tcdsl_0_0_f
     tcdsl_0_f  of the second         --->  tcdsl_1_0_f        so do the helpers that a text brings
 
-The compiler renames them: each program's text stands between definitions of its names.
+Texts are all that a cache keeps of programs, so that it is texts that are renamed: every name of
+ours begins with ``tcdsl_``, and where one of the user's has that in it, it is renamed as well.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tcdsl.codegen.cuda.source import HELPERS, CudaSource, Launch
+from tcdsl.codegen.cuda.source import CudaSource, Launch
 
-_OURS = "tcdsl_"  # no name of the user's begins so
+_OURS = "tcdsl_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,8 @@ def batched(sources: Sequence[CudaSource]) -> Batch:
 
 
 def _renamed(source: CudaSource, prefix: str) -> CudaSource:
-    names = {name: prefix + name.removeprefix(_OURS) for name in HELPERS}
-    names |= {launch.name: prefix + launch.name.removeprefix(_OURS) for launch in source.kernels}
-    defined = (f"#define {old} {new}\n" for old, new in names.items())
-    undefined = (f"#undef {old}\n" for old in names)
     launches = tuple(
-        replace(step, name=names[step.name]) if isinstance(step, Launch) else step
+        replace(step, name=step.name.replace(_OURS, prefix)) if isinstance(step, Launch) else step
         for step in source.launches
     )
-    text = "".join((*defined, source.text, "\n", *undefined))
-    return replace(source, text=text, launches=launches)
+    return replace(source, text=source.text.replace(_OURS, prefix), launches=launches)

@@ -38,7 +38,7 @@ from tcdsl.codegen.cuda.loops import LoopPrinter
 from tcdsl.codegen.cuda.memsets import memset_of
 from tcdsl.codegen.cuda.overlap import Start, starts_of
 from tcdsl.codegen.cuda.plan import PlanText
-from tcdsl.codegen.cuda.source import HELPERS, AnyLaunch, CudaSource, Memset, Overlap
+from tcdsl.codegen.cuda.source import AnyLaunch, CudaSource, Memset, Overlap
 from tcdsl.codegen.passes.tidy import without_idle_braces
 from tcdsl.codegen.passes.uniformity import why_not_uniform
 from tcdsl.codegen.passes.waits import with_waits
@@ -61,6 +61,9 @@ static __device__ __forceinline__ int64_t tcdsl_clamp(int64_t index, int64_t ext
   return (uint64_t)index < (uint64_t)extent ? index : 0;
 }
 """
+
+# Functions that are in no library, in the order of their texts.
+_HELPERS = {"tcdsl_first": _FIRST, "tcdsl_clamp": _CLAMP}
 
 
 def print_cuda(plan: Plan, known_alignments: Mapping[str, int] | None = None) -> CudaSource:
@@ -94,8 +97,7 @@ class _PlanPrinter(PlanText):
             found += [*map(Line, printer.head()), Line("{"), *lines(body, 1), Line("}"), Line("")]
             used |= library_names(body)
             launches.append(printer.launch)
-        texts = zip(HELPERS, (_FIRST, _CLAMP), strict=True)
-        helpers = [text for name, text in texts if name in used]
+        helpers = [text for name, text in _HELPERS.items() if name in used]
         found[:0] = [Line(line) for helper in helpers for line in helper.split("\n")]
         return CudaSource(
             "\n".join(line.text for line in found),

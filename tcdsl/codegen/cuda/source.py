@@ -17,9 +17,6 @@ Dim3 = tuple[int, int, int]
 # before the first launch, and after every one.
 TICKETS_BYTES = 32 << 10
 
-# The functions of a text that are in no library.
-HELPERS = ("tcdsl_first", "tcdsl_clamp")
-
 
 class ParameterKind(StrEnum):
     """Where the value of a kernel's parameter comes from."""
