@@ -21,8 +21,9 @@ there, of which each needs the busiest unit for m and waits in its chain for c::
 
 so that a wave is limited by a unit or by one block's latency.  *Waves*: those that are full, and
 the last one at the rate that its blocks reach; where blocks are few, multiprocessors idle (the
-``WBRatio`` of DeepCuts).  A kernel begins with a launch and the latency of its first loads, and
-ends with what only its last block does.
+``WBRatio`` of DeepCuts), and one may have a block more than others (*own*: what it loads, at its
+own rate).  A kernel begins with a launch, until the chip is full of loads, and ends with what only
+its last block does.
 
 Sources: S. Williams, A. Waterman, D. Patterson, Roofline, CACM 52(4), 2009,
 doi:10.1145/1498765.1498785.  W. Jung, T. T. Dao, J. Lee, DeepCuts: a deep learning optimization
@@ -33,15 +34,17 @@ H. Kim, An analytical model for a GPU architecture with memory-level and thread-
 awareness, ISCA 2009, doi:10.1145/1555754.1555775 (waiting and computing warps take turns).
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from math import ceil, inf
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.work import Chain, Work
 
-PIPELINE_CYCLES = (
-    4  # of an arithmetic instruction, since Volta; Volkov, 2016, measures 6 and 9 before
-)
+# From a sweep of reductions on an H200 (docs/performance_gpu.md).
+READ_SHARE = 4.3 / 4.378  # of the rate at which nothing but reads go
+# Of the first loads' latency, of a chip full of threads: until all of it loads, and at its end.
+FILL = 0.12 / (0.8e-6 * 270336)
+PIPELINE_CYCLES = 4  # of an arithmetic instruction, since Volta (Maxwell 6, Kepler 9: Volkov)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +70,31 @@ def estimate(work: Work, chip: Chip) -> Estimate:
     wave = resident_blocks(work, chip) * _usable(work, chip)
     full, late = divmod(work.blocks, wave)
     limits: dict[str, float] = {}
-    streaming = latency = 0.0
-    for count, blocks in ((full, wave), (1 if late else 0, late)):
-        if count == 0:
-            continue
-        for name, seconds in _limits(work, chip, blocks).items():
-            limits[name] = limits.get(name, 0.0) + count * seconds
-        streaming += count * max(_limits(work, chip, blocks).values(), default=0.0)
-        latency += count * _alone(work, chip)
+    streaming = 0.0
+    for count, blocks in ((full, wave), (1, late)):
+        if count and blocks:
+            of_wave = _limits(work, chip, blocks)
+            streaming += count * max(of_wave.values(), default=0.0)
+            for name, seconds in of_wave.items():
+                limits[name] = limits.get(name, 0.0) + count * seconds
+    latency = (full + (late > 0)) * _alone(work, chip)
+    # What one multiprocessor loads, of which some have a block more than others.
+    share = ceil(work.blocks / chip.multiprocessors) / work.blocks * work.dram_bytes
+    own = share / chip.multiprocessor_bytes_per_s
+    fill = min(_fill(work, chip, min(work.blocks, wave)), streaming / 2)
     launch = work.launches * _launch(work, chip)
-    first = chip.dram_latency_s if work.read_bytes else 0.0
     finish = chain_seconds(work.finish, chip) + work.same_atomics * chip.same_atomic_s
-    body = max(streaming + first, latency)
-    limits |= {"latency": latency, "launch": launch, "finish": finish}
+    body = max(streaming + fill, latency, own)
+    limits |= {"latency": latency, "own": own, "launch": launch, "finish": finish}
     limiter = max(limits, key=lambda name: limits[name])
     return Estimate(launch + body + finish, limiter, tuple(limits.items()))
+
+
+def _fill(work: Work, chip: Chip, blocks: int) -> float:
+    """Return what it costs that the chip fills with loads, and empties: less, the more threads."""
+    if not work.dram_bytes:
+        return 0.0
+    return FILL * chip.dram_latency_s * chip.threads / (blocks * work.threads)
 
 
 def _launch(work: Work, chip: Chip) -> float:
@@ -171,7 +184,8 @@ def _dram_rate(work: Work, chip: Chip, blocks: int) -> float:
     # A kernel that reads alone reads faster than one that also writes; a copy is half and half.
     # Between, what is written costs what it costs a copy.
     mixed = max(0.0, 2 * read - 1)
-    rate = mixed * chip.dram_read_bytes_per_s + (1 - mixed) * chip.dram_copy_bytes_per_s
+    reads = READ_SHARE * chip.dram_read_bytes_per_s
+    rate = mixed * reads + (1 - mixed) * chip.dram_copy_bytes_per_s
     own = min(blocks, chip.multiprocessors) * chip.multiprocessor_bytes_per_s
     return min(rate, own, _in_flight(work, blocks) / chip.dram_loaded_latency_s)
 
@@ -190,14 +204,23 @@ def _hidden(work: Work, chip: Chip, resident: int) -> float:
 
 def _alone(work: Work, chip: Chip) -> float:
     """Return the seconds of a block between its start and its end, if nobody is in its way."""
-    return max(_limits(work, chip, 1).values(), default=0.0) + chain_seconds(work.chain, chip)
+    limits = _limits(work, chip, 1)
+    if work.dram_bytes:  # the memory is idle, and cold
+        rate = min(chip.multiprocessor_bytes_per_s, _in_flight(work, 1) / chip.dram_latency_s)
+        first = chip.dram_latency_s if work.read_bytes else 0.0
+        limits["memory"] = max(first, work.dram_bytes / work.blocks / rate)
+    return max(limits.values(), default=0.0) + chain_seconds(work.chain, chip)
 
 
 def chain_seconds(chain: Chain, chip: Chip) -> float:
     """Return how long the things of *chain* take, one after another."""
-    each = (
-        chip.dram_latency_s, chip.l2_latency_s, chip.shared_latency_s, chip.block_barrier_s,
-        chip.cluster_barrier_s, chip.grid_barrier_s, chip.atomic_s, 1 / chip.clock_hz,
-    )  # fmt: skip
-    counts: tuple[float, ...] = astuple(chain)
-    return sum(count * seconds for count, seconds in zip(counts, each, strict=True))
+    return (
+        chain.dram_loads * chip.dram_latency_s
+        + chain.l2_loads * chip.l2_latency_s
+        + chain.shared_loads * chip.shared_latency_s
+        + chain.block_barriers * chip.block_barrier_s
+        + chain.cluster_barriers * chip.cluster_barrier_s
+        + chain.grid_barriers * chip.grid_barrier_s
+        + chain.atomics * chip.atomic_s
+        + chain.cycles / chip.clock_hz
+    )

@@ -4,12 +4,11 @@ A tile is *width* results, for each of which a thread loads *steps* x *times* ve
 *width* x *lanes* threads, that share the steps, and takes one of *chunks* pieces of them (or of the
 times); the last of a tile's blocks adds up their sums::
 
-    bytes      all of them at the chip's rate; one multiprocessor's share at its own rate; what is
-               on its way at once, every LOADED seconds
-    latency    the loads of a thread, IN_FLIGHT at a time, in as many waves as there are
-    folds      of a block; with several chunks a ticket, loads of the partial sums, a fold again
+    bytes      on their way at once: IN_FLIGHT loads of every thread
+    chain      loads that start after those
+    finish     a fold of the block; with several chunks a ticket, loads of the partial sums, a fold
 
-    t = max(bytes, latency) + folds
+What that costs is a ``Work``, and how long it takes is what ``costmodel.estimate`` says.
 
 The coefficients are of an H200 (docs/performance_gpu.md); they need not be exact, for they decide
 between a few and many blocks, where times differ by factors.
@@ -20,12 +19,12 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 from tcdsl.costmodel.chip import WARP, Chip
+from tcdsl.costmodel.estimate import READ_SHARE, estimate
+from tcdsl.costmodel.work import Chain, Work
 
 # Coefficients of the model, from a sweep on an H200; what is the chip's is in its data file.
-READ_SHARE = 4.3 / 4.378  # of the rate at which nothing but reads go, that reductions reach
 STEP = 1 / 8  # of a load's latency, until the next one that is on its way is there, and used
 IN_FLIGHT = 4  # loads of a thread, which the compiler starts together
-RAMP = 0.12 / (0.8e-6 * 270336)  # of the latency x the chip's threads: that it fills and empties
 PARTIAL = 2.5  # latencies of the second-level cache until a load of what was just stored is there
 ALIKE = 1.03  # times that differ by less are the same, as far as this model can tell
 LEAST_LOADS = 2  # of a thread of a row that many share
@@ -119,42 +118,36 @@ def row_fold_s(gpu: Chip, threads: int) -> float:
 
 
 def _seconds(gpu: Chip, reduction: Reduction, lanes: int, chunks: int, per_chunk: int) -> float:
+    """Return the seconds of a kernel that is running, without its launch, which all splits have."""
+    return estimate(work_of_split(gpu, reduction, lanes, chunks, per_chunk), gpu).seconds
+
+
+def work_of_split(gpu: Chip, reduction: Reduction, lanes: int, chunks: int, per_chunk: int) -> Work:
+    """Return what *reduction* costs with *lanes* threads a row, and *chunks* of *per_chunk*."""
     r = reduction
     blocks, threads = r.tiles * chunks, max(r.width * lanes, WARP)
     if r.pieces:
         loads = ceil(r.steps / lanes) * ceil(r.times * per_chunk / r.pieces)
-        block_bytes = r.width * r.steps * r.times * per_chunk / r.pieces * r.load_bytes
     else:
         loads = ceil(per_chunk / lanes) * r.times
-        block_bytes = r.width * per_chunk * r.times * r.load_bytes
-    resident = max(1, gpu.threads_per_multiprocessor // threads) * gpu.multiprocessors
+    together = min(loads, IN_FLIGHT)
     total = r.tiles * r.width * r.steps * r.times * r.load_bytes
-    own = ceil(blocks / gpu.multiprocessors) * block_bytes
-
-    def rate(running: int) -> float:
-        on_the_way = running * threads * min(loads, IN_FLIGHT) * r.load_bytes
-        own_rates = min(running, gpu.multiprocessors) * gpu.multiprocessor_bytes_per_s
-        return min(read_rate(gpu), on_the_way / gpu.dram_loaded_latency_s, own_rates)
-
-    latency = ceil(blocks / resident) * ceil(loads / IN_FLIGHT) * gpu.dram_latency_s
-    latency += first_loads_s(gpu, loads) - gpu.dram_latency_s
+    # Those that are left wait as long as a whole number of them that start together.
+    rounds = max(1.0, total / (blocks * threads * together * r.load_bytes))
+    waits = ceil(loads / IN_FLIGHT) - rounds + min(loads - 1, IN_FLIGHT) * STEP
     if r.width == 1:
-        fold = row_fold_s(gpu, lanes)
+        fold = row_fold_s(gpu, lanes) * gpu.clock_hz
     else:
-        steps = lanes if r.width >= WARP else ceil(lanes * r.width / WARP)
-        fold = COLUMN_STEP_CYCLES / gpu.clock_hz * steps
-    late = blocks % resident  # the others are done when they begin
-    streaming = (blocks - late) / blocks * total / rate(resident)
-    streaming += late / blocks * total / rate(late) if late else 0.0
-    ramp = RAMP * gpu.dram_latency_s * gpu.threads / (min(blocks, resident) * threads)
-    seconds = (
-        max(streaming + min(ramp, streaming / 2), own / gpu.multiprocessor_bytes_per_s, latency)
-        + fold
-    )  # the others', beside loads
+        fold = COLUMN_STEP_CYCLES * (lanes if r.width >= WARP else ceil(lanes * r.width / WARP))
+    finish = Chain(cycles=fold)
     if chunks > 1:
-        again = ceil(ceil(chunks / lanes) / IN_FLIGHT) * partial_s(gpu)
-        seconds += TICKET * gpu.atomic_s + blocks * gpu.same_atomic_s + again + fold
-    return seconds
+        again = ceil(ceil(chunks / lanes) / IN_FLIGHT)
+        finish = Chain(atomics=TICKET, l2_loads=PARTIAL * again, cycles=2 * fold)
+    return Work(
+        blocks, threads, read_bytes=total,
+        in_flight_bytes=together * r.load_bytes, chain=Chain(dram_loads=waits), finish=finish,
+        same_atomics=blocks if chunks > 1 else 0, launches=0,
+    )  # fmt: skip
 
 
 def is_brief(gpu: Chip, block_bytes: int) -> bool:
