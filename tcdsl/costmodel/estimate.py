@@ -67,7 +67,7 @@ def estimate(work: Work, chip: Chip) -> Estimate:
     """Return how long *work* takes on *chip*."""
     if reason := why_not_fitting(work, chip):
         return Estimate(inf, "does not fit", why_not=reason)
-    wave = resident_blocks(work, chip) * _usable(work, chip)
+    wave = max(1, resident_blocks(work, chip)) * _usable(work, chip)
     full, late = divmod(work.blocks, wave)
     limits: dict[str, float] = {}
     streaming = 0.0
