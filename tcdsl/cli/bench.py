@@ -17,9 +17,10 @@ from pathlib import Path
 from rich.console import Console
 
 from tcdsl.api import require_target
-from tcdsl.cli import bench_work, copy_rate, device_latency, latency
+from tcdsl.cli import bench_forced, bench_work, copy_rate, device_latency, latency
 from tcdsl.cli.arguments import duration, natural
 from tcdsl.cli.bench_first_call import first_calls_text, run_another, time_first_call
+from tcdsl.cli.bench_forced import FORCED, chosen_forced
 from tcdsl.cli.bench_lines import STANDARD_OUTPUT, keys_in, keys_to_leave_out, read_lines
 from tcdsl.cli.bench_measured import Run
 from tcdsl.cli.bench_page import page
@@ -41,6 +42,7 @@ _PREPARING_SHARE = 0.5  # of the time that there is
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to *parser*."""
     bench_work.add_arguments(parser)
+    bench_forced.add_arguments(parser)
     parser.add_argument(
         "--peers", metavar="A,B",
         help=f"of {','.join(Host.peers)} (default: {Host.default_peers}); "
@@ -132,11 +134,14 @@ def run_on_host(console: Console, arguments: argparse.Namespace) -> int:
     """Time the cases on this processor."""
     is_over = deadline(arguments.limit)
     place = Host(arguments.target, arguments.bound)
+    forced = chosen_forced(arguments)
     run = Run(machine(), present_peers(console, place, arguments))
     if any(peer.startswith("torch") for peer in run.peers):
         use_threads(settings().threads)
     work = work_left(console, place, arguments, run)
-    measured = partial(time_one, peers=run.peers, place=place, seconds=arguments.seconds or 0.3)
+    measured = partial(
+        time_one, peers=run.peers, place=place, seconds=arguments.seconds or 0.3, forced=forced
+    )
     rows = time_all(work, place, measured, Keeper(arguments, run), is_over)
     return report(console, rows, run, work)
 
@@ -153,11 +158,15 @@ def run_on_device(console: Console, arguments: argparse.Namespace) -> int:
     console.print(precompile(jobs), markup=False)
     if arguments.prepare:
         limit_s = _PREPARING_SHARE * arguments.limit if arguments.limit else None
-        console.print(prepare(jobs, peers, arguments.prepare, limit_s), markup=False)
+        others = tuple(peer for peer in peers if peer != FORCED)
+        console.print(prepare(jobs, others, arguments.prepare, limit_s), markup=False)
     copy_gbs, read_gbs = copy_rate_gbs(), read_rate_gbs()
     about = place.about(copy_gbs, read_gbs) | library_versions(peers)
     run = Run(about, peers, arguments.flush, copy_gbs, read_gbs)
-    measured = partial(time_one, peers=peers, place=place, seconds=arguments.seconds or 0.1)
+    measured = partial(
+        time_one, peers=peers, place=place, seconds=arguments.seconds or 0.1,
+        forced=chosen_forced(arguments),
+    )  # fmt: skip
     rows = time_all(work, place, measured, Keeper(arguments, run), is_over)
     return report(console, rows, run, work)
 
@@ -217,11 +226,14 @@ def existing(paths: Sequence[Path]) -> Sequence[Path]:
 
 def present_peers(console: Console, place: Place, arguments: argparse.Namespace) -> tuple[str, ...]:
     """Return the peers asked for that are installed, and say why others are not."""
-    missing = {peer: place.why_missing(peer) for peer in chosen_peers(place, arguments.peers)}
+    forced = () if chosen_forced(arguments) is None else (FORCED,)
+    # Beside a forced choice peers are only what is asked for: the ratio is to the default choice.
+    asked = () if forced and arguments.peers is None else chosen_peers(place, arguments.peers)
+    missing = {peer: place.why_missing(peer) for peer in asked}
     for peer, why in missing.items():
         if why:
             console.print(f"without {peer}: {why}", markup=False)
-    return tuple(peer for peer, why in missing.items() if not why)
+    return (*(peer for peer, why in missing.items() if not why), *forced)
 
 
 def report(console: Console, rows: Sequence[Row], run: Run, work: Sequence[Work]) -> int:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from tcdsl.cli.bench_forced import FORCED, Forced
 from tcdsl.cli.bench_lines import Lines
 from tcdsl.cli.bench_measured import Run
 from tcdsl.cli.bench_report import Launches, Row, write_json
@@ -17,6 +18,7 @@ from tcdsl.cli.bench_work import Work, key_of, label_of
 from tcdsl.cli.console import progress_steps
 from tcdsl.library import Case
 from tcdsl.library.peer_calls import Call
+from tcdsl.options import Options
 from tcdsl.runtime.timing import Comparison, Timing
 
 
@@ -37,7 +39,7 @@ class Place(Protocol):
     def sizes(self, case: Case, dtype: str) -> tuple[Mapping[str, int], ...]: ...
     def inputs(self, case: Case, sizes: Mapping[str, int], dtype: str) -> Mapping[str, Any]: ...
     def tcdsl_call(
-        self, case: Case, inputs: Mapping[str, Any], dtype: str
+        self, case: Case, inputs: Mapping[str, Any], dtype: str, options: Options | None = None
     ) -> tuple[Call, Launches | None]: ...
     def peer_call(self, peer: str, case: Case, inputs: Mapping[str, Any]) -> Call: ...
     def disagreement(self, result: Any, expected: Any, dtype: str) -> str | None: ...
@@ -46,8 +48,17 @@ class Place(Protocol):
     def settle(self) -> str | None: ...
 
 
-def time_one(work: Work, peers: Sequence[str], place: Place, seconds: float) -> Row:
-    """Return the times of one case at one choice of sizes; what fails becomes a problem."""
+def time_one(
+    work: Work,
+    peers: Sequence[str],
+    place: Place,
+    seconds: float,
+    forced: Forced | None = None,
+) -> Row:
+    """Return the times of one case at one choice of sizes; what fails becomes a problem.
+
+    :arg forced: what the column ``FORCED``, if it is among *peers*, is made with.
+    """
     case, sizes, dtype = work
     problems: list[str] = []
     calls: dict[str, Call] = {}
@@ -67,11 +78,15 @@ def time_one(work: Work, peers: Sequence[str], place: Place, seconds: float) -> 
     except place.errors as error:
         problems.append(f"tcdsl: {error}")
     for peer in peers:
-        if not place.offers(peer, case, dtype):
+        if peer != FORCED and not place.offers(peer, case, dtype):
             continue
         try:
             start = time.perf_counter()
-            call = place.peer_call(peer, case, inputs)
+            if peer == FORCED and forced is not None:
+                options = forced.options(case, inputs, dtype, place.target)
+                call, _ = place.tcdsl_call(case, inputs, dtype, options)
+            else:
+                call = place.peer_call(peer, case, inputs)
             expected = call()
             first_s[peer] = time.perf_counter() - start
             if "tcdsl" in calls and (what := place.disagreement(result, expected, dtype)):

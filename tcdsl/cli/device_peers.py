@@ -27,7 +27,7 @@ from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.library import Case, cub_peers, cudnn_peers, source_for
 from tcdsl.library.cub_peers import CubCall
 from tcdsl.library.peer_calls import Call, call_on_tensors
-from tcdsl.options import BAD_ARGUMENT
+from tcdsl.options import BAD_ARGUMENT, Options
 from tcdsl.runtime.cuda.device import primary_context
 from tcdsl.runtime.timing import Comparison, compare_cuda, measure_cuda
 from tcdsl.testing.agreement import tolerance_of
@@ -87,7 +87,9 @@ class Device:
         """Return random inputs, the same ones every time."""
         return device_inputs(case, sizes, dtype)
 
-    def tcdsl_call(self, case: Case, inputs: Tensors, dtype: str) -> tuple[Call, Launches]:
+    def tcdsl_call(
+        self, case: Case, inputs: Tensors, dtype: str, options: Options | None = None
+    ) -> tuple[Call, Launches]:
         """Return the case's bound call, and what it launches.
 
         Tensors that it updates are copies of the inputs: it may run again and again, on what the
@@ -96,7 +98,7 @@ class Device:
         function = tcdsl.define(source_for(case, dtype))[case.def_name]
         c = function.comprehension
         values = {n: inputs[n].clone() if n in c.outputs else inputs[n] for n in c.inputs}
-        executable = function.compile(*values.values(), target=_TARGET)
+        executable = function.compile(*values.values(), target=_TARGET, options=options)
         outputs = tuple(
             values[name] if name in values else fresh_output(
                 executable.special.shapes[name], c.tensors[name].dtype,

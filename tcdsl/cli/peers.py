@@ -19,6 +19,7 @@ from tcdsl.cli import jax_calls
 from tcdsl.errors import TCError
 from tcdsl.library import Case, source_for
 from tcdsl.library.peer_calls import Arrays, Call, numpy_call, torch_call
+from tcdsl.options import Options
 from tcdsl.runtime.timing import Comparison, compare
 from tcdsl.testing.agreement import disagreement
 
@@ -35,14 +36,17 @@ def offers(peer: str, case: Case) -> bool:
     return peer != "jax" or jax_calls.has_formula(case)
 
 
-def tcdsl_call(case: Case, inputs: Arrays, dtype: str, *, bound: bool, target: str) -> Call:
+def tcdsl_call(
+    case: Case, inputs: Arrays, dtype: str, *, bound: bool, target: str, options: Options | None
+) -> Call:
     """Return the case's call in tcdsl; a *bound* one writes into an output made beforehand."""
     function = tcdsl.define(source_for(case, dtype))[case.def_name]
     values = list(inputs.values())
     if not bound:
-        return lambda: function(*values, target=target)
-    out = function(*values, target=target)
-    call: Call = function.compile(*values, target=target).bind(*values, out=out)
+        return lambda: function(*values, target=target, options=options)
+    out = function(*values, target=target, options=options)
+    executable = function.compile(*values, target=target, options=options)
+    call: Call = executable.bind(*values, out=out)
     return call
 
 
@@ -87,9 +91,12 @@ class Host:
         """Return random inputs, the same ones every time."""
         return case.make_inputs(sizes, np.random.default_rng(0), dtype)
 
-    def tcdsl_call(self, case: Case, inputs: Arrays, dtype: str) -> tuple[Call, None]:
+    def tcdsl_call(
+        self, case: Case, inputs: Arrays, dtype: str, options: Options | None = None
+    ) -> tuple[Call, None]:
         """Return the case's call; nothing is known of its launches."""
-        return tcdsl_call(case, inputs, dtype, bound=self.bound, target=self.target), None
+        return tcdsl_call(case, inputs, dtype, bound=self.bound, target=self.target,
+                          options=options), None  # fmt: skip
 
     def peer_call(self, peer: str, case: Case, inputs: Arrays) -> Call:
         """Return the case's call in *peer*."""

@@ -18,6 +18,7 @@ from tcdsl.cli.arguments import (
     natural,
     values_of,
 )
+from tcdsl.cli.bench_forced import add_choices_argument, read_choices
 from tcdsl.cli.console import progress_steps, standard_output
 from tcdsl.runtime.files import make_folder
 from tcdsl.runtime.timing import format_us, measure
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--seed", type=natural, default=0, help="of the random arrays (default 0)")
     parser.add_argument("--target", help="cpu, cuda, emulate or reference (default: the best)")
+    add_choices_argument(parser)
     parser.add_argument("--check", action="store_true", help="compare with the NumPy reference")
     parser.add_argument("--save", metavar="DIR", help="write the outputs there, as .npy")
 
@@ -82,11 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
         sizes, inputs = chosen_inputs(function, arguments)
         values = values_of(function, sizes, inputs)
         steps.begin("compiling and running")
+        how = {"target": arguments.target, "options": chosen_options(arguments)}
         start = time.perf_counter()
-        result = function(*values, out=initial_outputs(function, values), target=arguments.target)
+        result = function(*values, out=initial_outputs(function, values), **how)
         first_us = (time.perf_counter() - start) * 1e6
         steps.begin("timing")
-        warm = _warm_time(function, values, result, arguments.target)
+        warm = _warm_time(function, values, result, arguments)
         steps.begin("checking")
         complaint = _complaint(function, values, arguments) if arguments.check else None
     results = result if isinstance(result, tuple) else (result,)
@@ -104,17 +107,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if complaint else 0
 
 
+def chosen_options(arguments: argparse.Namespace) -> tcdsl.Options:
+    """Return the options that ``--choices`` asks for."""
+    return tcdsl.Options(choices=read_choices(arguments.choices))
+
+
 def _warm_time(
-    function: "tcdsl.Function", values: list[Any], result: Any, target: str | None
+    function: "tcdsl.Function", values: list[Any], result: Any, arguments: argparse.Namespace
 ) -> str:
     """Return how long a call takes once everything is compiled, into memory that is there."""
     results = result if isinstance(result, tuple) else (result,)
     out = tuple(np.array(value) for value in results)  # a call may add to what is there
 
-    def call() -> None:
-        function(*values, out=out, target=target)
+    options = chosen_options(arguments)
 
-    return str(measure(call, repeats=1 if target in _SLOW else 0, min_time_s=0.05))
+    def call() -> None:
+        function(*values, out=out, target=arguments.target, options=options)
+
+    repeats = 1 if arguments.target in _SLOW else 0
+    return str(measure(call, repeats=repeats, min_time_s=0.05))
 
 
 def _complaint(
@@ -122,7 +133,10 @@ def _complaint(
 ) -> str | None:
     """Return what the oracle finds wrong with *function* on *values*, or None."""
     try:
-        tcdsl.testing.check(function, *values, targets=(arguments.target or "cpu",))
+        tcdsl.testing.check(
+            function, *values, targets=(arguments.target or "cpu",),
+            options=chosen_options(arguments),
+        )  # fmt: skip
     except AssertionError as error:
         return f"differs from the oracle: {error}"
     return None

@@ -129,3 +129,12 @@ def test_children_compile_what_the_table_then_finds(
     inputs = device_inputs.device_inputs(chosen, sizes, "float32")
     function = package.define(source_for(chosen, "float32"))[chosen.def_name]
     function.compile(*inputs.values(), target="cuda")
+
+
+def test_a_forced_choice_is_timed_beside_the_default(tcdsl: Tcdsl, tmp_path: Path) -> None:
+    path = tmp_path / "times.json"
+    words = ("bench", "softmax", *QUICK, "--force", "threads=32", "--json", path)
+    code, printed, errors = tcdsl(*words)
+    assert (code, errors) == (0, ""), printed
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert rows and all(set(row["times_us"]) == {"tcdsl", "forced"} for row in rows)
