@@ -13,7 +13,8 @@ import pytest
 
 import tcdsl
 from tcdsl.costmodel.chip import Chip
-from tcdsl.strategies import contraction, planner, rows
+from tcdsl.strategies import contraction, operations, planner
+from tcdsl.strategies.templates import cpu_row, cpu_tile
 from tcdsl.testing import check, programs
 from tests.hunts import Hunt, batches, drawn
 
@@ -60,11 +61,13 @@ def test_random_programs_with_every_threshold_lowered(
     """Small programs get threads, chunks, register tiles and materialised operands too."""
     # The cache knows nothing of thresholds.
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
-    for name, value in (("MIN_WORK", 1), ("MIN_REUSE", 1), ("MIN_USES", 0), ("ROWS_A_BLOCK", 4)):
+    for name, value in (("MIN_WORK", 1), ("MIN_REUSE", 1), ("MIN_USES", 0)):
         monkeypatch.setattr(contraction, name, value)
-    monkeypatch.setattr(rows, "PARALLEL_WORK", 1)
+    monkeypatch.setattr(cpu_tile, "ROWS_A_BLOCK", 4)
+    monkeypatch.setattr(operations, "PARALLEL_WORK", 1)
+    monkeypatch.setattr(cpu_row, "PARALLEL_WORK", 1)
     monkeypatch.setattr(planner, "PARALLEL_WORK", 1)
-    monkeypatch.setattr(rows, "MIN_TILE", 3)
+    monkeypatch.setattr(cpu_row, "MIN_TILE", 3)
     hunt(2027)
 
 

@@ -19,7 +19,7 @@ from tcdsl.display.html import (
 from tcdsl.poly.isl_utils import QuotaExceededError, bounded, constant_bounds
 from tcdsl.poly.loop_tree import LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Scop, Storage
-from tcdsl.strategies.rows import operations_of
+from tcdsl.strategies.operations import operations_of
 from tcdsl.transforms.mapping import Mapped
 from tcdsl.transforms.placement import Placement, Space
 from tcdsl.transforms.plan import Kernel, Plan

@@ -15,6 +15,7 @@ from tcdsl.options import BAD_OPTION, CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.transforms.plan import Weighed
 
 Asked = Mapping[str, Mapping[str, Any]]  # kernel -> template and configuration
+NOTHING_ASKED: Asked = {}
 
 
 def asked_for(options: Options) -> Asked:

@@ -5,12 +5,16 @@ orders are by what measurements favour.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
+from tcdsl.costmodel.chip import Chip
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.template import Choice
+from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
     column,
     column_cluster,
+    cpu_row,
+    cpu_tile,
     elementwise,
     ragged,
     ragged_long,
@@ -20,7 +24,7 @@ from tcdsl.strategies.templates import (
     row_split,
 )
 
-TEMPLATES = (
+GPU_TEMPLATES = (
     row_split.TEMPLATE,
     row_column.TEMPLATE,
     ragged_long.TEMPLATE,
@@ -31,6 +35,13 @@ TEMPLATES = (
     column.TEMPLATE,
     elementwise.TEMPLATE,
 )
+CPU_TEMPLATES = (cpu_tile.TEMPLATE, cpu_row.TEMPLATE)
+TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *CPU_TEMPLATES)
+
+
+def templates_for(problem: Problem) -> tuple[Template[Any], ...]:
+    """Return the templates of the problem's machine."""
+    return GPU_TEMPLATES if isinstance(problem.machine, Chip) else CPU_TEMPLATES
 
 
 def likeliest(problem: Problem) -> Choice:
@@ -40,12 +51,12 @@ def likeliest(problem: Problem) -> Choice:
 
 def choices(problem: Problem) -> Iterator[Choice]:
     """Yield every choice for *problem*, the likeliest first."""
-    for template in TEMPLATES:
+    for template in templates_for(problem):
         if template.why_not(problem) is None:
             yield from (Choice(template, config) for config in template.space(problem))
 
 
 def reasons(problem: Problem) -> dict[str, str]:
     """Return why templates do not apply to *problem*, by their names."""
-    found = ((template.name, template.why_not(problem)) for template in TEMPLATES)
+    found = ((template.name, template.why_not(problem)) for template in templates_for(problem))
     return {name: reason for name, reason in found if reason is not None}

@@ -4,7 +4,8 @@ What is asked for must be in the space that the problem has: options filter it, 
 device.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
 from math import inf
@@ -40,11 +41,15 @@ def choice_for(problem: Problem, name: str, asked: Asked) -> Choice:
     for key in data:
         if key not in known:
             raise misfit(name, f"{template.name} has no {key!r}; it has {', '.join(known)}")
-    space = list(template.space(problem))
-    config = space[0].__class__(**{**asdict(space[0]), **data})
-    if config not in space:
-        raise misfit(name, _why_not_in(config, space, data))
-    return Choice(template, config)
+    space = {_text(asdict(config)): config for config in template.space(problem)}
+    own = {**asdict(next(iter(space.values()))), **data}
+    if _text(own) not in space:
+        raise misfit(name, _why_not_in(own, [asdict(config) for config in space.values()], data))
+    return Choice(template, space[_text(own)])
+
+
+def _text(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True)
 
 
 def _template(kernel: str, name: str) -> Template[Any]:
@@ -56,20 +61,23 @@ def _template(kernel: str, name: str) -> Template[Any]:
     return by_name[name]
 
 
-def _why_not_in(config: Any, space: Sequence[Any], data: Mapping[str, Any]) -> str:
-    """Return which value of *config* is in no configuration of *space* with the others as given."""
-    own = asdict(config)
+def _why_not_in(
+    own: Mapping[str, Any], space: Sequence[Mapping[str, Any]], data: Mapping[str, Any]
+) -> str:
+    """Return which value of *own* is in no configuration of *space* with the others as given."""
     for key in data:
-        allowed = sorted({asdict(c)[key] for c in space})
-        if own[key] not in allowed:
-            return f"{key}={own[key]!r} is none of {', '.join(map(repr, allowed))}"
+        if _text({key: own[key]}) not in {_text({key: config[key]}) for config in space}:
+            allowed = _listed(config[key] for config in space)
+            return f"{key}={own[key]!r} is none of {allowed}"
     for key in data:
-        alike = [c for c in map(asdict, space) if {**c, key: own[key]} == own]
+        alike = [c[key] for c in space if _text({**c, key: own[key]}) == _text(own)]
         if alike:
-            allowed = sorted({c[key] for c in alike})
-            with_others = ", ".join(map(repr, allowed))
-            return f"{key}={own[key]!r} does not go with the others, {with_others} would"
-    return f"{config} is no configuration of it"
+            return f"{key}={own[key]!r} does not go with the others, {_listed(alike)} would"
+    return f"{dict(own)} is no configuration of it"
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(map(repr, sorted(dict.fromkeys(values))))
 
 
 # --- what else there was -----------------------------------------------------------------------
@@ -92,6 +100,8 @@ def _candidate(problem: Problem, choice: Choice, chosen: Sketch) -> dict[str, An
     data = choice.to_json()
     name = data.pop("template")
     own = {"template": name, "config": data, "is_chosen": choice.to_json() == chosen.config}
+    if not isinstance(problem.machine, Chip):
+        return own
     work = work_of(problem, choice.schedule(problem))
     predicted = estimate(work, problem.gpu)
     if predicted.seconds == inf:

@@ -21,11 +21,8 @@ from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.lang.comprehension import Load
-from tcdsl.poly.isl_utils import Extent, minus
-from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Scop
-from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.materialisation import (
     Operand,
@@ -36,14 +33,12 @@ from tcdsl.transforms.materialisation import (
     operand_of,
     walks,
 )
-from tcdsl.transforms.nesting import Piece
-from tcdsl.transforms.rfactor import Partial, why_not_rfactored
+from tcdsl.transforms.rfactor import why_not_rfactored
 
 MIN_WORK = cpu_thresholds.TILED_MULTIPLICATIONS
 MIN_REUSE = cpu_thresholds.TILED_USES
 MIN_USES = cpu_thresholds.PACKED_USES
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
-ROWS_A_BLOCK = cpu_thresholds.ROWS_A_BLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,155 +244,3 @@ def _dot_tile(shape: Shape, vector: int, left: list[int], width: int) -> Tile:
             best = max(still, key=lambda d: _row_preference(shape, d))
             rows[best] = _divisor(shape.extents[best], 4)
     return Tile(vector, width, dict(list(rows.items())[:2]))
-
-
-def sketch_contraction(
-    scop: Scop, group: Group, lead: str, shapes: Mapping[str, Shape], cpu: Cpu
-) -> Sketch:
-    """Return the sketch of *group* around its contraction *lead*."""
-    return _Sketcher(scop, group, lead, shapes, cpu).sketch()
-
-
-class _Sketcher:
-    def __init__(
-        self, scop: Scop, group: Group, lead: str, shapes: Mapping[str, Shape], cpu: Cpu
-    ) -> None:
-        self.scop = scop
-        self.group = group
-        self.lead = lead
-        self.shapes = shapes
-        self.shape = shapes[lead]
-        self.cpu = cpu
-        tile = choose_tile(self.shape, cpu)
-        assert tile is not None
-        self.tile = tile
-        self.axes = {axis[lead]: axis for axis in group.axes if group.has_parallel(axis, shapes)}
-
-    def sketch(self) -> Sketch:
-        tile = self.tile
-        is_dot = self.shape.roles[tile.vector] is Role.REDUCED
-        tiles = dict(tile.rows) | ({} if is_dot else {tile.vector: tile.lanes})
-        outer = self._outer(tiles)
-        remaining = {name: self._remaining(name, tiles) for name in self.group.members}
-        remaining[self.lead] = self._lead_remaining(tiles, is_dot)
-        statement = self.shape.statement
-        lane = Partial(
-            statement.indices[tile.vector], self.shape.lower[tile.vector], 1, tile.lanes,
-            tile.lanes, True,
-        )  # fmt: skip
-        unrolled = frozenset((self.lead, d) for d in tile.rows)
-        names = statement.indices
-        text = " x ".join(f"{names[d]} % {n}" for d, n in [*tile.rows.items()])
-        why = (
-            f"contraction: register tile {text or '1'} x {names[tile.vector]} % {tile.lanes}"
-            f" ({'partial sums' if is_dot else 'results'} in the lanes)",
-        )
-        return Sketch(
-            self.group.members,
-            tuple(outer),
-            remaining,
-            {self.lead: (lane,) if is_dot else ()},
-            {},
-            unrolled,
-            {} if is_dot else {self.lead: names[tile.vector]},
-            why,
-            template="contraction",
-        )
-
-    def _outer(self, tiles: Mapping[int, int]) -> list[OuterLoop]:
-        """Return the loops around the tile: other dimensions, blocks of rows, then the tiles."""
-        others = [
-            d for d in self.shape.order
-            if self.shape.roles[d] is Role.PARALLEL and d not in tiles and d in self.axes
-        ]  # fmt: skip
-        loops = [self._loop(d, 1, 0, LoopKind.PARALLEL) for d in others]
-        enough = 2 * self.cpu.threads
-        iterations = prod(self.shape.extents[d] for d in others)
-        is_serial = self.cpu.threads == 1 or self.shape.instances < 1 << 16
-        rows = list(self.tile.rows)
-        blocks: dict[int, int] = {}
-        if rows and self.shape.extents[rows[0]] > tiles[rows[0]]:
-            row, size = rows[0], tiles[rows[0]]
-            blocks[row] = max(size, ROWS_A_BLOCK // size * size)
-            while iterations * -(-self.shape.extents[row] // blocks[row]) < enough:
-                if blocks[row] <= size:
-                    break
-                blocks[row] = max(size, blocks[row] // 2 // size * size)
-            if blocks[row] > size:
-                loops.append(self._loop(row, blocks[row], 0, LoopKind.PARALLEL))
-                iterations *= -(-self.shape.extents[row] // blocks[row])
-        # The blocked rows innermost: a block of their operand stays in the cache meanwhile.
-        order = sorted(tiles, key=lambda d: (d in blocks, d in rows))
-        for d in order:
-            if tiles[d] >= self.shape.extents[d]:
-                continue
-            free = iterations < enough and d not in blocks
-            kind = LoopKind.PARALLEL if free else LoopKind.SERIAL
-            loops.append(self._loop(d, tiles[d], blocks.get(d, 0), kind))
-            if free:
-                iterations *= -(-self.shape.extents[d] // tiles[d])
-        if is_serial:
-            loops = [OuterLoop(loop.pieces, LoopKind.SERIAL, loop.limit) for loop in loops]
-        return loops
-
-    def _loop(self, dim: int, tile: int, inside: int, kind: LoopKind) -> OuterLoop:
-        """Return the loop over the tiles of *dim*, within blocks of *inside* if that is not 0."""
-        shift = min(self.shapes[n].lower[d] for n, d in self.axes[dim].items()) if tile > 1 else 0
-        pieces = {}
-        for name, d in self.axes[dim].items():
-            extent = self.shapes[name].lower[d] - shift + self.shapes[name].extents[d]
-            mod = inside // tile if inside > tile else 0
-            count = mod or -(-extent // tile)
-            pieces[name] = Piece(Coordinate(d, shift, tile, mod), count, Role.PARALLEL)
-        extent = self.shape.extents[dim]
-        limit: Extent = extent if tile > 1 and extent % tile else 0
-        if tile > 1 and self.shape.is_open(dim):
-            # Of blocks of tiles the whole ones are not set apart: that would double the code once
-            # more, for nothing but constant bounds of the loop over the tiles.
-            is_block = tile > self.tile.rows.get(dim, tile)
-            limit = 0 if is_block else minus(self.shape.end(dim), shift)
-        return OuterLoop(pieces, kind, limit)
-
-    def _remaining(self, name: str, tiles: Mapping[int, int]) -> tuple[Piece, ...]:
-        """Return what is left of a member's dimensions: the tile's last, vector innermost."""
-        shape = self.shapes[name]
-        mine = {self.axes[d][name]: d for d in self.axes}
-        before: list[Piece] = []
-        rows: list[Piece] = []
-        vector: list[Piece] = []
-        for dim in shape.order:
-            lead_dim = mine.get(dim)
-            if lead_dim is None:
-                before.append(Piece(Coordinate(dim), shape.extents[dim], shape.roles[dim]))
-            elif lead_dim in tiles:
-                piece = self._point(name, dim, lead_dim, tiles[lead_dim])
-                (vector if lead_dim == self.tile.vector else rows).append(piece)
-        return (*before, *rows, *vector)
-
-    def _point(self, name: str, dim: int, lead_dim: int, tile: int) -> Piece:
-        shift = min(self.shapes[n].lower[d] for n, d in self.axes[lead_dim].items())
-        if tile >= self.shape.extents[lead_dim]:
-            return Piece(Coordinate(dim), tile, Role.PARALLEL)
-        return Piece(Coordinate(dim, shift, 1, tile), tile, Role.PARALLEL)
-
-    def _lead_remaining(self, tiles: Mapping[int, int], is_dot: bool) -> tuple[Piece, ...]:
-        shape, tile = self.shape, self.tile
-        loops = [
-            Piece(Coordinate(d), shape.extents[d], shape.roles[d])
-            for d in shape.order
-            if shape.roles[d] is not Role.PARALLEL and d != tile.vector
-        ]
-        left = [
-            Piece(Coordinate(d), shape.extents[d], shape.roles[d])
-            for d in shape.order
-            if shape.roles[d] is Role.PARALLEL and d not in self.axes
-        ]
-        rows = [self._point(self.lead, d, d, n) for d, n in tile.rows.items()]
-        low = shape.lower[tile.vector]
-        if is_dot:
-            vectors = -(-shape.extents[tile.vector] // tile.lanes)
-            across = Piece(Coordinate(tile.vector, low, tile.lanes), vectors, Role.REDUCED)
-            lane = Piece(Coordinate(tile.vector, low, 1, tile.lanes), tile.lanes, Role.PARALLEL)
-            return (*left, *loops, across, *rows, lane)
-        point = self._point(self.lead, tile.vector, tile.vector, tile.lanes)
-        return (*left, *loops, *rows, point)

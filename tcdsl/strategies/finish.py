@@ -21,8 +21,8 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.assembly import Assembly, Lane
+from tcdsl.strategies.operations import work_of
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.rows import work_of
 from tcdsl.strategies.sketch import Layout, Rewritten, Sketch, Tile, apply
 from tcdsl.transforms.fusion import Group, textual
 from tcdsl.transforms.nesting import Alignment

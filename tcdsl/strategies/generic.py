@@ -36,7 +36,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scheduler import Band, Instances, Parts, Scheduled, schedule_by_isl
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
-from tcdsl.strategies.rows import PARALLEL_WORK, work_of
+from tcdsl.strategies.operations import PARALLEL_WORK, work_of
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.nesting import Piece

@@ -29,9 +29,9 @@ from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.fused_directions import Estimates
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.long_groups import with_long_groups
+from tcdsl.strategies.operations import is_chunkable, work_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.row_graphs import own_dims
-from tcdsl.strategies.rows import is_chunkable, work_of
 from tcdsl.strategies.templates.column_cluster import kept_columns
 from tcdsl.strategies.templates.row_cluster import cluster_rows
 from tcdsl.strategies.tiles import is_tiled

@@ -13,6 +13,7 @@ A :class:`Scheme` says how much of it is done: what is left out costs isl nothin
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from tcdsl.costmodel.locality import Shape, shape_of
 from tcdsl.costmodel.machine import Cpu
@@ -21,11 +22,11 @@ from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Scop
-from tcdsl.strategies.asked import asked_for, require_known
+from tcdsl.strategies.asked import NOTHING_ASKED, Asked, asked_for, require_known
+from tcdsl.strategies.choices import candidates_of, choice_for
 from tcdsl.strategies.contraction import (
     find_contraction,
     materialise_operands,
-    sketch_contraction,
     why_not_contraction,
 )
 from tcdsl.strategies.generic import (
@@ -38,10 +39,10 @@ from tcdsl.strategies.generic import (
     wavefront_tile,
     with_own_accumulators,
 )
-from tcdsl.strategies.rows import PARALLEL_WORK, sketch_rows, work_of
-from tcdsl.strategies.scalar import has_lanes, without_lanes, without_vectors
+from tcdsl.strategies.operations import PARALLEL_WORK, work_of
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.scalar import without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
-from tcdsl.strategies.tiling import crossing_tiles, requested_tiles
 from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import (
     Group,
@@ -134,6 +135,14 @@ class _Queued:
     sketch: Sketch
     name: str
     scheme: Scheme = Scheme.AUTO  # ISL: by the generic strategy, if it finds a parallel loop
+    problem: Problem | None = None  # of a kernel that a template made
+
+    def weighed(self, kernel: Kernel) -> Weighed:
+        """Return what *kernel* was made with, and what else there was."""
+        if self.problem is None or kernel.template != self.sketch.template:
+            return Weighed(kernel.name, {"template": kernel.template})
+        others = partial(candidates_of, self.problem, self.sketch)
+        return Weighed(kernel.name, self.sketch.config, others)
 
 
 def _rewrite(
@@ -144,10 +153,11 @@ def _rewrite(
     cpu: Cpu,
     scheme: Scheme,
 ) -> tuple[Scop, list[_Queued]]:
-    """Sketch every group and apply the rewrites, one group after another."""
+    """Make the schedule of every group and apply the rewrites, one group after another."""
     queue: list[_Queued] = []
+    asked = asked_for(options)
     for group in groups:
-        sketch = choose_sketch(scop, group, shapes, options, cpu, scheme)
+        sketch, problem = _sketched(Problem(scop, group, shapes, cpu, options), scheme, asked)
         done: Rewritten = apply(scop, sketch)
         if done.scop is not scop:
             record("rfactor", done.scop, notes=["+".join(group.members)])
@@ -155,7 +165,7 @@ def _rewrite(
         for names in (done.before, done.sketch.members, done.after):
             if names is done.sketch.members:
                 how = _scheme_of(group, shapes, cpu, scheme)
-                queue.append(_Queued(done.sketch, "+".join(group.members), how))
+                queue.append(_Queued(done.sketch, "+".join(group.members), how, problem))
             elif names:
                 queue.append(_Queued(Sketch(names, (), {}, template="plain"), "+".join(names)))
     return scop, queue
@@ -168,30 +178,17 @@ def _scheme_of(group: Group, shapes: Mapping[str, Shape], cpu: Cpu, scheme: Sche
     return Scheme.ISL if is_recurrence(shapes[group.members[0]]) else scheme
 
 
-def choose_sketch(
-    scop: Scop,
-    group: Group,
-    shapes: Mapping[str, Shape],
-    options: Options,
-    cpu: Cpu,
-    scheme: Scheme = Scheme.AUTO,
-) -> Sketch:
-    """Return the sketch of the first strategy that takes *group*."""
+def _sketched(
+    problem: Problem, scheme: Scheme, asked: Asked = NOTHING_ASKED
+) -> tuple[Sketch, Problem | None]:
+    """Return the sketch of *problem*, and the problem if a template made it."""
+    scop, group, shapes = problem.scop, problem.group, problem.shapes
     if scheme is Scheme.ISL:
-        return bare_sketch(scop, group.members, shapes)
+        return bare_sketch(scop, group.members, shapes), None
     if scheme is Scheme.PLAIN:
-        return plain_sketch(scop, group, shapes, cpu)
-    contraction = find_contraction(group, shapes)
-    if contraction is not None:
-        sketch = sketch_contraction(scop, group, contraction, shapes, cpu)
-        if options.vectorise or not has_lanes(sketch):
-            return sketch
-    sketch = sketch_rows(scop, group, shapes, cpu)
-    if not options.vectorise:
-        sketch = without_lanes(scop, sketch)
-    if options.tile:
-        return requested_tiles(sketch, group, shapes, options.tile)
-    return crossing_tiles(sketch, scop, group, shapes)
+        return plain_sketch(scop, group, shapes, problem.cpu), None
+    choice = choice_for(problem, "+".join(group.members), asked)
+    return choice.schedule(problem), problem
 
 
 def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
@@ -223,7 +220,7 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
     record("nesting", scop, kernels)
     plan_trees = [kernel.tree for kernel in kernels]
     require_known(asked_for(options), ((kernel.name, kernel.template) for kernel in kernels))
-    weighed = tuple(Weighed(kernel.name, {"template": kernel.template}) for kernel in kernels)
+    weighed = tuple(q.weighed(kernel) for q, kernel in zip(queue, kernels, strict=True))
     return Plan(scop, tuple(kernels), place(scop, plan_trees), weighed)
 
 

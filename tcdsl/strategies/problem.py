@@ -19,6 +19,7 @@ from typing import TypeVar
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape, coefficient_of, runs_of
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
 from tcdsl.poly.parallelism import Role
@@ -44,11 +45,21 @@ class Problem:
     scop: Scop
     group: Group
     shapes: Mapping[str, Shape]
-    gpu: Chip
+    machine: Chip | Cpu
     options: Options = DEFAULTS
     chunks: ChunkedRows | None = None
     may_split: bool = True
     _known: dict[object, object] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def gpu(self) -> Chip:
+        assert isinstance(self.machine, Chip), "a template for GPUs"
+        return self.machine
+
+    @property
+    def cpu(self) -> Cpu:
+        assert isinstance(self.machine, Cpu), "a template for CPUs"
+        return self.machine
 
     @cached_property
     def lead(self) -> str:

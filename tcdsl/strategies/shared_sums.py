@@ -12,8 +12,8 @@ from math import prod
 
 from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.strategies.assembly import Chunk
+from tcdsl.strategies.operations import is_chunkable
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.rows import is_chunkable
 from tcdsl.strategies.sketch import Axis, Tile
 
 

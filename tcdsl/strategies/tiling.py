@@ -56,8 +56,10 @@ def requested_tiles(
     return sketch
 
 
-def crossing_tiles(sketch: Sketch, scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> Sketch:
-    """Return *sketch* in tiles if its arrays are walked along crossing axes."""
+def crossing_tiles(
+    sketch: Sketch, scop: Scop, group: Group, shapes: Mapping[str, Shape], far: int = FAR_TILE
+) -> Sketch:
+    """Return *sketch* in tiles if its arrays are walked along crossing axes, *far* along one."""
     crossing = find_crossing(scop, group, shapes)
     if crossing is None:
         return sketch
@@ -68,14 +70,14 @@ def crossing_tiles(sketch: Sketch, scop: Scop, group: Group, shapes: Mapping[str
         # The loops over other axes go around all tiles, to walk from one tile to its neighbour.
         if axis not in (crossing.far, crossing.near) and group.has_parallel(axis, shapes):
             sketch = _around(sketch, axis, lead, kind, shapes)
-    sketch = _tile(sketch, crossing.far, lead, FAR_TILE, kind, shapes)
+    sketch = _tile(sketch, crossing.far, lead, far, kind, shapes)
     sketch = _tile(sketch, crossing.near, lead, crossing.line, kind, shapes)
     sketch = _last(sketch, lead, (crossing.far[lead], crossing.near[lead]))
     remaining = {
         name: _innermost(pieces, crossing.far[name], crossing.near[name])
         for name, pieces in sketch.remaining.items()
     }
-    text = f"{FAR_TILE} x {crossing.line} tiles: arrays are contiguous along crossing axes"
+    text = f"{far} x {crossing.line} tiles: arrays are contiguous along crossing axes"
     return replace(sketch, remaining=remaining, why=(*sketch.why, text))
 
 

@@ -12,7 +12,8 @@ from tcdsl.driver import Compiled
 from tcdsl.interp.arithmetic import Array
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
-from tcdsl.strategies import generic, planner, rows, tiling
+from tcdsl.strategies import generic, operations, planner, tiling
+from tcdsl.strategies.templates import cpu_row
 from tcdsl.testing import programs
 
 Compile = Callable[..., Compiled]
@@ -83,7 +84,7 @@ OPTIONS = {
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads, wavefronts and tiles at sizes at which they do not pay."""
-    for module in (rows, generic, planner):
+    for module in (operations, cpu_row, generic, planner):
         monkeypatch.setattr(module, "PARALLEL_WORK", 1)
     monkeypatch.setattr(generic, "DEFAULT_TILE", 3)
     monkeypatch.setattr(generic, "WAVEFRONT_INSTANCES", 1)

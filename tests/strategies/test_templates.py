@@ -72,7 +72,7 @@ def test_a_problem_has_a_template_or_a_reason(name: str) -> None:
     for problem in problems_of(*PROGRAMS[name]):
         applied = {choice.template.name for choice in catalogue.choices(problem)}
         reasons = catalogue.reasons(problem)
-        for template in catalogue.TEMPLATES:
+        for template in catalogue.GPU_TEMPLATES:
             assert (template.name in applied) != (template.name in reasons)
             assert template.why_not(problem) == reasons.get(template.name)
 
@@ -86,18 +86,18 @@ def test_options_filter_the_space() -> None:
         assert "tiles are asked for" in catalogue.reasons(problem).values()
 
 
-def forced(name: str) -> Iterator[Options]:
+def forced(name: str, target: str = "emulate") -> Iterator[Options]:
     """Yield options that ask for each candidate of a program, the chosen ones left out."""
-    source, shapes = PROGRAMS[name]
+    source, shapes = {**PROGRAMS, **CPU_PROGRAMS}[name]
     (f,) = tcdsl.define(source)
     specs = [tcdsl.spec(shape, "float32") for shape in shapes]
-    exe = tcdsl.define(source)[f].compile(*specs, target="emulate")
+    exe = tcdsl.define(source)[f].compile(*specs, target=target, options=Options(threads=3))
     for candidate in exe.candidates:
         if "why_not" in candidate or candidate["is_chosen"]:
             continue
         kernel = {"kernel": candidate["kernel"], "template": candidate["template"]}
         choices = {**exe.choices, "kernels": [kernel | candidate["config"]]}
-        yield Options(choices=json.dumps(choices))
+        yield Options(choices=json.dumps(choices), threads=3 if target == "cpu" else 0)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -111,3 +111,27 @@ def test_choices_that_are_not_the_likeliest_are_right(name: str, check_emulated:
 def test_every_choice_is_right(name: str, check_emulated: CheckAll) -> None:
     for options in forced(name):
         check_emulated([PROGRAMS[name]], options=options)
+
+
+CPU_PROGRAMS: dict[str, tuple[str, Shapes]] = {
+    **{name: PROGRAMS[name] for name in ("elementwise", "softmax", "column")},
+    "sum": ("def f(float(M,N) x) -> (y) { y(m) +=! x(m,n) }", [(37, 5000)]),
+    "transposed": ("def f(float(M,N) x) -> (y) { y(n,m) = x(m,n) }", [(300, 301)]),
+    "product": (
+        "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
+        [(50, 33), (33, 70)],
+    ),
+    "product of rows": (
+        "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }",
+        [(50, 130), (70, 130)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CPU_PROGRAMS)
+def test_every_choice_is_right_on_a_cpu(name: str, check_all: CheckAll) -> None:
+    source, shapes = CPU_PROGRAMS[name]
+    every = list(forced(name, "cpu"))
+    assert every, "there are others"
+    for options in every:
+        check_all([(source, shapes)], threads=3, options=options)

@@ -42,7 +42,7 @@ from tcdsl.lang.faults import Site
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Storage
-from tcdsl.strategies.rows import PARALLEL_WORK, operations_of
+from tcdsl.strategies.operations import PARALLEL_WORK, operations_of
 from tcdsl.transforms.placement import Placement
 from tcdsl.transforms.plan import Kernel, Plan
 

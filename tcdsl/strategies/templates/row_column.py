@@ -23,9 +23,9 @@ from tcdsl.costmodel.both_ways import BothWays, Share, best_share
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Storage
 from tcdsl.strategies.assembly import Lane
+from tcdsl.strategies.operations import is_chunkable
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_registers import live_arrays, resident_arrays
-from tcdsl.strategies.rows import is_chunkable
 from tcdsl.strategies.sketch import Axis, Sketch
 from tcdsl.strategies.template import Template, assembled
 from tcdsl.strategies.traffic import moved_bytes

@@ -1,0 +1,230 @@
+"""Contractions on a CPU: a register tile of accumulators, and the loops around it.
+
+C(m,n) +=! A(m,k) * B(k,n)        threads over m / 64
+                                    n / 32, m / 8
+                                      acc[8][32] = 0
+                                      for k: acc[m % 8][n % 32] += A[m,k] * B[k,n]
+                                      C[m,n] = acc, and what else the kernel does to C
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from tcdsl.costmodel import cpu_thresholds
+from tcdsl.poly.isl_utils import Extent, minus
+from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.parallelism import Role
+from tcdsl.strategies.contraction import Tile, choose_tile, find_contraction
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.strategies.template import Template
+from tcdsl.transforms.nesting import Piece
+from tcdsl.transforms.rfactor import Partial
+
+ROWS_A_BLOCK = cpu_thresholds.ROWS_A_BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTileConfig:
+    """The register tile of a contraction, and the rows of a block that a thread takes."""
+
+    vector: str  # the index whose values are the lanes
+    lanes: int
+    rows: tuple[tuple[str, int], ...]  # other indices, and the values of each in a tile
+    block_rows: int  # of the tile's operand, that stay in the second-level cache
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why there is no contraction with a register tile, or None."""
+    name = find_contraction(problem.group, problem.shapes)
+    if name is None:
+        return "no one member is a product that reuses its operands along neighbours in memory"
+    tile = choose_tile(problem.shapes[name], problem.cpu)
+    assert tile is not None, "find_contraction"
+    is_dot = problem.shapes[name].roles[tile.vector] is Role.REDUCED
+    return "it would accumulate in lanes" if is_dot and not problem.options.vectorise else None
+
+
+def space(problem: Problem) -> Iterator[CpuTileConfig]:
+    """Yield the configurations, first the likeliest."""
+    shape = problem.shapes[_lead(problem)]
+    names = shape.statement.indices
+    tile = choose_tile(shape, problem.cpu)
+    assert tile is not None, "why_not"
+    rows = tuple((names[dim], size) for dim, size in tile.rows.items())
+    likeliest = CpuTileConfig(names[tile.vector], tile.lanes, rows, ROWS_A_BLOCK)
+    yield likeliest
+    width = problem.cpu.vector_bytes // 4
+    for lanes in dict.fromkeys((tile.lanes, width, 2 * width, 4 * width)):
+        is_dot = shape.roles[tile.vector] is Role.REDUCED
+        if lanes != tile.lanes and (is_dot or lanes > shape.extents[tile.vector]):
+            continue
+        for size in (1, 2, 4, 6, 8, 10, 14):
+            first = ((rows[0][0], size), *rows[1:]) if rows else ()
+            config = replace(likeliest, lanes=lanes, rows=first)
+            fits = not rows or size <= shape.extents[next(iter(tile.rows))]
+            if fits and config != likeliest:
+                yield config
+            if not rows:
+                break
+
+
+def schedule(problem: Problem, config: CpuTileConfig) -> Sketch:
+    """Return the schedule around the contraction's register tile."""
+    lead = _lead(problem)
+    names = problem.shapes[lead].statement.indices
+    rows = {names.index(name): size for name, size in config.rows}
+    tile = Tile(names.index(config.vector), config.lanes, rows)
+    return _Scheduler(problem, lead, tile, config.block_rows).schedule()
+
+
+def _lead(problem: Problem) -> str:
+    name = find_contraction(problem.group, problem.shapes)
+    assert name is not None, "why_not"
+    return name
+
+
+class _Scheduler:
+    """Opens the loops around one register tile."""
+
+    def __init__(self, problem: Problem, lead: str, tile: Tile, block_rows: int) -> None:
+        self.group = problem.group
+        self.lead = lead
+        self.shapes = problem.shapes
+        self.shape = problem.shapes[lead]
+        self.cpu = problem.cpu
+        self.tile = tile
+        self.block_rows = block_rows
+        self.axes = {axis[lead]: axis for axis in problem.parallel}
+
+    def schedule(self) -> Sketch:
+        tile = self.tile
+        is_dot = self.shape.roles[tile.vector] is Role.REDUCED
+        tiles = dict(tile.rows) | ({} if is_dot else {tile.vector: tile.lanes})
+        outer = self._outer(tiles)
+        remaining = {name: self._remaining(name, tiles) for name in self.group.members}
+        remaining[self.lead] = self._lead_remaining(tiles, is_dot)
+        statement = self.shape.statement
+        lane = Partial(
+            statement.indices[tile.vector], self.shape.lower[tile.vector], 1, tile.lanes,
+            tile.lanes, True,
+        )  # fmt: skip
+        unrolled = frozenset((self.lead, d) for d in tile.rows)
+        names = statement.indices
+        text = " x ".join(f"{names[d]} % {n}" for d, n in [*tile.rows.items()])
+        why = (
+            f"contraction: register tile {text or '1'} x {names[tile.vector]} % {tile.lanes}"
+            f" ({'partial sums' if is_dot else 'results'} in the lanes)",
+        )
+        return Sketch(
+            self.group.members,
+            tuple(outer),
+            remaining,
+            {self.lead: (lane,) if is_dot else ()},
+            {},
+            unrolled,
+            {} if is_dot else {self.lead: names[tile.vector]},
+            why,
+        )
+
+    def _outer(self, tiles: Mapping[int, int]) -> list[OuterLoop]:
+        """Return the loops around the tile: other dimensions, blocks of rows, then the tiles."""
+        others = [
+            d for d in self.shape.order
+            if self.shape.roles[d] is Role.PARALLEL and d not in tiles and d in self.axes
+        ]  # fmt: skip
+        loops = [self._loop(d, 1, 0, LoopKind.PARALLEL) for d in others]
+        enough = 2 * self.cpu.threads
+        iterations = prod(self.shape.extents[d] for d in others)
+        is_serial = self.cpu.threads == 1 or self.shape.instances < 1 << 16
+        rows = list(self.tile.rows)
+        blocks: dict[int, int] = {}
+        if rows and self.shape.extents[rows[0]] > tiles[rows[0]]:
+            row, size = rows[0], tiles[rows[0]]
+            blocks[row] = max(size, self.block_rows // size * size)
+            while iterations * -(-self.shape.extents[row] // blocks[row]) < enough:
+                if blocks[row] <= size:
+                    break
+                blocks[row] = max(size, blocks[row] // 2 // size * size)
+            if blocks[row] > size:
+                loops.append(self._loop(row, blocks[row], 0, LoopKind.PARALLEL))
+                iterations *= -(-self.shape.extents[row] // blocks[row])
+        # The blocked rows innermost: a block of their operand stays in the cache meanwhile.
+        order = sorted(tiles, key=lambda d: (d in blocks, d in rows))
+        for d in order:
+            if tiles[d] >= self.shape.extents[d]:
+                continue
+            free = iterations < enough and d not in blocks
+            kind = LoopKind.PARALLEL if free else LoopKind.SERIAL
+            loops.append(self._loop(d, tiles[d], blocks.get(d, 0), kind))
+            if free:
+                iterations *= -(-self.shape.extents[d] // tiles[d])
+        if is_serial:
+            loops = [OuterLoop(loop.pieces, LoopKind.SERIAL, loop.limit) for loop in loops]
+        return loops
+
+    def _loop(self, dim: int, tile: int, inside: int, kind: LoopKind) -> OuterLoop:
+        """Return the loop over the tiles of *dim*, within blocks of *inside* if that is not 0."""
+        shift = min(self.shapes[n].lower[d] for n, d in self.axes[dim].items()) if tile > 1 else 0
+        pieces = {}
+        for name, d in self.axes[dim].items():
+            extent = self.shapes[name].lower[d] - shift + self.shapes[name].extents[d]
+            mod = inside // tile if inside > tile else 0
+            count = mod or -(-extent // tile)
+            pieces[name] = Piece(Coordinate(d, shift, tile, mod), count, Role.PARALLEL)
+        extent = self.shape.extents[dim]
+        limit: Extent = extent if tile > 1 and extent % tile else 0
+        if tile > 1 and self.shape.is_open(dim):
+            # Of blocks of tiles the whole ones are not set apart: that would double the code once
+            # more, for nothing but constant bounds of the loop over the tiles.
+            is_block = tile > self.tile.rows.get(dim, tile)
+            limit = 0 if is_block else minus(self.shape.end(dim), shift)
+        return OuterLoop(pieces, kind, limit)
+
+    def _remaining(self, name: str, tiles: Mapping[int, int]) -> tuple[Piece, ...]:
+        """Return what is left of a member's dimensions: the tile's last, vector innermost."""
+        shape = self.shapes[name]
+        mine = {self.axes[d][name]: d for d in self.axes}
+        before: list[Piece] = []
+        rows: list[Piece] = []
+        vector: list[Piece] = []
+        for dim in shape.order:
+            lead_dim = mine.get(dim)
+            if lead_dim is None:
+                before.append(Piece(Coordinate(dim), shape.extents[dim], shape.roles[dim]))
+            elif lead_dim in tiles:
+                piece = self._point(name, dim, lead_dim, tiles[lead_dim])
+                (vector if lead_dim == self.tile.vector else rows).append(piece)
+        return (*before, *rows, *vector)
+
+    def _point(self, name: str, dim: int, lead_dim: int, tile: int) -> Piece:
+        shift = min(self.shapes[n].lower[d] for n, d in self.axes[lead_dim].items())
+        if tile >= self.shape.extents[lead_dim]:
+            return Piece(Coordinate(dim), tile, Role.PARALLEL)
+        return Piece(Coordinate(dim, shift, 1, tile), tile, Role.PARALLEL)
+
+    def _lead_remaining(self, tiles: Mapping[int, int], is_dot: bool) -> tuple[Piece, ...]:
+        shape, tile = self.shape, self.tile
+        loops = [
+            Piece(Coordinate(d), shape.extents[d], shape.roles[d])
+            for d in shape.order
+            if shape.roles[d] is not Role.PARALLEL and d != tile.vector
+        ]
+        left = [
+            Piece(Coordinate(d), shape.extents[d], shape.roles[d])
+            for d in shape.order
+            if shape.roles[d] is Role.PARALLEL and d not in self.axes
+        ]
+        rows = [self._point(self.lead, d, d, n) for d, n in tile.rows.items()]
+        low = shape.lower[tile.vector]
+        if is_dot:
+            vectors = -(-shape.extents[tile.vector] // tile.lanes)
+            across = Piece(Coordinate(tile.vector, low, tile.lanes), vectors, Role.REDUCED)
+            lane = Piece(Coordinate(tile.vector, low, 1, tile.lanes), tile.lanes, Role.PARALLEL)
+            return (*left, *loops, across, *rows, lane)
+        point = self._point(self.lead, tile.vector, tile.vector, tile.lanes)
+        return (*left, *loops, *rows, point)
+
+
+TEMPLATE = Template("cpu_tile", CpuTileConfig, why_not, space, schedule)
