@@ -37,8 +37,8 @@ def _kernel(kernel: str, weighing: Weighing) -> Html:
             tag("span", "chosen" if c["is_chosen"] else "", class_="ink-good"),
             c["template"],
             config_text(c["config"], varying),
-            tag("span", f"{c['predicted_us']:.1f}", class_="number"),
-            c["limiter"],
+            tag("span", f"{c['predicted_us']:.1f}" if "predicted_us" in c else "", class_="number"),
+            c.get("limiter", ""),
         ]
         for c in ordered
     ]

@@ -61,7 +61,7 @@ def config_text(config: Mapping[str, Any], varying: Collection[str] = ()) -> str
     shown = [
         f"{name} {value}"
         for position, (name, value) in enumerate(config.items())
-        if position == 0 or name in varying or value not in (0, 1, None, "")
+        if position == 0 or name in varying or value not in (0, 1, None, "", (), [])
     ]
     return ", ".join(shown)
 
@@ -71,7 +71,7 @@ def varying_in(candidates: Iterable[Candidate]) -> set[str]:
     seen: dict[tuple[str, str], set[Any]] = {}
     for candidate in candidates:
         for name, value in candidate.get("config", {}).items():
-            seen.setdefault((candidate["template"], name), set()).add(value)
+            seen.setdefault((candidate["template"], name), set()).add(repr(value))
     return {name for (_, name), values in seen.items() if len(values) > 1}
 
 
@@ -82,9 +82,12 @@ def choice_text(kernel: Mapping[str, Any]) -> str:
 
 
 def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return those of *candidates* that have a time: the chosen one, then the fastest first."""
-    timed = [candidate for candidate in candidates if "predicted_us" in candidate]
-    return sorted(timed, key=lambda c: (not c["is_chosen"], c["predicted_us"]))
+    """Return those of *candidates* that fit: the chosen one, then the fastest first.
+
+    Of a CPU no times are predicted: these are in the order in which the templates offer them.
+    """
+    fitting = [candidate for candidate in candidates if "why_not" not in candidate]
+    return sorted(fitting, key=lambda c: (not c["is_chosen"], c.get("predicted_us", 0.0)))
 
 
 def explained(kernels: Sequence[Mapping[str, Any]], weighing: Weighing) -> list[str]:
@@ -110,9 +113,10 @@ def explained(kernels: Sequence[Mapping[str, Any]], weighing: Weighing) -> list[
 
 def _timed_lines(ordered: Sequence[Candidate], own: Sequence[Candidate]) -> list[str]:
     varying = varying_in(own)
+    has_times = any("predicted_us" in candidate for candidate in ordered)
     lines = [
         f"{'chosen' if candidate['is_chosen'] else 'or':<6} {timed_text(candidate, varying)}"
-        for candidate in ordered[: MOST_OTHERS + 1]
+        for candidate in ordered[: MOST_OTHERS + 1 if has_times else 1]
     ]
     left = len(ordered) - len(lines)
     return [*lines, f"or one of {left} more: see Executable.candidates"] if left else lines
@@ -144,6 +148,8 @@ def _some(pairs: Sequence[str]) -> str:
 def timed_text(candidate: Candidate, varying: Collection[str]) -> str:
     """Return the time, the limiter and the configuration of *candidate*."""
     config = config_text(candidate["config"], varying)
+    if "predicted_us" not in candidate:
+        return f"{candidate['template']}: {config}"
     time_us, limiter = candidate["predicted_us"], candidate["limiter"]
     return f"{time_us:8.1f} us  {limiter:<8} {candidate['template']}: {config}"
 
