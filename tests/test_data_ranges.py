@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.strategies import ragged
+from tcdsl.strategies.templates import ragged_long
 from tcdsl.transforms import long_rows
 
 SOURCE = """
@@ -290,7 +290,7 @@ def short_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"LONG": 30, "CHUNK": 8, "LEAST": 64}.items():
         monkeypatch.setattr(long_rows, name, value)
     for name in ("CHUNK_BLOCKS", "ROW_BLOCKS"):
-        monkeypatch.setattr(ragged, name, 3)
+        monkeypatch.setattr(ragged_long, name, 3)
 
 
 SKEWED = pointers([3, 0, 70, 1, 0, 5, 130, *[2] * 60, 40])

@@ -20,14 +20,16 @@ from tcdsl.strategies.template import Template
 from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.rfactor import Partial
 
+CHUNK_BLOCKS, ROW_BLOCKS = 64, 32  # that share chunks of a long row, and long rows
+
 
 @dataclass(frozen=True, slots=True)
 class RaggedLongConfig:
     """Blocks that share the chunks of a long row, blocks over long rows, threads of a chunk."""
 
-    chunk_blocks: int = 64
-    row_blocks: int = 32
-    threads: int = 256
+    chunk_blocks: int
+    row_blocks: int
+    threads: int
 
 
 def why_not(problem: Problem) -> str | None:
@@ -38,8 +40,8 @@ def why_not(problem: Problem) -> str | None:
 def space(problem: Problem) -> Iterator[RaggedLongConfig]:
     """Yield the configurations, first the usual one."""
     threads = block_sizes.BLOCK_THREADS
-    yield RaggedLongConfig(threads=threads)
-    yield from (RaggedLongConfig(c, r, threads) for c, r in ((32, 32), (128, 16), (128, 32)))
+    pairs = dict.fromkeys(((CHUNK_BLOCKS, ROW_BLOCKS), (32, 32), (128, 16), (128, 32)))
+    yield from (RaggedLongConfig(chunks, rows, threads) for chunks, rows in pairs)
 
 
 def schedule(problem: Problem, config: RaggedLongConfig) -> Sketch:
