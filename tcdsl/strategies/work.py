@@ -28,7 +28,6 @@ from tcdsl.transforms.mapping import RANK
 from tcdsl.transforms.nesting import Piece
 
 BASE_REGISTERS = 26  # of a thread, for indices and addresses
-MOST_REGISTERS = 255
 MOST_IN_FLIGHT = 4  # vectors of an array that a thread has on their way, where a loop is serial
 FOLD_CYCLES = 30  # of one step of a fold within a warp: a shuffle and an operation
 
@@ -70,7 +69,9 @@ def work_of(problem: Problem, sketch: Sketch) -> Work:
     return Work(
         blocks=blocks,
         threads=threads,
-        registers=min(MOST_REGISTERS, BASE_REGISTERS + ceil((kept + in_flight) / 4)),
+        registers=min(
+            problem.gpu.registers_per_thread, BASE_REGISTERS + ceil((kept + in_flight) / 4)
+        ),
         shared_bytes=_staged_bytes(problem, sketch, blocks),
         cluster=cluster,
         read_bytes=read + spilled,

@@ -7,6 +7,7 @@ the best of some runs and of some shapes: what disturbs a run makes it slower.
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, Protocol
 
@@ -29,6 +30,23 @@ VECTOR_BYTES = 16
 RUNS = 5
 BUSY = 0.75  # of the rate: where bytes in flight over the rate are the latency of a busy memory
 _OUT_BYTES = 1 << 16  # for results
+_FLUSH_SHARE = 2  # times the second-level cache: what pushes everything out of it
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a kernel is timed: *calls* launches in a row, which may overlap if they are early.
+
+    It has run before, so that what fits the cache is there; if *is_cold* nothing is.
+    """
+
+    calls: int = 1
+    is_early: bool = False
+    is_cold: bool = False
+
+
+ONCE = Way()
+COLD = Way(is_cold=True)
 
 
 class Kernels(Protocol):
@@ -39,10 +57,8 @@ class Kernels(Protocol):
     out: int
     size_bytes: int
 
-    def us(
-        self, name: str, grid: int, block: int, *values: int, calls: int = 1, is_early: bool = False
-    ) -> float:
-        """Return the microseconds of each of *calls* launches in a row; early ones overlap."""
+    def us(self, name: str, grid: int, block: int, *values: int, way: Way = ONCE) -> float:
+        """Return the microseconds of a launch."""
 
     def words(self) -> tuple[int, int]:
         """Return the first two words of *out*."""
@@ -71,7 +87,7 @@ def _memory(run: Kernels, chip: Chip) -> dict[str, float]:
         "dram_read_bytes_per_s": read,
         "dram_copy_bytes_per_s": best_rate("copy_all", 2 * run.size_bytes, run.y, run.x, vectors),
         "multiprocessor_bytes_per_s": own * VECTOR_BYTES * 1e6
-        / run.us("read_many", 1, 1024, run.x, own, 1, run.out),
+        / run.us("read_many", 1, 1024, run.x, own, 1, run.out, way=COLD),
         "l2_bytes_per_s": best_rate(
             "read_many", 32 * fits * VECTOR_BYTES, run.x, fits, 32, run.out
         ),
@@ -95,13 +111,13 @@ def _loaded_latency(run: Kernels, chip: Chip, rate: float) -> float:
 def _latencies(run: Kernels, chip: Chip) -> dict[str, float]:
     steps = 1 << 14
 
-    def chase(size_bytes: int) -> float:
+    def chase(size_bytes: int, way: Way) -> float:
         nodes = 1 << (size_bytes // NODE_BYTES).bit_length() - 1
-        return run.us("chase", 1, 1, run.x, nodes, steps, run.out) / steps * 1e-6
+        return run.us("chase", 1, 1, run.x, nodes, steps, run.out, way=way) / steps * 1e-6
 
     return {
-        "dram_latency_s": chase(run.size_bytes),
-        "l2_latency_s": chase(min(chip.l2_bytes // 8, steps * NODE_BYTES // 2)),
+        "dram_latency_s": chase(run.size_bytes, COLD),
+        "l2_latency_s": chase(min(chip.l2_bytes // 8, steps * NODE_BYTES // 2), ONCE),
         "shared_latency_s": run.us("chase_shared", 1, 1, steps, run.out) / steps * 1e-6,
     }
 
@@ -115,10 +131,10 @@ def _waiting(run: Kernels, chip: Chip) -> dict[str, float]:
         "atomic_s": run.us("atomics", 1, 1, run.out + 128, steps, run.out) * each,
         "same_atomic_s": run.us("same_atomics", several * sms, 32, run.out, steps) * each
         / (several * sms),
-        "launch_s": run.us("nothing", sms, 128, calls=launches) * 1e-6,
+        "launch_s": run.us("nothing", sms, 128, way=Way(launches)) * 1e-6,
     }  # fmt: skip
     if chip.has(Feature.PROGRAMMATIC_LAUNCH):
-        early = run.us("nothing", sms, 128, calls=launches, is_early=True) * 1e-6
+        early = run.us("nothing", sms, 128, way=Way(launches, is_early=True)) * 1e-6
         found["programmatic_launch_s"] = min(early, found["launch_s"])
     if chip.has(Feature.CLUSTERS):
         found["cluster_barrier_s"] = run.us("cluster_barriers", CLUSTER, 256, steps) * each
@@ -162,7 +178,9 @@ class OnDevice:
             self.x, self.y, self.out = (
                 self._take(stack, size) for size in (self.size_bytes, self.size_bytes, _OUT_BYTES)
             )
-            self._watch = stack.enter_context(Stopwatch(libcuda.DEFAULT_STREAM, 1, self._ordinal))
+            self._watch = stack.enter_context(
+                Stopwatch(libcuda.DEFAULT_STREAM, _FLUSH_SHARE, self._ordinal)
+            )
             self._open = stack.pop_all()
         return self
 
@@ -179,22 +197,21 @@ class OnDevice:
         libcuda.fill(address, 0, size_bytes, libcuda.DEFAULT_STREAM)
         return address
 
-    def us(
-        self, name: str, grid: int, block: int, *values: int, calls: int = 1, is_early: bool = False
-    ) -> float:
+    def us(self, name: str, grid: int, block: int, *values: int, way: Way = ONCE) -> float:
         """Return the microseconds of the best of some launches; see :class:`Kernels`."""
-        launch = self._launcher(name, grid, block, values, is_early=is_early)
+        launch = self._launcher(name, grid, block, values, is_early=way.is_early)
 
         def run() -> None:
-            for _ in range(calls):
+            for _ in range(way.calls):
                 launch()
 
-        lead = self._watch.lead_for(run)
+        lead, watch = self._watch.lead_for(run), self._watch
         times = []
         for _ in range(RUNS):
             with self._context.current():
                 libcuda.fill(self.out, 0, _OUT_BYTES, libcuda.DEFAULT_STREAM)
-            times.append(self._watch.time_warm_us(run, 1, lead) / calls)
+            us = watch.time_us(run, lead) if way.is_cold else watch.time_warm_us(run, 1, lead)
+            times.append(us / way.calls)
         return min(times)
 
     def words(self) -> tuple[int, int]:

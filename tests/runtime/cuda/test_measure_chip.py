@@ -8,7 +8,7 @@ import pytest
 from tcdsl.costmodel.chip import NUMBERS, Chip, Unit, load_chip
 from tcdsl.runtime.cuda import measure_chip
 from tcdsl.runtime.cuda.chip_kernels import ARITHMETIC, CHAINS, NODE_BYTES, UNROLLED, kernels_text
-from tcdsl.runtime.cuda.measure_chip import chip_numbers
+from tcdsl.runtime.cuda.measure_chip import ONCE, Way, chip_numbers
 from tcdsl.runtime.nvrtc import compile_cuda, find_cuda_compiler, why_no_cuda_compiler
 
 
@@ -21,16 +21,15 @@ class OnPaper:
         self.chip = chip
         self.launched: list[str] = []
 
-    def us(
-        self, name: str, grid: int, block: int, *values: int, calls: int = 1, is_early: bool = False
-    ) -> float:
+    def us(self, name: str, grid: int, block: int, *values: int, way: Way = ONCE) -> float:
         self.launched.append(name)
+        self.way = way
         assert block <= self.chip.threads_per_block and all(isinstance(v, int) for v in values)
         if name in ARITHMETIC:
             count = grid * block * values[0] * UNROLLED * CHAINS * ARITHMETIC[name][2]
             return count / self.chip.rate(Unit(name)) * 1e6
         seconds: float = getattr(self, name)(grid, block, *values)
-        return 1e6 * (seconds if name != "nothing" or not is_early else seconds / 2)
+        return 1e6 * (seconds if name != "nothing" or not way.is_early else seconds / 2)
 
     def words(self) -> tuple[int, int]:
         return 1600, 1000
@@ -58,6 +57,7 @@ class OnPaper:
     def chase(self, grid: int, block: int, x: int, nodes: int, steps: int, out: int) -> float:
         assert log2(nodes).is_integer() and nodes * NODE_BYTES <= self.size_bytes
         is_cached = nodes * NODE_BYTES < self.chip.l2_bytes
+        assert self.way.is_cold != is_cached, "the same nodes would be in the cache"
         return steps * (self.chip.l2_latency_s if is_cached else self.chip.dram_latency_s)
 
     def chase_shared(self, grid: int, block: int, steps: int, out: int) -> float:
