@@ -25,6 +25,7 @@ from typing import Any
 # no access moves more than 16 bytes.  Chips say the same of themselves.
 WARP = 32
 MOST_THREADS = 1024  # of a block
+BANK_BYTES = 4  # of shared memory
 VECTOR_BYTES = 16
 GENERIC = "generic"
 CPU = "cpu"  # no GPU's (costmodel.machine)

@@ -60,3 +60,10 @@ TILED_CHUNK_VALUES = 128  # of a reduced axis that are worth a block of their ow
 UNROLLED_ITERATIONS = 16  # whose loads may start together
 UNROLLED_BYTES = 128  # of a thread, in registers, on their way
 SUMMED_ITERATIONS = 64  # of a loop, that are worth blocks of their sum
+RANGE_ITERATIONS = 4  # between bounds that are loaded, whose loads start together
+
+# --- what a schedule costs, before any code is made -------------------------------------------
+
+BASE_REGISTERS = 26  # of a thread, for indices and addresses
+SERIAL_VECTORS = 4  # of an array that a thread has on their way, where a loop is serial
+WARP_STEP_CYCLES = 30  # of one step of a fold within a warp: a shuffle and an operation

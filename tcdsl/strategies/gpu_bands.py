@@ -38,9 +38,10 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scheduler import Band, Instances, Member, Parts, Scheduled
 from tcdsl.poly.scop import Scop
+from tcdsl.strategies import block_sizes
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
 
-BLOCK_THREADS = 256
+BLOCK_THREADS = block_sizes.BLOCK_THREADS
 WARP = chip.WARP
 ROWS = 8  # of a block whose threads.x belong to loops further inside
 ENOUGH_THREADS = gpu_thresholds.BATCH_THREADS

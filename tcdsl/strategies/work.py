@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Unit
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.work import Chain, Work
@@ -27,9 +28,9 @@ from tcdsl.strategies.traffic import is_inside
 from tcdsl.transforms.mapping import RANK
 from tcdsl.transforms.nesting import Piece
 
-BASE_REGISTERS = 26  # of a thread, for indices and addresses
-MOST_IN_FLIGHT = 4  # vectors of an array that a thread has on their way, where a loop is serial
-FOLD_CYCLES = 30  # of one step of a fold within a warp: a shuffle and an operation
+BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
+MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
+FOLD_CYCLES = gpu_thresholds.WARP_STEP_CYCLES
 
 
 @dataclass(frozen=True, slots=True)

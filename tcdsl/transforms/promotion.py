@@ -22,6 +22,7 @@ from math import prod
 
 import islpy as isl
 
+from tcdsl.costmodel import chip
 from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.comprehension import Const, Expr, Index, walk
 from tcdsl.poly.isl_utils import constant_bounds, val
@@ -44,8 +45,8 @@ from tcdsl.transforms.placement import (
 
 MAX_PRIVATE_BYTES = 512  # of one array in registers
 FOLD_BYTES = 16  # of a thread's value and its index
-WORD_BYTES = 4  # of a bank of shared memory
-VECTOR_BYTES = 16
+WORD_BYTES = chip.BANK_BYTES
+VECTOR_BYTES = chip.VECTOR_BYTES
 _WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES)
 
 

@@ -18,9 +18,10 @@ from tcdsl.codegen.ast.opened_loops import opened_loops
 from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.kernel import KernelText, Turn
 from tcdsl.codegen.passes.turns import Turns, batch_of, covers, step_guard, turns_of
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.poly.loop_tree import Loop, LoopKind
 
-RANGE_BATCH = 4  # iterations between loaded bounds whose loads start together
+RANGE_BATCH = gpu_thresholds.RANGE_ITERATIONS
 MOST_LEAVES_IN_TURNS = 4  # statements of a loop that is printed by turns
 
 
