@@ -41,7 +41,8 @@ def without_idle_braces(nodes: Sequence[Node]) -> tuple[Node, ...]:
 def _declared(nodes: Sequence[Node]) -> set[str]:
     """Return the names that *nodes* declare themselves, outside of any scope in them.
 
-    With the last one that a declaration mentions, if it ends with a name.
+    With the name that a declaration ends with, if it does: ``const int i = c0`` stays in braces of
+    its own below c0.  Nothing needs them, but where a kernel waits (``waits.py``) goes by them.
     """
     declarations = [node for node in nodes if isinstance(node, Declare)]
     found = {v.name for node in declarations for v in node.variables}
