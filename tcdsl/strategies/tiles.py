@@ -14,13 +14,14 @@ is copied is the box around what an iteration reads.  After Volkov and Demmel, S
 doi:10.1109/SC.2008.5214359, for the register tile.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape, array_strides
+from tcdsl.costmodel.tiles import TileConfig, TiledWork
 from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
@@ -38,6 +39,7 @@ MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
 MIN_REUSE = gpu_thresholds.TILED_USES
 K_TILES = (16, 8, 4)
 LEAST_COPY_BYTES = 4  # that move past the registers
+FULL = 4  # blocks for a multiprocessor, of those that share sums
 UNROLLED = 4  # of a step
 MIN_CHUNK = gpu_thresholds.TILED_CHUNK_VALUES
 THREADS = 8, 16  # along columns and rows: a warp has 4 rows of 8, which share what they load
@@ -85,13 +87,11 @@ def tiled_kernel(
     scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip
 ) -> TiledKernel | None:
     """Return the kernel of *group* if it is a contraction that tiles pay for."""
-    for size in SIZES:
-        tiler = _Tiler(scop, group, shapes, gpu, size)
-        if tiler.why_not() is None:
-            for k_tile in K_TILES:
-                kernel = tiler.kernel(k_tile)
-                if kernel is not None:
-                    return kernel
+    for tiler in _tilers(scop, group, shapes, gpu):
+        for k_tile in K_TILES:
+            kernel = tiler.kernel(k_tile)
+            if kernel is not None:
+                return kernel
     return None
 
 
@@ -100,15 +100,27 @@ def is_tiled(scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip) -
 
     Where blocks share the reduced axis, nothing that needs the whole sum may be in the kernel.
     """
-    for size in SIZES:
-        tiler = _Tiler(scop, group, shapes, gpu, size)
-        if tiler.why_not() is None:
-            return len(group.members) == 1 or tiler.chunks() == 1
-    return False
+    best = next(_tilers(scop, group, shapes, gpu), None)
+    return best is not None and (len(group.members) == 1 or best.chunks == 1)
+
+
+def _tilers(scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip) -> "Iterator[_Tiler]":
+    """Yield what tiles may be taken, those first that are estimated to take the least time."""
+    found = []
+    for rows, columns in SIZES:
+        one = _Tiler(scop, group, shapes, gpu, TileConfig(rows, columns))
+        if one.why_not() is not None:
+            continue
+        work = one.work()
+        for chunks in range(1, one.most_chunks(work.tiles) + 1):
+            config = TileConfig(rows, columns, chunks)
+            found.append((work.seconds(config, gpu), config))
+    for _, config in sorted(found, key=lambda pair: pair[0]):
+        yield _Tiler(scop, group, shapes, gpu, config)
 
 
 class _Tiler:
-    """Tiles one group, a thread has *size* results along rows and columns."""
+    """Tiles one group as *config* says."""
 
     def __init__(
         self,
@@ -116,13 +128,13 @@ class _Tiler:
         group: Group,
         shapes: Mapping[str, Shape],
         gpu: Chip,
-        size: tuple[int, int],
+        config: TileConfig,
     ) -> None:
         self.problem = Problem(scop, group, shapes, gpu)
         self.scop, self.group, self.shapes, self.gpu = scop, group, shapes, gpu
         self.lead = self.problem.lead
         self.why: list[str] = []
-        self.rows, self.columns = size
+        self.rows, self.columns, self.chunks = config.rows, config.columns, config.chunks
         self.shape = shapes[self.lead]
         self.statement = self.shape.statement
 
@@ -150,12 +162,20 @@ class _Tiler:
             return "its results do not fit into registers"
         if self._axes() is None:
             return "no two axes are each missing in an operand"
-        blocks = prod(tile.blocks for tile in self._tiles())
-        if (self.rows, self.columns) != SIZES[-1] and (
-            blocks * self._most_chunks() < self.gpu.multiprocessors
-        ):
-            return "too few blocks"
         return None
+
+    def work(self) -> TiledWork:
+        """Return what the kernel costs, whoever shares the reduced axis."""
+        shape, reduction = self.shape, self.statement.reduction
+        assert reduction is not None
+        reduced = [e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.REDUCED]
+        size_bytes = max(
+            self.scop.arrays[read.array].dtype.size_bytes for read in self.statement.reads
+        )
+        return TiledWork(
+            prod(tile.blocks for tile in self._tiles()), prod(THREADS), prod(reduced), K_TILES[0],
+            size_bytes, shape.instances // max(1, prod(reduced)), reduction.dtype.size_bytes > 4,
+        )  # fmt: skip
 
     def _reduced_extent(self) -> int:
         return self.shape.extents[self._longest_reduced()]
@@ -164,17 +184,15 @@ class _Tiler:
         reduced = [d for d, role in enumerate(self.shape.roles) if role is Role.REDUCED]
         return max(reduced, key=lambda d: (self.shape.extents[d], -d))
 
-    def chunks(self) -> int:
-        """Return how many blocks share the longest reduced axis."""
-        blocks = prod(tile.blocks for tile in self._tiles())
-        wanted = -(-self.gpu.multiprocessors // blocks)
-        return min(wanted, self._most_chunks())
+    def most_chunks(self, tiles: int) -> int:
+        """Return how many blocks may share the reduced axis: one if the grid's axes are taken.
 
-    def _most_chunks(self) -> int:
-        """Return how many blocks may share the reduced axis: one if the grid's axes are taken."""
+        No more than fill the chip some times over.
+        """
         if sum(tile.blocks > 1 for tile in self._tiles()) >= len(self.gpu.grid):
             return 1
-        return max(1, self._reduced_extent() // MIN_CHUNK)
+        enough = FULL * self.gpu.multiprocessors // tiles
+        return max(1, min(enough, self._reduced_extent() // MIN_CHUNK))
 
     def _axes(self) -> tuple[Axis, Axis] | None:
         """Return the tiled axes (rows, columns): columns are neighbours in what is written."""
@@ -241,8 +259,8 @@ class _Tiler:
         chunk: Chunk | None = None
         partials: tuple[Partial, ...] = ()
         size, low = 0, shape.lower[k]
-        if self.chunks() > 1 and len(self.group.members) == 1:
-            size = -(-shape.extents[k] // self.chunks() // k_tile) * k_tile
+        if self.chunks > 1 and len(self.group.members) == 1:
+            size = -(-shape.extents[k] // self.chunks // k_tile) * k_tile
             count = -(-shape.extents[k] // size)
             chunk = {self.lead: k}, size
             partials = (Partial(self.statement.indices[k], low, size, 0, count, False),)
