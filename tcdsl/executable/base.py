@@ -99,7 +99,7 @@ class Executable(Documented):
     @property
     def stages(self) -> Mapping[str, str]:
         """The stages of the compilation as text: comprehension, coalesced, scop,
-        schedule, tree, code."""
+        schedule, tree, code; choices and candidates as JSON."""
         return {}
 
     @property

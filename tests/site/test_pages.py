@@ -38,6 +38,7 @@ def run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "quickstart.md",
         "options.md",
         "compiler.md",
+        "how_a_kernel_is_chosen.md",
         "troubleshooting.md",
     ],
 )
@@ -71,7 +72,8 @@ def test_every_setting_and_every_option_is_in_its_table() -> None:
 # --- generated parts -------------------------------------------------------------------------
 
 REGENERATE = "run: python docs/_ext/regenerate.py"
-SLOW = ("compiler", "errors")  # they compile; test_error_page.py compares the errors one by one
+# They compile; test_error_page.py compares the errors one by one.
+SLOW = ("compiler", "errors", "how_a_kernel_is_chosen")
 
 
 @pytest.mark.parametrize("path", pages(DOCS), ids=lambda path: path.stem)
@@ -83,8 +85,10 @@ def test_the_generated_parts_are_what_the_code_says(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_compilers_page_is_what_the_compiler_does() -> None:
-    assert regenerated("compiler", PAGE) == PAGE, REGENERATE
+@pytest.mark.parametrize("name", ["compiler", "how_a_kernel_is_chosen"])
+def test_pages_on_the_compiler_are_what_it_does(name: str) -> None:
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    assert regenerated(name, page) == page, REGENERATE
 
 
 def test_a_part_that_differs_is_found_and_made_anew() -> None:

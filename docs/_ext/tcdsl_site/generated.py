@@ -18,7 +18,15 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from tcdsl_site import api_table, builtin_table, compiler_page, error_page, grammar_page, tables
+from tcdsl_site import (
+    api_table,
+    builtin_table,
+    choice_page,
+    compiler_page,
+    error_page,
+    grammar_page,
+    tables,
+)
 
 _PART = re.compile(
     r"^(?P<mark><!-- generated: (?P<maker>[\w-]+) ?(?P<argument>.*?) -->)\n"
@@ -35,6 +43,7 @@ Maker = Callable[[str, str], str]  # from a mark's argument and the page it is o
 # What the pages hold.
 MAKERS: Mapping[str, Maker] = {
     "api": api_table.interface,
+    "choice": choice_page.step,
     "builtins": lambda *_: builtin_table.builtins(),
     "errors": lambda _, page: error_page.overview(page),
     "grammar": lambda *_: grammar_page.grammar(_grammar()),

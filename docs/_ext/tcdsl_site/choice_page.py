@@ -1,0 +1,126 @@
+"""What the page on choices shows: how the kernel of its one example is chosen, step by step.
+
+The program is the page's first block of ``tc``, its sizes are :data:`SIZES`; a mark's argument is
+the step: problem, space, reasons, work, estimate, schedule, choices, explain.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache, partial
+from typing import Any
+
+import tcdsl
+from tcdsl.costmodel.estimate import estimate
+from tcdsl.display.candidates_text import config_text, in_order, reasons, varying_in
+from tcdsl.executable import Executable
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.work import work_of
+
+SIZES = (8192, 4096)
+_PROGRAM = re.compile(r"^```tc\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def step(argument: str, page: str) -> str:
+    """Return what the step called *argument* gives for the page's program."""
+    return _STEPS[argument](page)
+
+
+@cache
+def _compiled(page: str) -> Executable:
+    (source, *_) = _PROGRAM.findall(page)
+    program = tcdsl.define(source)
+    return program[program.names[-1]].compile(tcdsl.spec(SIZES, "float32"), target="emulate")
+
+
+def _problem(page: str) -> tuple[Problem, Sketch]:
+    """Return the problem of the one kernel, and the schedule that was chosen."""
+    (weighed,) = _compiled(page).compilation.plan.value.weighed
+    assert isinstance(weighed.candidates, partial)
+    problem, sketch = weighed.candidates.args
+    return problem, sketch
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _problem_table(page: str) -> str:
+    problem, _ = _problem(page)
+    rows = []
+    for name in problem.group.members:
+        shape = problem.shapes[name]
+        names = shape.statement.indices
+        extents = ", ".join(f"{i}: {n:,}" for i, n in zip(names, shape.extents, strict=True))
+        roles = ", ".join(f"{i} {role}" for i, role in zip(names, shape.roles, strict=True))
+        lane = problem.lanes.get(name)
+        rows.append((f"`{name}`", extents, roles, names[lane] if lane is not None else ""))
+    head = ("statement", "extents", "roles of its indices", "threads may share")
+    shared = ", ".join(problem.name_of(axis) for axis in problem.parallel)
+    return _table(head, rows) + f"\nShared and parallel for all: {shared}.\n"
+
+
+def _space_table(page: str) -> str:
+    own = _compiled(page).candidates
+    rows = [
+        (
+            "**chosen**" if c["is_chosen"] else "", c["template"],
+            config_text(c["config"], varying_in(own)), f"{c['predicted_us']:.1f}", c["limiter"],
+        )
+        for c in in_order(own)
+    ]  # fmt: skip
+    return _table(("", "template", "configuration", "predicted us", "limiter"), rows)
+
+
+def _reasons_table(page: str) -> str:
+    found = reasons(_compiled(page).candidates)
+    return _table(("template", "why not"), ((", ".join(names), why) for why, names in found))
+
+
+def _work_table(page: str) -> str:
+    work = asdict(work_of(*_problem(page)))
+    chain = {f"chain: {name}": value for name, value in work.pop("chain").items()}
+    units = {f"operations: {unit}": count for unit, count in work.pop("operations")}
+    numbers: Mapping[str, Any] = {**work, **units, **chain}
+    rows = [
+        (name, f"{value:,.0f}" if value == int(value) else f"{value:,.2f}")
+        for name, value in numbers.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and value
+    ]
+    return _table(("of the chosen configuration", ""), rows)
+
+
+def _estimate_table(page: str) -> str:
+    problem, sketch = _problem(page)
+    found = estimate(work_of(problem, sketch), problem.gpu)
+    rows = [(name, f"{1e6 * seconds:.2f}") for name, seconds in found.terms if seconds]
+    total = ("**all together**", f"**{1e6 * found.seconds:.2f}**")
+    return _table((f"on {problem.gpu.name}", "us"), [*rows, total])
+
+
+def _schedule_text(page: str) -> str:
+    return f"```text\n{_compiled(page).schedule.strip()}\n```\n"
+
+
+def _choices_text(page: str) -> str:
+    return f"```json\n{json.dumps(_compiled(page).choices, indent=1)}\n```\n"
+
+
+def _explain_text(page: str) -> str:
+    head = _compiled(page).explain().split("\n\n")[0].splitlines()
+    return "\n".join(["```text", *head[head.index("choices") :], "```", ""])
+
+
+_STEPS: Mapping[str, Callable[[str], str]] = {
+    "problem": _problem_table,
+    "space": _space_table,
+    "reasons": _reasons_table,
+    "work": _work_table,
+    "estimate": _estimate_table,
+    "schedule": _schedule_text,
+    "choices": _choices_text,
+    "explain": _explain_text,
+}
