@@ -53,7 +53,9 @@ def roofline(chip: Chip, candidates: Sequence[Candidate]) -> Html | None:
     discs: dict[tuple[int, int], Html] = {}
     for candidate, point in reversed(list(zip(shown, points, strict=True))):
         x, y = scale.at(*point)
-        discs[round(x / NEAR), round(y / NEAR)] = _disc((x, y), is_chosen=candidate["is_chosen"])
+        place = round(x / NEAR), round(y / NEAR)
+        discs.pop(place, None)  # so that the chosen one, which comes last, is drawn above others
+        discs[place] = _disc((x, y), is_chosen=candidate["is_chosen"])
     return drawing(
         WIDTH, HEIGHT, f"Roofline of {chip.name}: bytes a second over operations a byte",
         _grid(scale),

@@ -109,5 +109,13 @@ def test_points_that_cover_each_other_are_drawn_once_and_the_chosen_one_last() -
     assert "fill-good" in svg.split("<circle")[1]
 
 
+def test_the_chosen_one_is_drawn_above_what_is_near() -> None:
+    alike = [candidate(64, 200.0, is_chosen=True), candidate(32, 190.0), candidate(16, 200.1)]
+    svg = roofline(CHIP, alike)
+    assert svg is not None and len(discs(svg)) == 2
+    first, last = svg.split("<circle")[1:3]
+    assert "fill-good" in last and "fill-good" not in first
+
+
 def test_what_computes_nothing_has_no_roofline() -> None:
     assert roofline(CHIP, [candidate(32, 100.0, operations=0)]) is None
