@@ -431,6 +431,8 @@ def compiles(monkeypatch: pytest.MonkeyPatch, fake: Any, tmp_path: Any) -> Calla
             return compiled
 
         monkeypatch.setattr(driver, "compile_to_cuda", compile_to_cuda)
+        # What is not planned here has weighed nothing.
+        monkeypatch.setattr(driver, "with_decisions", lambda compiled, *_: compiled)
         monkeypatch.setattr(cuda_executable, "begin_cuda", lambda *args, **more: lambda: b"code")
         monkeypatch.setattr(cuda_executable, "start_nvrtc", lambda *args: None)
         for launch in source.launches:
