@@ -68,10 +68,11 @@ class Share:
 
 def best_share(gpu: Chip, problem: BothWays) -> Share | None:
     """Return the share that takes least time, None if no block could keep a row and its sums."""
-    shares = list(_shares(gpu, problem))
     near = ENOUGH_THREADS
     return min(
-        shares, key=lambda s: (s.seconds, s.blocks, abs(s.threads - near), s.threads), default=None
+        shares(gpu, problem),
+        key=lambda s: (s.seconds, s.blocks, abs(s.threads - near), s.threads),
+        default=None,
     )
 
 
@@ -86,7 +87,8 @@ def apart_seconds(gpu: Chip, moved_bytes: int, elements: int) -> float:
     return max(moved_bytes / read_rate(gpu), computing) + gpu.launch_s
 
 
-def _shares(gpu: Chip, problem: BothWays) -> Iterator[Share]:
+def shares(gpu: Chip, problem: BothWays) -> Iterator[Share]:
+    """Yield the ways that fit the registers of blocks."""
     seen: set[int] = set()
     for repeat in range(1, MOST_REPEAT + 1):
         threads = ceil(problem.groups / repeat / WARP) * WARP

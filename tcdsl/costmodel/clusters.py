@@ -22,6 +22,7 @@ with blocks of 64 KB and 32 values kept by a thread, 551 with half of both.  In 
 memory: of a half type a value takes twice the room when it is kept.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -106,10 +107,35 @@ def best_share(gpu: Chip, rows: LongRows) -> Share | None:
     wanted = int(THREADS * gpu.threads_per_multiprocessor) // beside
     least = -(-values // MOST_REGISTERS)
     threads = (_even_threads if rows.is_split else busy_threads)(groups, wanted, least)
+    return _share(rows, cluster, threads)
+
+
+def shares(gpu: Chip, rows: LongRows) -> Iterator[Share]:
+    """Yield the shares that fit, of blocks that have work for their threads."""
+    cluster = 1
+    while cluster <= min(gpu.blocks_per_cluster, rows.extents[0]):
+        per = -(-rows.extents[0] // cluster)
+        groups = -(-(per if rows.is_split else rows.extents[1]) // rows.vector)
+        values = groups * rows.vector * (1 if rows.is_split else per) * rows.n_kept
+        for threads in range(4 * WARP, MOST_THREADS + 1, 4 * WARP):
+            is_kept = values <= MOST_REGISTERS * threads
+            if _fits(gpu, rows, cluster) and groups >= LEAST_GROUPS and is_kept:
+                yield _share(rows, cluster, threads)
+        cluster *= 2
+
+
+def _share(rows: LongRows, cluster: int, threads: int) -> Share:
+    """Return the share of *threads* in each of *cluster* blocks."""
+    per = -(-rows.extents[0] // cluster)
+    groups = -(-(per if rows.is_split else rows.extents[1]) // rows.vector)
     repeat = -(-groups // threads)
-    if rows.is_split:
-        per = threads * repeat * rows.vector
-    return Share(cluster, per, threads, repeat)
+    return Share(cluster, threads * repeat * rows.vector if rows.is_split else per, threads, repeat)
+
+
+def _fits(gpu: Chip, rows: LongRows, cluster: int) -> bool:
+    """Return whether the shared memory of *cluster* blocks holds a row."""
+    each = gpu.shared_bytes_per_block - gpu.static_shared_bytes_per_block
+    return rows.row_bytes <= cluster * each
 
 
 def _is_held(gpu: Chip, rows: LongRows) -> bool:
@@ -137,10 +163,7 @@ def _blocks(gpu: Chip, rows: LongRows) -> int:
         and rows.row_bytes >= 2 * LEAST_BYTES * cluster
     ):
         cluster *= 2
-    fits = rows.row_bytes <= cluster * (
-        gpu.shared_bytes_per_block - gpu.static_shared_bytes_per_block
-    )
-    return cluster if fits else 0
+    return cluster if _fits(gpu, rows, cluster) else 0
 
 
 def _even_threads(groups: int, wanted: int, least: int) -> int:

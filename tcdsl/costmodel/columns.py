@@ -86,11 +86,12 @@ class Share:
 
 def best_share(gpu: Chip, columns: Columns) -> Share | None:
     """Return the way that takes least time, None if keeping columns would not save any."""
-    best = min(_shares(gpu, columns), key=lambda share: share.seconds, default=None)
+    best = min(shares(gpu, columns), key=lambda share: share.seconds, default=None)
     return best if best is not None and best.seconds < _seconds_apart(gpu, columns) else None
 
 
-def _shares(gpu: Chip, columns: Columns) -> Iterator[Share]:
+def shares(gpu: Chip, columns: Columns) -> Iterator[Share]:
+    """Yield the ways that fit the registers of blocks."""
     for x in sorted({_width(columns, n * gpu.sector_bytes) for n in TILE_SECTORS}):
         for threads in range(4 * WARP, gpu.threads_per_block + 1, WARP):
             for cluster in CLUSTERS:

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
 import tcdsl
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.options import Options
+from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.gpu_grouping import group_for_gpu
@@ -135,3 +136,44 @@ def test_every_choice_is_right_on_a_cpu(name: str, check_all: CheckAll) -> None:
     assert every, "there are others"
     for options in every:
         check_all([(source, shapes)], threads=3, options=options)
+
+
+KEPT_PROGRAMS: dict[str, tuple[str, Shapes, str]] = {
+    "columns": (
+        "def f(float(M,N) x) -> (y) { m(j) max=! x(i,j)  s(j) +=! exp(x(i,j) - m(j))"
+        "  y(i,j) = exp(x(i,j) - m(j)) / s(j) }",
+        [(900, 24)],
+        "column_cluster",
+    ),
+    "rows of clusters": (
+        "def f(float(M,N) x) -> (y) { m(i) max=! x(i,j)  s(i) +=! exp(x(i,j) - m(i))"
+        "  y(i,j) = exp(x(i,j) - m(i)) / s(i) }",
+        [(3, 70000)],
+        "row_cluster",
+    ),
+    "rows and columns": (
+        "def f(float(M,N) x) -> (y, d) { s(i) +=! x(i,j)  y(i,j) = x(i,j) * s(i)"
+        "  d(j) +=! x(i,j) * y(i,j) }",
+        [(4096, 512)],
+        "row_column",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+@pytest.mark.parametrize("name", KEPT_PROGRAMS)
+def test_what_is_kept_has_other_configurations(name: str, cuda_unit: Callable[..., Any]) -> None:
+    """Each is verified by isl, and none falls back."""
+    source, shapes, template = KEPT_PROGRAMS[name]
+    plan = cuda_unit(source, *shapes).done.plan
+    (weighed,) = [one for one in plan.weighed if one.choice["template"] == template]
+    others = [c for c in weighed.candidates() if c["template"] == template]
+    assert len(others) > 5
+    for candidate in others[1::4]:
+        choice = {"kernel": weighed.kernel, "template": template, **candidate["config"]}
+        options = Options(choices=json.dumps({
+            "format": CHOICES_FORMAT, "version": CHOICES_VERSION, "kernels": [choice],
+        }))  # fmt: skip
+        done = cuda_unit(source, *shapes, options=options).done
+        assert not done.is_fallback
+        assert choice in [{"kernel": one.kernel, **one.choice} for one in done.plan.weighed]

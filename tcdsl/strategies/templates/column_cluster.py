@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tcdsl.costmodel.columns import Columns, Share, best_share
+from tcdsl.costmodel.columns import Columns, Share, best_share, shares
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.strategies.assembly import Lane
@@ -26,6 +26,7 @@ from tcdsl.strategies.templates.column import has_few_results
 from tcdsl.transforms.fusion import Group
 
 MOST_BLOCK_AXES = 2  # of the grid beside a cluster's
+MOST_CONFIGS = 24  # of the space: more are alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class KeptColumns:
     """How columns are shared, and what of them is kept."""
 
     dims: Mapping[str, int]  # member -> its dimension along a column
+    columns: Columns
     share: Share
     vector: int
     arrays: tuple[str, ...]
@@ -59,11 +61,12 @@ def why_not(problem: Problem) -> str | None:
 
 
 def space(problem: Problem) -> Iterator[ColumnClusterConfig]:
-    """Yield the configuration that the cost model prefers."""
+    """Yield the configurations with the least estimated times, the shortest first."""
     found = kept_columns(problem)
     assert found is not None, "why_not"
-    share = found.share
-    yield ColumnClusterConfig(share.x, share.y, share.repeat, share.cluster, found.vector)
+    others = sorted(shares(problem.gpu, found.columns), key=lambda share: share.seconds)
+    for share in dict.fromkeys((found.share, *others[:MOST_CONFIGS])):
+        yield ColumnClusterConfig(share.x, share.y, share.repeat, share.cluster, found.vector)
 
 
 def schedule(problem: Problem, config: ColumnClusterConfig) -> Sketch:
@@ -126,7 +129,7 @@ def kept_columns(problem: Problem) -> KeptColumns | None:
     everything = frozenset().union(*passes)
     outside = {a for a in everything if scop.arrays[a].storage is Storage.ARGUMENT}
     between = {a for a in everything if sum(a in read for read in passes) > 1}
-    share = best_share(gpu, Columns(
+    asked = Columns(
         rows=extents[0],
         columns=max(shapes[name].extents[dim] for name, dim in inner.items()),
         batches=batches,
@@ -137,8 +140,9 @@ def kept_columns(problem: Problem) -> KeptColumns | None:
         apart_bytes=sum(_element_bytes(scop, read & (outside | between)) for read in passes),
         folds=sum(shapes[name].statement.kind is Kind.UPDATE for name in dims),
         passes=len(passes),
-    ))  # fmt: skip
-    return None if share is None else KeptColumns(dims, share, vector, arrays)
+    )
+    share = best_share(gpu, asked)
+    return None if share is None else KeptColumns(dims, asked, share, vector, arrays)
 
 
 def _passes(

@@ -16,7 +16,7 @@ from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.clusters import LongRows, Share, best_share
+from tcdsl.costmodel.clusters import LongRows, Share, best_share, shares
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
@@ -143,11 +143,13 @@ def why_not(problem: Problem) -> str | None:
 
 
 def space(problem: Problem) -> Iterator[RowClusterConfig]:
-    """Yield the configuration that the cost model prefers."""
+    """Yield the configurations, first the one that measurements favour."""
     rows = cluster_rows(problem)
     assert rows is not None, "why_not"
-    share = rows.share
-    yield RowClusterConfig(share.cluster, share.per, share.threads, share.repeat, rows.rows.vector)
+    for share in dict.fromkeys((rows.share, *shares(problem.gpu, rows.rows))):
+        yield RowClusterConfig(
+            share.cluster, share.per, share.threads, share.repeat, rows.rows.vector
+        )
 
 
 def schedule(problem: Problem, config: RowClusterConfig) -> Sketch:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tcdsl.costmodel.both_ways import BothWays, Share, best_share
+from tcdsl.costmodel.both_ways import BothWays, Share, best_share, shares
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Storage
 from tcdsl.strategies.assembly import Lane
@@ -30,6 +30,8 @@ from tcdsl.strategies.sketch import Axis, Sketch
 from tcdsl.strategies.template import Template, assembled
 from tcdsl.strategies.traffic import moved_bytes
 from tcdsl.transforms.nesting import Piece
+
+MOST_CONFIGS = 24  # of the space: more are alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,14 @@ def why_not(problem: Problem) -> str | None:
 
 
 def space(problem: Problem) -> Iterator[RowColumnConfig]:
-    """Yield the configuration that the cost model prefers."""
-    found, share = crossing_of(problem), share_of(problem)
-    assert found is not None and share is not None, "why_not"
-    yield RowColumnConfig(share.threads, share.repeat, share.per_block, share.beside, found.vector)
+    """Yield the configurations, first the one that the cost model prefers."""
+    found, best = crossing_of(problem), share_of(problem)
+    assert found is not None and best is not None, "why_not"
+    others = sorted(shares(problem.gpu, directions_of(problem, found)), key=lambda s: s.seconds)
+    for share in dict.fromkeys((best, *others[:MOST_CONFIGS])):
+        yield RowColumnConfig(
+            share.threads, share.repeat, share.per_block, share.beside, found.vector
+        )
 
 
 def schedule(problem: Problem, config: RowColumnConfig) -> Sketch:
@@ -132,18 +138,21 @@ def crossing_of(problem: Problem) -> Crossing | None:
 def share_of(problem: Problem) -> Share | None:
     """Return how blocks and threads share the rows, None if the group is not for one kernel."""
     found = crossing_of(problem)
-    if found is None:
-        return None
+    return None if found is None else best_share(problem.gpu, directions_of(problem, found))
+
+
+def directions_of(problem: Problem, found: Crossing) -> BothWays:
+    """Return what the cost model asks of rows and columns."""
     axes = (*problem.parallel, *found.mixed)
     moved = moved_bytes(problem.scop, problem.group, problem.shapes)
     sums_bytes = sum(_column_bytes(problem, name, dim) for name, dim in found.lanes.items())
-    return best_share(problem.gpu, BothWays(
+    return BothWays(
         prod(map(problem.extent, problem.parallel)), prod(map(problem.extent, found.mixed)),
         problem.extent(found.mixed[0]), -(-found.length // found.vector), found.vector,
         _kept_bytes(problem, found) + sums_bytes, sums_bytes,
         moved // prod(map(problem.extent, axes)),
         sum(_sums_rows(problem, name, dim, found.mixed) for name, dim in found.lanes.items()),
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def _own_dims(problem: Problem, name: str, mixed: Sequence[Axis]) -> list[int]:
