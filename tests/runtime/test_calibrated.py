@@ -32,7 +32,7 @@ def test_a_chip_is_its_file_and_what_was_measured() -> None:
     chip = calibrated.chip_of(H200, "sm_90")
     assert (chip.launch_s, chip.l2_latency_s, chip.rate(Unit.FMA_F32)) == (3e-6, 2.5e-7, 2.6e13)
     assert dict(chip.sources)["launch_s"] == dict(chip.sources)["fma_f32"] == "calibrated"
-    assert dict(chip.sources)["atomic_s"] == "fitted"
+    assert dict(chip.sources)["atomic_s"] == "assumed"
     same = load_chip("h200")
     assert replace(chip, launch_s=same.launch_s, l2_latency_s=same.l2_latency_s,
                    operations_per_s=same.operations_per_s) == same  # fmt: skip
