@@ -5,7 +5,7 @@
     --choices FILE                    as Executable.choices has them: tcdsl show --stage choices
 
 What is forced stands for itself: the other values of a configuration are those of the fastest
-candidate that agrees with it, by the predicted times.
+candidate that agrees with it, by the predicted times; without these, of the first.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -155,16 +156,17 @@ def _fastest(kernel: Values, wanted: Values, candidates: Candidates) -> dict[str
     template = wanted.get("template", kernel["template"])
     config = {key: value for key, value in wanted.items() if key != "template"}
     known = [
-        c for c in candidates
-        if c["kernel"] == kernel["kernel"] and c["template"] == template and "predicted_us" in c
-    ]  # fmt: skip
+        c
+        for c in candidates
+        if c["kernel"] == kernel["kernel"] and c["template"] == template and "why_not" not in c
+    ]
     agreeing = [c for c in known if config.items() <= c["config"].items()]
     if not agreeing:
         text = ", ".join(f"{key}={value}" for key, value in wanted.items())
         raise _bad(
             f"kernel {kernel['kernel']} has no candidate with {text}", _allowed(known, config)
         )
-    best = min(agreeing, key=lambda c: float(c["predicted_us"]))
+    best = min(agreeing, key=lambda c: float(c.get("predicted_us", inf)))
     return {"kernel": kernel["kernel"], "template": template, **best["config"]}
 
 
@@ -172,8 +174,8 @@ def _allowed(known: Candidates, config: Values) -> str:
     """Return what the keys of *config* may be."""
     if not known:
         return "its other candidates, and why there are none: tcdsl show --stage candidates"
-    found = {key: sorted({c["config"][key] for c in known if key in c["config"]}) for key in config}
-    allowed = [f"{key} may be {', '.join(map(str, v))}" for key, v in found.items() if v]
+    found = {key: {str(c["config"][key]): 0 for c in known if key in c["config"]} for key in config}
+    allowed = [f"{key} may be {', '.join(v)}" for key, v in found.items() if v]
     return "; ".join(allowed) or f"it has {', '.join(known[0]['config'])}"
 
 

@@ -83,6 +83,18 @@ def test_what_no_candidate_has(force: str, words: list[str]) -> None:
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def test_without_times_the_first_candidate_that_agrees() -> None:
+    untimed = [{k: v for k, v in c.items() if k != "predicted_us"} for c in CANDIDATES]
+    found = with_forces(CHOICES, untimed, [force_of("threads=128")])
+    assert found["kernels"][0] == {"kernel": "S0", "template": "row", "threads": 128, "keep": 0}
+
+
+def test_a_cpus_choice_is_forced() -> None:
+    forced = Forced(forces=(force_of("vectors=0"),))
+    row = time_one((case("softmax"), SIZES, "float32"), (FORCED,), Host("cpu", True), 0.001, forced)
+    assert row.problems == () and set(row.times_us) == {"tcdsl", FORCED}
+
+
 def test_targets_without_candidates_say_so() -> None:
     with pytest.raises(TCError, match="try the target cuda"):
         with_forces(CHOICES, [], [force_of("threads=64")])

@@ -23,7 +23,7 @@ SIZES = ("--size", "M=7", "--size", "K=5", "--size", "N=3")
         ("schedule", "S0"),
         ("tree", "domain"),
         ("choices", '"format": "tcdsl choices"'),
-        ("candidates", "nothing was weighed"),
+        ("candidates", "kernel S0"),
         ("code", "int"),
         ("explain", "kernel"),
     ],
