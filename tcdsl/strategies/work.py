@@ -70,9 +70,7 @@ def work_of(problem: Problem, sketch: Sketch) -> Work:
     return Work(
         blocks=blocks,
         threads=threads,
-        registers=min(
-            problem.gpu.registers_per_thread, BASE_REGISTERS + ceil((kept + in_flight) / 4)
-        ),
+        registers=_registers(problem, threads, kept + in_flight),
         shared_bytes=_staged_bytes(problem, sketch, blocks),
         cluster=cluster,
         read_bytes=read + spilled,
@@ -94,8 +92,9 @@ def traffic_of(problem: Problem) -> list[Traffic]:
     order = {name: _pass_of(problem, name) for name in problem.group.members}
     sizes: dict[str, float] = {}
     passes: dict[str, set[int]] = {}
-    reads: set[str] = set()
+    loads: set[str] = set()  # read before the kernel has written it
     writes: set[str] = set()
+    before: set[str] = set()
     for name in problem.group.members:
         shape = problem.shapes[name]
         statement = shape.statement
@@ -105,14 +104,18 @@ def traffic_of(problem: Problem) -> list[Traffic]:
             count = prod(e for e, stride in zip(shape.counts, row, strict=True) if stride)
             size = float(count * problem.scop.arrays[access.array].dtype.size_bytes)
             sizes[access.array] = max(sizes.get(access.array, 0.0), size)
-            (writes if is_write else reads).add(access.array)
+            if is_write:
+                writes.add(access.array)
             if not is_write:
                 passes.setdefault(access.array, set()).add(order[name])
+                if access.array not in before:
+                    loads.add(access.array)
+        before |= {write.array for write in statement.writes}
     members = set(problem.group.members)
     return [
         Traffic(
             array, size, len(passes.get(array, ())) or 1,
-            array in reads and array not in writes, array in writes,
+            array in loads, array in writes,
         )
         for array, size in sizes.items()
         if not is_inside(problem.scop, array, members)
@@ -163,6 +166,14 @@ def _unrolled(sketch: Sketch, name: str) -> int:
 
 
 # --- what blocks and threads have --------------------------------------------------------------
+
+
+def _registers(problem: Problem, threads: int, held_bytes: float) -> int:
+    """Return the registers of a thread: the compiler makes do with those that a block may have."""
+    chip = problem.gpu
+    most = chip.registers_per_multiprocessor // max(threads, chip.threads_per_warp)
+    most = most // chip.registers_granule * chip.registers_granule
+    return min(chip.registers_per_thread, most, BASE_REGISTERS + ceil(held_bytes / 4))
 
 
 def _footprint(problem: Problem, array: str) -> float:

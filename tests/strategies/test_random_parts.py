@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tcdsl.costmodel.chip import Chip
-from tcdsl.strategies import planner, rows
+from tcdsl.strategies import operations, planner
+from tcdsl.strategies.templates import cpu_row
 from tests.hunts import Hunt
 
 CheckAll = Callable[..., None]
@@ -95,9 +96,9 @@ def batches(seed: int, count: int) -> Iterator[list[Case]]:
 def test_parts_on_the_cpu(
     seed: int, count: int, check_all: CheckAll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (rows, planner):
+    for module in (operations, cpu_row, planner):
         monkeypatch.setattr(module, "PARALLEL_WORK", 1)
-    monkeypatch.setattr(rows, "MIN_TILE", 3)
+    monkeypatch.setattr(cpu_row, "MIN_TILE", 3)
     with Hunt() as found:
         for cases in batches(seed, count):
             found.run("", check_all, cases)

@@ -1,0 +1,44 @@
+"""Predicted times have the order of the measured ones (benchmarks/predictions.py)."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+PATH = Path(__file__).parents[2] / "benchmarks" / "predictions.py"
+
+
+def _module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tcdsl_predictions", PATH)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look it up
+    spec.loader.exec_module(module)
+    return module
+
+
+predictions = _module()
+
+
+def _compared(step: int) -> tuple[list[float], list[float]]:
+    rows = list(predictions.measured())[::step]
+    pairs = [(row.us, predictions.predicted_us(row)) for row in rows]
+    known = [(us, predicted) for us, predicted in pairs if predicted]
+    assert len(known) > 0.9 * len(rows)
+    return [us for us, _ in known], [predicted for _, predicted in known]
+
+
+def test_times_are_in_the_order_of_those_measured() -> None:
+    assert predictions.rank_correlation(*_compared(23)) > 0.95
+
+
+@pytest.mark.slow
+def test_all_times_are_in_the_order_of_those_measured() -> None:
+    assert predictions.rank_correlation(*_compared(1)) > 0.97
+
+
+def test_the_opposite_order_is_noticed() -> None:
+    measured, predicted = _compared(61)
+    assert predictions.rank_correlation(measured, [-value for value in predicted]) < -0.9
