@@ -288,6 +288,12 @@ def test_sums_of_nothing_at_the_ends(check_emulated: CheckAll, gpu: Chip) -> Non
     check_emulated([*cases, *((square, [shape]) for shape in shapes[:4])], gpu=gpu)
 
 
+def test_a_row_that_is_staged_by_one_row_of_threads(check_emulated: CheckAll, gpu: Chip) -> None:
+    """Each thread of a column copied the same element of B to shared memory."""
+    source = "def f(float(M,K) A, float(N) B) -> (C) { C(m,n) +=! A(m,k) * B(n) }"
+    check_emulated([(source, [(9, 7), (11,)]), (source, [(130, 70), (140,)])], gpu=gpu)
+
+
 def test_columns_of_one_row_repeated(cuda_unit: Callable[..., Any]) -> None:
     """Vectors ended early, as nothing but their start is a multiple: not all lanes were folded."""
     source = "def f(half(K) a, half(K,M) b) -> (y) { y(j) +=! a(k) * b(k,j) }"

@@ -221,7 +221,8 @@ class CudaStatementPrinter(StatementPrinter):
             return [*wait, Evaluate(_CLUSTER_BARRIER if statement.is_wide else _BARRIER)]
         if self.is_staging:
             to, from_ = self.place(statement.write), self.place(statement.reads[0])
-            return [Evaluate(template("tc_copy_async", [1], address(to), address(from_)))]
+            copy = template("tc_copy_async", [1], address(to), address(from_))
+            return _guarded(self.pins(), [Evaluate(copy)])
         if statement.kind is Kind.FOLD:
             return self.fold([])
         if self.vectors is not None and self.vectors.where is not None:
