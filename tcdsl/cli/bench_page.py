@@ -123,7 +123,7 @@ def slower_table(rows: Sequence[Measured]) -> str:
 def quack_table(rows: Sequence[Measured]) -> str:
     """Return the rates beside QuACK's and torch.compile's of its table."""
     header = ("case", "type", "sizes", "tcdsl GB/s", "torch.compile GB/s", "QuACK's GB/s",
-              "torch.compile's beside it", "tcdsl of QuACK")  # fmt: skip
+              "torch.compile in QuACK's run", "tcdsl of QuACK")  # fmt: skip
     body = []
     for one in rows:
         rates = quack_rates(one)

@@ -20,9 +20,9 @@ from tcdsl.runtime.timing import format_us
 TYPES = ("float32", "int32", "bool")
 _ALL_SHAPES = "all of them"
 _ABOUT = """\
-Single reductions beside CUB and cuDNN. CUB reduces rows: PyTorch copies columns to rows before,
-which is in CUB's time. The paper's factors are of a V100, CUB 1.8 and cuDNN 7.6.4, and count
-smaller float16 and bool too."""
+Single reductions compared with CUB and cuDNN. CUB reduces rows: PyTorch first copies columns to
+rows, and CUB's time includes the copy. The paper's factors are from a V100, CUB 1.8 and cuDNN
+7.6.4, and also count smaller types, float16 and bool."""
 
 
 @dataclass(frozen=True, slots=True)
