@@ -389,7 +389,9 @@ class _Tiler:
             for n, loop in enumerate(sketch.outer)
         )  # fmt: skip
         last = len(sketch.outer)
-        ahead = 1 if self._is_worth_staging(scop, copies, step) else 0
+        # A step ahead needs a second buffer of every operand; a launch may ask for more memory.
+        has_room = 2 * size_bytes <= self.gpu.shared_bytes_per_block
+        ahead = 1 if has_room and self._is_worth_staging(scop, copies, step) else 0
         steps = OuterLoop(
             {self.lead: step, **{c.copy: _ahead(step, c.outer[last], ahead) for c in copies}},
             LoopKind.SERIAL,

@@ -186,7 +186,11 @@ def test_the_epilogue_is_in_the_same_kernel(cuda_unit: MakeUnit) -> None:
 def test_tiles_stay_within_shared_memory(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
     """Where they do not fit, steps get shorter; in the end there are none."""
     for shared_bytes in (48 << 10, 8 << 10, 2 << 10, 256, 0):
-        gpu = replace(load_chip("h200"), static_shared_bytes_per_block=shared_bytes)
+        gpu = replace(
+            load_chip("h200"),
+            static_shared_bytes_per_block=shared_bytes,
+            shared_bytes_per_block=shared_bytes,
+        )
         unit = cuda_unit(MATMUL, (128, 100), (100, 128), gpu=gpu)
         plan = unit.done.plan
         used = sum(
