@@ -275,7 +275,11 @@ class StatementPrinter:
         ]
 
     def _fold(self) -> list[Node]:
-        """Fold the lanes as a tree, then store or combine with the target."""
+        """Fold the lanes as a tree, then store or combine with the target.
+
+        The device library folds a whole vector.  Where a wider type has decided how many lanes
+        there are (templates/cpu_row), they may be fewer, and none lies behind them.
+        """
         statement = self.statement
         reduction = statement.reduction
         assert reduction is not None
@@ -284,13 +288,16 @@ class StatementPrinter:
         (read,) = statement.reads
         part = Variable("w_part", address(self.place(read)), pointer="*")
         nodes: list[Node] = [Declare(Type(c_type(reduction.dtype)), (part,))]
+        first: Code = index("w_part", ZERO)
         width, vector = statement.lanes, _VECTOR_BYTES // reduction.dtype.size_bytes
-        while width > vector:
+        least = vector if width >= vector else 1
+        while width > least:
             width //= 2
             lane, other = index("w_part", "w_lane"), index("w_part", binary("w_lane", "+", width))
             term = combine(reduction.operator, reduction.dtype, lane, other)
             nodes.append(_for_lanes(ZERO, width, Assign(lane, term), "#pragma omp simd"))
-        result = fold(reduction.operator, reduction.dtype, "w_part")
+        is_vector = least == vector
+        result = fold(reduction.operator, reduction.dtype, "w_part") if is_vector else first
         if not reduction.initialise:
             accumulator = self._accumulator(statement.write, reduction.dtype)
             result = combine(reduction.operator, reduction.dtype, accumulator, result)
