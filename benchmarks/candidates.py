@@ -26,7 +26,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import scipy.stats
 
 import tcdsl
 from tcdsl import library
@@ -74,12 +74,7 @@ class Line:
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
     """Return Spearman's correlation of *one* and *other*; equal values share a rank."""
-    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(values)
-    return [order.index(v) + (order.count(v) - 1) / 2 for v in values]
+    return float(scipy.stats.spearmanr(one, other).statistic)
 
 
 # --- what is timed -----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import numpy as np
+import scipy.stats
 
 from tcdsl import library
 from tcdsl.costmodel.chip import load_chip
@@ -70,9 +70,8 @@ def predicted_us(row: Measured) -> float:
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return Spearman's correlation of *one* and *other*."""
-    ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    """Return Spearman's correlation of *one* and *other*; equal values share a rank."""
+    return float(scipy.stats.spearmanr(one, other).statistic)
 
 
 def main() -> None:

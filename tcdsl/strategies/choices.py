@@ -90,7 +90,7 @@ def candidates_of(problem: Problem, chosen: Sketch) -> list[dict[str, Any]]:
     and to memory), ``operations``, ``is_chosen``; of a template that does not apply: ``template``
     and ``why_not``.
     """
-    choices = dict.fromkeys(catalogue.choices(problem))  # spaces may have one twice
+    choices = catalogue.choices(problem)
     found = [_candidate(problem, choice, chosen) for choice in choices]
     reasons = catalogue.reasons(problem)
     return found + [{"template": name, "why_not": reason} for name, reason in reasons.items()]

@@ -7,14 +7,16 @@ chunks, one a block, and the last block, or atomics, add up their sums (finish.p
 many threads and blocks that are is estimated by costmodel/reductions.
 """
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
+from math import lcm, prod
 
 from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.strategies.assembly import Chunk
 from tcdsl.strategies.operations import is_chunkable
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Axis, Tile
+
+BLOCKS_EACH = (1, 2, 4)  # of a multiprocessor, that share chunks: worth trying
 
 
 def share_of_sum(
@@ -50,14 +52,34 @@ def share_of_sum(
     if axis is None or split.chunks == 1:
         return split.lanes, 0
     size = split.per_chunk * (along if is_lane else 1)
-    return split.lanes, whole_vectors(axis, size, lanes, vector)
+    return split.lanes, whole_turns(axis, size, lanes, lcm(vector, along * split.lanes))
 
 
-def whole_vectors(axis: Axis, size: int, lanes: Mapping[str, int], vector: int) -> int:
-    """Return the size of chunks along *axis* such that a thread's vectors are in one chunk."""
+def whole_turns(axis: Axis, size: int, lanes: Mapping[str, int], turn: int) -> int:
+    """Return the size of chunks along *axis* that are whole turns of the threads along it, if any.
+
+    *turn* are the values that a block's threads take together.  In chunks of other sizes a thread
+    would have another lane in each: lanes are counted from the axis' start, threads from a chunk's.
+    """
     if any(axis.get(name) == dim for name, dim in lanes.items()):
-        return -(-size // vector) * vector
+        return -(-size // turn) * turn
     return size
+
+
+def chunk_sizes(problem: Problem, blocks: int, turn: int) -> Iterator[int]:
+    """Yield sizes of chunks that are worth trying, whole turns: 1, 2 and 4 blocks a multiprocessor.
+
+    :arg blocks: there are without chunks.
+    """
+    axis = chunked_axis(problem)
+    if axis is None:
+        return
+    extent = problem.extent(axis)
+    for each in BLOCKS_EACH:
+        count = max(1, each * problem.gpu.multiprocessors // max(blocks, 1))
+        size = -(-extent // (count * turn)) * turn
+        if 2 <= size < extent:
+            yield size
 
 
 def chunk_of(problem: Problem, size: int) -> tuple[Chunk | None, tuple[str, ...]]:

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from tcdsl.lang.comprehension import Const
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import val, within
 from tcdsl.poly.loop_tree import (
@@ -410,6 +411,25 @@ def _why_not_private(
         for axis in mapped.axes:
             if reason := _why_not_own(mapped, edge, axis, placements):
                 return f"{edge.array} is private, but {reason}"
+    return _why_not_one_lane(mapped, placements)
+
+
+def _why_not_one_lane(mapped: Mapped, placements: Placements) -> str | None:
+    """Return which fold would miss lanes: a call takes one of each thread, or None.
+
+    Where lanes and threads are counted alike, a thread's local array has one place for its lane.
+    """
+    for name in mapped.paths:
+        fold = mapped.scop.by_name[name]
+        if fold.kind is not Kind.FOLD or not mapped.fold_axes(fold):
+            continue
+        for read in fold.reads:
+            if not _is_private(read.array, placements):
+                continue
+            dims = placements[read.array].dims
+            lanes = [d for d, s in zip(dims, read.subscripts, strict=True) if isinstance(s, Const)]
+            if any(dim.extent > 1 for dim in lanes):
+                return f"a thread has several lanes of {read.array}, and {name} would take one"
     return None
 
 

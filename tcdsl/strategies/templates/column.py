@@ -7,7 +7,7 @@ Each thread adds up its part of a column; the block folds them over threads.y.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.shared_memory import FOLDS_BYTES, fold_bytes
@@ -15,12 +15,11 @@ from tcdsl.strategies import block_sizes
 from tcdsl.strategies import problem as problems
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.shared_sums import chunk_of, chunked_axis, share_of_sum
+from tcdsl.strategies.shared_sums import chunk_of, chunk_sizes, share_of_sum
 from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Sketch, Tile
 from tcdsl.strategies.template import Template, assembled
 
 LEAST_SIDE = gpu_thresholds.COLUMN_VECTORS
-BLOCKS_EACH = (1, 2, 4)  # of a multiprocessor, that share chunks: worth trying
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +61,14 @@ def space(problem: Problem) -> Iterator[ColumnConfig]:
     y, chunk = share_of_sum(problem, tiles, lanes, vector, _choices(problem, lanes, x), x)
     likeliest = ColumnConfig(x, y, vector, chunk)
     yield likeliest
-    axis = chunked_axis(problem)
-    for side in dict.fromkeys((x, x // 2, 2 * x)):
-        for y in _choices(problem, lanes, side) if 0 < side <= 2 * block_sizes.WARP else ():
-            config = ColumnConfig(side, y, vector)
-            blocks = max(1, -(-problem.results // (side * vector)))
-            for each in (0, *(BLOCKS_EACH if axis is not None else ())):
-                count = each * problem.gpu.multiprocessors // blocks
-                size = -(-problem.extent(axis) // count) if axis is not None and count > 1 else 0
-                found = replace(config, chunk=size if size >= 2 else 0)
-                if found != likeliest:
-                    yield found
+    others = [
+        ColumnConfig(side, y, vector, size)
+        for side in dict.fromkeys((x, x // 2, 2 * x))
+        if 0 < side <= 2 * block_sizes.WARP
+        for y in _choices(problem, lanes, side)
+        for size in (0, *chunk_sizes(problem, -(-problem.results // (side * vector)), y))
+    ]
+    yield from (config for config in dict.fromkeys(others) if config != likeliest)
 
 
 def schedule(problem: Problem, config: ColumnConfig) -> Sketch:

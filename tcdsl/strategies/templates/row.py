@@ -24,14 +24,13 @@ from tcdsl.strategies.row_registers import (
     row_of,
     share_of_row,
 )
-from tcdsl.strategies.shared_sums import chunk_of, chunked_axis, share_of_sum, whole_vectors
+from tcdsl.strategies.shared_sums import chunk_of, chunk_sizes, share_of_sum
 from tcdsl.strategies.sketch import VECTOR_BYTES, Sketch, Tile
 from tcdsl.strategies.template import Template, assembled
 
 ROW_LOADS = gpu_thresholds.WARP_ROW_LOADS
 SHORT_BYTES = gpu_thresholds.WARP_ROW_VECTORS * block_sizes.WARP * VECTOR_BYTES
 ALONE = gpu_thresholds.LONE_THREAD_VALUES
-BLOCKS_EACH = (1, 2, 4)  # of a multiprocessor, that share chunks: worth trying
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +208,12 @@ def _kept(problem: Problem, row: Row) -> Iterator[RowConfig]:
 
 def _read_again(problem: Problem, row: Row) -> Iterator[RowConfig]:
     """Yield configurations of rows that are read by each member that uses them."""
-    axis = chunked_axis(problem)
     blocks = prod(tile.blocks for tile in problem.unit_tiles)
     for threads in _thread_counts(row.groups):
         config = RowConfig(threads, row.vector)
         yield packed(problem, row, config)
-        for each in BLOCKS_EACH if axis is not None else ():
-            count = each * problem.gpu.multiprocessors // max(blocks, 1)
-            size = -(-problem.extent(axis) // max(count, 1))  # type: ignore[arg-type]
-            unit = threads * row.vector
-            size = whole_vectors(axis, -(-size // unit) * unit, row.lanes, row.vector)  # type: ignore[arg-type]
-            if 2 <= size < problem.extent(axis):  # type: ignore[arg-type]
-                yield replace(config, chunk=size)
+        for size in chunk_sizes(problem, blocks, threads * row.vector):
+            yield replace(config, chunk=size)
 
 
 TEMPLATE = Template("row", RowConfig, why_not, space, schedule)
