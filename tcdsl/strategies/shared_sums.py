@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import lcm, prod
 
 from tcdsl.costmodel.reductions import Reduction, best_split
+from tcdsl.poly.parallelism import Role
 from tcdsl.strategies.assembly import Chunk
 from tcdsl.strategies.operations import is_chunkable
 from tcdsl.strategies.problem import Problem
@@ -52,18 +53,26 @@ def share_of_sum(
     if axis is None or split.chunks == 1:
         return split.lanes, 0
     size = split.per_chunk * (along if is_lane else 1)
-    return split.lanes, whole_turns(axis, size, lanes, lcm(vector, along * split.lanes))
+    return split.lanes, _whole(problem, axis, size, lanes, (vector, along * split.lanes))
 
 
-def whole_turns(axis: Axis, size: int, lanes: Mapping[str, int], turn: int) -> int:
-    """Return the size of chunks along *axis* that are whole turns of the threads along it, if any.
+def _whole(
+    problem: Problem, axis: Axis, size: int, lanes: Mapping[str, int], units: tuple[int, int]
+) -> int:
+    """Return the size of chunks along *axis* of which threads have whole parts.
 
-    *turn* are the values that a block's threads take together.  In chunks of other sizes a thread
-    would have another lane in each: lanes are counted from the axis' start, threads from a chunk's.
+    A thread's vectors are in one chunk.  Where partial sums lie along it, chunks are whole turns of
+    the threads: lanes of sums are counted from the axis' start, threads from a chunk's, so that in
+    other chunks a thread would have several lanes.
+
+    :arg units: the values of a vector, and those that threads take together.
     """
-    if any(axis.get(name) == dim for name, dim in lanes.items()):
-        return -(-size // turn) * turn
-    return size
+    along = [problem.shapes[n].roles[d] for n, d in lanes.items() if axis.get(n) == d]
+    unit = 1
+    if along:
+        vector, turn = units
+        unit = lcm(vector, turn) if Role.REDUCED in along else vector
+    return -(-size // unit) * unit
 
 
 def chunk_sizes(problem: Problem, blocks: int, turn: int) -> Iterator[int]:

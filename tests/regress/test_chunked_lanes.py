@@ -1,7 +1,7 @@
 """Threads along a reduced axis that blocks share in chunks: chunks are whole turns of the threads.
 
-Lanes are counted from the axis' start, threads from a chunk's: in chunks of 44 values, eight threads
-had other lanes in each chunk, and the fold took one of the eight places that a thread then had.
+Lanes are counted from the axis' start, threads from a chunk's: in chunks of 44 values, eight
+threads had other lanes in each chunk, and the fold took one of a thread's eight places.
 """
 
 from collections.abc import Callable
