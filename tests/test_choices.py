@@ -166,6 +166,14 @@ def test_choices_that_do_not_fit_say_why(entry: dict[str, Any], words: list[str]
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize(("target", "more"), [("emulate", {"threads": 64}), ("cpu", {"row": 1})])
+def test_what_a_template_has_not_is_not_ignored(target: str, more: dict[str, Any]) -> None:
+    specs = tcdsl.spec((300, 301), "float32"), tcdsl.spec((301, 302), "float32")
+    exe = tcdsl.define(MATMUL).mm.compile(*specs, target=target)
+    with pytest.raises(OptionError, match=f"has no '{next(iter(more))}'"):
+        tcdsl.define(MATMUL).mm.compile(*specs, target=target, choices=changed(exe.choices, **more))
+
+
 @pytest.mark.parametrize(
     ("given", "word"),
     [

@@ -33,18 +33,22 @@ def data_of(weighed: Iterable[Weighed], target: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def require_known(asked: Asked, kernels: Iterable[tuple[str, str]]) -> None:
-    """Raise unless every kernel that is *asked* for is one of *kernels*: names and templates.
+def require_followed(asked: Asked, weighed: Iterable[Weighed]) -> None:
+    """Raise unless the kernels of a plan are made as *asked*.
 
-    :raises OptionError: (TC060) there is no such kernel, or it has another template.
+    :raises OptionError: (TC060) there is no such kernel, it has another template, or its template
+        has no such thing to choose.
     """
-    there = dict(kernels)
+    there = {one.kernel: one.choice for one in weighed}
     for name, wanted in asked.items():
         if name not in there:
             raise misfit(name, f"there is no such kernel; there are {', '.join(there)}")
-        if wanted["template"] != there[name]:
-            what = f"it is made by template {there[name]!r}, not {wanted['template']!r}"
+        made = there[name]
+        if wanted["template"] != made["template"]:
+            what = f"it is made by template {made['template']!r}, not {wanted['template']!r}"
             raise misfit(name, what)
+        if unknown := sorted(wanted.keys() - made.keys() - {"kernel"}):
+            raise misfit(name, f"template {made['template']!r} has no {unknown[0]!r} to choose")
 
 
 def misfit(kernel: str, what: str) -> OptionError:

@@ -97,9 +97,9 @@ def candidates_of(problem: Problem, chosen: Sketch) -> list[dict[str, Any]]:
 
 
 def _candidate(problem: Problem, choice: Choice, chosen: Sketch) -> dict[str, Any]:
-    data = choice.to_json()
+    data = choice.as_data()
     name = data.pop("template")
-    own = {"template": name, "config": data, "is_chosen": choice.to_json() == chosen.config}
+    own = {"template": name, "config": data, "is_chosen": choice.as_data() == chosen.config}
     if not isinstance(problem.machine, Chip):
         return own
     work = work_of(problem, choice.schedule(problem))

@@ -26,6 +26,7 @@ from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node
 from tcdsl.poly.scop import Scop
+from tcdsl.strategies.asked import asked_for, require_followed
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu, tiled_members
@@ -199,7 +200,9 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     own = [q.kernel for q in queue if not isinstance(q.kernel, IslKernel)]
     staged = [name for kernel in own for name in kernel.staged]
     plan = _finished(scop, stitched, gpu, staged)
-    return replace(plan, weighed=tuple(queued.weighed() for queued in queue))
+    weighed = tuple(queued.weighed() for queued in queue)
+    require_followed(asked_for(options), weighed)
+    return replace(plan, weighed=weighed)
 
 
 def _tree(scop: Scop, kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:

@@ -18,7 +18,7 @@ from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Kind, Scop
-from tcdsl.strategies.asked import asked_for, require_known
+from tcdsl.strategies.asked import asked_for
 from tcdsl.strategies.atomics import added_at_once, freed
 from tcdsl.strategies.choices import candidates_of, choice_for
 from tcdsl.strategies.finish import finished, fold_groups
@@ -71,7 +71,6 @@ def rewrite_groups(
     rewriter = _Rewriter(before, options, gpu, scheme)
     while rewriter.pending:
         rewriter.take_next()
-    require_known(rewriter.asked, ((q.name, q.kernel.template) for q in rewriter.queue))
     return rewriter.scop, rewriter.queue
 
 

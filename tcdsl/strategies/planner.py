@@ -22,7 +22,7 @@ from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Scop
-from tcdsl.strategies.asked import NOTHING_ASKED, Asked, asked_for, require_known
+from tcdsl.strategies.asked import NOTHING_ASKED, Asked, asked_for, require_followed
 from tcdsl.strategies.choices import candidates_of, choice_for
 from tcdsl.strategies.contraction import (
     find_contraction,
@@ -219,8 +219,8 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
         kernels.append(Kernel(queued.name, tree, sketch.why, template=sketch.template))
     record("nesting", scop, kernels)
     plan_trees = [kernel.tree for kernel in kernels]
-    require_known(asked_for(options), ((kernel.name, kernel.template) for kernel in kernels))
     weighed = tuple(q.weighed(kernel) for q, kernel in zip(queue, kernels, strict=True))
+    require_followed(asked_for(options), weighed)
     return Plan(scop, tuple(kernels), place(scop, plan_trees), weighed)
 
 

@@ -38,14 +38,14 @@ class Choice:
     template: Template[Any]
     config: Any
 
-    def to_json(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, Any]:
         """Return the choice as plain data."""
         return {"template": self.template.name, **asdict(self.config)}
 
     def schedule(self, problem: Problem) -> Sketch:
         """Return the schedule of *problem* that is chosen."""
         made = self.template.schedule(problem, self.config)
-        return replace(made, template=self.template.name, config=self.to_json())
+        return replace(made, template=self.template.name, config=self.as_data())
 
 
 def assembled(

@@ -62,7 +62,7 @@ def test_every_choice_is_another_one_and_plain_data(name: str) -> None:
         assert choices[0] == catalogue.likeliest(problem)
         assert len(set(map(repr, choices))) == len(choices)
         for choice in choices:
-            data = choice.to_json()
+            data = choice.as_data()
             assert data.pop("template") == choice.template.name
             assert choice.template.config(**data) == choice.config
             assert choice.schedule(problem).config == {"template": choice.template.name, **data}

@@ -55,7 +55,8 @@ def space(problem: Problem) -> Iterator[CpuTileConfig]:
     rows = tuple((names[dim], size) for dim, size in tile.rows.items())
     likeliest = CpuTileConfig(names[tile.vector], tile.lanes, rows, ROWS_A_BLOCK)
     yield likeliest
-    width = problem.cpu.vector_bytes // 4
+    assert shape.statement.reduction is not None, "find_contraction"
+    width = problem.cpu.vector_bytes // shape.statement.reduction.dtype.size_bytes
     for lanes in dict.fromkeys((tile.lanes, width, 2 * width, 4 * width)):
         is_dot = shape.roles[tile.vector] is Role.REDUCED
         if lanes != tile.lanes and (is_dot or lanes > shape.extents[tile.vector]):
