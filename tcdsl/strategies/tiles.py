@@ -353,32 +353,30 @@ class _Tiler:
         """Return whether a tile has its dimensions in another order than the array."""
         return self._order(array) != tuple(range(len(cached.sizes)))
 
-    def _cached(self, scop: Scop, sketch: Sketch, step: Piece) -> TiledKernel | None:
-        """Return the kernel with its operands in shared memory, None if they do not fit."""
-        loops = [
-            *(loop.pieces[self.lead].coordinate for loop in sketch.outer),
-            step.coordinate,
-        ]
-        coordinates: dict[str, tuple[AnyCoordinate, ...]] = {self.lead: tuple(loops)}
-        copies: list[Cached] = []
-        size_bytes = 0
+    def _copies(self, scop: Scop, loops: tuple[AnyCoordinate, ...]) -> tuple[Scop, list[Cached]]:
+        """Return *scop* with copies of the operands' pieces that an iteration of *loops* reads."""
+        coordinates = {self.lead: loops}
+        copies = []
         for number, array in enumerate(dict.fromkeys(r.array for r in self.statement.reads)):
             if why_not_cached(scop, [self.lead], array, coordinates) is not None:
                 continue
-            cached = cache_read(
-                scop,
-                array,
-                [self.lead],
-                coordinates,
-                f"{array}.tile{number}{self.lead}",
-                order=self._order(array),
-            )
-            size = prod(cached.box.sizes) * scop.arrays[array].dtype.size_bytes
-            if size < 2 * scop.arrays[array].dtype.size_bytes:
-                continue
-            scop = cached.scop
-            copies.append(cached)
-            size_bytes += size + 4 * max(cached.box.sizes)
+            name = f"{array}.tile{number}{self.lead}"
+            order = self._order(array)
+            cached = cache_read(scop, array, [self.lead], coordinates, name, order=order)
+            if prod(cached.box.sizes) > 1:
+                scop = cached.scop
+                copies.append(cached)
+        return scop, copies
+
+    def _cached(self, scop: Scop, sketch: Sketch, step: Piece) -> TiledKernel | None:
+        """Return the kernel with its operands in shared memory, None if they do not fit."""
+        loops = (*(loop.pieces[self.lead].coordinate for loop in sketch.outer), step.coordinate)
+        scop, copies = self._copies(scop, loops)
+        # The widest row of each is padded by a word, so that columns are in different banks.
+        size_bytes = sum(
+            prod(c.box.sizes) * scop.arrays[c.array].dtype.size_bytes + 4 * max(c.box.sizes)
+            for c in copies
+        )
         if size_bytes > self.gpu.static_shared_bytes_per_block or not copies:
             return None
         outer = tuple(
