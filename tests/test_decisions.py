@@ -3,29 +3,18 @@
 The default run compares some; the rest is marked slow.
 """
 
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tests.scripts import script
 
 ROOT = Path(__file__).parents[1]
 SLOW_PARTS = 8
 
 
-def _loaded() -> ModuleType:
-    path = ROOT / "benchmarks" / "decisions.py"
-    spec = importlib.util.spec_from_file_location("tcdsl_decisions", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
-
-
-decisions = _loaded()
+decisions = script("decisions")
 HINT = "read what changed; if it is meant so: python benchmarks/decisions.py --write"
 
 

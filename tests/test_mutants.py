@@ -1,27 +1,16 @@
 """The list of planted defects, and the runner that plants them (benchmarks/mutants.py)."""
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tests.scripts import script
 
 ROOT = Path(__file__).parents[1]
 
 
-def _runner() -> ModuleType:
-    path = ROOT / "benchmarks" / "mutants.py"
-    sys.path.append(str(path.parent))  # it imports what lies beside it
-    spec = importlib.util.spec_from_file_location("tcdsl_mutants", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
-
-
-runner = _runner()
+runner = script("mutants")
 record = sys.modules["mutants_record"]
 
 

@@ -1,27 +1,14 @@
 """The summary of benchmarks/candidates.py, from lines as it writes them."""
 
-import importlib.util
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "candidates.py"
+from tests.scripts import script
 
-
-def _module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tcdsl_candidates", PATH)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
-
-
-candidates = _module()
+candidates = script("candidates")
 
 
 def line(predicted: tuple[float, ...], measured: tuple[float, ...], default: float) -> object:

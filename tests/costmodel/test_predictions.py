@@ -1,25 +1,10 @@
 """Predicted times have the order of the measured ones (benchmarks/predictions.py)."""
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "predictions.py"
+from tests.scripts import script
 
-
-def _module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tcdsl_predictions", PATH)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
-
-
-predictions = _module()
+predictions = script("predictions")
 
 
 def _compared(step: int) -> tuple[list[float], list[float]]:
