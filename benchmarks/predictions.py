@@ -11,12 +11,12 @@ little of the model.
 
 import argparse
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import scipy.stats
+from candidates_lines import rank_correlation
 
 from tcdsl import library
 from tcdsl.costmodel.chip import load_chip
@@ -67,11 +67,6 @@ def predicted_us(row: Measured) -> float:
     plan = compile_to_cuda(comprehension, special, {}, Options(), load_chip("h200")).plan
     chosen = (c for one in plan.weighed for c in one.candidates() if c.get("is_chosen"))
     return sum(float(candidate.get("predicted_us", 0.0)) for candidate in chosen)
-
-
-def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return Spearman's correlation of *one* and *other*; equal values share a rank."""
-    return float(scipy.stats.spearmanr(one, other).statistic)
 
 
 def main() -> None:

@@ -1,43 +1,73 @@
-"""The summary of benchmarks/candidates.py, from lines as it writes them."""
+"""benchmarks/candidates.py: what is timed, and the summary of its lines."""
 
 import json
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.scripts import script
 
-candidates = script("candidates")
+candidates_lines = script("candidates_lines")
+candidates_ahead = import_module("candidates_ahead")  # as other processes find it
 
 
 def line(predicted: tuple[float, ...], measured: tuple[float, ...], default: float) -> object:
-    configs = tuple({"template": "row", "threads": n} for n in range(len(measured)))
-    return candidates.Line("p", "S0", default, predicted, measured, configs)
+    found = [{"template": "row", "config": {"threads": n}, "measured_us": us}
+             for n, us in enumerate(measured)]  # fmt: skip
+    for candidate, us in zip(found, predicted, strict=False):
+        candidate["predicted_us"] = us
+    return candidates_lines.Line("p", "float32", {}, "S0", "", default, tuple(found))
 
 
 def test_the_estimate_is_judged_by_the_time_of_its_choice() -> None:
     found = line((10.0, 11.0, 12.0, 13.0), (22.0, 20.0, 25.0, 30.0), 25.0)
     assert found.of_estimate == pytest.approx(1.1)  # type: ignore[attr-defined]
     assert found.correlation == pytest.approx(0.8)  # type: ignore[attr-defined]
-    text = candidates.summary([found])
-    assert "| p | S0 | 4 | 0.80 | 1.10 | 1.25 |" in text
+    text = candidates_lines.summary([found])
+    assert "| p float32 | S0 | 4 | 0.80 | 1.10 | 1.25 |" in text
     assert "estimate: within 3 % of the fastest in 0 %, within 10 % in 100 %, 1.10 at most" in text
 
 
 def test_equal_predictions_share_a_rank() -> None:
-    assert candidates.rank_correlation((1, 1, 2), (5, 6, 7)) == pytest.approx(0.866, abs=1e-3)
+    assert candidates_lines.rank_correlation((1, 1, 2), (5, 6, 7)) == pytest.approx(0.866, abs=1e-3)
     assert line((1.0, 1.0, 1.0, 1.0), (1.0, 2.0, 3.0, 4.0), 1.0).correlation is None  # type: ignore[attr-defined]
 
 
 def test_of_a_cpu_nothing_is_predicted() -> None:
     found = line((), (2.0, 1.0), 2.0)
-    assert "| 2 |  |  | 2.00 |" in candidates.summary([found])
+    assert "| 2 |  |  | 2.00 |" in candidates_lines.summary([found])
 
 
 def test_lines_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     found = line((1.0, 2.0), (3.0, 4.0), 3.0)
     path.write_text(json.dumps(asdict(found)) + "\n")  # type: ignore[call-overload]
-    assert candidates.read(path) == [found]
-    assert candidates.read(tmp_path / "none") == []
+    assert candidates_lines.read(path) == [found]
+    assert candidates_lines.read(tmp_path / "none") == []
+
+
+def test_the_best_half_and_a_sample_of_the_others_are_timed() -> None:
+    found = [{"predicted_us": float(us)} for us in (9, 1, 8, 2, 7, 3, 6, 4, 5, 10)]
+    kept = [c["predicted_us"] for c in candidates_ahead.spread(found, 4)]
+    assert kept == [1.0, 2.0, 6.0, 10.0]
+    assert len(candidates_ahead.spread(found, 99)) == 10
+
+
+def test_every_beginning_of_the_jobs_is_a_sample() -> None:
+    work = candidates_ahead.jobs("cuda")
+    assert len(work) >= 60
+    families = {candidates_ahead.library.case(job.case).family for job in work[:20]}
+    assert families == {"reduction", "graph", "contraction"}
+    assert {job.dtype for job in work[:20]} == {"float32", "bfloat16"}
+    assert max(job.input_bytes for job in work) <= candidates_ahead.MOST_BYTES
+
+
+def test_candidates_of_a_program_are_compiled_by_several_processes() -> None:
+    job = candidates_ahead.Job("row_sum", "float32", (("M", 64), ("N", 300)), "emulate")
+    (found,) = candidates_ahead.ahead([job], 3, 2, 300.0)
+    assert found.kernel and found.chip and len(found.candidates) == 3
+    assert found.candidates[0]["is_chosen"] and not found.candidates[1]["is_chosen"]
+    forced = job.executable(found.options(found.candidates[1])).choices["kernels"]
+    assert found.candidates[1]["config"].items() <= forced[0].items()

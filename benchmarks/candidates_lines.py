@@ -1,0 +1,133 @@
+"""Times of candidates as lines of JSON, and what they say of the estimate.
+
+    {"case": "softmax", "dtype": "float32", "sizes": {"M": 64, ...}, "kernel": "S0+S1+S2",
+     "chip": "NVIDIA H200", "default_us": 8.1,
+     "candidates": [{"template": "row", "config": {...}, "predicted_us": 7.9, "limiter": "memory",
+                     "measured_us": 8.0}, ...],
+     "failed": [...]}
+
+The first candidate is the compiler's choice.  Measured is the whole program with the candidate, of
+which other kernels are as ever.
+"""
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What was measured of one kernel of one program."""
+
+    case: str
+    dtype: str
+    sizes: Mapping[str, int]
+    kernel: str
+    chip: str
+    default_us: float
+    candidates: tuple[Mapping[str, Any], ...]
+    failed: tuple[str, ...] = ()  # wrong results, and errors
+
+    @property
+    def program(self) -> str:
+        return label_of(self.case, self.dtype, self.sizes)
+
+    @property
+    def measured_us(self) -> list[float]:
+        return [candidate["measured_us"] for candidate in self.candidates]
+
+    @property
+    def predicted_us(self) -> list[float]:
+        """Of each candidate; empty where none is predicted."""
+        known = [c.get("predicted_us") for c in self.candidates]
+        return [us for us in known if us is not None] if None not in known else []
+
+    @property
+    def fastest_us(self) -> float:
+        return min(self.default_us, *self.measured_us)
+
+    @property
+    def correlation(self) -> float | None:
+        """Spearman's, None where there are too few times to have an order."""
+        if len(self.predicted_us) < 4 or len(set(self.predicted_us)) < 3:
+            return None
+        return rank_correlation(self.predicted_us, self.measured_us)
+
+    @property
+    def of_estimate(self) -> float | None:
+        """The time of the least predicted candidate / that of the fastest."""
+        if not self.predicted_us:
+            return None
+        best = min(range(len(self.predicted_us)), key=self.predicted_us.__getitem__)
+        return self.measured_us[best] / self.fastest_us
+
+    @property
+    def of_default(self) -> float:
+        return self.default_us / self.fastest_us
+
+
+def label_of(case: str, dtype: str, sizes: Mapping[str, int]) -> str:
+    return " ".join([case, dtype, *(f"{name}={value}" for name, value in sizes.items())])
+
+
+def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return Spearman's correlation of *one* and *other*; equal values share a rank."""
+    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> Any:
+    table = np.asarray(values)
+    return (table[:, None] > table).sum(1) + (table[:, None] == table).sum(1) / 2
+
+
+def read(path: Path) -> list[Line]:
+    """Return the lines that *path* has."""
+    if not path.exists():
+        return []
+    return [_line_of(json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _line_of(data: Mapping[str, Any]) -> Line:
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+    }
+    return Line(**values)
+
+
+def summary(lines: Sequence[Line]) -> str:
+    """Return the table of *lines*, and what they are at the median."""
+    rows = ["| program | kernel | candidates | rank correlation | estimate | default |",
+            "| --- | --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    for line in lines:
+        ratios = f"{_number(line.of_estimate)} | {line.of_default:.2f}"
+        rows.append(
+            f"| {line.program} | {line.kernel} | {len(line.candidates)}"
+            f" | {_number(line.correlation)} | {ratios} |"
+        )
+    rows += ["", f"{len(lines)} kernels of {len({line.program for line in lines})} programs"]
+    rows += [*_medians(lines)]
+    rows += [f"FAILED: {line.program}: {what}" for line in lines for what in line.failed]
+    return "\n".join(rows)
+
+
+def _medians(lines: Sequence[Line]) -> Iterator[str]:
+    known = [line.correlation for line in lines if line.correlation is not None]
+    if known:
+        yield f"rank correlation at the median: {statistics.median(known):.2f}"
+    ratios = [line.of_estimate for line in lines if line.of_estimate is not None]
+    for name, found in (("estimate", ratios), ("default", [line.of_default for line in lines])):
+        if found:
+            near = [sum(ratio <= limit for ratio in found) for limit in (1.03, 1.1)]
+            yield (
+                f"{name}: within 3 % of the fastest in {100 * near[0] / len(found):.0f} %,"
+                f" within 10 % in {100 * near[1] / len(found):.0f} %, {max(found):.2f} at most"
+            )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
