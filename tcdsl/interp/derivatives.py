@@ -62,7 +62,7 @@ def propagated(function: str, xs: tuple[Array, ...], es: tuple[Array, ...], valu
         bound = _by_endpoints(function, xs[0], es[0], value)
     else:  # min, max, and their kin: Lipschitz in the largest error
         bound = np.max(np.broadcast_arrays(*es), axis=0)
-    exact = sum(es) == 0
+    exact = (sum(es) == 0) & ~np.any(np.broadcast_arrays(*map(np.isnan, xs)), axis=0)
     unknown = np.any(np.broadcast_arrays(*map(np.isinf, es)), axis=0)
     bound = np.where(exact, 0.0, np.where(unknown, np.inf, bound))
     return np.where(np.isnan(bound), np.inf, bound).astype(np.float64)
@@ -116,7 +116,8 @@ def _atan2(xs: tuple[Array, ...], es: tuple[Array, ...], value: Array) -> Array:
 
 
 def _copysign(xs: tuple[Array, ...], es: tuple[Array, ...], value: Array) -> Array:
-    sign_known = (np.abs(xs[1]) > es[1]) | (es[1] == 0)
+    # The sign of a NaN is the machine's: 0 * inf is negative on x86, positive on a GPU.
+    sign_known = (np.abs(xs[1]) > es[1]) | ((es[1] == 0) & ~np.isnan(xs[1]))
     return np.where(sign_known, es[0], 2 * np.abs(xs[0]) + es[0])
 
 

@@ -50,7 +50,7 @@ atan2(y, x): angle of the point (x, y), in [-pi, pi]
 atanh(x): inverse hyperbolic tangent
 cbrt(x): cube root
 ceil(x): least integer that is not below x
-copysign(x, y): |x| with the sign of y
+copysign(x, y): |x| with the sign of y; either sign if y is NaN
 cos(x): cosine
 cosh(x): hyperbolic cosine
 cospi(x): cos(pi x)

@@ -85,9 +85,9 @@ def test_first_calls_are_of_the_compiler(tcdsl: Tcdsl, tmp_path: Path) -> None:
 
 
 @pytest.mark.alone
-def test_what_is_read_is_faster_than_what_is_copied() -> None:
+def test_copied_bytes_are_read_and_written() -> None:
     copied, read = copy_rate_gbs(1 << 28), read_rate_gbs(1 << 28)
-    assert 0.9 * copied < read < 2 * copied
+    assert read / 1.5 < copied < 1.5 * read  # bytes counted once or twice would be a factor of two
 
 
 @pytest.mark.alone

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tcdsl.interp.arithmetic import FUNCTIONS
+from tcdsl.interp.error_bounds import evaluate_with_bounds
+from tests.conftest import comprehension_of, specialisation_of
 
 CheckAll = Callable[..., None]
 
@@ -92,3 +94,17 @@ def test_a_number_for_a_half_parameter_of_a_def_that_is_called(check_all: CheckA
     source = """def g(half a, bfloat16 b, float(N) x) -> (z) { z(i) = a * x(i) - b }
     def f(float(N) x) -> (y) { y = g(-0.1, 0.3, x) }"""
     check_all([(source, [(5,)])])
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_sign_of_a_nan_is_the_machines(sign: float, check_all: CheckAll) -> None:
+    """A GPU's 0 * inf is a positive NaN, x86's a negative one: copysign shows it."""
+    source = "def f(float(N) x, float(N) s) -> (y) { y(i) = copysign(1.5, x(i) * s(i)) }"
+    x = np.array([np.inf, 1, -1, np.nan, 0], np.float32)
+    s = np.array([0, sign, sign, np.copysign(np.nan, sign), -sign], np.float32)
+    check_all([(source, [x, s])])
+    c = comprehension_of(source)
+    _, bound = evaluate_with_bounds(c, specialisation_of(c, [x.shape, s.shape]), {"x": x, "s": s})[
+        "y"
+    ]
+    assert (bound > 0).tolist() == [True, False, False, True, False]

@@ -219,7 +219,7 @@ class OnDevice:
         found = (ctypes.c_uint64 * 2)()
         self._watch.wait()
         with self._context.current():
-            libcuda.copy_to_host(self.out, ctypes.addressof(found), 16, libcuda.DEFAULT_STREAM)
+            libcuda.copy_to_host(ctypes.addressof(found), self.out, 16, libcuda.DEFAULT_STREAM)
         self._watch.wait()
         return found[0], found[1]
 
