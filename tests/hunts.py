@@ -23,8 +23,14 @@ def for_each(
     strategy: "SearchStrategy[tuple[str, Any]]",
     visit: Callable[[str, Any], None],
 ) -> None:
-    """Call *visit* on *count* programs and their inputs, the same for the same *number*."""
-    from hypothesis import HealthCheck, Phase, given, seed, settings
+    """Call *visit* on *count* programs and their inputs, the same for the same *number*.
+
+    No two have the same text and sizes: Hypothesis varies what it has drawn, and often only the
+    values of inputs, or what changes nothing.
+    """
+    from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+
+    seen: set[tuple[Any, ...]] = set()
 
     @seed(number)
     @settings(
@@ -36,9 +42,14 @@ def for_each(
     )
     @given(strategy)
     def draw(program: tuple[str, Any]) -> None:
+        source, inputs = program
+        case = (source, *(given.shape for given in inputs.values()))
+        assume(case not in seen)
+        seen.add(case)
         visit(*program)
 
     draw()
+    assert len(seen) == count
 
 
 def drawn(number: int, count: int, strategy: "SearchStrategy[tuple[str, Any]]") -> list[Program]:

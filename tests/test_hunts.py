@@ -9,9 +9,10 @@ from tcdsl.codegen.c.printer import CSource
 from tcdsl.driver import Compiled, compile_to_c
 from tcdsl.errors import TCWarning
 from tcdsl.lang.comprehension import Comprehension
+from tcdsl.testing import graphs, programs
 from tests import conftest
 from tests.conftest import comprehension_of
-from tests.hunts import Hunt
+from tests.hunts import Hunt, drawn
 
 TIGHT = "def f(float(N) x) -> (y) { y +=! x(i) }"
 BAD = "def g(float(N) x) -> (y) { y(i) = x(i }"
@@ -24,6 +25,14 @@ def test_all_finds_are_told_at_the_end(check_all: Callable[..., None]) -> None:
     message = str(told.value)
     assert message.startswith("2 finds")
     assert "of (3, 3)" in message and "of (5,)" in message and "TC0" in message
+
+
+@pytest.mark.parametrize("make", [lambda: graphs("real", with_values=False), programs])
+def test_no_program_is_drawn_twice(make: Callable[[], Any]) -> None:
+    """Left to itself Hypothesis draws one graph in seven twice, and one program in three."""
+    cases = drawn(3000, 100, make())
+    keys = {(source, *(given.shape for given in inputs)) for source, inputs in cases}
+    assert len(cases) == len(keys) == 100
 
 
 def test_plans_that_fail_do_not_hide_wrong_results(

@@ -7,7 +7,8 @@
 
 A register may be whatever any instruction puts into it: the order of the instructions does not
 matter, so what is found missing nowhere is missing.  Pointers that are stored to memory of a thread
-or block (nobody does) are in whatever is loaded from such memory.
+or block (nobody does) are in whatever is loaded from such memory.  Addresses may also be those of
+the module's variables: CUDA's mathematical functions have tables, such as a sine's coefficients.
 """
 
 import re
@@ -26,8 +27,13 @@ _COMMENT = re.compile(r"//[^\n]*")
 _INSTRUCTION = re.compile(
     r"(?:@!?[%\w]+\s+)?([a-z]\w*(?:[.:]+\w+)*)\s+([^;{}]*(?:\{[^{}]*\}[^;{}]*)*);"
 )
-_REGISTER = re.compile(r"%[a-z]+\w*")
+_VARIABLE = re.compile(
+    r"^\.(?:\w+ \.)*(?:global|const) [^;={]*?(\w+)(?:\[\d*\])? *[;=]", re.MULTILINE
+)
+_NAME = re.compile(r"%?\b[A-Za-z_]\w*")  # of a register, or of a variable
 _PARAMETER = re.compile(r"_param_(\d+)")
+Origin = int | str  # the number of a parameter, the name of a variable
+
 _MEMORY = "memory"  # of a thread, or of a block
 _IN_MEMORY = ("local", "shared")
 _STORES = ("st", "atom", "red")
@@ -56,10 +62,11 @@ class _Instruction:
 
 @dataclass(frozen=True)
 class PtxKernel:
-    """One kernel: which of its parameters its addresses may be."""
+    """One kernel: which of its parameters, or of the module's variables, its addresses may be."""
 
     name: str
     body: str
+    variables: frozenset[str] = frozenset()  # of the module: tables of mathematical functions
 
     @cached_property
     def _instructions(self) -> tuple[_Instruction, ...]:
@@ -72,18 +79,19 @@ class PtxKernel:
         return tuple(found)
 
     @cached_property
-    def _may_be(self) -> Mapping[str, frozenset[int]]:
-        """Return { register -> the parameters that it may be an address in }."""
+    def _may_be(self) -> Mapping[str, frozenset[Origin]]:
+        """Return { register -> the parameters and variables that it may be an address in }."""
         edges = [edge for instruction in self._instructions for edge in _flow(instruction)]
-        found: defaultdict[str, frozenset[int]] = defaultdict(frozenset)
+        found: defaultdict[str, frozenset[Origin]] = defaultdict(frozenset)
         users = defaultdict(list)
         for source, target in edges:
             users[source].append(target)
-        waiting = []
+        found.update((name, frozenset({name})) for name in self.variables)
+        waiting = list(self.variables)
         for instruction in self._instructions:
             if instruction.name[:2] == ("ld", "param"):
                 number = _PARAMETER.search(instruction.address)
-                for register in _REGISTER.findall(instruction.operands[0]):
+                for register in _NAME.findall(instruction.operands[0]):
                     found[register] |= {int(number[1])} if number else set()
                     waiting.append(register)
         while waiting:
@@ -94,19 +102,19 @@ class PtxKernel:
                     waiting.append(target)
         return found
 
-    def _of_address(self, instruction: _Instruction) -> frozenset[int]:
-        names = _REGISTER.findall(instruction.address)
+    def _of_address(self, instruction: _Instruction) -> frozenset[Origin]:
+        names = _NAME.findall(instruction.address)
         return frozenset().union(*(self._may_be[name] for name in names))
 
     @property
-    def stored(self) -> frozenset[int]:
-        """The parameters through which the kernel may store."""
+    def stored(self) -> frozenset[Origin]:
+        """The parameters and variables through which the kernel may store."""
         stores = (i for i in self._instructions if i.is_store and not set(_IN_MEMORY) & set(i.name))
         return frozenset().union(*map(self._of_address, stores))
 
     @property
-    def read_only_loads(self) -> Iterator[tuple[str, frozenset[int]]]:
-        """The loads through the read-only cache, and the parameters that they may be from."""
+    def read_only_loads(self) -> Iterator[tuple[str, frozenset[Origin]]]:
+        """The loads through the read-only cache, and what they may be from."""
         for instruction in self._instructions:
             if instruction.is_read_only_load:
                 yield instruction.text, self._of_address(instruction)
@@ -117,11 +125,11 @@ def _flow(instruction: _Instruction) -> Iterator[tuple[str, str]]:
     operands = instruction.operands
     if instruction.is_store:
         if set(_IN_MEMORY) & set(instruction.name):
-            sources = _REGISTER.findall(" ".join(operands[1:]))
+            sources = _NAME.findall(" ".join(operands[1:]))
             yield from ((source, _MEMORY) for source in sources)
         return
-    targets = _REGISTER.findall(operands[0]) if operands else []
-    sources = _REGISTER.findall(" ".join(operands[1:]))
+    targets = _NAME.findall(operands[0]) if operands else []
+    sources = _NAME.findall(" ".join(operands[1:]))
     if instruction.name[0] == "ld":  # a number, no address
         sources = [_MEMORY] if set(_IN_MEMORY) & set(instruction.name) else []
     yield from ((source, target) for source in sources for target in targets)
@@ -129,27 +137,30 @@ def _flow(instruction: _Instruction) -> Iterator[tuple[str, str]]:
 
 def ptx_kernels(text: str) -> list[PtxKernel]:
     """Return the kernels of *text*, as NVRTC writes it."""
-    return [PtxKernel(match[1], match[3]) for match in _ENTRY.finditer(text)]
+    variables = frozenset(_VARIABLE.findall(text))
+    return [PtxKernel(match[1], match[3], variables) for match in _ENTRY.finditer(text)]
 
 
 def stale_loads(text: str, launches: Iterable[Launch] = ()) -> list[str]:
     """Return what is loaded through the read-only cache though it may change meanwhile.
 
-    That is what a kernel of *text* stores through; of the kernels of *launches* also what is not
-    declared ``const ... __restrict__``: others may write it after this one has begun.
+    That is what a kernel of *text* stores through, and variables that another one stores; of the
+    kernels of *launches* also what is not declared ``const ... __restrict__``: others may write it
+    after this one has begun.
     """
     declared = {launch.name: [p.declaration for p in launch.parameters] for launch in launches}
-    found = []
-    for kernel in ptx_kernels(text):
-        changing = set(kernel.stored)
+    found, kernels = [], ptx_kernels(text)
+    variables = {o for kernel in kernels for o in kernel.stored if isinstance(o, str)}
+    for kernel in kernels:
+        changing = {*kernel.stored, *variables}
         for number, declaration in enumerate(declared.get(kernel.name, ())):
             if not (declaration.startswith("const ") and "__restrict__" in declaration):
                 changing.add(number)
-        for load, parameters in kernel.read_only_loads:
-            if not parameters:
+        for load, origins in kernel.read_only_loads:
+            if not origins:
                 found.append(f"{kernel.name}: {load} is from no parameter that is known")
-            elif wrong := sorted(parameters & changing):
-                found.append(f"{kernel.name}: {load} may be from parameters {wrong}")
+            elif wrong := sorted(origins & changing, key=str):
+                found.append(f"{kernel.name}: {load} may be from {wrong}")
     return found
 
 
