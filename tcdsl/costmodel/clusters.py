@@ -119,7 +119,8 @@ def shares(gpu: Chip, rows: LongRows) -> Iterator[Share]:
         values = groups * rows.vector * (1 if rows.is_split else per) * rows.n_kept
         for threads in range(4 * WARP, MOST_THREADS + 1, 4 * WARP):
             is_kept = values <= MOST_REGISTERS * threads
-            if _fits(gpu, rows, cluster) and groups >= LEAST_GROUPS and is_kept:
+            is_busy = threads < groups + 4 * WARP
+            if _fits(gpu, rows, cluster) and groups >= LEAST_GROUPS and is_kept and is_busy:
                 yield _share(rows, cluster, threads)
         cluster *= 2
 

@@ -51,9 +51,9 @@ def likeliest(problem: Problem) -> Choice:
 
 def choices(problem: Problem) -> Iterator[Choice]:
     """Yield every choice for *problem*, the likeliest first."""
-    for template in templates_for(problem):
-        if template.why_not(problem) is None:
-            yield from (Choice(template, config) for config in template.space(problem))
+    fitting = [t for t in templates_for(problem) if t.why_not(problem) is None]
+    for template in sorted(fitting, key=lambda template: not template.is_likely(problem)):
+        yield from (Choice(template, config) for config in template.space(problem))
 
 
 def reasons(problem: Problem) -> dict[str, str]:

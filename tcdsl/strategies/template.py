@@ -29,6 +29,7 @@ class Template(Generic[Config]):
     why_not: Callable[[Problem], str | None]
     space: Callable[[Problem], Iterator[Config]]
     schedule: Callable[[Problem, Config], Sketch]
+    is_likely: Callable[[Problem], bool] = lambda _: True  # where it applies: better than others
 
 
 @dataclass(frozen=True, slots=True)

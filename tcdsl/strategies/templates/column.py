@@ -36,9 +36,7 @@ def why_not(problem: Problem) -> str | None:
     """Return why threads do not share columns, or None."""
     if problem.along is None or problem.is_ragged:
         return "neighbours in memory are along no axis that all statements share"
-    if not has_few_results(problem):
-        return "there are enough results for a thread each"
-    return None
+    return None if _lanes(problem) else "nothing is reduced that threads could share"
 
 
 @analysis
@@ -127,4 +125,4 @@ def _choices(problem: Problem, lanes: Mapping[str, int], x: int) -> list[int]:
     return [y for y in tried if y and x * y <= limit] or [1]
 
 
-TEMPLATE = Template("column", ColumnConfig, why_not, space, schedule)
+TEMPLATE = Template("column", ColumnConfig, why_not, space, schedule, has_few_results)

@@ -55,14 +55,19 @@ def why_not(problem: Problem) -> str | None:
     """Return why columns are not kept in registers, or None."""
     if problem.options.tile:
         return "tiles are asked for"
-    if kept_columns(problem) is None:
-        return "no block or cluster keeps its columns, or several passes take less time"
+    if legal_columns(problem) is None:
+        return "no block or cluster keeps its columns"
     return None
+
+
+def is_likely(problem: Problem) -> bool:
+    """Return whether several passes take longer."""
+    return kept_columns(problem) is not None
 
 
 def space(problem: Problem) -> Iterator[ColumnClusterConfig]:
     """Yield the configurations with the least estimated times, the shortest first."""
-    found = kept_columns(problem)
+    found = kept_columns(problem) or legal_columns(problem)
     assert found is not None, "why_not"
     others = sorted(shares(problem.gpu, found.columns), key=lambda share: share.seconds)
     for share in dict.fromkeys((found.share, *others[:MOST_CONFIGS])):
@@ -71,7 +76,7 @@ def space(problem: Problem) -> Iterator[ColumnClusterConfig]:
 
 def schedule(problem: Problem, config: ColumnClusterConfig) -> Sketch:
     """Return the schedule of threads each with its part of the columns."""
-    inner, columns = problem.along, kept_columns(problem)
+    inner, columns = problem.along, legal_columns(problem)
     assert inner is not None and columns is not None, "why_not"
     others = [axis for axis in problem.parallel if axis is not inner]
     tiles = [
@@ -100,10 +105,18 @@ def kept_columns(problem: Problem) -> KeptColumns | None:
 
     Where each column may have a thread of its own, one kernel goes over them anyway.
     """
+    found = legal_columns(problem)
+    if found is None or not has_few_results(problem):
+        return None
+    share = best_share(problem.gpu, found.columns)
+    return None if share is None else replace(found, share=share)
+
+
+@analysis
+def legal_columns(problem: Problem) -> KeptColumns | None:
+    """Return how the columns of *problem* may be kept, None if they cannot be."""
     inner = problem.along
     if problem.options.tile or inner is None or problem.is_ragged:
-        return None
-    if not has_few_results(problem):
         return None
     scop, group, shapes, gpu = problem.scop, problem.group, problem.shapes, problem.gpu
     vector = problem.vector_width(inner)
@@ -141,7 +154,7 @@ def kept_columns(problem: Problem) -> KeptColumns | None:
         folds=sum(shapes[name].statement.kind is Kind.UPDATE for name in dims),
         passes=len(passes),
     )
-    share = best_share(gpu, asked)
+    share = next(shares(gpu, asked), None)
     return None if share is None else KeptColumns(dims, asked, share, vector, arrays)
 
 
@@ -209,4 +222,4 @@ def _live_bytes(
     )
 
 
-TEMPLATE = Template("column_cluster", ColumnClusterConfig, why_not, space, schedule)
+TEMPLATE = Template("column_cluster", ColumnClusterConfig, why_not, space, schedule, is_likely)

@@ -137,14 +137,19 @@ def why_not(problem: Problem) -> str | None:
         return "tiles are asked for"
     if problem.along is not None or problem.is_ragged:
         return "it has no rows, or data say how long they are"
-    if cluster_rows(problem) is None:
-        return "a block alone does as well with a row, or no cluster holds one"
+    if legal_rows(problem) is None:
+        return "no cluster holds a row that several statements use"
     return None
+
+
+def is_likely(problem: Problem) -> bool:
+    """Return whether clusters do better than blocks alone."""
+    return cluster_rows(problem) is not None
 
 
 def space(problem: Problem) -> Iterator[RowClusterConfig]:
     """Yield the configurations, first the one that measurements favour."""
-    rows = cluster_rows(problem)
+    rows = cluster_rows(problem) or legal_rows(problem)
     assert rows is not None, "why_not"
     for share in dict.fromkeys((rows.share, *shares(problem.gpu, rows.rows))):
         yield RowClusterConfig(
@@ -154,7 +159,7 @@ def space(problem: Problem) -> Iterator[RowClusterConfig]:
 
 def schedule(problem: Problem, config: RowClusterConfig) -> Sketch:
     """Return the schedule of blocks of a cluster over every row, its parts in shared memory."""
-    found = cluster_rows(problem)
+    found = legal_rows(problem)
     assert found is not None, "why_not"
     share = Share(config.cluster, config.per_block, config.threads, config.repeat)
     rows = replace(found, share=share, rows=replace(found.rows, vector=config.vector))
@@ -181,6 +186,14 @@ def schedule(problem: Problem, config: RowClusterConfig) -> Sketch:
 @analysis
 def cluster_rows(problem: Problem) -> ClusterRows | None:
     """Return how clusters share the rows of *problem*, None if they should not."""
+    found = legal_rows(problem)
+    share = best_share(problem.gpu, found.rows) if found is not None else None
+    return None if found is None or share is None else replace(found, share=share)
+
+
+@analysis
+def legal_rows(problem: Problem) -> ClusterRows | None:
+    """Return how clusters may share the rows of *problem*, None if they cannot."""
     if problem.options.tile or problem.along is not None or problem.is_ragged:
         return None
     scop, group, shapes, gpu = problem.scop, problem.group, problem.shapes, problem.gpu
@@ -204,7 +217,7 @@ def cluster_rows(problem: Problem) -> ClusterRows | None:
         rows, extents, _value_bytes(scop, staged), len(staged), len(resident),
         min(problem.lane_vector(name, dim, resident) for name, dim in inner.items()), is_written,
     )  # fmt: skip
-    share = best_share(gpu, long_rows)
+    share = next(shares(gpu, long_rows), None)
     return None if share is None else ClusterRows(inner, outer, long_rows, share, staged, resident)
 
 
@@ -229,4 +242,4 @@ def row_dims(
     return found if found is not None and len(found[1]) <= 2 else None
 
 
-TEMPLATE = Template("row_cluster", RowClusterConfig, why_not, space, schedule)
+TEMPLATE = Template("row_cluster", RowClusterConfig, why_not, space, schedule, is_likely)
