@@ -2,7 +2,8 @@
 
     python benchmarks/candidates.py --lines build/candidates.jsonl --workers 15 --limit 180
     python benchmarks/candidates.py --only 'softmax float32*' --target cpu
-    python benchmarks/candidates.py --from build/candidates.jsonl        times nothing: the summary
+    python benchmarks/candidates.py --from build/candidates.jsonl         times nothing: the summary
+    python benchmarks/candidates.py --from build/candidates.jsonl --again of the present estimate
 
 For each program, and each of its kernels with something to choose, candidates are forced one after
 another: the best half by prediction, and a sample of the others.  They take turns with the default
@@ -27,6 +28,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from candidates_again import again
 from candidates_ahead import Job, Weighed, ahead, jobs, weighed
 from candidates_lines import Line, read, summary
 
@@ -128,13 +130,15 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=1e9, help="seconds of timing")
     parser.add_argument("--seconds", type=float, default=0.02, help="of timing, a candidate")
     parser.add_argument("--from", dest="source", type=Path, help="print the summary of such a file")
+    parser.add_argument("--again", action="store_true", help="predict anew; needs no GPU")
     return parser.parse_args()
 
 
 def main() -> None:
     args = parsed()
     if args.source:
-        print(summary(read(args.source)))
+        lines = read(args.source)
+        print(summary(list(again(lines)) if args.again else lines))
         return
     place: Place = open_device() if args.target == "cuda" else Host(args.target, bound=True)
     lines = read(args.lines) if args.lines else []

@@ -16,17 +16,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from candidates_again import plan_of
 from candidates_lines import rank_correlation
 
-from tcdsl import library
 from tcdsl.costmodel.chip import load_chip
-from tcdsl.driver import compile_to_cuda
-from tcdsl.lang.binding import bind_sizes
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
-from tcdsl.lang.specialiser import specialise
-from tcdsl.options import Options
-from tcdsl.source import Source
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance_gpu.md"
 FIRST, LAST = "## Every case", "## Other types"
@@ -60,11 +53,8 @@ def measured() -> Iterator[Measured]:
 
 def predicted_us(row: Measured) -> float:
     """Return the time that the cost model predicts for the kernels of *row*."""
-    case = library.case(row.case)
     sizes = {name: int(value) for name, value in (pair.split("=") for pair in row.sizes.split())}
-    comprehension = analyse(parse_program(Source(library.source_for(case, row.dtype))))[-1]
-    special = specialise(comprehension, bind_sizes(comprehension, case.input_shapes(sizes)))
-    plan = compile_to_cuda(comprehension, special, {}, Options(), load_chip("h200")).plan
+    plan = plan_of(row.case, row.dtype, sizes, load_chip("h200"))
     chosen = (c for one in plan.weighed for c in one.candidates() if c.get("is_chosen"))
     return sum(float(candidate.get("predicted_us", 0.0)) for candidate in chosen)
 

@@ -11,6 +11,7 @@ from tests.scripts import script
 
 candidates_lines = script("candidates_lines")
 candidates_ahead = import_module("candidates_ahead")  # as other processes find it
+candidates_again = script("candidates_again")
 
 
 def line(predicted: tuple[float, ...], measured: tuple[float, ...], default: float) -> object:
@@ -71,3 +72,17 @@ def test_candidates_of_a_program_are_compiled_by_several_processes() -> None:
     assert found.candidates[0]["is_chosen"] and not found.candidates[1]["is_chosen"]
     forced = job.executable(found.options(found.candidates[1])).choices["kernels"]
     assert found.candidates[1]["config"].items() <= forced[0].items()
+
+
+def test_lines_are_judged_again_by_the_present_estimate() -> None:
+    job = candidates_ahead.Job("row_sum", "float32", (("M", 64), ("N", 300)), "emulate")
+    (found,) = candidates_ahead.weighed(job, 5)
+    measured = [{**c, "measured_us": 1.0, "predicted_us": 99.0} for c in found.candidates]
+    old = {"template": "row", "config": {"turns": 3}, "measured_us": 1.0, "predicted_us": 1.0}
+    sizes = {"M": 64, "N": 300}
+    line = candidates_lines.Line(
+        "row_sum", "float32", sizes, found.kernel, "NVIDIA H200", 1.0, (*measured, old)
+    )
+    (done,) = candidates_again.again([line])
+    assert [c["config"] for c in done.candidates] == [c["config"] for c in found.candidates]
+    assert all(0 < c["predicted_us"] < 99 for c in done.candidates)

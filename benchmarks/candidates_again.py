@@ -1,0 +1,57 @@
+"""Measured lines with what the present estimate predicts: no GPU is needed.
+
+A line's program is planned again for its chip, and its candidates are found by their configuration;
+those that no space has any longer are left out.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from candidates_lines import Line
+
+from tcdsl import library
+from tcdsl.costmodel.chip import Chip, chip_stems, load_chip
+from tcdsl.driver import compile_to_cuda
+from tcdsl.lang.binding import bind_sizes
+from tcdsl.lang.parser import parse_program
+from tcdsl.lang.sema import analyse
+from tcdsl.lang.specialiser import specialise
+from tcdsl.options import Options
+from tcdsl.source import Source
+from tcdsl.transforms.plan import Plan
+
+
+def chip_of(name: str) -> Chip:
+    """Return the chip that is called *name*."""
+    return next(chip for chip in map(load_chip, chip_stems()) if chip.name == name)
+
+
+def plan_of(case_name: str, dtype: str, sizes: Mapping[str, int], chip: Chip) -> Plan:
+    """Return the plan of a library program for *chip*."""
+    case = library.case(case_name)
+    comprehension = analyse(parse_program(Source(library.source_for(case, dtype))))[-1]
+    special = specialise(comprehension, bind_sizes(comprehension, case.input_shapes(sizes)))
+    return compile_to_cuda(comprehension, special, {}, Options(), chip).plan
+
+
+def again(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield *lines* with the present predictions."""
+    plans: dict[str, Plan] = {}
+    for line in lines:
+        if line.program not in plans:
+            plans[line.program] = plan_of(line.case, line.dtype, line.sizes, chip_of(line.chip))
+        weighed = (w for w in plans[line.program].weighed if w.kernel == line.kernel)
+        known = {_key(c): c for one in weighed for c in one.candidates() if "predicted_us" in c}
+        candidates = tuple(
+            {**c, **{name: known[_key(c)][name] for name in ("predicted_us", "limiter")}}
+            for c in line.candidates
+            if _key(c) in known
+        )
+        if candidates:
+            yield replace(line, candidates=candidates)
+
+
+def _key(candidate: Mapping[str, Any]) -> str:
+    return json.dumps([candidate["template"], candidate["config"]], sort_keys=True)
