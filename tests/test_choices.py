@@ -79,14 +79,14 @@ def test_explain_says_what_was_chosen_and_from_what() -> None:
     exe = softmax().compile(X, target="emulate")
     lines = exe.explain().split("\n\n")[0].splitlines()
     shown = [line.strip() for line in lines[lines.index("choices") + 1 :]]
-    assert shown[0] == "S0+S1+S2_row0+S2: 28 weighed"
+    assert shown[0] == "S0+S1+S2_row0+S2: 30 weighed"
     own = {k: v for k, v in exe.choices["kernels"][0].items() if k not in ("kernel", "template")}
     assert shown[1].startswith("chosen ") and f"row: threads {own['threads']}" in shown[1]
     assert [line.split()[0] for line in shown[1:6]] == ["chosen", "or", "or", "or", "or"]
     times = [float(line.split()[1]) for line in shown[1:5]]
     others = sorted(c["predicted_us"] for c in exe.candidates if c.get("is_chosen") is False)
     assert times[1:] == pytest.approx(others[:3], abs=0.06)
-    assert "memory" in shown[1] and "24 more" in shown[5]
+    assert "memory" in shown[1] and "26 more" in shown[5]
     refused = {c["template"] for c in exe.candidates if "config" not in c}
     named = [line[4:].partition(":")[0].split(", ") for line in shown[6:]]
     assert {name for names in named for name in names} == refused

@@ -69,13 +69,13 @@ def share_of(gpu: Chip, row: KeptRow) -> Share | None:
     for most, least in _CHOICES[row.is_half]:
         turns = ceil(row.groups / most)
         threads = ceil(row.groups / (turns * WARP)) * WARP  # few idle in the last turn
-        beside = _beside(gpu, row, threads, turns)
+        beside = most_beside(gpu, row, threads, turns)
         if beside >= least:
             return Share(threads, turns, beside)
     return None
 
 
-def _beside(gpu: Chip, row: KeptRow, threads: int, turns: int) -> int:
+def most_beside(gpu: Chip, row: KeptRow, threads: int, turns: int) -> int:
     """Return how many blocks fit a multiprocessor."""
     each = _AS_LOADED[row.is_written] if row.as_loaded else 1.0
     values = turns * row.vector * row.live * each

@@ -9,7 +9,7 @@ fold; the more threads, the sooner a single row is done.  Long rows of which the
 for costmodel/kept_rows; here is what was measured for the others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcdsl.costmodel import gpu_thresholds, kept_rows
@@ -31,6 +31,9 @@ MANY_IDLE = gpu_thresholds.IDLE_OF_MANY
 VECTORS_IN_FLIGHT = gpu_thresholds.ROW_VECTORS
 SKEWED_VECTORS = gpu_thresholds.ROW_VECTORS_SKEWED
 MANY_VECTORS = gpu_thresholds.ROW_VECTORS_READ
+# Of blocks and threads whose registers are worth being counted: smaller ones have enough.
+LEAST_HELD = 4 * block_sizes.WARP
+LEAST_VALUES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,14 @@ def share_of_row(problem: Problem, row: Row) -> kept_rows.Share:
     if found is None:
         found = kept_rows.Share(*_threads_of_row(problem, row), beside=0)
     return found
+
+
+def blocks_of_registers(problem: Problem, row: Row, threads: int, keep: int) -> Iterator[int]:
+    """Yield how many blocks a multiprocessor may be held to have, where registers are scarce."""
+    if threads < LEAST_HELD or keep * row.vector * row.live < LEAST_VALUES:
+        return
+    most = kept_rows.most_beside(problem.gpu, _kept_row(problem, row), threads, keep)
+    yield from (blocks for blocks in (most, most - 1) if blocks > 1)
 
 
 def _kept_row(problem: Problem, row: Row) -> kept_rows.KeptRow:

@@ -20,6 +20,7 @@ from tcdsl.strategies.row_registers import (
     MAX_RESIDENT,
     MOST_RESIDENT,
     Row,
+    blocks_of_registers,
     resident_arrays,
     row_of,
     share_of_row,
@@ -203,7 +204,10 @@ def _kept(problem: Problem, row: Row) -> Iterator[RowConfig]:
     for threads in _thread_counts(row.groups):
         keep = -(-row.groups // threads)
         if keep * row.vector * row.live <= most:
-            yield packed(problem, row, RowConfig(threads, row.vector, keep))
+            config = packed(problem, row, RowConfig(threads, row.vector, keep))
+            yield config
+            for blocks in blocks_of_registers(problem, row, config.threads, keep):
+                yield replace(config, resident_blocks=blocks)
 
 
 def _read_again(problem: Problem, row: Row) -> Iterator[RowConfig]:
