@@ -91,7 +91,7 @@ def measure(case: str, target: str) -> dict[str, float]:
 
         if name == "cuda":
             import tcdsl.codegen.cuda.printer
-            import tcdsl.strategies.gpu_planner
+            import tcdsl.plan.gpu_planner
     with step("plan"):
         sizes = bind_sizes(comprehension, {n: s.shape for n, s in zip(
             comprehension.inputs, specs, strict=True)})  # fmt: skip

@@ -184,7 +184,7 @@ class GpuBackend(Backend[CudaSource]):
 
     def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
         with late_import():
-            from tcdsl.strategies.gpu_planner import plan_for_gpu
+            from tcdsl.plan.gpu_planner import plan_for_gpu
 
         if rung is not None and rung.is_serial:
             return plan_for_gpu(scop, options, self.gpu, is_serial=True)

@@ -101,7 +101,7 @@ THREE = """def f(float(M,N) x) -> (a, b, y) {
 
 def test_explain_says_why_kernels_are_two() -> None:
     text = tcdsl.define(THREE).f.compile(X, target="emulate").explain()
-    assert re.search(r"^  apart  S0\+S1 \| S2: it would not fit beside rows", text, re.M)
+    assert re.search(r"^  apart  S0\+S1 \| S2: one kernel would take", text, re.M)
     none = tcdsl.define(SOFTMAX).softmax.compile(
         tcdsl.spec((64, 64), "float32"), target="cpu", options=Options(fuse="none")
     )

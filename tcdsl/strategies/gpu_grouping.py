@@ -21,7 +21,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.reductions import is_brief
 from tcdsl.options import Options
-from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.atomics import freed, with_atomics
 from tcdsl.strategies.catalogue import likeliest
@@ -39,11 +39,13 @@ from tcdsl.transforms.fusion import (
     Apart,
     Group,
     Refused,
+    alignment_of,
     alone,
     apart_in,
     group_statements,
     recording,
 )
+from tcdsl.transforms.nesting import Alignment
 from tcdsl.transforms.trace import record
 
 ENOUGH = gpu_thresholds.PARALLELISM_KEPT
@@ -54,14 +56,21 @@ SMALL_WORK = gpu_thresholds.LAUNCH_OPERATIONS
 class Grouped:
     """A scop and its kernels to be; *chunks*: those of them that blocks share row by row.
 
-    *apart*: why kernels are not one.
+    *refused*: why groups did not grow.
     """
 
     scop: Scop
+    dependences: Dependences
+    alignment: Alignment
     shapes: Mapping[str, Shape]
     groups: Sequence[Group]
     chunks: Sequence[ChunkedRows] = ()
-    apart: tuple[Apart, ...] = ()
+    refused: tuple[tuple[Group, str, str], ...] = ()
+
+    @property
+    def apart(self) -> tuple[Apart, ...]:
+        """Why kernels are not one."""
+        return apart_in(self.groups, self.refused, self.dependences)
 
     def chunks_of(self, group: Group) -> ChunkedRows | None:
         """Return the chunks that the kernel *group* is over, None if it is over none."""
@@ -78,12 +87,13 @@ def group_for_gpu(
     if atomic := [s.name for s in scop.statements if s.is_atomic]:
         record("atomics", scop, notes=atomic)
     shapes = {name: freed(shape, scop.by_name[name]) for name, shape in shapes.items()}
+    alignment = alignment_of(scop, dependences)
     hopeless: frozenset[str] = frozenset()
     while True:
         policy = _Policy(scop, shapes, options, gpu, chunks, hopeless)
         refused: Refused = []
         why_not = recording(policy.why_not, refused)
-        groups = with_long_groups(group_statements(scop, dependences, shapes, why_not), shapes)
+        groups = with_long_groups(group_statements(scop, alignment, shapes, why_not), shapes)
         in_vain = [
             group
             for group in groups
@@ -91,7 +101,9 @@ def group_for_gpu(
             and not _reads_once(Problem(scop, group, shapes, gpu, options))
         ]
         if not in_vain:
-            return Grouped(scop, shapes, groups, chunks, apart_in(groups, refused, dependences))
+            return Grouped(
+                scop, dependences, alignment, shapes, groups, chunks, tuple(refused)
+            )  # fmt: skip
         hopeless |= {name for group in in_vain for name in group.members}
 
 

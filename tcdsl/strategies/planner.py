@@ -48,6 +48,7 @@ from tcdsl.transforms.fusion import (
     Group,
     Refused,
     affinities_of,
+    alignment_of,
     alone,
     apart_in,
     group_statements,
@@ -121,7 +122,8 @@ def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
         options = replace(options, fuse="none")
     policy = _Policy(shapes, options, cpu)
     refused: Refused = []
-    groups = group_statements(scop, dependences, shapes, recording(policy.why_not, refused))
+    alignment = alignment_of(scop, dependences)
+    groups = group_statements(scop, alignment, shapes, recording(policy.why_not, refused))
     record("fusion", scop, notes=["+".join(group.members) for group in groups])
     rewritten, queue = _rewrite(scop, groups, shapes, options, cpu, scheme)
     plan = _nest(rewritten, queue, options, cpu)

@@ -73,7 +73,7 @@ def recording(policy: Policy, refused: Refused) -> Policy:
 
 
 def apart_in(
-    groups: Sequence[Group], refused: Refused, dependences: Dependences
+    groups: Sequence[Group], refused: Sequence[tuple[Group, str, str]], dependences: Dependences
 ) -> tuple[Apart, ...]:
     """Return why groups are two: what the policy said, or the dependence that no loop carries.
 
@@ -157,12 +157,16 @@ def leaders_of(scop: Scop) -> dict[str, str]:
     return leaders
 
 
+def alignment_of(scop: Scop, dependences: Dependences) -> Alignment:
+    """Return what ties the statements of *scop*, each initialisation counted as its updates."""
+    edges = unit_dependences(scop, dependences)
+    return Alignment(Dependences(tuple(edges)), affinities_of(scop))
+
+
 def group_statements(
-    scop: Scop, dependences: Dependences, shapes: Mapping[str, Shape], policy: Policy
+    scop: Scop, alignment: Alignment, shapes: Mapping[str, Shape], policy: Policy
 ) -> list[Group]:
     """Partition the statements of *scop* (initialisations aside) into kernels, in a legal order."""
-    edges = unit_dependences(scop, dependences)
-    alignment = Alignment(Dependences(tuple(edges)), affinities_of(scop))
     leaders = leaders_of(scop)
     groups: list[Group] = []
     place: dict[str, int] = {}
@@ -202,7 +206,7 @@ def merge_groups(
             (position for position, g in enumerate(merged) if before & set(g.members)), default=0
         )
         for position in range(earliest, len(merged)):
-            both = _join_all(scop, merged[position], group, shapes, alignment, policy)
+            both = join_all(scop, merged[position], group, shapes, alignment, policy)
             if both is not None:
                 merged[position] = both
                 break
@@ -211,7 +215,7 @@ def merge_groups(
     return merged
 
 
-def _join_all(
+def join_all(
     scop: Scop,
     group: Group,
     other: Group,

@@ -24,10 +24,10 @@ from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator.cxx import why_no_cxx_compiler
 from tcdsl.errors import InternalError, TCWarning
 from tcdsl.options import Options
+from tcdsl.plan.gpu_planner import plan_for_gpu
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Sequence, print_tree, sequence
 from tcdsl.poly.scop import Kind, Scop
-from tcdsl.strategies.gpu_planner import plan_for_gpu
 from tcdsl.strategies.planner import Scheme
 from tcdsl.transforms.plan import Kernel as PlannedKernel
 from tcdsl.transforms.plan import Plan
@@ -303,7 +303,7 @@ def test_a_simpler_plan_is_taken(
             return triangular(scop, BEFORE_I)
         return plan_for_gpu(scop, options, gpu, scheme, **rest)
 
-    monkeypatch.setattr("tcdsl.strategies.gpu_planner.plan_for_gpu", plan)
+    monkeypatch.setattr("tcdsl.plan.gpu_planner.plan_for_gpu", plan)
     with pytest.warns(TCWarning, match="the printing of 'f': not all threads .* __syncthreads"):
         check_emulated([(TRIANGLE, [(N, N)] * 3)])
 

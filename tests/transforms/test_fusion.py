@@ -12,6 +12,7 @@ from tcdsl.transforms.fusion import (
     Group,
     Refused,
     affinities_of,
+    alignment_of,
     apart_in,
     group_statements,
     leaders_of,
@@ -45,7 +46,9 @@ SCAN = (
 def groups(scop: Scop, policy: Callable[[Group, Group], str | None] | None = None) -> list[Group]:
     dependences = dependences_of(scop)
     accept = policy or (lambda group, grown: None)
-    return group_statements(scop, dependences, shapes_of(scop, dependences), accept)
+    return group_statements(
+        scop, alignment_of(scop, dependences), shapes_of(scop, dependences), accept
+    )
 
 
 def members(scop: Scop) -> list[str]:
@@ -137,7 +140,8 @@ def test_groups_that_the_policy_keeps_apart_say_so(lower: Lower) -> None:
     policy = recording(
         lambda group, grown: "no more than two" if len(grown.members) > 2 else None, refused
     )
-    found = group_statements(scop, dependences, shapes_of(scop, dependences), policy)
+    shapes = shapes_of(scop, dependences)
+    found = group_statements(scop, alignment_of(scop, dependences), shapes, policy)
     (pair,) = apart_in(found, refused, dependences)
     assert pair == Apart("S0+S1", "S2", "no more than two")
 

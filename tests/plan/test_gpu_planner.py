@@ -15,9 +15,9 @@ from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.driver import GpuBackend, Rung
 from tcdsl.errors import InternalError
 from tcdsl.options import Options
+from tcdsl.plan.gpu_planner import plan_for_gpu
 from tcdsl.poly.loop_tree import LoopKind, loops_of
 from tcdsl.poly.scop import Scop
-from tcdsl.strategies.gpu_planner import plan_for_gpu
 from tcdsl.strategies.planner import Scheme
 
 Lower = Callable[..., Scop]

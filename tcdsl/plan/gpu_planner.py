@@ -23,6 +23,7 @@ from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
+from tcdsl.plan.search import searched
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node
 from tcdsl.poly.scop import Scop
@@ -87,6 +88,8 @@ def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme, is_serial:
         if done is not scop:
             grouped = regroup(_grouped(done, options, gpu), options, gpu, scheme)
         grouped = _without_invariants(grouped, options, gpu, scheme)
+    if scheme is Scheme.AUTO:
+        grouped = searched(grouped, options, gpu)
     record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
     scop, queue = rewrite_groups(grouped, options, gpu, scheme)
     return replace(_nest(scop, queue, options, gpu), apart=grouped.apart)

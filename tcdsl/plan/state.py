@@ -1,0 +1,132 @@
+"""A state of the search: the statements of a scop, partitioned into kernels that run in order.
+
+    one partition    {a} {b} {c d}         seconds: each kernel's predicted time, launch included
+    its moves        {a b} {c d} ...       what may be one kernel (moves.py)
+
+What does not change from state to state is the :class:`Evaluator`'s: the statements' boxes, what
+ties them, and the predicted time of every group that was ever asked for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, prod
+
+from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.estimate import estimate
+from tcdsl.options import Options
+from tcdsl.poly.parallelism import Role
+from tcdsl.strategies.catalogue import likeliest
+from tcdsl.strategies.gpu_grouping import Grouped
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.tiles import is_tiled
+from tcdsl.strategies.work import work_of
+from tcdsl.transforms.fusion import Group, join_all
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Groups in an order that their dependences allow, and how long they take, one by one."""
+
+    groups: tuple[Group, ...]
+    seconds: float
+
+    @property
+    def key(self) -> frozenset[tuple[str, ...]]:
+        return frozenset(group.members for group in self.groups)
+
+
+class Evaluator:
+    """Predicted times of groups of one scop, and whether two may be one kernel."""
+
+    def __init__(self, grouped: Grouped, options: Options, gpu: Chip) -> None:
+        self.grouped = grouped
+        self.options = options
+        self.gpu = gpu
+        self._seconds: dict[frozenset[str], float] = {}
+        self._joined: dict[frozenset[str], Group | None] = {}
+
+    def state(self, groups: Sequence[Group]) -> State:
+        """Return the state of *groups*, which are in a legal order."""
+        return State(tuple(groups), sum(map(self.seconds, groups)))
+
+    def seconds(self, group: Group) -> float:
+        """Return how long *group* takes as a kernel, made as it would be."""
+        key = frozenset(group.members)
+        if key not in self._seconds:
+            self._seconds[key] = self._predicted(group)
+        return self._seconds[key]
+
+    @property
+    def predictions(self) -> int:
+        """How many groups were predicted."""
+        return len(self._seconds)
+
+    def _predicted(self, group: Group) -> float:
+        known = self.grouped
+        problem = Problem(known.scop, group, known.shapes, self.gpu, self.options)
+        sketch = likeliest(problem).schedule(problem)
+        kernel = estimate(work_of(problem, sketch), self.gpu).seconds
+        return kernel + self._after_seconds(problem, sketch)
+
+    def _after_seconds(self, problem: Problem, sketch: Sketch) -> float:
+        """Return how long the kernel takes that adds up what blocks have summed, 0 if they do."""
+        if sketch.layout is not None:
+            return 0.0
+        partial_bytes = 0.0
+        for name, partials in sketch.partials.items():
+            chunks = prod(p.extent for p in partials if not p.is_lane)
+            if chunks > 1:
+                array = problem.scop.arrays[problem.shapes[name].statement.write.array]
+                partial_bytes += (
+                    chunks
+                    * array.dtype.size_bytes
+                    * prod(
+                        extent
+                        for extent, stride in zip(
+                            problem.shapes[name].extents,
+                            problem.shapes[name].strides[0],
+                            strict=True,
+                        )
+                        if stride
+                    )
+                )
+        if not partial_bytes:
+            return 0.0
+        gpu = self.gpu
+        return gpu.programmatic_launch_s + gpu.dram_latency_s + partial_bytes / gpu.l2_bytes_per_s
+
+    def joined(self, one: Group, other: Group) -> Group | None:
+        """Return both as one group, on the axes that all members share; None if they share none."""
+        key = frozenset((*one.members, *other.members))
+        if key not in self._joined:
+            self._joined[key] = self._grown(one, other)
+        return self._joined[key]
+
+    def _grown(self, one: Group, other: Group) -> Group | None:
+        known = self.grouped
+        both = join_all(known.scop, one, other, known.shapes, known.alignment, lambda *_: None)
+        return both or join_all(
+            known.scop, other, one, known.shapes, known.alignment, lambda *_: None
+        )
+
+    def is_fixed(self, group: Group) -> bool:
+        """Return whether *group* is none that the search may change.
+
+        What is made otherwise than by a template, or of extents that data say, has no predicted
+        time; blocks share the rows of chunks as they were planned.
+        """
+        known = self.grouped
+        shapes = [known.shapes[name] for name in group.members]
+        return (
+            any({*c.members, *c.wholes} & set(group.members) for c in known.chunks)
+            or any(Role.ORDERED in shape.roles for shape in shapes)
+            or any(s.is_ragged(d) for s in shapes for d in range(len(s.extents)))
+            or is_tiled(known.scop, group, known.shapes, self.gpu)
+            or self.seconds(group) == inf
+        )
+
+    def needs(self, group: Group) -> set[str]:
+        """Return the statements that must run before some member of *group*."""
+        found = (self.grouped.alignment.predecessors(name) for name in group.members)
+        return set().union(*found) - set(group.members)
