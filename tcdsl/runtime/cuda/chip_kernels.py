@@ -22,6 +22,7 @@ extern "C" __global__ void read_many(const uint4 *x, u64 n, u64 times, unsigned 
     const u64 step = (u64)gridDim.x * blockDim.x;
     unsigned sum = 0;
     for (u64 t = 0; t < times; ++t) {
+        asm volatile("" ::: "memory");  // what was loaded before is loaded again
         u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
         for (; i + 7 * step < n; i += 8 * step) {
             uint4 v[8];
@@ -131,11 +132,10 @@ ARITHMETIC = {
     "special": ("float", 'asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(a[c]));', 1),
 }  # fmt: skip
 _ARITHMETIC = """
-extern "C" __global__ void NAME(u64 steps, TYPE b, u64 *clocks, unsigned *out) {
+extern "C" __global__ void NAME(u64 steps, TYPE b, u64 *cycles, unsigned *out) {
     TYPE a[CHAINS];
     for (int c = 0; c < CHAINS; ++c) a[c] = (TYPE)(threadIdx.x + c);
-    u64 ns = 0, cycles = clock64();
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+    const u64 start = clock64();
     for (u64 k = 0; k < steps; ++k) {
 #pragma unroll
         for (int u = 0; u < UNROLLED; ++u) {
@@ -143,14 +143,9 @@ extern "C" __global__ void NAME(u64 steps, TYPE b, u64 *clocks, unsigned *out) {
             for (int c = 0; c < CHAINS; ++c) { STEP }
         }
     }
-    u64 end = 0;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(end));
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        clocks[0] = clock64() - cycles;
-        clocks[1] = end - ns;
-    }
     unsigned sum = 0;
     for (int c = 0; c < CHAINS; ++c) sum ^= (unsigned)a[c];
+    if (blockIdx.x == 0 && threadIdx.x == 0) *cycles = clock64() - start;
     KEPT
 }
 """

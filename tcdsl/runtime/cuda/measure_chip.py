@@ -60,8 +60,8 @@ class Kernels(Protocol):
     def us(self, name: str, grid: int, block: int, *values: int, way: Way = ONCE) -> float:
         """Return the microseconds of a launch."""
 
-    def words(self) -> tuple[int, int]:
-        """Return the first two words of *out*."""
+    def word(self) -> int:
+        """Return the first 8 bytes of *out*."""
 
 
 def chip_numbers(run: Kernels, chip: Chip) -> dict[str, float]:
@@ -148,10 +148,10 @@ def _units(run: Kernels, chip: Chip) -> dict[str, float]:
         # As long as a quarter of a millisecond, by what is known of the unit.
         a_step = blocks * 512 * UNROLLED * CHAINS * count
         steps = max(1, int(250e-6 * (chip.rate(Unit(name)) or 1e12) / a_step))
-        found[name] = steps * a_step / run.us(name, blocks, 512, steps, 1, run.out, run.out) * 1e6
-        if name == Unit.FMA_F32:
-            cycles, ns = run.words()
-            found["clock_hz"] = cycles / ns * 1e9
+        us = run.us(name, blocks, 512, steps, 1, run.out, run.out)
+        found[name] = steps * a_step / us * 1e6
+        if name == Unit.FMA_F32:  # all blocks run from its start to its end
+            found["clock_hz"] = run.word() / us * 1e6
     return found
 
 
@@ -214,14 +214,14 @@ class OnDevice:
             times.append(us / way.calls)
         return min(times)
 
-    def words(self) -> tuple[int, int]:
-        """Return the first two words of *out*."""
-        found = (ctypes.c_uint64 * 2)()
+    def word(self) -> int:
+        """Return the first 8 bytes of *out*."""
+        found = ctypes.c_uint64()
         self._watch.wait()
         with self._context.current():
-            libcuda.copy_to_host(ctypes.addressof(found), self.out, 16, libcuda.DEFAULT_STREAM)
+            libcuda.copy_to_host(ctypes.addressof(found), self.out, 8, libcuda.DEFAULT_STREAM)
         self._watch.wait()
-        return found[0], found[1]
+        return found.value
 
     def _launcher(
         self, name: str, grid: int, block: int, values: Sequence[int], *, is_early: bool
