@@ -39,7 +39,8 @@ from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler
 from tcdsl.runtime.launch import Fault, Kernel, load
 from tcdsl.runtime.nvrtc import why_no_cuda_compiler
 from tcdsl.source import Source
-from tcdsl.strategies import block_sizes, gpu_grouping, problem, row_registers, tiles
+from tcdsl.strategies import block_sizes, contracted, gpu_grouping, problem, row_registers
+from tcdsl.strategies.templates import tile_simt
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tcdsl.transforms import row_terms
@@ -450,8 +451,8 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Chip:
     """
     for module, name, value in (
         (block_sizes, "BLOCK_THREADS", 32), (block_sizes, "WARP", 8), (problem, "MIN_LANES", 2),
-        (reductions, "TICKET", 0.0), (reductions, "PARTIAL", 0.0), (tiles, "MIN_WORK", 1),
-        (tiles, "THREADS", (2, 2)), (tiles, "SIZES", ((2, 4), (1, 1))), (tiles, "K_TILES", (4, 2)),
+        (reductions, "TICKET", 0.0), (reductions, "PARTIAL", 0.0), (contracted, "MIN_WORK", 1),
+        (tile_simt, "SHAPES", ((2, 4, 2, 2), (1, 1, 2, 2))), (tile_simt, "STEPS", (4, 2)),
         (gpu_grouping, "SMALL_WORK", 1), (skewing, "LEAST_VECTORS", 1),
         (row_terms, "LEAST_LENGTH", 2), (kept_rows, "LONG", 8), (row_registers, "FEW_ROWS", 0),
     ):  # fmt: skip

@@ -6,20 +6,15 @@ Products are of whole tiles: what lies outside the results takes as long.  A war
 threads, so that some of what it loads from shared memory several of them load at once.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tcdsl.costmodel.chip import Chip, Unit
-from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.chip import Unit
 from tcdsl.costmodel.work import Chain, Work
 
 # Of trial kernels on an H200: 8 x 16 results a thread reached 96 % of cuBLAS, 8 x 8 85 %.
 ONCE = 0.75  # part of the loads from shared memory that is not another thread's at once
 LOAD_ISSUE = 2  # instructions that a load from shared memory is worth
 VECTOR = 4  # elements of a load from shared memory
-COLUMN_THREADS = 8  # of a block
-BUFFERS = 2  # of an operand's tile
-FOLD_THREADS = 256
 OTHER_REGISTERS = 60  # addresses and counters, of a thread
 
 
@@ -27,58 +22,68 @@ OTHER_REGISTERS = 60  # addresses and counters, of a thread
 class TileConfig:
     """How a contraction is cut.
 
-    A thread has *rows* x *columns* results; *chunks* blocks share the longest reduced axis.
+    A block has *threads_y* x *threads_x* threads, and each of them *rows* x *columns* results, in
+    runs of *row_run* x *column_run* neighbours.  In a step the operands' tiles hold *step* values
+    of the longest reduced axis; copies are *stages* - 1 steps ahead, *widths* elements of each
+    operand at once.  *unrolled* values of a step are written out.  *chunks* blocks share the axis.
     """
 
     rows: int
     columns: int
+    threads_x: int = 8
+    threads_y: int = 16
+    step: int = 16
+    stages: int = 2  # 1: a step's copies arrive before it is computed
     chunks: int = 1
+    row_run: int = 4
+    column_run: int = 4
+    widths: tuple[int, ...] = (1, 4)
+    unrolled: int = 4
+
+    @property
+    def threads(self) -> int:
+        return self.threads_x * self.threads_y
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """The rows and columns of a block's results."""
+        return self.rows * self.threads_y, self.columns * self.threads_x
 
 
 @dataclass(frozen=True, slots=True)
-class TiledWork:
-    """A contraction in tiles: its *tiles* of *threads* threads, and how long its sums are."""
+class Product:
+    """A contraction in *tiles* tiles, and how long its sums are."""
 
     tiles: int
-    threads: int
     terms: int  # of a result
-    step: int
     element_bytes: int
     results: int  # of all tiles that there are
     is_double: bool
 
-    def seconds(self, config: TileConfig, chip: Chip) -> float:
-        """Return how long the kernel with *config* takes, its fold included."""
-        return sum(estimate(work, chip).seconds for work in self._works(config))
 
-    def _works(self, config: TileConfig) -> Iterator[Work]:
-        size = config.rows * config.columns
-        terms = -(-self.terms // config.chunks)
-        blocks = self.tiles * config.chunks
-        products = float(blocks) * self.threads * size * terms
-        words = config.rows + config.columns
-        loads = products / size * words
-        width = 2 if self.is_double else 1
-        yield Work(
-            blocks, self.threads,
-            registers=width * (size + 2 * words) + OTHER_REGISTERS,
-            shared_bytes=BUFFERS * self.step * self._block_words(config) * self.element_bytes,
-            l2_bytes=float(blocks) * terms * self._block_words(config) * self.element_bytes,
-            shared_traffic_bytes=ONCE * loads * self.element_bytes,
-            operations=((Unit.FMA_F64 if self.is_double else Unit.FMA_F32, products),),
-            instructions=products + LOAD_ISSUE * loads / VECTOR,
-            chain=Chain(
-                dram_loads=1, block_barriers=terms / self.step, shared_loads=terms / VECTOR
-            ),
-        )  # fmt: skip
-        if config.chunks > 1:
-            moved = float(self.results) * config.chunks * self.element_bytes
-            yield Work(
-                -(-self.results // (FOLD_THREADS * VECTOR)), FOLD_THREADS,
-                l2_bytes=2 * moved, is_programmatic=True, chain=Chain(l2_loads=1),
-            )  # fmt: skip
-
-    def _block_words(self, config: TileConfig) -> int:
-        """Return the elements of both operands that a block needs for a term of its results."""
-        rows = self.threads // COLUMN_THREADS * config.rows
-        return rows + COLUMN_THREADS * config.columns
+def work_of_tiles(product: Product, config: TileConfig, *, is_programmatic: bool) -> Work:
+    """Return what *product* costs with *config*, the fold of what blocks share included."""
+    size, (rows, columns) = config.rows * config.columns, config.block
+    terms = -(-product.terms // config.chunks)
+    blocks = product.tiles * config.chunks
+    products = float(blocks) * config.threads * size * terms
+    words = config.rows + config.columns
+    loads = products / size * words
+    copied = float(blocks) * terms * (rows + columns) * product.element_bytes
+    is_shared = config.chunks > 1
+    folded = 2.0 * product.results * config.chunks * product.element_bytes if is_shared else 0.0
+    width = 2 if product.is_double else 1
+    return Work(
+        blocks, config.threads,
+        registers=width * (size + 2 * words) + OTHER_REGISTERS,
+        shared_bytes=config.stages * config.step * (rows + columns) * product.element_bytes,
+        l2_bytes=copied + folded,
+        shared_traffic_bytes=ONCE * loads * product.element_bytes,
+        operations=((Unit.FMA_F64 if product.is_double else Unit.FMA_F32, products),),
+        instructions=products + LOAD_ISSUE * loads / VECTOR,
+        chain=Chain(
+            dram_loads=1, block_barriers=terms / config.step, shared_loads=terms / VECTOR
+        ),
+        launches=2 if is_shared else 1,
+        is_programmatic=is_programmatic,
+    )  # fmt: skip

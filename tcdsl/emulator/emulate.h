@@ -47,6 +47,8 @@ void emu_cluster_wait(const char *file, int line);
 void *emu_cluster_map(const void *p, unsigned rank, const char *file, int line);
 void emu_copy_async(void *to, const void *from, int size, const char *file, int line);
 void emu_copy_wait(const char *file, int line);
+void emu_copy_end_group();
+void emu_copy_wait_but(int groups, const char *file, int line);
 __attribute__((const)) void *emu_dynamic_shared();
 /* What shared.py makes of a __shared__ variable; the tag is the variable's own. */
 struct emu_tag { uint64_t launch; void *base; };

@@ -34,10 +34,10 @@ from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu, tiled_members
 from tcdsl.strategies.gpu_regrouping import regroup, without_stored, without_temporary
 from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.operand_tiles import nested_in_steps
 from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.requested import written_out
 from tcdsl.strategies.sketch import Sketch, nested
-from tcdsl.strategies.tiles import TiledKernel
 from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import affinities_of
 from tcdsl.transforms.invariants import with_invariants
@@ -208,13 +208,14 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     return replace(plan, weighed=weighed)
 
 
-def _tree(scop: Scop, kernel: Sketch | TiledKernel | IslKernel, nester: Nester) -> Node:
+def _tree(scop: Scop, kernel: Sketch | IslKernel, nester: Nester) -> Node:
     """Return the loops of *kernel*."""
     if isinstance(kernel, IslKernel):
         return kernel.tree
-    if isinstance(kernel, TiledKernel):
-        return kernel.tree(nester)
-    tree = nested(scop, kernel, nester)
+    if kernel.steps is None:
+        tree = nested(scop, kernel, nester)
+    else:
+        tree = nested_in_steps(kernel, kernel.steps, nester)
     for loop in reversed(kernel.outer):
         tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
     return tree

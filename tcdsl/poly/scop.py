@@ -169,6 +169,7 @@ class Statement:
     span: Span = NOWHERE
     is_atomic: bool = False  # an UPDATE whose instances may run at the same time
     is_wide: bool = False  # a BARRIER of all blocks of a cluster
+    groups_left: int = 0  # of a BARRIER: those of asynchronous copies that may arrive after it
 
     @property
     def left(self) -> tuple[str, ...]:

@@ -22,9 +22,11 @@ from tcdsl.strategies.templates import (
     row_cluster,
     row_column,
     row_split,
+    tile_simt,
 )
 
 GPU_TEMPLATES = (
+    tile_simt.TEMPLATE,
     row_split.TEMPLATE,
     row_column.TEMPLATE,
     ragged_long.TEMPLATE,

@@ -22,7 +22,7 @@ from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.work import work_of
 
 # Kernels whose making has nothing to choose from yet: they are as ever, or there are none.
-WITHOUT_SPACE = ("tile_simt", "isl_band", "last_block", "serial")
+WITHOUT_SPACE = ("isl_band", "last_block", "serial")
 
 
 def choice_for(problem: Problem, name: str, asked: Asked) -> Choice:

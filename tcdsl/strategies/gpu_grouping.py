@@ -32,9 +32,9 @@ from tcdsl.strategies.long_groups import with_long_groups
 from tcdsl.strategies.operations import is_chunkable, work_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.row_graphs import own_dims
+from tcdsl.strategies.templates import tile_simt
 from tcdsl.strategies.templates.column_cluster import kept_columns
 from tcdsl.strategies.templates.row_cluster import cluster_rows
-from tcdsl.strategies.tiles import is_tiled
 from tcdsl.transforms.fusion import (
     Apart,
     Group,
@@ -124,9 +124,19 @@ def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:
     return frozenset(
         name
         for group in grouped.groups
-        if is_tiled(grouped.scop, group, grouped.shapes, gpu)
+        if _is_tiled(Problem(grouped.scop, group, grouped.shapes, gpu))
         for name in group.members
     )
+
+
+def _is_tiled(problem: Problem) -> bool:
+    """Return whether *problem* is a contraction that tiles pay for.
+
+    Where blocks share the reduced axis, nothing that needs the whole sum may be in the kernel.
+    """
+    if tile_simt.why_not(problem) is not None:
+        return False
+    return len(problem.group.members) == 1 or not tile_simt.shares_sums(problem)
 
 
 class _Policy:
@@ -200,7 +210,7 @@ class _Policy:
         return self._tiled[name]
 
     def _has_tiles(self, group: Group) -> bool:
-        return is_tiled(self.scop, group, self.shapes, self.gpu)
+        return _is_tiled(Problem(self.scop, group, self.shapes, self.gpu))
 
     def _work(self, group: Group) -> int:
         return sum(work_of(self.shapes[name]) for name in group.members)

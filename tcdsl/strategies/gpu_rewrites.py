@@ -1,8 +1,7 @@
 """A GPU's groups into kernels to be nested: each is sketched and rewritten, one after another.
 
     group --->  isl's loops              a recurrence, or where isl is asked for    (gpu_generic)
-                tiles in shared memory   a contraction                              (tiles)
-                a sketch, rewritten      everything else                            (threads)
+                a sketch, rewritten      everything else                  (catalogue, sketch)
 
 What a rewrite leaves to be done after the kernel, the sums of its blocks' chunks, is run by its
 last blocks, small groups that follow with it (finish.py); else it is a group like any other, the
@@ -26,23 +25,21 @@ from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_by_isl
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.operand_tiles import with_operand_tiles
 from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.sketch import Layout, Sketch, apply
-from tcdsl.strategies.tiles import TiledKernel, tiled_kernel
 from tcdsl.transforms.fusion import Group, alone
 from tcdsl.transforms.plan import Weighed
 from tcdsl.transforms.trace import record
-
-TILES = "tile_simt"
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
     """A kernel to be nested."""
 
-    kernel: Sketch | TiledKernel | IslKernel
+    kernel: Sketch | IslKernel
     name: str
     is_finish: bool = False  # by the last blocks of the kernel before it
     problem: Problem | None = None  # of a kernel that a template made
@@ -107,10 +104,6 @@ class _Rewriter:
         by_isl = self._by_isl(group)
         if by_isl is not None:
             return self._queue_isl(group, by_isl)
-        wanted = self.asked.get("+".join(group.members), {}).get("template", TILES)
-        tiled = tiled_kernel(self.scop, group, self._shapes, self.gpu) if wanted == TILES else None
-        if tiled is not None:
-            return self._queue_tiled(group, tiled)
         return self._queue_sketch(group, *self._sketch(group, may_chunk))
 
     def _by_isl(self, group: Group) -> IslKernels | None:
@@ -129,12 +122,6 @@ class _Rewriter:
         self.queue += [Queued(k, "+".join(statements_of(k.tree))) for k in found.kernels]
         return _Left()
 
-    def _queue_tiled(self, group: Group, kernel: TiledKernel) -> _Left:
-        self.scop = kernel.scop
-        record("tiles in shared memory", self.scop, notes=["+".join(group.members)])
-        self.queue.append(Queued(kernel, "+".join(group.members)))
-        return _Left(kernel.following)
-
     def _queue_sketch(self, group: Group, problem: Problem, sketch: Sketch) -> _Left:
         """Apply the rewrites of *sketch*, and queue it."""
         notes = ["+".join(group.members)]
@@ -145,6 +132,9 @@ class _Rewriter:
         self.scop, sketch = keep_rows(done.scop, done.sketch)
         if self.scop is not done.scop:
             record("rows on the chip", self.scop, notes=notes)
+        self.scop, sketch = with_operand_tiles(self.scop, sketch)
+        if sketch.steps is not None:
+            record("tiles in shared memory", self.scop, notes=notes)
         self.queue.append(Queued(sketch, "+".join(group.members), problem=problem))
         chunks = self._before.chunks_of(group)
         after = done.after if chunks is None else chunks.wholes

@@ -10,13 +10,15 @@ nester opens what remains.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from tcdsl.costmodel import chip
+from tcdsl.costmodel.work import Work
 from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.poly.scop import Access, Kind, Scop, Statement
 from tcdsl.transforms.fusion import textual
 from tcdsl.transforms.nesting import Nester, Piece, Remaining
 from tcdsl.transforms.rfactor import Partial, coordinate_name, initialisation, rfactor
@@ -71,6 +73,43 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class Operand:
+    """What a step of a block reads by one access: a box of an array's elements.
+
+    Its tile has the dimensions in *order*; a copy moves *width* elements at most.
+    """
+
+    access: Access
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+    width: int
+    element_bytes: int
+
+    @property
+    def tile_bytes(self) -> int:
+        """Its bytes in shared memory, each row padded by a vector."""
+        rows = prod(self.sizes[dim] for dim in self.order[:-1])
+        return rows * (self.sizes[self.order[-1]] * self.element_bytes + VECTOR_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A loop over what *reader* reduces, in which operands are copied before they are used.
+
+    Their tiles have *stages* buffers in turn, so that copies are *stages* - 1 steps ahead, each of
+    *widths* elements, by *threads* along x and y; *copies* are the statements, once there are any.
+    """
+
+    reader: str
+    loop: OuterLoop
+    operands: tuple[Operand, ...]
+    widths: tuple[int, ...]
+    stages: int
+    threads: tuple[int, int]
+    copies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Sketch:
     """See the module's docstring; *why* explains the choices to the user.
 
@@ -95,6 +134,8 @@ class Sketch:
     beside: int = 0  # blocks that a multiprocessor is to hold at once; 0: as many as it may
     is_staged: bool = False  # the arguments among them in shared memory, not in registers
     staged: tuple[str, ...] = ()  # the copies there
+    steps: Steps | None = None  # of a contraction in tiles (operand_tiles.py)
+    work: Work | None = None  # where it is not read off the loops (work.py)
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once
     template: str = ""

@@ -46,6 +46,8 @@ class Traffic:
 
 def work_of(problem: Problem, sketch: Sketch) -> Work:
     """Return what the kernel of *problem* costs in the schedule *sketch*."""
+    if sketch.work is not None:
+        return sketch.work
     cluster, threads = _threads(sketch)
     blocks = _blocks(sketch) * cluster
     lead = problem.shapes[problem.lead]

@@ -43,6 +43,7 @@ from tcdsl.poly.loop_tree import (
 )
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
+from tcdsl.transforms.arrivals import Ends, groups_left, has_arrived
 from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import Placements, Ring, Space, accesses_of
 from tcdsl.transforms.stitching import is_finished
@@ -57,6 +58,11 @@ class Crossing:
     relation: isl.Map
     reuse: str | None = None  # the loop whose next iteration reuses the storage
     is_wide: bool = False  # the threads may be in different blocks of a cluster
+    is_arrival: bool = False  # of asynchronous copies, which all of its threads must wait for
+
+    @property
+    def ends(self) -> Ends:
+        return self.source, self.sink, self.relation
 
 
 def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) -> list[Crossing]:
@@ -71,11 +77,13 @@ def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) 
         if is_finished(mapped, edge.source, edge.sink):
             continue
         relation = _on_different_threads(mapped, edge, mapped.axes, placements)
-        if edge.is_flow and _is_staged(edge.array, placements):
+        is_arrival = edge.is_flow and _is_staged(edge.array, placements)
+        if is_arrival:
             relation = edge.relation
         if not relation.is_empty():
             is_wide = _crosses_ranks(mapped, edge, placements)
-            found.append(Crossing(edge.source, edge.sink, relation, is_wide=is_wide))
+            own = Crossing(edge.source, edge.sink, relation, None, is_wide, is_arrival)
+            found.append(own)
     in_turn = (crossing for crossing, _ in _in_turn(mapped, placements))
     return [*found, *_reuses(mapped, placements), *in_turn]
 
@@ -263,7 +271,7 @@ class _Synchroniser:
                 result.append(self._barrier(names, path))
             result.append(self.node(child, path))
         if len(children) in gaps:
-            result.append(self._barrier(names, path))
+            result.append(self._barrier(names, path, self._groups_left(names, path)))
         return result[0] if len(result) == 1 else Children(tuple(result))
 
     def _is_within(self, crossing: Crossing, path: tuple[Loop, ...]) -> bool:
@@ -281,12 +289,26 @@ class _Synchroniser:
         within = _equal_along(self.mapped.scop, crossing, path)
         return not around.is_subset(within)
 
-    def _barrier(self, names: Sequence[str], path: tuple[Loop, ...]) -> Leaf:
-        """Return a barrier for an iteration of *path* in which any of *names* runs."""
+    def _groups_left(self, names: Sequence[str], path: tuple[Loop, ...]) -> int:
+        """Return how many groups of copies may arrive after the end of an iteration of *path*.
+
+        None where some copy or its reader is not among *names*, which other barriers serve.
+        """
+        arrivals = [c for c in self.pending if c.is_arrival]
+        if any(c.source not in names or c.sink not in names for c in arrivals):
+            return 0
+        return groups_left(self.mapped.scop, [c.ends for c in arrivals], path)
+
+    def _barrier(self, names: Sequence[str], path: tuple[Loop, ...], left: int = 0) -> Leaf:
+        """Return a barrier for an iteration of *path* in which any of *names* runs.
+
+        :arg left: groups of asynchronous copies that may arrive after it.
+        """
         statement = barrier_statement(
             self.mapped.scop, f"barrier{self.number}_{len(self.barriers)}", names, path
         )
-        statement = replace(statement, is_wide=any(c.is_wide for c in self.pending))
+        is_wide = any(c.is_wide for c in self.pending)
+        statement = replace(statement, is_wide=is_wide, groups_left=left)
         self.barriers.append(statement)
         return Leaf(statement.name)
 
@@ -453,6 +475,11 @@ def _serves(statement: Statement, crossing: Crossing) -> bool:
     return statement.kind is Kind.BARRIER and (statement.is_wide or not crossing.is_wide)
 
 
+def _is_early(statement: Statement, crossing: Crossing) -> bool:
+    """Return whether *statement* is a barrier that leaves copies of *crossing* on their way."""
+    return crossing.is_arrival and statement.groups_left > 0
+
+
 def _is_synchronised(node: Node, crossing: Crossing, scop: Scop, path: tuple[Loop, ...]) -> bool:
     """Return whether a barrier is between the ends of *crossing*, which are both below *node*.
 
@@ -470,22 +497,27 @@ def _is_synchronised(node: Node, crossing: Crossing, scop: Scop, path: tuple[Loo
         for name in (crossing.source, crossing.sink)
     ]
     first, last = ends
-    barriers = [
-        position
+    barriers = {
+        position: scop.by_name[child.statement]
         for position, child in enumerate(children)
         if isinstance(child, Leaf) and _serves(scop.by_name[child.statement], crossing)
-    ]
+    }
+    complete = [at for at, barrier in barriers.items() if not _is_early(barrier, crossing)]
     if loop is not None:
         is_carried = crossing.reuse == loop.name
         if crossing.reuse is None and _repeats(loop):
             around, within = (_equal_along(scop, crossing, p) for p in (path, below))
             is_carried = not around.is_subset(within)
-        if is_carried and not any(b > first or b < last for b in barriers):
+        is_met = any(at > first or at < last for at in complete) or any(
+            at > max(ends) and has_arrived(scop, crossing.ends, below, barriers[at])
+            for at in barriers.keys() - complete
+        )
+        if is_carried and not is_met:
             return False
     if crossing.reuse is not None:
         is_there = loop is not None and loop.name == crossing.reuse
         return is_there or _is_synchronised(children[first], crossing, scop, below)
     if first != last:
         is_within = not _equal_along(scop, crossing, below).is_empty()
-        return not is_within or (first < last and any(first < b < last for b in barriers))
+        return not is_within or (first < last and any(first < at < last for at in complete))
     return _is_synchronised(children[first], crossing, scop, below)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tcdsl.costmodel import reductions
-from tcdsl.strategies import gpu_grouping, problem, tiles
+from tcdsl.strategies import contracted, gpu_grouping, problem
+from tcdsl.strategies.templates import tile_simt
 from tcdsl.testing import programs
 
 pytest.importorskip("hypothesis")
@@ -60,7 +61,8 @@ def test_random_programs_with_every_threshold_lowered(
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
     for module, name, value in (
         (problem, "MIN_LANES", 2), (reductions, "TICKET", 0.0), (reductions, "PARTIAL", 0.0),
-        (tiles, "MIN_WORK", 1), (tiles, "SIZES", ((2, 4), (1, 1))), (tiles, "K_TILES", (4, 2)),
+        (contracted, "MIN_WORK", 1), (tile_simt, "SHAPES", ((2, 4, 8, 16), (1, 1, 8, 16))),
+        (tile_simt, "STEPS", (4, 2)),
         (gpu_grouping, "SMALL_WORK", 1),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)

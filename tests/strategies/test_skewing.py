@@ -10,7 +10,7 @@ import pytest
 from tcdsl.costmodel import clusters, skewing
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
-from tcdsl.strategies import tiles
+from tcdsl.strategies import contracted
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -242,7 +242,7 @@ def test_contractions_keep_their_tiles(
     name: str, cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are numbered anew for the kernels that have rows, not for those that have tiles."""
-    monkeypatch.setattr(tiles, "MIN_WORK", 1 << 10)
+    monkeypatch.setattr(contracted, "MIN_WORK", 1 << 10)
     source, shapes_at, rows = TILED[name]
     for length in (385, 1002):
         done = cuda_unit(source, *shapes_at(length)).done
@@ -255,6 +255,6 @@ def test_contractions_keep_their_tiles(
 def test_tiled_contractions_of_odd_rows_are_right(
     name: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiles, "MIN_WORK", 1 << 10)
+    monkeypatch.setattr(contracted, "MIN_WORK", 1 << 10)
     source, shapes_at, _ = TILED[name]
     check_emulated([(source, shapes_at(35))])

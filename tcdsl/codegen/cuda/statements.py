@@ -216,9 +216,10 @@ class CudaStatementPrinter(StatementPrinter):
     def nodes(self) -> list[Node]:
         statement = self.statement
         if statement.kind is Kind.BARRIER:
-            is_staged = any(placement.is_staged for placement in self._own_placements())
-            wait: list[Node] = [Evaluate(call("tc_copy_wait"))] if is_staged else []
-            return [*wait, Evaluate(_CLUSTER_BARRIER if statement.is_wide else _BARRIER)]
+            return [
+                *self._arrivals(),
+                Evaluate(_CLUSTER_BARRIER if statement.is_wide else _BARRIER),
+            ]
         if self.is_staging:
             to, from_ = self.place(statement.write), self.place(statement.reads[0])
             copy = template("tc_copy_async", [1], address(to), address(from_))
@@ -229,6 +230,15 @@ class CudaStatementPrinter(StatementPrinter):
             return self._selected(self.vectors.where)
         body = self._atomic() if statement.is_atomic else super().nodes()
         return _guarded(self.pins(), body)
+
+    def _arrivals(self) -> list[Node]:
+        """Return what waits for this thread's asynchronous copies, as many as a barrier needs."""
+        left = self.statement.groups_left
+        if left:
+            wait = template("tc_copy_wait_but", [left])
+            return [Evaluate(call("tc_copy_end_group")), Evaluate(wait)]
+        is_staged = any(placement.is_staged for placement in self._own_placements())
+        return [Evaluate(call("tc_copy_wait"))] if is_staged else []
 
     def note_wrong(self, wrong: str, variable: str) -> list[Node]:
         """Return what keeps in *wrong* the first value of *variable* at which this check fails."""

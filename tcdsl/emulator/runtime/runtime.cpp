@@ -41,6 +41,7 @@ static void start_block(Block &b, uint32_t index) {
     f.index = t;
     f.arrivals = f.waits = f.phases = 0;
     f.copies = nullptr;
+    f.groups = 0;
   }
   b.position = b.threads_done = b.at_barrier = b.barrier_sum = 0;
   b.ticks = b.ordered = 0;

@@ -66,7 +66,8 @@ struct Fibre {
   uint64_t bits;
   /* Of the cluster's barrier: how often it came, waited, and of how many phases it knows. */
   uint32_t arrivals, waits, phases;
-  Copy *copies; /* that it has not waited for */
+  Copy *copies; /* that it has not waited for, ... */
+  uint32_t groups; /* ... and how many groups of them it has ended */
 };
 
 /* A block that runs: the only one, or one of a cluster. */

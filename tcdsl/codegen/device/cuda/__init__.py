@@ -13,7 +13,9 @@
     ticket                              tc_last_block
     cluster                             tc_cluster_begin, _sync, _end
                                         tc_fold_xc, tc_fold_yc, tc_argfold_xc
-    async                               tc_copy_async, tc_copy_async_some, tc_copy_wait, tc_prefetch
+    async                               tc_copy_async, tc_copy_async_some, tc_copy_async_or_zero,
+                                        tc_copy_wait, tc_copy_end_group, tc_copy_wait_but,
+                                        tc_prefetch
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
 
@@ -33,7 +35,8 @@ sanitizer, which has no clusters either):
 
     emu_cluster_arrive(file, line), emu_cluster_wait(file, line): the two halves of the barrier of a
     cluster    emu_cluster_map(p, rank, file, line): p, in shared memory, of the cluster's block
-    of that rank    emu_copy_async(to, from, bytes, file, line), emu_copy_wait(file, line)
+    of that rank    emu_copy_async(to, from or null, bytes, file, line), emu_copy_wait(file, line),
+    emu_copy_end_group(), emu_copy_wait_but(groups, file, line)
 """
 
 import re
@@ -69,6 +72,12 @@ OPERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
+_COPIES = (
+    "tc_copy_async", "tc_copy_async_some", "tc_copy_async_or_zero", "tc_copy_wait",
+    "tc_copy_end_group", "tc_copy_wait_but", "tc_prefetch",
+)  # fmt: skip
+
+
 def _functions() -> dict[str, str]:
     """Return { function, operator or other name that a kernel may write -> part }."""
     scalars = {name: part for name, part in c.FUNCTIONS.items() if part in SCALAR_PARTS}
@@ -97,8 +106,7 @@ def _functions() -> dict[str, str]:
         | {"tc_last_block": "ticket"}
         | dict.fromkeys([f"tc_cluster_{call}" for call in ("begin", "sync", "end")], "cluster")
         | dict.fromkeys(["tc_fold_xc", "tc_fold_yc", "tc_argfold_xc"], "cluster")
-        | dict.fromkeys([f"tc_copy_{what}" for what in ("async", "async_some", "wait")], "async")
-        | {"tc_prefetch": "async"}
+        | dict.fromkeys(_COPIES, "async")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
         | {"tc_changing": "changing"}
     )

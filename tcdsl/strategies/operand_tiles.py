@@ -1,0 +1,122 @@
+"""Operands in shared memory: the copies that a sketch's steps ask for, and the loops around them.
+
+    for k / 16:                        for k / 16 + 2:
+      C += A * B          --->           A.tile = A; B.tile = B       two steps ahead
+                                         C += A.tile * B.tile
+
+The copies are shifted along the loop over steps.  How many buffers their tiles need, and where
+threads wait, follows from it (transforms/promotion, synchronisation, arrivals).
+"""
+
+from dataclasses import replace
+
+from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies.contracted import copied_along
+from tcdsl.strategies.sketch import Operand, OuterLoop, Sketch, Steps
+from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
+from tcdsl.transforms.nesting import Nester, Piece
+
+
+def with_operand_tiles(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
+    """Return *scop* and *sketch* with copies of what its steps read."""
+    steps = sketch.steps
+    if steps is None:
+        return scop, sketch
+    step = steps.loop.pieces[steps.reader]
+    around = [loop.pieces[steps.reader].coordinate for loop in sketch.outer]
+    coordinates: tuple[AnyCoordinate, ...] = (*around, step.coordinate)
+    for number, (operand, width) in enumerate(zip(steps.operands, steps.widths, strict=True)):
+        cached = _cached(scop, steps.reader, operand, coordinates, number)
+        if cached is None:
+            continue
+        scop = cached.scop
+        outer = [
+            _with(loop, cached.copy, _along(loop.pieces[steps.reader], cached.outer[n]))
+            for n, loop in enumerate(sketch.outer)
+        ]
+        own = _ahead(step, cached.outer[len(outer)], steps.stages - 1)
+        steps = replace(
+            steps, loop=_with(steps.loop, cached.copy, own), copies=(*steps.copies, cached.copy)
+        )
+        pieces = _pieces(cached, steps, width)
+        sketch = replace(
+            sketch, outer=tuple(outer), remaining={**sketch.remaining, cached.copy: pieces},
+            staged=(*sketch.staged, *([cached.array] if steps.stages > 1 else ())),
+        )  # fmt: skip
+    return scop, replace(sketch, steps=steps)
+
+
+def nested_in_steps(sketch: Sketch, steps: Steps, nester: Nester) -> Node:
+    """Return the loops of *sketch* below its outer ones: what is in steps, before and after."""
+    remaining = sketch.remaining
+    inner = sequence(
+        [nester.nest([name], {name: remaining[name]}) for name in (*steps.copies, steps.reader)]
+    )
+    inner = nester.loop(steps.loop.pieces, steps.loop.kind, inner, steps.loop.limit)
+    at = sketch.members.index(steps.reader)
+    parts: list[Node] = [inner]
+    if before := sketch.members[:at]:
+        parts.insert(0, nester.nest(before, {name: remaining[name] for name in before}))
+    if after := sketch.members[at + 1 :]:
+        parts.append(nester.nest(after, {name: remaining[name] for name in after}))
+    return sequence(parts)
+
+
+def _cached(
+    scop: Scop, reader: str, operand: Operand, loops: tuple[AnyCoordinate, ...], number: int
+) -> Cached | None:
+    """Return *scop* with a copy of what an iteration of *loops* reads, None if it cannot be."""
+    array, only = operand.access.array, {operand.access.subscripts}
+    if why_not_cached(scop, [reader], array, {reader: loops}, only) is not None:
+        return None
+    name = f"{array}.tile{number}{reader}"
+    return cache_read(scop, array, [reader], {reader: loops}, name, only, operand.order)
+
+
+def _with(loop: OuterLoop, name: str, piece: Piece) -> OuterLoop:
+    return replace(loop, pieces={**loop.pieces, name: piece})
+
+
+def _along(piece: Piece, position: int) -> Piece:
+    """Return the loop *piece* for a copy, whose dimension *position* is the loop's iteration."""
+    return replace(piece, coordinate=Coordinate(position), role=Role.PARALLEL)
+
+
+def _ahead(piece: Piece, position: int, steps: int) -> Piece:
+    """Return the loop *piece* for a copy that runs some *steps* before what uses it."""
+    extent = piece.extent + steps
+    return replace(piece, coordinate=Coordinate(position, steps), role=Role.PARALLEL, extent=extent)
+
+
+def _pieces(cached: Cached, steps: Steps, width: int) -> tuple[Piece, ...]:
+    """Return the loops of a copy: threads along its last axis, and along the longest other."""
+    sizes = cached.box.sizes
+    x = copied_along(sizes)
+    y = max(
+        (d for d, n in enumerate(sizes) if n > 1 and d != x), key=lambda d: sizes[d], default=-1
+    )
+    while sizes[x] % width:
+        width //= 2
+    serial, threads, turns = [], [], []
+    for dim, size in enumerate(sizes):
+        position = cached.elements[dim]
+        if dim not in (x, y):
+            serial.append(Piece(Coordinate(position), size, Role.PARALLEL, LoopKind.SERIAL))
+            continue
+        axis, vector = (0, width) if dim == x else (1, 1)
+        count, wide = -(-size // vector), steps.threads[axis]
+        threads.append(Piece(
+            Coordinate(position, 0, vector, wide), min(count, wide), Role.PARALLEL,
+            LoopKind.THREAD, axis, wide,
+        ))  # fmt: skip
+        if count > wide:
+            turns.append(Piece(
+                Coordinate(position, 0, vector * wide), -(-count // wide), Role.PARALLEL,
+                LoopKind.UNROLL,
+            ))  # fmt: skip
+    if width > 1:
+        lanes = Coordinate(cached.elements[x], 0, 1, width)
+        turns.append(Piece(lanes, width, Role.PARALLEL, LoopKind.LANES))
+    return (*serial, *threads, *turns)

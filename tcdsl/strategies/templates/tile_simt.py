@@ -1,0 +1,260 @@
+"""Contractions on a GPU: tiles of operands in shared memory, tiles of results in registers.
+
+    C(m,n) +=! A(m,k) * B(k,n)
+    ---> blocks over m / 64, n / 64
+           threads:  part = 0                               4 x 4 results a thread, in registers
+           for k / 16:
+             threads copy  A[64 x 16], B[16 x 64]           some steps ahead, each element once
+             threads:  for k % 16:  part += A * B           4 + 4 loads for 16 operations
+           threads:  C = part; what else the group computes from it
+
+Two parallel axes are tiled, each of which an operand does not mention, and one reduced axis; other
+parallel axes go to blocks, other reduced ones stay inside a thread.  After Volkov and Demmel,
+SC 2008, doi:10.1145/1413370.1413402, for the register tile.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+
+from tcdsl.costmodel import gpu_thresholds
+from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.tiles import Product, TileConfig, work_of_tiles
+from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.parallelism import Role
+from tcdsl.strategies.assembly import Assembly, Chunk, point_pieces
+from tcdsl.strategies.contracted import (
+    LEAST_COPY_BYTES,
+    axes_of,
+    operands_of,
+    run_of,
+    step_dim,
+    tiles_of,
+    why_not_contracted,
+)
+from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.sketch import OuterLoop, Sketch, Steps, Tile
+from tcdsl.strategies.template import Template
+from tcdsl.transforms.nesting import Piece
+from tcdsl.transforms.promotion import MAX_PRIVATE_BYTES
+from tcdsl.transforms.rfactor import Partial
+
+FULL = 4  # blocks for a multiprocessor, of those that share sums
+UNROLLED = 4  # of a step
+MIN_CHUNK = gpu_thresholds.TILED_CHUNK_VALUES
+# Results of a thread, rows and columns; threads along columns and rows.  A warp has 4 rows of 8
+# threads, which share what they load.
+SHAPES = (
+    (8, 16, 16, 16), (8, 16, 8, 16), (8, 8, 16, 16), (8, 8, 8, 16), (4, 8, 8, 16), (4, 4, 8, 16),
+    (2, 4, 8, 16),
+)  # fmt: skip
+STEPS = (16, 8, 4)
+STAGES = (3, 2, 4, 1)
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why the problem gets no tiles, or None."""
+    if reason := why_not_contracted(problem):
+        return reason
+    return None if _fitting(problem) else "no two axes are each missing in an operand, or no room"
+
+
+def space(problem: Problem) -> Iterator[TileConfig]:
+    """Yield the configurations, first those that are estimated to take the least time."""
+    best = [config for _, config in sorted(_fitting(problem), key=lambda pair: pair[0])]
+    may_share = len(problem.group.members) == 1
+    best = [config for config in best if may_share or config.chunks == 1]
+    yield from best
+    for config in best[:6]:
+        yield from _others(problem, config)
+
+
+def shares_sums(problem: Problem) -> bool:
+    """Return whether blocks that share sums would be fastest: then nothing else needs a sum."""
+    return min(_fitting(problem), key=lambda pair: pair[0])[1].chunks > 1
+
+
+@analysis
+def _fitting(problem: Problem) -> list[tuple[float, TileConfig]]:
+    """Return the configurations with the likeliest steps and stages, and what they take."""
+    found = []
+    for shape in SHAPES:
+        step = next((step for step in STEPS if _legal(problem, shape, step, 1)), 0)
+        for stages in STAGES if step else ():
+            one = _legal(problem, shape, step, stages)
+            if one is None:
+                continue
+            product = _product(problem, one)
+            for chunks in range(1, _most_chunks(problem, one, product.tiles) + 1):
+                config = replace(one, chunks=chunks)
+                work = work_of_tiles(product, config, is_programmatic=problem.gpu.overlaps_kernels)
+                found.append((estimate(work, problem.gpu).seconds, config))
+            break
+    return found
+
+
+def _others(problem: Problem, config: TileConfig) -> Iterator[TileConfig]:
+    """Yield *config* with other steps and stages."""
+    shape = config.rows, config.columns, config.threads_x, config.threads_y
+    for step in STEPS:
+        for stages in STAGES:
+            other = _legal(problem, shape, step, stages)
+            if other is not None and (step, stages) != (config.step, config.stages):
+                yield replace(other, chunks=config.chunks)
+
+
+def _legal(
+    problem: Problem, shape: tuple[int, int, int, int], step: int, stages: int
+) -> TileConfig | None:
+    """Return the configuration without chunks, None if it does not fit."""
+    lead = problem.shapes[problem.lead]
+    reduction = lead.statement.reduction
+    assert reduction is not None, "why_not_contracted"
+    rows, columns, x, y = shape
+    extent = lead.extents[step_dim(problem)]
+    if extent < step or (stages > 1 and extent <= step):
+        return None
+    if rows * columns * reduction.dtype.size_bytes > MAX_PRIVATE_BYTES:
+        return None
+    config = TileConfig(rows, columns, x, y, step, stages)
+    found = axes_of(problem, config.block)
+    if found is None:
+        return None
+    row, column = (run_of(problem, axis) for axis in found)
+    config = replace(config, row_run=min(rows, row), column_run=min(columns, column))
+    tiles = tiles_of(problem, config)
+    operands = operands_of(problem, tiles, step)
+    chip = problem.gpu
+    room = chip.static_shared_bytes_per_block
+    if stages > 1:
+        room = chip.shared_bytes_per_block - room
+        if any(o.width * o.element_bytes < LEAST_COPY_BYTES for o in operands):
+            return None
+    is_within = 0 < stages * sum(operand.tile_bytes for operand in operands) <= room
+    if not is_within or sum(tile.blocks > 1 for tile in tiles) > len(chip.grid):
+        return None
+    unrolled = UNROLLED if step % UNROLLED == 0 else 1
+    return replace(config, widths=tuple(o.width for o in operands), unrolled=unrolled)
+
+
+def _product(problem: Problem, config: TileConfig) -> Product:
+    shape = problem.shapes[problem.lead]
+    assert shape.statement.reduction is not None, "why_not_contracted"
+    reduced = [e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.REDUCED]
+    terms = prod(reduced)
+    reads = (problem.scop.arrays[read.array].dtype.size_bytes for read in shape.statement.reads)
+    return Product(
+        prod(tile.blocks for tile in tiles_of(problem, config)), terms, max(reads),
+        shape.instances // max(1, terms), shape.statement.reduction.dtype.size_bytes > 4,
+    )  # fmt: skip
+
+
+def _most_chunks(problem: Problem, config: TileConfig, tiles: int) -> int:
+    """Return how many blocks may share the reduced axis: one if the grid's axes are taken.
+
+    No more than fill the chip some times over.
+    """
+    if sum(tile.blocks > 1 for tile in tiles_of(problem, config)) >= len(problem.gpu.grid):
+        return 1
+    enough = FULL * problem.gpu.multiprocessors // tiles
+    extent = problem.shapes[problem.lead].extents[step_dim(problem)]
+    return max(1, min(enough, extent // MIN_CHUNK))
+
+
+# --- the schedule ------------------------------------------------------------------------------
+
+
+def schedule(problem: Problem, config: TileConfig) -> Sketch:
+    """Return the schedule of tiles as *config* says."""
+    shape, k = problem.shapes[problem.lead], step_dim(problem)
+    tiles = tiles_of(problem, config)
+    size, low = 0, shape.lower[k]
+    chunk: Chunk | None = None
+    partials: tuple[Partial, ...] = ()
+    why: list[str] = []
+    if config.chunks > 1:
+        size = -(-shape.extents[k] // config.chunks // config.step) * config.step
+        count = -(-shape.extents[k] // size)
+        chunk = {problem.lead: k}, size
+        partials = (Partial(shape.statement.indices[k], low, size, 0, count, False),)
+        why.append(f"{count} blocks over chunks of {size} of {problem.name_of(chunk[0])}")
+    step = Piece(
+        Coordinate(k, low, config.step, size // config.step),
+        -(-(size or shape.extents[k]) // config.step), Role.REDUCED, LoopKind.SERIAL,
+    )  # fmt: skip
+    limit = shape.extents[k] if shape.extents[k] % config.step else 0
+    why += _why(config, shape.statement.indices[k])
+    product = _product(problem, config)
+    assembly = Assembly(problem.group, problem.shapes, problem.gpu, tiles, chunk=chunk)
+    return Sketch(
+        problem.group.members,
+        tuple(assembly.block_loops()),
+        {name: _inside(problem, name, tiles, config) for name in problem.group.members},
+        {problem.lead: partials},
+        why=tuple(why),
+        in_registers=True,
+        steps=Steps(
+            problem.lead, OuterLoop({problem.lead: step}, LoopKind.SERIAL, limit),
+            operands_of(problem, tiles, config.step), config.widths, config.stages,
+            (config.threads_x, config.threads_y),
+        ),
+        work=work_of_tiles(product, config, is_programmatic=problem.gpu.overlaps_kernels),
+    )  # fmt: skip
+
+
+def _why(config: TileConfig, along: str) -> Iterator[str]:
+    rows, columns = config.block
+    yield f"{rows} x {columns} results a block, {config.rows} x {config.columns} a thread"
+    yield f"steps of {config.step} along {along}, operands in shared memory"
+    if config.stages == 2:
+        yield "the next step's operands arrive meanwhile"
+    if config.stages > 2:
+        yield f"the operands of the next {config.stages - 1} steps arrive meanwhile"
+
+
+def _inside(
+    problem: Problem, name: str, tiles: Sequence[Tile], config: TileConfig
+) -> tuple[Piece, ...]:
+    """Return the loops of a member inside a block: threads, what is reduced, registers."""
+    shape = problem.shapes[name]
+    own = [tile for tile in reversed(tiles) if tile.thread_axis >= 0]
+    threads = [
+        Piece(
+            Coordinate(tile.axis[name], tile.lower, tile.vector, tile.threads), tile.threads,
+            Role.PARALLEL, LoopKind.THREAD, tile.thread_axis, tile.threads,
+        )
+        for tile in own
+    ]  # fmt: skip
+    serial: list[Piece] = []
+    for dim in shape.order if name == problem.lead else ():
+        if shape.roles[dim] is not Role.REDUCED:
+            continue
+        if dim == step_dim(problem):
+            serial += _points(dim, shape.lower[dim], config)
+        else:
+            whole = shape.extents[dim], Role.REDUCED, LoopKind.SERIAL
+            serial.append(Piece(Coordinate(dim), *whole))
+    registers = [piece for tile in own for piece in _results(tile, tile.axis[name])]
+    return (*threads, *serial, *registers)
+
+
+def _results(tile: Tile, dim: int) -> list[Piece]:
+    """Return the loops over a thread's results along *tile*; vectors are along columns."""
+    pieces = point_pieces(tile, dim)
+    return pieces if tile.thread_axis == 0 else [
+        replace(piece, kind=LoopKind.UNROLL) for piece in pieces
+    ]  # fmt: skip
+
+
+def _points(dim: int, low: int, config: TileConfig) -> list[Piece]:
+    """Return the loops over a step along a reduced axis: what is loaded comes before it is used."""
+    run = config.unrolled
+    runs = Coordinate(dim, low, run, config.step // run)
+    pieces = [Piece(runs, config.step // run, Role.REDUCED, LoopKind.SERIAL)]
+    if run > 1:
+        points = Coordinate(dim, low, 1, run)
+        pieces.append(Piece(points, run, Role.REDUCED, LoopKind.UNROLL))
+    return pieces
+
+
+TEMPLATE = Template("tile_simt", TileConfig, why_not, space, schedule)
