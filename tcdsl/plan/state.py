@@ -19,7 +19,7 @@ from tcdsl.strategies.catalogue import likeliest
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
-from tcdsl.strategies.tiles import is_tiled
+from tcdsl.strategies.templates.tile_simt import is_tiled
 from tcdsl.strategies.work import work_of
 from tcdsl.transforms.fusion import Group, join_all
 
@@ -122,7 +122,7 @@ class Evaluator:
             any({*c.members, *c.wholes} & set(group.members) for c in known.chunks)
             or any(Role.ORDERED in shape.roles for shape in shapes)
             or any(s.is_ragged(d) for s in shapes for d in range(len(s.extents)))
-            or is_tiled(known.scop, group, known.shapes, self.gpu)
+            or is_tiled(Problem(known.scop, group, known.shapes, self.gpu))
             or self.seconds(group) == inf
         )
 

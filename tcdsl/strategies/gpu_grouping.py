@@ -124,19 +124,9 @@ def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:
     return frozenset(
         name
         for group in grouped.groups
-        if _is_tiled(Problem(grouped.scop, group, grouped.shapes, gpu))
+        if tile_simt.is_tiled(Problem(grouped.scop, group, grouped.shapes, gpu))
         for name in group.members
     )
-
-
-def _is_tiled(problem: Problem) -> bool:
-    """Return whether *problem* is a contraction that tiles pay for.
-
-    Where blocks share the reduced axis, nothing that needs the whole sum may be in the kernel.
-    """
-    if tile_simt.why_not(problem) is not None:
-        return False
-    return len(problem.group.members) == 1 or not tile_simt.shares_sums(problem)
 
 
 class _Policy:
@@ -210,7 +200,7 @@ class _Policy:
         return self._tiled[name]
 
     def _has_tiles(self, group: Group) -> bool:
-        return _is_tiled(Problem(self.scop, group, self.shapes, self.gpu))
+        return tile_simt.is_tiled(Problem(self.scop, group, self.shapes, self.gpu))
 
     def _work(self, group: Group) -> int:
         return sum(work_of(self.shapes[name]) for name in group.members)

@@ -69,9 +69,15 @@ def space(problem: Problem) -> Iterator[TileConfig]:
         yield from _others(problem, config)
 
 
-def shares_sums(problem: Problem) -> bool:
-    """Return whether blocks that share sums would be fastest: then nothing else needs a sum."""
-    return min(_fitting(problem), key=lambda pair: pair[0])[1].chunks > 1
+def is_tiled(problem: Problem) -> bool:
+    """Return whether *problem* is a contraction that tiles pay for.
+
+    Where blocks share the reduced axis, nothing that needs the whole sum may be in the kernel.
+    """
+    if why_not(problem) is not None:
+        return False
+    shares_sums = min(_fitting(problem), key=lambda pair: pair[0])[1].chunks > 1
+    return len(problem.group.members) == 1 or not shares_sums
 
 
 @analysis
