@@ -25,3 +25,7 @@ PACKED_USES = 8  # of an element of an operand, for it to be copied to a buffer 
 ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
 ROWS_A_BLOCK = 64  # of the tile's operand that stay in the second-level cache
 PIECES_A_THREAD = 64  # of a loop whose iterations are of different lengths
+STENCIL_ROWS = (8, 16, 32, 64, 128)  # of a tile of a chain of stencils, along all axes but the last
+STENCIL_VALUES = (64, 128, 256, 512, 1024)  # of its rows
+STENCIL_CACHE = 0.5  # of a core's second-level cache, that what lies between may take
+STENCIL_ROW_SECONDS = 1e-8  # until a row's loop runs in whole vectors

@@ -224,6 +224,27 @@ class Rescaled:
     given: frozenset[str]  # the program's arrays: all others are made by rewrites
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Overlapped:
+    """A chain of stencils that transforms/overlapped_tiles.py has cut into tiles, by its arrays.
+
+    What later rewrites make of the statements is checked against *terms* (poly/overlap.py).
+    """
+
+    tiled: Mapping[str, str]  # array -> that of the elements that tiles compute
+    elements: Mapping[str, isl.Map]  # array t -> { t'[tile, e'] -> t[e] }
+    stored: Mapping[str, isl.Set]  # array -> its elements that are stored
+    terms: Mapping[tuple[str, str], isl.Map]  # (t, x) -> { t[e] -> x[k] }, as before tiles
+    given: frozenset[str]  # the program's arrays: all others are made by rewrites
+    # Statement -> along each axis the index of the tile, and that inside it.
+    indices: Mapping[str, tuple[tuple[str, str], ...]]
+
+    @property
+    def n_axes(self) -> int:
+        """How many axes tiles have."""
+        return len(next(iter(self.indices.values())))
+
+
 @dataclass(frozen=True, eq=False)
 class Scop:
     """Statements in textual order, over *arrays*, for all values of the open sizes in *context*."""
@@ -234,6 +255,7 @@ class Scop:
     context: isl.Set  # the open sizes: [N] -> { : N >= 0 }
     sizes: Mapping[str, int | None]  # None: open, a parameter
     rescaled: tuple[Rescaled, ...] = ()
+    overlapped: tuple[Overlapped, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, Statement]:

@@ -5,6 +5,7 @@
     instances run once      the schedule is injective and covers the domain
     accesses in bounds      { S[i] -> A[e] } lies in A's box
     chunks of one row       a sum of exponentials and the largest value beside it (provenance.py)
+    tiles of a chain        stencils whose tiles overlap compute what the program does (overlap.py)
 
 A failure is a bug in tcdsl: the driver turns it into an InternalError with a file to reproduce it.
 """
@@ -17,6 +18,7 @@ from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, schedule_of, statements_of
 from tcdsl.poly.lowering import elements_in
+from tcdsl.poly.overlap import why_not_overlapped
 from tcdsl.poly.provenance import why_not_rescaled
 from tcdsl.poly.scop import Scop, Statement
 
@@ -31,6 +33,7 @@ def why_not_legal(scop: Scop, dependences: Dependences, tree: Node) -> str | Non
         or why_not_free_of_races(scop, dependences, tree)
         or why_not_in_bounds(scop)
         or why_not_rescaled(scop)
+        or why_not_overlapped(scop)
     )
 
 

@@ -14,6 +14,7 @@ from tcdsl.strategies.templates import (
     column,
     column_cluster,
     cpu_row,
+    cpu_stencil,
     cpu_tile,
     elementwise,
     ragged,
@@ -37,7 +38,7 @@ GPU_TEMPLATES = (
     column.TEMPLATE,
     elementwise.TEMPLATE,
 )
-CPU_TEMPLATES = (cpu_tile.TEMPLATE, cpu_row.TEMPLATE)
+CPU_TEMPLATES = (cpu_stencil.TEMPLATE, cpu_tile.TEMPLATE, cpu_row.TEMPLATE)
 TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *CPU_TEMPLATES)
 
 

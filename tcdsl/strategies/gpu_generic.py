@@ -169,7 +169,7 @@ def _why_not(
         if reason is not None:
             return reason
     whole = sequence(list(trees))
-    # Sums in chunks are those of other kernels too: the driver checks them.
+    # Sums in chunks and tiles are those of other kernels too: the driver checks them.
     own = tuple(scop.by_name[name] for name in statements_of(whole))
-    alone = replace(scop, statements=own, rescaled=())
+    alone = replace(scop, statements=own, rescaled=(), overlapped=())
     return why_not_legal(alone, inside, whole)

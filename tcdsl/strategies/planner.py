@@ -43,6 +43,8 @@ from tcdsl.strategies.operations import PARALLEL_WORK, work_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.scalar import without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
+from tcdsl.strategies.stencils import with_tiles
+from tcdsl.strategies.tiled_chains import why_not_beside
 from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import (
     Group,
@@ -110,6 +112,17 @@ def _textual(scop: Scop, cpu: Cpu) -> Plan:
 
 
 def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
+    """Return the plan by *scheme*, with chains of stencils in tiles where nothing else is asked."""
+
+    def plan(scop: Scop, options: Options) -> Plan:
+        return _as_written(scop, options, cpu, scheme)
+
+    if scheme is not Scheme.AUTO or options.fuse == "none" or options.tile:
+        return plan(scop, options)
+    return with_tiles(scop, options, cpu, plan)
+
+
+def _as_written(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     if scheme is Scheme.AUTO and options.vectorise:
@@ -120,7 +133,7 @@ def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
             shapes = shapes_of(scop, dependences)
     if scheme is Scheme.PLAIN:
         options = replace(options, fuse="none")
-    policy = _Policy(shapes, options, cpu)
+    policy = _Policy(scop, shapes, options, cpu)
     refused: Refused = []
     alignment = alignment_of(scop, dependences)
     groups = group_statements(scop, alignment, shapes, recording(policy.why_not, refused))
@@ -229,7 +242,8 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
 class _Policy:
     """Whether a statement joins a group: it must share data, and leave the threads their work."""
 
-    def __init__(self, shapes: Mapping[str, Shape], options: Options, cpu: Cpu) -> None:
+    def __init__(self, scop: Scop, shapes: Mapping[str, Shape], options: Options, cpu: Cpu) -> None:
+        self.scop = scop
         self.shapes = shapes
         self.options = options
         self.cpu = cpu
@@ -238,6 +252,8 @@ class _Policy:
         """Return why *group* should not grow, or None."""
         if self.options.fuse == "none":
             return "fusion is off"
+        if reason := why_not_beside(self.scop, grown):
+            return reason
         if any(self._loses_tile(name, grown) for name in grown.members):
             return "a contraction would lose its register tile"
         work = sum(work_of(self.shapes[name]) for name in grown.members)

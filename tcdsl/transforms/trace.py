@@ -53,3 +53,9 @@ def record(
     if steps and steps[-1].name == name:
         notes = (*steps.pop().notes, *notes)
     steps.append(Step(name, scop, tuple(kernels), tuple(notes)))
+
+
+def repeat(steps: Sequence[Step]) -> None:
+    """Note *steps*, which were recorded elsewhere, here as well."""
+    for step in steps:
+        record(step.name, step.scop, step.kernels, step.notes)

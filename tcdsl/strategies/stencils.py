@@ -1,0 +1,220 @@
+"""Whether chains of stencils are computed in overlapped tiles on a CPU, and of what sizes.
+
+    as written    a kernel for each stage; what lies between goes through memory
+    in tiles      one kernel, a thread a tile; what lies between stays in the cache of a core,
+                  and the halos are computed again
+
+Tiles pay where the time for what goes through memory, written and read by each kernel that needs
+it, is more than that for what is computed again: both are counts of bytes and operations, at the
+rates of the machine.  A plan in tiles is taken only if every array of the tiles is local in it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from tcdsl.costmodel import cpu_thresholds
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.lang.comprehension import Binary, Call, Load, Select, Unary, walk
+from tcdsl.options import Options
+from tcdsl.poly.isl_utils import points_of_box
+from tcdsl.poly.loop_tree import statements_of
+from tcdsl.poly.scop import Scop, Statement
+from tcdsl.strategies.asked import asked_for
+from tcdsl.transforms.overlapped_tiles import with_overlapped_tiles
+from tcdsl.transforms.placement import MAX_LOCAL_BYTES
+from tcdsl.transforms.plan import Kernel, Plan
+from tcdsl.transforms.stencil_chains import Chain, chains_of
+from tcdsl.transforms.trace import record, recorded, repeat
+from tcdsl.transforms.windows import why_not_window, with_windows
+
+OUTER = cpu_thresholds.STENCIL_ROWS
+INNER = cpu_thresholds.STENCIL_VALUES
+MOST_CACHE = cpu_thresholds.STENCIL_CACHE
+ROW_SECONDS = cpu_thresholds.STENCIL_ROW_SECONDS
+CALL_OPERATIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Sizes of a chain's tiles, what they save, and what they cost, in seconds."""
+
+    sizes: tuple[int, ...]
+    saved: float
+    again: float
+
+    @property
+    def gain(self) -> float:
+        return self.saved - self.again
+
+
+def stencils_of(scop: Scop) -> tuple[Scop, tuple[Chain, ...]]:
+    """Return the chains of stencils, and *scop* with their windows as statements."""
+    windows = [s.name for s in scop.statements if why_not_window(scop, s) is None]
+    members = {name for c in chains_of(with_windows(scop, windows)) for name in c.members}
+    used = [name for name in windows if name in members]
+    found = with_windows(scop, used) if used else scop
+    return found, chains_of(found)
+
+
+def with_tiles(
+    scop: Scop, options: Options, cpu: Cpu, plan: Callable[[Scop, Options], Plan]
+) -> Plan:
+    """Return the plan of *scop* with its chains of stencils in tiles where that takes less time."""
+    windowed, chains = stencils_of(scop)
+    if not chains:
+        return plan(scop, options)
+    with recorded() as steps:
+        plain = plan(scop, replace(options, choices=""))
+    tiled, notes = windowed, []
+    for chain in chains:
+        best = max(tilings(windowed, chain, plain, cpu), key=lambda t: t.gain, default=None)
+        if best is not None and best.gain > 0:
+            notes.append((chain, explained(chain, best.sizes)))
+            tiled = with_overlapped_tiles(tiled, chain, best.sizes)
+    if notes:
+        with recorded() as tiled_steps:
+            record("overlapped tiles", tiled, notes=[note for _, note in notes])
+            found = plan(tiled, replace(options, choices=""))
+        if why_not_local(found) is None and not _asks_for_plain(options, plain, found):
+            found = found if not options.choices else plan(tiled, options)
+            repeat(tiled_steps)
+            return with_reasons(found, notes)
+    if options.choices:
+        return plan(scop, options)
+    repeat(steps)
+    return plain
+
+
+def _asks_for_plain(options: Options, plain: Plan, tiled: Plan) -> bool:
+    """Return whether choices are asked for of a kernel that only the plan as written has."""
+    names = {kernel.name for kernel in tiled.kernels}
+    return any(k.name in asked_for(options) and k.name not in names for k in plain.kernels)
+
+
+def why_not_local(plan: Plan) -> str | None:
+    """Return which array of a tile is not local in *plan*, or None."""
+    for overlapped in plan.scop.overlapped:
+        for name in overlapped.tiled.values():
+            if name in plan.scop.arrays and name not in plan.placements:
+                return f"{name} would be in memory"
+    return None
+
+
+def explained(chain: Chain, sizes: Sequence[int]) -> str:
+    """Return a sentence about *chain* in tiles of *sizes*."""
+    reaches = zip(*chain.reach.values(), strict=True)
+    grown = [max(high - low for low, high in along) for along in reaches]
+    tile, halo = (" x ".join(map(str, numbers)) for numbers in (sizes, grown))
+    return f"{len(chain.members)} stages in overlapped tiles of {tile}, the first grown by {halo}"
+
+
+def with_reasons(plan: Plan, notes: Sequence[tuple[Chain, str]]) -> Plan:
+    """Return *plan*, whose kernels say which chains they have in tiles."""
+
+    def with_reason(kernel: Kernel) -> Kernel:
+        names = set(statements_of(kernel.tree))
+        own = [note for chain, note in notes if set(chain.members) & names]
+        return replace(kernel, why=(*own, *kernel.why)) if own else kernel
+
+    return replace(plan, kernels=tuple(map(with_reason, plan.kernels)))
+
+
+def tilings(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> Iterator[Tiling]:
+    """Yield the tilings of *chain* whose tiles fit the cache of a core."""
+    saved = _seconds_of_memory(scop, chain, plain, cpu)
+    for sizes in _sizes(chain):
+        held = [_tile_bytes(scop, chain, name, sizes) for name in chain.inside]
+        if max(held) > MAX_LOCAL_BYTES or sum(held) > MOST_CACHE * cpu.l2_bytes:
+            continue
+        tiles = [-(-e // size) for e, size in zip(chain.extents, sizes, strict=True)]
+        if prod(tiles) < cpu_thresholds.TILES_A_THREAD * cpu.threads:
+            continue
+        yield Tiling(sizes, saved, _seconds_again(scop, chain, sizes, tiles, cpu))
+
+
+def _sizes(chain: Chain) -> Iterator[tuple[int, ...]]:
+    """Yield the sizes of tiles that are worth trying: long along the last axis."""
+    *outer, inner = chain.extents
+    choices = [_up_to(OUTER, extent) for extent in outer]
+    yield from product(*choices, _up_to(INNER, inner))
+
+
+def _up_to(sizes: Sequence[int], extent: int) -> list[int]:
+    """Return those of *sizes* that are no larger than *extent*, at least one."""
+    smaller = [size for size in sizes if size < extent]
+    return [*smaller, extent] if extent <= max(sizes) else smaller
+
+
+def _tile_bytes(scop: Scop, chain: Chain, name: str, sizes: Sequence[int]) -> int:
+    """Return the bytes of what a tile has of the array *name*, with all along inner axes."""
+    array, axes, reach = scop.arrays[name], chain.axes[name], chain.reach[name]
+    elements = prod(size + high - low for size, (low, high) in zip(sizes, reach, strict=True))
+    first = min(axes.index(axis) for axis in chain.stencil)
+    for axis, extent in list(zip(axes, array.shape, strict=True))[first:]:
+        if axis not in chain.stencil:
+            assert isinstance(extent, int), "open sizes have no chains"
+            elements *= extent
+    return elements * array.dtype.size_bytes
+
+
+def _seconds_of_memory(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> float:
+    """Return the time for what goes between the stages through memory, or the common cache."""
+    moved, held = 0, 0
+    for name in chain.inside:
+        if name in plain.placements:
+            continue
+        size = scop.arrays[name].size_bytes() or 0
+        users = [
+            kernel
+            for kernel in plain.kernels
+            if any(
+                access.array == name
+                for n in statements_of(kernel.tree)
+                for access in (*plain.scop.by_name[n].writes, *plain.scop.by_name[n].reads)
+            )
+        ]
+        moved += len(users) * size + (size if name not in chain.stored else 0)
+        held += size
+    own = cpu.l2_bytes * cpu.threads
+    if held <= own:
+        return 0.0  # it stays where it is
+    rate = cpu.dram_copy_bytes_per_s if held > own else cpu.l2_bytes_per_s * cpu.threads
+    return moved / rate
+
+
+def _seconds_again(
+    scop: Scop, chain: Chain, sizes: Sequence[int], tiles: Sequence[int], cpu: Cpu
+) -> float:
+    """Return the time for what is computed again, and for beginning more and shorter rows."""
+    rate = cpu.fma_f32_per_s / 2 * cpu.threads
+    total, rows = 0.0, 0.0
+    for name in chain.members:
+        statement = scop.by_name[name]
+        reach = chain.reach[statement.write.array]
+        grown = [(size + high - low) / size for size, (low, high) in zip(sizes, reach, strict=True)]
+        instances = points_of_box(statement.domain) or 0
+        total += (prod(grown) - 1) * instances * operations_of(statement)
+        rows += prod(grown[:-1]) * instances / sizes[-1]
+    return total / rate + ROW_SECONDS * rows / cpu.threads
+
+
+def operations_of(statement: Statement) -> int:
+    """Return the operations and loads of one instance."""
+    assert statement.value is not None
+    weights: Mapping[type, int] = {Binary: 1, Unary: 1, Select: 1, Load: 1, Call: CALL_OPERATIONS}
+    return sum(weights.get(type(node), 0) for node in _outside_subscripts(statement))
+
+
+def _outside_subscripts(statement: Statement) -> Iterator[object]:
+    """Yield the nodes of the value of *statement*, without those of subscripts."""
+    assert statement.value is not None
+    inside = {
+        id(node)
+        for load in walk(statement.value)
+        if isinstance(load, Load)
+        for subscript in load.subscripts
+        for node in walk(subscript)
+    }
+    return (node for node in walk(statement.value) if id(node) not in inside)

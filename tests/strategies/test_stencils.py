@@ -1,0 +1,101 @@
+"""Chains of stencils in overlapped tiles: the classics and random ones, at sizes of every kind."""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.options import Options
+from tcdsl.poly.loop_tree import LoopKind, loops_of
+from tcdsl.strategies import stencils
+from tcdsl.strategies.stencils import Tiling
+from tcdsl.transforms.plan import Plan
+from tcdsl.transforms.stencil_chains import Chain
+from tests.hunts import Hunt
+from tests.strategies.stencil_programs import CLASSICS, EDGES, HARRIS, JACOBI, LIFE, random_chains
+
+CheckAll = Callable[..., None]
+
+pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+
+
+@pytest.fixture
+def tiny_tiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every chain in tiles of 4 to 8 values, whatever that costs; the members of those found."""
+    found: list[str] = []
+
+    def tilings(scop: Any, chain: Chain, *_: object) -> Iterator[Tiling]:
+        found.append("+".join(chain.members))
+        sizes = {1: (8,), 2: (4, 8), 3: (4, 4, 8)}[len(chain.stencil)]
+        yield Tiling(sizes, 1.0, 0.0)
+
+    monkeypatch.setattr(stencils, "tilings", tilings)
+    return found
+
+
+def test_the_classics_in_tiny_tiles(tiny_tiles: list[str], check_all: CheckAll) -> None:
+    cases = [(source, shapes) for source, several in CLASSICS for shapes in several]
+    check_all(cases)
+    assert len(tiny_tiles) == len(cases), "one chain a program"
+
+
+def test_nothing_to_compute(tiny_tiles: list[str], check_all: CheckAll) -> None:
+    nothing = [(HARRIS, [(4, 9, 3), ()]), (JACOBI, [(6, 6)]), (LIFE, [(0, 5)]), (EDGES, [(2,)])]
+    check_all(nothing)
+
+
+def test_random_chains_in_tiny_tiles(tiny_tiles: list[str], check_all: CheckAll) -> None:
+    check_all(list(random_chains(1, 24)))
+    assert len(tiny_tiles) >= 18
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(3600)
+def test_many_random_chains_in_tiny_tiles(tiny_tiles: list[str], check_all: CheckAll) -> None:
+    with Hunt() as found:
+        for seed in range(100, 120):
+            found.run("", check_all, list(random_chains(seed, 50)))
+
+
+def test_harris_is_one_kernel_where_its_stages_leave_the_cache(
+    compiled: Callable[..., Any],
+) -> None:
+    plan: Plan = compiled(HARRIS, (1531, 2048, 3), ()).plan
+    (kernel,) = plan.kernels
+    assert kernel.template == "cpu_stencil"
+    assert "12 stages in overlapped tiles" in kernel.why[0]
+    assert set(plan.placements) >= {"gray.tile", "ixx.tile", "iyy.tile", "ixy.tile"}
+    kinds = [loop.kind for loop in loops_of(kernel.tree)]
+    assert kinds[:2] == [LoopKind.PARALLEL] * 2
+
+
+def test_small_images_stay_as_they_are(compiled: Callable[..., Any]) -> None:
+    plan: Plan = compiled(HARRIS, (64, 64, 3), ()).plan
+    assert len(plan.kernels) == 3 and not plan.scop.overlapped
+
+
+def test_tiles_are_not_for_who_asks_otherwise(compiled: Callable[..., Any]) -> None:
+    for options in (Options(fuse="none"), Options(tile=(8,)), Options(scheduler="source_order")):
+        plan: Plan = compiled(JACOBI, (2000, 2000), options=options).plan
+        assert not plan.scop.overlapped
+
+
+def test_choices_are_followed_with_tiles(compiled: Callable[..., Any]) -> None:
+    done = compiled(JACOBI, (3000, 3000))
+    name = done.plan.kernels[0].name
+    kernel = {"kernel": name, "template": "cpu_stencil", "axes": 1}
+    asked = Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [kernel]})
+    plan: Plan = compiled(JACOBI, (3000, 3000), options=asked).plan
+    kinds = [loop.kind for loop in loops_of(plan.kernels[0].tree)]
+    assert kinds[:2] == [LoopKind.PARALLEL, LoopKind.SERIAL]
+
+
+def test_larger_halos_cost_more(lower: Callable[..., Any]) -> None:
+    scop, (chain,) = stencils.stencils_of(lower(JACOBI, (3000, 3000)))
+    costs = {
+        sizes: stencils._seconds_again(scop, chain, sizes, (1, 1), Cpu(2))
+        for sizes in product((16, 64), (64, 512))
+    }
+    assert costs[16, 64] > costs[64, 64] and costs[16, 64] > costs[16, 512]
