@@ -17,6 +17,7 @@ from tcdsl.strategies.contracted import copied_along
 from tcdsl.strategies.sketch import Operand, OuterLoop, Sketch, Steps
 from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
 from tcdsl.transforms.nesting import Nester, Piece
+from tcdsl.transforms.padding import padded
 
 
 def with_operand_tiles(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
@@ -24,11 +25,16 @@ def with_operand_tiles(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
     steps = sketch.steps
     if steps is None:
         return scop, sketch
+    whole = _whole(scop, steps)
+    if whole is not None:
+        scop, sketch = whole, _without_limits(scop, sketch, steps)
     step = steps.loop.pieces[steps.reader]
     around = [loop.pieces[steps.reader].coordinate for loop in sketch.outer]
     coordinates: tuple[AnyCoordinate, ...] = (*around, step.coordinate)
     for number, (operand, width) in enumerate(zip(steps.operands, steps.widths, strict=True)):
-        cached = _cached(scop, steps.reader, operand, coordinates, number)
+        name = f"{operand.access.array}.tile{number}{steps.reader}"
+        is_padded = whole is not None
+        cached = _cached(scop, steps.reader, operand, coordinates, name, is_padded=is_padded)
         if cached is None:
             continue
         scop = cached.scop
@@ -64,15 +70,42 @@ def nested_in_steps(sketch: Sketch, steps: Steps, nester: Nester) -> Node:
     return sequence(parts)
 
 
+def _whole(scop: Scop, steps: Steps) -> Scop | None:
+    """Return *scop* with whole tiles of the reader, None where some operand knows no bounds."""
+    reads = {(read.array, read.subscripts) for read in scop.by_name[steps.reader].reads}
+    copied = {(o.access.array, o.access.subscripts) for o in steps.operands}
+    if steps.stages == 1 or reads != copied:
+        return None
+    return padded(scop, steps.reader, steps.spans)
+
+
+def _without_limits(scop: Scop, sketch: Sketch, steps: Steps) -> Sketch:
+    """Return *sketch* with loops over blocks that need not tell whole tiles from others."""
+    indices = scop.by_name[steps.reader].indices
+
+    def plain(loop: OuterLoop) -> OuterLoop:
+        index = indices[loop.pieces[steps.reader].coordinate.position]
+        return replace(loop, limit=0) if index in steps.spans else loop
+
+    return replace(sketch, outer=tuple(map(plain, sketch.outer)))
+
+
 def _cached(
-    scop: Scop, reader: str, operand: Operand, loops: tuple[AnyCoordinate, ...], number: int
+    scop: Scop,
+    reader: str,
+    operand: Operand,
+    loops: tuple[AnyCoordinate, ...],
+    name: str,
+    *,
+    is_padded: bool,
 ) -> Cached | None:
     """Return *scop* with a copy of what an iteration of *loops* reads, None if it cannot be."""
     array, only = operand.access.array, {operand.access.subscripts}
     if why_not_cached(scop, [reader], array, {reader: loops}, only) is not None:
         return None
-    name = f"{array}.tile{number}{reader}"
-    return cache_read(scop, array, [reader], {reader: loops}, name, only, operand.order)
+    return cache_read(
+        scop, array, [reader], {reader: loops}, name, only, operand.order, is_padded=is_padded
+    )
 
 
 def _with(loop: OuterLoop, name: str, piece: Piece) -> OuterLoop:

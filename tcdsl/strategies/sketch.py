@@ -98,6 +98,7 @@ class Steps:
 
     Their tiles have *stages* buffers in turn, so that copies are *stages* - 1 steps ahead, each of
     *widths* elements, by *threads* along x and y; *copies* are the statements, once there are any.
+    Blocks have whole tiles of the indices in *spans*, if asynchronous copies bring all operands.
     """
 
     reader: str
@@ -106,6 +107,7 @@ class Steps:
     widths: tuple[int, ...]
     stages: int
     threads: tuple[int, int]
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     copies: tuple[str, ...] = ()
 
 

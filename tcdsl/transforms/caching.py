@@ -9,20 +9,23 @@ The copy is a statement like any other: the dependences say that it runs before 
 same iteration if the outer loops are shared.  Then placement drops the dimensions o, and a tile of
 one iteration is left, in registers or in shared memory.  The copy brings the box around the
 elements that the iteration reads, as far as they exist; so the readers need none of the guards that
-the box's border would.
+the box's border would.  A padded tile has zeros for what does not exist:
+
+    A_tile_copy[..]:  A_tile[..] = 64 o0 + e0 < M ? A[64 o0 + e0, 16 o2 + e1] : 0
 
 Legal iff every read is known (no gathered subscript), and nothing writes the array between the copy
 and its last reader.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import islpy as isl
 
 from tcdsl.lang.affine import Builder
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Size, walk
-from tcdsl.lang.dtypes import INT32, INT64, arithmetic
+from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Select, Size, walk
+from tcdsl.lang.dtypes import BOOL, INT32, INT64, arithmetic
 from tcdsl.lang.rewrite import minus as minus_expr
 from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
@@ -88,12 +91,15 @@ def cache_read(
     name: str,
     only: Collection[Subscripts] | None = None,
     order: Sequence[int] = (),
+    *,
+    is_padded: bool = False,
 ) -> Cached:
     """Serve the reads of *array* in the statements *readers* from the new array *name*.
 
     :arg outer: for every reader the coordinates of the loops around it and the copy.
     :arg only: the subscripts of the loads that are served; None for all loads of *array*.
     :arg order: of the array's dimensions in the tile, outermost first; as in the array if empty.
+    :arg is_padded: the tile has all of the box, zeros where the array has no element.
     """
     reason = why_not_cached(scop, readers, array, outer, only)
     assert reason is None, reason
@@ -108,6 +114,8 @@ def cache_read(
     wide = replace(scop, arrays={**scop.arrays, name: tile})
     first = min(statements, key=lambda statement: scop.position(statement.name))
     copy = _copy(wide, scop.arrays[array], tile, iterations, box, order, first)
+    if is_padded:
+        copy = _whole(wide, copy, iterations, box)
     assert copy.name not in scop.by_name, f"there is a statement {copy.name} already"
     served = {use.access.subscripts for use in uses}
     new = {
@@ -217,6 +225,35 @@ def _copy(
         source_name=reader.source_name,
         span=reader.span,
     )
+
+
+def _whole(scop: Scop, copy: Statement, iterations: isl.Set, box: Box) -> Statement:
+    """Return *copy* of the whole *box* in all *iterations*, zeros where it has no element yet."""
+    builder = builder_of(copy.indices, copy.name, scop.sizes)
+    n_outer = iterations.dim(isl.dim_type.set)
+    domain = iterations.add_dims(isl.dim_type.set, len(box.sizes)).set_tuple_name(copy.name)
+    domain = domain.align_params(builder.space)
+    for dim, size in enumerate(box.sizes, n_outer):
+        domain = within_bounds(domain, dim, 0, size)
+    read, value = copy.reads[0], copy.value
+    assert value is not None, "a copy"
+    bounds = _bounds(scop.arrays[read.array], read.subscripts)
+    needed = [bound for bound in bounds if not domain.is_subset(builder.truth(bound).below)]
+    if needed:
+        condition = reduce(lambda one, other: Binary("&&", one, other, BOOL), needed)
+        zero = Const(0.0 if value.dtype.is_float else 0, value.dtype)
+        value = Select(condition, value, zero, value.dtype)
+    reads = guarded_reads(builder, domain, (value,), scop.arrays)
+    write = access(builder, copy.write.array, copy.write.subscripts, scop.arrays, domain)
+    return replace(copy, domain=domain, value=value, reads=reads, write=write)
+
+
+def _bounds(array: Array, subscripts: Sequence[Expr]) -> Iterator[Expr]:
+    """Yield the conditions under which *array* has an element at *subscripts*."""
+    for subscript, origin, extent in zip(subscripts, array.origin, array.shape, strict=True):
+        assert isinstance(origin, int) and isinstance(extent, int), "sizes are known"
+        yield Binary(">=", subscript, Const(origin, INT32), BOOL)
+        yield Binary("<", subscript, Const(origin + extent, INT32), BOOL)
 
 
 def _reading(

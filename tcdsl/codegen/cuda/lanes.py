@@ -179,8 +179,8 @@ class LanesPrinter(LeafPrinter):
         declared, lanes = self._lanes_here(bounds, loop, leaves)
         if len(leaves) == 1 and len(vectors) == 2 and self._printer(leaves[0]).is_staging:
             from_, to = (address(vector.first) for vector in vectors)
-            copy = template(lanes.function("tc_copy_async"), [width], to, from_, *lanes.ends)
-            body: list[Node] = [*declared, Evaluate(copy)]
+            first = self._printer(leaves[0]).at_lane_zero(node.variable)
+            body: list[Node] = [*declared, first.copy(width, to, from_, lanes.ends)]
         else:
             body = [*declared, *(vector.declaration(lanes) for vector in vectors)]
             body += self._by_lanes(node, leaves, vectors, lanes, loop, active)

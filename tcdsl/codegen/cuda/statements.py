@@ -41,6 +41,7 @@ from tcdsl.codegen.ast.nodes import (
 )
 from tcdsl.codegen.c.expressions import c_type, cast_code, combine, identity, suffix
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
+from tcdsl.codegen.cuda.copies import copy_of
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
 from tcdsl.lang.dtypes import FLOAT32
@@ -147,11 +148,22 @@ class CudaStatementPrinter(StatementPrinter):
             placement is not None
             and placement.is_staged
             and (self.vectors is None or not self.vectors.names)
-            and self.statement.kind is Kind.ASSIGN
-            and len(self.statement.reads) == 1
-            and not self.statement.conditions
-            and isinstance(_uncast(self.statement.value), Load)
+            and copy_of(self.statement) is not None
         )
+
+    def copy(self, width: int, to: Code, from_: Code, ends: Sequence[Code] = ()) -> Node:
+        """Return the asynchronous copy of *width* elements, zeros where they are not there.
+
+        :arg ends: the first and the last of them that this copies, if not all.
+        """
+        copied = copy_of(self.statement)
+        assert copied is not None, "is_staging"
+        if copied.condition is None:
+            function = "tc_copy_async_some" if ends else "tc_copy_async"
+            return Evaluate(template(function, [width], to, from_, *ends))
+        assert not ends, "a padded tile has whole vectors"
+        condition = self.outside(copied.condition)
+        return Evaluate(template("tc_copy_async_or_zero", [width], to, from_, condition))
 
     def is_pure(self, is_private: Callable[[str], bool]) -> bool:
         """Return whether a lane that is not there may run: it only computes, in registers.
@@ -222,8 +234,7 @@ class CudaStatementPrinter(StatementPrinter):
             ]
         if self.is_staging:
             to, from_ = self.place(statement.write), self.place(statement.reads[0])
-            copy = template("tc_copy_async", [1], address(to), address(from_))
-            return _guarded(self.pins(), [Evaluate(copy)])
+            return _guarded(self.pins(), [self.copy(1, address(to), address(from_))])
         if statement.kind is Kind.FOLD:
             return self.fold([])
         if self.vectors is not None and self.vectors.where is not None:

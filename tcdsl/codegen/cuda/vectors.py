@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import islpy as isl
 
+from tcdsl.codegen.cuda.copies import copy_of, is_whole
 from tcdsl.costmodel.locality import access_stride, array_strides, runs_of
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import AnyCoordinate, Loop, statements_of, values_of
@@ -41,9 +42,30 @@ def vector_accesses(
             continue
         if position < len(statement.writes) and statement.conditions:
             continue
+        there = access.relation.domain()
+        is_everywhere = bool(statement.domain.is_subset(there))
+        if not is_everywhere and not _is_copied(statement, there, loop, placements):
+            continue
         if _is_vector(scop, statement, access, loop, width, placement):
             found.add(position)
-    return frozenset(found)
+    # Of what is not everywhere, asynchronous copies alone move vectors: memory to memory.
+    return frozenset(found) if not _is_partial(statement) or found == {0, 1} else frozenset()
+
+
+def _is_partial(statement: Statement) -> bool:
+    copied = copy_of(statement)
+    return copied is not None and copied.condition is not None
+
+
+def _is_copied(
+    statement: Statement, there: isl.Set, loop: Loop, placements: Mapping[str, Placement]
+) -> bool:
+    """Return whether asynchronous copies bring what is *there*, whole vectors of *loop* or none."""
+    placement = placements.get(statement.write.array)
+    if placement is None or not placement.is_staged or not _is_partial(statement):
+        return False
+    lane = loop.coordinates[statement.name]
+    return lane.position >= 0 and is_whole(statement, there, lane)
 
 
 def _is_vector(
@@ -62,8 +84,6 @@ def _is_vector(
         return False
     index = statement.indices[lane.position]
     if access_stride(array, access, index) != 1:
-        return False
-    if not statement.domain.is_subset(access.relation.domain()):
         return False
     if placement is not None:
         address = _address_in_tile(scop, statement, access, placement)

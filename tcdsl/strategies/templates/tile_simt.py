@@ -202,10 +202,19 @@ def schedule(problem: Problem, config: TileConfig) -> Sketch:
         steps=Steps(
             problem.lead, OuterLoop({problem.lead: step}, LoopKind.SERIAL, limit),
             operands_of(problem, tiles, config.step), config.widths, config.stages,
-            (config.threads_x, config.threads_y),
+            (config.threads_x, config.threads_y), _spans(problem, tiles),
         ),
         work=work_of_tiles(product, config, is_programmatic=problem.gpu.overlaps_kernels),
     )  # fmt: skip
+
+
+def _spans(problem: Problem, tiles: Sequence[Tile]) -> dict[str, tuple[int, int]]:
+    """Return the first value, and the one after the last tile, of each index that tiles cut."""
+    return {
+        problem.name_of(tile.axis): (tile.lower, tile.lower + tile.blocks * tile.block)
+        for tile in tiles
+        if tile.extent % tile.block
+    }
 
 
 def _why(config: TileConfig, along: str) -> Iterator[str]:

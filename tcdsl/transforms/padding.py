@@ -1,0 +1,92 @@
+"""A statement on whole tiles: instances outside its results compute what nobody reads.
+
+    C[m] += A[m,k] * B[k]     m < 1000        --->     C[m] += ...     m < 1024, C: 1024 elements
+    y[m] = C[m]               m < 1000                 y[m] = C[m]     m < 1000
+
+So that no thread asks which of its results there are while it computes them.
+
+Legal iff the instances are a product of a range of the index and the rest, the accumulator is an
+array of its own that the index is a subscript of, and every value is one of any operands: what is
+read outside an array must be brought by copies that know its bounds (``cache_read``).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Index
+from tcdsl.poly.isl_utils import within
+from tcdsl.poly.lowering import access, builder_of
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+
+Spans = Mapping[str, tuple[int, int]]  # index -> its first value, and the one after its last
+
+
+def padded(scop: Scop, name: str, spans: Spans) -> Scop | None:
+    """Return *scop* with all instances of *name* whose indices are in *spans*; None: not legal.
+
+    What initialises its accumulator is padded like it.
+    """
+    updates = scop.by_name[name]
+    target = scop.arrays[updates.write.array]
+    grown = _grown(target, updates.write, spans)
+    statements = [updates, *(s for s in scop.statements if _initialises(s, updates))]
+    domains = {s.name: _widened(s, spans) for s in statements}
+    if grown is None or any(domain is None for domain in domains.values()):
+        return None
+    wide = replace(scop, arrays={**scop.arrays, target.name: grown})
+    new = {s.name: _on(wide, s, domain) for s in statements if (domain := domains[s.name])}
+    return wide.with_statements(tuple(new.get(s.name, s) for s in scop.statements))
+
+
+def _initialises(statement: Statement, updates: Statement) -> bool:
+    return statement.kind is Kind.INIT and statement.write.array == updates.write.array
+
+
+def _grown(array: Array, write: Access, spans: Spans) -> Array | None:
+    """Return *array* with room for the elements that *write* touches for indices in *spans*."""
+    if array.storage is not Storage.SCRATCH or array.skew is not None or array.strides is not None:
+        return None
+    origin, shape, found = list(array.origin), list(array.shape), set()
+    for dim, subscript in enumerate(write.subscripts):
+        if not isinstance(subscript, Index) or subscript.name not in spans:
+            continue
+        first, end = spans[subscript.name]
+        if origin[dim] != first:
+            return None
+        found.add(subscript.name)
+        shape[dim] = end - first
+    return replace(array, shape=tuple(shape)) if found == set(spans) else None
+
+
+def _widened(statement: Statement, spans: Spans) -> isl.Set | None:
+    """Return the domain of *statement* with its indices in *spans*, None if it is no product."""
+    domain = statement.domain
+    free = domain
+    for index in spans:
+        if index not in statement.indices:
+            return None
+        free = free.eliminate(isl.dim_type.set, statement.indices.index(index), 1)
+    wide, own = free, free
+    for index, (first, end) in spans.items():
+        dim = statement.indices.index(index)
+        low, high = domain.dim_min_val(dim), domain.dim_max_val(dim)
+        if not (low.is_int() and high.is_int()) or low.to_python() < first:
+            return None
+        own = within(own, isl.dim_type.set, dim, low.to_python(), high.to_python())
+        wide = within(wide, isl.dim_type.set, dim, first, end - 1)
+    return wide if own.is_subset(domain) and domain.is_subset(wide) else None
+
+
+def _on(scop: Scop, statement: Statement, domain: isl.Set) -> Statement:
+    """Return *statement* with the instances *domain*."""
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+
+    def moved(one: Access) -> Access:
+        return access(builder, one.array, one.subscripts, scop.arrays, domain)
+
+    return replace(
+        statement, domain=domain, write=moved(statement.write),
+        reads=tuple(map(moved, statement.reads)),
+    )  # fmt: skip
