@@ -39,16 +39,17 @@ from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.promotion import MAX_PRIVATE_BYTES
 from tcdsl.transforms.rfactor import Partial
 
+CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 FULL = 4  # blocks for a multiprocessor, of those that share sums
-UNROLLED = 4  # of a step
+UNROLLED = (32, 16, 8, 4, 2, 1)  # of a step: all of it, or a part
 MIN_CHUNK = gpu_thresholds.TILED_CHUNK_VALUES
 # Results of a thread, rows and columns; threads along columns and rows.  A warp has 4 rows of 8
 # threads, which share what they load.
 SHAPES = (
-    (8, 16, 16, 16), (8, 16, 8, 16), (8, 8, 16, 16), (8, 8, 8, 16), (4, 8, 8, 16), (4, 4, 8, 16),
-    (2, 4, 8, 16),
+    (8, 16, 16, 16), (16, 8, 16, 16), (8, 16, 8, 16), (8, 8, 16, 16), (8, 8, 8, 16), (4, 8, 16, 16),
+    (8, 8, 8, 8), (4, 8, 8, 16), (4, 4, 16, 16), (4, 4, 8, 16), (2, 4, 8, 16),
 )  # fmt: skip
-STEPS = (16, 8, 4)
+STEPS = (16, 32, 8, 4)
 STAGES = (3, 2, 4, 1)
 
 
@@ -65,7 +66,7 @@ def space(problem: Problem) -> Iterator[TileConfig]:
     may_share = len(problem.group.members) == 1
     best = [config for config in best if may_share or config.chunks == 1]
     yield from best
-    for config in best[:6]:
+    for config in {(c.block, c.threads): c for c in reversed(best)}.values():  # the best of each
         yield from _others(problem, config)
 
 
@@ -91,8 +92,8 @@ def _fitting(problem: Problem) -> list[tuple[float, TileConfig]]:
             if one is None:
                 continue
             product = _product(problem, one)
-            for chunks in range(1, _most_chunks(problem, one, product.tiles) + 1):
-                config = replace(one, chunks=chunks)
+            most = _most_chunks(problem, one, product.tiles)
+            for config in (replace(one, chunks=n) for n in CHUNKS if n <= most):
                 work = work_of_tiles(product, config, is_programmatic=problem.gpu.overlaps_kernels)
                 found.append((estimate(work, problem.gpu).seconds, config))
             break
@@ -139,7 +140,7 @@ def _legal(
     is_within = 0 < stages * sum(operand.tile_bytes for operand in operands) <= room
     if not is_within or sum(tile.blocks > 1 for tile in tiles) > len(chip.grid):
         return None
-    unrolled = UNROLLED if step % UNROLLED == 0 else 1
+    unrolled = next(number for number in UNROLLED if step % number == 0)
     return replace(config, widths=tuple(o.width for o in operands), unrolled=unrolled)
 
 
