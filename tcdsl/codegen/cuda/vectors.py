@@ -49,7 +49,7 @@ def vector_accesses(
         if _is_vector(scop, statement, access, loop, width, placement):
             found.add(position)
     # Of what is not everywhere, asynchronous copies alone move vectors: memory to memory.
-    return frozenset(found) if not _is_partial(statement) or found == {0, 1} else frozenset()
+    return frozenset(found - {1} if _is_partial(statement) and 0 not in found else found)
 
 
 def _is_partial(statement: Statement) -> bool:
