@@ -138,7 +138,7 @@ class Program(Documented):
 class Function(Documented):
     """A definition, callable on arrays of NumPy, PyTorch and other libraries."""
 
-    _documented = ("compile", "output_shapes", "ranges", "reference")
+    _documented = ("compile", "output_shapes", "ranges", "reference", "source")
     __signature__ = SignatureOfCall()
 
     def __init__(
@@ -171,6 +171,11 @@ class Function(Documented):
             from tcdsl.display.program import function_bundle
 
         return function_bundle(self.comprehension)
+
+    @property
+    def source(self) -> str:
+        """The text of the program that the definition is part of."""
+        return self._head.source.text
 
     @property
     def comprehension(self) -> "Comprehension":

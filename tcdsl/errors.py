@@ -248,6 +248,7 @@ DECLARATION_MISMATCH = Entry(
     "TC039", SemanticError, "{name!r} is declared as {one} here and as {other} as a parameter",
     "declare it once: a returned parameter needs no type",
 )  # fmt: skip
+NOT_DIFFERENTIABLE = Entry("TC093", SemanticError, "no derivative of {name!r}: {what}", "{advice}")
 
 # --- ranges --------------------------------------------------------------------------------
 AMBIGUOUS = Entry("TC040", RangeError, "cannot infer the range of {indices}: {why}", "{advice}")

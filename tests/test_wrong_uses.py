@@ -123,8 +123,8 @@ def test_attributes_that_are_nearly_right() -> None:
         PROGRAM.matmull  # noqa: B018
     with pytest.raises(AttributeError, match=r"no def 'compile'; its defs .*prog\.matmul\.compile"):
         PROGRAM.compile  # noqa: B018
-    with pytest.raises(AttributeError, match=r"'source'; .*: matmul\.compile\(...\)\.source"):
-        F.source  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'kernels'; .*: matmul\.compile\(...\)\.kernels"):
+        F.kernels  # noqa: B018
     with pytest.raises(AttributeError, match=r"'Function' object has no attribute 'nothing'$"):
         F.nothing  # noqa: B018
     with pytest.raises(KeyError, match=r"did you mean 'softmax'\?"):

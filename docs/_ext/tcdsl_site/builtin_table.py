@@ -1,5 +1,6 @@
 """The table of builtin functions, from the list that the compiler reads."""
 
+from tcdsl.derivatives.builtin_rules import rules
 from tcdsl.lang.builtins import BUILTINS, BuiltinKind
 
 _TYPES = {
@@ -17,6 +18,20 @@ def builtins() -> str:
         for name, builtin in sorted(BUILTINS.items())
     ]
     return "\n".join(["| function | types | value |", "|---|---|---|", *rows]) + "\n"
+
+
+def derivatives() -> str:
+    """Return a row for each builtin that can be differentiated: its derivatives by argument."""
+    rows = [
+        f"| `{name}({', '.join(BUILTINS[name].parameters)})` "
+        f"| {', '.join(f'`{_bars(slope)}`' for slope in slopes)} |"
+        for name, slopes in sorted(rules().items())
+    ]
+    return "\n".join(["| function | derivatives, by argument |", "|---|---|", *rows]) + "\n"
+
+
+def _bars(text: str) -> str:
+    return text.replace("|", r"\|")
 
 
 def _escaped(text: str) -> str:

@@ -26,6 +26,7 @@ from tcdsl_site import (
     error_page,
     grammar_page,
     tables,
+    vjp_page,
 )
 
 _PART = re.compile(
@@ -45,6 +46,7 @@ MAKERS: Mapping[str, Maker] = {
     "api": api_table.interface,
     "choice": choice_page.step,
     "builtins": lambda *_: builtin_table.builtins(),
+    "derivatives": lambda *_: builtin_table.derivatives(),
     "errors": lambda _, page: error_page.overview(page),
     "grammar": lambda *_: grammar_page.grammar(_grammar()),
     "kernels": compiler_page.kernels,
@@ -52,6 +54,7 @@ MAKERS: Mapping[str, Maker] = {
     "settings": lambda *_: tables.settings(),
     "stage": compiler_page.stage,
     "picture": compiler_page.picture_text,
+    "vjp": vjp_page.text,
 }
 # What the site shows instead.
 ON_THE_SITE: Mapping[str, Maker] = {

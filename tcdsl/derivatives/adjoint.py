@@ -1,0 +1,214 @@
+"""The adjoints of all steps of a forward pass, from the last to the first.
+
+    T(l) += e        dX(a) += dT(l) * de/dX(a)      for every read X(a) in e
+    copy of T        dT_before(x) += dT(x)          dT cleared before where T was overwritten
+
+What is found here are contributions to adjoint arrays, in order; :mod:`program` makes them
+statements.  Adjoint arrays are named by the versions that they belong to.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from tcdsl.derivatives import reductions, terms
+from tcdsl.derivatives.inversion import Sizes, inverted
+from tcdsl.derivatives.lines import Instances, Line
+from tcdsl.derivatives.names import Names
+from tcdsl.derivatives.partials import Partials, partials
+from tcdsl.derivatives.recurrences import recurrence
+from tcdsl.derivatives.versions import Forward, Step
+from tcdsl.lang.comprehension import Call, Expr, Load, Operator, walk
+from tcdsl.lang.dtypes import arithmetic
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.source import Span
+
+Refuse = Callable[[Span, str, str], Exception]  # where, what, advice
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """``d_version(left) += value`` for *instances*."""
+
+    version: str
+    left: tuple[Expr, ...]
+    value: Expr
+    instances: Instances
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """The indices that the left side does not have."""
+        return Line("", self.left, "+=", self.value, self.instances).reduced
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """``d_version(left) = 0``: what was overwritten passes nothing on."""
+
+    version: str
+    left: tuple[Expr, ...]
+    instances: Instances
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """``d_version(left) += value`` in the order of the left-hand indices."""
+
+    contribution: Contribution
+
+
+Event = Contribution | Cleared | Recurrence | Line
+
+
+def adjoint_name(version: str) -> str:
+    """Return the name under which loads refer to the adjoint of *version* until it has one."""
+    return f"d {version}"
+
+
+@dataclass(slots=True, eq=False)
+class Adjoints:
+    """The reverse pass: :attr:`events` in the order in which they run."""
+
+    forward: Forward
+    sizes: Sizes
+    names: Names
+    varied: frozenset[str]  # the versions that depend on what is differentiated by
+    refuse: Refuse
+    reached: set[str]  # the versions that have an adjoint: at first, the results
+    events: list[Event] = field(default_factory=list)
+
+    def run(self) -> list[Event]:
+        """Return the events of all steps."""
+        for step in reversed(self.forward.steps):
+            if step.target in self.reached and step.target in self.varied:
+                self._step(step)
+        return self.events
+
+    def _step(self, step: Step) -> None:
+        reduction = step.reduction
+        operator = None if reduction is None else reduction.operator
+        if operator in (None, Operator.ADD):
+            self._sum(step)
+        elif operator in (Operator.MUL, Operator.MIN, Operator.MAX):
+            assert reduction is not None
+            rule = reductions.product if operator is Operator.MUL else reductions.extreme
+            found = rule(step, self._seed(step), self.names, self._box_of(step))
+            self.events.extend(found.lines)
+            self._parts(step, self._partials(step, found.factor))
+            if found.before is not None and step.copy is not None:
+                self._add(self._copied(step), step.copy.subscripts, found.before,
+                          step.copy.instances)  # fmt: skip
+            if not reduction.initialise:
+                return
+        if step.copy is not None:
+            self._pass_on(step)
+
+    def _box_of(self, step: Step) -> tuple[tuple[Expr, ...], Instances]:
+        """Return indices over the box of the target of *step*, and their ranges."""
+        line = self.forward.copy(step.target, step.target)
+        return line.subscripts, line.instances
+
+    def _copied(self, step: Step) -> str:
+        """Return the version that the target of *step* is a copy of at first."""
+        assert step.copy is not None and isinstance(step.copy.value, Load)
+        return step.copy.value.tensor
+
+    # --- sums and assignments -------------------------------------------------------------------
+    def _sum(self, step: Step) -> None:
+        self._parts(step, self._partials(step, self._seed(step)))
+
+    def _seed(self, step: Step) -> Expr:
+        dtype = arithmetic(self.forward.versions[step.target].dtype)
+        load = Load(adjoint_name(step.target), step.line.subscripts, dtype)
+        return terms.as_type(load, step.line.value.dtype)
+
+    def _partials(self, step: Step, factor: Expr) -> Partials:
+        def undefined(call: Call) -> Exception:
+            what = f"the language cannot express the derivative of {call.function}"
+            return self.refuse(call.span, what, f"do not differentiate by what {call.function} "
+                               "depends on: name the others in wrt=")  # fmt: skip
+
+        found = partials(step.line.value, factor, self._is_active, undefined)
+        kept = self._kept_value(step)
+        if kept is None:
+            return found
+
+        def change(node: Expr) -> Expr:
+            return kept if node == step.line.value else node
+
+        return {load: rewrite(value, change) for load, value in found.items()}
+
+    def _kept_value(self, step: Step) -> Load | None:
+        """Return the read of what *step* assigned, if its value is worth being read again."""
+        line, dtype = step.line, self.forward.versions[step.target].dtype
+        is_dear = any(isinstance(node, Call) for node in walk(line.value))
+        if not is_dear or step.reduction is not None or dtype != line.value.dtype:
+            return None
+        writers = [other for other in self.forward.steps if other.target == step.target]
+        if any(other.reduction is not None for other in writers):
+            return None  # what is added later is no part of the value
+        return Load(step.target, line.subscripts, dtype)
+
+    def _is_active(self, load: Load) -> bool:
+        return load.dtype.is_float and load.tensor in self.varied
+
+    def _parts(self, step: Step, parts: Partials) -> None:
+        own = {load: value for load, value in parts.items() if load.tensor == step.target}
+        if own:
+            found = recurrence(step, own, self.forward.versions[step.target].box, self.sizes)
+            if isinstance(found, str):
+                raise self.refuse(step.statement.span, found, "write it with reads of one "
+                                  "element, or assign a tensor of another name")  # fmt: skip
+            left, value, instances = found
+            self.events.append(Recurrence(Contribution(step.target, left, value, instances)))
+        for load, value in parts.items():
+            if load not in own:
+                self._read(step, load, value)
+
+    def _read(self, step: Step, load: Load, value: Expr) -> None:
+        """Add *value* to the adjoint of what *load* reads."""
+        box = self.forward.versions[load.tensor].box
+        instances = step.line.instances
+        preferred = _left_indices(step.line)
+        found = inverted(load.subscripts, value, instances, box, preferred, self.sizes)
+        if found is None:
+            self._add(load.tensor, load.subscripts, value, instances)
+        else:
+            self._add(load.tensor, found.left, found.value, found.instances)
+
+    def _add(self, version: str, left: Iterable[Expr], value: Expr, instances: Instances) -> None:
+        if version not in self.varied or not self.forward.versions[version].dtype.is_float:
+            return
+        dtype = arithmetic(self.forward.versions[version].dtype)
+        value = terms.as_type(value, dtype)
+        self.events.append(Contribution(version, tuple(left), value, instances))
+        self.reached.add(version)
+
+    # --- copies ---------------------------------------------------------------------------------
+    def _pass_on(self, step: Step) -> None:
+        """Give the version before what was not overwritten."""
+        before = self._copied(step)
+        if before not in self.varied:
+            return
+        if not (step.reduction is not None and not step.reduction.initialise):
+            self._clear(step)
+        assert step.copy is not None
+        dtype = arithmetic(self.forward.versions[step.target].dtype)
+        value = Load(adjoint_name(step.target), step.copy.subscripts, dtype)
+        self._add(before, step.copy.subscripts, value, step.copy.instances)
+
+    def _clear(self, step: Step) -> None:
+        line = step.line
+        if step.reduction is not None:  # op=! writes the whole box of its left side
+            image = self.forward.image_box(step.statement)
+            if image is None:
+                left, instances = self._box_of(step)
+            else:
+                left, instances = image
+            self.events.append(Cleared(step.target, left, instances))
+            return
+        self.events.append(Cleared(step.target, line.subscripts, line.instances))
+
+
+def _left_indices(line: Line) -> tuple[str, ...]:
+    reduced = set(line.reduced)
+    return tuple(index for index in line.instances.ranges if index not in reduced)

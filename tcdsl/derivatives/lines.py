@@ -1,0 +1,141 @@
+"""Statements in the making: what is assigned, for which instances, before it is text.
+
+A :class:`Line` is a statement whose ranges are known, whatever its text will say of them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import islpy as isl
+
+from tcdsl.lang.affine import Builder, instance_space
+from tcdsl.lang.comprehension import Expr, Index, IndexBounds, Statement, walk
+from tcdsl.lang.reads import index_names
+from tcdsl.lang.rewrite import rewrite, rewrite_ranges
+from tcdsl.lang.size_functions import SizeSpace
+
+Range = tuple[isl.PwAff, isl.PwAff]  # from the first up to but not including the second
+Box = tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """The points of a box for which a statement runs: *ranges*, cut by the rest."""
+
+    ranges: Mapping[str, Range]
+    dependent: tuple[IndexBounds, ...] = ()
+    data_ranges: tuple[IndexBounds, ...] = ()
+    conditions: tuple[Expr, ...] = ()
+
+    @property
+    def is_box(self) -> bool:
+        """Whether all points of the box run."""
+        return not (self.dependent or self.data_ranges or self.conditions)
+
+    def rewritten(self, change: Callable[[Expr], Expr]) -> "Instances":
+        """Return the instances with *change* applied to every node of every expression."""
+        return Instances(
+            self.ranges,
+            rewrite_ranges(self.dependent, change),
+            rewrite_ranges(self.data_ranges, change),
+            tuple(rewrite(condition, change) for condition in self.conditions),
+        )
+
+    def exprs(self) -> Iterator[Expr]:
+        """Yield the outermost expressions."""
+        for bounds in (*self.dependent, *self.data_ranges):
+            yield from (bounds.lower, bounds.upper)
+        yield from self.conditions
+
+
+def instances_of(statement: Statement) -> Instances:
+    """Return the instances of *statement*."""
+    return Instances(
+        dict(zip(statement.indices, statement.ranges, strict=True)),
+        tuple(b for b in statement.explicit if index_names(b.lower, b.upper)),
+        statement.data_ranges,
+        statement.conditions,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``target(subscripts) op value`` for *instances*; *op* is as written: ``=``, ``+=!``, ..."""
+
+    target: str
+    subscripts: tuple[Expr, ...]
+    op: str
+    value: Expr
+    instances: Instances
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """The indices that the left side does not have."""
+        left = index_names(*self.subscripts)
+        return tuple(index for index in self.instances.ranges if index not in left)
+
+    def exprs(self) -> Iterator[Expr]:
+        """Yield the outermost expressions."""
+        yield from self.subscripts
+        yield self.value
+        yield from self.instances.exprs()
+
+    def nodes(self) -> Iterator[Expr]:
+        """Yield every node of every expression."""
+        for expr in self.exprs():
+            yield from walk(expr)
+
+    def rewritten(self, change: Callable[[Expr], Expr]) -> "Line":
+        """Return the line with *change* applied to every node of every expression."""
+        return Line(
+            self.target,
+            tuple(rewrite(subscript, change) for subscript in self.subscripts),
+            self.op,
+            rewrite(self.value, change),
+            self.instances.rewritten(change),
+        )
+
+
+def is_same_range(one: Range, other: Range) -> bool:
+    """Return whether two ranges are the same functions of the sizes."""
+    return all(a.plain_is_equal(b) or a.is_equal(b) for a, b in zip(one, other, strict=True))
+
+
+def fills(subscripts: tuple[Expr, ...], ranges: Mapping[str, Range], box: Box) -> bool:
+    """Return whether *subscripts* are distinct indices that run over all of *box*."""
+    names = [subscript.name for subscript in subscripts if isinstance(subscript, Index)]
+    if len(set(names)) < len(subscripts):
+        return False
+    return all(is_same_range(ranges[name], dim) for name, dim in zip(names, box, strict=True))
+
+
+@dataclass(slots=True, eq=False)
+class BoxOfInstances:
+    """The isl set of a box of indices, to decide what holds everywhere in it.
+
+    *known* are the sizes that a call can have.
+    """
+
+    ranges: Mapping[str, Range]
+    sizes: SizeSpace
+    known: isl.Set
+    builder: Builder = field(init=False)
+    points: isl.Set = field(init=False)
+
+    def __post_init__(self) -> None:
+        space = instance_space(tuple(self.ranges), "S", self.sizes.sizes)
+        self.builder = Builder(space, self.sizes.sizes)
+        self.points = isl.Set.universe(space)
+        for name, (lower, upper) in self.ranges.items():
+            value = self.builder.index(name)
+            above = value.ge_set(lower.insert_domain(space))
+            self.points = self.points.intersect(above.intersect(
+                value.lt_set(upper.insert_domain(space))))  # fmt: skip
+        self.points = self.points.intersect_params(self.known)
+
+    def always(self, condition: Expr) -> bool | None:
+        """Return the value of *condition* if it is the same at all points, else None."""
+        truth = self.builder.truth(condition)
+        if self.points.is_subset(truth.below):
+            return True
+        return False if self.points.intersect(truth.above).is_empty() else None

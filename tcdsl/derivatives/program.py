@@ -1,0 +1,399 @@
+"""The vjp of a def as text: what the reverse pass needs of the forward pass, then the adjoints.
+
+    def f(x) -> (y)      --->      def f_vjp(x, d_y) -> (d_x)
+
+1. The forward pass gets versions (:mod:`versions`), the steps their adjoints (:mod:`adjoint`).
+2. The first contribution to an adjoint array initialises it where it writes all of it; else zeros
+   do.  A cotangent that gets contributions is copied first: a parameter is not written.
+3. Of the forward pass only those statements are kept whose values the adjoints read.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+import islpy as isl
+
+from tcdsl.derivatives import terms
+from tcdsl.derivatives.adjoint import (
+    Adjoints,
+    Cleared,
+    Contribution,
+    Event,
+    Recurrence,
+    adjoint_name,
+)
+from tcdsl.derivatives.inversion import Sizes
+from tcdsl.derivatives.lines import Box, Line, fills
+from tcdsl.derivatives.names import Names, names_of
+from tcdsl.derivatives.text import definition_text, line_text, parameter
+from tcdsl.derivatives.versions import Forward, Version, lines_of, needed
+from tcdsl.errors import NOT_DIFFERENTIABLE
+from tcdsl.lang.affine import constant_value
+from tcdsl.lang.comprehension import (
+    Binary,
+    Comprehension,
+    Expr,
+    Index,
+    Load,
+    Precondition,
+    Size,
+    Statement,
+    walk,
+)
+from tcdsl.lang.dtypes import INT32, DType, arithmetic
+from tcdsl.lang.head import Dim
+from tcdsl.lang.preconditions import ExtentsDiffer
+from tcdsl.lang.size_functions import SizeSpace, to_expr
+from tcdsl.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Cotangent:
+    """The parameter *name*, of *dims*, for the adjoint of the result *version*."""
+
+    name: str
+    version: Version
+    dims: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """The text of a vjp, and by parameter the extents that it must have: those of the result."""
+
+    name: str
+    text: str
+    cotangents: Mapping[str, str]  # parameter -> result
+
+
+def vjp_text(c: Comprehension, wrt: Sequence[str]) -> Derived:
+    """Return the vjp of *c* by the parameters *wrt*, which are floats.
+
+    :raises SemanticError: (TC093) a statement is not differentiable, or not by these rules.
+    """
+    return _Vjp(c, tuple(wrt)).derived()
+
+
+def refused(c: Comprehension, span: Span, what: str, advice: str) -> Exception:
+    """Return the error that what stands at *span* is not differentiable."""
+    return NOT_DIFFERENTIABLE(c.source, span, name=c.name, what=what, advice=advice)
+
+
+def with_extents(derivative: Comprehension, c: Comprehension, derived: Derived) -> Comprehension:
+    """Return *derivative*, which a call checks: a cotangent has the extents of its result.
+
+    (The text cannot say so of an extent like ``H - KH + 1``: it has a size of its own there.)
+    """
+    space = SizeSpace(derivative.sizes)
+    found: list[Precondition] = []
+    for name, result in derived.cotangents.items():
+        dims = derivative.tensors[name].dims
+        for position, (dim, extent) in enumerate(zip(dims, c.tensors[result].extents, strict=True)):
+            if isinstance(dim, str) and dim not in c.sizes:
+                one, other = space.size(dim), space.builder.affine(to_expr(extent))
+                assert other is not None
+                what = f"dimension {position} of {name!r} and that of {result!r}"
+                error = ExtentsDiffer(derivative.source, derivative.tensors[name].span, what, one,
+                                      other, f"pass {name} in the shape of {result}")  # fmt: skip
+                found.append(Precondition(one.eq_set(other), error))
+    # Before the others: of two extents that differ, some access may be out of bounds too.
+    return replace(derivative, preconditions=(*found, *derivative.preconditions))
+
+
+@dataclass(slots=True, eq=False)
+class _Vjp:
+    c: Comprehension
+    wrt: tuple[str, ...]
+    names: Names = field(init=False)
+    sizes: Sizes = field(init=False)
+    forward: Forward = field(init=False)
+    cotangents: dict[str, Cotangent] = field(init=False)  # by version
+    gradients: dict[str, str] = field(init=False)  # by parameter
+    boxes: dict[str, Box] = field(init=False)  # of all tensors but the cotangents
+
+    def __post_init__(self) -> None:
+        c = self.c
+        self.names = Names(names_of(c))
+        self.gradients = {name: self.names.fresh(f"d_{name}") for name in self.wrt}
+        results = [name for name in c.outputs if c.tensors[name].dtype.is_float]
+        adjoints = {name: self._cotangent_name(name) for name in results}
+        space = SizeSpace(c.sizes)
+        known = reduce(isl.Set.intersect, (p.holds for p in c.preconditions), space.sane)
+        self.sizes = Sizes(space, known)
+        self.forward = Forward(c, self.names, space, known, self._refuse_statement)
+        self.cotangents = {}
+        for name in results:
+            version = self.forward.last(name)
+            dims = self._dims(name, adjoints[name])
+            self.cotangents[version.name] = Cotangent(adjoints[name], version, dims)
+
+    def _cotangent_name(self, result: str) -> str:
+        """Return the name of the adjoint of *result*: an updated parameter's is updated too."""
+        return self.gradients.get(result) or self.names.fresh(f"d_{result}")
+
+    def _refuse_statement(self, statement: Statement, what: str, advice: str) -> Exception:
+        return refused(self.c, statement.target_span, what, advice)
+
+    def _dims(self, result: str, adjoint: str) -> tuple[Dim, ...]:
+        """Return the declared extents of *result*; a new size where they are no single size."""
+        tensor = self.c.tensors[result]
+        found: list[Dim] = []
+        for position, (declared, extent) in enumerate(
+            zip(tensor.dims, tensor.extents, strict=True)
+        ):
+            expr = to_expr(extent)
+            value = constant_value(extent)
+            if declared is not None:
+                found.append(declared)
+            elif isinstance(expr, Size):
+                found.append(expr.name)
+            elif value is not None and value >= 0:
+                found.append(value)
+            else:
+                found.append(self.names.fresh(f"{adjoint}_{position}"))
+        return tuple(found)
+
+    # --- the passes -----------------------------------------------------------------------------
+    def derived(self) -> Derived:
+        """Return the text."""
+        c = self.c
+        varied = self._varied()
+        reached = set(self.cotangents)
+        adjoints = Adjoints(
+            self.forward, self.sizes, self.names, varied,
+            lambda span, what, advice: refused(c, span, what, advice), reached,
+        )  # fmt: skip
+        assembly = _Assembly(self, adjoints.run())
+        lines = assembly.lines()
+        versions = self.forward.versions
+        self.boxes = {name: version.box for name, version in versions.items()}
+        self.boxes |= {name: versions[v].box for v, name in assembly.arrays.items()}
+        read = {node.tensor for line in lines for node in line.nodes() if isinstance(node, Load)}
+        body = [*needed(self.forward.steps, read), *lines]
+        name = self.names.fresh(f"{c.name}_vjp")
+        text = definition_text(
+            name, self._parameters(), self._results(), self._texts(body)
+        )  # fmt: skip
+        cotangents = {cot.name: cot.version.tensor for cot in self.cotangents.values()}
+        return Derived(name, text, cotangents)
+
+    def _varied(self) -> frozenset[str]:
+        """Return the versions that depend on what is differentiated by."""
+        varied = set(self.wrt)
+        for step in self.forward.steps:
+            is_float = self.forward.versions[step.target].dtype.is_float
+            loads = [n for line in lines_of(step) for n in walk(line.value) if isinstance(n, Load)]
+            if is_float and any(n.tensor in varied and n.dtype.is_float for n in loads):
+                varied.add(step.target)
+        return frozenset(varied)
+
+    # --- text -----------------------------------------------------------------------------------
+    def _parameters(self) -> list[str]:
+        c = self.c
+        found = []
+        for name in c.parameters:
+            if name in c.size_parameters:
+                found.append(f"size {name}")
+            else:
+                found.append(parameter(name, c.tensors[name].dtype, self._declared(name)))
+        for cotangent in self.cotangents.values():
+            dtype = cotangent.version.dtype
+            found.append(parameter(cotangent.name, dtype, cotangent.dims))
+        return found
+
+    def _declared(self, name: str) -> tuple[Dim, ...]:
+        return tuple(dim for dim in self.c.tensors[name].dims if dim is not None)
+
+    def _results(self) -> list[str]:
+        taken = {cotangent.name for cotangent in self.cotangents.values()}
+        return [
+            gradient if gradient in taken
+            else parameter(gradient, self.c.tensors[name].dtype, self._declared(name))
+            for name, gradient in self.gradients.items()
+        ]  # fmt: skip
+
+    def _texts(self, body: Sequence[Line]) -> list[str]:
+        boxes: dict[str, Box | None] = {}
+        for name in self.c.inputs:
+            boxes[name] = self.forward.versions[name].box
+        for cotangent in self.cotangents.values():
+            boxes[cotangent.name] = self._box_of_parameter(cotangent)
+        writers: dict[str, int] = {}
+        for line in body:
+            writers[line.target] = writers.get(line.target, 0) + 1
+        texts = []
+        for line in body:
+            line = self._clipped(line)
+            texts.append(line_text(line, boxes))
+            whole = _image(line)
+            if line.target in boxes:
+                if whole is None or boxes[line.target] is None:
+                    boxes[line.target] = boxes[line.target] if _is_declared(self, line) else None
+            else:
+                boxes[line.target] = whole
+        return texts
+
+    def _clipped(self, line: Line) -> Line:
+        """Return *line* with ranges that do not exceed the box of its target.
+
+        They never do where a call of the def is valid; but the box of a temporary is the hull of
+        what is written to it, and that it is written at all is to be shown for all sizes.
+        """
+        box = self.boxes.get(line.target)
+        ranges = dict(line.instances.ranges)
+        if box is None:
+            return line
+        for subscript, (low, high) in zip(line.subscripts, box, strict=True):
+            if not isinstance(subscript, Index):
+                continue
+            lower, upper = ranges[subscript.name]
+            sane = self.sizes.space.sane
+            if not sane.is_subset(low.le_set(lower)):
+                lower = self.sizes.space.largest([low, lower])
+            if not sane.is_subset(upper.le_set(high)):
+                upper = self.sizes.space.smallest([high, upper])
+            ranges[subscript.name] = lower, upper
+        return replace(line, instances=replace(line.instances, ranges=ranges))
+
+    def _box_of_parameter(self, cotangent: Cotangent) -> Box | None:
+        known = set(self.c.sizes)
+        if any(isinstance(dim, str) and dim not in known for dim in cotangent.dims):
+            return None
+        zero = self.sizes.space.zero
+        extents = self.c.tensors[cotangent.version.tensor].extents
+        return tuple((zero, extent) for extent in extents)
+
+
+def _is_declared(vjp: _Vjp, line: Line) -> bool:
+    return any(line.target == cotangent.name for cotangent in vjp.cotangents.values())
+
+
+def _image(line: Line) -> Box | None:
+    """Return the box that *line* writes, if its left side is a list of indices."""
+    if not all(isinstance(s, Index) for s in line.subscripts):
+        return None
+    names = [s.name for s in line.subscripts if isinstance(s, Index)]
+    return tuple(line.instances.ranges[name] for name in names)
+
+
+@dataclass(slots=True, eq=False)
+class _Assembly:
+    """Events as lines: adjoint arrays get names, and their first values."""
+
+    vjp: _Vjp
+    events: Sequence[Event]
+    found: list[Line] = field(default_factory=list)
+    arrays: dict[str, str] = field(default_factory=dict)  # version -> the array of its adjoint
+    begun: set[str] = field(default_factory=set)
+    last: list[Line] = field(default_factory=list)
+
+    def lines(self) -> list[Line]:
+        """Return all lines of the reverse pass."""
+        self._name_arrays()
+        for event in self.events:
+            match event:
+                case Line():
+                    self._append(event)
+                case Contribution():
+                    self._contribute(event)
+                case Recurrence(contribution=contribution):
+                    self._begin(contribution.version)
+                    self._append(self._line(contribution, "+="))
+                case Cleared(version=version, left=left, instances=instances):
+                    self._begin(version)
+                    zero = terms.number(0.0, self._dtype(version))
+                    self._append(Line(self.arrays[version], left, "=", zero, instances))
+        for name in self.vjp.wrt:
+            self._begin(name)
+        return [*self.found, *self.last]
+
+    def _dtype(self, version: str) -> DType:
+        return arithmetic(self.vjp.forward.versions[version].dtype)
+
+    # --- arrays ---------------------------------------------------------------------------------
+    def _name_arrays(self) -> None:
+        """Name the adjoint arrays, and copy the cotangents that change."""
+        vjp = self.vjp
+        changing = [e.contribution.version if isinstance(e, Recurrence) else e.version
+                    for e in self.events if not isinstance(e, Line)]  # fmt: skip
+        updated = {vjp.gradients[name] for name in vjp.wrt}
+        for version, cotangent in vjp.cotangents.items():
+            if version in changing or cotangent.name in updated:
+                name = vjp.names.fresh(f"{cotangent.name}_total")
+                self.arrays[version] = name
+                copy = vjp.forward.copy(version, version)
+                value = self._cotangent(cotangent, copy.subscripts)
+                self.found.append(replace(copy, target=name, value=value))
+                self.begun.add(version)
+        for version in dict.fromkeys(changing):
+            if version not in self.arrays:
+                self.arrays[version] = self._array(version, changing.count(version))
+        for name in vjp.wrt:
+            self.arrays.setdefault(name, vjp.gradients[name])
+
+    def _array(self, version: str, contributions: int) -> str:
+        """Return the name of the adjoint of *version*, which no cotangent is."""
+        vjp = self.vjp
+        if version not in vjp.gradients:
+            return vjp.names.fresh(f"d_{version}")
+        gradient = vjp.gradients[version]
+        if contributions == 1 or not vjp.forward.versions[version].dtype.is_half:
+            return gradient
+        # Sums of several terms are kept in float32, and rounded once.
+        name = vjp.names.fresh(f"{gradient}_sum")
+        copy = vjp.forward.copy(version, version)
+        value = Load(name, copy.subscripts, self._dtype(version))
+        self.last.append(replace(copy, target=gradient, value=value))
+        return name
+
+    def _cotangent(self, cotangent: Cotangent, subscripts: tuple[Expr, ...]) -> Expr:
+        """Return the read of the parameter, which starts at 0, at *subscripts* of the result."""
+        origin = [lower for lower, _ in cotangent.version.box]
+        at = tuple(_minus(s, o) for s, o in zip(subscripts, origin, strict=True))
+        load = Load(cotangent.name, at, cotangent.version.dtype)
+        return terms.as_type(load, arithmetic(cotangent.version.dtype))
+
+    def _append(self, line: Line) -> None:
+        self.found.append(line.rewritten(self._named))
+
+    def _named(self, node: Expr) -> Expr:
+        """Return *node*, a read of an adjoint, under the name of the array."""
+        if not (isinstance(node, Load) and node.tensor.startswith("d ")):
+            return node
+        version = node.tensor.removeprefix("d ")
+        if version in self.arrays and version in self.begun:
+            return Load(self.arrays[version], node.subscripts, node.dtype)
+        assert adjoint_name(version) == node.tensor
+        return self._cotangent(self.vjp.cotangents[version], node.subscripts)
+
+    # --- first values ---------------------------------------------------------------------------
+    def _contribute(self, event: Contribution) -> None:
+        if event.version in self.begun:
+            self._append(self._line(event, "+="))
+            return
+        box = self.vjp.forward.versions[event.version].box
+        if fills(event.left, event.instances.ranges, box):
+            self.begun.add(event.version)
+            plain = not event.reduced and event.instances.is_box
+            self._append(self._line(event, "=" if plain else "+=!"))
+            return
+        self._begin(event.version)
+        self._append(self._line(event, "+="))
+
+    def _line(self, event: Contribution, op: str) -> Line:
+        return Line(self.arrays[event.version], event.left, op, event.value, event.instances)
+
+    def _begin(self, version: str) -> None:
+        """Set the adjoint of *version* to zero, if nothing has given it values."""
+        if version in self.begun:
+            return
+        self.begun.add(version)
+        copy = self.vjp.forward.copy(version, version)
+        zero = terms.number(0.0, self._dtype(version))
+        self.found.append(replace(copy, target=self.arrays[version], value=zero))
+
+
+def _minus(subscript: Expr, origin: isl.PwAff) -> Expr:
+    if constant_value(origin) == 0:
+        return subscript
+    return Binary("-", subscript, to_expr(origin), INT32)

@@ -1,0 +1,153 @@
+"""The adjoint of a statement that reads elements which earlier instances of it wrote.
+
+    y(i) = y(i - 1) * x(i)    --->    dy(N-1-i) += i >= 1 ? dy(N-i) * x(N-i) : 0     i in 0:N
+
+The adjoint of an element is complete when all its readers' are: it is gathered, element by
+element, from the last to the first (the sum over what is left of the indices), in the reverse of
+the order in which the statement ran.  After it the adjoints of the other reads are as for any
+statement.
+
+Only a prefix of the dimensions is reversed: those in which no read is at a distance are
+independent, and after the first in which all reads are at a positive one the order means nothing.
+"""
+
+from collections.abc import Mapping
+
+import islpy as isl
+
+from tcdsl.derivatives import terms
+from tcdsl.derivatives.inversion import Inverse, Sizes, inverted, tidied
+from tcdsl.derivatives.lines import Box, BoxOfInstances, Instances, is_same_range
+from tcdsl.derivatives.versions import Step
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load
+from tcdsl.lang.dtypes import BOOL, INT32
+from tcdsl.lang.reads import index_names
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.size_functions import to_expr
+
+Statement = tuple[tuple[Expr, ...], Expr, Instances]  # left side, value, instances
+
+
+def recurrence(step: Step, own: Mapping[Load, Expr], box: Box, sizes: Sizes) -> Statement | str:
+    """Return ``d(left) += value`` for the reads *own* of the target, or why there is none."""
+    line = step.line
+    left = index_names(*line.subscripts)
+    plain = [s for s in line.subscripts if index_names(s)]
+    if not all(isinstance(s, Index) for s in plain) or len(set(left)) < len(plain):
+        return "it is a recurrence whose left side is no list of indices"
+    inverses = []
+    for load, value in own.items():
+        found = inverted(load.subscripts, value, line.instances, box, left, sizes)
+        if found is None:
+            return "it is a recurrence whose reads cannot be inverted"
+        inverses.append(found)
+    joined = _joined(inverses)
+    if isinstance(joined, str):
+        return joined
+    reversed_dims = _reversed_dimensions(step, own, sizes)
+    return _reversed(joined, reversed_dims, sizes)
+
+
+def _joined(inverses: list[Inverse]) -> Inverse | str:
+    """Return one sum of all *inverses*, which must be over the same indices."""
+    first = inverses[0]
+    if len(inverses) == 1:
+        return first
+    values = [first.value]
+    for other in inverses[1:]:
+        if not all(isinstance(a, Index) == isinstance(b, Index)
+                   for a, b in zip(first.left, other.left, strict=True)):  # fmt: skip
+            return "it is a recurrence that reads fixed elements beside others"
+        renamed = _renamed(other, first)
+        if renamed is None:
+            return "it is a recurrence whose reads are summed over different indices"
+        values.append(renamed)
+    return Inverse(first.left, terms.total(values), first.instances)
+
+
+def _renamed(other: Inverse, first: Inverse) -> Expr | None:
+    """Return the value of *other* in the indices of *first*, or None: they differ."""
+    names = {b.name: a.name for a, b in zip(first.left, other.left, strict=True)
+             if isinstance(a, Index) and isinstance(b, Index)}  # fmt: skip
+    ranges = {names.get(v, v): r for v, r in other.instances.ranges.items()}
+    if not (first.instances.is_box and other.instances.is_box) or first.left != tuple(
+        rewrite(s, lambda n: Index(names[n.name]) if isinstance(n, Index) else n)
+        for s in other.left
+    ):
+        return None
+    if set(ranges) != set(first.instances.ranges):
+        return None
+    if not all(is_same_range(r, first.instances.ranges[v]) for v, r in ranges.items()):
+        return None
+
+    def change(node: Expr) -> Expr:
+        return Index(names.get(node.name, node.name)) if isinstance(node, Index) else node
+
+    return rewrite(other.value, change)
+
+
+def _reversed_dimensions(step: Step, own: Mapping[Load, Expr], sizes: Sizes) -> list[int]:
+    """Return the dimensions to be run backwards."""
+    where = BoxOfInstances(step.line.instances.ranges, sizes.space, sizes.known)
+    domain = where.points
+    for condition in _affine_conditions(step.line.instances):
+        domain = domain.intersect(where.builder.truth(condition).above)
+    found: list[int] = []
+    for position, written in enumerate(step.line.subscripts):
+        distances = [_distance(where, written, load.subscripts[position]) for load in own]
+        zero = where.builder.constant(0)
+        known = [d for d in distances if d is not None]
+        if len(known) == len(distances):
+            if all(domain.is_subset(d.eq_set(zero)) for d in known):
+                continue
+            if all(domain.is_subset(d.gt_set(zero)) for d in known):
+                return [*found, position]
+        found.append(position)
+    return found
+
+
+def _affine_conditions(instances: Instances) -> list[Expr]:
+    conditions = list(instances.conditions)
+    for bounds in instances.dependent:
+        index = Index(bounds.index)
+        conditions.append(Binary(">=", index, bounds.lower, BOOL))
+        conditions.append(Binary("<", index, bounds.upper, BOOL))
+    return conditions
+
+
+def _distance(where: BoxOfInstances, written: Expr, read: Expr) -> isl.PwAff | None:
+    one, other = where.builder.affine(written), where.builder.affine(read)
+    return None if one is None or other is None else one.sub(other)
+
+
+def _reversed(found: Inverse, dimensions: list[int], sizes: Sizes) -> Statement:
+    """Return *found* with the indices of *dimensions* running backwards."""
+    values: dict[str, Expr] = {}
+    for position in dimensions:
+        index = found.left[position]
+        if isinstance(index, Index):
+            lower, upper = found.instances.ranges[index.name]
+            ends = to_expr(sizes.space.simplified(lower.add(upper).sub(sizes.space.one)))
+            values[index.name] = (
+                Binary("-", ends, index, INT32) if ends != Const(0, INT32) else index
+            )
+
+    def change(node: Expr) -> Expr:
+        return values.get(node.name, node) if isinstance(node, Index) else node
+
+    instances = found.instances
+    if not values:
+        return found.left, found.value, instances
+    dependent = instances.rewritten(change).dependent
+    conditions = list(instances.rewritten(change).conditions)
+    kept = []
+    for before, bounds in zip(instances.dependent, dependent, strict=True):
+        if before.index in values:
+            at = values[before.index]
+            conditions.append(Binary(">=", at, bounds.lower, BOOL))
+            conditions.append(Binary("<", at, bounds.upper, BOOL))
+        else:
+            kept.append(bounds)
+    instances = Instances(instances.ranges, tuple(kept), instances.data_ranges, tuple(conditions))
+    left = tuple(tidied(rewrite(s, change), sizes.space) for s in found.left)
+    return left, tidied(rewrite(found.value, change), sizes.space), instances

@@ -1,0 +1,301 @@
+"""The forward pass with a name for every value: each element of a version is final when read.
+
+    O(b,n) +=! I(b,m) * W(m,n)                   O(b,n) +=! I(b,m) * W(m,n)
+    O(b,n) = relu(O(b,n) + bias(n))      --->    O_1(b,n) = relu(O(b,n) + bias(n))
+
+    w(i) = w(i) * 2 where i in 0:1       --->    w_1(i) = w(i);  w_1(i) = w(i) * 2 where i in 0:1
+
+A statement that overwrites elements starts a new *version* of its target, a copy of the old one if
+it writes only some.  Statements that write other elements, and sums that nobody has read so far,
+go on in the version that there is.  In the result every read of another statement meets the last
+value of its element; a read of a statement's own target meets either the version before (the
+element is not yet written) or an element that an earlier instance wrote (a recurrence).
+
+So the adjoint of a version is complete when its writers are reached from behind, and all that the
+derivatives read can be computed again.  This is array SSA (Knobe and Sarkar, POPL 1998,
+doi:10.1145/268946.268956) for comprehensions, whose images isl knows.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import islpy as isl
+
+from tcdsl.derivatives.lines import Box, Instances, Line, fills, instances_of
+from tcdsl.derivatives.names import Names
+from tcdsl.derivatives.terms import as_type
+from tcdsl.lang.boxes import image
+from tcdsl.lang.comprehension import (
+    Comprehension,
+    Expr,
+    Index,
+    Load,
+    Operator,
+    Reduction,
+    Statement,
+)
+from tcdsl.lang.dtypes import DType, arithmetic
+from tcdsl.lang.elements import box_set, element_map
+from tcdsl.lang.linear import Interval
+from tcdsl.lang.reads import reads
+from tcdsl.lang.rounds import Space
+from tcdsl.lang.size_functions import SizeSpace
+
+NotDifferentiable = Callable[[Statement, str, str], Exception]  # statement, what, advice
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Version:
+    """A tensor between two overwritings: *tensor* of the def, called *name* in the derivative."""
+
+    name: str
+    tensor: str
+    dtype: DType
+    box: Box
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A statement over versions.
+
+    *before* is the version that the target's starts as a copy of, by *copy*, or whose values a
+    statement of whole boxes reads.
+    """
+
+    statement: Statement
+    line: Line
+    reduction: Reduction | None
+    copy: Line | None = None
+
+    @property
+    def target(self) -> str:
+        return self.line.target
+
+
+@dataclass(slots=True, eq=False)
+class _State:
+    """The current version of a tensor, and what of it is written."""
+
+    version: Version
+    written: isl.Set | None  # None: the whole box
+    is_read: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Forward:
+    """The forward pass over versions."""
+
+    c: Comprehension
+    names: Names
+    sizes: SizeSpace
+    known: isl.Set
+    refuse: NotDifferentiable
+    versions: dict[str, Version] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    _current: dict[str, _State] = field(default_factory=dict)
+    _indices: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in self.c.inputs:
+            version = Version(name, name, self.c.tensors[name].dtype, self._box(name))
+            self.versions[name] = version
+            self._current[name] = _State(version, None)
+        for statement in self.c.statements:
+            self._add(statement)
+
+    def last(self, tensor: str) -> Version:
+        """Return the version of *tensor* that the def returns."""
+        return self._current[tensor].version
+
+    def _box(self, tensor: str) -> Box:
+        t = self.c.tensors[tensor]
+        return tuple(
+            (lower, lower.add(extent)) for lower, extent in zip(t.origin, t.extents, strict=True)
+        )
+
+    def _new(self, tensor: str) -> Version:
+        # Temporaries of an inlined call are called "softmax.top", or "softmax.top.2".
+        parts = [part for part in tensor.split(".") if not part.isdigit()]
+        name = self.names.fresh(parts[-1])
+        version = Version(name, tensor, self.c.tensors[tensor].dtype, self._box(tensor))
+        self.versions[name] = version
+        return version
+
+    # --- a statement ----------------------------------------------------------------------------
+    def _add(self, statement: Statement) -> None:
+        if self.c.tensors[statement.target].needs_out:
+            raise self.refuse(
+                statement, f"{statement.target} starts from what a call passes as out=",
+                f"make {statement.target} a parameter too",
+            )  # fmt: skip
+        space = self._space(statement)
+        own = [read for read in reads(statement) if read.load.tensor == statement.target]
+        state = self._current.get(statement.target)
+        old, final = self._own_reads(space, statement) if own and state else (set(), set())
+        copied = None
+        written = self._image(space, statement)
+        if state is None:
+            version = self._new(statement.target)
+            self._current[statement.target] = _State(version, written)
+            before = version.name
+        elif self._goes_on(statement, state, written, old):
+            version, before = state.version, state.version.name
+            state.written = _union(state.written, written)
+        else:
+            version, before = self._new(statement.target), state.version.name
+            if final or not self._is_whole(statement, state.version.box):
+                copied = self.copy(version.name, state.version.name)
+            self._current[statement.target] = _State(version, None if copied else written)
+        self._append(statement, version, before, old, copied)
+
+    def _append(
+        self, statement: Statement, version: Version, before: str, old: set[Load],
+        copied: Line | None,
+    ) -> None:  # fmt: skip
+        tensors = {name: state.version.name for name, state in self._current.items()}
+        tensors[statement.target] = version.name
+
+        def change(node: Expr) -> Expr:
+            if not isinstance(node, Load):
+                return node
+            name = before if node in old else tensors[node.tensor]
+            return Load(name, node.subscripts, node.dtype)
+
+        line = line_of(statement, version.name).rewritten(change)
+        for node in line.nodes():
+            if isinstance(node, Load) and node.tensor != version.name:
+                self._note_read(node.tensor)
+        self.steps.append(Step(statement, line, statement.reduction, copied))
+
+    def _note_read(self, version: str) -> None:
+        state = self._current[self.versions[version].tensor]
+        if state.version.name == version:
+            state.is_read = True
+
+    def copy(self, to: str, source: str) -> Line:
+        """Return ``to(i, j) = source(i, j)`` over the whole box."""
+        version = self.versions[source]
+        indices = [Index(name) for name in self.indices(len(version.box))]
+        ranges = {index.name: dim for index, dim in zip(indices, version.box, strict=True)}
+        load = Load(source, tuple(indices), version.dtype)
+        value = as_type(load, arithmetic(version.dtype))
+        return Line(to, tuple(indices), "=", value, Instances(ranges))
+
+    def indices(self, rank: int) -> tuple[str, ...]:
+        """Return names of indices over a box, the same for each *rank*."""
+        while len(self._indices) < rank:
+            self._indices.append(self.names.fresh(f"i{len(self._indices)}"))
+        return tuple(self._indices[:rank])
+
+    def image_box(self, statement: Statement) -> tuple[tuple[Expr, ...], Instances] | None:
+        """Return indices over the box of the left side of *statement*; None: data give it."""
+        intervals = image(statement, self._space(statement), self._space(statement).ranges)
+        indices = self.indices(len(intervals))
+        ranges = {
+            name: (interval.lower, interval.upper)
+            for name, interval in zip(indices, intervals, strict=True)
+            if interval is not None
+        }
+        if len(ranges) < len(indices):
+            return None
+        return tuple(map(Index, indices)), Instances(ranges)
+
+    def _space(self, statement: Statement) -> Space:
+        space = Space(statement, self.sizes)
+        space.ranges = {
+            v: Interval(*r) for v, r in zip(statement.indices, statement.ranges, strict=True)
+        }
+        return space
+
+    # --- what is overwritten --------------------------------------------------------------------
+    def _goes_on(
+        self, statement: Statement, state: _State, written: isl.Set | None, old: set[Load]
+    ) -> bool:
+        """Return whether *statement* may write the current version of its target."""
+        if old:
+            return False
+        reduction = statement.reduction
+        if reduction is not None and not reduction.initialise:
+            return reduction.operator is Operator.ADD and not state.is_read and (
+                state.version.name not in self.c.inputs)  # fmt: skip
+        if written is None or state.written is None:
+            return False
+        overlap = written.intersect(state.written).intersect_params(self.known)
+        return bool(overlap.is_empty())
+
+    def _image(self, space: Space, statement: Statement) -> isl.Set | None:
+        """Return the elements that *statement* writes, or initialises; None: perhaps all."""
+        elements = element_map(space, statement.target, statement.subscripts)
+        if elements is None or statement.domain is None:
+            return None
+        if statement.reduction is not None and statement.reduction.initialise:
+            intervals = image(statement, space, space.ranges)
+            known = [interval for interval in intervals if interval is not None]
+            return box_set(statement.target, known, self.sizes)
+        return statement.domain.apply(elements)
+
+    def _is_whole(self, statement: Statement, box: Box) -> bool:
+        """Return whether *statement* gives every element of *box* a value of its own."""
+        instances = instances_of(statement)
+        if not fills(statement.subscripts, instances.ranges, box):
+            return False
+        if statement.reduction is None:
+            return instances.is_box
+        return statement.reduction.initialise
+
+    # --- reads of the target itself -------------------------------------------------------------
+    def _own_reads(self, space: Space, statement: Statement) -> tuple[set[Load], set[Load]]:
+        """Return the reads of the target that meet its old values, and the others."""
+        old: set[Load] = set()
+        final: set[Load] = set()
+        writes = element_map(space, statement.target, statement.subscripts)
+        for read in reads(statement):
+            if read.load.tensor != statement.target or not read.happens:
+                continue
+            touched = element_map(space, statement.target, read.load.subscripts)
+            if touched is None or writes is None or statement.domain is None:
+                what = f"it reads {statement.target} at subscripts that data give, and updates it"
+                raise self.refuse(statement, what, "read a copy of it")
+            where = statement.domain.intersect(space.guarded(read.guards))
+            touched = touched.intersect_domain(where.intersect_params(self.known))
+            written = writes.intersect_domain(statement.domain)
+            later = isl.Map.lex_gt_first(space.builder.space.map_from_set(), statement.n_left)
+            earlier = later.apply_range(written)
+            done = touched.intersect(earlier).union(touched.subtract_range(written.range()))
+            if done.is_empty():
+                old.add(read.load)
+            elif touched.is_subset(done):
+                final.add(read.load)
+            else:
+                what = f"some instances read old elements of {statement.target}, others new ones"
+                raise self.refuse(statement, what, "write to a tensor of another name")
+        return old - final, final
+
+
+def line_of(statement: Statement, target: str) -> Line:
+    """Return *statement* as a line that assigns *target*."""
+    reduction = statement.reduction
+    op = "=" if reduction is None else f"{reduction.operator}={'!' * reduction.initialise}"
+    return Line(target, statement.subscripts, op, statement.value, instances_of(statement))
+
+
+def _union(one: isl.Set | None, other: isl.Set | None) -> isl.Set | None:
+    return None if one is None or other is None else one.union(other).coalesce()
+
+
+def needed(steps: list[Step], read: set[str]) -> list[Line]:
+    """Return the lines of *steps* that the versions *read* need, in order."""
+    found: list[Line] = []
+    wanted = set(read)
+    for line in reversed([line for step in steps for line in lines_of(step)]):
+        if line.target in wanted:
+            found.append(line)
+            wanted.update(node.tensor for node in line.nodes() if isinstance(node, Load))
+    return found[::-1]
+
+
+def lines_of(step: Step) -> Iterator[Line]:
+    """Yield the lines of *step*."""
+    if step.copy is not None:
+        yield step.copy
+    yield step.line
