@@ -11,6 +11,10 @@ left-hand (lanes are results: B's n) or reduced (lanes are partial sums: ``A(m,k
 One or two left-hand dimensions along which an operand stands still make the *rows* of the tile:
 each loaded vector is used once a row.  The rest of the left-hand dimensions are outer loops, of the
 reduced ones loops around the tile.
+
+Rows that data choose, ``y(b,d) +=! table(word(e), d) where e in ptr(b):ptr(b + 1)``, reuse nothing
+but their accumulators: the tile is one row, and as much of it as registers hold.  Short sums, and
+sums of rows that lie one after another, take as long without.
 """
 
 from collections.abc import Mapping
@@ -21,8 +25,9 @@ from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.lang.comprehension import Load
+from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Access, Scop
+from tcdsl.poly.scop import Access, Scop, loads_of
 from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.materialisation import (
     Operand,
@@ -39,6 +44,8 @@ MIN_WORK = cpu_thresholds.TILED_MULTIPLICATIONS
 MIN_REUSE = cpu_thresholds.TILED_USES
 MIN_USES = cpu_thresholds.PACKED_USES
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
+MIN_ROWS = cpu_thresholds.TILED_ROWS
+ROW_VECTORS = cpu_thresholds.ROW_VECTORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,8 @@ def why_not_contraction(shape: Shape) -> str | None:
         return "it is small"
     if any(role is Role.ORDERED for role in shape.roles):
         return "it is a recurrence"
+    if sums_gathered_rows(shape):
+        return None
     if len(statement.reads) < 2 or statement.conditions:
         return "it has fewer than two operands"
     if sum(_uses(shape, read) >= MIN_REUSE for read in statement.reads) < 2:
@@ -80,6 +89,25 @@ def why_not_contraction(shape: Shape) -> str | None:
     if choose_tile(shape, Cpu(1)) is None:
         return "no dimension is contiguous in all operands"
     return None
+
+
+def sums_gathered_rows(shape: Shape) -> bool:
+    """Return whether a sum over a range from data is of rows that other data choose."""
+    ranges = data_ranges_of(shape.statement)
+    if not ranges or shape.statement.value is None:
+        return False
+    last = shape.order[-1]
+    reduced = [found.dim for found in ranges if shape.roles[found.dim] is Role.REDUCED]
+    return (
+        any(shape.counts[dim] >= MIN_ROWS for dim in reduced)
+        and any(loads_of(*load.subscripts) for load in loads_of(shape.statement.value))
+        and set(shape.statement.conditions) == {c for found in ranges for c in found.conditions}
+        and shape.roles[last] is Role.PARALLEL
+        and shape.extents[last] >= 4
+        and shape.strides[0][last] == 1
+        and not shape.is_ragged(last)
+        and _is_vector(shape, last)
+    )
 
 
 def _uses(shape: Shape, read: Access) -> float:
@@ -95,6 +123,8 @@ def _operand_rows(shape: Shape) -> tuple[tuple[int, ...], ...]:
 def choose_tile(shape: Shape, cpu: Cpu) -> Tile | None:
     """Return the register tile of a contraction, None if there is no vector dimension."""
     width = _width(shape, cpu)
+    if sums_gathered_rows(shape):
+        return Tile(shape.order[-1], _row_tile(shape.extents[shape.order[-1]], width), {})
     left = [d for d, r in enumerate(shape.roles) if r is Role.PARALLEL and shape.extents[d] > 1]
     found = [(_vector_score(shape, d, width), d) for d in range(len(shape.roles)) if (
         _is_vector(shape, d) if d in left else _is_dot_vector(shape, d)
@@ -222,6 +252,14 @@ def _vector_tile(extent: int, width: int) -> int:
     if extent <= 4 * width:
         return extent
     return next((n * width for n in (2, 3, 4, 1) if extent % (n * width) == 0), 2 * width)
+
+
+def _row_tile(extent: int, width: int) -> int:
+    """Return the values in a tile of one row, whose subscripts each of its tiles loads again."""
+    if extent <= ROW_VECTORS * width:
+        return extent
+    whole = (n * width for n in range(ROW_VECTORS, ROW_VECTORS // 2, -1))
+    return next((lanes for lanes in whole if extent % lanes == 0), ROW_VECTORS * width)
 
 
 def _divisor(extent: int, most: int) -> int:

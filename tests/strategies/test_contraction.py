@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tcdsl.costmodel.locality import Shape
@@ -10,8 +11,9 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
-from tcdsl.poly.scop import Scop
-from tcdsl.strategies.contraction import choose_tile, why_not_contraction
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.strategies import contraction
+from tcdsl.strategies.contraction import choose_tile, sums_gathered_rows, why_not_contraction
 from tcdsl.strategies.planner import shapes_of
 
 CheckAll = Callable[..., None]
@@ -211,3 +213,73 @@ def test_the_kind_of_vector_is_explained(compiled: Compile) -> None:
     for source, kind in ((MM, "results"), (DOT, "partial sums")):
         (kernel,) = compiled(source, (64, 64), (64, 64)).plan.kernels
         assert any(kind in why for why in kernel.why)
+
+
+# --- rows of data that are summed -------------------------------------------------------------
+
+BAGS = "def f({T}(V,D) x, int32(E) word, int32(P) ptr) -> (y) {{ y(b,d) {op} {value} }}"
+IN_BAG = "where e in ptr(b):ptr(b + 1)"
+NUMPY = {"float": "float32", "double": "float64", "half": "float16"}
+OF_ROWS = [
+    ("float", "+=!", f"x(word(e),d) {IN_BAG}"),
+    ("double", "max=!", f"x(word(e),d) * 0.5 {IN_BAG}"),
+    ("half", "+=!", f"float(x(word(e),d)) {IN_BAG}"),
+    ("float", "*=!", f"1.0 + 0.01 * x(word(e),d) {IN_BAG}"),
+    ("int32", "min=!", f"x(word(e),d) {IN_BAG}"),
+    ("float", "+=!", f"x(e / 40,d) {IN_BAG}"),
+    ("float", "+=!", "x(word(e),d) where e in ptr(b):ptr(b + 1), exists d <= b"),
+]
+
+
+@pytest.mark.parametrize("lowered", [False, True])
+def test_rows_of_data(check_all: CheckAll, monkeypatch: pytest.MonkeyPatch, lowered: bool) -> None:
+    """Short bags, long ones and none, rows of any length; subscripts to the last one."""
+    if lowered:
+        monkeypatch.setattr(contraction, "MIN_WORK", 1)
+        monkeypatch.setattr(contraction, "ROW_VECTORS", 2)
+        monkeypatch.setattr(contraction, "MIN_ROWS", 1)
+    rng = np.random.default_rng(0)
+    lengths = [5, 0, 1, 900, 0, 70, *rng.integers(0, 60, 40)]
+    ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    cases: list[Any] = []
+    for number, (dtype, op, value) in enumerate(OF_ROWS):
+        for d in (1, 3, 4, 40, 64, 130, 200)[number % 3 :: 3]:
+            x = rng.integers(-3, 4, (ptr[-1] // 40 + 1, d)).astype(NUMPY.get(dtype, dtype))
+            word = rng.integers(0, len(x), ptr[-1]).astype(np.int32)
+            cases.append((BAGS.format(T=dtype, op=op, value=value), [x, word, ptr]))
+    check_all(cases)
+
+
+@pytest.mark.parametrize(
+    ("columns", "lanes"), [(8, 8), (64, 64), (100, 100), (160, 80), (999, 128)]
+)
+def test_the_tile_of_rows_of_data(lower: Lower, columns: int, lanes: int) -> None:
+    """As much of a row as eight vectors hold, and one row: ranges differ from row to row."""
+    shape = rows_of_data(lower, OF_ROWS[0][2], columns)
+    assert sums_gathered_rows(shape) and why_not_contraction(shape) is None
+    tile = choose_tile(shape, Cpu(1, 64))
+    assert tile is not None
+    assert (shape.statement.indices[tile.vector], tile.lanes, tile.rows) == ("d", lanes, {})
+
+
+@pytest.mark.parametrize(
+    ("value", "columns"),
+    [
+        (f"x(word(e),d) {IN_BAG}", 3),
+        ("x(word(e),d)", 64),
+        (f"x(d,word(e)) {IN_BAG}", 64),
+        (f"x(e / 40,d) {IN_BAG}", 64),
+        ("x(word(e),d) where e in ptr(b / 20):ptr(b / 20 + 1), b in 0:800", 64),
+        (f"x(word(e),d) {IN_BAG}, exists x(0,d) > 0.0", 64),
+    ],
+)
+def test_what_has_no_tile_of_rows(lower: Lower, value: str, columns: int) -> None:
+    assert not sums_gathered_rows(rows_of_data(lower, value, columns))
+
+
+def rows_of_data(lower: Lower, value: str, columns: int) -> Shape:
+    where = "" if "where" in value else " where b in 0:40"
+    text = BAGS.format(T="float", op="+=!", value=value + where)
+    scop = lower(text, (999, columns), (3000,), (41,))
+    (name,) = (s.name for s in scop.statements if s.kind is Kind.UPDATE)
+    return shapes_of(scop, dependences_of(scop))[name]

@@ -29,6 +29,7 @@ from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.ast.text import lines, text
 from tcdsl.codegen.ast.walk import library_names, mentioned, names, of_statement
 from tcdsl.codegen.c.expressions import c_type
+from tcdsl.codegen.c.row_prefetches import row_prefetches
 from tcdsl.codegen.c.size_texts import Integer, SizeTexts
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
 from tcdsl.codegen.device.c import FUNCTIONS, header_text, parts_for
@@ -224,11 +225,13 @@ class _KernelPrinter:
 
     def _for(self, node: loop_ast.For, mark: Loop | None) -> list[Node]:
         before: list[Node] = []
+        asked: list[Node] = []
         is_bounded = False
         if mark is not None and (found := loaded_bounds(self.scop, node, mark)):
             old = node
             before, node = self._bounded(node, found)
             is_bounded = node is not old
+            asked = self._asked(node, last_of(old)) if is_bounded else []
         if mark is not None and mark.kind is LoopKind.VECTOR:
             before += self._hoisted(node)
         pragma = self._pragma(mark, node) if mark is not None else ""
@@ -237,7 +240,7 @@ class _KernelPrinter:
         if mark is None or last is None or blocks is None or not blocks.turns:
             was_in_parallel = self.is_in_parallel
             self.is_in_parallel |= mark is not None and mark.kind is LoopKind.PARALLEL
-            whole = self._whole_loop(node, mark, pragma)
+            whole = self._whole_loop(node, mark, pragma, asked)
             self.is_in_parallel = was_in_parallel
             return [*before, whole]
         assert not pragma, "loops that run in blocks are serial"
@@ -246,15 +249,25 @@ class _KernelPrinter:
         # Most ranges are short: what their blocks take would be more than what they add.
         assert isinstance(node.init, Name)
         length = binary(f"{node.init.text}_end", "-", node.init)
-        short = self._whole_loop(node, mark, "")
-        long = self._in_blocks(node, mark, blocks, last)
+        short = self._whole_loop(node, mark, "", asked)
+        long = self._in_blocks(node, mark, blocks, last, asked)
         return [*before, If(binary(length, "<=", SHORT_RANGE), (short,), (long,))]
 
-    def _whole_loop(self, node: loop_ast.For, mark: Loop | None, pragma: str) -> Node:
+    def _asked(self, node: loop_ast.For, last: Code | None) -> list[Node]:
+        """Return what asks for rows of later iterations of *node*, in front of its vector loop."""
+        match node.body:
+            case loop_ast.Mark(name=name, body=loop_ast.For() as vector) if last is not None:
+                if self.loops[name].kind is LoopKind.VECTOR:
+                    return row_prefetches(self.context, node, vector, last)
+        return []
+
+    def _whole_loop(
+        self, node: loop_ast.For, mark: Loop | None, pragma: str, asked: Sequence[Node] = ()
+    ) -> Node:
         """Return *node*, its sums not in blocks."""
         own = [mark.name] if mark is not None else []
         inside = self._locals([*own, *unopened_loops(node.body)])
-        body = (*inside, *self._node(node.body, None))
+        body = (*inside, *asked, *self._node(node.body, None))
         if node.condition is None:
             return Scope((constant(_INDEX, node.variable, node.init), *body))
         return For(Type(_INDEX), node.variable, node.init, node.condition, node.step, body, pragma)
@@ -274,7 +287,14 @@ class _KernelPrinter:
         loaded = (constant(_INDEX, number, value) for number, value in ends)
         return of_statement(loaded, found.leaves[0].statement), bounded.node
 
-    def _in_blocks(self, node: loop_ast.For, loop: Loop, blocks: Blocks, last: Code) -> Node:
+    def _in_blocks(
+        self,
+        node: loop_ast.For,
+        loop: Loop,
+        blocks: Blocks,
+        last: Code,
+        asked: Sequence[Node] = (),
+    ) -> Node:
         """Return a serial loop up to *last*, its sums in *blocks*."""
         assert node.step is not None
         first, step = node.init, int(text(node.step))
@@ -295,7 +315,7 @@ class _KernelPrinter:
             around.append((head, after))
             first, last = Name(block), Name(end)
         inside = self._locals([loop.name, *unopened_loops(node.body)])
-        body = (*inside, *self._node(node.body, None))
+        body = (*inside, *asked, *self._node(node.body, None))
         is_left = binary(node.variable, "<=", last)
         found = For(Type(_INDEX), node.variable, first, is_left, code(step), body)
         for head, after in reversed(around):

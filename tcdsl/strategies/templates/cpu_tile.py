@@ -39,7 +39,10 @@ def why_not(problem: Problem) -> str | None:
     """Return why there is no contraction with a register tile, or None."""
     name = find_contraction(problem.group, problem.shapes)
     if name is None:
-        return "no one member is a product that reuses its operands along neighbours in memory"
+        return (
+            "no one member is a product that reuses its operands along neighbours in memory, or a"
+            " long sum of rows that data choose"
+        )
     tile = choose_tile(problem.shapes[name], problem.cpu)
     assert tile is not None, "find_contraction"
     is_dot = problem.shapes[name].roles[tile.vector] is Role.REDUCED
