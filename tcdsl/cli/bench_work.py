@@ -5,12 +5,12 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import Protocol, get_args
 
 from tcdsl.cli.bench_report import Key, sizes_text
 from tcdsl.lang.dtypes import BY_NAME
 from tcdsl.lang.spelling import did_you_mean
-from tcdsl.library import Case, cases
+from tcdsl.library import Case, Family, cases
 from tcdsl.options import BAD_ARGUMENT
 
 Work = tuple[Case, Mapping[str, int], str]  # a case, its sizes, the element type
@@ -35,7 +35,7 @@ class HasSizes(Protocol):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose the work to *parser*."""
     parser.add_argument("cases", nargs="*", metavar="CASE", help="library cases (default: all)")
-    parser.add_argument("--family", choices=("reduction", "graph", "contraction", "sparse"))
+    parser.add_argument("--family", choices=get_args(Family))
     parser.add_argument("--table", choices=tuple(TABLES),
                         help="reductions and graphs in the types that matter")  # fmt: skip
     parser.add_argument(

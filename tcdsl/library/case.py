@@ -13,7 +13,7 @@ from tcdsl.library import texts
 from tcdsl.library.draws import Array, Draw, Sizes, ordinary
 from tcdsl.options import BAD_ARGUMENT
 
-Family = Literal["reduction", "graph", "contraction", "sparse"]
+Family = Literal["reduction", "graph", "contraction", "sparse", "network"]
 Formula = Callable[..., Any]  # arrays by parameter name -> one array, or a tuple of them
 
 # What two CPU cores do in about a second, and hold without swapping.
@@ -111,9 +111,15 @@ class Case:
 
     def torch(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the outputs as a PyTorch user would compute them, from tensors by name."""
+        return _as_tuple(self.torch_formula(**inputs))
+
+    @property
+    def torch_formula(self) -> Formula:
+        """What a PyTorch user would write, of tensors by parameter name."""
         # PyTorch is optional, and slow to import: only who asks for it pays.
-        peer = getattr(import_module("tcdsl.library.torch_peers"), self.name)
-        return _as_tuple(peer(**inputs))
+        stem = "torch_networks" if self.family == "network" else "torch_peers"
+        formula: Formula = getattr(import_module(f"tcdsl.library.{stem}"), self.name)
+        return formula
 
     def _computed(
         self,

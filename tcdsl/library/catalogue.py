@@ -4,14 +4,14 @@ from functools import cache
 from typing import get_args
 
 from tcdsl.lang.spelling import did_you_mean
-from tcdsl.library import contractions, convolutions, graphs, reductions, sparse
+from tcdsl.library import contractions, convolutions, graphs, networks, reductions, sparse
 from tcdsl.library.case import Case, Family
 from tcdsl.options import BAD_ARGUMENT
 
 
 @cache
 def _by_name() -> dict[str, Case]:
-    modules = (reductions, graphs, contractions, convolutions, sparse)
+    modules = (reductions, graphs, contractions, convolutions, sparse, networks)
     return {case.name: case for module in modules for case in module.CASES}
 
 

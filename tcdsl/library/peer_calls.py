@@ -44,7 +44,7 @@ def call_on_tensors(
 ) -> Call:
     """Return the case's call on *tensors*, wherever they are; *mode* is torch.compile's."""
     torch = import_module("torch")
-    formula = getattr(import_module("tcdsl.library.torch_peers"), case.name)
+    formula = case.torch_formula
     if compiled:
         # A program of its own for each case and sizes, as tcdsl has.
         torch._dynamo.reset()

@@ -133,7 +133,8 @@ class BlockedSums:
             touched = [a.array for a in (*statement.writes, *statement.reads)]
             if accumulator.array not in touched:
                 continue
-            is_own = touched.count(accumulator.array) == 1 and self._is_sum(statement)
+            is_target = statement.write.array == accumulator.array  # else another sum reads it
+            is_own = is_target and touched.count(accumulator.array) == 1 and self._is_sum(statement)
             if not is_own or self._is_apart(leaf, node):
                 return False
             found = True
