@@ -54,6 +54,10 @@ TILED_MULTIPLICATIONS = 1 << 18  # below which a launch takes longer than the ar
 TILED_USES = 8  # of an operand's element, for it to be worth shared memory
 TILED_CHUNK_VALUES = 128  # of a reduced axis that are worth a block of their own
 
+# --- stencils ----------------------------------------------------------------------------
+
+STENCIL_ADDRESS_INSTRUCTIONS = 3  # of a load from memory, beside those from shared memory
+
 # --- loads -------------------------------------------------------------------------------
 
 # As many as registers bear without a second thought; other numbers were not measured.

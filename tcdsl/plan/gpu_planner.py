@@ -16,6 +16,7 @@ The steps are those of ``planner.py``; what differs is who decides (``strategies
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
 from tcdsl.costmodel.machine import Cpu
@@ -34,10 +35,12 @@ from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu, tiled_members
 from tcdsl.strategies.gpu_regrouping import regroup, without_stored, without_temporary
 from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.gpu_stencils import gpu_tilings
 from tcdsl.strategies.operand_tiles import nested_in_steps
 from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.requested import written_out
 from tcdsl.strategies.sketch import Sketch, nested
+from tcdsl.strategies.stencils import with_tiles
 from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import affinities_of
 from tcdsl.transforms.invariants import with_invariants
@@ -69,6 +72,18 @@ def plan_for_gpu(
     """
     scop = _without_idle(scop)
     scheme = scheme or Scheme(options.scheduler)
+
+    def plan(scop: Scop, options: Options) -> Plan:
+        return _with_summation(scop, options, gpu, scheme, is_serial)
+
+    if is_serial or scheme is not Scheme.AUTO or options.fuse == "none" or options.tile:
+        return plan(scop, options)
+    return with_tiles(scop, options, plan, partial(gpu_tilings, gpu=gpu))
+
+
+def _with_summation(
+    scop: Scop, options: Options, gpu: Chip, scheme: Scheme, is_serial: bool
+) -> Plan:
     if options.summation == "compensated":
         return explained(_planned(with_compensation(scop), options, gpu, scheme, is_serial))
     return _planned(scop, options, gpu, scheme, is_serial)

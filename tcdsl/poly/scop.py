@@ -224,6 +224,24 @@ class Rescaled:
     given: frozenset[str]  # the program's arrays: all others are made by rewrites
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How far beyond a tile what writes *array* runs, and what an instance reads.
+
+    *reads*: array and distances along the axes of tiles, 0 where a subscript has none.  Other axes
+    are *outside* of the tiles or *along* with what is inside: so many values.
+    """
+
+    array: str
+    reach: tuple[tuple[int, int], ...]
+    reads: tuple[tuple[str, tuple[int, ...]], ...]
+    outside: int
+    along: int
+    operations: int  # of an instance, and of them
+    calls: int  # functions
+    is_double: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlapped:
     """A chain of stencils that transforms/overlapped_tiles.py has cut into tiles, by its arrays.
@@ -238,6 +256,10 @@ class Overlapped:
     given: frozenset[str]  # the program's arrays: all others are made by rewrites
     # Statement -> along each axis the index of the tile, and that inside it.
     indices: Mapping[str, tuple[tuple[str, str], ...]]
+    stages: Mapping[str, Stage]  # by statement; without the stores of what is inside
+    reach: Mapping[str, tuple[tuple[int, int], ...]]  # of the arrays in *tiled*
+    sizes: tuple[int, ...]
+    counts: tuple[int, ...]  # of tiles
 
     @property
     def n_axes(self) -> int:

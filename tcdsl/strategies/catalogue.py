@@ -23,10 +23,12 @@ from tcdsl.strategies.templates import (
     row_cluster,
     row_column,
     row_split,
+    stencil,
     tile_simt,
 )
 
 GPU_TEMPLATES = (
+    stencil.TEMPLATE,
     tile_simt.TEMPLATE,
     row_split.TEMPLATE,
     row_column.TEMPLATE,

@@ -35,6 +35,7 @@ from tcdsl.strategies.row_graphs import own_dims
 from tcdsl.strategies.templates import tile_simt
 from tcdsl.strategies.templates.column_cluster import kept_columns
 from tcdsl.strategies.templates.row_cluster import cluster_rows
+from tcdsl.strategies.tiled_chains import why_not_beside
 from tcdsl.transforms.fusion import (
     Apart,
     Group,
@@ -120,8 +121,9 @@ def _reads_once(problem: Problem) -> bool:
 
 
 def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:
-    """Return the statements of those groups that are contractions in tiles."""
-    return frozenset(
+    """Return the statements of those groups that are contractions or stencils in tiles."""
+    stencils = frozenset(n for overlapped in grouped.scop.overlapped for n in overlapped.indices)
+    return stencils | frozenset(
         name
         for group in grouped.groups
         if tile_simt.is_tiled(Problem(grouped.scop, group, grouped.shapes, gpu))
@@ -160,6 +162,10 @@ class _Policy:
         members = set(grown.members)
         if self.options.fuse == "none":
             return "fusion is off"
+        if reason := why_not_beside(self.scop, grown):
+            return reason
+        if any(members <= overlapped.indices.keys() for overlapped in self.scop.overlapped):
+            return None
         if any(part & members and members - part for part in self._apart):
             return "blocks share its rows"
         if any(members <= part for part in self._apart):

@@ -43,7 +43,7 @@ from tcdsl.strategies.operations import PARALLEL_WORK, work_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.scalar import without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
-from tcdsl.strategies.stencils import with_tiles
+from tcdsl.strategies.stencils import cpu_tilings, with_tiles
 from tcdsl.strategies.tiled_chains import why_not_beside
 from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import (
@@ -119,7 +119,7 @@ def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
 
     if scheme is not Scheme.AUTO or options.fuse == "none" or options.tile:
         return plan(scop, options)
-    return with_tiles(scop, options, cpu, plan)
+    return with_tiles(scop, options, plan, partial(cpu_tilings, cpu=cpu))
 
 
 def _as_written(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:

@@ -1,4 +1,4 @@
-"""Whether chains of stencils are computed in overlapped tiles on a CPU, and of what sizes.
+"""Whether chains of stencils are computed in overlapped tiles, and of what sizes on a CPU.
 
     as written    a kernel for each stage; what lies between goes through memory
     in tiles      one kernel, a thread a tile; what lies between stays in the cache of a core,
@@ -9,23 +9,22 @@ it, is more than that for what is computed again: both are counts of bytes and o
 rates of the machine.  A plan in tiles is taken only if every array of the tiles is local in it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.lang.comprehension import Binary, Call, Load, Select, Unary, walk
 from tcdsl.options import Options
 from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.loop_tree import statements_of
-from tcdsl.poly.scop import Scop, Statement
+from tcdsl.poly.scop import Scop
 from tcdsl.strategies.asked import asked_for
 from tcdsl.transforms.overlapped_tiles import with_overlapped_tiles
 from tcdsl.transforms.placement import MAX_LOCAL_BYTES
 from tcdsl.transforms.plan import Kernel, Plan
-from tcdsl.transforms.stencil_chains import Chain, chains_of
+from tcdsl.transforms.stencil_chains import Chain, chains_of, stages_of
 from tcdsl.transforms.trace import record, recorded, repeat
 from tcdsl.transforms.windows import why_not_window, with_windows
 
@@ -59,9 +58,15 @@ def stencils_of(scop: Scop) -> tuple[Scop, tuple[Chain, ...]]:
 
 
 def with_tiles(
-    scop: Scop, options: Options, cpu: Cpu, plan: Callable[[Scop, Options], Plan]
+    scop: Scop,
+    options: Options,
+    plan: Callable[[Scop, Options], Plan],
+    tilings: Callable[[Scop, Chain, Plan], Iterable[Tiling]],
 ) -> Plan:
-    """Return the plan of *scop* with its chains of stencils in tiles where that takes less time."""
+    """Return the plan of *scop* with its chains of stencils in tiles where that takes less time.
+
+    :arg tilings: those of a chain that are worth trying, given the plan without tiles.
+    """
     windowed, chains = stencils_of(scop)
     if not chains:
         return plan(scop, options)
@@ -69,7 +74,7 @@ def with_tiles(
         plain = plan(scop, replace(options, choices=""))
     tiled, notes = windowed, []
     for chain in chains:
-        best = max(tilings(windowed, chain, plain, cpu), key=lambda t: t.gain, default=None)
+        best = max(tilings(windowed, chain, plain), key=lambda t: t.gain, default=None)
         if best is not None and best.gain > 0:
             notes.append((chain, explained(chain, best.sizes)))
             tiled = with_overlapped_tiles(tiled, chain, best.sizes)
@@ -121,7 +126,7 @@ def with_reasons(plan: Plan, notes: Sequence[tuple[Chain, str]]) -> Plan:
     return replace(plan, kernels=tuple(map(with_reason, plan.kernels)))
 
 
-def tilings(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> Iterator[Tiling]:
+def cpu_tilings(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> Iterator[Tiling]:
     """Yield the tilings of *chain* whose tiles fit the cache of a core."""
     saved = _seconds_of_memory(scop, chain, plain, cpu)
     for sizes in _sizes(chain):
@@ -190,31 +195,11 @@ def _seconds_again(
     """Return the time for what is computed again, and for beginning more and shorter rows."""
     rate = cpu.fma_f32_per_s / 2 * cpu.threads
     total, rows = 0.0, 0.0
-    for name in chain.members:
-        statement = scop.by_name[name]
-        reach = chain.reach[statement.write.array]
-        grown = [(size + high - low) / size for size, (low, high) in zip(sizes, reach, strict=True)]
-        instances = points_of_box(statement.domain) or 0
-        total += (prod(grown) - 1) * instances * operations_of(statement)
+    for name, stage in stages_of(scop, chain).items():
+        extents = zip(sizes, stage.reach, strict=True)
+        grown = [(size + high - low) / size for size, (low, high) in extents]
+        instances = points_of_box(scop.by_name[name].domain) or 0
+        operations = stage.operations + len(stage.reads) + CALL_OPERATIONS * stage.calls
+        total += (prod(grown) - 1) * instances * operations
         rows += prod(grown[:-1]) * instances / sizes[-1]
     return total / rate + ROW_SECONDS * rows / cpu.threads
-
-
-def operations_of(statement: Statement) -> int:
-    """Return the operations and loads of one instance."""
-    assert statement.value is not None
-    weights: Mapping[type, int] = {Binary: 1, Unary: 1, Select: 1, Load: 1, Call: CALL_OPERATIONS}
-    return sum(weights.get(type(node), 0) for node in _outside_subscripts(statement))
-
-
-def _outside_subscripts(statement: Statement) -> Iterator[object]:
-    """Yield the nodes of the value of *statement*, without those of subscripts."""
-    assert statement.value is not None
-    inside = {
-        id(node)
-        for load in walk(statement.value)
-        if isinstance(load, Load)
-        for subscript in load.subscripts
-        for node in walk(subscript)
-    }
-    return (node for node in walk(statement.value) if id(node) not in inside)

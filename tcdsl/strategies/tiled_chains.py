@@ -7,7 +7,7 @@ y(T t+u) = h'(t,u-1) + h'(t,u+1)                 inner   u of both: no axis, the
 from dataclasses import dataclass
 from math import prod
 
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Overlapped, Scop
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis
 from tcdsl.transforms.fusion import Group
@@ -27,35 +27,41 @@ class TiledChain:
 
 
 @analysis
+def overlapped_of(problem: Problem) -> Overlapped | None:
+    """Return the chain in tiles that has all members of *problem*, if there is one."""
+    members = problem.group.members
+    chains = (o for o in problem.scop.overlapped if all(name in o.indices for name in members))
+    return next(chains, None)
+
+
+@analysis
 def tiled_chain(problem: Problem) -> TiledChain | None:
     """Return the axes of *problem* if its members are a chain in overlapped tiles."""
-    members = problem.group.members
-    for overlapped in problem.scop.overlapped:
-        if not all(name in overlapped.indices for name in members):
-            continue
-        tiles, inner = [], []
-        for number in range(overlapped.n_axes):
-            dims = [
-                {
-                    name: problem.shapes[name].statement.indices.index(index)
-                    for name in members
-                    for index in [overlapped.indices[name][number][part]]
-                }
-                for part in (0, 1)
-            ]
-            tiles.append(dims[0])
-            inner.append(dims[1])
-        if any(axis not in problem.parallel for axis in tiles):
-            return None
-        order = problem.shapes[problem.lead].order
-        first = min(order.index(axis[problem.lead]) for axis in inner)
-        others = [axis for axis in problem.parallel if axis not in tiles and axis not in inner]
-        outside = [axis for axis in others if order.index(axis[problem.lead]) < first]
-        return TiledChain(
-            tuple(tiles), tuple(inner), tuple(outside),
-            tuple(axis for axis in others if axis not in outside),
-        )  # fmt: skip
-    return None
+    overlapped, members = overlapped_of(problem), problem.group.members
+    if overlapped is None:
+        return None
+    tiles, inner = [], []
+    for number in range(overlapped.n_axes):
+        dims = [
+            {
+                name: problem.shapes[name].statement.indices.index(index)
+                for name in members
+                for index in [overlapped.indices[name][number][part]]
+            }
+            for part in (0, 1)
+        ]
+        tiles.append(dims[0])
+        inner.append(dims[1])
+    if any(axis not in problem.parallel for axis in tiles):
+        return None
+    order = problem.shapes[problem.lead].order
+    first = min(order.index(axis[problem.lead]) for axis in inner)
+    others = [axis for axis in problem.parallel if axis not in tiles and axis not in inner]
+    outside = [axis for axis in others if order.index(axis[problem.lead]) < first]
+    return TiledChain(
+        tuple(tiles), tuple(inner), tuple(outside),
+        tuple(axis for axis in others if axis not in outside),
+    )  # fmt: skip
 
 
 def count(problem: Problem, axes: tuple[Axis, ...]) -> int:

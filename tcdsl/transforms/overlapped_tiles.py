@@ -33,7 +33,7 @@ from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.isl_utils import map_from_functions, within
 from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Overlapped, Scop, Statement, Storage
-from tcdsl.transforms.stencil_chains import Chain, Reach
+from tcdsl.transforms.stencil_chains import Chain, Reach, stages_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +205,10 @@ class _Rewriter:
                 s.name: tuple((index.tile, index.inner) for index in self.of_statement[s.name])
                 for s in own
             },
+            stages_of(self.before, self.chain),
+            {name: self.chain.reach[name] for name in self.tiled},
+            self.sizes,
+            self.counts,
         )
 
     def _written(self, array: str) -> isl.Set:

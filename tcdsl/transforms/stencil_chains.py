@@ -19,11 +19,25 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Size, Unary
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Select,
+    Size,
+    Unary,
+    children,
+    walk,
+)  # fmt: skip
 from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.scop import Kind, Scop, Statement, Storage
+from tcdsl.poly.scop import Kind, Scop, Stage, Statement, Storage
 from tcdsl.transforms.recomputation import writers_and_users
 
+LEAST_NEIGHBOURS = 32  # in memory, along an axis that is cut for its length alone
 Reach = tuple[int, int]  # how far below a tile, and how far above its end: low <= 0 <= high or not
 
 
@@ -32,7 +46,7 @@ class Chain:
     """Statements *members* in textual order, and the arrays that they write.
 
     *axes* gives each dimension of an array its axis, the same number for all of them; *stencil*
-    are the axes along which reads have distances; *inside* are the arrays that members read, and
+    are the axes that tiles are along; *inside* are the arrays that members read, and
     *stored* those that others see.
     """
 
@@ -70,6 +84,51 @@ def chains_of(scop: Scop, apart: Collection[str] = ()) -> tuple[Chain, ...]:
     found = _Finder(scop, frozenset(apart))
     chains = (found.chain(arrays) for arrays in found.components())
     return tuple(chain for chain in chains if chain is not None)
+
+
+def stages_of(scop: Scop, chain: Chain) -> dict[str, Stage]:
+    """Return the stages of *chain*, by their statements."""
+    return {name: _stage(scop, chain, scop.by_name[name]) for name in chain.members}
+
+
+def _stage(scop: Scop, chain: Chain, statement: Statement) -> Stage:
+    array = statement.write.array
+    axes = chain.axes[array]
+    subscripts = {
+        axis: s.name
+        for axis, s in zip(axes, statement.write.subscripts, strict=True)
+        if isinstance(s, Index)
+    }
+    reads = []
+    for read in statement.reads:
+        parts = [_index_and_distance(s, scop.sizes) for s in read.subscripts]
+        far = dict(filter(None, parts))
+        reads.append((read.array, tuple(far.get(subscripts[axis], 0) for axis in chain.stencil)))
+    first = min(axes.index(axis) for axis in chain.stencil)
+    outside, along = 1, 1
+    for position, (axis, extent) in enumerate(zip(axes, scop.arrays[array].shape, strict=True)):
+        assert isinstance(extent, int), "open sizes have no chains"
+        if axis not in chain.stencil and position < first:
+            outside *= extent
+        elif axis not in chain.stencil:
+            along *= extent
+    assert statement.value is not None
+    calls = sum(isinstance(node, Call) for node in walk(statement.value))
+    return Stage(
+        array, chain.reach[array], tuple(reads), outside, along, _operations(statement.value),
+        calls, statement.value.dtype.size_bytes == 8,
+    )  # fmt: skip
+
+
+def _operations(value: Expr) -> int:
+    """Return the operations of *value*, those of subscripts left out."""
+    match value:
+        case Load():
+            return 0
+        case Binary() | Unary() | Select() | Call():
+            return 1 + sum(map(_operations, children(value)))
+        case _:
+            return sum(map(_operations, children(value)))
 
 
 class _Finder:
@@ -130,9 +189,12 @@ class _Finder:
         if self._reads_memory(members, arrays, reads):
             return None
         far = {axes[r.source][d] for r in reads for d, c in enumerate(r.distances) if c}
-        stencil = tuple(axis for axis in _in_order(axes) if axis in far)
-        if not stencil:
+        if not far:
             return None
+        order = _in_order(axes)
+        if self._extent(order[-1], axes) >= LEAST_NEIGHBOURS:
+            far.add(order[-1])
+        stencil = tuple(axis for axis in order if axis in far)
         stored = frozenset(name for name in arrays if self._is_stored(name, members))
         if not stored:
             return None
@@ -146,6 +208,11 @@ class _Finder:
             inside, stored, reach, tuple(low for low, _ in hulls),
             tuple(high - low + 1 for low, high in hulls),
         )  # fmt: skip
+
+    def _extent(self, axis: int, axes: Mapping[str, tuple[int, ...]]) -> int:
+        """Return the largest extent along *axis*."""
+        extents = (self.scop.arrays[name].shape[own.index(axis)] for name, own in axes.items())
+        return max(extent for extent in extents if isinstance(extent, int))
 
     def _is_ordered(self, reads: Collection[_Read]) -> bool:
         """Return whether every array is written before it is read."""

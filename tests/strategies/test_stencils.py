@@ -8,8 +8,9 @@ import pytest
 
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.options import Options
+from tcdsl.plan import gpu_planner
 from tcdsl.poly.loop_tree import LoopKind, loops_of
-from tcdsl.strategies import stencils
+from tcdsl.strategies import planner, stencils
 from tcdsl.strategies.stencils import Tiling
 from tcdsl.transforms.plan import Plan
 from tcdsl.transforms.stencil_chains import Chain
@@ -26,12 +27,13 @@ def tiny_tiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every chain in tiles of 4 to 8 values, whatever that costs; the members of those found."""
     found: list[str] = []
 
-    def tilings(scop: Any, chain: Chain, *_: object) -> Iterator[Tiling]:
+    def tilings(scop: Any, chain: Chain, *_: object, **__: object) -> Iterator[Tiling]:
         found.append("+".join(chain.members))
         sizes = {1: (8,), 2: (4, 8), 3: (4, 4, 8)}[len(chain.stencil)]
         yield Tiling(sizes, 1.0, 0.0)
 
-    monkeypatch.setattr(stencils, "tilings", tilings)
+    monkeypatch.setattr(planner, "cpu_tilings", tilings)
+    monkeypatch.setattr(gpu_planner, "gpu_tilings", tilings)
     return found
 
 
@@ -49,6 +51,27 @@ def test_nothing_to_compute(tiny_tiles: list[str], check_all: CheckAll) -> None:
 def test_random_chains_in_tiny_tiles(tiny_tiles: list[str], check_all: CheckAll) -> None:
     check_all(list(random_chains(1, 24)))
     assert len(tiny_tiles) >= 18
+
+
+def test_the_classics_on_the_emulator(tiny_tiles: list[str], check_emulated: CheckAll) -> None:
+    cases = [(source, shapes) for source, several in CLASSICS for shapes in several[1:3]]
+    check_emulated(cases)
+    assert len(tiny_tiles) == len(cases), "one chain a program"
+
+
+def test_random_chains_on_the_emulator(tiny_tiles: list[str], check_emulated: CheckAll) -> None:
+    check_emulated(list(random_chains(2, 12)))
+    assert len(tiny_tiles) >= 9
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(3600)
+def test_many_random_chains_on_the_emulator(
+    tiny_tiles: list[str], check_emulated: CheckAll
+) -> None:
+    with Hunt() as found:
+        for seed in range(200, 220):
+            found.run("", check_emulated, list(random_chains(seed, 25)))
 
 
 @pytest.mark.fuzz

@@ -1,0 +1,235 @@
+"""What a chain of stencils costs on a GPU, in tiles of given sizes: counts, before any rewrite.
+
+    planes      of the arrays that a stage reads at a distance: shared memory.  The others are
+                registers, for the thread that needs an element has computed it
+    rows        neighbours along the last axis but one that a thread takes: of what it loads for
+                one of them the next ones need most, so that r rows with distances 0 to d between
+                them load r + d elements and not r (d + 1)
+    instances   of a stage: those of its reach, in whole warps along the last axis
+
+Bytes from and to memory are those of each array once; halos are read again from the second-level
+cache.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import prod
+
+from tcdsl.costmodel import gpu_thresholds
+from tcdsl.costmodel.chip import Chip, Unit
+from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.work import Chain as Waits
+from tcdsl.costmodel.work import Work
+from tcdsl.poly.scop import Array, Stage
+
+BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
+ADDRESS_INSTRUCTIONS = gpu_thresholds.STENCIL_ADDRESS_INSTRUCTIONS
+CALL_INSTRUCTIONS = 16
+MOST_ROWS = 8
+WARPS, MOST_THREADS = 2, 512  # of a block: at least, and at most
+WORD_BYTES = 4
+OTHERS = 0.02
+CYCLES = 2  # of an instruction of a thread that waits for none: one of a warp in two
+
+
+@dataclass(frozen=True, slots=True)
+class StencilConfig:
+    """Threads of a block along the last two axes of tiles, and the rows that one takes."""
+
+    threads_x: int
+    threads_y: int = 1
+    rows: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """A chain's stages, by statement, in tiles of *sizes*, *counts* of them along each axis.
+
+    *arrays* are by the names that stages have for them; *inside*: those of tiles.
+    """
+
+    stages: Mapping[str, Stage]
+    arrays: Mapping[str, Array]
+    inside: Mapping[str, tuple[tuple[int, int], ...]]  # array -> its reach
+    stored: frozenset[str]
+    sizes: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @cached_property
+    def names_inside(self) -> frozenset[str]:
+        return frozenset(self.inside)
+
+    @cached_property
+    def word_bytes(self) -> int:
+        """The bytes of an element of a plane, a word at least."""
+        sizes = (self.arrays[name].dtype.size_bytes for name in self.planes)
+        return max((WORD_BYTES, *sizes))
+
+    @cached_property
+    def planes(self) -> frozenset[str]:
+        """Return the arrays that some stage reads at a distance."""
+        return frozenset(
+            array
+            for stage in self.stages.values()
+            for array, distances in stage.reads
+            if array in self.inside and (any(distances) or self.inside[array] != stage.reach)
+        )
+
+    def levels(self) -> dict[str, int]:
+        """Return after how many barriers each statement runs: what it reads in planes is there."""
+        planes, found = self.planes, dict[str, int]()
+        of_array: dict[str, int] = {}
+        for name, stage in self.stages.items():
+            waits = (of_array.get(a, 0) + (a in planes) for a, _ in stage.reads if a in of_array)
+            found[name] = max(waits, default=0)
+            array = stage.array
+            of_array[array] = max(found[name], of_array.get(array, 0))
+        return found
+
+    def extents(self, reach: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+        """Return how many values a tile has along each axis of what reaches *reach*."""
+        return tuple(s + high - low for s, (low, high) in zip(self.sizes, reach, strict=True))
+
+
+def configs(tiles: Tiles, chip: Chip) -> Iterator[StencilConfig]:
+    """Yield the configurations whose blocks a multiprocessor can run."""
+    widest = tiles.sizes[-1]
+    for x in (32, 64, 128, 256):
+        if x > 32 and x >= 2 * widest:
+            continue
+        for y, rows in ((y, rows) for y in (1, 2, 4, 8, 16) for rows in (1, 2, 4, MOST_ROWS)):
+            if len(tiles.sizes) == 1 and y * rows > 1:
+                continue
+            if len(tiles.sizes) > 1 and y * rows >= 2 * tiles.sizes[-2]:
+                continue
+            if WARPS * chip.threads_per_warp <= x * y <= min(MOST_THREADS, chip.threads_per_block):
+                yield StencilConfig(x, y, rows)
+
+
+def shared_bytes(tiles: Tiles) -> int:
+    """Return the bytes of the planes of a block."""
+    total = 0
+    for name in tiles.planes:
+        along = max(stage.along for stage in tiles.stages.values())
+        size = prod(tiles.extents(tiles.inside[name])) * along
+        total += -(-size * tiles.arrays[name].dtype.size_bytes // 16) * 16
+    return total
+
+
+def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
+    """Return what the kernel costs with the threads of *config*."""
+    some = next(iter(tiles.stages.values()))
+    blocks = prod(tiles.counts) * some.outside
+    counts = _Counts()
+    for stage in tiles.stages.values():
+        counts.add(tiles, stage, config)
+    read, written, halo = _memory(tiles)
+    levels = max(tiles.levels().values())
+    first = max((len(stage.reads) for stage in tiles.stages.values()), default=1)
+    element = max(array.dtype.size_bytes for array in tiles.arrays.values())
+    registers = BASE_REGISTERS + 8 + 3 * config.rows * min(first, 8) // 2
+    return Work(
+        blocks=blocks,
+        threads=config.threads_x * config.threads_y,
+        registers=min(registers, chip.registers_per_thread),
+        shared_bytes=shared_bytes(tiles),
+        read_bytes=read,
+        written_bytes=written,
+        l2_bytes=halo + written,
+        shared_traffic_bytes=counts.shared * blocks,
+        operations=tuple((unit, count * blocks) for unit, count in counts.operations.items()),
+        instructions=counts.instructions * blocks,
+        in_flight_bytes=float(element * config.rows * 2),
+        independent=min(4.0, 1.0 + config.rows),
+        chain=Waits(
+            dram_loads=1,
+            block_barriers=levels,
+            shared_loads=2.0 * levels,
+            cycles=CYCLES * counts.longest,
+        ),
+        is_programmatic=chip.overlaps_kernels,
+    )
+
+
+def rated(tiles: Tiles, config: StencilConfig, chip: Chip) -> float:
+    """Return the predicted seconds, and a little more the more units are busy besides memory.
+
+    Memory limits many alike; which of them has the least to do is no matter of taste.
+    """
+    found = estimate(stencil_work(tiles, config, chip), chip)
+    return found.seconds + OTHERS * sum(seconds for _, seconds in found.terms)
+
+
+class _Counts:
+    """What one block does."""
+
+    def __init__(self) -> None:
+        self.shared = 0.0
+        self.instructions = 0.0
+        self.longest = 0.0  # of one thread, the busiest
+        self.operations: dict[Unit, float] = {}
+
+    def add(self, tiles: Tiles, stage: Stage, config: StencilConfig) -> None:
+        """Add what the instances of *stage* do."""
+        planes, extents = tiles.planes, tiles.extents(stage.reach)
+        slots = _slots(extents, config) * stage.along
+        of_planes, of_memory = _loads(stage, planes, tiles.names_inside, config.rows)
+        stores = stage.array in planes
+        self.shared += slots * (of_planes + stores) * tiles.word_bytes
+        simple = max(1, stage.operations)
+        unit = Unit.FMA_F64 if stage.is_double else Unit.FMA_F32
+        self.operations[unit] = self.operations.get(unit, 0.0) + slots * simple
+        if stage.calls:
+            special = self.operations.get(Unit.SPECIAL, 0.0)
+            self.operations[Unit.SPECIAL] = special + slots * stage.calls
+        each = simple + CALL_INSTRUCTIONS * stage.calls + of_planes + stores + 1
+        each += of_memory * ADDRESS_INSTRUCTIONS
+        self.instructions += slots * each
+        self.longest += _turns(extents, config) * stage.along * each
+
+
+def _slots(extents: Sequence[int], config: StencilConfig) -> float:
+    """Return the instances of a stage in a block, those of idle lanes of warps included."""
+    *outer, x = extents
+    warps = min(32, config.threads_x)
+    slots = float(-(-x // warps) * warps)
+    if outer:
+        slots *= -(-outer[-1] // config.rows) * config.rows
+    return slots * prod(outer[:-1])
+
+
+def _turns(extents: Sequence[int], config: StencilConfig) -> int:
+    """Return the instances of a stage that the busiest thread of a block runs."""
+    *outer, x = extents
+    turns = -(-x // config.threads_x)
+    if outer:
+        groups = -(-outer[-1] // config.rows)
+        turns *= -(-groups // config.threads_y) * config.rows
+    return turns * prod(outer[:-1])
+
+
+@lru_cache(maxsize=1024)
+def _loads(
+    stage: Stage, planes: frozenset[str], inside: frozenset[str], rows: int
+) -> tuple[float, float]:
+    """Return what an instance loads from planes and from memory, of *rows* that a thread has."""
+    groups: dict[tuple[str, tuple[int, ...]], set[int]] = {}
+    for name, distances in stage.reads:
+        row = distances[-2] if len(distances) > 1 else 0
+        groups.setdefault((name, (*distances[:-2], distances[-1])), set()).add(row)
+    of_planes, of_memory = 0.0, 0.0
+    for (name, _), far in groups.items():
+        loaded = min(rows * len(far), rows + max(far) - min(far)) / rows
+        of_planes += loaded * (name in planes)
+        of_memory += loaded * (name not in inside)
+    return of_planes, of_memory
+
+
+def _memory(tiles: Tiles) -> tuple[float, float, float]:
+    """Return the bytes that are read, and written, and those read with the halos."""
+    reads = {array for s in tiles.stages.values() for array, _ in s.reads} - set(tiles.inside)
+    read = float(sum(tiles.arrays[name].size_bytes() or 0 for name in reads))
+    written = float(sum(tiles.arrays[name].size_bytes() or 0 for name in tiles.stored))
+    grown = max(prod(tiles.extents(stage.reach)) for stage in tiles.stages.values())
+    return read, written, read * grown / prod(tiles.sizes)

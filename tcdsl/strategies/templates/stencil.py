@@ -1,0 +1,129 @@
+"""Chains of stencils in overlapped tiles: a block a tile, each stage of a tile after another.
+
+    blocks t      h' is a plane in shared memory, or registers where no stage reads it at a distance
+      { for u on threads: h'(u) = ...; barrier; for u on threads: y(T t + u) = ... }
+
+Threads are along the last two axes of a tile, x along neighbours in memory; one takes several rows,
+which share what it loads, and as many turns along x as the halo asks for.  The sizes of tiles are
+the scop's by then (strategies/gpu_stencils.py has chosen them).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Overlapped
+from tcdsl.strategies.assembly import grid_axes
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import Axis, OuterLoop, Sketch
+from tcdsl.strategies.stencil_work import StencilConfig, Tiles, configs, rated, stencil_work
+from tcdsl.strategies.template import Template
+from tcdsl.strategies.tiled_chains import overlapped_of, tiled_chain
+from tcdsl.transforms.nesting import Piece
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why the members are no chain in tiles, or None."""
+    return None if tiled_chain(problem) is not None else "it is no chain of stencils in tiles"
+
+
+def space(problem: Problem) -> Iterator[StencilConfig]:
+    """Yield the configurations, the one of the least predicted time first."""
+    tiles, chip = _tiles(problem), problem.gpu
+    yield from sorted(configs(tiles, chip), key=lambda config: rated(tiles, config, chip))
+
+
+def schedule(problem: Problem, config: StencilConfig) -> Sketch:
+    """Return the schedule of a block a tile."""
+    chain = tiled_chain(problem)
+    assert chain is not None, "why_not"
+    members = problem.group.members
+    around = (*chain.outside, *chain.tiles)
+    outer = _blocks(problem, around)
+    taken = {name: {axis[name] for axis in around} for name in members}
+    tiles = _tiles(problem)
+    levels = tiles.levels()
+    last = str(max(levels.values()) + 1)  # the stores of what others read
+    remaining = {
+        name: tuple(
+            # A barrier stands between the threads' loops, never in one.
+            replace(piece, apart=str(levels.get(name, last)))
+            for piece in _inside(problem, config, name, taken[name])
+        )
+        for name in members
+    }
+    sizes = " x ".join(map(str, tiles.sizes))
+    rows = f", {config.rows} rows each" if config.rows > 1 else ""
+    why = f"a block a tile of {sizes}, {config.threads_x} x {config.threads_y} threads{rows}"
+    work = stencil_work(tiles, config, problem.gpu)
+    return replace(Sketch(members, outer, remaining, why=(why,)), work=work)
+
+
+def _tiles(problem: Problem) -> Tiles:
+    overlapped = overlapped_of(problem)
+    assert overlapped is not None, "why_not"
+    return tiles_of(problem, overlapped)
+
+
+def tiles_of(problem: Problem, overlapped: Overlapped) -> Tiles:
+    """Return the chain of *problem* as it is counted."""
+    arrays = problem.scop.arrays
+    own = {name: arrays[tiled] for name, tiled in overlapped.tiled.items() if tiled in arrays}
+    return Tiles(
+        overlapped.stages, {**arrays, **own}, overlapped.reach, frozenset(overlapped.stored),
+        overlapped.sizes, overlapped.counts,
+    )  # fmt: skip
+
+
+def _blocks(problem: Problem, around: tuple[Axis, ...]) -> tuple[OuterLoop, ...]:
+    """Return the loops over blocks: the last axes have axes of the grid, the others turns."""
+    counts = [problem.extent(axis) for axis in reversed(around)]
+    found = []
+    for number, count, axis in zip(
+        reversed(grid_axes(counts)), reversed(counts), around, strict=True
+    ):
+        is_block = number >= 0
+        width = min(count, problem.gpu.grid[number]) if is_block else 0
+        kind = LoopKind.BLOCK if is_block else LoopKind.SERIAL
+        pieces = {
+            name: Piece(Coordinate(dim), count, Role.PARALLEL, kind, max(number, 0), width)
+            for name, dim in axis.items()
+        }
+        found.append(OuterLoop(pieces, kind))
+    return tuple(sorted(found, key=lambda loop: loop.kind is not LoopKind.BLOCK))
+
+
+def _inside(
+    problem: Problem, config: StencilConfig, name: str, taken: set[int]
+) -> tuple[Piece, ...]:
+    """Return the loops of the stage *name* in a block."""
+    chain = tiled_chain(problem)
+    assert chain is not None, "why_not"
+    shape = problem.shapes[name]
+    *others, x = (axis[name] for axis in chain.inner)
+    y = others[-1] if others else -1
+    serial = [
+        Piece(Coordinate(dim), shape.extents[dim], shape.roles[dim], LoopKind.SERIAL)
+        for dim in shape.order
+        if dim not in taken and dim not in (x, y)
+    ]
+    threads, rows = [], []
+    if y >= 0:
+        low, groups = shape.lower[y], -(-shape.extents[y] // config.rows)
+        along_y = Coordinate(y, low, config.rows)
+        if config.threads_y > 1:
+            thread = LoopKind.THREAD, 1, config.threads_y
+            threads.append(Piece(along_y, groups, Role.PARALLEL, *thread))
+        else:
+            serial.append(Piece(along_y, groups, Role.PARALLEL, LoopKind.SERIAL))
+        if config.rows > 1:
+            own = Coordinate(y, low, 1, config.rows)
+            rows.append(Piece(own, config.rows, Role.PARALLEL, LoopKind.UNROLL))
+    along_x = Coordinate(x, shape.lower[x])
+    thread = LoopKind.THREAD, 0, config.threads_x
+    threads.append(Piece(along_x, shape.extents[x], Role.PARALLEL, *thread))
+    return (*serial, *threads, *rows)
+
+
+TEMPLATE = Template("stencil", StencilConfig, why_not, space, schedule)
