@@ -40,7 +40,7 @@ from tcdsl.runtime.launch import Fault, Kernel, load
 from tcdsl.runtime.nvrtc import why_no_cuda_compiler
 from tcdsl.source import Source
 from tcdsl.strategies import block_sizes, contracted, gpu_grouping, problem, row_registers
-from tcdsl.strategies.templates import tile_simt
+from tcdsl.strategies.templates import tile_mma, tile_simt
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tcdsl.transforms import row_terms
@@ -452,6 +452,7 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Chip:
     for module, name, value in (
         (block_sizes, "BLOCK_THREADS", 32), (block_sizes, "WARP", 8), (problem, "MIN_LANES", 2),
         (reductions, "TICKET", 0.0), (reductions, "PARTIAL", 0.0), (contracted, "MIN_WORK", 1),
+        (tile_mma, "MIN_WORK", 1),
         (tile_simt, "SHAPES", ((2, 4, 2, 2), (1, 1, 2, 2))), (tile_simt, "STEPS", (4, 2)),
         (gpu_grouping, "SMALL_WORK", 1), (skewing, "LEAST_VECTORS", 1),
         (row_terms, "LEAST_LENGTH", 2), (kept_rows, "LONG", 8), (row_registers, "FEW_ROWS", 0),

@@ -41,6 +41,7 @@ from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.requested import written_out
 from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.stencils import with_tiles
+from tcdsl.strategies.tensor_kernel import TensorKernel
 from tcdsl.transforms.compensation import explained, with_compensation
 from tcdsl.transforms.fusion import affinities_of
 from tcdsl.transforms.invariants import with_invariants
@@ -223,10 +224,12 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     return replace(plan, weighed=weighed)
 
 
-def _tree(scop: Scop, kernel: Sketch | IslKernel, nester: Nester) -> Node:
+def _tree(scop: Scop, kernel: Sketch | TensorKernel | IslKernel, nester: Nester) -> Node:
     """Return the loops of *kernel*."""
     if isinstance(kernel, IslKernel):
         return kernel.tree
+    if isinstance(kernel, TensorKernel):
+        return kernel.tree(nester)
     if kernel.steps is None:
         tree = nested(scop, kernel, nester)
     else:

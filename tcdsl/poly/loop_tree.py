@@ -32,6 +32,7 @@ class LoopKind(StrEnum):
     LANES = "lanes"  # neighbours that one thread takes in order, loaded and stored together
     BLOCK = "block"  # on the blocks of a grid, in turn: value % width is the block
     THREAD = "thread"  # on the threads of a block, in turn: value % width is the thread
+    COLLECTIVE = "collective"  # at once, by the threads of a warp together: one call
     LAST = "last"  # once, on whichever of *width* blocks gets there last (transforms/stitching)
 
 

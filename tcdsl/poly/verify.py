@@ -117,7 +117,8 @@ def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> s
             if loop.kind is LoopKind.BLOCK:
                 one = conflicts.intersect(_same(scop, edge, loop, loop.width))
             is_concurrent = loop.kind in CONCURRENT
-            if loop.kind is LoopKind.LANES:  # accumulates lane by lane, the rest at once
+            # Lanes accumulate one by one, tensor cores in any order; the rest is at once.
+            if loop.kind in (LoopKind.LANES, LoopKind.COLLECTIVE):
                 is_concurrent = not edge.is_relaxed
             if is_concurrent and not conflicts.is_subset(one):
                 return (

@@ -24,11 +24,13 @@ from tcdsl.strategies.templates import (
     row_column,
     row_split,
     stencil,
+    tile_mma,
     tile_simt,
 )
 
 GPU_TEMPLATES = (
     stencil.TEMPLATE,
+    tile_mma.TEMPLATE,
     tile_simt.TEMPLATE,
     row_split.TEMPLATE,
     row_column.TEMPLATE,

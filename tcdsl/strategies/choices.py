@@ -19,6 +19,7 @@ from tcdsl.strategies.asked import Asked, misfit
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Choice, Template
+from tcdsl.strategies.tensor_kernel import TensorKernel
 from tcdsl.strategies.work import work_of
 
 # Kernels whose making has nothing to choose from yet: they are as ever, or there are none.
@@ -83,7 +84,7 @@ def _listed(values: Iterable[Any]) -> str:
 # --- what else there was -----------------------------------------------------------------------
 
 
-def candidates_of(problem: Problem, chosen: Sketch) -> list[dict[str, Any]]:
+def candidates_of(problem: Problem, chosen: Sketch | TensorKernel) -> list[dict[str, Any]]:
     """Return every candidate for *problem*, and why other templates make none.
 
     Of a candidate: ``template``, ``config``, ``predicted_us``, ``limiter``, ``moved_bytes`` (from
@@ -96,7 +97,7 @@ def candidates_of(problem: Problem, chosen: Sketch) -> list[dict[str, Any]]:
     return found + [{"template": name, "why_not": reason} for name, reason in reasons.items()]
 
 
-def _candidate(problem: Problem, choice: Choice, chosen: Sketch) -> dict[str, Any]:
+def _candidate(problem: Problem, choice: Choice, chosen: Sketch | TensorKernel) -> dict[str, Any]:
     data = choice.as_data()
     name = data.pop("template")
     own = {"template": name, "config": data, "is_chosen": choice.as_data() == chosen.config}

@@ -32,7 +32,7 @@ from tcdsl.strategies.long_groups import with_long_groups
 from tcdsl.strategies.operations import is_chunkable, work_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.row_graphs import own_dims
-from tcdsl.strategies.templates import tile_simt
+from tcdsl.strategies.templates import tile_mma, tile_simt
 from tcdsl.strategies.templates.column_cluster import kept_columns
 from tcdsl.strategies.templates.row_cluster import cluster_rows
 from tcdsl.strategies.tiled_chains import why_not_beside
@@ -126,9 +126,14 @@ def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:
     return stencils | frozenset(
         name
         for group in grouped.groups
-        if tile_simt.is_tiled(Problem(grouped.scop, group, grouped.shapes, gpu))
+        if _has_tiles(Problem(grouped.scop, group, grouped.shapes, gpu))
         for name in group.members
     )
+
+
+def _has_tiles(problem: Problem) -> bool:
+    """Return whether *problem* looks like a contraction that tiles pay for."""
+    return tile_mma.why_not(problem) is None or tile_simt.is_tiled(problem)
 
 
 class _Policy:
@@ -206,7 +211,7 @@ class _Policy:
         return self._tiled[name]
 
     def _has_tiles(self, group: Group) -> bool:
-        return tile_simt.is_tiled(Problem(self.scop, group, self.shapes, self.gpu))
+        return _has_tiles(Problem(self.scop, group, self.shapes, self.gpu))
 
     def _work(self, group: Group) -> int:
         return sum(work_of(self.shapes[name]) for name in group.members)

@@ -30,6 +30,7 @@ from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.sketch import Layout, Sketch, apply
+from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel
 from tcdsl.transforms.fusion import Group, alone
 from tcdsl.transforms.plan import Weighed
 from tcdsl.transforms.trace import record
@@ -39,14 +40,14 @@ from tcdsl.transforms.trace import record
 class Queued:
     """A kernel to be nested."""
 
-    kernel: Sketch | IslKernel
+    kernel: Sketch | TensorKernel | IslKernel
     name: str
     is_finish: bool = False  # by the last blocks of the kernel before it
     problem: Problem | None = None  # of a kernel that a template made
 
     def weighed(self) -> Weighed:
         """Return what it was made with, and what else there was."""
-        if self.problem is None or not isinstance(self.kernel, Sketch):
+        if self.problem is None or not isinstance(self.kernel, Sketch | TensorKernel):
             return Weighed(self.name, {"template": self.kernel.template})
         others = partial(candidates_of, self.problem, self.kernel)
         return Weighed(self.name, self.kernel.config, others)
@@ -124,6 +125,9 @@ class _Rewriter:
 
     def _queue_sketch(self, group: Group, problem: Problem, sketch: Sketch) -> _Left:
         """Apply the rewrites of *sketch*, and queue it."""
+        if sketch.tensor is not None:
+            kernel = tensor_kernel(problem, sketch, sketch.tensor)
+            return self._queue_tensor(group, problem, kernel)
         notes = ["+".join(group.members)]
         done = apply(self.scop, added_at_once(self.scop, sketch, self.options))
         if done.scop is not self.scop:
@@ -142,6 +146,12 @@ class _Rewriter:
         if layout is not None and layout.tiles and not after:
             layout = None  # the sums are whole after all blocks, not after those of a tile
         return _Left(after, layout, sketch.members)
+
+    def _queue_tensor(self, group: Group, problem: Problem, kernel: TensorKernel) -> _Left:
+        self.scop = kernel.scop
+        record("tiles for tensor cores", self.scop, notes=["+".join(group.members)])
+        self.queue.append(Queued(kernel, "+".join(group.members), problem=problem))
+        return _Left()
 
     def _queue_alone(self, names: Sequence[str]) -> None:
         """Queue each of *names* as a kernel of its own."""

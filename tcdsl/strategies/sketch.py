@@ -19,6 +19,7 @@ from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
+from tcdsl.strategies.fragments import WarpTiles
 from tcdsl.transforms.fusion import textual
 from tcdsl.transforms.nesting import Nester, Piece, Remaining
 from tcdsl.transforms.rfactor import Partial, coordinate_name, initialisation, rfactor
@@ -112,6 +113,20 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
+class Tensor:
+    """A contraction on tensor cores: the axes of rows and columns, and the reduced dimension.
+
+    Operands of *stages* steps are in shared memory at once.
+    """
+
+    row: Axis
+    column: Axis
+    term: int  # a dimension of the lead
+    tiles: WarpTiles
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sketch:
     """See the module's docstring; *why* explains the choices to the user.
 
@@ -137,6 +152,7 @@ class Sketch:
     is_staged: bool = False  # the arguments among them in shared memory, not in registers
     staged: tuple[str, ...] = ()  # the copies there
     steps: Steps | None = None  # of a contraction in tiles (operand_tiles.py)
+    tensor: Tensor | None = None  # of a contraction on tensor cores (tensor_kernel.py)
     work: Work | None = None  # where it is not read off the loops (work.py)
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once

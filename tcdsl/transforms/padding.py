@@ -7,11 +7,13 @@ So that no thread asks which of its results there are while it computes them.
 
 Legal iff the instances are a product of a range of the index and the rest, the accumulator is an
 array of its own that the index is a subscript of, and every value is one of any operands: what is
-read outside an array must be brought by copies that know its bounds (``cache_read``).
+read outside an array must be brought by copies that know its bounds (``cache_read``).  Along an
+index that is reduced the operands must be 0 there, which padded copies are.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import islpy as isl
 
@@ -21,18 +23,31 @@ from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 
 Spans = Mapping[str, tuple[int, int]]  # index -> its first value, and the one after its last
+NONE: Spans = MappingProxyType({})
 
 
-def padded(scop: Scop, name: str, spans: Spans) -> Scop | None:
+def why_not_padded(statement: Statement, spans: Spans) -> str | None:
+    """Return why *statement* has no instances in all of *spans*, None if it may have them."""
+    is_product = _widened(statement, spans) is not None
+    return None if is_product else "its instances are no product of ranges"
+
+
+def padded(scop: Scop, name: str, spans: Spans, terms: Spans = NONE) -> Scop | None:
     """Return *scop* with all instances of *name* whose indices are in *spans*; None: not legal.
 
     What initialises its accumulator is padded like it.
+
+    :arg terms: of reduced indices: what is added outside must be 0, for what is read is 0 there.
     """
     updates = scop.by_name[name]
     target = scop.arrays[updates.write.array]
     grown = _grown(target, updates.write, spans)
     statements = [updates, *(s for s in scop.statements if _initialises(s, updates))]
-    domains = {s.name: _widened(s, spans) for s in statements}
+    own = {
+        s.name: {**spans, **{index: ends for index, ends in terms.items() if index in s.indices}}
+        for s in statements
+    }
+    domains = {s.name: _widened(s, own[s.name]) for s in statements}
     if grown is None or any(domain is None for domain in domains.values()):
         return None
     wide = replace(scop, arrays={**scop.arrays, target.name: grown})

@@ -80,7 +80,8 @@ class Placement:
 
     *padding* elements follow each row of a shared array, so that columns are in different banks.
     A *staged* one is filled by asynchronous copies, which are waited for at the next barrier.
-    With a *ring* it holds what several iterations of a loop inside use.
+    With a *ring* it holds what several iterations of a loop inside use.  In a *swizzled* one the
+    vectors of a row change places (``tc_swizzled``), so that those of a column are in all banks.
     """
 
     array: str
@@ -90,6 +91,7 @@ class Placement:
     padding: int = 0
     is_staged: bool = False
     ring: Ring | None = None
+    is_swizzled: bool = False
 
     @property
     def extents(self) -> tuple[int, ...]:

@@ -26,7 +26,15 @@ from tcdsl.costmodel import chip
 from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.comprehension import Const, Expr, Index, walk
 from tcdsl.poly.isl_utils import constant_bounds, val
-from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, LoopKind, Node, statements_of
+from tcdsl.poly.loop_tree import (
+    AffineCoordinate,
+    AnyCoordinate,
+    Coordinate,
+    Loop,
+    LoopKind,
+    Node,
+    statements_of,
+)
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import (
@@ -47,7 +55,7 @@ MAX_PRIVATE_BYTES = 512  # of one array in registers
 FOLD_BYTES = 16  # of a thread's value and its index
 WORD_BYTES = chip.BANK_BYTES
 VECTOR_BYTES = chip.VECTOR_BYTES
-_WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES)
+_WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES, LoopKind.COLLECTIVE)
 
 
 def promote(
@@ -163,7 +171,7 @@ class _Kernel:
         """Return whether the thread along *axis* is a coordinate of every use."""
         loops = [self.mapped.thread_loop(statement.name, axis) for statement, _ in uses]
         return all(
-            loop is not None and _modulo(loop.coordinates[statement.name], loop.width) is not None
+            loop is not None and digits_of(loop.coordinates[statement.name], loop.width)
             for loop, (statement, _) in zip(loops, uses, strict=True)
         )
 
@@ -175,9 +183,8 @@ class _Kernel:
         for axis in axes:
             loop = self.mapped.thread_loop(statement.name, axis)
             assert loop is not None
-            thread = _modulo(loop.coordinates[statement.name], loop.width)
-            if loop not in outer and thread is not None:
-                fixed.append(thread)
+            if loop not in outer:
+                fixed += digits_of(loop.coordinates[statement.name], loop.width)
         return fixed
 
     def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop]) -> bool:
@@ -312,6 +319,8 @@ class _Kernel:
             dims.append(found)
         loop = outer[-1].name if outer else None
         placement = Placement(array.name, loop, tuple(dims), Space.SHARED, ring=ring)
+        if any(self.mapped.is_collective(statement.name) for statement, _ in uses):
+            return replace(placement, is_swizzled=True)
         if self._goes_by_columns(uses, dims, is_write=False):
             return replace(placement, padding=_padding(array, dims))
         # Rows that are read along stay aligned for vectors: threads write few columns, some rows.
@@ -344,12 +353,25 @@ def _padding(array: Array, dims: Sequence[LocalDim]) -> int:
     return max(1, WORD_BYTES // array.dtype.size_bytes) if is_column_bound else 0
 
 
-def _modulo(coordinate: AnyCoordinate, width: int) -> AnyCoordinate | None:
-    """Return ``coordinate % width`` as a coordinate, None where that has no such form."""
-    if not isinstance(coordinate, Coordinate):
-        return None
-    if coordinate.mod == 0:
-        return replace(coordinate, mod=width)
-    if coordinate.mod <= width:
-        return coordinate
-    return replace(coordinate, mod=width) if coordinate.mod % width == 0 else None
+def digits_of(coordinate: AnyCoordinate, width: int) -> tuple[Coordinate, ...]:
+    """Return what ``coordinate % width`` tells, as coordinates; () where these have no such form.
+
+    A sum tells its terms where they are digits of it, each less than the factor of the next one::
+
+        4 (m % 8) + n / 2 % 4    --->    m % 8, n / 2 % 4
+    """
+    match coordinate:
+        case Coordinate(mod=mod):
+            if mod == 0 or (mod > width and mod % width == 0):
+                return (replace(coordinate, mod=width),)
+            return (coordinate,) if mod <= width else ()
+        case AffineCoordinate(terms=terms, shift=0, div=1, mod=0):
+            found, place = [], 1
+            for factor, term in sorted(terms, key=lambda pair: pair[0]):
+                if factor != place or not isinstance(term, Coordinate) or not term.mod:
+                    return ()
+                found.append(term)
+                place *= term.mod
+            return tuple(found) if place <= width else ()
+        case _:
+            return ()

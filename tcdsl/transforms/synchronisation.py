@@ -118,6 +118,8 @@ def _on_different_threads(
     mapped: Mapped, edge: Dependence, axes: Sequence[int], placements: Placements
 ) -> isl.Map:
     """Return the part of *edge* whose ends may run on different threads along *axes*."""
+    if mapped.is_collective(edge.source) or mapped.is_collective(edge.sink):
+        return edge.relation  # any thread of the warp may read what another one multiplies
     together = edge.relation
     for axis in axes:
         source, sink = mapped.thread(edge.source, axis), mapped.thread(edge.sink, axis)

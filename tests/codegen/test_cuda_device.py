@@ -171,7 +171,17 @@ OTHER_USES = {
         "__shared__ __align__(16) int64_t s[64]; tc_copy_async_some<2>(s, p, 0, (int)p[9]);"
         " p[1] = s[p[0]];"
     ),
+    "tc_copy_async_or_zero": (
+        "__shared__ int64_t s[64]; tc_copy_async_or_zero<1>(s, p, p[9] > 0); p[1] = s[p[0]];"
+    ),
     "tc_copy_wait": "tc_copy_wait();",
+    "tc_copy_end_group": "tc_copy_end_group();",
+    "tc_copy_wait_but": "tc_copy_wait_but<2>();",
+    "tc_swizzled": "p[0] = tc_swizzled<64>((int)p[1]);",
+    "tc_mma": (
+        "__shared__ __align__(16) uint16_t s[1024]; float sums[16] = {};"
+        " tc_mma<1, 1, 4, 1, 16, 1, 32, 0>(sums, s, 0, s, 256); p[0] = (int)sums[5];"
+    ),
 }
 
 

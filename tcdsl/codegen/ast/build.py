@@ -154,3 +154,23 @@ def substituted(value: Code, values: Mapping[str, Code]) -> Code:
             return Call(function, tuple(substituted(a, values) for a in arguments))
         case _:
             return value
+
+
+def simplified(value: Code) -> Code:
+    """Return *value*, which isl made, without what adds or multiplies 0."""
+    match value:
+        case Binary(op, left, right):
+            left, right = simplified(left), simplified(right)
+            if op == "+" and ZERO in (left, right):
+                return right if left == ZERO else left
+            if op == "-" and right == ZERO:
+                return left
+            is_nothing = (op == "*" and ZERO in (left, right)) or (op in "/%" and left == ZERO)
+            return ZERO if is_nothing else Binary(op, left, right)
+        case Paren(inner):
+            inner = simplified(inner)
+            return inner if isinstance(inner, Literal | Name) else Paren(inner)
+        case Call(function, arguments):
+            return Call(function, tuple(map(simplified, arguments)))
+        case _:
+            return value

@@ -20,6 +20,7 @@ from tcdsl.codegen.ast.build import (
     mentions,
     negated,
     paren,
+    template,
 )
 from tcdsl.codegen.ast.nodes import (
     Assign,
@@ -439,6 +440,11 @@ class StatementPrinter:
         """Return the value that *access* reads."""
         return self.place(access, subscripts)
 
+    def offset_in_tile(self, access: Access, placement: Placement) -> Code:
+        """Return how many elements of a local array come before that of *access*."""
+        position = self._by_load[(access.array, access.subscripts)]
+        return _row_major(self.leaf.local[(access.array, position)], placement.extents)
+
     def place(self, access: Access, subscripts: tuple[Code, ...] | None = None) -> Code:
         """Return the element that *access* touches, as what is stored to."""
         position = self._by_load[(access.array, access.subscripts)]
@@ -447,8 +453,10 @@ class StatementPrinter:
         if placement is not None:
             if placement.elements() == 1:
                 return name
-            indices = self.leaf.local[(access.array, position)]
-            return index(name, _row_major(indices, placement.extents))
+            offset = self.offset_in_tile(access, placement)
+            if placement.is_swizzled:
+                offset = template("tc_swizzled", [placement.extents[-1]], offset)
+            return index(name, offset)
         if (access.array, position) in self.leaf.local:
             subscripts = tuple(paren(at) for at in self.leaf.local[access.array, position])
         if subscripts is None:

@@ -35,10 +35,12 @@ from tcdsl.codegen.ast.walk import names, of_statement
 from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.kernel import AXES
 from tcdsl.codegen.cuda.late_checks import late_checks
+from tcdsl.codegen.cuda.products import fragment_of, is_whole, product
 from tcdsl.codegen.cuda.spans import Span
 from tcdsl.codegen.cuda.sums import SumsPrinter
 from tcdsl.codegen.passes.blocked_sums import BlockedSums
 from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
+from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
 from tcdsl.transforms.stitching import kept_axes
@@ -62,6 +64,10 @@ class LoopPrinter(SumsPrinter):
                 return self._sequence(children, pending, active)
             case loop_ast.Mark(name=name, body=body) if self.loops[name].kind is LoopKind.LAST:
                 return [self._last(body, self.loops[name], pending)]
+            case loop_ast.Mark(name=name, body=body) if (
+                self.loops[name].kind is LoopKind.COLLECTIVE
+            ):
+                return [self._product(node, active)]
             case loop_ast.Mark(name=name, body=body):
                 return self._sequence([body], (*pending, self.loops[name]), active)
             case loop_ast.If():
@@ -81,6 +87,16 @@ class LoopPrinter(SumsPrinter):
                 leaf = self._leaf(node, active)
                 self.eliminated = before
                 return [leaf]
+
+    def _product(self, node: loop_ast.Mark, active: Sequence[Code]) -> Node:
+        """Return a statement that all threads of a warp run together."""
+        (leaf,) = loop_ast.leaves(node)
+        fragment = fragment_of(leaf.statement, self.mapped.paths[leaf.statement])
+        guards = self._guards(leaf, active)
+        if fragment is None or guards or not is_whole(node, self.loops):
+            why = f"{leaf.statement} is not what an instruction multiplies, or not whole"
+            raise INTERNAL(where=f"printing {self.name}", what=why, repro="the program")
+        return replace(product(self._printer(leaf), node, fragment), statement=leaf.statement)
 
     def _sequence(
         self,

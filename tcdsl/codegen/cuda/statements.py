@@ -352,7 +352,7 @@ class CudaStatementPrinter(StatementPrinter):
 
         def lane(number: int) -> Code:
             here = {variable: Literal(str(number))}
-            return self._moved(lambda at: substituted(at, here)).element(read)
+            return self.moved(lambda at: substituted(at, here)).element(read)
 
         type_ = vector_type(c_type(statement.reduction.dtype), width)
         return self._collective(Vector(type_, tuple(map(lane, range(width)))))
@@ -448,9 +448,9 @@ class CudaStatementPrinter(StatementPrinter):
 
     def at_lane_zero(self, variable: str) -> "CudaStatementPrinter":
         """Return a printer of the instance in lane 0 of the vector loop over *variable*."""
-        return self._moved(lambda at: substituted(_without_addend(at, variable), {variable: ZERO}))
+        return self.moved(lambda at: substituted(_without_addend(at, variable), {variable: ZERO}))
 
-    def _moved(self, moved: Callable[[Code], Code]) -> "CudaStatementPrinter":
+    def moved(self, moved: Callable[[Code], Code]) -> "CudaStatementPrinter":
         """Return a printer of another instance: *moved* changes indices."""
         leaf = loop_ast.Leaf(
             self.leaf.statement,

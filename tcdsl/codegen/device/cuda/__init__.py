@@ -16,6 +16,7 @@
     async                               tc_copy_async, tc_copy_async_some, tc_copy_async_or_zero,
                                         tc_copy_wait, tc_copy_end_group, tc_copy_wait_but,
                                         tc_prefetch
+    mma                                 tc_mma, tc_swizzled
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
 
@@ -24,7 +25,8 @@
 parts as they are.  These are written over few intrinsics, which whoever emulates them provides:
 
     threadIdx.x, .y, .z    __syncthreads, __syncthreads_or    __threadfence    __shfl_xor_sync,
-    __shfl_down_sync (int, long long, float, double; mask, value, distance)    atomicCAS (unsigned
+    __shfl_down_sync (int, long long, float, double; mask, value, distance)    __shfl_sync (long
+    long; mask, value, lane, width)    atomicCAS (unsigned
     short, int, long long)    atomicAdd (unsigned int, unsigned long long, float, double)
     atomicInc (unsigned int)    atomicMin, atomicMax (int, unsigned int, long long, unsigned long
     long)    atomicAnd, atomicOr (unsigned int, unsigned long long)    __shared__ in a function
@@ -52,7 +54,7 @@ from tcdsl.codegen.device.c import COMPENSATED, FLOATS, HALVES, INTEGERS, TYPES
 SCALAR_PARTS: tuple[str, ...] = ("core", "powers", "half", "math_f32", "math_f64", "rare")
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "ticket",
-    "cluster", "async", "overlap", "changing",
+    "cluster", "async", "mma", "overlap", "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -62,6 +64,7 @@ _NEEDS = {
     "atomic": {"half", "operators"},
     "cluster": {"collective", "vector"},
     "async": {"vector"},
+    "mma": {"half", "vector"},
     "pairs": {"half", "vector"},
 }
 
@@ -107,6 +110,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys([f"tc_cluster_{call}" for call in ("begin", "sync", "end")], "cluster")
         | dict.fromkeys(["tc_fold_xc", "tc_fold_yc", "tc_argfold_xc"], "cluster")
         | dict.fromkeys(_COPIES, "async")
+        | dict.fromkeys(["tc_mma", "tc_swizzled"], "mma")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
         | {"tc_changing": "changing"}
     )

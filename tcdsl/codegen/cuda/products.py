@@ -1,0 +1,130 @@
+"""A multiply-accumulate of tensor cores: one call for all that its COLLECTIVE loops run.
+
+    for c6, c7, c8, c9, lane:                  tc_mma<true, 4, 8, 2, 32, true, 128, false>(
+      part[m, n] += A.tile[m, k]                   part, A.tile, 2048 * c4, B.tile, 64 * c5)
+                    * B.tile[k, n]
+
+The loops must be whole: then the call's sizes are theirs, and each tile begins where all of them
+are 0.  Who holds which result is decided by coordinates (strategies/fragments.py) and by the
+instruction; that they agree is checked here, where both are known.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcdsl.codegen.ast import loop_ast
+from tcdsl.codegen.ast.build import ZERO, simplified, substituted, template
+from tcdsl.codegen.ast.nodes import Code, Evaluate, Name
+from tcdsl.codegen.cuda.statements import CudaStatementPrinter
+from tcdsl.codegen.passes.turns import covers
+from tcdsl.lang.comprehension import Expr, Index, walk
+from tcdsl.lang.dtypes import BFLOAT16
+from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
+from tcdsl.poly.scop import Access, Statement
+from tcdsl.transforms.placement import Placement, Placements
+
+ROWS, COLUMNS, TERMS = 16, 8, 16  # of mma.m16n8k16, see mma.cuh
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """What a warp multiplies: dimensions of the statement, and how many values of each."""
+
+    row: tuple[int, int]
+    column: tuple[int, int]
+    term: tuple[int, int]
+
+
+def fragment_of(statement: str, path: Sequence[Loop]) -> Fragment | None:
+    """Return what the COLLECTIVE loops of *path* and its threads multiply at once.
+
+    None unless the threads have the results that the instruction gives them.
+    """
+    ways = [(loop, (loop.coordinates[statement], loop.extent or 0)) for loop in path]
+    threads = [way for loop, way in ways if loop.kind is LoopKind.THREAD and loop.axis == 0]
+    match threads, [way for loop, way in ways if loop.kind is LoopKind.COLLECTIVE]:
+        case (
+            [(AffineCoordinate(((4, Coordinate(row, low, 1, 8)),
+                                (1, Coordinate(column, left, 2, 4))), 0, 1, 0), 32)],
+            [(Coordinate(term, _, 1, terms), all_terms),
+             (Coordinate() as halves, rows),
+             (Coordinate() as eights, columns),
+             (Coordinate() as pair, 2)],
+        ) if (
+            terms == all_terms
+            and halves == Coordinate(row, low, 8, rows)
+            and eights == Coordinate(column, left, 8, columns)
+            and pair == Coordinate(column, left, 1, 2)
+        ):  # fmt: skip
+            return Fragment((row, 8 * rows), (column, 8 * columns), (term, terms))
+    return None
+
+
+def is_whole(node: loop_ast.AstNode, loops: Mapping[str, Loop], loop: Loop | None = None) -> bool:
+    """Return whether *node* is one statement in loops that run all of their iterations.
+
+    :arg loop: whose mark is above.
+    """
+    match node:
+        case loop_ast.Leaf():
+            return True
+        case loop_ast.Mark(name=name, body=body):
+            return is_whole(body, loops, loops[name])
+        case loop_ast.For(init=init, body=body):
+            is_all = loop is not None and init == ZERO and covers(node, loop.extent or 0)
+            return is_all and is_whole(body, loops)
+        case _:
+            return False
+
+
+def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fragment) -> Evaluate:
+    """Return the call for the statement of *printer*, which is below the whole loops *node*."""
+    statement, placements = printer.statement, printer.context.placements
+    zeros: dict[str, Code] = dict.fromkeys(_variables(node), ZERO)
+    first = printer.moved(lambda at: simplified(substituted(at, zeros)))
+    sums = Name(printer.names.of("array", statement.write.array))
+    dims = fragment.row[0], fragment.column[0]
+    rows, columns = (_operand(statement, dim, placements) for dim in dims)
+    terms = statement.indices[fragment.term[0]]
+    arguments: list[Code] = [sums]
+    sizes = [fragment.row[1] // ROWS, fragment.column[1] // COLUMNS, fragment.term[1] // TERMS]
+    for read in (rows, columns):
+        tile = placements[read.array]
+        sizes += [tile.extents[-1], int(_mentions(read.subscripts[-1], terms))]
+        name = Name(printer.names.of("array", read.array))
+        arguments += [name, first.offset_in_tile(read, tile)]
+    is_bfloat = int(printer.scop.arrays[rows.array].dtype == BFLOAT16)
+    call = template("tc_mma", [is_bfloat, *sizes], *arguments)
+    return Evaluate(replace(call, participants="x"))
+
+
+def _variables(node: loop_ast.AstNode) -> Iterator[str]:
+    match node:
+        case loop_ast.For(variable=variable, body=body):
+            yield variable
+            yield from _variables(body)
+        case loop_ast.Mark(body=body):
+            yield from _variables(body)
+
+
+def _operand(statement: Statement, dim: int, placements: Placements) -> Access:
+    """Return the read of *statement* in whose tile elements differ along dimension *dim*."""
+    index = statement.indices[dim]
+    (found,) = (
+        read
+        for read in statement.reads
+        if any(_mentions(s, index) for s in _inside(read, placements[read.array]))
+    )
+    return found
+
+
+def _inside(read: Access, tile: Placement) -> list[Expr]:
+    """Return the subscripts that differ in the tile of one iteration."""
+    several = [dim.extent > 1 for dim in tile.dims]
+    if tile.ring is not None:
+        several[tile.ring.dim] = False
+    return [s for s, is_one in zip(read.subscripts, several, strict=True) if is_one]
+
+
+def _mentions(subscript: Expr, index: str) -> bool:
+    return any(isinstance(node, Index) and node.name == index for node in walk(subscript))

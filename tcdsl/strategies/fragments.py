@@ -1,0 +1,136 @@
+"""Which thread of a warp holds what: the operands and results of tensor cores as coordinates.
+
+A product of 16 x 8 results is made by the 32 threads of a warp together (``mma.m16n8k16``).  Each
+has four of them, two neighbours of a row and two eight rows below:
+
+    thread  4 (m % 8) + n % 8 / 2            row 0:  0 0 1 1 2 2 3 3      row 8:  0 0 1 1 2 2 3 3
+    slot    2 (m / 8 % 2) + n % 2            row 1:  4 4 5 5 6 6 7 7      row 9:  4 4 5 5 6 6 7 7
+
+A warp's tile is rows and columns of these, a block's tile those of its warps: z along rows, y along
+columns.  What the threads hold is an array in registers like others, whose elements' threads and
+places follow from these coordinates.  PTX ISA, "Matrix Fragments for mma.m16n8k16".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcdsl.costmodel.chip import WARP
+from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
+
+ROWS, COLUMNS, TERMS = 16, 8, 16  # of one instruction
+HALF = 8  # rows of a fragment between a thread's two pairs
+PAIR = 2  # results of a thread that are neighbours
+VECTOR = 8  # elements of 16 bytes: what one copy moves
+X, Y, Z = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A loop of one statement: see ``loop_tree.Loop``."""
+
+    kind: LoopKind
+    coordinate: AnyCoordinate
+    extent: int
+    axis: int = 0
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WarpTiles:
+    """The tile of a block: *warp_rows* x *warp_columns* warps of *rows* x *columns* results."""
+
+    rows: int
+    columns: int
+    warp_rows: int
+    warp_columns: int
+    step: int  # of the reduced index
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """The rows and columns of a block's results."""
+        return self.rows * self.warp_rows, self.columns * self.warp_columns
+
+    @property
+    def threads(self) -> int:
+        return WARP * self.warp_rows * self.warp_columns
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A dimension of a statement, and where its tiles begin."""
+
+    position: int
+    low: int = 0
+
+    def digit(self, div: int, mod: int) -> Coordinate:
+        """Return the coordinate ``(x - low) / div % mod``."""
+        return Coordinate(self.position, self.low, div, mod)
+
+
+def warps(row: At, column: At, tiles: WarpTiles) -> list[Level]:
+    """Return the loops over the warps of a block."""
+    ways = ((row, tiles.rows, tiles.warp_rows, Z), (column, tiles.columns, tiles.warp_columns, Y))
+    return [
+        Level(LoopKind.THREAD, at.digit(size, count), count, axis, count)
+        for at, size, count, axis in ways
+        if count > 1
+    ]
+
+
+def lane(row: At, column: At) -> Level:
+    """Return the loop over the threads of a warp that hold results."""
+    pairs = COLUMNS // PAIR
+    thread = AffineCoordinate(((pairs, row.digit(1, HALF)), (1, column.digit(PAIR, pairs))))
+    return Level(LoopKind.THREAD, thread, WARP, X, WARP)
+
+
+def slots(row: At, column: At, tiles: WarpTiles, kind: LoopKind, last: LoopKind) -> list[Level]:
+    """Return the loops over the results of a thread, of a *kind*, neighbours *last*."""
+    rows, columns = tiles.rows // HALF, tiles.columns // COLUMNS
+    return [
+        Level(kind, row.digit(HALF, rows), rows),
+        Level(kind, column.digit(COLUMNS, columns), columns),
+        Level(last, column.digit(1, PAIR), PAIR),
+    ]
+
+
+def held(tiles: WarpTiles, row: At, column: At) -> list[Level]:
+    """Return the loops of a statement on the accumulators."""
+    own = slots(row, column, tiles, LoopKind.UNROLL, LoopKind.LANES)
+    return [*warps(row, column, tiles), lane(row, column), *own]
+
+
+def multiplied(tiles: WarpTiles, row: At, column: At, term: At) -> list[Level]:
+    """Return the loops of the multiply-accumulate: a warp does what is below them at once."""
+    together = LoopKind.COLLECTIVE
+    terms = Level(together, term.digit(1, tiles.step), tiles.step)
+    own = slots(row, column, tiles, together, together)
+    return [*warps(row, column, tiles), terms, *own, lane(row, column)]
+
+
+def copied(line: At, within: At, sizes: Sequence[int], tiles: WarpTiles) -> list[Level]:
+    """Return the loops of a copy of *sizes* lines and elements of a line, 16 bytes a thread.
+
+    Neighbouring threads take neighbours of a line, then the next lines.
+    """
+    lines, length = sizes
+    vectors = length // VECTOR
+    apart = min(vectors, WARP)
+    at_once = WARP // apart  # lines of a warp
+    found = [within.digit(VECTOR, apart)]
+    thread: AnyCoordinate = found[0]
+    if at_once > 1:
+        thread = AffineCoordinate(((apart, line.digit(1, at_once)), (1, found[0])))
+    levels = [Level(LoopKind.THREAD, thread, min(WARP, lines * apart), X, WARP)]
+    done = at_once
+    for axis, count in ((Y, tiles.warp_columns), (Z, tiles.warp_rows)):
+        if count > 1:
+            own = line.digit(done, count)
+            levels.append(Level(LoopKind.THREAD, own, min(count, -(-lines // done)), axis, count))
+            done *= count
+    if lines > done:
+        levels.append(Level(LoopKind.UNROLL, line.digit(done, 0), -(-lines // done)))
+    if vectors > apart:
+        more = within.digit(VECTOR * apart, 0)
+        levels.append(Level(LoopKind.UNROLL, more, vectors // apart))
+    return [*levels, Level(LoopKind.LANES, within.digit(1, VECTOR), VECTOR)]

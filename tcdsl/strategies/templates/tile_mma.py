@@ -1,0 +1,221 @@
+"""Contractions of half types on tensor cores: operands in shared memory, results in fragments.
+
+    C(m,n) +=! A(m,k) * B(k,n)         float32 sums of products of bfloat16 or float16
+
+One operand mentions the rows' index and not the columns', the other the reverse; both mention one
+reduced index; what else there is goes to blocks.  Which dimension of an operand has neighbours in
+memory does not matter: a turned matrix is loaded as fast.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import inf, prod
+
+from tcdsl.costmodel import gpu_thresholds
+from tcdsl.costmodel.chip import Feature, Unit
+from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.locality import array_strides
+from tcdsl.costmodel.tensor_tiles import TensorWork
+from tcdsl.costmodel.work import Work
+from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, walk
+from tcdsl.lang.dtypes import BFLOAT16, FLOAT32
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Access, Kind
+from tcdsl.strategies.fragments import VECTOR, WarpTiles
+from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.sketch import Axis, Sketch, Tensor
+from tcdsl.strategies.template import Template
+from tcdsl.transforms.padding import why_not_padded
+from tcdsl.transforms.rfactor import why_not_rfactored
+
+NAME = "tile_mma"
+# Results of a warp, rows and columns; warps of a block along rows and columns.
+SHAPES = (
+    (64, 64, 2, 4), (64, 64, 2, 2), (64, 32, 2, 2), (32, 64, 2, 2), (32, 32, 2, 2), (32, 32, 1, 4),
+    (16, 32, 2, 2), (32, 16, 2, 2), (16, 16, 2, 2),
+)  # fmt: skip
+STEPS = (32, 64)
+STAGES = (4, 3, 2)
+Axes = tuple[Axis, Axis, int]  # of rows, of columns; the reduced dimension of the lead
+MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class TensorConfig:
+    """How a contraction is cut: see :class:`WarpTiles`; *stages* steps are on the chip at once."""
+
+    rows: int
+    columns: int
+    warp_rows: int
+    warp_columns: int
+    step: int
+    stages: int
+
+    @property
+    def tiles(self) -> WarpTiles:
+        return WarpTiles(self.rows, self.columns, self.warp_rows, self.warp_columns, self.step)
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why *problem* is not made on tensor cores, or None."""
+    shape = problem.shapes[problem.lead]
+    statement = shape.statement
+    spans = dict(zip(statement.indices, ((0, extent) for extent in shape.extents), strict=True))
+    if reason := why_not_rfactored(statement) or why_not_padded(statement, spans):
+        return reason
+    if shape.instances < MIN_WORK:
+        return "it is small"
+    if not problem.gpu.has(Feature.ASYNC_COPY):
+        return f"{problem.gpu.arch} has no tensor cores for it"
+    if reason := _why_not_factors(problem):
+        return reason
+    for name in problem.group.members:
+        if name != problem.lead and problem.rest_of(name) > 1:
+            return f"{name} has axes of its own"
+        is_before = problem.scop.position(name) < problem.scop.position(problem.lead)
+        if is_before or problem.shapes[name].statement.kind is Kind.CHECK:
+            return f"{name} comes before it"
+    if axes_of(problem) is None:
+        return "no two operands share one reduced index alone"
+    return _why_not_copied(problem)
+
+
+def _why_not_factors(problem: Problem) -> str | None:
+    """Return why the summands are no products of two elements of half types, or None."""
+    statement = problem.shapes[problem.lead].statement
+    reduction, value = statement.reduction, statement.value
+    if reduction is None or reduction.operator is not Operator.ADD or reduction.dtype != FLOAT32:
+        return "it is no sum in float32"
+    factors = [value.left, value.right] if isinstance(value, Binary) and value.op == "*" else []
+    loads = [f.operand if isinstance(f, Cast) else f for f in factors]
+    types = {load.dtype for load in loads if isinstance(load, Load)}
+    if len(loads) != 2 or len(types) != 1 or not all(isinstance(one, Load) for one in loads):
+        return "its summands are not products of two elements of one type"
+    if not types.pop().is_half:
+        return "its operands are not of a half type"
+    return "it has one operand" if len(statement.reads) != 2 else None
+
+
+@analysis
+def axes_of(problem: Problem) -> Axes | None:
+    """Return the axes of rows and columns, and the reduced index, of the lead; None if none are."""
+    shape = problem.shapes[problem.lead]
+    statement = shape.statement
+    reduced = [d for d, r in enumerate(shape.roles) if r is Role.REDUCED and shape.extents[d] > 1]
+    if len(reduced) != 1 or any(role is Role.ORDERED for role in shape.roles):
+        return None
+    if len(problem.parallel) < sum(role is Role.PARALLEL for role in shape.roles):
+        return None
+    if not all(_has(read, statement.indices[reduced[0]]) for read in statement.reads):
+        return None
+    one, other = (
+        [axis for axis in problem.parallel if _is_only_in(problem, axis, number)]
+        for number in (0, 1)
+    )
+    if not one or not other:
+        return None
+    longest = [max(axes, key=problem.extent) for axes in (one, other)]
+    # Neighbours in what is written are columns, whose pairs a thread holds.
+    column = min(longest, key=lambda axis: shape.strides[0][axis[problem.lead]])
+    row = next(axis for axis in longest if axis is not column)
+    return row, column, reduced[0]
+
+
+def _is_only_in(problem: Problem, axis: Axis, number: int) -> bool:
+    """Return whether the index of *axis* is in the read *number* of the lead, alone there."""
+    statement = problem.shapes[problem.lead].statement
+    index = statement.indices[axis[problem.lead]]
+    mine, other = statement.reads[number], statement.reads[1 - number]
+    return Index(index) in mine.subscripts and not _has(other, index)
+
+
+def _has(access: Access, index: str) -> bool:
+    return any(_mentions(subscript, index) for subscript in access.subscripts)
+
+
+def _mentions(subscript: Expr, index: str) -> bool:
+    return any(isinstance(node, Index) and node.name == index for node in walk(subscript))
+
+
+def _why_not_copied(problem: Problem) -> str | None:
+    """Return why a tile of an operand is not copied in vectors, or None."""
+    axes = axes_of(problem)
+    assert axes is not None
+    row, column, reduced = axes
+    statement = problem.shapes[problem.lead].statement
+    indices = [statement.indices[axis[problem.lead]] for axis in (row, column)]
+    term = statement.indices[reduced]
+    for read in statement.reads:
+        array = problem.scop.arrays[read.array]
+        strides = array_strides(array)
+        (own,) = (index for index in indices if _has(read, index))
+        if strides[-1] != 1 or read.subscripts[-1] not in (Index(own), Index(term)):
+            return f"neighbours in {read.array} are along no index of the product"
+        if Index(term) not in read.subscripts:
+            return f"{read.array} has a window along {term}"
+        if any(_mentions(s, i) and s != Index(i) for s in read.subscripts for i in (own, term)):
+            return f"{read.array} has a window"
+        if array.skew is not None or any(stride % VECTOR for stride in strides[:-1]):
+            return f"rows of {read.array} are not all aligned to 16 bytes"
+    if any(low for name in problem.group.members for low in problem.shapes[name].lower):
+        return "it begins elsewhere than at 0"
+    return None
+
+
+def space(problem: Problem) -> Iterator[TensorConfig]:
+    """Yield the configurations, first those that are estimated to take the least time."""
+    axes, found = axes_of(problem), []
+    assert axes is not None
+    terms = problem.shapes[problem.lead].extents[axes[2]]
+    room = problem.gpu.shared_bytes_per_block - problem.gpu.static_shared_bytes_per_block
+    for (rows, columns, along, across), step, stages in product(SHAPES, STEPS, STAGES):
+        if stages - 1 > -(-terms // step):  # copies ahead of nothing
+            continue
+        config = TensorConfig(rows, columns, along, across, step, stages)
+        work = _work(problem, config)
+        seconds = estimate(work, problem.gpu).seconds
+        if seconds < inf and work.shared_bytes <= room:
+            found.append((seconds, config))
+    yield from (config for _, config in sorted(found, key=lambda pair: pair[0]))
+
+
+def _work(problem: Problem, config: TensorConfig) -> Work:
+    shape, axes = problem.shapes[problem.lead], axes_of(problem)
+    assert axes is not None and shape.statement.reduction is not None
+    row, column, term = axes
+    sizes = [problem.extent(axis) for axis in (row, column)]
+    tiles = prod(-(-n // size) for n, size in zip(sizes, config.tiles.block, strict=True))
+    others = prod(problem.extent(axis) for axis in problem.parallel) // prod(sizes)
+    members = [problem.scop.by_name[name] for name in problem.group.members]
+    arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
+    written = {access.array for s in members for access in s.writes}
+    moved = {name: problem.scop.arrays[name].size_bytes() or 0 for name in arrays}
+    half = problem.scop.arrays[shape.statement.reads[0].array].dtype
+    return TensorWork(
+        tiles * others, (config.warp_rows, config.warp_columns), config.rows, config.columns,
+        shape.extents[term], config.step, config.stages,
+        Unit.TENSOR_BF16 if half == BFLOAT16 else Unit.TENSOR_F16,
+        sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
+    ).work(problem.gpu)  # fmt: skip
+
+
+def schedule(problem: Problem, config: TensorConfig) -> Sketch:
+    """Return the schedule that *config* asks for."""
+    axes = axes_of(problem)
+    assert axes is not None
+    tiles = config.tiles
+    rows, columns = tiles.block
+    why = (
+        f"{rows} x {columns} results a block, {config.rows} x {config.columns} a warp",
+        f"steps of {config.step} along {problem.shapes[problem.lead].statement.indices[axes[2]]},"
+        f" {config.stages} of them in shared memory",
+    )
+    members = problem.group.members
+    return Sketch(
+        members, (), dict.fromkeys(members, ()), why=why,
+        tensor=Tensor(*axes, tiles, config.stages), work=_work(problem, config),
+    )  # fmt: skip
+
+
+TEMPLATE = Template(NAME, TensorConfig, why_not, space, schedule)

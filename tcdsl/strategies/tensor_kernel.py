@@ -1,0 +1,184 @@
+"""A contraction's kernel on tensor cores: the tree of its loops, and the rewrites before it.
+
+    C(m,n) +=! A(m,k) * B(k,n)
+    ---> blocks over m / 128, n / 128
+           warps:  part = 0                        fragments, in registers (fragments.py)
+           for k / 32:
+             threads:  A.tile, B.tile = ... or 0   some steps ahead: copies of 16 bytes
+             warps:    part += A.tile * B.tile     whole tiles (padding.py): one collective
+           warps:  C = part; what else the group computes from it
+
+The accumulators are padded with the product, what is stored is not.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies.assembly import Assembly
+from tcdsl.strategies.fragments import At, Level, copied, held, multiplied
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import OuterLoop, Sketch, Tensor, Tile
+from tcdsl.transforms.caching import cache_read
+from tcdsl.transforms.nesting import Nester
+from tcdsl.transforms.padding import Spans, padded
+from tcdsl.transforms.rfactor import rfactor
+
+
+@dataclass(frozen=True, eq=False)
+class TensorKernel:
+    """A contraction's kernel before its loops are opened."""
+
+    scop: Scop
+    name: str  # the contraction's statement
+    outer: tuple[Mapping[str, Level], ...]  # over blocks
+    step: Mapping[str, Level]  # around the copies and the product
+    before: tuple[str, ...]  # the accumulators' initialisation
+    inside: tuple[str, ...]
+    after: tuple[str, ...]
+    levels: Mapping[str, Sequence[Level]]
+    staged: tuple[str, ...]  # tiles that asynchronous copies bring
+    why: tuple[str, ...] = ()
+    template: str = "tile_mma"
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def tree(self, nester: Nester) -> Node:
+        """Return the loops."""
+        inside: Node = sequence([self._nest([name], nester) for name in self.inside])
+        parts = [self._nest(names, nester) for names in (self.before, self.after)]
+        tree = sequence([parts[0], _loop(self.step, inside, nester), parts[1]])
+        for levels in reversed(self.outer):
+            tree = _loop(levels, tree, nester)
+        return tree
+
+    def _nest(self, names: Sequence[str], nester: Nester) -> Node:
+        """Return the statements *names* in the same loops, which their axes align."""
+        node: Node = sequence([Leaf(name) for name in names])
+        for depth in reversed(range(len(self.levels[names[0]]))):
+            node = _loop({name: self.levels[name][depth] for name in names}, node, nester)
+        return node
+
+
+def _loop(levels: Mapping[str, Level], body: Node, nester: Nester) -> Loop:
+    """Return the loop of *levels* around *body*."""
+    level = next(iter(levels.values()))
+    coordinates: Mapping[str, AnyCoordinate] = {n: own.coordinate for n, own in levels.items()}
+    extent = max(own.extent for own in levels.values())
+    name = nester.fresh_name(str(level.kind))
+    return Loop(name, coordinates, level.kind, body, extent, 0, level.axis, level.width)
+
+
+def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKernel:
+    """Return the kernel of *problem* that *sketch* says, a *product* on tensor cores."""
+    lead, shape, tiles = problem.lead, problem.shapes[problem.lead], product.tiles
+    row, column = product.row, product.column
+    names = [shape.statement.indices[d] for d in (row[lead], column[lead], product.term)]
+    scop = rfactor(problem.scop, lead, ())
+    init, store = (s.name for s in scop.statements if s.name not in problem.scop.by_name)
+    scop = _padded(scop, lead, problem, product)
+    levels = {name: held(tiles, *_at(scop, name, names[:2])) for name in (init, store)}
+    levels[lead] = multiplied(tiles, *_at(scop, lead, names))
+    after = [name for name in problem.group.members if name != lead]
+    for name in after:
+        levels[name] = held(tiles, At(row[name]), At(column[name]))
+    outer = [_with(scop, loop, lead, (init, store)) for loop in _blocks(problem, product)]
+    terms = Coordinate(product.term, 0, tiles.step)
+    step = Level(LoopKind.SERIAL, terms, -(-shape.extents[product.term] // tiles.step))
+    kernel = TensorKernel(
+        scop, lead, tuple(outer), {lead: step}, (init,), (lead,), (store, *after), levels, (),
+        sketch.why, sketch.template, sketch.config,
+    )  # fmt: skip
+    for number in range(len(scop.by_name[lead].reads)):
+        kernel = _with_copy(kernel, product, number)
+    return kernel
+
+
+def _padded(scop: Scop, lead: str, problem: Problem, product: Tensor) -> Scop:
+    """Return *scop* with whole tiles of the product."""
+    rows, columns = (
+        _spans(problem, axis[lead], size)
+        for axis, size in zip((product.row, product.column), product.tiles.block, strict=True)
+    )
+    terms = _spans(problem, product.term, product.tiles.step)
+    found = padded(scop, lead, {**rows, **columns}, terms)
+    assert found is not None, "the template asks first"
+    return found
+
+
+def _spans(problem: Problem, dim: int, size: int) -> Spans:
+    """Return the range of the lead's dimension *dim* in whole tiles of *size*."""
+    shape = problem.shapes[problem.lead]
+    return {shape.statement.indices[dim]: (0, -(-shape.extents[dim] // size) * size)}
+
+
+def _at(scop: Scop, name: str, indices: Sequence[str]) -> list[At]:
+    return [At(scop.by_name[name].indices.index(index)) for index in indices]
+
+
+def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKernel:
+    """Return *kernel* with the read *number* of the product from a tile, and what fills that."""
+    lead, step = kernel.name, kernel.step[kernel.name]
+    around = tuple(level[lead].coordinate for level in (*kernel.outer, kernel.step))
+    array = kernel.scop.by_name[lead].reads[number].array
+    tile = f"{array}.tile{number}{lead}"
+    cached = cache_read(kernel.scop, array, [lead], {lead: around}, tile, is_padded=True)
+    outer = [
+        {**loop, cached.copy: _along(loop[lead], cached.outer[depth])}
+        for depth, loop in enumerate(kernel.outer)
+    ]
+    ahead = _ahead(step, cached.outer[len(outer)], product.stages - 1)
+    lines = [d for d, size in enumerate(cached.sizes) if size > 1]
+    line, within = (At(cached.elements[d]) for d in lines)
+    own = copied(line, within, [cached.sizes[d] for d in lines], product.tiles)
+    return replace(
+        kernel,
+        scop=cached.scop,
+        outer=tuple(outer),
+        step={**kernel.step, cached.copy: ahead},
+        inside=(*kernel.inside[:-1], cached.copy, lead),
+        levels={**kernel.levels, cached.copy: own},
+        staged=(*kernel.staged, cached.array),
+    )
+
+
+def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
+    """Return the loops over blocks."""
+    cut = zip((product.column, product.row), reversed(product.tiles.block), strict=True)
+    own = [Tile(axis, problem.extent(axis), problem.lower(axis), repeat=n) for axis, n in cut]
+    taken = product.row, product.column
+    own += [problem.tile(axis) for axis in reversed(problem.parallel) if axis not in taken]
+    loops = Assembly(problem.group, problem.shapes, problem.gpu, own).block_loops()
+    return [_levels(loop) for loop in loops]
+
+
+def _levels(loop: OuterLoop) -> dict[str, Level]:
+    return {
+        name: Level(loop.kind, piece.coordinate, piece.extent, piece.axis, piece.width)
+        for name, piece in loop.pieces.items()
+    }
+
+
+def _with(
+    scop: Scop, loop: Mapping[str, Level], lead: str, names: Sequence[str]
+) -> dict[str, Level]:
+    """Return *loop* with *names*, statements whose indices are called as the lead's."""
+    level, found = loop[lead], dict(loop)
+    coordinate = level.coordinate
+    index = scop.by_name[lead].indices[coordinate.position]
+    for name in names:
+        position = scop.by_name[name].indices.index(index)
+        assert isinstance(coordinate, Coordinate)
+        found[name] = replace(level, coordinate=replace(coordinate, position=position))
+    return found
+
+
+def _along(level: Level, position: int) -> Level:
+    """Return *level* for a copy, whose dimension *position* is the loop's iteration."""
+    return replace(level, coordinate=Coordinate(position))
+
+
+def _ahead(level: Level, position: int, steps: int) -> Level:
+    """Return *level* for a copy that runs some *steps* before what uses it."""
+    return replace(level, coordinate=Coordinate(position, steps), extent=level.extent + steps)

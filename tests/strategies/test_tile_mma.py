@@ -1,0 +1,246 @@
+"""Contractions on tensor cores: when, that they are right, and that faults are found."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.costmodel.chip import load_chip
+from tcdsl.emulator import emulated_programs
+from tcdsl.errors import EmulationError
+from tcdsl.interp.arithmetic import Array
+from tcdsl.lang.dtypes import BFLOAT16, DType
+from tcdsl.options import Options
+from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.loop_tree import Loop, LoopKind, Node, Sequence
+from tcdsl.poly.verify import why_not_legal
+from tcdsl.testing.comparison import check
+from tcdsl.testing.random_inputs import values
+from tcdsl.transforms.mapping import Mapped
+from tcdsl.transforms.synchronisation import why_not_synchronised
+
+CheckAll = Callable[..., None]
+MakeUnit = Callable[..., Any]
+
+PRODUCTS = {
+    "nn": ("A(m,k) * B(k,n)", lambda m, n, k: [(m, k), (k, n)]),
+    "nt": ("A(m,k) * B(n,k)", lambda m, n, k: [(m, k), (n, k)]),
+    "tn": ("A(k,m) * B(k,n)", lambda m, n, k: [(k, m), (k, n)]),
+    "tt": ("A(k,m) * B(n,k)", lambda m, n, k: [(k, m), (n, k)]),
+}
+SIZES = [(64, 64, 64), (136, 72, 40), (8, 200, 136), (200, 8, 24)]
+
+
+def source_of(form: str, dtype: str = "bfloat16", rest: str = "") -> str:
+    terms, _ = PRODUCTS[form]
+    sizes = [re.findall("[mnk]", part) for part in terms.split("*")]
+    a, b = (", ".join(size.upper() for size in part) for part in sizes)
+    return f"def f({dtype}({a}) A, {dtype}({b}) B{rest}) -> (C) {{ C(m,n) +=! {terms} }}"
+
+
+FORMS = {
+    "batches": (
+        "def f(half(B,M,K) A, half(B,K,N) W) -> (C) { C(b,m,n) +=! A(b,m,k) * W(b,k,n) }",
+        [(3, 40, 72), (3, 72, 56)],
+    ),
+    "one operand for all": (
+        "def f(half(B,M,K) A, half(K,N) W) -> (C) { C(m,b,n) +=! A(b,m,k) * W(k,n) }",
+        [(3, 40, 72), (72, 56)],
+    ),
+    "transposed result": (
+        "def f(half(M,K) A, half(K,N) B) -> (C) { C(n,m) +=! A(m,k) * B(k,n) }",
+        [(72, 64), (64, 136)],
+    ),
+    "of itself": (
+        "def f(half(M,K) A) -> (C) { C(i,j) +=! A(i,k) * A(j,k) }", [(104, 72)],
+    ),
+    "bias and activation": (
+        """def f(bfloat16(M,K) A, bfloat16(K,N) B, float(N) b, float(M,N) x) -> (C) {
+            c(m,n) +=! A(m,k) * B(k,n)
+            C(m,n) = fmax(c(m,n) + b(n), 0.0) + x(m,n)
+        }""",
+        [(72, 136), (136, 104), (104,), (72, 104)],
+    ),
+    "update": (
+        "def f(float(M,N) C, half(M,K) A, half(K,N) B) -> (C) { C(m,n) += A(m,k) * B(k,n) }",
+        [(72, 104), (72, 64), (64, 104)],
+    ),
+    "float32 result": (
+        "def f(half(M,K) A, half(K,N) B) -> (float(M,N) C) { C(m,n) +=! A(m,k) * B(k,n) }",
+        [(72, 64), (64, 96)],
+    ),
+}  # fmt: skip
+
+
+def templates(unit: Any) -> list[str]:
+    return [kernel.template for kernel in unit.done.plan.kernels]
+
+
+# --- right ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow_but("bfloat16-nn")
+@pytest.mark.parametrize("form", PRODUCTS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "half"])
+def test_products(form: str, dtype: str, check_emulated: CheckAll, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    shapes = PRODUCTS[form][1]
+    sizes = SIZES if dtype == "half" else [(72, 48, 40), (0, 8, 8), (8, 8, 0)]
+    check_emulated([(source_of(form, dtype), shapes(*size)) for size in sizes])
+
+
+@pytest.mark.slow_but("bias and activation")
+@pytest.mark.parametrize("form", FORMS)
+def test_other_forms(form: str, check_emulated: CheckAll, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    check_emulated([FORMS[form]])
+
+
+@pytest.mark.slow
+def test_every_configuration(cuda_unit: MakeUnit, emulated: Any) -> None:
+    source, shapes = source_of("nt"), [(80, 72), (136, 72)]
+    unit = cuda_unit(source, *shapes)
+    (weighed,) = unit.done.plan.weighed
+    own = [c for c in weighed.candidates() if c["template"] == "tile_mma"]
+    assert len(own) > 4 and sum(c["is_chosen"] for c in own) == 1
+    units = []
+    for candidate in own:
+        choice = {"kernel": weighed.kernel, "template": "tile_mma", **candidate["config"]}
+        choices = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+        units.append(cuda_unit(source, *shapes, options=Options(choices=choices)))
+    for program in emulated(units):
+        check(program, *drawn(BFLOAT16, shapes))
+
+
+def drawn(dtype: DType, shapes: list[tuple[int, ...]]) -> list[Array]:
+    return [values(dtype, shape, "real", seed) for seed, shape in enumerate(shapes)]
+
+
+# --- when -----------------------------------------------------------------------------------
+
+
+def test_a_product_of_half_types_is_one_kernel(cuda_unit: MakeUnit) -> None:
+    source, _ = FORMS["bias and activation"]
+    unit = cuda_unit(source, (512, 512), (512, 512), (512,), (512, 512))
+    assert templates(unit) == ["tile_mma"] and not unit.done.is_fallback
+    assert unit.source.text.count("tc_mma<") == 1
+    assert "tc_fmax_f32" in unit.source.text
+
+
+@pytest.mark.parametrize(
+    ("source", "shapes", "why"),
+    [
+        (source_of("nn", "float"), [(72, 72), (72, 72)], "not of a half type"),
+        (source_of("nn"), [(72, 71), (71, 72)], "rows of A are not all aligned to 16 bytes"),
+        (source_of("nt"), [(72, 72), (71, 72)], None),
+        (source_of("nn"), [(72, 72), (72, 71)], "rows of B are not all aligned to 16 bytes"),
+        (source_of("nn").replace("+=!", "max=!"), [(72, 72), (72, 72)], "no sum in float32"),
+        (source_of("nn").replace("* B", "+ B"), [(72, 72), (72, 72)], "products of two elements"),
+        (
+            "def f(half(M,K,L) A, half(L,N,K) B) -> (C) { C(m,n) +=! A(m,k,l) * B(l,n,k) }",
+            [(72, 8, 72), (72, 72, 8)], "no two operands share one reduced index alone",
+        ),
+        (source_of("nn"), [(8, 8), (8, 8)], "it is small"),
+    ],
+)  # fmt: skip
+def test_when_there_is_none(cuda_unit: MakeUnit, source: str, shapes: Any, why: Any) -> None:
+    unit = cuda_unit(source, *shapes)
+    reasons = {
+        c["template"]: c["why_not"]
+        for weighed in unit.done.plan.weighed
+        for c in weighed.candidates()
+        if "why_not" in c and "config" not in c
+    }
+    if why is None:
+        assert "tile_mma" in templates(unit)
+    elif reasons:  # other kernels are no templates yet
+        assert why in reasons["tile_mma"]
+    assert ("tile_mma" in templates(unit)) == (why is None)
+
+
+def test_an_older_chip_has_none(cuda_unit: MakeUnit) -> None:
+    turing = replace(load_chip("generic"), arch="sm_75")
+    assert "tile_mma" not in templates(cuda_unit(source_of("nn"), (64, 64), (64, 64), gpu=turing))
+
+
+# --- what would be wrong is found -------------------------------------------------------------
+
+
+def without_barriers(node: Node) -> Node:
+    match node:
+        case Loop(body=body):
+            return replace(node, body=without_barriers(body))
+        case Sequence(children=children):
+            kept = [c for c in children if not getattr(c, "statement", "").startswith("barrier")]
+            return Sequence(tuple(map(without_barriers, kept)))
+    return node
+
+
+def reordered(node: Node, kinds: LoopKind) -> Node:
+    """Return *node*, the thread that has a result being another than the instruction's."""
+    match node:
+        case Loop(kind=LoopKind.THREAD, axis=0, coordinates=coordinates, body=body):
+            name, coordinate = next(iter(coordinates.items()))
+            if name == "S0" and kinds is LoopKind.THREAD:
+                terms = tuple((4 if f == 1 else 1, term) for f, term in coordinate.terms)
+                return replace(node, coordinates={name: replace(coordinate, terms=terms)})
+            return replace(node, body=reordered(body, kinds))
+        case Loop(body=body):
+            return replace(node, body=reordered(body, kinds))
+        case Sequence(children=children):
+            return Sequence(tuple(reordered(child, kinds) for child in children))
+    return node
+
+
+def test_plans_without_barriers_or_with_other_threads_are_refused(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(source_of("nn"), (128, 128), (128, 128))
+    plan = unit.done.plan
+    (kernel,) = plan.kernels
+    deps = dependences_of(plan.scop)
+
+    def reason(tree: Node) -> str | None:
+        return why_not_synchronised(Mapped(plan.scop, tree), deps, plan.placements)
+
+    assert why_not_legal(plan.scop, deps, kernel.tree) is None and reason(kernel.tree) is None
+    assert "no barrier is between" in (reason(without_barriers(kernel.tree)) or "")
+    other = reordered(kernel.tree, LoopKind.THREAD)
+    assert other != kernel.tree
+    assert "is private, but" in (reason(other) or "")
+
+
+FAULTS = {
+    "an operand's vectors are not where they are looked for": (
+        r"&(u\d+_A_tile\w+)\[tc_swizzled<\d+>\((.*?)\)\], &A", r"&\1[\2], &A", "",
+    ),
+    "another operand's vectors": (
+        r"(tc_mma<1, \d+, \d+, \d+, \d+), 1, (\d+), 0>", r"\1, 1, \2, 1>", "",
+    ),
+    "no wait": (r"tc_copy_wait\w*(<\d>)?\(\);", "", "no tc_copy_wait"),
+    "no barrier": (r"__syncthreads\(\);", "", "no barrier|never written|no tc_copy_wait"),
+    "a step is overwritten early": (
+        r"\((c\d) \+ (\d)\) % (\d)", r"(\1 + \2 + 1) % \3", "race|never written",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_in_the_code_are_found(fault: str, cuda_unit: MakeUnit) -> None:
+    pattern, new, message = FAULTS[fault]
+    shapes = [(64, 136), (136, 64)]
+    unit = cuda_unit(source_of("nn"), *shapes)
+    text = re.sub(pattern, new, unit.source.text)
+    assert text != unit.source.text
+    a, b = drawn(BFLOAT16, shapes)
+    right, broken = emulated_programs([unit.source, replace(unit.source, text=text)])
+    results = []
+    for program in (right, broken):
+        results.append(np.zeros((64, 64), a.dtype))
+        try:
+            program.run({"A": a, "B": b, "C": results[-1]})
+        except EmulationError as error:
+            assert program is broken and re.search(message, error.message)
+            return
+    assert not message and (results[0] != results[1]).any()
