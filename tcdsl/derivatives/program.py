@@ -23,6 +23,7 @@ from tcdsl.derivatives.adjoint import (
     Recurrence,
     adjoint_name,
 )
+from tcdsl.derivatives.clipping import clipped
 from tcdsl.derivatives.inversion import Sizes
 from tcdsl.derivatives.lines import Box, Line, fills
 from tcdsl.derivatives.names import Names, names_of
@@ -234,26 +235,9 @@ class _Vjp:
         return texts
 
     def _clipped(self, line: Line) -> Line:
-        """Return *line* with ranges that do not exceed the box of its target.
-
-        They never do where a call of the def is valid; but the box of a temporary is the hull of
-        what is written to it, and that it is written at all is to be shown for all sizes.
-        """
+        """Return *line* without writes that might seem to exceed the box of its target."""
         box = self.boxes.get(line.target)
-        ranges = dict(line.instances.ranges)
-        if box is None:
-            return line
-        for subscript, (low, high) in zip(line.subscripts, box, strict=True):
-            if not isinstance(subscript, Index):
-                continue
-            lower, upper = ranges[subscript.name]
-            sane = self.sizes.space.sane
-            if not sane.is_subset(low.le_set(lower)):
-                lower = self.sizes.space.largest([low, lower])
-            if not sane.is_subset(upper.le_set(high)):
-                upper = self.sizes.space.smallest([high, upper])
-            ranges[subscript.name] = lower, upper
-        return replace(line, instances=replace(line.instances, ranges=ranges))
+        return line if box is None else clipped(line, box, self.sizes, self.forward.indices)
 
     def _box_of_parameter(self, cotangent: Cotangent) -> Box | None:
         known = set(self.c.sizes)

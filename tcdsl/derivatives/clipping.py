@@ -1,0 +1,78 @@
+"""Left sides that stay in the box of their target for all sizes, and not only for valid ones.
+
+    d_t(i) += e where i in 1:3    --->    d_t(i) += e where i in 1:min(3, N)
+    d_t(7) += e                   --->    d_t(i0) += e where i0 in 7:min(8, N)
+    d_t(i / 2) += e               --->    d_t(i0) += e where i0 in 0:N, exists i0 == i / 2
+
+Where a call of the def is valid nothing changes: its preconditions keep all of this in bounds.  But
+the box of a temporary is the hull of what is written to it, and that each element has a value is to
+be shown for all sizes.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tcdsl.derivatives.inversion import Sizes
+from tcdsl.derivatives.lines import Box, BoxOfInstances, Line, Range
+from tcdsl.lang.comprehension import Binary, Expr, Index
+from tcdsl.lang.dtypes import BOOL
+from tcdsl.lang.reads import index_names
+
+
+def clipped(line: Line, box: Box, sizes: Sizes, indices: Callable[[int], tuple[str, ...]]) -> Line:
+    """Return *line*, whose target has *box*, with its left side in that box for all sizes.
+
+    :arg indices: gives that many new names of indices.
+    """
+    ranges = dict(line.instances.ranges)
+    conditions: list[Expr] = []
+    left = [*line.subscripts]
+    where = BoxOfInstances(line.instances.ranges, sizes.space, sizes.space.sane)
+    for position, (subscript, dim) in enumerate(zip(line.subscripts, box, strict=True)):
+        if isinstance(subscript, Index):
+            ranges[subscript.name] = _within(ranges[subscript.name], dim, sizes)
+            continue
+        value = where.builder.affine(subscript)
+        if value is None or _is_inside(where, subscript, dim):
+            continue
+        new = Index(indices(len(box))[position])
+        if index_names(subscript):
+            if line.op == "=":
+                continue
+            ranges[new.name] = dim
+            conditions.append(Binary("==", new, subscript, BOOL))
+        else:
+            at = sizes.space.builder.affine(subscript)
+            assert at is not None, "it is affine without indices"
+            ranges[new.name] = _within((at, at.add(sizes.space.one)), dim, sizes)
+        left[position] = new
+    instances = replace(
+        line.instances, ranges=_ordered(ranges, left),
+        conditions=(*conditions, *line.instances.conditions),
+    )  # fmt: skip
+    return replace(line, subscripts=tuple(left), instances=instances)
+
+
+def _within(given: Range, dim: Range, sizes: Sizes) -> Range:
+    (lower, upper), (low, high) = given, dim
+    sane = sizes.space.sane
+    if not sane.is_subset(low.le_set(lower)):
+        lower = sizes.space.largest([low, lower])
+    if not sane.is_subset(upper.le_set(high)):
+        upper = sizes.space.smallest([high, upper])
+    return lower, upper
+
+
+def _is_inside(where: BoxOfInstances, subscript: Expr, dim: Range) -> bool:
+    value = where.builder.affine(subscript)
+    assert value is not None
+    space = where.builder.space
+    lower, upper = (bound.insert_domain(space) for bound in dim)
+    inside = value.ge_set(lower).intersect(value.lt_set(upper))
+    return bool(where.points.is_subset(inside))
+
+
+def _ordered(ranges: dict[str, Range], left: list[Expr]) -> dict[str, Range]:
+    """Return *ranges*, those of the left side first."""
+    first = index_names(*left)
+    return {v: ranges[v] for v in (*first, *(v for v in ranges if v not in first))}

@@ -1,0 +1,132 @@
+"""The hunt for derivatives: random programs in float64, their vjps against central differences.
+
+    pytest -m fuzz tests/derivatives/test_random_derivatives.py        2,000 programs
+
+A difference counts where the function is smooth: where the differences to both sides, and those of
+half the step, agree.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcdsl
+from tcdsl.errors import NOT_DIFFERENTIABLE, SemanticError, TCError
+from tcdsl.testing import programs
+from tests.derivatives.gradients import cotangents, float_parameters, tupled
+from tests.hunts import Hunt, for_each
+
+pytest.importorskip("hypothesis")
+
+ORDINARY = 40
+PROGRAMS = 2000
+STEPS = (1e-6, -1e-6, 5e-7)
+_FLOATS = re.compile(r"\b(?:float16|bfloat16|float32|float|half|double)\b(?=[ (])")
+_SUFFIXES = re.compile(r"(?<=\d)(?:f16|bf16|f32)\b")
+
+
+def in_float64(source: str, inputs: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Return the program with all floats as float64, at points of no ties."""
+    rng = np.random.default_rng(len(source))
+    text = _SUFFIXES.sub("f64", _FLOATS.sub("float64", source))
+    moved = []
+    for value in inputs.values():
+        array = np.asarray(value)
+        if array.dtype.kind in "iub":
+            moved.append(value)
+            continue
+        wide = np.nan_to_num(array.astype(np.float64), nan=1.0, posinf=2.0, neginf=-2.0)
+        wide = np.clip(wide, -4, 4) + rng.uniform(0.01, 0.3, wide.shape)
+        moved.append(wide if wide.ndim else float(wide))
+    return text, moved
+
+
+def check_derivatives(source: str, inputs: list[Any], refused: list[str]) -> None:
+    """Compare the vjp of *source* with differences by all inputs; note what is refused."""
+    f = tcdsl.define(source)["f"]
+    names = float_parameters(f)
+    if not names or not any(
+        f.comprehension.tensors[n].dtype.is_float for n in f.comprehension.outputs
+    ):
+        return
+    try:
+        derivative = tcdsl.vjp(f)
+    except SemanticError as error:
+        if error.code != NOT_DIFFERENTIABLE.code:
+            raise
+        refused.append(error.message)
+        return
+    with np.errstate(all="ignore"):
+        given = cotangents(f, inputs)
+        found = tupled(derivative.reference(*inputs, *given))
+        for name, gradient in zip(names, found, strict=True):
+            compare(f, derivative, inputs, given, name, gradient)
+
+
+def compare(
+    f: tcdsl.Function, derivative: tcdsl.Function, inputs: list[Any], given: list[Any],
+    name: str, gradient: Any,
+) -> None:  # fmt: skip
+    position = f.comprehension.parameters.index(name)
+    direction = np.random.default_rng(5).uniform(0.5, 1.0, np.shape(gradient))
+    outputs = f.comprehension.outputs
+    floats = [i for i, n in enumerate(outputs) if f.comprehension.tensors[n].dtype.is_float]
+
+    def results(step: float) -> list[Any]:
+        moved = [*inputs]
+        moved[position] = np.asarray(np.asarray(inputs[position]) + step * direction)
+        values = tupled(f.reference(*moved))
+        return [values[i] for i in floats]
+
+    start = results(0.0)
+    slopes = []
+    for step in STEPS:
+        differences = [(a - b) / step for a, b in zip(results(step), start, strict=True)]
+        slopes.append(differences)
+    scale = max((float(np.max(np.abs(y), initial=0)) for y in start), default=0.0)
+    steep = max((float(np.max(np.abs(d), initial=0)) for d in slopes[0]), default=0.0)
+    if not np.isfinite(scale + steep) or scale > 1e4 or steep > 1e4:
+        return
+    tolerance = 1e-4 * (1 + steep)
+    for others in slopes[1:]:
+        for one, other in zip(slopes[0], others, strict=True):
+            if not np.allclose(one, other, rtol=0, atol=tolerance):
+                return  # no smooth point
+    wanted = sum(float(np.sum(d * g)) for d, g in zip(slopes[0], given, strict=True))
+    got = float(np.sum(np.asarray(gradient) * direction))
+    size = sum(float(np.sum(np.abs(d * g))) for d, g in zip(slopes[0], given, strict=True))
+    assert abs(got - wanted) <= 1e-3 * (1 + size), (
+        f"d_{name}: {got}, by differences {wanted}\n{derivative.source}"
+    )
+
+
+def hunt(number: int, count: int) -> list[str]:
+    """Check *count* programs, and return what was refused."""
+    refused: list[str] = []
+    with Hunt() as found:
+
+        def visit(source: str, inputs: Mapping[str, Any]) -> None:
+            text, values = in_float64(source, inputs)
+            try:
+                tcdsl.define(text)["f"].reference(*values)
+            except TCError:
+                return  # the program relies on its types
+            found.run(text, check_derivatives, text, values, refused)
+
+        for_each(number, count, programs(), visit)
+    return refused
+
+
+@pytest.mark.filterwarnings("ignore::tcdsl.errors.TCWarning")
+def test_some_random_programs() -> None:
+    assert len(hunt(181, ORDINARY)) <= ORDINARY // 10
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(3600)
+@pytest.mark.filterwarnings("ignore::tcdsl.errors.TCWarning")
+def test_random_programs() -> None:
+    assert len(hunt(182, PROGRAMS)) <= PROGRAMS // 10
