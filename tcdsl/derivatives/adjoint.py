@@ -86,7 +86,13 @@ class Adjoints:
     def _step(self, step: Step) -> None:
         reduction = step.reduction
         operator = None if reduction is None else reduction.operator
-        if operator in (None, Operator.ADD):
+        if operator is None and self._is_scattered(step):
+            found = reductions.last_assignment(
+                step, self._seed(step), self.names, self._box_of(step)
+            )
+            self.events.extend(found.lines)
+            self._parts(step, self._partials(step, found.factor))
+        elif operator in (None, Operator.ADD):
             self._sum(step)
         elif operator in (Operator.MUL, Operator.MIN, Operator.MAX):
             assert reduction is not None
@@ -115,6 +121,11 @@ class Adjoints:
     # --- sums and assignments -------------------------------------------------------------------
     def _sum(self, step: Step) -> None:
         self._parts(step, self._partials(step, self._seed(step)))
+
+    def _is_scattered(self, step: Step) -> bool:
+        """Return whether several instances of *step* may assign one element."""
+        nodes = (node for s in step.line.subscripts for node in walk(s))
+        return any(isinstance(node, Load) for node in nodes)
 
     def _seed(self, step: Step) -> Expr:
         dtype = arithmetic(self.forward.versions[step.target].dtype)

@@ -2,64 +2,101 @@
 
     g * d(a(i) * sin(b(i)))     --->    a(i): g * sin(b(i)),  b(i): g * a(i) * cos(b(i))
 
-The factor g is carried from the root to every read.  A branch of ``?:`` gives its reads the
-factor where it is taken and 0 elsewhere, and what the derivative reads is guarded as the branch
-is.  Integers, bools, conditions and subscripts have no derivative.
+The factor g is carried from the root to every read; what occurs several times gets the sum of its
+factors first, and is passed once.  A branch of ``?:`` gives its reads the factor where it is taken
+and 0 elsewhere, and what the derivative reads is guarded as the branch is.  Integers, bools,
+conditions and subscripts have no derivative.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 
 from tcdsl.derivatives import terms
 from tcdsl.derivatives.builtin_rules import derivative
-from tcdsl.lang.comprehension import Binary, Call, Cast, Expr, Load, Select, Unary, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Cast,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    children,
+    walk,
+)
 from tcdsl.lang.dtypes import arithmetic
 
 Partials = dict[Load, Expr]  # the adjoint of each read that has one, in order of appearance
+IsActive = Callable[[Load], bool]
 Undefined = Callable[[Call], Exception]
 
 
-def partials(
-    expr: Expr, factor: Expr, is_active: Callable[[Load], bool], undefined: Undefined
-) -> Partials:
+def partials(expr: Expr, factor: Expr, is_active: IsActive, undefined: Undefined) -> Partials:
     """Return what each active read in *expr* gets of *factor*, the adjoint of *expr*.
 
     :arg undefined: makes the error for a builtin whose derivative the language cannot express.
     """
-    if not (expr.dtype.is_float and _depends(expr, is_active)):
-        return {}
-    again: Callable[[Expr, Expr], Partials] = lambda e, f: partials(e, f, is_active, undefined)  # noqa: E731
+    adjoints: dict[Expr, Expr] = {expr: factor}
+    for node in _uses_first(expr, is_active):
+        if node in adjoints:
+            for operand, by in _passed_on(node, adjoints[node], is_active, undefined):
+                if _depends(operand, is_active):
+                    known = adjoints.get(operand)
+                    adjoints[operand] = by if known is None else terms.plus(known, by)
+    loads = dict.fromkeys(n for n in walk(expr) if isinstance(n, Load) and is_active(n))
+    return {load: adjoints[load] for load in loads if load in adjoints}
+
+
+def _uses_first(expr: Expr, is_active: IsActive) -> list[Expr]:
+    """Return the nodes of *expr* that have a derivative, each before its operands.
+
+    The branches of a choice are looked at by themselves, under its condition.
+    """
+    done: dict[Expr, None] = {}
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, operands_are_done = stack.pop()
+        if operands_are_done:
+            done.setdefault(node)
+        elif node not in done and node.dtype.is_float and _depends(node, is_active):
+            stack.append((node, True))
+            if not isinstance(node, Load | Select):
+                stack.extend((child, False) for child in reversed(children(node)))
+    return list(done)[::-1]
+
+
+def _passed_on(
+    expr: Expr, factor: Expr, is_active: IsActive, undefined: Undefined
+) -> Iterator[tuple[Expr, Expr]]:
+    """Yield the operands of *expr*, or the reads in its branches, with what they get."""
     match expr:
-        case Load():
-            return {expr: factor}
         case Unary(operand=operand):
-            return again(operand, terms.negative(factor))
+            yield operand, terms.negative(factor)
+        case Binary(left=left, right=right, op="*") if left == right:
+            twice = terms.product(factor, terms.number(2.0, expr.dtype))
+            yield left, terms.product(twice, left)
         case Binary(left=left, right=right):
-            return _merged(
-                again(operand, by)
-                for operand, by in zip((left, right), _binary(expr, factor), strict=True)
-                if _depends(operand, is_active)
-            )
-        case Cast(operand=operand):
-            return again(operand, terms.as_type(factor, arithmetic(operand.dtype)))
+            yield from zip((left, right), _binary(expr, factor), strict=True)
+        case Cast(operand=operand) if operand.dtype.is_float:
+            yield operand, terms.as_type(factor, arithmetic(operand.dtype))
         case Select(condition=condition, if_true=if_true, if_false=if_false):
-            return _chosen(condition, again(if_true, factor), again(if_false, factor))
+            taken = (partials(e, factor, is_active, undefined) for e in (if_true, if_false))
+            yield from _chosen(condition, *taken).items()
         case Call(args=args):
-            found: list[Partials] = []
             for position, arg in enumerate(args):
-                if not (arg.dtype.is_float and _depends(arg, is_active)):
-                    continue
-                try:
-                    slope = derivative(expr, position)
-                except KeyError:
-                    raise undefined(expr) from None
-                if slope is not None:
-                    found.append(again(arg, terms.product(factor, slope)))
-            return _merged(found)
-        case _:
-            return {}
+                if arg.dtype.is_float and _depends(arg, is_active):
+                    slope = _slope(expr, position, undefined)
+                    if slope is not None:
+                        yield arg, terms.product(factor, slope)
 
 
-def _depends(expr: Expr, is_active: Callable[[Load], bool]) -> bool:
+def _slope(call: Call, position: int, undefined: Undefined) -> Expr | None:
+    try:
+        return derivative(call, position)
+    except KeyError:
+        raise undefined(call) from None
+
+
+def _depends(expr: Expr, is_active: IsActive) -> bool:
     return any(isinstance(node, Load) and is_active(node) for node in walk(expr))
 
 
@@ -80,14 +117,6 @@ def _binary(expr: Binary, factor: Expr) -> tuple[Expr, Expr]:
         case _:  # %: x - y * floor(x / y)
             whole = Call("floor", (Binary("/", left, right, dtype),), dtype)
             return factor, terms.negative(terms.product(factor, whole))
-
-
-def _merged(parts: Iterable[Partials]) -> Partials:
-    result: Partials = {}
-    for part in parts:
-        for load, value in part.items():
-            result[load] = terms.plus(result[load], value) if load in result else value
-    return result
 
 
 def _chosen(condition: Expr, if_true: Partials, if_false: Partials) -> Partials:

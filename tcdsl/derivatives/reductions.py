@@ -11,6 +11,11 @@ All terms that attain an extreme share its adjoint equally: the mean of the subg
 one, which does not depend on the order of the terms.  The derivative of a product by a term is the
 product of the others: T / e without zeros, p at the only zero, and 0 at two zeros or more.
 Without ``!`` what the target held before is a term too.
+
+    T(I(n)) = e      last(I(n)) max= n           last: -1 before
+                     de = n == last(I(n)) ? dT(I(n)) : 0
+
+Of several assignments to one element the last counts.
 """
 
 from dataclasses import dataclass
@@ -19,8 +24,9 @@ from tcdsl.derivatives import terms
 from tcdsl.derivatives.lines import Instances, Line
 from tcdsl.derivatives.names import Names
 from tcdsl.derivatives.versions import Step
-from tcdsl.lang.comprehension import Binary, Expr, Index, Load, Select
-from tcdsl.lang.dtypes import BOOL
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select
+from tcdsl.lang.dtypes import BOOL, INT64
+from tcdsl.lang.size_functions import to_expr
 
 Left = tuple[tuple[Expr, ...], Instances]
 
@@ -95,6 +101,28 @@ def product(step: Step, seed: Expr, names: Names, box: Left) -> Found:
     if old is not None:
         before = others(old, _whole_seed(seed, step), _left(step))
     return Found(lines, others(value, seed, line.subscripts), before)
+
+
+def last_assignment(step: Step, seed: Expr, names: Names, box: Left) -> Found:
+    """Return the rule for ``=`` to elements that data give, perhaps several times."""
+    line = step.line
+    last, zero = names.fresh(f"last_{line.target}"), terms.number(0.0, seed.dtype)
+    lines = [Line(last, box[0], "=", Const(-1, INT64), box[1])]
+    (first, *others) = line.instances.ranges.items()
+    position: Expr = terms.as_type(Index(first[0]), INT64)
+    if others:
+        # (A load: an index times a size would make the def one that is analysed at each call.)
+        for index, (lower, upper) in others:
+            extent = terms.as_type(to_expr(upper.sub(lower)), INT64)
+            position = Binary("*", position, extent, INT64)
+            position = Binary("+", position, terms.as_type(Index(index), INT64), INT64)
+        order = names.fresh(f"order_{line.target}")
+        at = tuple(map(Index, line.instances.ranges))
+        lines.append(Line(order, at, "=", position, Instances(line.instances.ranges)))
+        position = Load(order, at, INT64)
+    lines.append(Line(last, line.subscripts, "max=", position, line.instances))
+    is_last = Binary("==", position, Load(last, line.subscripts, INT64), BOOL)
+    return Found(tuple(lines), Select(is_last, seed, zero, seed.dtype))
 
 
 def _old(step: Step) -> Expr | None:

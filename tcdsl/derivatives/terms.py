@@ -59,6 +59,9 @@ def product(factor: Expr, by: Expr) -> Expr:
             return Select(condition, *branches, factor.dtype)
     if is_number(factor, 1.0):
         return by
+    if isinstance(by, Binary) and by.op == "*" and isinstance(by.left, Const):
+        first = Binary("*", factor, by.left, factor.dtype)
+        return Binary("*", first, by.right, factor.dtype)
     if isinstance(factor, Unary) and factor.op == "-":
         return negative(product(factor.operand, by))
     return Binary("*", factor, by, factor.dtype)
@@ -79,6 +82,8 @@ def plus(left: Expr, right: Expr) -> Expr:
         return left
     if is_number(left, 0):
         return right
+    if left == right:
+        return product(number(2.0, left.dtype), left)
     if isinstance(right, Unary) and right.op == "-":
         return Binary("-", left, right.operand, left.dtype)
     return Binary("+", left, right, left.dtype)

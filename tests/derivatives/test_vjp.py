@@ -148,6 +148,21 @@ def test_gathers_and_scatters() -> None:
     check_gradients(scatter, draw(5), draw(4), index)
 
 
+def test_of_several_assignments_to_one_element_the_last_counts() -> None:
+    text = "def f(float64(V, 3) y, float64(N, 3) x, int32(N, 3) i) -> (y) { y(i(n, d), d) = x(n, d) * y(0, d) }"
+    with pytest.raises(SemanticError, match="subscripts that data give"):
+        tcdsl.vjp(function(text))
+    f = function(text.replace("* y(0, d)", "* x(n, d)"))
+    index = np.array([[3, 0, 3], [3, 1, 3], [0, 1, 2]], np.int32)
+    check_gradients(f, draw(5, 3), draw(3, 3), index)
+    flat = function(
+        "def f(float64(V) y, float64(N) x, int32(N) i) -> (y) { y(i(n)) = x(n) * x(n) }"
+    )
+    assert (
+        "last_y_1(i(n)) max= int64(n)" in check_gradients(flat, draw(5), draw(3), index[0]).source
+    )
+
+
 def library_cases() -> list[Case]:
     return [case for case in library.cases() if "float64" in case.dtypes]
 
