@@ -387,6 +387,20 @@ CHOSEN = {
         }""",
         [((50_000, 1500),), ((301, 77),)],
     ),
+    "of a kernel before alone": (
+        """def f(float(M,N) x) -> (s, y) {
+            s(j) +=! x(i,j)
+            y(i,j) = s(j) where i in 0:64
+        }""",
+        [((50_000, 2048),), ((301, 64),)],
+    ),
+    "of a kernel before alone, at half its index": (
+        """def f(float(M,N) x) -> (s, y) {
+            s(j) +=! x(i,j)
+            y(i) = s(i / 2) where i in 0:N
+        }""",
+        [((3000, 128),)],
+    ),
     "of a gathered element": (
         """def f(float(N) x, int32(N) at) -> (t, y) {
             t(i) = x(i) * 2.0

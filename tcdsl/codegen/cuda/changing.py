@@ -18,9 +18,16 @@ of the assembly alone, and the assembly of nothing that loads through the read-o
 else is said of it: it is ordered by the stores to t4, it may be moved, merged with its likes, or
 replaced by the value that was stored, as before.
 
-None of this is needed where nothing is read that does not change.  Nor is it between what all
-blocks do and what the last of them does: every path from one to the other passes the ticket's
-barriers, and what was loaded before has been used before, unless a register carries it across.
+Of what the kernel itself writes none of this is needed where nothing is read that does not change.
+Nor is it between what all blocks do and what the last of them does: every path from one to the
+other passes the ticket's barriers, and what was loaded before has been used before, unless a
+register carries it across.
+
+Of what others write it is always needed.  Where all stores are through ``__restrict__`` pointers,
+and no loop or branch is around, the compilers see that this kernel does not write t4, and load it
+through the read-only cache although its pointer is not ``__restrict__``, whatever it waits for::
+
+    tc_await_kernels();  out[i] = t4[i];         ld.global.nc.f32
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,8 +53,9 @@ def changing_loads(
     found: dict[str, frozenset[str]] = {}
     for part in _parts(kernel, every, placements):
         read = {access.array for s in part for access in s.all_reads} - placements.keys()
-        if read - changing:
-            found |= {s.name: frozenset(read & changing) for s in part}
+        apart = read & (changing if read - changing else awaited)
+        if apart:
+            found |= {s.name: frozenset(apart) for s in part}
     return found
 
 
