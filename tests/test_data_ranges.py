@@ -231,6 +231,17 @@ def test_a_range_must_exist_where_it_is_not_empty(target: str, ptr: list[int], w
     assert "e in ptr(r):ptr(r + 1)" in str(caught.value)
 
 
+@pytest.mark.parametrize("target", ["cpu", "emulate", "reference"])
+def test_a_second_range_does_not_shorten_rows_but_a_condition_does(target: str) -> None:
+    text = "def f(int32(P) p, float(E) x) -> (y) {{ y(r) +=! x(e) where e in p(r):p(r + 1), {} }}"
+    args = (np.array([0, 3, 7, 10], np.int32), np.arange(10, dtype=np.float32))
+    with pytest.raises(tcdsl.TCError, match="begins at 0, before e does") as caught:
+        tcdsl.define(text.format("e in r + 5:E")).f(*args, target=target)
+    assert "where e in p(r):p(r + 1), exists e >= ..." in (caught.value.hint or "")
+    y = tcdsl.define(text.format("exists e >= r + 5")).f(*args, target=target)
+    assert y.tolist() == [0, 6, 7 + 8 + 9]
+
+
 def test_a_range_that_is_written_over_lines_has_its_place() -> None:
     f = tcdsl.define("""def f(int32(P) ptr, float(E) x) -> (y) {
         y(r) +=! x(e)

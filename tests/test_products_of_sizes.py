@@ -127,6 +127,14 @@ def test_the_range_that_is_proposed_has_sizes() -> None:
     assert caught.value.hint is not None and "where t in 0:T" in caught.value.hint
 
 
+def test_a_size_of_zero_is_named_where_a_range_is_missing() -> None:
+    f = tcdsl.define("def f(float(N) x, size S) -> (y) { y(i) = x(S * i) }").f
+    assert f(X, 2).tolist() == X[::2].tolist()
+    with pytest.raises(RangeError, match="of i: S is 0, so that no read bounds it") as caught:
+        f(X, 0)
+    assert (caught.value.hint or "").startswith("call it with S above 0, or give the range: where")
+
+
 def test_a_call_needs_a_size_that_is_none() -> None:
     text = TEXT + "def f(float(T) x, float(K) w) -> (z) { z = dilated(x, w, K - 5) }"
     with pytest.raises(SemanticError, match="is -2, which is negative") as caught:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import islpy as isl
 
 from tcdsl.errors import AMBIGUOUS, TCError
-from tcdsl.lang.comprehension import Comprehension, Load, Statement
+from tcdsl.lang.comprehension import Binary, Comprehension, Load, Size, Statement, walk
 from tcdsl.lang.data_ranges import clause_text
 from tcdsl.lang.linear import Interval
 from tcdsl.lang.other_languages import number_hint
@@ -44,6 +44,10 @@ def ambiguous(comprehension: Comprehension, statement: Statement, solution: Solu
         filter(None, (did_you_mean(v, (*known, *statement.indices)) for v in unread)), None
     )
     numbers = [v for v in unread if is_used_as_number(statement, v)]
+    if len(blamed) == 1 and (zeros := _zero_factors(solution, blamed[0])):
+        are = "is 0" if len(zeros) == 1 else "are 0"
+        why = f"{' and '.join(zeros)} {are}, so that no read bounds it"
+        advice = f"call it with {' and '.join(zeros)} above 0, or {advice}"
     if numbers:
         advice = f"{number_hint(numbers[0], comprehension.source.text)}; if an index, {advice}"
     if close is not None:
@@ -52,6 +56,20 @@ def ambiguous(comprehension: Comprehension, statement: Statement, solution: Solu
         comprehension.source, first_use(statement, blamed[0]), indices=", ".join(blamed), why=why,
         advice=advice,
     )  # fmt: skip
+
+
+def _zero_factors(solution: Solution, index: str) -> list[str]:
+    """Return the sizes that are 0, and that *index* is multiplied by in a subscript."""
+    values = solution.space.sizes.fixed or {}
+    products = (
+        node
+        for access in solution.constraints
+        for node in walk(access.subscript)
+        if isinstance(node, Binary) and node.op == "*" and index in index_names(node)
+    )
+    factors = (side for node in products for side in (node.left, node.right))
+    found = (node.name for side in factors for node in walk(side) if isinstance(node, Size))
+    return list(dict.fromkeys(name for name in found if values.get(name) == 0))
 
 
 def is_used_as_number(statement: Statement, name: str) -> bool:

@@ -69,7 +69,13 @@ def data_range_error(source: Source, clause: str, reached: int, end: int) -> TCE
     written = re.search(r"\s+".join(map(re.escape, clause.split())), source.text)
     span = Span(*written.span()) if written is not None else NOWHERE
     name = clause.partition(" ")[0]
-    what = f"reaches {reached}, but {name} ends at {end}"
-    if reached <= end:
-        what = f"begins at {reached}, before {name} does"
-    return DATA_RANGE(source, span, clause=clause, what=what)
+    if reached > end:
+        what = f"reaches {reached}, but {name} ends at {end}"
+        return DATA_RANGE(source, span, clause=clause, what=what)
+    # The reads of an index begin at 0, mostly: another clause says that it begins later.
+    hint = None if reached < 0 else (
+        f"the reads and the other ranges of {name} say where it begins, for all rows at once; to"
+        f" leave out values of a row, write a condition: where {clause}, exists {name} >= ..."
+    )  # fmt: skip
+    what = f"begins at {reached}, before {name} does"
+    return DATA_RANGE(source, span, clause=clause, what=what, hint=hint)
