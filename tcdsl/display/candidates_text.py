@@ -30,11 +30,15 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """What was weighed for one plan; *apart*: pairs of kernels, and why they are two."""
+    """What was weighed for one plan.
+
+    *apart*: pairs of kernels, and why they are two; *rewrites*: each with its site and its result.
+    """
 
     chip: Chip | None = None
     candidates: tuple[Candidate, ...] = ()
     apart: tuple[tuple[str, str, str], ...] = ()
+    rewrites: tuple[tuple[str, str, str], ...] = ()
 
     def of(self, kernel: str) -> list[Candidate]:
         """Return the candidates of *kernel*."""
@@ -53,6 +57,9 @@ def read_weighing(text: str) -> Weighing:
         chips[0] if chips else None,
         tuple(line for line in lines if "kernel" in line),
         tuple((*line["apart"], line["why_not"]) for line in lines if "apart" in line),
+        tuple(
+            (line["rewrite"], line["site"], line["result"]) for line in lines if "rewrite" in line
+        ),
     )
 
 
@@ -132,11 +139,12 @@ def _of_all_kernels(weighing: Weighing) -> dict[str, list[str]]:
 
 
 def apart_lines(weighing: Weighing) -> list[str]:
-    """Return why kernels are not one, each reason with the pairs that it holds for."""
+    """Return why kernels are not one, each reason with its pairs; and what became of rewrites."""
     pairs: dict[str, list[str]] = {}
     for one, other, reason in weighing.apart:
         pairs.setdefault(reason, []).append(f"{one} | {other}")
-    return [f"apart  {_some(found)}: {reason}" for reason, found in pairs.items()]
+    lines = [f"apart  {_some(found)}: {reason}" for reason, found in pairs.items()]
+    return [*lines, *(f"rewrite  {w} of {site}: {result}" for w, site, result in weighing.rewrites)]
 
 
 def _some(pairs: Sequence[str]) -> str:

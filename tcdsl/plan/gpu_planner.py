@@ -24,7 +24,7 @@ from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
-from tcdsl.plan.search import searched
+from tcdsl.plan.search import searched, with_rewrites
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node
 from tcdsl.poly.scop import Scop
@@ -98,17 +98,25 @@ def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme, is_serial:
     if scheme is Scheme.AUTO:
         scop = _with_shifted_exponentials(scop)
         scop = scop if options.deterministic else _with_long_rows(scop)
+        grouped = with_rewrites(scop, lambda s: _kernels_of(s, options, gpu), options, gpu)
+    else:
+        grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
+    record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
+    scop, queue = rewrite_groups(grouped, options, gpu, scheme)
+    plan = _nest(scop, queue, options, gpu)
+    return replace(plan, apart=grouped.apart, tried=grouped.tried)
+
+
+def _kernels_of(scop: Scop, options: Options, gpu: Chip) -> Grouped:
+    """Return *scop* in groups, and with what these show to be worth while."""
+    scheme = Scheme.AUTO
     grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
-    if scheme is Scheme.AUTO and not grouped.chunks:  # in chunks no block has all of a row
+    if not grouped.chunks:  # in chunks no block has all of a row
         done = _with_rows_apart(scop, options, tiled_members(grouped, gpu))
         if done is not scop:
             grouped = regroup(_grouped(done, options, gpu), options, gpu, scheme)
         grouped = _without_invariants(grouped, options, gpu, scheme)
-    if scheme is Scheme.AUTO:
-        grouped = searched(grouped, options, gpu)
-    record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
-    scop, queue = rewrite_groups(grouped, options, gpu, scheme)
-    return replace(_nest(scop, queue, options, gpu), apart=grouped.apart)
+    return searched(grouped, options, gpu)
 
 
 def _with_shifted_exponentials(scop: Scop) -> Scop:

@@ -10,14 +10,18 @@ some time: a plan must not depend on how busy the machine is.  After the explora
 in FusionStitching (Zheng et al., 2020, arXiv:2009.10924), whose evaluator is our one estimate.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
-from tcdsl.plan.moves import Merge, NoMerge, merged, merges
+from tcdsl.plan.moves import WORTH, Merge, NoMerge, merged, merges
+from tcdsl.plan.rewrites import REWRITES
 from tcdsl.plan.state import Evaluator, State
+from tcdsl.poly.scop import Scop
 from tcdsl.strategies.gpu_grouping import Grouped
-from tcdsl.transforms.trace import record
+from tcdsl.transforms.plan import Tried
+from tcdsl.transforms.trace import record, recorded, repeat
 
 BEAM = 3  # states that are kept
 PREDICTIONS = 12  # a statement: of 1 to 2 ms each, less than 20 ms
@@ -36,6 +40,37 @@ def searched(before: Grouped, options: Options, gpu: Chip) -> Grouped:
         names = ["+".join(group.members) for group in best.groups]
         record("plan search", found.scop, notes=names)
     return found
+
+
+def with_rewrites(
+    scop: Scop, planned: Callable[[Scop], Grouped], options: Options, gpu: Chip
+) -> Grouped:
+    """Return the groups that *planned* makes of *scop*, rewritten where that is faster."""
+    best = planned(scop)
+    tried: list[Tried] = []
+    for rewrite in REWRITES if options.fuse != "none" else ():
+        for site in rewrite.sites(scop):
+            if rewrite.why_not(scop, site) is not None:
+                continue
+            with recorded() as steps:
+                other = planned(rewrite.apply(scop, site))
+            seconds = _seconds(best, options, gpu), _seconds(other, options, gpu)
+            is_better = seconds[1] < WORTH * seconds[0]
+            tried.append(Tried(rewrite.name, site, _compared(*seconds, is_better=is_better)))
+            if is_better:
+                record(rewrite.name, scop := rewrite.apply(scop, site), notes=[site])
+                repeat(steps)
+                best = other
+    return replace(best, tried=tuple(tried))
+
+
+def _seconds(grouped: Grouped, options: Options, gpu: Chip) -> float:
+    return Evaluator(grouped, options, gpu).state(grouped.groups).seconds
+
+
+def _compared(before: float, after: float, *, is_better: bool) -> str:
+    become = "become" if is_better else "would become"
+    return f"{1e6 * before:.3g} us {become} {1e6 * after:.3g} us"
 
 
 def _best(start: State, known: Evaluator, most: int) -> tuple[State, list[NoMerge]]:

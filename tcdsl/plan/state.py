@@ -45,6 +45,7 @@ class Evaluator:
         self.gpu = gpu
         self._seconds: dict[frozenset[str], float] = {}
         self._joined: dict[frozenset[str], Group | None] = {}
+        self._fixed: dict[tuple[str, ...], bool] = {}
 
     def state(self, groups: Sequence[Group]) -> State:
         """Return the state of *groups*, which are in a legal order."""
@@ -116,6 +117,11 @@ class Evaluator:
         What is made otherwise than by a template, or of extents that data say, has no predicted
         time; blocks share the rows of chunks as they were planned.
         """
+        if group.members not in self._fixed:
+            self._fixed[group.members] = self._is_fixed(group)
+        return self._fixed[group.members]
+
+    def _is_fixed(self, group: Group) -> bool:
         known = self.grouped
         shapes = [known.shapes[name] for name in group.members]
         return (

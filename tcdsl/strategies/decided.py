@@ -2,7 +2,8 @@
 
     choices        what Executable.choices returns, as JSON
     candidates     a line of JSON each: the target and its chip's rates; every candidate of
-                   Executable.candidates; pairs of kernels, and why they are two
+                   Executable.candidates; pairs of kernels, and why they are two; rewrites
+                   that were weighed
 
 Code from the disk cache need not be planned again to be explained.  An estimate takes up to a
 millisecond: the target's compiler runs meanwhile.
@@ -43,3 +44,5 @@ def _lines(plan: Plan, target: str, chip: Chip | None) -> Iterator[Mapping[str, 
             yield {"kernel": one.kernel, **candidate}
     for pair in plan.apart:
         yield {"apart": [pair.one, pair.other], "why_not": pair.reason}
+    for tried in plan.tried:
+        yield {"rewrite": tried.rewrite, "site": tried.site, "result": tried.result}

@@ -47,6 +47,7 @@ from tcdsl.transforms.fusion import (
     recording,
 )
 from tcdsl.transforms.nesting import Alignment
+from tcdsl.transforms.plan import Tried
 from tcdsl.transforms.trace import record
 
 ENOUGH = gpu_thresholds.PARALLELISM_KEPT
@@ -57,7 +58,7 @@ SMALL_WORK = gpu_thresholds.LAUNCH_OPERATIONS
 class Grouped:
     """A scop and its kernels to be; *chunks*: those of them that blocks share row by row.
 
-    *refused*: why groups did not grow.
+    *refused*: why groups did not grow, *tried*: which rewrites were weighed.
     """
 
     scop: Scop
@@ -67,6 +68,7 @@ class Grouped:
     groups: Sequence[Group]
     chunks: Sequence[ChunkedRows] = ()
     refused: tuple[tuple[Group, str, str], ...] = ()
+    tried: tuple[Tried, ...] = ()
 
     @property
     def apart(self) -> tuple[Apart, ...]:

@@ -49,11 +49,21 @@ class Weighed:
     candidates: Callable[[], Sequence[dict[str, Any]]] = _none_else
 
 
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A rewrite of a statement or an array that was weighed, and what came of it."""
+
+    rewrite: str
+    site: str
+    result: str
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Kernels over one scop.  *placements* holds the local arrays; other scratch is memory.
 
-    *apart* says why statements are in two kernels, *weighed* what each was chosen from.
+    *apart* says why statements are in two kernels, *weighed* what each was chosen from, *tried*
+    which rewrites were weighed.
     """
 
     scop: Scop
@@ -61,6 +71,7 @@ class Plan:
     placements: Mapping[str, Placement] = field(default_factory=dict)
     weighed: tuple[Weighed, ...] = ()
     apart: tuple[Apart, ...] = ()
+    tried: tuple[Tried, ...] = ()
 
 
 def arrays_of(plan: Plan, kernel: Kernel) -> list[str]:
