@@ -24,7 +24,9 @@ def clipped(line: Line, box: Box, sizes: Sizes, indices: Callable[[int], tuple[s
 
     :arg indices: gives that many new names of indices.
     """
-    ranges = dict(line.instances.ranges)
+    if not line.instances.is_known:
+        return line
+    ranges = {v: run for v, run in line.instances.ranges.items() if run is not None}
     conditions: list[Expr] = []
     left = [*line.subscripts]
     where = BoxOfInstances(line.instances.ranges, sizes.space, sizes.space.sane)

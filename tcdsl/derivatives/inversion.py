@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import islpy as isl
 
 from tcdsl.derivatives import terms
-from tcdsl.derivatives.lines import Box, BoxOfInstances, Instances, Range
+from tcdsl.derivatives.lines import Box, BoxOfInstances, Instances, Range, Ranges
 from tcdsl.lang.affine import constant_value
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select, Unary, children
 from tcdsl.lang.dtypes import BOOL, INT32
@@ -42,8 +42,8 @@ class _Solution:
     """How the indices of a statement follow from those of an element."""
 
     forms: Sequence[Form]
-    ranges: Mapping[str, Range]
-    box: Box
+    ranges: Ranges
+    box: Box | None
     preferred: Sequence[str]
     left: list[Expr] = field(default_factory=list)
     values: dict[str, Expr] = field(default_factory=dict)  # of the indices solved for
@@ -67,6 +67,8 @@ class _Solution:
         return True
 
     def _solve(self, position: int, form: Form, taken: list[str]) -> bool:
+        if self.box is None or None in self.ranges.values():
+            return False
         others = {v for p, other in enumerate(self.forms) if p != position for v in
                   other.coefficients}  # fmt: skip
         free = [v for v in form.coefficients if v not in others and v not in taken]
@@ -93,7 +95,9 @@ class _Solution:
 
     def _tiles(self, u: str, form: Form, factor: int) -> bool:
         """Return whether *u* runs within 0:factor with coefficient 1."""
-        lower, upper = (constant_value(bound) for bound in self.ranges[u])
+        run = self.ranges[u]
+        assert run is not None
+        lower, upper = map(constant_value, run)
         fits = lower is not None and upper is not None and lower >= 0 and upper <= factor
         return form.coefficients[u] == 1 and fits and factor > 1
 
@@ -109,7 +113,9 @@ class _Solution:
         self._require_in_range(v)
 
     def _require_in_range(self, v: str) -> None:
-        lower, upper = self.ranges[v]
+        run = self.ranges[v]
+        assert run is not None
+        lower, upper = run
         self.guards.append(Binary(">=", self.values[v], to_expr(lower), BOOL))
         self.guards.append(Binary("<", self.values[v], to_expr(upper), BOOL))
 
@@ -187,7 +193,7 @@ class Inverse:
 
 
 def inverted(
-    subscripts: Sequence[Expr], value: Expr, instances: Instances, box: Box,
+    subscripts: Sequence[Expr], value: Expr, instances: Instances, box: Box | None,
     preferred: Sequence[str], sizes: Sizes,
 ) -> Inverse | None:  # fmt: skip
     """Return ``dX(subscripts) += value`` over the elements of X, or None: it stays a scatter.

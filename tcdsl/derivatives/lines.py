@@ -3,29 +3,41 @@
 A :class:`Line` is a statement whose ranges are known, whatever its text will say of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import islpy as isl
 
 from tcdsl.lang.affine import Builder, instance_space
-from tcdsl.lang.comprehension import Expr, Index, IndexBounds, Statement, walk
-from tcdsl.lang.reads import index_names
+from tcdsl.lang.comprehension import Const, Expr, Index, IndexBounds, Load, Statement, walk
+from tcdsl.lang.dtypes import INT32
+from tcdsl.lang.head import Dim
+from tcdsl.lang.reads import index_names, reads
 from tcdsl.lang.rewrite import rewrite, rewrite_ranges
-from tcdsl.lang.size_functions import SizeSpace
+from tcdsl.lang.size_functions import SizeSpace, dim_expr
 
 Range = tuple[isl.PwAff, isl.PwAff]  # from the first up to but not including the second
 Box = tuple[Range, ...]
+Ranges = Mapping[str, Range | None]  # None: of a deferred def (lang/deferral), at each call
 
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """The points of a box for which a statement runs: *ranges*, cut by the rest."""
+    """The points of a box for which a statement runs: *ranges*, cut by the rest.
 
-    ranges: Mapping[str, Range]
+    *bounds* are reads that give the ranges which are None.
+    """
+
+    ranges: Ranges
     dependent: tuple[IndexBounds, ...] = ()
     data_ranges: tuple[IndexBounds, ...] = ()
     conditions: tuple[Expr, ...] = ()
+    bounds: tuple[Expr, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the ranges are known before a call."""
+        return None not in self.ranges.values()
 
     @property
     def is_box(self) -> bool:
@@ -39,6 +51,7 @@ class Instances:
             rewrite_ranges(self.dependent, change),
             rewrite_ranges(self.data_ranges, change),
             tuple(rewrite(condition, change) for condition in self.conditions),
+            tuple(rewrite(bound, change) for bound in self.bounds),
         )
 
     def exprs(self) -> Iterator[Expr]:
@@ -46,16 +59,42 @@ class Instances:
         for bounds in (*self.dependent, *self.data_ranges):
             yield from (bounds.lower, bounds.upper)
         yield from self.conditions
+        yield from self.bounds
 
 
 def instances_of(statement: Statement) -> Instances:
-    """Return the instances of *statement*."""
+    """Return the instances of *statement*, whose ranges are known."""
     return Instances(
         dict(zip(statement.indices, statement.ranges, strict=True)),
         tuple(b for b in statement.explicit if index_names(b.lower, b.upper)),
         statement.data_ranges,
         statement.conditions,
     )
+
+
+def deferred_instances(statement: Statement, dims: Sequence[Dim | None]) -> Instances | str:
+    """Return the instances of a statement whose ranges its text gives at each call, or why not.
+
+    The reads that bound its indices do so as ``exists`` clauses; *dims*, the declared extents of
+    its target, bound those that no read does.
+    """
+    found: dict[Load, None] = {}
+    for read in reads(statement):
+        if read.load.tensor == statement.target:
+            continue
+        if not read.guards:
+            found.setdefault(read.load)
+        elif any(isinstance(subscript, Index) for subscript in read.load.subscripts):
+            return "products of sizes and a guarded read give its ranges together"
+    bounded = {*index_names(*found), *(bounds.index for bounds in statement.explicit)}
+    explicit = [*statement.explicit]
+    for subscript, dim in zip(statement.subscripts, dims, strict=True):
+        if isinstance(subscript, Index) and subscript.name not in bounded and dim is not None:
+            explicit.append(IndexBounds(subscript.name, Const(0, INT32), dim_expr(dim)))
+    return Instances(
+        dict.fromkeys(statement.indices), tuple(explicit), statement.data_ranges,
+        statement.conditions, tuple(load for load in found if load.subscripts),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +140,16 @@ def is_same_range(one: Range, other: Range) -> bool:
     return all(a.plain_is_equal(b) or a.is_equal(b) for a, b in zip(one, other, strict=True))
 
 
-def fills(subscripts: tuple[Expr, ...], ranges: Mapping[str, Range], box: Box) -> bool:
+def fills(subscripts: tuple[Expr, ...], ranges: Ranges, box: Box | None) -> bool:
     """Return whether *subscripts* are distinct indices that run over all of *box*."""
+    if not subscripts:
+        return True
     names = [subscript.name for subscript in subscripts if isinstance(subscript, Index)]
-    if len(set(names)) < len(subscripts):
+    if len(set(names)) < len(subscripts) or box is None:
         return False
-    return all(is_same_range(ranges[name], dim) for name, dim in zip(names, box, strict=True))
+    runs = [ranges[name] for name in names]
+    return all(run is not None and is_same_range(run, dim)
+               for run, dim in zip(runs, box, strict=True))  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +159,7 @@ class BoxOfInstances:
     *known* are the sizes that a call can have.
     """
 
-    ranges: Mapping[str, Range]
+    ranges: Ranges
     sizes: SizeSpace
     known: isl.Set
     builder: Builder = field(init=False)
@@ -126,7 +169,9 @@ class BoxOfInstances:
         space = instance_space(tuple(self.ranges), "S", self.sizes.sizes)
         self.builder = Builder(space, self.sizes.sizes)
         self.points = isl.Set.universe(space)
-        for name, (lower, upper) in self.ranges.items():
+        for name, run in self.ranges.items():
+            assert run is not None, "the ranges are known"
+            lower, upper = run
             value = self.builder.index(name)
             above = value.ge_set(lower.insert_domain(space))
             self.points = self.points.intersect(above.intersect(

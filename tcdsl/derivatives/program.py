@@ -29,7 +29,7 @@ from tcdsl.derivatives.lines import Box, Line, fills
 from tcdsl.derivatives.names import Names, names_of
 from tcdsl.derivatives.text import definition_text, line_text, parameter
 from tcdsl.derivatives.versions import Forward, Version, lines_of, needed
-from tcdsl.errors import NOT_DIFFERENTIABLE
+from tcdsl.errors import EXTENTS_DIFFER, NOT_DIFFERENTIABLE
 from tcdsl.lang.affine import constant_value
 from tcdsl.lang.comprehension import (
     Binary,
@@ -43,9 +43,9 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.dtypes import INT32, DType, arithmetic
-from tcdsl.lang.head import Dim
+from tcdsl.lang.head import Dim, extent_at
 from tcdsl.lang.preconditions import ExtentsDiffer
-from tcdsl.lang.size_functions import SizeSpace, to_expr
+from tcdsl.lang.size_functions import SizeSpace, evaluate, to_expr
 from tcdsl.source import Span
 
 
@@ -85,6 +85,8 @@ def with_extents(derivative: Comprehension, c: Comprehension, derived: Derived) 
 
     (The text cannot say so of an extent like ``H - KH + 1``: it has a size of its own there.)
     """
+    if derivative.resolve is not None:
+        return replace(derivative, resolve=_CheckedExtents(derivative, c, derived))
     space = SizeSpace(derivative.sizes)
     found: list[Precondition] = []
     for name, result in derived.cotangents.items():
@@ -101,6 +103,40 @@ def with_extents(derivative: Comprehension, c: Comprehension, derived: Derived) 
     return replace(derivative, preconditions=(*found, *derivative.preconditions))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _CheckedExtents:
+    """What gives a deferred derivative its ranges, once its cotangents are seen to fit."""
+
+    derivative: Comprehension
+    c: Comprehension
+    derived: Derived
+
+    def __call__(self, sizes: Mapping[str, int]) -> Comprehension:
+        """Return the derivative at *sizes*.
+
+        :raises ShapeError: a cotangent has other extents than its result.
+        """
+        at = self.c.at({name: sizes[name] for name in self.c.sizes})
+        for name, result in self.derived.cotangents.items():
+            own = at.tensors[result]
+            if any(evaluate(lower, {}) for lower in own.origin):
+                what = f"the elements of {result} begin at others than 0, as sizes decide"
+                raise refused(self.c, own.span, what, "shift its subscripts")
+            tensor = self.derivative.tensors[name]
+            for position, (dim, extent) in enumerate(
+                zip(tensor.dims, at.tensors[result].extents, strict=True)
+            ):
+                assert dim is not None
+                found, wanted = extent_at(dim, sizes), evaluate(extent, {})
+                if found != wanted:
+                    raise EXTENTS_DIFFER(
+                        self.derivative.source, tensor.span, where="", one=found, other=wanted,
+                        what=f"dimension {position} of {name!r} and that of {result!r}",
+                        advice=f"pass {name} in the shape of {result}",
+                    )  # fmt: skip
+        return replace(self.derivative.at(sizes), resolve=self)
+
+
 @dataclass(slots=True, eq=False)
 class _Vjp:
     c: Comprehension
@@ -110,7 +146,7 @@ class _Vjp:
     forward: Forward = field(init=False)
     cotangents: dict[str, Cotangent] = field(init=False)  # by version
     gradients: dict[str, str] = field(init=False)  # by parameter
-    boxes: dict[str, Box] = field(init=False)  # of all tensors but the cotangents
+    boxes: dict[str, Box | None] = field(init=False)  # of all tensors but the cotangents
 
     def __post_init__(self) -> None:
         c = self.c
@@ -139,9 +175,11 @@ class _Vjp:
         """Return the declared extents of *result*; a new size where they are no single size."""
         tensor = self.c.tensors[result]
         found: list[Dim] = []
-        for position, (declared, extent) in enumerate(
-            zip(tensor.dims, tensor.extents, strict=True)
-        ):
+        extents = tensor.extents or (None,) * tensor.rank
+        for position, (declared, extent) in enumerate(zip(tensor.dims, extents, strict=True)):
+            if extent is None:
+                found.append(declared or self.names.fresh(f"{adjoint}_{position}"))
+                continue
             expr = to_expr(extent)
             value = constant_value(extent)
             if declared is not None:
@@ -244,8 +282,10 @@ class _Vjp:
         if any(isinstance(dim, str) and dim not in known for dim in cotangent.dims):
             return None
         zero = self.sizes.space.zero
-        extents = self.c.tensors[cotangent.version.tensor].extents
-        return tuple((zero, extent) for extent in extents)
+        tensor = self.c.tensors[cotangent.version.tensor]
+        if len(tensor.extents) < tensor.rank:
+            return None
+        return tuple((zero, extent) for extent in tensor.extents)
 
 
 def _is_declared(vjp: _Vjp, line: Line) -> bool:
@@ -256,8 +296,9 @@ def _image(line: Line) -> Box | None:
     """Return the box that *line* writes, if its left side is a list of indices."""
     if not all(isinstance(s, Index) for s in line.subscripts):
         return None
-    names = [s.name for s in line.subscripts if isinstance(s, Index)]
-    return tuple(line.instances.ranges[name] for name in names)
+    runs = [line.instances.ranges[s.name] for s in line.subscripts if isinstance(s, Index)]
+    known = tuple(run for run in runs if run is not None)
+    return known if len(known) == len(runs) else None
 
 
 @dataclass(slots=True, eq=False)
@@ -332,8 +373,11 @@ class _Assembly:
 
     def _cotangent(self, cotangent: Cotangent, subscripts: tuple[Expr, ...]) -> Expr:
         """Return the read of the parameter, which starts at 0, at *subscripts* of the result."""
-        origin = [lower for lower, _ in cotangent.version.box]
-        at = tuple(_minus(s, o) for s, o in zip(subscripts, origin, strict=True))
+        # (The results of a deferred def start at 0 unless their text says otherwise.)
+        box = cotangent.version.box
+        at = subscripts if box is None else tuple(
+            _minus(s, lower) for s, (lower, _) in zip(subscripts, box, strict=True)
+        )  # fmt: skip
         load = Load(cotangent.name, at, cotangent.version.dtype)
         return terms.as_type(load, arithmetic(cotangent.version.dtype))
 

@@ -28,9 +28,13 @@ from tcdsl.lang.size_functions import to_expr
 Statement = tuple[tuple[Expr, ...], Expr, Instances]  # left side, value, instances
 
 
-def recurrence(step: Step, own: Mapping[Load, Expr], box: Box, sizes: Sizes) -> Statement | str:
+def recurrence(
+    step: Step, own: Mapping[Load, Expr], box: Box | None, sizes: Sizes
+) -> Statement | str:
     """Return ``d(left) += value`` for the reads *own* of the target, or why there is none."""
     line = step.line
+    if box is None:
+        return "it is a recurrence, and products of sizes decide where it writes"
     left = index_names(*line.subscripts)
     plain = [s for s in line.subscripts if index_names(s)]
     if not all(isinstance(s, Index) for s in plain) or len(set(left)) < len(plain):
@@ -77,8 +81,10 @@ def _renamed(other: Inverse, first: Inverse) -> Expr | None:
         return None
     if set(ranges) != set(first.instances.ranges):
         return None
-    if not all(is_same_range(r, first.instances.ranges[v]) for v, r in ranges.items()):
-        return None
+    for v, run in ranges.items():
+        known = first.instances.ranges[v]
+        if run is None or known is None or not is_same_range(run, known):
+            return None
 
     def change(node: Expr) -> Expr:
         return Index(names.get(node.name, node.name)) if isinstance(node, Index) else node
@@ -126,7 +132,9 @@ def _reversed(found: Inverse, dimensions: list[int], sizes: Sizes) -> Statement:
     for position in dimensions:
         index = found.left[position]
         if isinstance(index, Index):
-            lower, upper = found.instances.ranges[index.name]
+            run = found.instances.ranges[index.name]
+            assert run is not None
+            lower, upper = run
             ends = to_expr(sizes.space.simplified(lower.add(upper).sub(sizes.space.one)))
             values[index.name] = (
                 Binary("-", ends, index, INT32) if ends != Const(0, INT32) else index

@@ -112,7 +112,9 @@ def last_assignment(step: Step, seed: Expr, names: Names, box: Left) -> Found:
     position: Expr = terms.as_type(Index(first[0]), INT64)
     if others:
         # (A load: an index times a size would make the def one that is analysed at each call.)
-        for index, (lower, upper) in others:
+        for index, run in others:
+            assert run is not None, "a deferred def does not assign twice"
+            lower, upper = run
             extent = terms.as_type(to_expr(upper.sub(lower)), INT64)
             position = Binary("*", position, extent, INT64)
             position = Binary("+", position, terms.as_type(Index(index), INT64), INT64)

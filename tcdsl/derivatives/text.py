@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tcdsl.derivatives.lines import Box, Line, is_same_range
+from tcdsl.derivatives.lines import Box, Line, Range, is_same_range
 from tcdsl.lang import ast
 from tcdsl.lang.comprehension import (
     Binary,
@@ -27,6 +27,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.dtypes import FLOAT64, WEAK
 from tcdsl.lang.printer import INDENT, print_statement, untyped
+from tcdsl.lang.reads import guarded_loads
 from tcdsl.lang.rewrite import with_operands
 from tcdsl.lang.size_functions import to_expr
 
@@ -37,15 +38,16 @@ Boxes = Mapping[str, Box | None]  # of the tensors of the text, where inference 
 
 def line_text(line: Line, boxes: Boxes) -> str:
     """Return *line* as a statement."""
-    needed = [v for v in line.instances.ranges if not _is_inferred(line, v, boxes)]
     clauses: list[ast.Clause] = []
     dependent = {bounds.index for bounds in line.instances.dependent}
-    for index in needed:
-        lower, upper = line.instances.ranges[index]
-        if index not in dependent:
+    for index, run in line.instances.ranges.items():
+        if run is not None and index not in dependent and not _is_inferred(line, index, run, boxes):
+            lower, upper = run
             clauses.append(ast.InRange(index, _syntax(to_expr(lower)), _syntax(to_expr(upper))))
     clauses += [_clause(b) for b in (*line.instances.dependent, *line.instances.data_ranges)]
     clauses += [ast.Exists(_syntax(condition)) for condition in line.instances.conditions]
+    clauses += [ast.Exists(_syntax(bound)) for bound in line.instances.bounds
+                if not _is_read(line, bound)]  # fmt: skip
     subscripts = tuple(map(_syntax, line.subscripts))
     return print_statement(
         ast.Assign(line.target, subscripts, line.op, _syntax(line.value), tuple(clauses))
@@ -56,7 +58,12 @@ def _clause(bounds: IndexBounds) -> ast.InRange:
     return ast.InRange(bounds.index, _syntax(bounds.lower), _syntax(bounds.upper))
 
 
-def _is_inferred(line: Line, index: str, boxes: Boxes) -> bool:
+def _is_read(line: Line, load: Expr) -> bool:
+    """Return whether the value of *line* has the read *load*, unguarded."""
+    return any(not read.guards and read.load == load for read in guarded_loads(line.value, ()))
+
+
+def _is_inferred(line: Line, index: str, run: Range, boxes: Boxes) -> bool:
     """Return whether the reads of *line* give *index* its range."""
     if line.instances.dependent or line.instances.conditions:
         return False
@@ -68,7 +75,7 @@ def _is_inferred(line: Line, index: str, boxes: Boxes) -> bool:
         for position, subscript in enumerate(node.subscripts):
             if isinstance(subscript, Index) and subscript.name == index:
                 dim = None if box is None or node.tensor == line.target else box[position]
-                if dim is None or not is_same_range(dim, line.instances.ranges[index]):
+                if dim is None or not is_same_range(dim, run):
                     return False
                 found = True
     return found

@@ -21,25 +21,28 @@ from dataclasses import dataclass, field
 
 import islpy as isl
 
-from tcdsl.derivatives.lines import Box, Instances, Line, fills, instances_of
+from tcdsl.derivatives.lines import Box, Instances, Line, deferred_instances, fills, instances_of
 from tcdsl.derivatives.names import Names
 from tcdsl.derivatives.terms import as_type
 from tcdsl.lang.boxes import image
 from tcdsl.lang.comprehension import (
     Comprehension,
+    Const,
     Expr,
     Index,
+    IndexBounds,
     Load,
     Operator,
     Reduction,
+    Size,
     Statement,
 )
-from tcdsl.lang.dtypes import DType, arithmetic
+from tcdsl.lang.dtypes import INT32, DType, arithmetic
 from tcdsl.lang.elements import box_set, element_map
 from tcdsl.lang.linear import Interval
-from tcdsl.lang.reads import reads
+from tcdsl.lang.reads import nodes, reads
 from tcdsl.lang.rounds import Space
-from tcdsl.lang.size_functions import SizeSpace
+from tcdsl.lang.size_functions import SizeSpace, dim_expr
 
 NotDifferentiable = Callable[[Statement, str, str], Exception]  # statement, what, advice
 
@@ -51,7 +54,7 @@ class Version:
     name: str
     tensor: str
     dtype: DType
-    box: Box
+    box: Box | None  # None: of a deferred def, at each call
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,8 +110,10 @@ class Forward:
         """Return the version of *tensor* that the def returns."""
         return self._current[tensor].version
 
-    def _box(self, tensor: str) -> Box:
+    def _box(self, tensor: str) -> Box | None:
         t = self.c.tensors[tensor]
+        if len(t.extents) < t.rank:
+            return None
         return tuple(
             (lower, lower.add(extent)) for lower, extent in zip(t.origin, t.extents, strict=True)
         )
@@ -132,6 +137,8 @@ class Forward:
         own = [read for read in reads(statement) if read.load.tensor == statement.target]
         state = self._current.get(statement.target)
         old, final = self._own_reads(space, statement) if own and state else (set(), set())
+        if state and statement.domain is None and statement.subscripts:
+            self._refuse_overwriting(statement)
         copied = None
         written = self._image(space, statement)
         if state is None:
@@ -148,6 +155,13 @@ class Forward:
             self._current[statement.target] = _State(version, None if copied else written)
         self._append(statement, version, before, old, copied)
 
+    def _refuse_overwriting(self, statement: Statement) -> None:
+        """Raise an error if a deferred def clears what it wrote: which elements, calls decide."""
+        reduction = statement.reduction
+        if reduction is not None and reduction.initialise:
+            what = f"it writes {statement.target} again, and products of sizes decide where"
+            raise self.refuse(statement, what, "write to a tensor of another name")
+
     def _append(
         self, statement: Statement, version: Version, before: str, old: set[Load],
         copied: Line | None,
@@ -161,11 +175,24 @@ class Forward:
             name = before if node in old else tensors[node.tensor]
             return Load(name, node.subscripts, node.dtype)
 
-        line = line_of(statement, version.name).rewritten(change)
+        instances = self._instances(statement)
+        line = line_of(statement, version.name, instances).rewritten(change)
         for node in line.nodes():
             if isinstance(node, Load) and node.tensor != version.name:
                 self._note_read(node.tensor)
         self.steps.append(Step(statement, line, statement.reduction, copied))
+
+    def _instances(self, statement: Statement) -> Instances:
+        if not self.c.is_deferred:
+            return instances_of(statement)
+        if not {n.name for n in nodes(statement) if isinstance(n, Size)} <= set(self.c.sizes):
+            what = "it is in a definition that is called, and products of sizes give its ranges"
+            raise self.refuse(statement, what, "write its statements out")
+        dims = self.c.tensors[statement.target].dims
+        found = deferred_instances(statement, dims)
+        if isinstance(found, str):
+            raise self.refuse(statement, found, "give each index its range in a where clause")
+        return found
 
     def _note_read(self, version: str) -> None:
         state = self._current[self.versions[version].tensor]
@@ -175,11 +202,24 @@ class Forward:
     def copy(self, to: str, source: str) -> Line:
         """Return ``to(i, j) = source(i, j)`` over the whole box."""
         version = self.versions[source]
-        indices = [Index(name) for name in self.indices(len(version.box))]
-        ranges = {index.name: dim for index, dim in zip(indices, version.box, strict=True)}
-        load = Load(source, tuple(indices), version.dtype)
+        tensor = self.c.tensors[version.tensor]
+        indices = tuple(Index(name) for name in self.indices(tensor.rank))
+        load = Load(source, indices, version.dtype)
         value = as_type(load, arithmetic(version.dtype))
-        return Line(to, tuple(indices), "=", value, Instances(ranges))
+        return Line(to, indices, "=", value, self._whole(version, load))
+
+    def _whole(self, version: Version, load: Load) -> Instances:
+        """Return the instances of *load*, a read by plain indices of all of *version*."""
+        names = [s.name for s in load.subscripts if isinstance(s, Index)]
+        if version.box is not None:
+            return Instances(dict(zip(names, version.box, strict=True)))
+        dims = self.c.tensors[version.tensor].dims
+        declared = [(v, dim) for v, dim in zip(names, dims, strict=True) if dim is not None]
+        if len(declared) < len(names):
+            return Instances(dict.fromkeys(names), bounds=(load,))
+        zero = Const(0, INT32)
+        clauses = tuple(IndexBounds(v, zero, dim_expr(dim)) for v, dim in declared)
+        return Instances(dict.fromkeys(names), clauses)
 
     def indices(self, rank: int) -> tuple[str, ...]:
         """Return names of indices over a box, the same for each *rank*."""
@@ -202,9 +242,8 @@ class Forward:
 
     def _space(self, statement: Statement) -> Space:
         space = Space(statement, self.sizes)
-        space.ranges = {
-            v: Interval(*r) for v, r in zip(statement.indices, statement.ranges, strict=True)
-        }
+        known = zip(statement.indices, statement.ranges, strict=not self.c.is_deferred)
+        space.ranges = {v: Interval(*r) for v, r in known}
         return space
 
     # --- what is overwritten --------------------------------------------------------------------
@@ -225,8 +264,10 @@ class Forward:
 
     def _image(self, space: Space, statement: Statement) -> isl.Set | None:
         """Return the elements that *statement* writes, or initialises; None: perhaps all."""
+        if statement.domain is None:
+            return None
         elements = element_map(space, statement.target, statement.subscripts)
-        if elements is None or statement.domain is None:
+        if elements is None:
             return None
         if statement.reduction is not None and statement.reduction.initialise:
             intervals = image(statement, space, space.ranges)
@@ -234,8 +275,10 @@ class Forward:
             return box_set(statement.target, known, self.sizes)
         return statement.domain.apply(elements)
 
-    def _is_whole(self, statement: Statement, box: Box) -> bool:
+    def _is_whole(self, statement: Statement, box: Box | None) -> bool:
         """Return whether *statement* gives every element of *box* a value of its own."""
+        if self.c.is_deferred:
+            return not statement.subscripts and not statement.conditions
         instances = instances_of(statement)
         if not fills(statement.subscripts, instances.ranges, box):
             return False
@@ -253,6 +296,9 @@ class Forward:
             if read.load.tensor != statement.target or not read.happens:
                 continue
             touched = element_map(space, statement.target, read.load.subscripts)
+            if statement.domain is None and read.load.subscripts == statement.subscripts:
+                old.add(read.load)
+                continue
             if touched is None or writes is None or statement.domain is None:
                 what = f"it reads {statement.target} at subscripts that data give, and updates it"
                 raise self.refuse(statement, what, "read a copy of it")
@@ -272,11 +318,11 @@ class Forward:
         return old - final, final
 
 
-def line_of(statement: Statement, target: str) -> Line:
+def line_of(statement: Statement, target: str, instances: Instances) -> Line:
     """Return *statement* as a line that assigns *target*."""
     reduction = statement.reduction
     op = "=" if reduction is None else f"{reduction.operator}={'!' * reduction.initialise}"
-    return Line(target, statement.subscripts, op, statement.value, instances_of(statement))
+    return Line(target, statement.subscripts, op, statement.value, instances)
 
 
 def _union(one: isl.Set | None, other: isl.Set | None) -> isl.Set | None:

@@ -34,8 +34,5 @@ def vjp(f: Function, wrt: str | Sequence[str] | None = None) -> Function:
     derived = vjp_text(comprehension, tuple(dict.fromkeys(chosen)))
     found = define(derived.text, name=f"<vjp of {f.__name__}>")[derived.name]
     checked = with_extents(found.comprehension, comprehension, derived)
-    return (
-        found
-        if len(checked.preconditions) == len(found.comprehension.preconditions)
-        else (Function(checked))
-    )
+    is_same = len(checked.preconditions) == len(found.comprehension.preconditions)
+    return found if is_same and not checked.is_deferred else Function(checked)

@@ -1,5 +1,7 @@
 """``tcdsl.vjp``: its text, its values beside differences and PyTorch, and what it refuses."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -136,6 +138,37 @@ def test_the_derivatives_are_those_of_differences(name: str) -> None:
     check_gradients(function(text), *(draw(*shape) for shape in shapes))
 
 
+@pytest.mark.parametrize(("text", "inputs"), [
+    ("def f(float64(T) x, float64(K) w, size D) -> (y) { y(t) +=! x(t + D * k) * w(k) }",
+     (draw(9), draw(3), 2)),
+    ("def f(float64(M, N) a, float64(P, Q) b) -> (float64(M*P, N*Q) c) "
+     "{ c(i * P + k, j * Q + l) = a(i, j) * b(k, l) }", (draw(2, 3), draw(3, 2))),
+    ("def f(float64(N) x, size R) -> (y) { t(i) = x(i / R) where i in 0:N * R  y(i) = t(i) * t(i) }",
+     (draw(3), 2)),
+    ("def f(float64(N) x, size R) -> (s) { s +=! x(i / R) where i in 0:N * R  s = s * s }",
+     (draw(3), 2)),
+    ("def f(float64(N) x, size R) -> (float64(N*R, 2) y) { y(i, c) = x(i / R) * c where i in 0:N*R }",
+     (draw(3), 2)),
+])  # fmt: skip
+def test_products_of_sizes(text: str, inputs: tuple[Any, ...]) -> None:
+    f = function(text)
+    derivative = check_gradients(f, *inputs)
+    shape = np.shape(f.reference(*inputs))
+    if (
+        shape
+        and "*" not in derivative.comprehension.tensors[derivative.comprehension.inputs[-1]].dims
+    ):
+        with pytest.raises(ShapeError):
+            derivative(*inputs, np.ones((shape[0] - 1, *shape[1:])))
+
+
+def test_results_that_begin_at_a_product_of_sizes_are_refused_at_the_call() -> None:
+    f = function("def f(float64(N) x, size R) -> (y) { y(i + R) = x(i) * x(i / R) }")
+    derivative = tcdsl.vjp(f)
+    with pytest.raises(SemanticError, match="begin at others than 0"):
+        derivative(draw(5), 2, draw(5))
+
+
 def test_gathers_and_scatters() -> None:
     index = np.array([3, 0, 3, 1], np.int32)
     gather = function(
@@ -240,6 +273,22 @@ def test_wrt_names_parameters() -> None:
 
 
 REFUSED = [
+    (
+        "def f(float(N) x, size R) -> (y) { y(i) = x(i * R)  y(i) +=! x(i) where i in 0:2 }",
+        "writes y again",
+        (1, 53),
+    ),
+    (
+        "def f(float(N) x, size R) -> (y) { y(i) = x(i * R) * (i > R ? x(i) : 0.0) }",
+        "guarded",
+        (1, 36),
+    ),
+    (
+        "def g(float(N) x, size R) -> (y) { y(i) = x(i * R) * N } "
+        "def f(float(N) x, size R) -> (y) { t(i) = x(i + 1)  y = g(t, R) }",
+        "is called",
+        (1, 36),
+    ),
     ("def f(float(N) x) -> (y) { y(i) = tgamma(x(i)) }", "derivative of tgamma", (1, 35)),
     ("def f(float(N) x) -> (float(N) y) { y(i) += x(i) }", "passes as out=", (1, 37)),
 ]
