@@ -24,7 +24,7 @@ from tcdsl.strategies.asked import asked_for
 from tcdsl.transforms.overlapped_tiles import with_overlapped_tiles
 from tcdsl.transforms.placement import MAX_LOCAL_BYTES
 from tcdsl.transforms.plan import Kernel, Plan
-from tcdsl.transforms.stencil_chains import Chain, chains_of, stages_of
+from tcdsl.transforms.stencil_chains import Chain, chains_of, stages_of, steps_of
 from tcdsl.transforms.trace import record, recorded, repeat
 from tcdsl.transforms.windows import why_not_window, with_windows
 
@@ -33,6 +33,7 @@ INNER = cpu_thresholds.STENCIL_VALUES
 MOST_CACHE = cpu_thresholds.STENCIL_CACHE
 ROW_SECONDS = cpu_thresholds.STENCIL_ROW_SECONDS
 CALL_OPERATIONS = 16
+PIECE_STEPS = (2, 3, 4, 6)  # of the pieces that a long chain is cut into
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,9 @@ def with_tiles(
         plain = plan(scop, replace(options, choices=""))
     tiled, notes = windowed, []
     for chain in chains:
-        best = max(tilings(windowed, chain, plain), key=lambda t: t.gain, default=None)
-        if best is not None and best.gain > 0:
-            notes.append((chain, explained(chain, best.sizes)))
-            tiled = with_overlapped_tiles(tiled, chain, best.sizes)
+        for piece, best in _best_pieces(windowed, chain, lambda c: tilings(windowed, c, plain)):
+            notes.append((piece, explained(piece, best.sizes)))
+            tiled = with_overlapped_tiles(tiled, piece, best.sizes)
     if notes:
         with recorded() as tiled_steps:
             record("overlapped tiles", tiled, notes=[note for _, note in notes])
@@ -90,6 +90,32 @@ def with_tiles(
         return plan(scop, options)
     repeat(steps)
     return plain
+
+
+def _best_pieces(
+    scop: Scop, chain: Chain, tilings: Callable[[Chain], Iterable[Tiling]]
+) -> list[tuple[Chain, Tiling]]:
+    """Return the pieces of *chain* that are worth tiles, cut where that saves the most."""
+    found: list[tuple[Chain, Tiling]] = []
+    most = 0.0
+    for pieces in _cuts(scop, chain):
+        weighed = [(c, max(tilings(c), key=lambda t: t.gain, default=None)) for c in pieces]
+        taken = [(c, best) for c, best in weighed if best is not None and best.gain > 0]
+        gain = sum(best.gain for _, best in taken)
+        if gain > most:
+            found, most = taken, gain
+    return found
+
+
+def _cuts(scop: Scop, chain: Chain) -> Iterator[tuple[Chain, ...]]:
+    """Yield *chain*, and it in pieces of so many steps: of a long one every step grows the halo."""
+    yield (chain,)
+    steps = steps_of(scop, chain)
+    for length in PIECE_STEPS:
+        if length < max(steps.values()):
+            apart = [name for name in chain.inside if steps[name] % length == 0]
+            pieces = chains_of(scop, apart)
+            yield tuple(piece for piece in pieces if set(piece.members) <= set(chain.members))
 
 
 def _asks_for_plain(options: Options, plain: Plan, tiled: Plan) -> bool:

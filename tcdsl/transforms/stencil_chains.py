@@ -86,6 +86,15 @@ def chains_of(scop: Scop, apart: Collection[str] = ()) -> tuple[Chain, ...]:
     return tuple(chain for chain in chains if chain is not None)
 
 
+def steps_of(scop: Scop, chain: Chain) -> dict[str, int]:
+    """Return the step of each array of *chain*: 1, and one more after each read at a distance."""
+    found: dict[str, int] = {}
+    for stage in stages_of(scop, chain).values():
+        before = (found[array] + any(far) for array, far in stage.reads if array in found)
+        found[stage.array] = max(before, default=1)
+    return found
+
+
 def stages_of(scop: Scop, chain: Chain) -> dict[str, Stage]:
     """Return the stages of *chain*, by their statements."""
     return {name: _stage(scop, chain, scop.by_name[name]) for name in chain.members}

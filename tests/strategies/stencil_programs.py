@@ -79,6 +79,12 @@ def halves(float16(N, M) x, bfloat16(N, M) w) -> (y, z) {
     z(i, j) = y(i + 1, j) * y(i, j + 1) + a(i, j)
 }
 """
+SHIFTED_BATCH = """
+def shifted(float(N, M) x) -> (y) {
+    t(i, j) = x(i + 2, j)
+    y(i, j) = t(i, j + 1) - t(i, j)
+}
+"""
 # Program, and shapes that are smaller than the halo, of one tile, primes, and several tiles.
 CLASSICS: list[tuple[str, list[list[tuple[int, ...]]]]] = [
     (HARRIS, [[(h, w, 3), ()] for h, w in ((5, 5), (6, 9), (23, 31), (40, 37))]),
@@ -88,6 +94,7 @@ CLASSICS: list[tuple[str, list[list[tuple[int, ...]]]]] = [
     (JACOBI_3D, [[shape] for shape in ((5, 5, 5), (5, 8, 23), (13, 11, 19))]),
     (LIFE, [[(h, w)] for h, w in ((1, 1), (2, 3), (17, 23), (31, 8))]),
     (EDGES, [[(n,)] for n in (3, 4, 16, 53)]),
+    (SHIFTED_BATCH, [[shape] for shape in ((3, 2), (3, 19), (7, 40))]),
     (HALVES, [[(n, m)] * 2 for n, m in ((2, 4), (13, 29), (33, 20))]),
 ]
 

@@ -1,19 +1,23 @@
 """Chains of stencils in overlapped tiles: the classics and random ones, at sizes of every kind."""
 
 from collections.abc import Callable, Iterator
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
 
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.options import Options
 from tcdsl.plan import gpu_planner
 from tcdsl.poly.loop_tree import LoopKind, loops_of
-from tcdsl.strategies import planner, stencils
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies import gpu_stencils, planner, stencils
+from tcdsl.strategies.stencil_work import StencilConfig, stencil_work
 from tcdsl.strategies.stencils import Tiling
+from tcdsl.transforms.placement import Space
 from tcdsl.transforms.plan import Plan
-from tcdsl.transforms.stencil_chains import Chain
+from tcdsl.transforms.stencil_chains import Chain, stages_of
 from tests.hunts import Hunt
 from tests.strategies.stencil_programs import CLASSICS, EDGES, HARRIS, JACOBI, LIFE, random_chains
 
@@ -22,53 +26,55 @@ CheckAll = Callable[..., None]
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 
 
-@pytest.fixture
-def tiny_tiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every chain in tiles of 4 to 8 values, whatever that costs; the members of those found."""
-    found: list[str] = []
+Tiled = list[Scop]
 
-    def tilings(scop: Any, chain: Chain, *_: object, **__: object) -> Iterator[Tiling]:
-        found.append("+".join(chain.members))
+
+@pytest.fixture(params=["whole", "cut"])
+def tiny_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tiled:
+    """Every chain, or pieces of it, in tiles of 4 to 8 values; the programs that have one."""
+    found: Tiled = []
+
+    def tilings(scop: Scop, chain: Chain, *_: object, **__: object) -> Iterator[Tiling]:
+        if not any(scop is other for other in found):
+            found.append(scop)
         sizes = {1: (8,), 2: (4, 8), 3: (4, 4, 8)}[len(chain.stencil)]
-        yield Tiling(sizes, 1.0, 0.0)
+        yield Tiling(sizes, len(chain.members) ** 2.0 if request.param == "whole" else 1.0, 0.0)
 
     monkeypatch.setattr(planner, "cpu_tilings", tilings)
     monkeypatch.setattr(gpu_planner, "gpu_tilings", tilings)
     return found
 
 
-def test_the_classics_in_tiny_tiles(tiny_tiles: list[str], check_all: CheckAll) -> None:
+def test_the_classics_in_tiny_tiles(tiny_tiles: Tiled, check_all: CheckAll) -> None:
     cases = [(source, shapes) for source, several in CLASSICS for shapes in several]
     check_all(cases)
     assert len(tiny_tiles) == len(cases), "one chain a program"
 
 
-def test_nothing_to_compute(tiny_tiles: list[str], check_all: CheckAll) -> None:
+def test_nothing_to_compute(tiny_tiles: Tiled, check_all: CheckAll) -> None:
     nothing = [(HARRIS, [(4, 9, 3), ()]), (JACOBI, [(6, 6)]), (LIFE, [(0, 5)]), (EDGES, [(2,)])]
     check_all(nothing)
 
 
-def test_random_chains_in_tiny_tiles(tiny_tiles: list[str], check_all: CheckAll) -> None:
+def test_random_chains_in_tiny_tiles(tiny_tiles: Tiled, check_all: CheckAll) -> None:
     check_all(list(random_chains(1, 24)))
     assert len(tiny_tiles) >= 18
 
 
-def test_the_classics_on_the_emulator(tiny_tiles: list[str], check_emulated: CheckAll) -> None:
+def test_the_classics_on_the_emulator(tiny_tiles: Tiled, check_emulated: CheckAll) -> None:
     cases = [(source, shapes) for source, several in CLASSICS for shapes in several[1:3]]
     check_emulated(cases)
     assert len(tiny_tiles) == len(cases), "one chain a program"
 
 
-def test_random_chains_on_the_emulator(tiny_tiles: list[str], check_emulated: CheckAll) -> None:
+def test_random_chains_on_the_emulator(tiny_tiles: Tiled, check_emulated: CheckAll) -> None:
     check_emulated(list(random_chains(2, 12)))
     assert len(tiny_tiles) >= 9
 
 
 @pytest.mark.fuzz
 @pytest.mark.timeout(3600)
-def test_many_random_chains_on_the_emulator(
-    tiny_tiles: list[str], check_emulated: CheckAll
-) -> None:
+def test_many_random_chains_on_the_emulator(tiny_tiles: Tiled, check_emulated: CheckAll) -> None:
     with Hunt() as found:
         for seed in range(200, 220):
             found.run("", check_emulated, list(random_chains(seed, 25)))
@@ -76,7 +82,7 @@ def test_many_random_chains_on_the_emulator(
 
 @pytest.mark.fuzz
 @pytest.mark.timeout(3600)
-def test_many_random_chains_in_tiny_tiles(tiny_tiles: list[str], check_all: CheckAll) -> None:
+def test_many_random_chains_in_tiny_tiles(tiny_tiles: Tiled, check_all: CheckAll) -> None:
     with Hunt() as found:
         for seed in range(100, 120):
             found.run("", check_all, list(random_chains(seed, 50)))
@@ -122,3 +128,37 @@ def test_larger_halos_cost_more(lower: Callable[..., Any]) -> None:
         for sizes in product((16, 64), (64, 512))
     }
     assert costs[16, 64] > costs[64, 64] and costs[16, 64] > costs[16, 512]
+
+
+def test_long_chains_are_cut_where_halos_would_grow(cuda_unit: Callable[..., Any]) -> None:
+    names = ["a", *(f"t{step}" for step in range(12))]
+    body = "".join(f"{new}(i) = {old}(i - 9) + {old}(i + 9)\n" for old, new in pairwise(names))
+    source = f"def f(float(N) a) -> ({names[-1]}) {{ {body} }}"
+    kernels = cuda_unit(source, (1 << 22,)).done.plan.kernels
+    assert {kernel.template for kernel in kernels} == {"stencil"} and 1 <= len(kernels) < 6
+
+
+def test_a_block_has_planes_and_registers(cuda_unit: Callable[..., Any]) -> None:
+    unit = cuda_unit(HARRIS, (1531, 2048, 3), ())
+    (kernel,) = unit.done.plan.kernels
+    assert kernel.template == "stencil" and "12 stages in overlapped tiles" in kernel.why[0]
+    spaces = {name: p.space for name, p in unit.done.plan.placements.items()}
+    planes = {"gray.tile", "ixx.tile", "iyy.tile", "ixy.tile"}
+    assert {name for name, space in spaces.items() if space is Space.SHARED} == planes
+    assert len(spaces) == 11  # the others are registers
+    assert unit.done.source.text.count("__syncthreads()") == 2
+
+
+def test_the_work_of_a_tile(lower: Callable[..., Any]) -> None:
+    chip = load_chip("h200")
+    scop, (chain,) = stencils.stencils_of(lower(JACOBI, (1030, 1030)))
+    stages = stages_of(scop, chain)
+    one, large = (
+        stencil_work(gpu_stencils._tiles_of(scop, chain, stages, sizes), StencilConfig(32, 4), chip)
+        for sizes in ((8, 32), (32, 128))
+    )
+    assert (one.blocks, large.blocks) == (128 * 32, 32 * 8)
+    assert one.shared_bytes == 4 * ((8 + 4) * (32 + 4) + (8 + 2) * (32 + 2))
+    assert one.read_bytes == large.read_bytes == 4 * 1030 * 1030
+    assert one.l2_bytes > large.l2_bytes and one.instructions > large.instructions
+    assert one.chain.block_barriers == 2

@@ -87,7 +87,14 @@ def _blocks(problem: Problem, around: tuple[Axis, ...]) -> tuple[OuterLoop, ...]
         width = min(count, problem.gpu.grid[number]) if is_block else 0
         kind = LoopKind.BLOCK if is_block else LoopKind.SERIAL
         pieces = {
-            name: Piece(Coordinate(dim), count, Role.PARALLEL, kind, max(number, 0), width)
+            name: Piece(
+                Coordinate(dim, problem.lower(axis)),
+                count,
+                Role.PARALLEL,
+                kind,
+                max(number, 0),
+                width,
+            )
             for name, dim in axis.items()
         }
         found.append(OuterLoop(pieces, kind))
