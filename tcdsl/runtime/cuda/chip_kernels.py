@@ -18,20 +18,20 @@ typedef unsigned long long u64;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += step)
 #define FOLD(v) ((v).x ^ (v).y ^ (v).z ^ (v).w)
 
-extern "C" __global__ void read_many(const uint4 *x, u64 n, u64 times, unsigned *out) {
+// n vectors, a power of two, as often as total / n says: eight loads of a thread are on their way.
+extern "C" __global__ void read_many(const uint4 *x, u64 n, u64 total, unsigned *out) {
     const u64 step = (u64)gridDim.x * blockDim.x;
     unsigned sum = 0;
-    for (u64 t = 0; t < times; ++t) {
+    u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    for (; i + 7 * step < total; i += 8 * step) {
+        uint4 v[8];
+#pragma unroll
+        for (int k = 0; k < 8; ++k) v[k] = __ldcg(x + (i + k * step & n - 1));
+#pragma unroll
+        for (int k = 0; k < 8; ++k) sum ^= FOLD(v[k]);
         asm volatile("" ::: "memory");  // what was loaded before is loaded again
-        u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-        for (; i + 7 * step < n; i += 8 * step) {
-            uint4 v[8];
-#pragma unroll
-            for (int k = 0; k < 8; ++k) v[k] = __ldcg(x + i + k * step);
-#pragma unroll
-            for (int k = 0; k < 8; ++k) sum ^= FOLD(v[k]);
-        }
     }
+    for (; i < total; i += step) { const uint4 v = __ldcg(x + (i & n - 1)); sum ^= FOLD(v); }
     KEPT
 }
 extern "C" __global__ void read_one(const uint4 *x, u64 n, unsigned *out) {

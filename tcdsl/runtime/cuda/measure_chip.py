@@ -77,8 +77,8 @@ def _memory(run: Kernels, chip: Chip) -> dict[str, float]:
     def best_rate(name: str, moved: int, *values: int) -> float:
         return moved / min(run.us(name, n * sms, t, *values) for n, t in shapes) * 1e6
 
-    read = best_rate("read_many", run.size_bytes, run.x, vectors, 1, run.out)
-    fits = chip.l2_bytes // 4 // VECTOR_BYTES
+    read = best_rate("read_many", run.size_bytes, run.x, vectors, vectors, run.out)
+    fits = _power_of_two(chip.l2_bytes // 4 // VECTOR_BYTES)
     own = 1 << 22
     blocks, steps = chip.threads_per_multiprocessor // chip.threads_per_block, 4096
     shared_us = run.us("read_shared", blocks * sms, chip.threads_per_block, steps, run.out)
@@ -87,13 +87,17 @@ def _memory(run: Kernels, chip: Chip) -> dict[str, float]:
         "dram_read_bytes_per_s": read,
         "dram_copy_bytes_per_s": best_rate("copy_all", 2 * run.size_bytes, run.y, run.x, vectors),
         "multiprocessor_bytes_per_s": own * VECTOR_BYTES * 1e6
-        / run.us("read_many", 1, 1024, run.x, own, 1, run.out, way=COLD),
+        / run.us("read_many", 1, 1024, run.x, own, own, run.out, way=COLD),
         "l2_bytes_per_s": best_rate(
-            "read_many", 32 * fits * VECTOR_BYTES, run.x, fits, 32, run.out
+            "read_many", 32 * fits * VECTOR_BYTES, run.x, fits, 32 * fits, run.out
         ),
         "shared_bytes_per_s": threads * steps * UNROLLED * VECTOR_BYTES / shared_us * 1e6,
         "dram_loaded_latency_s": _loaded_latency(run, chip, read),
     }  # fmt: skip
+
+
+def _power_of_two(most: int) -> int:
+    return 1 << most.bit_length() - 1
 
 
 def _loaded_latency(run: Kernels, chip: Chip, rate: float) -> float:
@@ -112,7 +116,7 @@ def _latencies(run: Kernels, chip: Chip) -> dict[str, float]:
     steps = 1 << 14
 
     def chase(size_bytes: int, way: Way) -> float:
-        nodes = 1 << (size_bytes // NODE_BYTES).bit_length() - 1
+        nodes = _power_of_two(size_bytes // NODE_BYTES)
         return run.us("chase", 1, 1, run.x, nodes, steps, run.out, way=way) / steps * 1e-6
 
     return {
@@ -143,14 +147,14 @@ def _waiting(run: Kernels, chip: Chip) -> dict[str, float]:
 
 def _units(run: Kernels, chip: Chip) -> dict[str, float]:
     found: dict[str, float] = {}
-    blocks = chip.threads_per_multiprocessor // 512 * chip.multiprocessors
+    blocks, threads = chip.multiprocessors, 1024  # that all run at once
     for name, (_, _, count) in ARITHMETIC.items():
         # As long as a quarter of a millisecond, by what is known of the unit.
-        a_step = blocks * 512 * UNROLLED * CHAINS * count
+        a_step = blocks * threads * UNROLLED * CHAINS * count
         steps = max(1, int(250e-6 * (chip.rate(Unit(name)) or 1e12) / a_step))
-        us = run.us(name, blocks, 512, steps, 1, run.out, run.out)
+        us = run.us(name, blocks, threads, steps, 1, run.out, run.out)
         found[name] = steps * a_step / us * 1e6
-        if name == Unit.FMA_F32:  # all blocks run from its start to its end
+        if name == Unit.FMA_F32:  # a block runs from its start to its end
             found["clock_hz"] = run.word() / us * 1e6
     return found
 
@@ -174,7 +178,7 @@ class OnDevice:
             self._module = libcuda.load_module(code)
             self._functions: dict[str, int] = {}
             free = libcuda.free_memory()[0]
-            self.size_bytes = 1 << min(MOST_BYTES, free // 4).bit_length() - 1
+            self.size_bytes = _power_of_two(min(MOST_BYTES, free // 4))
             self.x, self.y, self.out = (
                 self._take(stack, size) for size in (self.size_bytes, self.size_bytes, _OUT_BYTES)
             )

@@ -35,9 +35,10 @@ class OnPaper:
     def word(self) -> int:
         return round(self.seconds * self.chip.clock_hz)
 
-    def read_many(self, grid: int, block: int, x: int, vectors: int, times: int, out: int) -> float:
+    def read_many(self, grid: int, block: int, x: int, vectors: int, total: int, out: int) -> float:
         assert x == self.x and out == self.out
-        c, moved = self.chip, 16.0 * vectors * times
+        assert log2(vectors).is_integer() and total % vectors == 0
+        c, moved = self.chip, 16.0 * total
         if grid == 1:
             return moved / c.multiprocessor_bytes_per_s
         is_cached = 16 * vectors < c.l2_bytes
