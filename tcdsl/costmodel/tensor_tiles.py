@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from tcdsl.costmodel.chip import WARP, Chip, Feature, Unit
 from tcdsl.costmodel.work import Chain, Work
 
-# Of trial kernels on an H200: mma.sync reached 0.55 to 0.61 of the rate of cuBLAS, which has wgmma.
-WARP_RATE = 0.62
+# Of the rate of cuBLAS, which has wgmma: what an H200 reached at most with mma.sync.
+WARP_RATE = 0.53
+GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barriers
+# From 40 configurations of products of 2048 and 4096 on an H200.
+COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
 OTHER_REGISTERS = 44  # operands, addresses and counters, of a thread
 OPERAND_REGISTERS = 4  # of a matrix of 16 x 16
 ROWS, COLUMNS, TERMS = 16, 8, 16  # of one instruction
-STEP_CYCLES = 40  # of a step that nothing hides: the first matrices, and the last products
+# Of a step, where no other block is there: until the first products, and between matrices.
+STEP_CYCLES, TERMS_CYCLES = 200, 25
+GROUP_CYCLES = 250  # of a step of wgmma
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,7 @@ class TensorWork:
     terms: int
     step: int
     stages: int
+    together: int  # warps that multiply at once
     unit: Unit
     result_bytes: float  # written
     operand_bytes: float  # read at least
@@ -48,18 +54,22 @@ class TensorWork:
         matrices = (self.rows + self.columns) // ROWS * (terms // TERMS)
         instructions = WARP * float(self.blocks) * warps * (of_warp + 2 * matrices)
         share = WARP_RATE if chip.has(Feature.WARPGROUP_PRODUCTS) else 1.0
+        waits = STEP_CYCLES + TERMS_CYCLES * self.step // TERMS
         fragments = OPERAND_REGISTERS * ((self.rows + self.columns) // ROWS)
+        if self.together > 1:  # which reads shared memory itself, at its own rate
+            share, fragments, loaded, waits = GROUP_RATE, 0, 0.0, GROUP_CYCLES
+            instructions /= self.rows * self.columns // (ROWS * COLUMNS)
         return Work(
             self.blocks, WARP * warps,
             registers=self.rows * self.columns // WARP + fragments + OTHER_REGISTERS,
             shared_bytes=self.stages * self.step * block_lines * element_bytes,
             read_bytes=self.operand_bytes,
             written_bytes=self.result_bytes,
-            l2_bytes=copied + self.result_bytes,
+            l2_bytes=COPY_SHARE * copied + self.result_bytes,
             shared_traffic_bytes=loaded + copied,
             operations=((self.unit, products / share),),
             instructions=instructions + 2 * copied / 16,
             in_flight_bytes=(self.stages - 1) * self.step * block_lines * element_bytes
             / (WARP * warps),
-            chain=Chain(dram_loads=1, block_barriers=steps, cycles=STEP_CYCLES * steps),
+            chain=Chain(dram_loads=1, block_barriers=steps, cycles=waits * steps),
         )  # fmt: skip

@@ -49,6 +49,10 @@ void emu_copy_async(void *to, const void *from, int size, const char *file, int 
 void emu_copy_wait(const char *file, int line);
 void emu_copy_end_group();
 void emu_copy_wait_but(int groups, const char *file, int line);
+/* A product of tensor cores, which runs when the thread waits for its products. */
+void emu_product(void (*run)(float *, const uint16_t *, int, const uint16_t *, int), float *sums,
+                 const uint16_t *A, int a, const uint16_t *B, int b, const char *file, int line);
+void emu_end_products();
 __attribute__((const)) void *emu_dynamic_shared();
 /* What shared.py makes of a __shared__ variable; the tag is the variable's own. */
 struct emu_tag { uint64_t launch; void *base; };

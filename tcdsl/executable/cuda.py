@@ -381,7 +381,8 @@ def _begun(
 
     def begin(printed: CudaSource) -> None:
         text = header_text(parts_for(printed.functions)) + printed.text
-        begun.append(begin_cuda(text, gpu.arch, fast_math=options.fast_math, compiler=compiler))
+        arch = printed.arch(gpu.arch)
+        begun.append(begin_cuda(text, arch, fast_math=options.fast_math, compiler=compiler))
 
     compiled = compile_to_cuda(
         sized.comprehension, sized.special, strides, options, gpu, alignments, begin

@@ -32,7 +32,7 @@ class LoopKind(StrEnum):
     LANES = "lanes"  # neighbours that one thread takes in order, loaded and stored together
     BLOCK = "block"  # on the blocks of a grid, in turn: value % width is the block
     THREAD = "thread"  # on the threads of a block, in turn: value % width is the thread
-    COLLECTIVE = "collective"  # at once, by the threads of a warp together: one call
+    COLLECTIVE = "collective"  # at once, by *width* threads together: one call
     LAST = "last"  # once, on whichever of *width* blocks gets there last (transforms/stitching)
 
 
@@ -112,7 +112,8 @@ class Loop:
     # loops of their own, so that what is below them has constant bounds.
     limit: Extent = 0
     # Of BLOCK and THREAD loops: x, y or z (0, 1, 2), of THREAD loops also the rank of the block in
-    # its cluster (3), and how many blocks or threads there are.
+    # its cluster (3), and how many blocks or threads there are.  Of COLLECTIVE loops the width is
+    # how many threads run them together.
     axis: int = 0
     width: int = 0
 

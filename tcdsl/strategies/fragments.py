@@ -7,12 +7,13 @@ has four of them, two neighbours of a row and two eight rows below:
     slot    2 (m / 8 % 2) + n % 2            row 1:  4 4 5 5 6 6 7 7      row 9:  4 4 5 5 6 6 7 7
 
 A warp's tile is rows and columns of these, a block's tile those of its warps: z along rows, y along
-columns.  What the threads hold is an array in registers like others, whose elements' threads and
-places follow from these coordinates.  PTX ISA, "Matrix Fragments for mma.m16n8k16".
+columns.  Four warps may multiply 64 rows together, 16 each (``wgmma.m64nNk16``), whose threads hold
+the same then.  What the threads hold is an array in registers like others, whose elements' threads
+and places follow from these coordinates.  PTX ISA, "Matrix Fragments for mma.m16n8k16".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcdsl.costmodel.chip import WARP
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
@@ -44,6 +45,7 @@ class WarpTiles:
     warp_rows: int
     warp_columns: int
     step: int  # of the reduced index
+    together: int = 1  # neighbours along rows that multiply at once: 4 of 16 rows each (wgmma)
 
     @property
     def block(self) -> tuple[int, int]:
@@ -104,8 +106,9 @@ def multiplied(tiles: WarpTiles, row: At, column: At, term: At) -> list[Level]:
     """Return the loops of the multiply-accumulate: a warp does what is below them at once."""
     together = LoopKind.COLLECTIVE
     terms = Level(together, term.digit(1, tiles.step), tiles.step)
-    own = slots(row, column, tiles, together, together)
-    return [*warps(row, column, tiles), terms, *own, lane(row, column)]
+    own = [terms, *slots(row, column, tiles, together, together)]
+    own = [replace(level, width=WARP * tiles.together) for level in own]
+    return [*warps(row, column, tiles), *own, lane(row, column)]
 
 
 def copied(line: At, within: At, sizes: Sequence[int], tiles: WarpTiles) -> list[Level]:

@@ -137,10 +137,16 @@ def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKern
         scop=cached.scop,
         outer=tuple(outer),
         step={**kernel.step, cached.copy: ahead},
-        inside=(*kernel.inside[:-1], cached.copy, lead),
+        inside=_in_order(product, (*kernel.inside, cached.copy), lead),
         levels={**kernel.levels, cached.copy: own},
         staged=(*kernel.staged, cached.array),
     )
+
+
+def _in_order(product: Tensor, names: Sequence[str], lead: str) -> tuple[str, ...]:
+    """Return the statements of a step: copies first, unless products go on meanwhile."""
+    copies = [name for name in names if name != lead]
+    return (lead, *copies) if product.tiles.together > 1 else (*copies, lead)
 
 
 def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:

@@ -99,9 +99,10 @@ class Mapped:
     def is_uniform(self, statement: str, axis: int) -> bool:
         return self.thread_loop(statement, axis) is None
 
-    def is_collective(self, statement: str) -> bool:
-        """Return whether the threads of a warp run *statement* together, each for all of them."""
-        return any(loop.kind is LoopKind.COLLECTIVE for loop in self.paths[statement])
+    def together(self, statement: str) -> int:
+        """Return how many threads run *statement* together, each for all of them; 0 if none do."""
+        path = self.paths[statement]
+        return max((loop.width for loop in path if loop.kind is LoopKind.COLLECTIVE), default=0)
 
     def thread(self, statement: str, axis: int) -> isl.PwAff | None:
         """Return the thread's number along *axis* as a function of the instance."""

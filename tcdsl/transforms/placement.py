@@ -74,14 +74,22 @@ class Space(StrEnum):
     SHARED = "shared"  # of a block
 
 
+class Layout(StrEnum):
+    """Where the elements of a shared array are."""
+
+    ROWS = "rows"  # row by row, padded
+    # Vectors of a row change places, so that those of a column are in all banks (tc_swizzled).
+    SWIZZLED = "swizzled"
+    ATOMS = "atoms"  # as four warps multiply together: 64 elements of each row (tc_in_atoms)
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A local array: declared in the body of *loop* (None: at the kernel's start).
 
     *padding* elements follow each row of a shared array, so that columns are in different banks.
     A *staged* one is filled by asynchronous copies, which are waited for at the next barrier.
-    With a *ring* it holds what several iterations of a loop inside use.  In a *swizzled* one the
-    vectors of a row change places (``tc_swizzled``), so that those of a column are in all banks.
+    With a *ring* it holds what several iterations of a loop inside use.
     """
 
     array: str
@@ -91,7 +99,7 @@ class Placement:
     padding: int = 0
     is_staged: bool = False
     ring: Ring | None = None
-    is_swizzled: bool = False
+    layout: Layout = Layout.ROWS
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -101,6 +109,12 @@ class Placement:
 
     def elements(self) -> int:
         return prod(self.extents)
+
+    @property
+    def rows(self) -> int:
+        """How many rows a buffer has."""
+        buffers = 1 if self.ring is None else self.ring.buffers
+        return self.elements() // (self.extents[-1] * buffers)
 
 
 Placements = Mapping[str, Placement]

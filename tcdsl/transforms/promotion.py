@@ -39,6 +39,7 @@ from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import (
     FIXED,
+    Layout,
     LocalDim,
     Placement,
     Ring,
@@ -319,8 +320,9 @@ class _Kernel:
             dims.append(found)
         loop = outer[-1].name if outer else None
         placement = Placement(array.name, loop, tuple(dims), Space.SHARED, ring=ring)
-        if any(self.mapped.is_collective(statement.name) for statement, _ in uses):
-            return replace(placement, is_swizzled=True)
+        if together := max(self.mapped.together(statement.name) for statement, _ in uses):
+            layout = Layout.SWIZZLED if together == chip.WARP else Layout.ATOMS
+            return replace(placement, layout=layout)
         if self._goes_by_columns(uses, dims, is_write=False):
             return replace(placement, padding=_padding(array, dims))
         # Rows that are read along stay aligned for vectors: threads write few columns, some rows.

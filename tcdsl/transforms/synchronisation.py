@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Const
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import val, within
@@ -73,6 +74,8 @@ def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) 
         if edge.source not in names or edge.sink not in names:
             continue
         if _is_private(edge.array, placements) or _is_atomic(mapped.scop, edge):
+            if _is_unfinished(mapped, edge):
+                found.append(Crossing(edge.source, edge.sink, edge.relation))
             continue
         if is_finished(mapped, edge.source, edge.sink):
             continue
@@ -86,6 +89,14 @@ def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) 
             found.append(own)
     in_turn = (crossing for crossing, _ in _in_turn(mapped, placements))
     return [*found, *_reuses(mapped, placements), *in_turn]
+
+
+def _is_unfinished(mapped: Mapped, edge: Dependence) -> bool:
+    """Return whether the source of *edge* goes on after it was issued: products of four warps.
+
+    Those that add to the same sums wait for one another; all are done at the next barrier.
+    """
+    return mapped.together(edge.source) > WARP and edge.source != edge.sink
 
 
 def _is_staged(array: str, placements: Placements) -> bool:
@@ -118,8 +129,8 @@ def _on_different_threads(
     mapped: Mapped, edge: Dependence, axes: Sequence[int], placements: Placements
 ) -> isl.Map:
     """Return the part of *edge* whose ends may run on different threads along *axes*."""
-    if mapped.is_collective(edge.source) or mapped.is_collective(edge.sink):
-        return edge.relation  # any thread of the warp may read what another one multiplies
+    if mapped.together(edge.source) or mapped.together(edge.sink):
+        return edge.relation  # any thread of a warp may read what another one multiplies
     together = edge.relation
     for axis in axes:
         source, sink = mapped.thread(edge.source, axis), mapped.thread(edge.sink, axis)

@@ -178,6 +178,13 @@ OTHER_USES = {
     "tc_copy_end_group": "tc_copy_end_group();",
     "tc_copy_wait_but": "tc_copy_wait_but<2>();",
     "tc_swizzled": "p[0] = tc_swizzled<64>((int)p[1]);",
+    "tc_in_atoms": "p[0] = tc_in_atoms<128, 64>((int)p[1]);",
+    "tc_show_copies": "tc_show_copies();",
+    "tc_end_products": "float sums[32] = {}; tc_end_products(sums); p[0] = (int)sums[3];",
+    "tc_wgmma": (
+        "__shared__ __align__(1024) uint16_t s[8192]; float sums[32] = {};"
+        " tc_wgmma<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, s, 0, s, 4096); p[0] = (int)sums[5];"
+    ),
     "tc_mma": (
         "__shared__ __align__(16) uint16_t s[1024]; float sums[16] = {};"
         " tc_mma<1, 1, 4, 1, 16, 1, 32, 0>(sums, s, 0, s, 256); p[0] = (int)sums[5];"
@@ -196,6 +203,8 @@ def test_a_part_defines_its_functions(part: str, arch: str) -> None:
     chosen = parts_for(names)
     if part in ("collective", "cluster"):
         chosen |= {"operators"}  # of which a kernel names those that it passes
+    if part == "wgmma" and arch == "sm_90":
+        arch = "sm_90a"
     assert compile_cuda(header_text(chosen) + "".join(map(use, names)), arch)
 
 

@@ -1,22 +1,25 @@
 """Contractions on tensor cores: when, that they are right, and that faults are found."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tcdsl.codegen.cuda.source import CudaSource
+from tcdsl.codegen.device.cuda import header_text, parts_for
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.emulator import emulated_programs
 from tcdsl.errors import EmulationError
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.dtypes import BFLOAT16, DType
+from tcdsl.lang.dtypes import BFLOAT16, FLOAT16, DType
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, Sequence
 from tcdsl.poly.verify import why_not_legal
+from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tcdsl.transforms.mapping import Mapped
@@ -24,6 +27,7 @@ from tcdsl.transforms.synchronisation import why_not_synchronised
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
+needs_nvrtc = pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="no NVRTC")
 
 PRODUCTS = {
     "nn": ("A(m,k) * B(k,n)", lambda m, n, k: [(m, k), (k, n)]),
@@ -99,6 +103,50 @@ def test_other_forms(form: str, check_emulated: CheckAll, monkeypatch: Any) -> N
     check_emulated([FORMS[form]])
 
 
+def asked(unit: Any, config: Mapping[str, Any]) -> Options:
+    """Return the options that ask for *config* for the only kernel of *unit*."""
+    (weighed,) = unit.done.plan.weighed
+    choice = {"kernel": weighed.kernel, "template": "tile_mma", **config}
+    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+
+
+def groups(columns: int, warps: int, stages: int) -> dict[str, int]:
+    """Return the configuration of warps that multiply in fours."""
+    return {
+        "rows": 16, "columns": columns, "warp_rows": warps, "warp_columns": 1, "step": 64,
+        "stages": stages, "together": 4,
+    }  # fmt: skip
+
+
+@pytest.mark.slow_but("nt", "tn")
+@pytest.mark.parametrize("form", PRODUCTS)
+def test_products_of_four_warps(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    dtype = BFLOAT16 if form == "nt" else FLOAT16
+    source, of = source_of(form, "bfloat16" if dtype is BFLOAT16 else "half"), PRODUCTS[form][1]
+    units, inputs = [], []
+    for sizes, config in (
+        ((72, 136, 200), groups(64, 4, 3)), ((136, 72, 136), groups(128, 8, 2)),
+    ):  # fmt: skip
+        shapes = of(*sizes)
+        options = asked(cuda_unit(source, *shapes), config)
+        units.append(cuda_unit(source, *shapes, options=options))
+        inputs.append(drawn(dtype, shapes))
+        assert "tc_wgmma" in units[-1].source.functions
+        assert units[-1].source.arch("sm_90") == "sm_90a"
+    for program, own in zip(emulated(units), inputs, strict=True):
+        check(program, *own)
+
+
+@needs_nvrtc
+def test_four_warps_keep_what_they_multiply_in_registers(cuda_unit: MakeUnit) -> None:
+    shapes = [(512, 512), (512, 512)]
+    config = asked(cuda_unit(source_of("nn"), *shapes), groups(256, 8, 3))
+    source = cuda_unit(source_of("nn"), *shapes, options=config).source
+    text = header_text(parts_for(source.functions)) + source.text
+    ptx = compile_cuda(text, source.arch("sm_90"), ptx=True).decode()
+    assert ptx.count("wgmma.mma_async") == 4 and ".local" not in ptx
+
+
 @pytest.mark.slow
 def test_every_configuration(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nt"), [(80, 72), (136, 72)]
@@ -108,9 +156,8 @@ def test_every_configuration(cuda_unit: MakeUnit, emulated: Any) -> None:
     assert len(own) > 4 and sum(c["is_chosen"] for c in own) == 1
     units = []
     for candidate in own:
-        choice = {"kernel": weighed.kernel, "template": "tile_mma", **candidate["config"]}
-        choices = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
-        units.append(cuda_unit(source, *shapes, options=Options(choices=choices)))
+        options = asked(unit, candidate["config"])
+        units.append(cuda_unit(source, *shapes, options=options))
     for program in emulated(units):
         check(program, *drawn(BFLOAT16, shapes))
 
@@ -228,19 +275,46 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_in_the_code_are_found(fault: str, cuda_unit: MakeUnit) -> None:
-    pattern, new, message = FAULTS[fault]
     shapes = [(64, 136), (136, 64)]
     unit = cuda_unit(source_of("nn"), *shapes)
-    text = re.sub(pattern, new, unit.source.text)
-    assert text != unit.source.text
+    assert_found(unit.source, shapes, FAULTS[fault])
+
+
+def assert_found(
+    source: CudaSource, shapes: list[tuple[int, ...]], fault: tuple[str, str, str]
+) -> None:
+    pattern, new, message = fault
+    text = re.sub(pattern, new, source.text)
+    assert text != source.text
     a, b = drawn(BFLOAT16, shapes)
-    right, broken = emulated_programs([unit.source, replace(unit.source, text=text)])
+    right, broken = emulated_programs([source, replace(source, text=text)])
     results = []
     for program in (right, broken):
-        results.append(np.zeros((64, 64), a.dtype))
+        results.append(np.zeros((shapes[0][0], shapes[1][1]), a.dtype))
         try:
             program.run({"A": a, "B": b, "C": results[-1]})
         except EmulationError as error:
             assert program is broken and re.search(message, error.message)
             return
     assert not message and (results[0] != results[1]).any()
+
+
+GROUP_FAULTS = {
+    "no wait for products at all": (r"tc_end_products\(\w+\);", "", "no tc_end_products"),
+    "products of several steps at once": (
+        r"(tc_end_products\(\w+\);)(\s+tc_copy_end_group)", r"\2", "race|never written",
+    ),
+    "an operand in other atoms": (
+        r"&(u\d+_B_tile\w+)\[tc_in_atoms<128, 64>", r"&\1[tc_swizzled<128>", "",
+    ),
+    "the first rows for all warps": (r"\(16 \* c\d\) \* 64 \+ 0", "0", ""),
+}  # fmt: skip
+
+
+@pytest.mark.slow_but("no wait for products at all")
+@pytest.mark.parametrize("fault", GROUP_FAULTS)
+def test_faults_in_the_code_of_four_warps_are_found(fault: str, cuda_unit: MakeUnit) -> None:
+    shapes = [(64, 264), (264, 128)]
+    options = asked(cuda_unit(source_of("nn"), *shapes), groups(128, 4, 3))
+    unit = cuda_unit(source_of("nn"), *shapes, options=options)
+    assert_found(unit.source, shapes, GROUP_FAULTS[fault])

@@ -64,7 +64,7 @@ from tcdsl.lang.faults import Site
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.lowering import first_load
 from tcdsl.poly.scop import Access, Interleaved, Kind, RangeCheck, Scop, Skew
-from tcdsl.transforms.placement import Placement
+from tcdsl.transforms.placement import Layout, Placement
 
 _NOWHERE = Literal("-1")
 _VECTOR_BYTES = 64  # TC_VECTOR_BYTES of the device library: what tc_fold_* takes at once
@@ -454,9 +454,7 @@ class StatementPrinter:
             if placement.elements() == 1:
                 return name
             offset = self.offset_in_tile(access, placement)
-            if placement.is_swizzled:
-                offset = template("tc_swizzled", [placement.extents[-1]], offset)
-            return index(name, offset)
+            return index(name, in_layout(placement, offset))
         if (access.array, position) in self.leaf.local:
             subscripts = tuple(paren(at) for at in self.leaf.local[access.array, position])
         if subscripts is None:
@@ -474,6 +472,18 @@ class StatementPrinter:
         if array.skew is not None:
             offset = binary(offset, "-", _row_start(array.skew, shifted))
         return index(name, offset)
+
+
+def in_layout(placement: Placement, offset: Code) -> Code:
+    """Return the place of the element that *offset* others come before, row by row."""
+    *_, length = placement.extents or (1,)
+    match placement.layout:
+        case Layout.SWIZZLED:
+            return template("tc_swizzled", [length], offset)
+        case Layout.ATOMS:
+            return template("tc_in_atoms", [length, placement.rows], offset)
+        case _:
+            return offset
 
 
 def _for_lanes(first: Code, end: int, body: Node, pragma: str = "") -> Node:

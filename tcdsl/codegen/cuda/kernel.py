@@ -30,11 +30,12 @@ from tcdsl.costmodel import chip
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
 from tcdsl.transforms.fold_slots import fold_slots
 from tcdsl.transforms.mapping import Mapped
-from tcdsl.transforms.placement import Placement, Space
+from tcdsl.transforms.placement import Layout, Placement, Space
 from tcdsl.transforms.plan import Kernel, arrays_of
 from tcdsl.transforms.synchronisation import is_replicated
 
 VECTOR_BYTES = chip.VECTOR_BYTES  # and what arrays are aligned to if nothing else is known
+ATOM_BYTES = 1024  # see device/cuda/wgmma.cuh
 AXES = "xyz"
 
 
@@ -125,7 +126,8 @@ class KernelText(ABC):
 
     def _shared(self) -> Iterator[Node]:
         if self.staged:
-            before = f"extern __shared__ __align__({VECTOR_BYTES}) "
+            is_atoms = any(self.placements[name].layout is Layout.ATOMS for name in self.staged)
+            before = f"extern __shared__ __align__({ATOM_BYTES if is_atoms else VECTOR_BYTES}) "
             yield Declare(Type("unsigned char"), (Variable("w_staged", size=""),), before)
         offset = 0
         for name, size in self.staged.items():

@@ -17,6 +17,7 @@ from tcdsl.codegen.ast.build import ZERO, simplified, substituted, template
 from tcdsl.codegen.ast.nodes import Code, Evaluate, Name
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.passes.turns import covers
+from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.lang.dtypes import BFLOAT16
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
@@ -24,6 +25,7 @@ from tcdsl.poly.scop import Access, Statement
 from tcdsl.transforms.placement import Placement, Placements
 
 ROWS, COLUMNS, TERMS = 16, 8, 16  # of mma.m16n8k16, see mma.cuh
+WARPS = 4  # that multiply 64 rows together, see wgmma.cuh
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Fragment:
     row: tuple[int, int]
     column: tuple[int, int]
     term: tuple[int, int]
+    threads: int
 
 
 def fragment_of(statement: str, path: Sequence[Loop]) -> Fragment | None:
@@ -55,9 +58,24 @@ def fragment_of(statement: str, path: Sequence[Loop]) -> Fragment | None:
             and halves == Coordinate(row, low, 8, rows)
             and eights == Coordinate(column, left, 8, columns)
             and pair == Coordinate(column, left, 1, 2)
+            and (not _is_group(path) or _has_groups(statement, path, Coordinate(row, low, 16)))
         ):  # fmt: skip
-            return Fragment((row, 8 * rows), (column, 8 * columns), (term, terms))
+            together = max(loop.width for loop in path if loop.kind is LoopKind.COLLECTIVE)
+            return Fragment((row, 8 * rows), (column, 8 * columns), (term, terms), together)
     return None
+
+
+def _is_group(path: Sequence[Loop]) -> bool:
+    """Return whether the threads of four warps multiply together."""
+    return any(loop.kind is LoopKind.COLLECTIVE and loop.width > WARP for loop in path)
+
+
+def _has_groups(statement: str, path: Sequence[Loop], row: Coordinate) -> bool:
+    """Return whether warps are along z alone, in fours, and each has the next 16 of *row*."""
+    warps = [loop for loop in path if loop.kind is LoopKind.THREAD and loop.axis != 0]
+    if len(warps) != 1 or warps[0].axis != 2 or warps[0].width % WARPS:
+        return False
+    return warps[0].coordinates[statement] == replace(row, mod=warps[0].width)
 
 
 def is_whole(node: loop_ast.AstNode, loops: Mapping[str, Loop], loop: Loop | None = None) -> bool:
@@ -87,15 +105,22 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
     rows, columns = (_operand(statement, dim, placements) for dim in dims)
     terms = statement.indices[fragment.term[0]]
     arguments: list[Code] = [sums]
-    sizes = [fragment.row[1] // ROWS, fragment.column[1] // COLUMNS, fragment.term[1] // TERMS]
+    is_group = fragment.threads > WARP
+    sizes = (
+        [fragment.column[1]]
+        if is_group
+        else [fragment.row[1] // ROWS, fragment.column[1] // COLUMNS]
+    )
+    sizes.append(fragment.term[1] // TERMS)
     for read in (rows, columns):
         tile = placements[read.array]
-        sizes += [tile.extents[-1], int(_mentions(read.subscripts[-1], terms))]
+        lines = [tile.rows] if is_group else []
+        sizes += [tile.extents[-1], *lines, int(_mentions(read.subscripts[-1], terms))]
         name = Name(printer.names.of("array", read.array))
         arguments += [name, first.offset_in_tile(read, tile)]
     is_bfloat = int(printer.scop.arrays[rows.array].dtype == BFLOAT16)
-    call = template("tc_mma", [is_bfloat, *sizes], *arguments)
-    return Evaluate(replace(call, participants="x"))
+    call = template("tc_wgmma" if is_group else "tc_mma", [is_bfloat, *sizes], *arguments)
+    return Evaluate(replace(call, participants="xz" if is_group else "x"))
 
 
 def _variables(node: loop_ast.AstNode) -> Iterator[str]:

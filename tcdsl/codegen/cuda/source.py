@@ -199,6 +199,10 @@ class CudaSource:
     def has_tickets(self) -> bool:
         return has_tickets(self.launches)
 
+    def arch(self, chip: str) -> str:
+        """Return the architecture to compile for, on one like *chip* ("sm_90")."""
+        return f"{chip}a" if "tc_wgmma" in self.functions else chip
+
     def to_json(self) -> dict[str, Any]:
         return {
             "text": self.text,

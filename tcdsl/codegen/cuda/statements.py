@@ -47,7 +47,7 @@ from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, w
 from tcdsl.lang.dtypes import FLOAT32
 from tcdsl.poly.scop import Access, Kind, Statement
 from tcdsl.transforms.mapping import RANK, Mapped
-from tcdsl.transforms.placement import Placement, Space
+from tcdsl.transforms.placement import Layout, Placement, Space
 
 _OPERATORS = {
     Operator.ADD: "add", Operator.MUL: "mul", Operator.MIN: "min", Operator.MAX: "max",
@@ -229,6 +229,7 @@ class CudaStatementPrinter(StatementPrinter):
         statement = self.statement
         if statement.kind is Kind.BARRIER:
             return [
+                *self._ends(),
                 *self._arrivals(),
                 Evaluate(_CLUSTER_BARRIER if statement.is_wide else _BARRIER),
             ]
@@ -244,12 +245,24 @@ class CudaStatementPrinter(StatementPrinter):
 
     def _arrivals(self) -> list[Node]:
         """Return what waits for this thread's asynchronous copies, as many as a barrier needs."""
-        left = self.statement.groups_left
-        if left:
-            wait = template("tc_copy_wait_but", [left])
-            return [Evaluate(call("tc_copy_end_group")), Evaluate(wait)]
-        is_staged = any(placement.is_staged for placement in self._own_placements())
-        return [Evaluate(call("tc_copy_wait"))] if is_staged else []
+        own = list(self._own_placements())
+        if not any(placement.is_staged for placement in own):
+            return []
+        is_shown = any(placement.layout is Layout.ATOMS for placement in own)
+        shown: list[Node] = [Evaluate(call("tc_show_copies"))] if is_shown else []
+        if left := self.statement.groups_left:
+            wait = Evaluate(template("tc_copy_wait_but", [left]))
+            return [Evaluate(call("tc_copy_end_group")), wait, *shown]
+        return [Evaluate(call("tc_copy_wait")), *shown]
+
+    def _ends(self) -> list[Node]:
+        """Return what waits for products that go on after they were issued."""
+        sums = dict.fromkeys(
+            self.scop.by_name[name].write.array
+            for name in self.mapped.paths
+            if self.mapped.together(name) > WARP
+        )
+        return [Evaluate(call("tc_end_products", self.names.of("array", one))) for one in sums]
 
     def note_wrong(self, wrong: str, variable: str) -> list[Node]:
         """Return what keeps in *wrong* the first value of *variable* at which this check fails."""

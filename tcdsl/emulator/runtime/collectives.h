@@ -4,6 +4,7 @@
 #pragma once
 #include "async.h"
 #include "cluster.h"
+#include "products.h"
 
 /* As in emulate.h. */
 enum { EMU_INDEX, EMU_UP, EMU_DOWN, EMU_XOR, EMU_BALLOT, EMU_SYNC };
@@ -125,6 +126,7 @@ extern "C" __attribute__((visibility("hidden"))) void emu_fibre_main() {
   launch.call(values);
   Fibre *ended = current;
   check_copies_are_done();
+  check_products_are_done();
   ended->state = DONE;
   ++own->threads_done;
   if (own->at_barrier)

@@ -41,6 +41,7 @@ static void start_block(Block &b, uint32_t index) {
     f.index = t;
     f.arrivals = f.waits = f.phases = 0;
     f.copies = nullptr;
+    f.products = nullptr;
     f.groups = 0;
   }
   b.position = b.threads_done = b.at_barrier = b.barrier_sum = 0;
@@ -241,6 +242,7 @@ EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shar
   current = paused = nullptr;
   own = blocks;
   spare_copies = nullptr;
+  spare_products = nullptr;
   cluster_runs = false;
   if (!is_launchable(shared_bytes)) return FOUND;
   launch.n_blocks = launch.grid.x * launch.grid.y * launch.grid.z;

@@ -51,7 +51,8 @@ static const Site NO_SITE = {nullptr, 0, nullptr};
 #define EMU_CALLER __builtin_return_address(0)
 #define EMU_HERE (Site{nullptr, 0, EMU_CALLER})
 
-struct Copy; /* of async.h */
+struct Copy;    /* of async.h */
+struct Product; /* of products.h */
 
 struct Fibre {
   void *context;
@@ -68,6 +69,7 @@ struct Fibre {
   uint32_t arrivals, waits, phases;
   Copy *copies; /* that it has not waited for, ... */
   uint32_t groups; /* ... and how many groups of them it has ended */
+  Product *products;
 };
 
 /* A block that runs: the only one, or one of a cluster. */

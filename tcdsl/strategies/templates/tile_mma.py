@@ -35,8 +35,11 @@ SHAPES = (
     (64, 64, 2, 4), (64, 64, 2, 2), (64, 32, 2, 2), (32, 64, 2, 2), (32, 32, 2, 2), (32, 32, 1, 4),
     (16, 32, 2, 2), (32, 16, 2, 2), (16, 16, 2, 2),
 )  # fmt: skip
-STEPS = (32, 64)
-STAGES = (4, 3, 2)
+# The same of warps that multiply in fours (wgmma): 16 of 64 rows each.
+GROUP_SHAPES = ((16, 256, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1))
+GROUP_STEP, WARPS = 64, 4
+STEPS = (64, 32)
+STAGES = (2, 3, 4)
 Axes = tuple[Axis, Axis, int]  # of rows, of columns; the reduced dimension of the lead
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
 
@@ -51,10 +54,12 @@ class TensorConfig:
     warp_columns: int
     step: int
     stages: int
+    together: int = 1
 
     @property
     def tiles(self) -> WarpTiles:
-        return WarpTiles(self.rows, self.columns, self.warp_rows, self.warp_columns, self.step)
+        warps = self.warp_rows, self.warp_columns
+        return WarpTiles(self.rows, self.columns, *warps, self.step, self.together)
 
 
 def why_not(problem: Problem) -> str | None:
@@ -169,15 +174,22 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
     assert axes is not None
     terms = problem.shapes[problem.lead].extents[axes[2]]
     room = problem.gpu.shared_bytes_per_block - problem.gpu.static_shared_bytes_per_block
-    for (rows, columns, along, across), step, stages in product(SHAPES, STEPS, STAGES):
-        if stages - 1 > -(-terms // step):  # copies ahead of nothing
+    for config in _configs(problem):
+        if config.stages - 1 > -(-terms // config.step):  # copies ahead of nothing
             continue
-        config = TensorConfig(rows, columns, along, across, step, stages)
         work = _work(problem, config)
         seconds = estimate(work, problem.gpu).seconds
         if seconds < inf and work.shared_bytes <= room:
-            found.append((seconds, config))
-    yield from (config for _, config in sorted(found, key=lambda pair: pair[0]))
+            found.append((config.together, seconds, config))
+    yield from (config for *_, config in sorted(found, key=lambda one: one[:2]))
+
+
+def _configs(problem: Problem) -> Iterator[TensorConfig]:
+    for shape, step, stages in product(SHAPES, STEPS, STAGES):
+        yield TensorConfig(*shape, step, stages)
+    if problem.gpu.has(Feature.WARPGROUP_PRODUCTS):
+        for shape, stages in product(GROUP_SHAPES, STAGES):
+            yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
 
 
 def _work(problem: Problem, config: TensorConfig) -> Work:
@@ -194,7 +206,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     half = problem.scop.arrays[shape.statement.reads[0].array].dtype
     return TensorWork(
         tiles * others, (config.warp_rows, config.warp_columns), config.rows, config.columns,
-        shape.extents[term], config.step, config.stages,
+        shape.extents[term], config.step, config.stages, config.together,
         Unit.TENSOR_BF16 if half == BFLOAT16 else Unit.TENSOR_F16,
         sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
     ).work(problem.gpu)  # fmt: skip

@@ -17,6 +17,7 @@
                                         tc_copy_wait, tc_copy_end_group, tc_copy_wait_but,
                                         tc_prefetch
     mma                                 tc_mma, tc_swizzled
+    wgmma                               tc_wgmma, tc_end_products, tc_in_atoms, tc_show_copies
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
 
@@ -38,7 +39,8 @@ sanitizer, which has no clusters either):
     emu_cluster_arrive(file, line), emu_cluster_wait(file, line): the two halves of the barrier of a
     cluster    emu_cluster_map(p, rank, file, line): p, in shared memory, of the cluster's block
     of that rank    emu_copy_async(to, from or null, bytes, file, line), emu_copy_wait(file, line),
-    emu_copy_end_group(), emu_copy_wait_but(groups, file, line)
+    emu_copy_end_group(), emu_copy_wait_but(groups, file, line)    emu_product(run, sums,
+    A, a, B, b, file, line): it runs when that is waited for, by emu_end_products()
 """
 
 import re
@@ -54,7 +56,7 @@ from tcdsl.codegen.device.c import COMPENSATED, FLOATS, HALVES, INTEGERS, TYPES
 SCALAR_PARTS: tuple[str, ...] = ("core", "powers", "half", "math_f32", "math_f64", "rare")
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "ticket",
-    "cluster", "async", "mma", "overlap", "changing",
+    "cluster", "async", "mma", "wgmma", "overlap", "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -65,6 +67,7 @@ _NEEDS = {
     "cluster": {"collective", "vector"},
     "async": {"vector"},
     "mma": {"half", "vector"},
+    "wgmma": {"half", "vector", "mma"},
     "pairs": {"half", "vector"},
 }
 
@@ -111,6 +114,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(["tc_fold_xc", "tc_fold_yc", "tc_argfold_xc"], "cluster")
         | dict.fromkeys(_COPIES, "async")
         | dict.fromkeys(["tc_mma", "tc_swizzled"], "mma")
+        | dict.fromkeys(["tc_wgmma", "tc_end_products", "tc_in_atoms", "tc_show_copies"], "wgmma")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
         | {"tc_changing": "changing"}
     )
