@@ -8,14 +8,17 @@ threads, so that some of what it loads from shared memory several of them load a
 
 from dataclasses import dataclass
 
-from tcdsl.costmodel.chip import Unit
+from tcdsl.costmodel.chip import Chip, Unit
 from tcdsl.costmodel.work import Chain, Work
 
 # Of trial kernels on an H200: 8 x 16 results a thread reached 96 % of cuBLAS, 8 x 8 85 %.
 ONCE = 0.75  # part of the loads from shared memory that is not another thread's at once
+COPY_ISSUE = 3  # instructions that an asynchronous copy is worth, with its address
 LOAD_ISSUE = 2  # instructions that a load from shared memory is worth
+STALLS = 0.4  # for each instruction, of a scheduler's only warp, which waits at every step's end
+HELD_STALLS = 0.3  # where it has something to multiply then
 VECTOR = 4  # elements of a load from shared memory
-OTHER_REGISTERS = 60  # addresses and counters, of a thread
+OTHER_REGISTERS = 25  # addresses and counters, of a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class TileConfig:
     column_run: int = 4
     widths: tuple[int, ...] = (1, 4)
     unrolled: int = 4
+    is_held: bool = False  # the next value's operands are loaded while one is multiplied
 
     @property
     def threads(self) -> int:
@@ -61,7 +65,7 @@ class Product:
     is_double: bool
 
 
-def work_of_tiles(product: Product, config: TileConfig, *, is_programmatic: bool) -> Work:
+def work_of_tiles(product: Product, config: TileConfig, chip: Chip) -> Work:
     """Return what *product* costs with *config*, the fold of what blocks share included."""
     size, (rows, columns) = config.rows * config.columns, config.block
     terms = -(-product.terms // config.chunks)
@@ -69,21 +73,26 @@ def work_of_tiles(product: Product, config: TileConfig, *, is_programmatic: bool
     products = float(blocks) * config.threads * size * terms
     words = config.rows + config.columns
     loads = products / size * words
-    copied = float(blocks) * terms * (rows + columns) * product.element_bytes
+    elements = float(blocks) * terms * (rows + columns)  # copied
+    copies = elements * sum(1 / width for width in config.widths) / max(1, len(config.widths))
     is_shared = config.chunks > 1
     folded = 2.0 * product.results * config.chunks * product.element_bytes if is_shared else 0.0
     width = 2 if product.is_double else 1
+    held = 2 if config.is_held else 1
     return Work(
         blocks, config.threads,
-        registers=width * (size + 2 * words) + OTHER_REGISTERS,
+        registers=width * (size + size // 10 + held * words) + OTHER_REGISTERS,
         shared_bytes=config.stages * config.step * (rows + columns) * product.element_bytes,
-        l2_bytes=copied + folded,
+        l2_bytes=elements * product.element_bytes + folded / 2,
         shared_traffic_bytes=ONCE * loads * product.element_bytes,
         operations=((Unit.FMA_F64 if product.is_double else Unit.FMA_F32, products),),
-        instructions=products + LOAD_ISSUE * loads / VECTOR,
+        instructions=products + LOAD_ISSUE * loads / VECTOR + COPY_ISSUE * copies,
         chain=Chain(
-            dram_loads=1, block_barriers=terms / config.step, shared_loads=terms / VECTOR
+            dram_loads=1, block_barriers=terms / config.step,
+            shared_loads=0.0 if config.is_held else terms / config.step,
         ),
-        launches=2 if is_shared else 1,
-        is_programmatic=is_programmatic,
+        stalls=HELD_STALLS if config.is_held else STALLS, launches=2 if is_shared else 1,
+        finish=Chain(l2_loads=2, cycles=folded / chip.l2_bytes_per_s * chip.clock_hz)
+        if is_shared else Chain(),
+        is_programmatic=chip.overlaps_kernels,
     )  # fmt: skip

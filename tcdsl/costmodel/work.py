@@ -56,6 +56,7 @@ class Work:
     instructions: float = 0  # of threads, not of warps: those of all threads together
     in_flight_bytes: float = 16  # of a thread
     independent: float = 4  # instructions of a thread that do not wait for one another
+    stalls: float = 0.0  # of a scheduler's only warp, for each instruction; several share them
     chain: Chain = NOTHING
     finish: Chain = NOTHING
     same_atomics: float = 0  # that go to one address

@@ -226,7 +226,8 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
         record("stitching", scop, stitched)
     own = [q.kernel for q in queue if not isinstance(q.kernel, IslKernel)]
     staged = [name for kernel in own for name in kernel.staged]
-    plan = _finished(scop, stitched, gpu, staged)
+    held = [name for kernel in own if isinstance(kernel, Sketch) for name in kernel.held]
+    plan = _finished(scop, stitched, gpu, staged, held)
     weighed = tuple(queued.weighed() for queued in queue)
     require_followed(asked_for(options), weighed)
     return replace(plan, weighed=weighed)
@@ -264,13 +265,20 @@ def _stitched(kernels: Sequence[Kernel], are_finishes: Sequence[bool]) -> list[K
     return found
 
 
-def _finished(scop: Scop, kernels: Sequence[Kernel], gpu: Chip, staged: Sequence[str] = ()) -> Plan:
+def _finished(
+    scop: Scop,
+    kernels: Sequence[Kernel],
+    gpu: Chip,
+    staged: Sequence[str] = (),
+    held: Sequence[str] = (),
+) -> Plan:
     """Place the scratch arrays, put the barriers in, and turn what is to go backwards.
 
     :arg staged: arrays that are in shared memory.
+    :arg held: those that registers hold for some iterations of loops.
     """
     trees = [kernel.tree for kernel in kernels]
-    placements = promote(scop, trees, gpu, staged)
+    placements = promote(scop, trees, gpu, staged, held)
     scop, trees = synchronise(scop, trees, dependences_of(scop), placements)
     kernels = [replace(k, tree=tree) for k, tree in zip(kernels, trees, strict=True)]
     turned = _turned(scop, kernels, gpu)

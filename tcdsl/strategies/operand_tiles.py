@@ -14,6 +14,7 @@ from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequ
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.contracted import copied_along
+from tcdsl.strategies.held_operands import with_held_operands
 from tcdsl.strategies.sketch import Operand, OuterLoop, Sketch, Steps
 from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
 from tcdsl.transforms.nesting import Nester, Piece
@@ -51,15 +52,19 @@ def with_operand_tiles(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
             sketch, outer=tuple(outer), remaining={**sketch.remaining, cached.copy: pieces},
             staged=(*sketch.staged, *([cached.array] if steps.stages > 1 else ())),
         )  # fmt: skip
-    return scop, replace(sketch, steps=steps)
+    sketch = replace(sketch, steps=steps)
+    return with_held_operands(scop, sketch, steps) if steps.is_held else (scop, sketch)
 
 
 def nested_in_steps(sketch: Sketch, steps: Steps, nester: Nester) -> Node:
     """Return the loops of *sketch* below its outer ones: what is in steps, before and after."""
     remaining = sketch.remaining
-    inner = sequence(
-        [nester.nest([name], {name: remaining[name]}) for name in (*steps.copies, steps.reader)]
-    )
+    copies = [nester.nest([name], {name: remaining[name]}) for name in steps.copies]
+    points = [steps.reader] if steps.points is None else list(steps.points.pieces)
+    product = sequence([nester.nest([name], {name: remaining[name]}) for name in points])
+    if steps.points is not None:
+        product = nester.loop(steps.points.pieces, steps.points.kind, product)
+    inner = sequence([*copies, product])
     inner = nester.loop(steps.loop.pieces, steps.loop.kind, inner, steps.loop.limit)
     at = sketch.members.index(steps.reader)
     parts: list[Node] = [inner]

@@ -100,6 +100,7 @@ class Steps:
     Their tiles have *stages* buffers in turn, so that copies are *stages* - 1 steps ahead, each of
     *widths* elements, by *threads* along x and y; *copies* are the statements, once there are any.
     Blocks have whole tiles of the indices in *spans*, if asynchronous copies bring all operands.
+    If *is_held*, threads hold what the next value of a step needs; *points* are the loop over them.
     """
 
     reader: str
@@ -110,6 +111,8 @@ class Steps:
     threads: tuple[int, int]
     spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     copies: tuple[str, ...] = ()
+    is_held: bool = False
+    points: OuterLoop | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,7 @@ class Sketch:
     is_staged: bool = False  # the arguments among them in shared memory, not in registers
     staged: tuple[str, ...] = ()  # the copies there
     steps: Steps | None = None  # of a contraction in tiles (operand_tiles.py)
+    held: tuple[str, ...] = ()  # arrays that registers hold for some iterations of loops
     tensor: Tensor | None = None  # of a contraction on tensor cores (tensor_kernel.py)
     work: Work | None = None  # where it is not read off the loops (work.py)
     layout: Layout | None = None  # of a GPU kernel

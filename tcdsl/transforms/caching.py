@@ -73,7 +73,7 @@ def why_not_cached(
     if any(not use.access.is_exact for use in uses):
         return f"a subscript of {array} is gathered"
     last = max(scop.position(name) for name in readers)
-    for statement in scop.statements[_insertion(scop, readers) : last + 1]:
+    for statement in scop.statements[insertion(scop, readers) : last + 1]:
         if any(write.array == array for write in statement.writes):
             return f"{statement.name} writes {array} before its last reader"
     if all(use.access.relation.is_empty() for use in uses):
@@ -123,7 +123,7 @@ def cache_read(
         for s in statements
     }
     result = [new.get(statement.name, statement) for statement in scop.statements]
-    result.insert(_insertion(scop, readers), copy)
+    result.insert(insertion(scop, readers), copy)
     n_outer, rank = iterations.dim(isl.dim_type.set), len(box.sizes)
     return Cached(
         replace(wide, statements=tuple(result)),
@@ -150,7 +150,7 @@ def _uses(
     ]
 
 
-def _insertion(scop: Scop, readers: Sequence[str]) -> int:
+def insertion(scop: Scop, readers: Sequence[str]) -> int:
     """Return where the copy goes: before the first reader, and before what initialises its target.
 
     An initialisation that stands directly before its updates is known to belong to them.

@@ -59,12 +59,13 @@ class LocalDim:
 class Ring:
     """Elements whose index along *dim* is the same modulo *buffers* have one place in turn.
 
-    An element is there for fewer than *buffers* neighbouring iterations of *loop*.
+    An element is there for fewer than *buffers* neighbouring iterations of *loops*, of which each
+    is inside the one before it.
     """
 
     dim: int
     buffers: int
-    loop: str
+    loops: tuple[str, ...]
 
 
 class Space(StrEnum):

@@ -57,29 +57,38 @@ FOLD_BYTES = 16  # of a thread's value and its index
 WORD_BYTES = chip.BANK_BYTES
 VECTOR_BYTES = chip.VECTOR_BYTES
 _WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES, LoopKind.COLLECTIVE)
+_IN_ORDER = (LoopKind.SERIAL, LoopKind.UNROLL)
 
 
 def promote(
-    scop: Scop, trees: Sequence[Node], gpu: Chip, staged: Collection[str] = ()
+    scop: Scop,
+    trees: Sequence[Node],
+    gpu: Chip,
+    staged: Collection[str] = (),
+    held: Collection[str] = (),
 ) -> dict[str, Placement]:
     """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory.
 
     :arg staged: arrays that are to be in shared memory, of which a block may ask for more then.
+    :arg held: those that registers hold for some iterations of loops.
     """
     placements: dict[str, Placement] = {}
     for tree in trees:
-        placements |= _Kernel(scop, tree, gpu, staged).placements()
+        placements |= _Kernel(scop, tree, gpu, staged, held).placements()
     return placements
 
 
 class _Kernel:
     """Places the arrays that one kernel has for itself."""
 
-    def __init__(self, scop: Scop, tree: Node, gpu: Chip, staged: Collection[str]) -> None:
+    def __init__(
+        self, scop: Scop, tree: Node, gpu: Chip, staged: Collection[str], held: Collection[str]
+    ) -> None:
         self.scop = scop
         self.mapped = Mapped(scop, tree)
         self.gpu = gpu
         self.staged = staged
+        self.held = held
         names = set(statements_of(tree))
         self.arrays: dict[str, Uses] = {}
         for array in scop.arrays.values():
@@ -146,8 +155,12 @@ class _Kernel:
         outer = self._lifetime(uses)
         if outer is None:
             return None
+        ring = self._ring(uses, outer, None) if array.name in self.held else None
         dims: list[LocalDim] = []
         for dim in range(array.rank):
+            if ring is not None and ring.dim == dim:
+                dims.append(LocalDim(0, ((1, ring.buffers),), ring.buffers))
+                continue
             kept = [use for use in uses if not self._is_lane(use, dim)]
             axes = [a for a in self.mapped.axes if self._all_mapped(kept, a)]
             fixed = {s.name: self._fixed(s, outer, axes) for s, _ in kept}
@@ -155,11 +168,12 @@ class _Kernel:
             if found is None:
                 return None
             dims.append(found)
-        placement = Placement(array.name, outer[-1].name if outer else None, tuple(dims))
+        loop = outer[-1].name if outer else None
+        placement = Placement(array.name, loop, tuple(dims), ring=ring)
         if placement.elements() == 1:
             return placement
         fits = placement.elements() * array.dtype.size_bytes <= MAX_PRIVATE_BYTES
-        return placement if fits and self._has_literal_indices(uses, outer) else None
+        return placement if fits and self._has_literal_indices(uses, outer, ring) else None
 
     def _is_lane(self, use: tuple[Statement, Access], dim: int) -> bool:
         """Return whether *use* is a fold's, and *dim* runs over the threads that it folds."""
@@ -188,10 +202,10 @@ class _Kernel:
                 fixed += digits_of(loop.coordinates[statement.name], loop.width)
         return fixed
 
-    def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop]) -> bool:
+    def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop], ring: Ring | None) -> bool:
         """Return whether loops that are written out determine the index, with what is constant."""
         for statement, access in uses:
-            relation = access.relation
+            relation = access.relation if ring is None else _in_turn(access.relation, ring)
             for dim in reversed(range(relation.dim(isl.dim_type.out))):
                 if self._is_lane((statement, access), dim):
                     relation = relation.project_out(isl.dim_type.out, dim, 1)
@@ -271,35 +285,32 @@ class _Kernel:
                 return True
         return False
 
-    def _ring(self, array: Array, uses: Uses, outer: Sequence[Loop]) -> Ring | None:
+    def _ring(self, uses: Uses, outer: Sequence[Loop], depth: int | None) -> Ring | None:
         """Return the buffers in turn that hold what an iteration brings for later ones, or None.
 
-        An element lives from one iteration of the loop inside *outer* to a later one; as many
-        buffers as iterations it lives for are enough where each iteration begins with one.
+        An element lives from one iteration of the *depth* loops inside *outer* to a later one; as
+        many buffers as iterations it lives for are enough where each iteration begins with one.
+
+        :arg depth: None for all loops that are no blocks', threads' or vectors'.
         """
         names = sorted({statement.name for statement, _ in uses})
         inside = common_prefix([self.mapped.paths[name] for name in names])[len(outer) :]
-        if not inside or inside[0].kind is not LoopKind.SERIAL:
+        loops = list(takewhile(lambda loop: loop.kind in _IN_ORDER, inside))[:depth]
+        if not loops:
             return None
-        loop, dims = inside[0], set(range(array.rank))
         lives: isl.Map | None = None
+        dims = set(range(self.scop.arrays[uses[0][1].array].rank))
         for statement, access in uses:
-            coordinate = loop.coordinates[statement.name]
-            function = coordinate.function(statement.domain.get_space())
-            one = access.relation.reverse().apply_range(
-                isl.Map.from_pw_aff(isl.PwAff.from_aff(function))
-            )
+            time = isl.Map.from_pw_aff(isl.PwAff.from_aff(_time(loops, statement)))
+            one = access.relation.reverse().apply_range(time)
             lives = one if lives is None else lives.union(one)
             if any(access is write for write in statement.writes):
-                own = {
-                    d for d, s in enumerate(access.subscripts) if _walks(s, coordinate, statement)
-                }
-                dims &= own
+                dims = {dim for dim in dims if _walks(access.relation, dim, time)}
         assert lives is not None
         bounds = constant_bounds(lives.reverse().apply_range(lives).deltas(), 0)
         if bounds is None or len(dims) != 1:
             return None
-        return Ring(dims.pop(), bounds[1] + 1, loop.name)
+        return Ring(dims.pop(), bounds[1] + 1, tuple(loop.name for loop in loops))
 
     def _shared_placement(self, array: Array, uses: Uses) -> Placement | None:
         outer = self._lifetime(uses)
@@ -308,7 +319,7 @@ class _Kernel:
         outer = list(takewhile(lambda loop: loop.kind is not LoopKind.THREAD, outer))
         ranks = [RANK] if RANK in self.mapped.axes and self._all_mapped(uses, RANK) else []
         fixed = {s.name: self._fixed(s, outer, ranks) for s, _ in uses}
-        ring = self._ring(array, uses, outer) if array.name in self.staged else None
+        ring = self._ring(uses, outer, 1) if array.name in self.staged else None
         dims: list[LocalDim] = []
         for dim in range(array.rank):
             is_constant = is_fixed(uses, dim, fixed)
@@ -331,11 +342,31 @@ class _Kernel:
         return replace(placement, padding=vector if is_column and _padding(array, dims) else 0)
 
 
-def _walks(subscript: Expr, coordinate: AnyCoordinate, statement: Statement) -> bool:
-    """Return whether *subscript* grows by one where *coordinate* does."""
-    if not isinstance(coordinate, Coordinate) or coordinate.div > 1 or coordinate.mod:
-        return False
-    return subscript == Index(statement.indices[coordinate.position])
+def _in_turn(elements: isl.Map, ring: Ring) -> isl.Map:
+    """Return *elements*, numbered by the buffer of *ring* that they are in."""
+    space = elements.range().get_space()
+    places = isl.MultiAff.identity_on_domain_space(space)
+    place = places.get_at(ring.dim).mod_val(val(ring.buffers))
+    return elements.apply_range(isl.Map.from_multi_aff(places.set_at(ring.dim, place)))
+
+
+def _time(loops: Sequence[Loop], statement: Statement) -> isl.Aff:
+    """Return the number of the iteration of *loops*, one inside another, that runs an instance."""
+    space = statement.domain.get_space()
+    total = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
+    for loop in loops:
+        number = loop.coordinates[statement.name].function(space)
+        total = total.scale_val(val(loop.extent or 1)).add(number)
+    return total
+
+
+def _walks(elements: isl.Map, dim: int, time: isl.Map) -> bool:
+    """Return whether dimension *dim* of the *elements* grows by one where *time* does."""
+    rank = elements.dim(isl.dim_type.out)
+    own = elements.project_out(isl.dim_type.out, dim + 1, rank - dim - 1)
+    own = own.project_out(isl.dim_type.out, 0, dim).reset_tuple_id(isl.dim_type.out)
+    bounds = constant_bounds(own.reverse().apply_range(time).deltas(), 0)
+    return bounds is not None and bounds[0] == bounds[1]
 
 
 def _mentions(subscript: Expr, index: str) -> bool:

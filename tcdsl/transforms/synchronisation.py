@@ -87,7 +87,7 @@ def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) 
             is_wide = _crosses_ranks(mapped, edge, placements)
             own = Crossing(edge.source, edge.sink, relation, None, is_wide, is_arrival)
             found.append(own)
-    in_turn = (crossing for crossing, _ in _in_turn(mapped, placements))
+    in_turn = (c for c, _, space in _in_turn(mapped, placements) if space is Space.SHARED)
     return [*found, *_reuses(mapped, placements), *in_turn]
 
 
@@ -171,7 +171,7 @@ def _reuses(mapped: Mapped, placements: Placements) -> Iterator[Crossing]:
                 yield Crossing(user, writer, isl.Map.universe(space), loop.name)
 
 
-def _in_turn(mapped: Mapped, placements: Placements) -> Iterator[tuple[Crossing, Ring]]:
+def _in_turn(mapped: Mapped, placements: Placements) -> Iterator[tuple[Crossing, Ring, Space]]:
     """Yield what has the place of an element that the same buffer of a ring held before."""
     for placement in placements.values():
         uses = accesses_of(mapped.scop, placement.array)
@@ -184,7 +184,7 @@ def _in_turn(mapped: Mapped, placements: Placements) -> Iterator[tuple[Crossing,
                 if any(write is own for own in writer.writes):
                     pairs = used.relation.apply_range(later)
                     pairs = pairs.apply_range(write.relation.reverse())
-                    yield Crossing(user.name, writer.name, pairs), ring
+                    yield Crossing(user.name, writer.name, pairs), ring, placement.space
 
 
 def _later_in(ring: Ring, elements: isl.Space) -> isl.Map:
@@ -420,15 +420,24 @@ def why_not_synchronised(
 
 def _why_not_in_turn(mapped: Mapped, placements: Placements) -> str | None:
     """Return why a buffer of a ring is filled again before all have used it, or None."""
-    for crossing, ring in _in_turn(mapped, placements):
-        ends = []
-        for name in (crossing.source, crossing.sink):
-            (loop,) = (loop for loop in mapped.paths[name] if loop.name == ring.loop)
-            aff = loop.coordinates[name].function(mapped.scop.by_name[name].domain.get_space())
-            ends.append(isl.MultiPwAff.from_pw_aff(isl.PwAff.from_aff(aff)))
-        if not crossing.relation.intersect(ends[0].lex_ge_map(ends[1])).is_empty():
+    for crossing, ring, _ in _in_turn(mapped, placements):
+        user, writer = (_turn(mapped, name, ring) for name in (crossing.source, crossing.sink))
+        if not crossing.relation.intersect(user.lex_ge_map(writer)).is_empty():
             return f"{crossing.sink} fills a buffer that {crossing.source} has still to use"
     return None
+
+
+def _turn(mapped: Mapped, name: str, ring: Ring) -> isl.MultiPwAff:
+    """Return the iteration of the loops of *ring* that runs an instance of *name*."""
+    space = mapped.scop.by_name[name].domain.get_space()
+    loops = [loop for loop in mapped.paths[name] if loop.name in ring.loops]
+    assert len(loops) == len(ring.loops), "all uses are in them"
+    found: isl.MultiPwAff | None = None
+    for loop in loops:
+        one = isl.MultiPwAff.from_pw_aff(isl.PwAff.from_aff(loop.coordinates[name].function(space)))
+        found = one if found is None else found.flat_range_product(one)
+    assert found is not None
+    return found
 
 
 def _why_not_private(

@@ -18,7 +18,7 @@ from tcdsl.lang import comprehension as lang
 from tcdsl.poly.loop_tree import Loop, Node, loops_of, schedule_of
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Scop, Statement
-from tcdsl.transforms.placement import Placement, local_functions
+from tcdsl.transforms.placement import Placement, Space, local_functions
 
 _FRAME = "frame"
 LocalKey = tuple[str, str]  # array, the access's subscripts as text
@@ -212,8 +212,8 @@ def _in_ring(indices: list[Code], placement: Placement | None) -> list[Code]:
     isl divides by the product of a tile's length and the buffers, and would not see again that the
     quotient is the same for a whole tile.
     """
-    ring = None if placement is None else placement.ring
-    if ring is not None:
+    if placement is not None and placement.space is Space.SHARED and placement.ring is not None:
+        ring = placement.ring
         indices[ring.dim] = binary(as_factor(indices[ring.dim]), "%", ring.buffers)
     return indices
 

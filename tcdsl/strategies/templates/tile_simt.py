@@ -40,6 +40,7 @@ from tcdsl.transforms.promotion import MAX_PRIVATE_BYTES
 from tcdsl.transforms.rfactor import Partial
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+VARIED = 6  # of the best tiles, that other steps and stages are listed for
 FULL = 4  # blocks for a multiprocessor, of those that share sums
 UNROLLED = (32, 16, 8, 4, 2, 1)  # of a step: all of it, or a part
 MIN_CHUNK = gpu_thresholds.TILED_CHUNK_VALUES
@@ -66,8 +67,22 @@ def space(problem: Problem) -> Iterator[TileConfig]:
     may_share = len(problem.group.members) == 1
     best = [config for config in best if may_share or config.chunks == 1]
     yield from best
-    for config in {(c.block, c.threads): c for c in reversed(best)}.values():  # the best of each
+    firsts: dict[object, TileConfig] = {}
+    for config in best:
+        firsts.setdefault((config.block, config.threads, config.is_held), config)
+    for config in list(firsts.values())[:VARIED]:
         yield from _others(problem, config)
+
+
+def _may_hold(problem: Problem, config: TileConfig) -> bool:
+    """Return whether threads may hold what the next value of a step needs: nothing else is reduced.
+
+    The first value of the next step must have arrived a step earlier.
+    """
+    shape = problem.shapes[problem.lead]
+    reduced = [e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.REDUCED]
+    is_whole = config.unrolled == config.step and config.step % 2 == 0
+    return config.stages > 2 and is_whole and sum(extent > 1 for extent in reduced) == 1
 
 
 def is_tiled(problem: Problem) -> bool:
@@ -87,16 +102,17 @@ def _fitting(problem: Problem) -> list[tuple[float, TileConfig]]:
     found = []
     for shape in SHAPES:
         step = next((step for step in STEPS if _legal(problem, shape, step, 1)), 0)
-        for stages in STAGES if step else ():
-            one = _legal(problem, shape, step, stages)
-            if one is None:
-                continue
-            product = _product(problem, one)
-            most = _most_chunks(problem, one, product.tiles)
-            for config in (replace(one, chunks=n) for n in CHUNKS if n <= most):
-                work = work_of_tiles(product, config, is_programmatic=problem.gpu.overlaps_kernels)
+        plain = (one for stages in STAGES if (one := _legal(problem, shape, step, stages)))
+        one = next(plain, None) if step else None
+        if one is None:
+            continue
+        product = _product(problem, one)
+        most = _most_chunks(problem, one, product.tiles)
+        held = _legal(problem, shape, step, one.stages + 1, is_held=True)
+        for base in (held, one):
+            for config in (replace(base, chunks=n) for n in CHUNKS if n <= most) if base else ():
+                work = work_of_tiles(product, config, problem.gpu)
                 found.append((estimate(work, problem.gpu).seconds, config))
-            break
     return found
 
 
@@ -105,13 +121,18 @@ def _others(problem: Problem, config: TileConfig) -> Iterator[TileConfig]:
     shape = config.rows, config.columns, config.threads_x, config.threads_y
     for step in STEPS:
         for stages in STAGES:
-            other = _legal(problem, shape, step, stages)
+            other = _legal(problem, shape, step, stages, is_held=config.is_held)
             if other is not None and (step, stages) != (config.step, config.stages):
                 yield replace(other, chunks=config.chunks)
 
 
 def _legal(
-    problem: Problem, shape: tuple[int, int, int, int], step: int, stages: int
+    problem: Problem,
+    shape: tuple[int, int, int, int],
+    step: int,
+    stages: int,
+    *,
+    is_held: bool = False,
 ) -> TileConfig | None:
     """Return the configuration without chunks, None if it does not fit."""
     lead = problem.shapes[problem.lead]
@@ -141,7 +162,9 @@ def _legal(
     if not is_within or sum(tile.blocks > 1 for tile in tiles) > len(chip.grid):
         return None
     unrolled = next(number for number in UNROLLED if step % number == 0)
-    return replace(config, widths=tuple(o.width for o in operands), unrolled=unrolled)
+    widths = tuple(operand.width for operand in operands)
+    config = replace(config, widths=widths, unrolled=unrolled, is_held=is_held)
+    return config if not is_held or _may_hold(problem, config) else None
 
 
 def _product(problem: Problem, config: TileConfig) -> Product:
@@ -203,9 +226,9 @@ def schedule(problem: Problem, config: TileConfig) -> Sketch:
         steps=Steps(
             problem.lead, OuterLoop({problem.lead: step}, LoopKind.SERIAL, limit),
             operands_of(problem, tiles, config.step), config.widths, config.stages,
-            (config.threads_x, config.threads_y), _spans(problem, tiles),
+            (config.threads_x, config.threads_y), _spans(problem, tiles), is_held=config.is_held,
         ),
-        work=work_of_tiles(product, config, is_programmatic=problem.gpu.overlaps_kernels),
+        work=work_of_tiles(product, config, problem.gpu),
     )  # fmt: skip
 
 
