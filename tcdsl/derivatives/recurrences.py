@@ -12,15 +12,17 @@ independent, and after the first in which all reads are at a positive one the or
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import islpy as isl
 
 from tcdsl.derivatives import terms
-from tcdsl.derivatives.inversion import Inverse, Sizes, inverted, tidied
-from tcdsl.derivatives.lines import Box, BoxOfInstances, Instances, is_same_range
+from tcdsl.derivatives.inversion import Inverse, Sizes, inverted, tidied, written
+from tcdsl.derivatives.lines import Box, BoxOfInstances, Instances, Line, is_same_range
 from tcdsl.derivatives.versions import Step
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load
 from tcdsl.lang.dtypes import BOOL, INT32
+from tcdsl.lang.linear import Form, linear
 from tcdsl.lang.reads import index_names
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.size_functions import to_expr
@@ -32,13 +34,13 @@ def recurrence(
     step: Step, own: Mapping[Load, Expr], box: Box | None, sizes: Sizes
 ) -> Statement | str:
     """Return ``d(left) += value`` for the reads *own* of the target, or why there is none."""
-    line = step.line
     if box is None:
         return "it is a recurrence, and products of sizes decide where it writes"
-    left = index_names(*line.subscripts)
-    plain = [s for s in line.subscripts if index_names(s)]
-    if not all(isinstance(s, Index) for s in plain) or len(set(left)) < len(plain):
+    over = _over_elements(step.line, own, sizes)
+    if over is None:
         return "it is a recurrence whose left side is no list of indices"
+    line, own, descending = over
+    left = index_names(*line.subscripts)
     inverses = []
     for load, value in own.items():
         found = inverted(load.subscripts, value, line.instances, box, left, sizes)
@@ -48,8 +50,57 @@ def recurrence(
     joined = _joined(inverses)
     if isinstance(joined, str):
         return joined
-    reversed_dims = _reversed_dimensions(step, own, sizes)
-    return _reversed(joined, reversed_dims, sizes)
+    ordered = _ordered_dimensions(line, own, descending, sizes)
+    return _reversed(joined, [d for d in ordered if d not in descending], sizes)
+
+
+def _over_elements(
+    line: Line, own: Mapping[Load, Expr], sizes: Sizes
+) -> tuple[Line, Mapping[Load, Expr], frozenset[int]] | None:
+    """Return *line* and *own* with the elements of the left side for indices, or None.
+
+    ``T(N - 1 - i)`` becomes ``T(i)``, for i from the last: the third are the dimensions that run
+    downwards.
+    """
+    values: dict[str, Expr] = {}
+    ranges = dict(line.instances.ranges)
+    seen: set[str] = set()
+    descending: list[int] = []
+    for position, subscript in enumerate(line.subscripts):
+        form = linear(subscript, sizes.space)
+        if form is None or len(form.coefficients) > 1:
+            return None
+        for v, factor in form.coefficients.items():
+            run = ranges[v]
+            if v in seen or abs(factor) != 1 or run is None:
+                return None
+            seen.add(v)
+            lower, upper = run
+            if factor == 1:
+                values[v] = written(Form({v: 1}, form.rest.neg()))
+                ranges[v] = lower.add(form.rest), upper.add(form.rest)
+            else:
+                descending.append(position)
+                values[v] = written(Form({v: -1}, form.rest))
+                end = form.rest.add(sizes.space.one)
+                ranges[v] = end.sub(upper), end.sub(lower)
+    if not values or all(value == Index(v) for v, value in values.items()):
+        return line, own, frozenset()
+    if line.instances.dependent or line.instances.data_ranges:
+        return None
+
+    def change(node: Expr) -> Expr:
+        return values.get(node.name, node) if isinstance(node, Index) else node
+
+    def moved(expr: Expr) -> Expr:
+        return tidied(rewrite(expr, change), sizes.space)
+
+    reads = {moved(load): moved(value) for load, value in own.items()}
+    loads = {load: value for load, value in reads.items() if isinstance(load, Load)}
+    over = line.rewritten(change)
+    instances = replace(over.instances, ranges=ranges)
+    subscripts = tuple(tidied(s, sizes.space) for s in over.subscripts)
+    return replace(over, subscripts=subscripts, instances=instances), loads, frozenset(descending)
 
 
 def _joined(inverses: list[Inverse]) -> Inverse | str:
@@ -92,15 +143,19 @@ def _renamed(other: Inverse, first: Inverse) -> Expr | None:
     return rewrite(other.value, change)
 
 
-def _reversed_dimensions(step: Step, own: Mapping[Load, Expr], sizes: Sizes) -> list[int]:
-    """Return the dimensions to be run backwards."""
-    where = BoxOfInstances(step.line.instances.ranges, sizes.space, sizes.known)
+def _ordered_dimensions(
+    line: Line, own: Mapping[Load, Expr], descending: frozenset[int], sizes: Sizes
+) -> list[int]:
+    """Return the dimensions whose order means something."""
+    where = BoxOfInstances(line.instances.ranges, sizes.space, sizes.known)
     domain = where.points
-    for condition in _affine_conditions(step.line.instances):
+    for condition in _affine_conditions(line.instances):
         domain = domain.intersect(where.builder.truth(condition).above)
     found: list[int] = []
-    for position, written in enumerate(step.line.subscripts):
-        distances = [_distance(where, written, load.subscripts[position]) for load in own]
+    for position, at in enumerate(line.subscripts):
+        distances = [_distance(where, at, load.subscripts[position]) for load in own]
+        if position in descending:
+            distances = [None if d is None else d.neg() for d in distances]
         zero = where.builder.constant(0)
         known = [d for d in distances if d is not None]
         if len(known) == len(distances):

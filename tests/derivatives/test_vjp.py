@@ -126,6 +126,10 @@ FORMS = {
                         "h(0, j) = x(0, j) where j in 0:H  h(t, j) = 0.0 where t in 1:T "
                         "h(t, j) += W(j, k) * h(t - 1, k) * x(t, 0) where t in 1:T }",
                         [(4, 3), (3, 3)]),
+    "suffix product": ("def f(float64(N) x) -> (float64(N) y) { y(N - 1) = x(N - 1)  y(N - 2 - i) = "
+                       "y(N - 1 - i) * x(N - 2 - i) where i in 0:N - 1 }", [(6,)]),
+    "shifted recurrence": ("def f(float64(N) x) -> (y) { y(0) = x(0)  y(i + 1) = y(i) * x(i + 1) "
+                           "where i in 0:N - 1 }", [(6,)]),
     "remainder": ("def f(float64(N) x, float64(N) z) -> (y) { y(i) = x(i) % z(i) }", [(5,), (5,)]),
     "called": ("def g(float64(N) x) -> (y) { t(i) = x(i) * x(i)  y(i) = t(i) * x(i) } "
                "def f(float64(N) x) -> (y) { a = g(x)  b = g(a)  y(i) = a(i) * b(i) }", [(4,)]),
@@ -181,6 +185,26 @@ def test_gathers_and_scatters() -> None:
     check_gradients(scatter, draw(5), draw(4), index)
 
 
+def test_equal_extremes_share() -> None:
+    f = function("def f(float64(M, N) x) -> (y) { y(m) max=! x(m, n) }")
+    x = np.array([[1.0, 3.0, 3.0, 2.0], [5.0, 5.0, 5.0, 5.0]])
+    shares = [[0, 0.5, 0.5, 0], [0.25, 0.25, 0.25, 0.25]]
+    np.testing.assert_array_equal(tcdsl.vjp(f).reference(x, np.ones(2)), shares)
+
+
+def test_products_with_zeros() -> None:
+    f = function("def f(float64(M, N) x) -> (y) { y(m) *=! x(m, n) }")
+    x = np.array([[2.0, 0.0, 5.0], [0.0, 3.0, 0.0], [2.0, 3.0, 4.0]])
+    wanted = [[0, 10, 0], [0, 0, 0], [12, 8, 6]]
+    np.testing.assert_array_equal(tcdsl.vjp(f).reference(x, np.ones(3)), wanted)
+
+
+def test_a_branch_that_is_not_taken_is_not_differentiated() -> None:
+    f = function("def f(float64(N) x) -> (y) { y(i) = x(i) > 0.0 ? log(x(i)) * sqrt(x(i)) : 0.0 }")
+    d_x = tcdsl.vjp(f).reference(np.array([0.0, -1.0, 1.0]), np.ones(3))
+    np.testing.assert_array_equal(d_x, [0, 0, 1])
+
+
 def test_of_several_assignments_to_one_element_the_last_counts() -> None:
     text = "def f(float64(V, 3) y, float64(N, 3) x, int32(N, 3) i) -> (y) { y(i(n, d), d) = x(n, d) * y(0, d) }"
     with pytest.raises(SemanticError, match="subscripts that data give"):
@@ -194,6 +218,15 @@ def test_of_several_assignments_to_one_element_the_last_counts() -> None:
     assert (
         "last_y_1(i(n)) max= int64(n)" in check_gradients(flat, draw(5), draw(3), index[0]).source
     )
+
+
+@pytest.mark.parametrize("name", ["prefix product", "second order", "network in time", "solved"])
+def test_recurrences_again(name: str) -> None:
+    text, shapes = FORMS[name]
+    f = function(text)
+    inputs = [draw(*shape) for shape in shapes]
+    given = cotangents(f, inputs)
+    check_gradients(tcdsl.vjp(f), *inputs, *given)
 
 
 def library_cases() -> list[Case]:
