@@ -235,6 +235,7 @@ class Stage:
     array: str
     reach: tuple[tuple[int, int], ...]
     reads: tuple[tuple[str, tuple[int, ...]], ...]
+    ends: tuple[int, ...]  # of its indices, from where the first tile begins
     outside: int
     along: int
     operations: int  # of an instance, and of them

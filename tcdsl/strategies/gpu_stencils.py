@@ -7,15 +7,15 @@ threads are those of the least time.
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.estimate import estimate
 from tcdsl.poly.scop import Scop, Stage
-from tcdsl.strategies.stencil_work import Tiles, configs, rated, shared_bytes
+from tcdsl.strategies.stencil_work import Tiles, configs, rated, shared_bytes, stencil_work
 from tcdsl.strategies.stencils import Tiling
 from tcdsl.transforms.plan import Plan, Weighed
 from tcdsl.transforms.stencil_chains import Chain, stages_of
 
-WORTH = gpu_thresholds.FUSED_TIME
+WORTH = 0.98  # as of other moves (plan/moves)
 SIZES = {
     1: ((256, 512, 1024, 2048, 4096),),
     2: ((8, 16, 32, 64), (32, 64, 128, 256)),
@@ -24,20 +24,25 @@ SIZES = {
 
 
 def gpu_tilings(scop: Scop, chain: Chain, plain: Plan, gpu: Chip) -> Iterator[Tiling]:
-    """Yield tilings of *chain*, with the time that the kernels of *plain* take for it."""
+    """Yield the best tiling of *chain*, with the time that the kernels of *plain* take for it."""
     if len(chain.stencil) not in SIZES:
         return
     before = _seconds_of(plain, chain)
     if before is None:
         return
     stages = stages_of(scop, chain)
-    for sizes in _sizes(chain):
-        tiles = _tiles_of(scop, chain, stages, sizes)
-        if shared_bytes(tiles) > gpu.static_shared_bytes_per_block:
-            continue
-        all_rated = (rated(tiles, config, gpu) for config in configs(tiles, gpu))
-        seconds = min(all_rated, default=before)
-        yield Tiling(sizes, WORTH * before, seconds)
+    candidates = [
+        (rated(tiles, config, gpu), sizes, config)
+        for sizes in _sizes(chain)
+        if shared_bytes(tiles := _tiles_of(scop, chain, stages, sizes))
+        <= gpu.static_shared_bytes_per_block
+        for config in configs(tiles, gpu)
+    ]
+    if not candidates:
+        return
+    _, sizes, config = min(candidates, key=lambda found: found[0])
+    work = stencil_work(_tiles_of(scop, chain, stages, sizes), config, gpu)
+    yield Tiling(sizes, WORTH * before, estimate(work, gpu).seconds)
 
 
 def _tiles_of(

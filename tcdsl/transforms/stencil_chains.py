@@ -4,8 +4,9 @@
     y(i) = x(i) + (x(i) - h(i - 1) - h(i + 1))      y reaches  [ 0, 0]
 
 Their arrays share *axes*: dimensions that every read of one by another makes equal but for a
-constant.  An axis along which some constant is not 0 is a stencil's.  Where a tile [0, T) of what
-is stored is computed, an array t is needed on [low, T + high), its *reach*::
+constant.  An axis along which some constant is not 0 is a stencil's.  So is the one along which
+neighbours in memory are (channels aside): a tile with whole rows would be large.  Where a tile
+[0, T) of what is stored is computed, an array t is needed on [low, T + high), its *reach*::
 
     reach(t)  =  hull of  { [0, 0] if t is stored }  and  { reach(r) + c : r reads t at distance c }
 
@@ -15,9 +16,10 @@ is then what it computed, or what was there before all of them.  No path of depe
 chain and comes back, so that it may be one kernel.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 from tcdsl.lang.comprehension import (
     Binary,
@@ -38,6 +40,7 @@ from tcdsl.poly.scop import Kind, Scop, Stage, Statement, Storage
 from tcdsl.transforms.recomputation import writers_and_users
 
 LEAST_NEIGHBOURS = 32  # in memory, along an axis that is cut for its length alone
+DIVISION = 8  # operations of one
 Reach = tuple[int, int]  # how far below a tile, and how far above its end: low <= 0 <= high or not
 
 
@@ -124,9 +127,18 @@ def _stage(scop: Scop, chain: Chain, statement: Statement) -> Stage:
     assert statement.value is not None
     calls = sum(isinstance(node, Call) for node in walk(statement.value))
     return Stage(
-        array, chain.reach[array], tuple(reads), outside, along, _operations(statement.value),
-        calls, statement.value.dtype.size_bytes == 8,
+        array, chain.reach[array], tuple(reads), _ends(chain, statement), outside, along,
+        _operations(statement.value), calls, statement.value.dtype.size_bytes == 8,
     )  # fmt: skip
+
+
+def _ends(chain: Chain, statement: Statement) -> tuple[int, ...]:
+    """Return the ends of the indices of *statement* along the axes of tiles."""
+    elements, found = statement.write.relation.range(), []
+    for number, lower in enumerate(chain.lower):
+        bounds = constant_bounds(elements, chain.dim(statement.write.array, number))
+        found.append(0 if bounds is None else bounds[1] + 1 - lower)
+    return tuple(found)
 
 
 def _operations(value: Expr) -> int:
@@ -134,6 +146,8 @@ def _operations(value: Expr) -> int:
     match value:
         case Load():
             return 0
+        case Binary(op="/", dtype=dtype) if dtype.is_float:
+            return DIVISION + sum(map(_operations, children(value)))
         case Binary() | Unary() | Select() | Call():
             return 1 + sum(map(_operations, children(value)))
         case _:
@@ -201,8 +215,7 @@ class _Finder:
         if not far:
             return None
         order = _in_order(axes)
-        if self._extent(order[-1], axes) >= LEAST_NEIGHBOURS:
-            far.add(order[-1])
+        far |= set(self._neighbours(order, axes))
         stencil = tuple(axis for axis in order if axis in far)
         stored = frozenset(name for name in arrays if self._is_stored(name, members))
         if not stored:
@@ -217,6 +230,13 @@ class _Finder:
             inside, stored, reach, tuple(low for low, _ in hulls),
             tuple(high - low + 1 for low, high in hulls),
         )  # fmt: skip
+
+    def _neighbours(
+        self, order: Sequence[int], axes: Mapping[str, tuple[int, ...]]
+    ) -> tuple[int, ...]:
+        """Return the long axis along which neighbours in memory are, channels aside; () if none."""
+        long = (axis for axis in reversed(order) if self._extent(axis, axes) >= LEAST_NEIGHBOURS)
+        return tuple(islice(long, 1))
 
     def _extent(self, axis: int, axes: Mapping[str, tuple[int, ...]]) -> int:
         """Return the largest extent along *axis*."""

@@ -32,6 +32,14 @@ def unsharp(float(C, H, W) image, float(5) w) -> (sharp) {
         : image(c, y + 2, x + 2) + 2.0 * detail(c, y, x)
 }
 """
+CHANNELS = """
+def channels(float(H, W, 3) image, float weight) -> (sharp) {
+    across(i, j, c) = (image(i, j, c) + image(i, j + 1, c) + image(i, j + 2, c)) / 3
+    blur(i, j, c) = (across(i, j, c) + across(i + 1, j, c) + across(i + 2, j, c)) / 3
+    sharp(i, j, c) = fabs(image(i + 1, j + 1, c) - blur(i, j, c)) < 0.1 ? image(i + 1, j + 1, c)
+        : image(i + 1, j + 1, c) * (1 + weight) - blur(i, j, c) * weight
+}
+"""
 BLURS = """
 def blurs(float(H, W) a) -> (d) {
     b(y, x) +=! a(y + j, x + i) / 9 where i in 0:3, j in 0:3
@@ -89,6 +97,7 @@ def shifted(float(N, M) x) -> (y) {
 CLASSICS: list[tuple[str, list[list[tuple[int, ...]]]]] = [
     (HARRIS, [[(h, w, 3), ()] for h, w in ((5, 5), (6, 9), (23, 31), (40, 37))]),
     (UNSHARP, [[(c, h, w), (5,)] for c, h, w in ((1, 5, 5), (3, 11, 17), (2, 37, 29))]),
+    (CHANNELS, [[(h, w, 3), ()] for h, w in ((3, 35), (7, 40), (19, 53))]),
     (BLURS, [[(h, w)] for h, w in ((7, 7), (8, 13), (30, 41))]),
     (JACOBI, [[(n, n)] for n in (7, 8, 19, 41)]),
     (JACOBI_3D, [[shape] for shape in ((5, 5, 5), (5, 8, 23), (13, 11, 19))]),

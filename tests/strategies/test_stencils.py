@@ -11,7 +11,7 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.options import Options
 from tcdsl.plan import gpu_planner
 from tcdsl.poly.loop_tree import LoopKind, loops_of
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies import gpu_stencils, planner, stencils
 from tcdsl.strategies.stencil_work import StencilConfig, stencil_work
 from tcdsl.strategies.stencils import Tiling
@@ -146,7 +146,10 @@ def test_a_block_has_planes_and_registers(cuda_unit: Callable[..., Any]) -> None
     planes = {"gray.tile", "ixx.tile", "iyy.tile", "ixy.tile"}
     assert {name for name, space in spaces.items() if space is Space.SHARED} == planes
     assert len(spaces) == 11  # the others are registers
-    assert unit.done.source.text.count("__syncthreads()") == 2
+    assert sum(s.kind is Kind.BARRIER for s in unit.done.plan.scop.statements) == 2
+    (overlapped,) = unit.done.plan.scop.overlapped
+    # All tiles but the last one are whole, and have no guards between the rows of a thread.
+    assert f"if (c0 <= {overlapped.counts[0] - 2})" in unit.done.source.text
 
 
 def test_the_work_of_a_tile(lower: Callable[..., Any]) -> None:

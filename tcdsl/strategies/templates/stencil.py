@@ -22,6 +22,8 @@ from tcdsl.strategies.template import Template
 from tcdsl.strategies.tiled_chains import overlapped_of, tiled_chain
 from tcdsl.transforms.nesting import Piece
 
+MOST_CHANNELS = 4
+
 
 def why_not(problem: Problem) -> str | None:
     """Return why the members are no chain in tiles, or None."""
@@ -40,9 +42,9 @@ def schedule(problem: Problem, config: StencilConfig) -> Sketch:
     assert chain is not None, "why_not"
     members = problem.group.members
     around = (*chain.outside, *chain.tiles)
-    outer = _blocks(problem, around)
-    taken = {name: {axis[name] for axis in around} for name in members}
     tiles = _tiles(problem)
+    outer = _blocks(problem, tiles, around)
+    taken = {name: {axis[name] for axis in around} for name in members}
     levels = tiles.levels()
     last = str(max(levels.values()) + 1)  # the stores of what others read
     remaining = {
@@ -76,8 +78,12 @@ def tiles_of(problem: Problem, overlapped: Overlapped) -> Tiles:
     )  # fmt: skip
 
 
-def _blocks(problem: Problem, around: tuple[Axis, ...]) -> tuple[OuterLoop, ...]:
-    """Return the loops over blocks: the last axes have axes of the grid, the others turns."""
+def _blocks(problem: Problem, tiles: Tiles, around: tuple[Axis, ...]) -> tuple[OuterLoop, ...]:
+    """Return the loops over blocks: three of them have axes of the grid, the others turns.
+
+    Whole tiles along the rows of a thread have code of their own: without guards between its rows,
+    the compiler finds that they share loads.
+    """
     counts = [problem.extent(axis) for axis in reversed(around)]
     found = []
     for number, count, axis in zip(
@@ -97,7 +103,9 @@ def _blocks(problem: Problem, around: tuple[Axis, ...]) -> tuple[OuterLoop, ...]
             )
             for name, dim in axis.items()
         }
-        found.append(OuterLoop(pieces, kind))
+        of_rows = len(around) > 1 and axis is around[-2] and len(tiles.sizes) > 1
+        whole = tiles.whole(-2) if of_rows else 0
+        found.append(OuterLoop(pieces, kind, whole if 0 < whole < count else 0))
     return tuple(sorted(found, key=lambda loop: loop.kind is not LoopKind.BLOCK))
 
 
@@ -110,10 +118,14 @@ def _inside(
     shape = problem.shapes[name]
     *others, x = (axis[name] for axis in chain.inner)
     y = others[-1] if others else -1
+    inner = shape.order[shape.order.index(x) :]
+    own = [dim for dim in shape.order if dim not in taken and dim not in (x, y)]
+    # Channels of a pixel are a thread's: they are neighbours in memory.
+    channels = [d for d in own if d in inner and shape.extents[d] <= MOST_CHANNELS]
     serial = [
         Piece(Coordinate(dim), shape.extents[dim], shape.roles[dim], LoopKind.SERIAL)
-        for dim in shape.order
-        if dim not in taken and dim not in (x, y)
+        for dim in own
+        if dim not in channels
     ]
     threads, rows = [], []
     if y >= 0:
@@ -125,12 +137,16 @@ def _inside(
         else:
             serial.append(Piece(along_y, groups, Role.PARALLEL, LoopKind.SERIAL))
         if config.rows > 1:
-            own = Coordinate(y, low, 1, config.rows)
-            rows.append(Piece(own, config.rows, Role.PARALLEL, LoopKind.UNROLL))
+            of_thread = Coordinate(y, low, 1, config.rows)
+            rows.append(Piece(of_thread, config.rows, Role.PARALLEL, LoopKind.UNROLL))
     along_x = Coordinate(x, shape.lower[x])
     thread = LoopKind.THREAD, 0, config.threads_x
     threads.append(Piece(along_x, shape.extents[x], Role.PARALLEL, *thread))
-    return (*serial, *threads, *rows)
+    written_out = [
+        Piece(Coordinate(d, shape.lower[d]), shape.extents[d], shape.roles[d], LoopKind.UNROLL)
+        for d in channels
+    ]
+    return (*serial, *threads, *rows, *written_out)
 
 
 TEMPLATE = Template("stencil", StencilConfig, why_not, space, schedule)
