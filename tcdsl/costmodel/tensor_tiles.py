@@ -15,6 +15,7 @@ WARP_RATE = 0.53
 GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barriers
 # From 40 configurations of products of 2048 and 4096 on an H200.
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
+COPY_INSTRUCTIONS = 3  # of a copy, its addresses included
 OTHER_REGISTERS = 44  # operands, addresses and counters, of a thread
 OPERAND_REGISTERS = 4  # of a matrix of 16 x 16
 ROWS, COLUMNS, TERMS = 16, 8, 16  # of one instruction
@@ -36,6 +37,7 @@ class TensorWork:
     stages: int
     together: int  # warps that multiply at once
     unit: Unit
+    copy_bytes: int  # that one copy moves, of the operand with the narrower ones
     result_bytes: float  # written
     operand_bytes: float  # read at least
 
@@ -68,7 +70,7 @@ class TensorWork:
             l2_bytes=COPY_SHARE * copied + self.result_bytes,
             shared_traffic_bytes=loaded + copied,
             operations=((self.unit, products / share),),
-            instructions=instructions + 2 * copied / 16,
+            instructions=instructions + COPY_INSTRUCTIONS * copied / self.copy_bytes,
             in_flight_bytes=(self.stages - 1) * self.step * block_lines * element_bytes
             / (WARP * warps),
             chain=Chain(dram_loads=1, block_barriers=steps, cycles=waits * steps),

@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tcdsl.costmodel.chip import WARP
+from tcdsl.costmodel.locality import array_strides
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
+from tcdsl.poly.scop import Array
 
 ROWS, COLUMNS, TERMS = 16, 8, 16  # of one instruction
 HALF = 8  # rows of a fragment between a thread's two pairs
 PAIR = 2  # results of a thread that are neighbours
-VECTOR = 8  # elements of 16 bytes: what one copy moves
+VECTOR = 8  # elements of 16 bytes: what one copy moves at most
 X, Y, Z = 0, 1, 2
 
 
@@ -111,16 +113,25 @@ def multiplied(tiles: WarpTiles, row: At, column: At, term: At) -> list[Level]:
     return [*warps(row, column, tiles), *own, lane(row, column)]
 
 
-def copied(line: At, within: At, sizes: Sequence[int], tiles: WarpTiles) -> list[Level]:
-    """Return the loops of a copy of *sizes* lines and elements of a line, 16 bytes a thread.
+def vector_of(array: Array) -> int:
+    """Return how many elements of *array* a copy may move at once, 1 if only one."""
+    *strides, _ = array_strides(array)
+    fitting = (n for n in (VECTOR, VECTOR // 2, VECTOR // 4) if not any(s % n for s in strides))
+    return next(fitting, 1)
+
+
+def copied(
+    line: At, within: At, sizes: Sequence[int], tiles: WarpTiles, vector: int
+) -> list[Level]:
+    """Return the loops of a copy of *sizes* lines and elements of a line, a *vector* a thread.
 
     Neighbouring threads take neighbours of a line, then the next lines.
     """
     lines, length = sizes
-    vectors = length // VECTOR
+    vectors = length // vector
     apart = min(vectors, WARP)
     at_once = WARP // apart  # lines of a warp
-    found = [within.digit(VECTOR, apart)]
+    found = [within.digit(vector, apart)]
     thread: AnyCoordinate = found[0]
     if at_once > 1:
         thread = AffineCoordinate(((apart, line.digit(1, at_once)), (1, found[0])))
@@ -134,6 +145,6 @@ def copied(line: At, within: At, sizes: Sequence[int], tiles: WarpTiles) -> list
     if lines > done:
         levels.append(Level(LoopKind.UNROLL, line.digit(done, 0), -(-lines // done)))
     if vectors > apart:
-        more = within.digit(VECTOR * apart, 0)
+        more = within.digit(vector * apart, 0)
         levels.append(Level(LoopKind.UNROLL, more, vectors // apart))
-    return [*levels, Level(LoopKind.LANES, within.digit(1, VECTOR), VECTOR)]
+    return [*levels, Level(LoopKind.LANES, within.digit(1, vector), vector)]

@@ -18,7 +18,7 @@ from typing import Any
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.assembly import Assembly
-from tcdsl.strategies.fragments import At, Level, copied, held, multiplied
+from tcdsl.strategies.fragments import At, Level, copied, held, multiplied, vector_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch, Tensor, Tile
 from tcdsl.transforms.caching import cache_read
@@ -131,7 +131,8 @@ def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKern
     ahead = _ahead(step, cached.outer[len(outer)], product.stages - 1)
     lines = [d for d, size in enumerate(cached.sizes) if size > 1]
     line, within = (At(cached.elements[d]) for d in lines)
-    own = copied(line, within, [cached.sizes[d] for d in lines], product.tiles)
+    vector = vector_of(kernel.scop.arrays[array])
+    own = copied(line, within, [cached.sizes[d] for d in lines], product.tiles, vector)
     return replace(
         kernel,
         scop=cached.scop,

@@ -254,7 +254,9 @@ class _Kernel:
                 size_bytes = placement.elements() * self.scop.arrays[name].dtype.size_bytes
                 candidates.append((size_bytes, name, placement))
         left = self.gpu.static_shared_bytes_per_block - self._collective_bytes()
-        more = self.gpu.shared_bytes_per_block - self.gpu.static_shared_bytes_per_block
+        more = self.gpu.shared_bytes_per_block
+        if self._collective_bytes() or any(name not in self.staged for _, name, _ in candidates):
+            more -= self.gpu.static_shared_bytes_per_block
         found = {}
         for size_bytes, name, placement in sorted(candidates, key=lambda c: c[:2]):
             rounded = -(-size_bytes // 16) * 16

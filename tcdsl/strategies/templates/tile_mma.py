@@ -22,7 +22,7 @@ from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, 
 from tcdsl.lang.dtypes import BFLOAT16, FLOAT32
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Kind
-from tcdsl.strategies.fragments import VECTOR, WarpTiles
+from tcdsl.strategies.fragments import WarpTiles, vector_of
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis, Sketch, Tensor
 from tcdsl.strategies.template import Template
@@ -161,8 +161,8 @@ def _why_not_copied(problem: Problem) -> str | None:
             return f"{read.array} has a window along {term}"
         if any(_mentions(s, i) and s != Index(i) for s in read.subscripts for i in (own, term)):
             return f"{read.array} has a window"
-        if array.skew is not None or any(stride % VECTOR for stride in strides[:-1]):
-            return f"rows of {read.array} are not all aligned to 16 bytes"
+        if array.skew is not None or vector_of(array) == 1:
+            return f"rows of {read.array} are not all aligned to 4 bytes"
     if any(low for name in problem.group.members for low in problem.shapes[name].lower):
         return "it begins elsewhere than at 0"
     return None
@@ -173,7 +173,7 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
     axes, found = axes_of(problem), []
     assert axes is not None
     terms = problem.shapes[problem.lead].extents[axes[2]]
-    room = problem.gpu.shared_bytes_per_block - problem.gpu.static_shared_bytes_per_block
+    room = problem.gpu.shared_bytes_per_block
     for config in _configs(problem):
         if config.stages - 1 > -(-terms // config.step):  # copies ahead of nothing
             continue
@@ -203,11 +203,12 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
     written = {access.array for s in members for access in s.writes}
     moved = {name: problem.scop.arrays[name].size_bytes() or 0 for name in arrays}
-    half = problem.scop.arrays[shape.statement.reads[0].array].dtype
+    operands = [problem.scop.arrays[read.array] for read in shape.statement.reads]
+    copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
     return TensorWork(
         tiles * others, (config.warp_rows, config.warp_columns), config.rows, config.columns,
         shape.extents[term], config.step, config.stages, config.together,
-        Unit.TENSOR_BF16 if half == BFLOAT16 else Unit.TENSOR_F16,
+        Unit.TENSOR_BF16 if operands[0].dtype == BFLOAT16 else Unit.TENSOR_F16, copy_bytes,
         sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
     ).work(problem.gpu)  # fmt: skip
 
