@@ -15,7 +15,7 @@ SC 2008, doi:10.1145/1413370.1413402, for the register tile.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import prod
+from math import log, prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.estimate import estimate
@@ -40,6 +40,7 @@ from tcdsl.transforms.promotion import MAX_PRIVATE_BYTES
 from tcdsl.transforms.rfactor import Partial
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+EQUAL = 1.02  # estimates that differ by less say nothing
 VARIED = 6  # of the best tiles, that other steps and stages are listed for
 FULL = 4  # blocks for a multiprocessor, of those that share sums
 UNROLLED = (32, 16, 8, 4, 2, 1)  # of a step: all of it, or a part
@@ -47,8 +48,8 @@ MIN_CHUNK = gpu_thresholds.TILED_CHUNK_VALUES
 # Results of a thread, rows and columns; threads along columns and rows.  A warp has 4 rows of 8
 # threads, which share what they load.
 SHAPES = (
-    (8, 16, 16, 16), (16, 8, 16, 16), (8, 16, 8, 16), (8, 8, 16, 16), (8, 8, 8, 16), (4, 8, 16, 16),
-    (8, 8, 8, 8), (4, 8, 8, 16), (4, 4, 16, 16), (4, 4, 8, 16), (2, 4, 8, 16),
+    (8, 8, 16, 16), (8, 16, 16, 16), (16, 8, 16, 16), (8, 16, 8, 16), (8, 8, 8, 16), (4, 8, 16, 16),
+    (4, 8, 8, 16), (8, 8, 8, 8), (4, 4, 16, 16), (4, 4, 8, 16), (2, 4, 8, 16),
 )  # fmt: skip
 STEPS = (16, 32, 8, 4)
 STAGES = (3, 2, 4, 1)
@@ -63,7 +64,7 @@ def why_not(problem: Problem) -> str | None:
 
 def space(problem: Problem) -> Iterator[TileConfig]:
     """Yield the configurations, first those that are estimated to take the least time."""
-    best = [config for _, config in sorted(_fitting(problem), key=lambda pair: pair[0])]
+    best = [config for _, config in _ranked(problem)]
     may_share = len(problem.group.members) == 1
     best = [config for config in best if may_share or config.chunks == 1]
     yield from best
@@ -92,8 +93,12 @@ def is_tiled(problem: Problem) -> bool:
     """
     if why_not(problem) is not None:
         return False
-    shares_sums = min(_fitting(problem), key=lambda pair: pair[0])[1].chunks > 1
-    return len(problem.group.members) == 1 or not shares_sums
+    return len(problem.group.members) == 1 or _ranked(problem)[0][1].chunks == 1
+
+
+def _ranked(problem: Problem) -> list[tuple[float, TileConfig]]:
+    """Return the fitting configurations, the fastest first; of equal ones the first in SHAPES."""
+    return sorted(_fitting(problem), key=lambda pair: round(log(pair[0]) / log(EQUAL)))
 
 
 @analysis
