@@ -2,7 +2,7 @@
 
     S[m,n,k]:  C[m,n] += A.tile[m/128, n/128, k/16, m - .., k - ..] * ...
         --->
-    H[o0,o1,t,m]:  A.held[o0,o1,t,m] = A.tile[o0, o1, t/16, m - .., t % 16]
+    H[o0,o1,t,e]:  A.held[o0,o1,t,e] = A.tile[o0, o1, t/16, e - .., t % 16]
     S[m,n,k]:  C[m,n] += A.held[m/128, n/128, k, m] * ...
 
 H is shifted by one value of t along the loops over k: while a thread multiplies what it holds, the
@@ -58,7 +58,7 @@ def hold(
         return None
     (kept,) = others[0]
     outer = tuple(f"o{dim}" for dim in range(len(around)))
-    indices = (*outer, "t", kept)
+    indices = (*outer, "t", "e0")  # no names of the program
     dim = statement.indices.index(kept)
     name = f"{tile}.held"
     copy = f"{name}_copy"
@@ -75,7 +75,7 @@ def hold(
     at = Index("t")
     places: tuple[Expr, ...] = (*map(Index, outer), _binary("/", at, step))
     places += tuple(
-        _binary("%", at, step) if names == {reduced} else subscript
+        _binary("%", at, step) if names == {reduced} else _renamed(subscript)
         for names, subscript in zip(mentioned, inside, strict=True)
     )
     read = access(builder, tile, places, wide.arrays, domain)
@@ -109,6 +109,11 @@ def _loads(statement: Statement, array: str) -> list[Load]:
     value = statement.value
     nodes = walk(value) if value is not None else ()
     return [node for node in nodes if isinstance(node, Load) and node.tensor == array]
+
+
+def _renamed(expr: Expr) -> Expr:
+    """Return *expr* of the kept index, which is the last one of the copy."""
+    return rewrite(expr, lambda node: Index("e0") if isinstance(node, Index) else node)
 
 
 def _mentioned(expr: Expr) -> set[str]:

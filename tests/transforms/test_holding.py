@@ -67,3 +67,13 @@ def test_what_is_no_plain_product_holds_nothing(cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(source, (64, 200), (64, 64, 3))
     assert unit.done.plan.kernels[0].template == "tile_simt"
     assert not re.search(r"_held\b", unit.source.text)
+
+
+@pytest.mark.parametrize("names", [("t", "n", "k"), ("m", "t", "k"), ("o0", "e0", "t")])
+def test_names_of_the_program_mean_nothing(names: tuple[str, ...], cuda_unit: MakeUnit) -> None:
+    m, n, k = names
+    source = (
+        f"def f(float(M,K) A, float(K,N) B) -> (C) {{ C({m},{n}) +=! A({m},{k}) * B({k},{n}) }}"
+    )
+    done = cuda_unit(source, (256, 256), (256, 256), options=forced(is_held=True)).done
+    assert not done.is_fallback
