@@ -156,10 +156,10 @@ def print_comprehension(comprehension: typed.Comprehension) -> str:
     definition = ast.Def(
         comprehension.name,
         tuple(
-            _typed_param(tensors[name]) if name in tensors else size_param(name)
+            typed_param(tensors[name]) if name in tensors else size_param(name)
             for name in comprehension.parameters
         ),
-        tuple(_typed_param(tensors[name]) for name in comprehension.outputs),
+        tuple(typed_param(tensors[name]) for name in comprehension.outputs),
         tuple(untyped_statement(statement) for statement in comprehension.statements),
     )
     return _definition(definition, comments) + "\n"
@@ -237,7 +237,7 @@ def size_param(name: str) -> ast.Param:
     return ast.Param(name, None, (), is_size=True)
 
 
-def _typed_param(tensor: typed.Tensor) -> ast.Param:
+def typed_param(tensor: typed.Tensor) -> ast.Param:
     """Return *tensor* as a parameter; untyped if extents are inferred, as only a return may be."""
     dims = tuple(dim for dim in tensor.dims if dim is not None)
     if len(dims) < tensor.rank:

@@ -1,0 +1,130 @@
+"""The derivatives and batched forms of a def, and those of these, made when first needed.
+
+A form is named by its path: ``"d0,2;v1"`` is the vjp by the inputs 0 and 2, batched over the input
+1 of that.  The inputs of a vjp are those of the def, then a cotangent for each floating-point
+result, so that positions need no derivation: only a call does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from tcdsl.api import Function, define
+from tcdsl.errors import TCError
+from tcdsl.frontends.derivatives import vjp
+from tcdsl.lang.head import Head
+from tcdsl.torch.batching import batched_tensors, batched_text
+from tcdsl.torch.sizes import Shape, ShapeFunction
+
+
+class Form:
+    """One form of a def."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self._forms: dict[str, Form] = {}
+        self._batches: dict[tuple[int, ...], Batch | None] = {}
+
+    @property
+    def head(self) -> Head:
+        """What is declared."""
+        return self.function.comprehension
+
+    @cached_property
+    def float_inputs(self) -> tuple[int, ...]:
+        """The positions of the inputs that have derivatives."""
+        head = self.head
+        return tuple(i for i, n in enumerate(head.inputs) if head.tensors[n].dtype.is_float)
+
+    @cached_property
+    def float_outputs(self) -> tuple[int, ...]:
+        """The positions of the results that have cotangents."""
+        head = self.head
+        return tuple(i for i, n in enumerate(head.outputs) if head.tensors[n].dtype.is_float)
+
+    @cached_property
+    def _shapes(self) -> ShapeFunction:
+        return ShapeFunction(self.function)
+
+    def shapes(self, shapes: Sequence[Shape], sizes: Sequence[int]) -> list[Shape]:
+        """Return the shapes of the results for inputs of *shapes*, in order; sizes may be symbolic.
+
+        :raises TCError: they do not fit the def.
+        """
+        return self._shapes(shapes, sizes)
+
+    def arguments(self, inputs: Sequence[object], sizes: Sequence[object]) -> list[object]:
+        """Return the arguments of a call, in the order of the parameters."""
+        head = self.head
+        if not head.size_parameters:
+            return list(inputs)
+        arrays, numbers = iter(inputs), iter(sizes)
+        return [next(numbers if n in head.size_parameters else arrays) for n in head.parameters]
+
+    def at(self, path: str) -> "Form":
+        """Return the form of the name *path*, from here.
+
+        :raises SemanticError: (TC093) it is a derivative that does not exist.
+        """
+        form = self
+        for step in path.split(";"):
+            form = form._next(step)
+        return form
+
+    def _next(self, step: str) -> "Form":
+        form = self._forms.get(step)
+        if form is None:
+            positions = tuple(map(int, step[1:].split(",")))
+            if step[0] == "d":
+                names = tuple(self.head.inputs[position] for position in positions)
+                form = self._form_of(vjp(self.function, wrt=names))
+            else:
+                batch = self.batch(positions)
+                assert batch is not None, "paths are made of batches that there are"
+                form = batch.form
+            form = self._forms.setdefault(step, form)
+        return form
+
+    def _form_of(self, function: Function) -> "Form":
+        """Return the form of *function*, with this one's options but for choices of kernels."""
+        options = replace(self.function.options, choices="")
+        return Form(Function(function._definition, options))
+
+    def batch(self, positions: tuple[int, ...]) -> "Batch | None":
+        """Return the form batched over the inputs at *positions*; None: there is no text of it."""
+        if positions not in self._batches:
+            self._batches[positions] = self._batch(positions)
+        return self._batches[positions]
+
+    def _batch(self, positions: tuple[int, ...]) -> "Batch | None":
+        c = self.function.comprehension
+        batched = batched_tensors(c, [c.inputs[position] for position in positions])
+        try:
+            text = batched_text(c, batched)
+            function = define(text, name=f"<batched {c.name}>")[c.name]
+        except TCError:  # the language has no such def: a range from data of two dimensions
+            return None
+        return Batch(
+            self._form_of(function),
+            tuple(i for i, name in enumerate(c.inputs) if name in batched),
+            tuple(name in batched for name in c.outputs),
+        )
+
+
+class Batch:
+    """A batched form, with its batched inputs (by position) and whether each result is batched."""
+
+    def __init__(self, form: Form, inputs: tuple[int, ...], outputs: tuple[bool, ...]) -> None:
+        self.form = form
+        self.inputs = inputs
+        self.outputs = outputs
+
+
+def step(kind: str, positions: Sequence[int]) -> str:
+    """Return a step of a path: ``d`` for a derivative by inputs, ``v`` for a batch of them."""
+    return kind + ",".join(map(str, positions))
+
+
+def extended(path: str, further: str) -> str:
+    """Return *path* with one more step."""
+    return f"{path};{further}" if path else further

@@ -1,0 +1,354 @@
+"""Definitions as PyTorch operators.
+
+    op(f, "mylib::f")    mylib::f(Tensor x, Tensor w) -> Tensor
+                         mylib::_f_derived(Tensor[] inputs, SymInt[] sizes, str path) -> Tensor[]
+
+The second operator is every derivative and every batched form of the first (:mod:`family`), so
+that a saved graph finds its backward pass in a new process as soon as ``op`` has run there.
+
+    CPU, CUDA           a call of the function, on the caller's stream
+    fake                the inferred shapes (:mod:`sizes`); results are dense
+    Autograd            saves the inputs, calls the derivative by those that need a gradient
+                        (:mod:`autograd`)
+    vmap                the batched form; where there is none, one call for each batch
+    Autocast            inputs are converted to the declared types
+
+The schema is defined on a ``torch.library.Library``: ``torch.library.custom_op`` checks each call
+for aliases and mutations, of which a function that always makes its results has none.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tcdsl.api import Function, require_function, shortened
+from tcdsl.errors import OUT_REQUIRED
+from tcdsl.lang.dtypes import DType
+from tcdsl.lang.head import Head
+from tcdsl.options import BAD_ARGUMENT
+from tcdsl.runtime.arrays import spec
+from tcdsl.runtime.fitting import require_type
+from tcdsl.torch.autograd import Call, below_autograd, has_gradient, recorded, redispatched
+from tcdsl.torch.family import Batch, Form, extended, step
+
+_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
+_AUTOCAST = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Registered:
+    """What a name stands for; the libraries undo their registrations when they are freed."""
+
+    text: tuple[object, ...]
+    operator: Any
+    library: Any
+
+
+_REGISTERED: dict[str, _Registered] = {}
+
+
+def op(f: Function, name: str) -> Any:
+    """Register *f* as the PyTorch operator *name*, and return it: ``torch.ops.<namespace>.<name>``.
+
+    It takes tensors, by position or by the parameters' names (a number as a 0-D tensor), and a
+    definition's sizes as integers.  It returns new tensors: one, or a tuple if there are several.
+    It works under autograd, ``torch.compile``, ``torch.export``, ``torch.func`` and autocast.
+
+    :arg name: ``"namespace::name"``; the same definition may be registered again.
+    :raises OptionError: (TC064) *name* has no namespace, or stands for another operator.
+    :raises ShapeError: (TC049) a result of *f* is read before it is written.
+    """
+    require_function(f, "op")
+    namespace, short = _parts(name)
+    head = f.comprehension
+    for output in head.outputs:
+        if head.tensors[output].needs_out:
+            raise OUT_REQUIRED(head.source, head.tensors[output].span, name=output)
+    text = (f.source, head.name, f.options)
+    known = _REGISTERED.get(name)
+    if known is None:
+        known = _REGISTERED[name] = _register(Form(f), namespace, short, text)
+    elif known.text != text:
+        raise _refused(f"{name!r} is another definition's", "give this one a name of its own")
+    return known.operator
+
+
+def _parts(name: object) -> tuple[str, str]:
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
+        what = f"it is {shortened(name)}, without a namespace"
+        raise _refused(what, 'give "namespace::name", such as name="mylib::softmax"')
+    return match[1], match[2]
+
+
+def _refused(what: str, advice: str) -> Exception:
+    return BAD_ARGUMENT(argument="name", what=what, advice=advice)
+
+
+def _register(form: Form, namespace: str, name: str, text: tuple[object, ...]) -> _Registered:
+    library = torch.library.Library(namespace, "FRAGMENT")
+    derived = f"_{name}_derived"
+    tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+    try:
+        library.define(f"{name}{_schema(form.head)}", tags=tags)
+        library.define(
+            f"{derived}(Tensor[] inputs, SymInt[] sizes, str path) -> Tensor[]", tags=tags
+        )
+    except RuntimeError as error:
+        what = f"PyTorch refuses {namespace}::{name}: {str(error).splitlines()[0]}"
+        raise _refused(what, "give another name") from None
+    space = getattr(torch.ops, namespace)
+    further = getattr(space, derived).default
+    _Derived(form, further).register(library, derived)
+    operator = getattr(space, name).default
+    _Operator(form, operator, further).register(library, name)
+    return _Registered(text, operator, library)
+
+
+def _schema(head: Head) -> str:
+    """Return ``(Tensor x, SymInt N) -> (Tensor, Tensor)``."""
+    kinds = (("SymInt" if n in head.size_parameters else "Tensor") for n in head.parameters)
+    params = ", ".join(f"{k} {n}" for k, n in zip(kinds, head.parameters, strict=True))
+    returns = ", ".join("Tensor" for _ in head.outputs)
+    return f"({params}) -> {f'({returns})' if len(head.outputs) > 1 else returns}"
+
+
+def _place(tensors: Sequence[torch.Tensor]) -> torch.device:
+    """Return the device of results: that of tensors with dimensions; numbers may be elsewhere."""
+    sized = next((tensor for tensor in tensors if tensor.dim()), tensors[0] if tensors else None)
+    return torch.device("cpu") if sized is None else sized.device
+
+
+def _on_one_device(tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """Return *tensors*, 0-D ones of the host as numbers: a GPU takes them as arguments."""
+    return [
+        tensor.item() if tensor.dim() == 0 and tensor.device.type == "cpu" else tensor
+        for tensor in tensors
+    ]
+
+
+def _fake(form: Form, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
+    """Return results without values.
+
+    :raises TCError: types or shapes do not fit the def.
+    """
+    head = form.head
+    for name, tensor in zip(head.inputs, tensors, strict=True):
+        require_type(head, name, spec((), tensor.dtype))
+    shapes = form.shapes([tensor.shape for tensor in tensors], sizes)
+    place = _place(tensors)
+    return [
+        torch.empty(shape, dtype=_torch_type(head.tensors[name].dtype), device=place)
+        for name, shape in zip(head.outputs, shapes, strict=True)
+    ]
+
+
+def _torch_type(dtype: DType) -> torch.dtype:
+    found: torch.dtype = getattr(torch, dtype.name)
+    return found
+
+
+def _as_list(found: Any) -> list[torch.Tensor]:
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+# --- the operator itself -------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class _Operator:
+    """``f(Tensor x, ...) -> Tensor``."""
+
+    form: Form
+    operator: Any
+    derived: Any
+
+    def register(self, library: Any, name: str) -> None:
+        """Give *name* its kernels and rules."""
+        library.impl(name, self._kernel(), "CPU")
+        library.impl(name, self._cuda_kernel(), "CUDA")
+        for device, key in _AUTOCAST.items():
+            library.impl(name, self._autocast(device, key), key)
+        qualified = f"{library.ns}::{name}"
+        torch.library.register_fake(qualified, self._fake, lib=library)
+        library.impl(name, self._autograd, "Autograd", with_keyset=True)
+        torch.library.register_vmap(qualified, self._vmap, lib=library)
+
+    def _split(self, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return what *args* has for the tensors, and what for the sizes."""
+        head = self.form.head
+        tensors: list[Any] = []
+        sizes: list[Any] = []
+        for name, arg in zip(head.parameters, args, strict=True):
+            (sizes if name in head.size_parameters else tensors).append(arg)
+        return tensors, sizes
+
+    def _kernel(self) -> Callable[..., Any]:
+        function = self.form.function
+
+        def kernel(*args: Any) -> Any:
+            return function(*args)
+
+        return kernel
+
+    def _cuda_kernel(self) -> Callable[..., Any]:
+        head, function = self.form.head, self.form.function
+        if all(head.tensors[name].rank for name in head.inputs):
+            return self._kernel()
+
+        def kernel(*args: Any) -> Any:
+            tensors, sizes = self._split(args)
+            return function(*self.form.arguments(_on_one_device(tensors), sizes))
+
+        return kernel
+
+    def _fake(self, *args: Any) -> Any:
+        found = _fake(self.form, *self._split(args))
+        return tuple(found) if len(found) > 1 else found[0]
+
+    def _autocast(self, device: str, key: str) -> Callable[..., Any]:
+        head, operator = self.form.head, self.operator
+        without = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+        wanted = [
+            _torch_type(head.tensors[n].dtype)
+            if n in head.inputs and head.tensors[n].dtype.is_float else None
+            for n in head.parameters
+        ]  # fmt: skip
+
+        def cast(arg: Any, dtype: torch.dtype | None) -> Any:
+            # As PyTorch's own rules: doubles, integers and other devices' tensors stay.
+            if dtype is None or arg.device.type != device or arg.dtype in (dtype, torch.float64):
+                return arg
+            return arg.to(dtype) if arg.is_floating_point() else arg
+
+        def autocast(*args: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(without):
+                return operator(*map(cast, args, wanted))
+
+        return autocast
+
+    def _autograd(self, keys: Any, *args: Any) -> Any:
+        tensors, sizes = self._split(args)
+        if not has_gradient(tensors):
+            with below_autograd():
+                return redispatched(self.operator, keys, *args)
+
+        def redispatch(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            args = self.form.arguments(inputs, sizes)
+            return _as_list(redispatched(self.operator, keys, *args))
+
+        found = recorded(Call(self.form, self.derived, "", sizes, redispatch), tensors)
+        return found if len(found) > 1 else found[0]
+
+    def _vmap(self, info: Any, in_dims: Sequence[int | None], *args: Any) -> tuple[Any, Any]:
+        tensors, sizes = self._split(args)
+        dims, _ = self._split(in_dims)
+        call = _Batched(self.form, self.derived, "", tensors, sizes, dims, info.batch_size)
+
+        def one(row: list[torch.Tensor]) -> list[torch.Tensor]:
+            return _as_list(self.operator(*self.form.arguments(row, sizes)))
+
+        found, out_dims = call.run(one)
+        return (tuple(found), tuple(out_dims)) if len(found) > 1 else (found[0], out_dims[0])
+
+
+# --- its derivatives and batched forms -----------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class _Derived:
+    """``_f_derived(Tensor[] inputs, SymInt[] sizes, str path) -> Tensor[]``."""
+
+    form: Form
+    operator: Any
+
+    def register(self, library: Any, name: str) -> None:
+        """Give *name* its kernels and rules."""
+        library.impl(name, self._call, "CPU")
+        library.impl(name, self._call_on_gpu, "CUDA")
+        qualified = f"{library.ns}::{name}"
+        torch.library.register_fake(qualified, self._fake, lib=library)
+        library.impl(name, self._autograd, "Autograd", with_keyset=True)
+        torch.library.register_vmap(qualified, self._vmap, lib=library)
+
+    def _call(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
+        form = self.form.at(path)
+        return _as_list(form.function(*form.arguments(inputs, sizes)))
+
+    def _call_on_gpu(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
+        return self._call(_on_one_device(inputs), sizes, path)
+
+    def _fake(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
+        last = path.rpartition(";")[2]
+        if last[0] == "d":  # a gradient is like its input: nothing has to be derived
+            like = [inputs[int(position)] for position in last[1:].split(",")]
+            return [torch.empty(x.shape, dtype=x.dtype, device=_place(inputs)) for x in like]
+        return _fake(self.form.at(path), inputs, sizes)
+
+    def _autograd(self, keys: Any, inputs: list[Any], sizes: list[int], path: str) -> Any:
+        if not has_gradient(inputs):
+            with below_autograd():
+                return redispatched(self.operator, keys, inputs, sizes, path)
+
+        def redispatch(tensors: Sequence[torch.Tensor]) -> Any:
+            return redispatched(self.operator, keys, list(tensors), sizes, path)
+
+        form = self.form.at(path)
+        return list(recorded(Call(form, self.operator, path, sizes, redispatch), inputs))
+
+    def _vmap(
+        self, info: Any, in_dims: Any, inputs: list[Any], sizes: list[int], path: str
+    ) -> tuple[Any, Any]:
+        dims = in_dims[0]
+        form = self.form.at(path)
+        call = _Batched(form, self.operator, path, inputs, sizes, dims, info.batch_size)
+        return call.run(lambda tensors: self.operator(tensors, sizes, path))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batched:
+    """One call under vmap."""
+
+    form: Form
+    derived: Any
+    path: str
+    inputs: Sequence[torch.Tensor]
+    sizes: Sequence[int]
+    dims: Sequence[int | None]
+    batch_size: int
+
+    def run(
+        self, one: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+    ) -> tuple[list[torch.Tensor], list[int | None]]:
+        """Return the results and their batch dimensions; *one* computes those of one batch."""
+        positions = tuple(i for i, dim in enumerate(self.dims) if dim is not None)
+        batch = self.form.batch(positions)
+        first = [
+            x if dim is None else x.movedim(dim, 0)
+            for x, dim in zip(self.inputs, self.dims, strict=True)
+        ]
+        if batch is None:
+            return self._one_by_one(first, one)
+        return self._at_once(first, positions, batch)
+
+    def _at_once(
+        self, first: list[torch.Tensor], positions: Sequence[int], batch: Batch
+    ) -> tuple[list[torch.Tensor], list[int | None]]:
+        # An input that is updated with batched values is batched, too.
+        inputs = [
+            x.expand(self.batch_size, *x.shape) if i in batch.inputs and i not in positions else x
+            for i, x in enumerate(first)
+        ]
+        path = extended(self.path, step("v", positions))
+        found = self.derived(inputs, self.sizes, path)
+        return list(found), [0 if is_batched else None for is_batched in batch.outputs]
+
+    def _one_by_one(
+        self, first: list[torch.Tensor], one: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+    ) -> tuple[list[torch.Tensor], list[int | None]]:
+        rows: Iterable[list[torch.Tensor]] = (
+            [x if dim is None else x[b] for x, dim in zip(first, self.dims, strict=True)]
+            for b in range(self.batch_size)
+        )
+        found = zip(*(one(row) for row in rows), strict=True)
+        stacked = [torch.stack(list(results)) for results in found]
+        return stacked, [0] * len(stacked)

@@ -1,0 +1,226 @@
+"""tcdsl.torch: operators and layers on a CPU; tests/gpu/test_torch_on_the_gpu.py has the others."""
+
+import copy
+import io
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+import tcdsl
+
+torch = pytest.importorskip("torch")
+tct = pytest.importorskip("tcdsl.torch")
+linear = torch.nn.functional.linear
+
+PROGRAM = """
+def linear(float(M, K) x, float(N, K) weight, float(N) bias) -> (y) {
+    y(m, n) +=! x(m, k) * weight(n, k)
+    y(m, n) = y(m, n) + bias(n)
+}
+def conv(float(H, W) image, float(KH, KW) weight) -> (out) {
+    out(h, w) +=! image(h + kh, w + kw) * weight(kh, kw)
+}
+def smooth(double(N) x, double(K) w) -> (y) {
+    y(n) +=! tanh(x(n + k)) * w(k)
+}
+def several(float(N) x, int32(N) at, float a, size C) -> (y, next) {
+    y(n) = a * x(n) * C
+    next(n) = at(n) + 1
+}
+def rows(float(E) value, int32(R1) start) -> (float(R1) sums) {
+    sums(r) = 0 where r in 0:R1
+    sums(r) += value(e) where r in 0:R1 - 1, e in start(r):start(r + 1)
+}
+def add_into(float(N) total, float(N) x) -> (total) {
+    total(n) += x(n)
+}
+"""
+prog = tcdsl.define(PROGRAM)
+_number = count()
+
+
+def register(name: str) -> Any:
+    """Register a def under a name of its own."""
+    return tct.op(prog[name], name=f"tests{next(_number)}::{name}")
+
+
+def layer(*shape: int) -> tuple[Any, Any, Any]:
+    generator = torch.Generator().manual_seed(1)
+    shapes = shape, (3, shape[-1]), (3,)
+    return tuple(torch.randn(s, generator=generator) for s in shapes)
+
+
+def gradients(f: Callable[..., Any], *args: Any) -> list[Any]:
+    args = tuple(arg.detach().clone().requires_grad_() for arg in args)
+    return list(torch.autograd.grad(f(*args).square().sum(), args))
+
+
+def test_opcheck_finds_nothing() -> None:
+    op, several = register("linear"), register("several")
+    torch.library.opcheck(op, tuple(arg.requires_grad_() for arg in layer(4, 5)))
+    at = torch.zeros(3, dtype=torch.int32)
+    torch.library.opcheck(several, (torch.ones(3, requires_grad=True), at, torch.tensor(2.0), 3))
+
+
+def test_the_operator_is_one_of_torch_ops() -> None:
+    op = tct.op(prog.several, name="tests::several")
+    at = torch.zeros(3, dtype=torch.int32)
+    y, following = torch.ops.tests.several(x=torch.ones(3), at=at, a=torch.tensor(2.0), C=3)
+    assert y.tolist() == [6, 6, 6] and following.tolist() == [1, 1, 1]
+    assert tct.op(prog.several, name="tests::several") is op
+
+
+def test_gradients_are_those_of_the_formula_for_any_layout() -> None:
+    op, (x, weight, bias) = register("linear"), layer(4, 5)
+    wide = torch.randn(5, 8)[:, ::2].T
+    for own, other in zip(
+        gradients(op, wide, weight, bias), gradients(linear, wide, weight, bias), strict=True
+    ):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-4)
+    weight.requires_grad_()
+    op(x, weight, bias).sum().backward()  # of a gradient without strides, by one input only
+    torch.testing.assert_close(weight.grad, x.sum(0).expand(3, 5))
+
+
+def test_second_derivatives() -> None:
+    op = register("smooth")
+    args = tuple(torch.randn(n, dtype=torch.double, requires_grad=True) for n in (5, 2))
+    assert torch.autograd.gradcheck(op, args)
+    assert torch.autograd.gradgradcheck(op, args)
+
+
+@pytest.mark.parametrize("dims", [(0, None, None), (1, 0, None), (None, None, 0), (2, 1, 1)])
+def test_vmap_is_one_call_with_one_more_index(dims: tuple[int | None, ...]) -> None:
+    op = register("linear")
+    args = [
+        torch.stack([arg + i for i in range(6)], dim) if dim is not None else arg
+        for arg, dim in zip(layer(4, 5), dims, strict=True)
+    ]
+    found, expected = (torch.vmap(f, dims)(*args) for f in (op, linear))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_vmap_of_what_is_updated_and_what_has_no_batched_text() -> None:
+    x = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+    total = torch.vmap(register("add_into"), (None, 0))(torch.ones(4), x)
+    assert torch.equal(total, x + 1)
+    start = torch.tensor([[0, 2, 4], [1, 1, 3], [0, 0, 0]], dtype=torch.int32)
+    sums = torch.vmap(register("rows"))(x, start)
+    assert sums.tolist() == [[1, 5, 0], [0, 11, 0], [0, 0, 0]]
+
+
+def test_gradients_of_each_sample_and_jacobians() -> None:
+    op, (x, weight, bias) = register("linear"), layer(4, 6, 5)
+
+    def of_samples(f: Callable[..., Any]) -> Any:
+        gradient = torch.func.grad(lambda w, row: f(row, w, bias).square().sum())
+        return torch.func.vmap(gradient, (None, 1))(weight, x)
+
+    torch.testing.assert_close(of_samples(op), of_samples(linear), rtol=1e-4, atol=1e-4)
+    smooth, values = register("smooth"), torch.randn(5, dtype=torch.double)
+
+    def loss(w: Any) -> Any:
+        return smooth(values, w).square().sum()
+
+    hessian = torch.func.jacrev(torch.func.jacrev(loss))(torch.ones(2, dtype=torch.double))
+    torch.testing.assert_close(hessian, hessian.T)
+
+
+def test_one_graph_without_breaks_for_all_sizes() -> None:
+    conv, graphs = register("conv"), []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
+
+    @torch.compile(fullgraph=True, dynamic=True, backend=backend)
+    def loss(image: Any, weight: Any) -> Any:
+        out = conv(image, weight)
+        assert out.shape[0] == image.shape[0] - weight.shape[0] + 1
+        return out.relu().sum()
+
+    for n in (7, 9, 11):
+        image, weight = torch.randn(n, n + 2), torch.randn(3, 4, requires_grad=True)
+        loss(image, weight).backward()
+        expected = torch.nn.functional.conv2d(image[None, None], weight[None, None]).relu().sum()
+        torch.testing.assert_close(weight.grad, torch.autograd.grad(expected, weight)[0])
+    assert len(graphs) == 1
+
+
+def test_export_keeps_the_operator_and_the_open_size() -> None:
+    x, weight, bias = layer(4, 5)
+    module = tct.Module(prog.linear, weight=weight, bias=bias)
+    sizes = {"args": ({0: torch.export.Dim("batch")},)}
+    exported = torch.export.export(module, (x,), dynamic_shapes=sizes)
+    assert "torch.ops.tcdsl.linear" in exported.graph_module.code
+    more = torch.randn(9, 5)
+    torch.testing.assert_close(exported.module()(more), module(more))
+
+
+def test_autocast_gives_the_declared_types() -> None:
+    op, (x, weight, bias) = register("linear"), layer(4, 5)
+    half = x.bfloat16().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = op(half, weight, bias)
+    assert y.dtype == torch.float32
+    y.sum().backward()
+    assert half.grad.dtype == torch.bfloat16
+    with pytest.raises(tcdsl.ShapeError, match="declared float32 but the array's type is float64"):
+        op(x.double(), weight, bias)
+
+
+def test_a_layer_has_the_state_of_the_one_that_it_replaces() -> None:
+    x, _, _ = layer(4, 5)
+    usual = torch.nn.Linear(5, 3)
+    own = tct.Module(prog.linear, weight=torch.zeros(3, 5), bias=torch.zeros(3))
+    own.load_state_dict(usual.state_dict())
+    torch.testing.assert_close(own(x), usual(x))
+    assert torch.equal(own(x=x), own(x)) and "linear(float32(M, K) x" in repr(own)
+    saved = io.BytesIO()
+    torch.save(own, saved)
+    saved.seek(0)
+    for other in (copy.deepcopy(own), torch.load(saved, weights_only=False)):
+        assert torch.equal(other(x), own(x))
+    at = torch.zeros(2, dtype=torch.int32)
+    several = tct.Module(prog.several, at=at, a=torch.tensor(2.0))
+    assert [*several.state_dict()] == ["a", "at"] and [*dict(several.named_parameters())] == ["a"]
+    assert several(torch.ones(2), 4)[0].tolist() == [8, 8]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tct.op(prog.conv, name="conv"), "'conv', without a namespace"),
+        (lambda: tct.op(prog, name="a::b"), "this is a program"),
+        (lambda: tct.op(prog.conv, name="aten::relu"), "PyTorch refuses aten::relu"),
+        (lambda: tct.Module(prog.conv, weigth=torch.ones(1, 1)), "no parameter 'weigth'"),
+        (lambda: tct.Module(prog.conv, weight=[1]), "'weight' is a list"),
+        (lambda: tct.Module(prog.conv, weight=torch.ones(1, 1))(), "takes 1 argument, got 0"),
+    ],
+)
+def test_wrong_uses(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(tcdsl.TCError, match=message):
+        make()
+
+
+def test_results_without_a_first_value_are_refused() -> None:
+    with pytest.warns(tcdsl.TCWarning):
+        f = tcdsl.define("def f(float(N) x) -> (y) { y(n) += x(n) }").f
+    with pytest.raises(tcdsl.ShapeError, match="'out' is missing"):
+        tct.op(f, name="tests::without")
+
+
+def test_a_name_stands_for_one_definition() -> None:
+    tct.op(prog.conv, name="tests::once")
+    with pytest.raises(tcdsl.OptionError, match="'tests::once' is another definition's"):
+        tct.op(prog.smooth, name="tests::once")
+
+
+def test_shapes_that_do_not_fit_are_refused_before_anything_runs() -> None:
+    op = register("conv")
+    with pytest.raises(tcdsl.ShapeError):
+        op(torch.ones(3), torch.ones(2, 2))
+    with pytest.raises(tcdsl.RangeError), torch._subclasses.FakeTensorMode():
+        op(torch.ones(2, 2), torch.ones(5, 5))
