@@ -1,4 +1,4 @@
-"""Gathered rows that are asked for early: which are, and at which addresses."""
+"""Prefetches of gathered rows: of which, and at which addresses."""
 
 import re
 from collections.abc import Callable
@@ -27,7 +27,7 @@ SHAPES = ((3000,), (3000,), (41,), (50, 40))
         ("max=!", "exp(x(word(e), d)) + v(e)"),
     ],
 )
-def test_a_row_is_asked_for_some_entries_before(compiled: Compile, op: str, value: str) -> None:
+def test_a_row_is_prefetched_some_entries_before(compiled: Compile, op: str, value: str) -> None:
     """Each of its lines, of 16 floats, in front of the loop that adds it; both in short rows and
     in blocks of long ones."""
     text = compiled(TEXT.format(op=op, value=value), *SHAPES).source.body
@@ -46,7 +46,7 @@ def test_a_row_is_asked_for_some_entries_before(compiled: Compile, op: str, valu
         "v(e) * float(d)",
     ],
 )
-def test_what_is_not_asked_for(compiled: Compile, value: str) -> None:
+def test_what_is_not_prefetched(compiled: Compile, value: str) -> None:
     text = TEXT.format(op="+=!", value=f"{value} + 0.0 * x(0, d)")
     assert "w_row" not in compiled(text, *SHAPES).source.body
 

@@ -225,13 +225,13 @@ class _KernelPrinter:
 
     def _for(self, node: loop_ast.For, mark: Loop | None) -> list[Node]:
         before: list[Node] = []
-        asked: list[Node] = []
+        early: list[Node] = []
         is_bounded = False
         if mark is not None and (found := loaded_bounds(self.scop, node, mark)):
             old = node
             before, node = self._bounded(node, found)
             is_bounded = node is not old
-            asked = self._asked(node, last_of(old)) if is_bounded else []
+            early = self._prefetches(node, last_of(old)) if is_bounded else []
         if mark is not None and mark.kind is LoopKind.VECTOR:
             before += self._hoisted(node)
         pragma = self._pragma(mark, node) if mark is not None else ""
@@ -240,7 +240,7 @@ class _KernelPrinter:
         if mark is None or last is None or blocks is None or not blocks.turns:
             was_in_parallel = self.is_in_parallel
             self.is_in_parallel |= mark is not None and mark.kind is LoopKind.PARALLEL
-            whole = self._whole_loop(node, mark, pragma, asked)
+            whole = self._whole_loop(node, mark, pragma, early)
             self.is_in_parallel = was_in_parallel
             return [*before, whole]
         assert not pragma, "loops that run in blocks are serial"
@@ -249,12 +249,12 @@ class _KernelPrinter:
         # Most ranges are short: what their blocks take would be more than what they add.
         assert isinstance(node.init, Name)
         length = binary(f"{node.init.text}_end", "-", node.init)
-        short = self._whole_loop(node, mark, "", asked)
-        long = self._in_blocks(node, mark, blocks, last, asked)
+        short = self._whole_loop(node, mark, "", early)
+        long = self._in_blocks(node, mark, blocks, last, early)
         return [*before, If(binary(length, "<=", SHORT_RANGE), (short,), (long,))]
 
-    def _asked(self, node: loop_ast.For, last: Code | None) -> list[Node]:
-        """Return what asks for rows of later iterations of *node*, in front of its vector loop."""
+    def _prefetches(self, node: loop_ast.For, last: Code | None) -> list[Node]:
+        """Return prefetches of rows of later iterations of *node*, before its vector loop."""
         match node.body:
             case loop_ast.Mark(name=name, body=loop_ast.For() as vector) if last is not None:
                 if self.loops[name].kind is LoopKind.VECTOR:
@@ -262,12 +262,12 @@ class _KernelPrinter:
         return []
 
     def _whole_loop(
-        self, node: loop_ast.For, mark: Loop | None, pragma: str, asked: Sequence[Node] = ()
+        self, node: loop_ast.For, mark: Loop | None, pragma: str, early: Sequence[Node] = ()
     ) -> Node:
         """Return *node*, its sums not in blocks."""
         own = [mark.name] if mark is not None else []
         inside = self._locals([*own, *unopened_loops(node.body)])
-        body = (*inside, *asked, *self._node(node.body, None))
+        body = (*inside, *early, *self._node(node.body, None))
         if node.condition is None:
             return Scope((constant(_INDEX, node.variable, node.init), *body))
         return For(Type(_INDEX), node.variable, node.init, node.condition, node.step, body, pragma)
@@ -293,7 +293,7 @@ class _KernelPrinter:
         loop: Loop,
         blocks: Blocks,
         last: Code,
-        asked: Sequence[Node] = (),
+        early: Sequence[Node] = (),
     ) -> Node:
         """Return a serial loop up to *last*, its sums in *blocks*."""
         assert node.step is not None
@@ -315,7 +315,7 @@ class _KernelPrinter:
             around.append((head, after))
             first, last = Name(block), Name(end)
         inside = self._locals([loop.name, *unopened_loops(node.body)])
-        body = (*inside, *asked, *self._node(node.body, None))
+        body = (*inside, *early, *self._node(node.body, None))
         is_left = binary(node.variable, "<=", last)
         found = For(Type(_INDEX), node.variable, first, is_left, code(step), body)
         for head, after in reversed(around):

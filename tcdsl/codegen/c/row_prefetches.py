@@ -1,4 +1,4 @@
-"""Rows that data choose are asked for some iterations before they are added.
+"""Rows that data choose are prefetched some iterations before they are added.
 
     for (e = ptr[b]; e < ptr[b + 1]; e++)          for (e = ...; e++)
       for (d = 0; d < 32; d++)             --->      row = &table[word[min(e + 16, E - 1)] * 32]
@@ -41,7 +41,7 @@ _LINE_BYTES = cpu_thresholds.LINE_BYTES
 def row_prefetches(
     context: Context, loop: loop_ast.For, vector: loop_ast.For, last: Code
 ) -> list[Node]:
-    """Return what asks for the rows that *vector* adds in a later iteration of *loop*.
+    """Return prefetches of the rows that *vector* adds in a later iteration of *loop*.
 
     :arg last: the value of the loop's variable beyond which nothing is, whatever the data say.
     """
@@ -62,7 +62,7 @@ def row_prefetches(
         if _is_row(context.scop, load, moving, lanes):
             row = printer.outside(load)
             if isinstance(row, Index):
-                nodes.append(_asked(row, load, final - first + 1))
+                nodes.append(_prefetched(row, load, final - first + 1))
     return of_statement(nodes, leaf.statement)
 
 
@@ -101,8 +101,8 @@ def _is_row(scop: Scop, load: Load, moving: set[str], lanes: set[str]) -> bool:
     )
 
 
-def _asked(row: Index, load: Load, lanes: int) -> Node:
-    """Return what asks for every line of *row*."""
+def _prefetched(row: Index, load: Load, lanes: int) -> Node:
+    """Return prefetches of every line of *row*."""
     pointer = Variable("w_row", address(row), pointer="*")
     starts = range(0, lanes, _LINE_BYTES // load.dtype.size_bytes)
     places = (binary("w_row", "+", lane) if lane else Name("w_row") for lane in starts)
