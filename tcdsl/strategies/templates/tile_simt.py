@@ -39,7 +39,7 @@ from tcdsl.transforms.nesting import Piece
 from tcdsl.transforms.promotion import MAX_PRIVATE_BYTES
 from tcdsl.transforms.rfactor import Partial
 
-CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 EQUAL = 1.02  # estimates that differ by less say nothing
 VARIED = 6  # of the best tiles, that other steps and stages are listed for
 FULL = 4  # blocks for a multiprocessor, of those that share sums
@@ -113,7 +113,8 @@ def _fitting(problem: Problem) -> list[tuple[float, TileConfig]]:
             continue
         product = _product(problem, one)
         most = _most_chunks(problem, one, product.tiles)
-        held = _legal(problem, shape, step, one.stages + 1, is_held=True)
+        deeper = (_legal(problem, shape, step, one.stages + more, is_held=True) for more in (1, 0))
+        held = next((config for config in deeper if config), None)
         for base in (held, one):
             for config in (replace(base, chunks=n) for n in CHUNKS if n <= most) if base else ():
                 work = work_of_tiles(product, config, problem.gpu)
@@ -145,7 +146,8 @@ def _legal(
     assert reduction is not None, "why_not_contracted"
     rows, columns, x, y = shape
     extent = lead.extents[step_dim(problem)]
-    if extent < step or (stages > 1 and extent <= step):
+    # No copy is ahead of more steps than there are.
+    if extent < step or (stages > 1 and (extent <= step or stages - 1 > -(-extent // step))):
         return None
     if rows * columns * reduction.dtype.size_bytes > MAX_PRIVATE_BYTES:
         return None
