@@ -199,7 +199,8 @@ def _in_flight(work: Work, blocks: int) -> float:
 def _hidden(work: Work, chip: Chip, resident: int) -> float:
     """Return the part of the pipelines' latency that other warps and instructions hide."""
     each = resident * _warps(work, chip) / chip.schedulers_per_multiprocessor
-    return min(1.0, each * work.independent / PIPELINE_CYCLES) / (1.0 + work.stalls / each)
+    stalled = 1.0 + work.stalls / max(1.0, each)
+    return min(1.0, each * work.independent / PIPELINE_CYCLES) / stalled
 
 
 def _alone(work: Work, chip: Chip) -> float:

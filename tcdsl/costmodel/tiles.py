@@ -15,8 +15,8 @@ from tcdsl.costmodel.work import Chain, Work
 ONCE = 0.75  # part of the loads from shared memory that is not another thread's at once
 COPY_ISSUE = 3  # instructions that an asynchronous copy is worth, with its address
 LOAD_ISSUE = 2  # instructions that a load from shared memory is worth
-STALLS = 0.4  # for each instruction, of a scheduler's only warp, which waits at every step's end
-HELD_STALLS = 0.3  # where it has something to multiply then
+STALLS = 0.35  # for each instruction, of a scheduler's only warp, which waits at every step's end
+HELD_STALLS = 0.15  # where it has something to multiply then
 VECTOR = 4  # elements of a load from shared memory
 OTHER_REGISTERS = 25  # addresses and counters, of a thread
 
