@@ -34,7 +34,7 @@ def bare_backward(g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 bare.register_autograd(lambda ctx, g: bare_backward(g))
 
 
-def seconds(call: Callable[[], object], device: str, calls: int = 500) -> float:
+def seconds(call: Callable[[], object], device: str, calls: int = 50) -> float:
     """Return the time of one call."""
     start = time.perf_counter()
     for _ in range(calls):
@@ -62,7 +62,7 @@ def main() -> None:
     print("| | bare custom op | tcdsl.torch.op | ratio |\n|---|---|---|---|")
     for name, pair in calls.items():
         best = [float("inf")] * 2
-        for _ in range(20):
+        for _ in range(300):
             for i, call in enumerate(pair):
                 best[i] = min(best[i], 1e6 * seconds(call, device))
         print(f"| {name} | {best[0]:.1f} us | {best[1]:.1f} us | {best[1] / best[0]:.2f} |")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tcdsl.errors import BAD_OUT, BAD_SCALAR, OUT_OF_MEMORY, WRONG_DTYPE
-from tcdsl.lang.dtypes import BOOL, DType
+from tcdsl.lang.dtypes import BFLOAT16, BOOL, DType
 from tcdsl.runtime.arrays import (
     CPU,
     NUMPY,
@@ -169,6 +169,6 @@ def deliver(array: NDArray, library: str) -> Any:
 
 
 def _to_torch(array: NDArray, torch: Any) -> Any:
-    if array.dtype.name == "bfloat16":
+    if array.dtype == BFLOAT16.numpy:  # not dtype.name, which takes a microsecond
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

@@ -8,6 +8,7 @@ result, so that positions need no derivation: only a call does.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 from tcdsl.api import Function, define
 from tcdsl.errors import TCError
@@ -23,9 +24,11 @@ class Form:
     def __init__(self, function: Function) -> None:
         self.function = function
         self._forms: dict[str, Form] = {}
+        self._paths: dict[str, Form] = {}
+        self._derivatives: dict[tuple[bool, ...], tuple[tuple[int, ...], str]] = {}
         self._batches: dict[tuple[int, ...], Batch | None] = {}
 
-    @property
+    @cached_property
     def head(self) -> Head:
         """What is declared."""
         return self.function.comprehension
@@ -53,6 +56,18 @@ class Form:
         """
         return self._shapes(shapes, sizes)
 
+    @cached_property
+    def has_numbers(self) -> bool:
+        """Whether an input has no dimensions."""
+        return not all(self.head.tensors[name].rank for name in self.head.inputs)
+
+    def call(self, inputs: Sequence[Any], sizes: Sequence[int]) -> Any:
+        """Return the results: one tensor, or a tuple of several."""
+        if self.has_numbers and any(x.is_cuda for x in inputs):
+            # A GPU takes numbers of the host as arguments.
+            inputs = [x.item() if x.dim() == 0 and x.is_cpu else x for x in inputs]
+        return self.function(*self.arguments(inputs, sizes))
+
     def arguments(self, inputs: Sequence[object], sizes: Sequence[object]) -> list[object]:
         """Return the arguments of a call, in the order of the parameters."""
         head = self.head
@@ -66,10 +81,21 @@ class Form:
 
         :raises SemanticError: (TC093) it is a derivative that does not exist.
         """
-        form = self
-        for step in path.split(";"):
-            form = form._next(step)
+        form = self._paths.get(path)
+        if form is None:
+            form = self
+            for step in path.split(";"):
+                form = form._next(step)
+            self._paths[path] = form
         return form
+
+    def derivative(self, needed: tuple[bool, ...]) -> tuple[tuple[int, ...], str]:
+        """Return the inputs with derivatives that are *needed*, and the step to that form."""
+        found = self._derivatives.get(needed)
+        if found is None:
+            by = tuple(position for position in self.float_inputs if needed[position])
+            found = self._derivatives[needed] = by, step("d", by)
+        return found
 
     def _next(self, step: str) -> "Form":
         form = self._forms.get(step)

@@ -20,6 +20,7 @@ for aliases and mutations, of which a function that always makes its results has
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -31,7 +32,14 @@ from tcdsl.lang.head import Head
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.runtime.arrays import spec
 from tcdsl.runtime.fitting import require_type
-from tcdsl.torch.autograd import Call, below_autograd, has_gradient, recorded, redispatched
+from tcdsl.torch.autograd import (
+    Call,
+    below_autograd,
+    has_gradient,
+    is_plain,
+    recorded,
+    redispatched,
+)
 from tcdsl.torch.family import Batch, Form, extended, step
 
 _NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
@@ -122,14 +130,6 @@ def _place(tensors: Sequence[torch.Tensor]) -> torch.device:
     return torch.device("cpu") if sized is None else sized.device
 
 
-def _on_one_device(tensors: Sequence[torch.Tensor]) -> list[Any]:
-    """Return *tensors*, 0-D ones of the host as numbers: a GPU takes them as arguments."""
-    return [
-        tensor.item() if tensor.dim() == 0 and tensor.device.type == "cpu" else tensor
-        for tensor in tensors
-    ]
-
-
 def _fake(form: Form, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
     """Return results without values.
 
@@ -166,8 +166,8 @@ class _Operator:
 
     def register(self, library: Any, name: str) -> None:
         """Give *name* its kernels and rules."""
-        library.impl(name, self._kernel(), "CPU")
-        library.impl(name, self._cuda_kernel(), "CUDA")
+        for key in ("CPU", "CUDA"):
+            library.impl(name, self.kernel, key)
         for device, key in _AUTOCAST.items():
             library.impl(name, self._autocast(device, key), key)
         qualified = f"{library.ns}::{name}"
@@ -184,24 +184,17 @@ class _Operator:
             (sizes if name in head.size_parameters else tensors).append(arg)
         return tensors, sizes
 
-    def _kernel(self) -> Callable[..., Any]:
-        function = self.form.function
+    @cached_property
+    def sized(self) -> bool:
+        """Whether some arguments are sizes."""
+        return bool(self.form.head.size_parameters)
 
-        def kernel(*args: Any) -> Any:
-            return function(*args)
-
-        return kernel
-
-    def _cuda_kernel(self) -> Callable[..., Any]:
-        head, function = self.form.head, self.form.function
-        if all(head.tensors[name].rank for name in head.inputs):
-            return self._kernel()
-
-        def kernel(*args: Any) -> Any:
-            tensors, sizes = self._split(args)
-            return function(*self.form.arguments(_on_one_device(tensors), sizes))
-
-        return kernel
+    @cached_property
+    def kernel(self) -> Callable[..., Any]:
+        """What computes the results: the function, unless numbers may be in the host's memory."""
+        if not self.form.has_numbers:
+            return self.form.function
+        return lambda *args: self.form.call(*self._split(args))
 
     def _fake(self, *args: Any) -> Any:
         found = _fake(self.form, *self._split(args))
@@ -229,13 +222,17 @@ class _Operator:
         return autocast
 
     def _autograd(self, keys: Any, *args: Any) -> Any:
-        tensors, sizes = self._split(args)
+        tensors, sizes = self._split(args) if self.sized else (args, ())
         if not has_gradient(tensors):
+            if is_plain(keys):
+                return self.kernel(*args)
             with below_autograd():
                 return redispatched(self.operator, keys, *args)
 
         def redispatch(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             args = self.form.arguments(inputs, sizes)
+            if is_plain(keys):
+                return _as_list(self.kernel(*args))
             return _as_list(redispatched(self.operator, keys, *args))
 
         found = recorded(Call(self.form, self.derived, "", sizes, redispatch), tensors)
@@ -263,8 +260,8 @@ class _Derived:
 
     def register(self, library: Any, name: str) -> None:
         """Give *name* its kernels and rules."""
-        library.impl(name, self._call, "CPU")
-        library.impl(name, self._call_on_gpu, "CUDA")
+        for key in ("CPU", "CUDA"):
+            library.impl(name, self._call, key)
         qualified = f"{library.ns}::{name}"
         torch.library.register_fake(qualified, self._fake, lib=library)
         library.impl(name, self._autograd, "Autograd", with_keyset=True)
@@ -272,10 +269,7 @@ class _Derived:
 
     def _call(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
         form = self.form.at(path)
-        return _as_list(form.function(*form.arguments(inputs, sizes)))
-
-    def _call_on_gpu(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
-        return self._call(_on_one_device(inputs), sizes, path)
+        return _as_list(form.call(inputs, sizes))
 
     def _fake(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
         last = path.rpartition(";")[2]
@@ -286,10 +280,14 @@ class _Derived:
 
     def _autograd(self, keys: Any, inputs: list[Any], sizes: list[int], path: str) -> Any:
         if not has_gradient(inputs):
+            if is_plain(keys):
+                return self._call(inputs, sizes, path)
             with below_autograd():
                 return redispatched(self.operator, keys, inputs, sizes, path)
 
         def redispatch(tensors: Sequence[torch.Tensor]) -> Any:
+            if is_plain(keys):
+                return self._call(list(tensors), sizes, path)
             return redispatched(self.operator, keys, list(tensors), sizes, path)
 
         form = self.form.at(path)
