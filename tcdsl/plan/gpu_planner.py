@@ -3,7 +3,7 @@
 1. exponentials that are shifted by their maximum                transforms/shifted_exponentials
    temporaries that are cheap are computed where they are read   transforms/recomputation
 2. statements into groups, each a kernel                         strategies/gpu_grouping
-3. and again, where the groups show what else is worth while     strategies/gpu_regrouping
+3. and again, where the groups show what else is worth while     plan/regrouping
    and with rows that a block has as a whole                     transforms/row_terms, skewing
 4. a sketch a group, and its rewrites                            strategies/gpu_rewrites
 5. the loops of each kernel                                      transforms/nesting, stitching
@@ -24,15 +24,15 @@ from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
-from tcdsl.plan.search import searched, with_rewrites
+from tcdsl.plan.regrouping import regroup, without_stored, without_temporary
+from tcdsl.plan.search import groups_of, with_rewrites
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.asked import asked_for, require_followed
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
-from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu, tiled_members
-from tcdsl.strategies.gpu_regrouping import regroup, without_stored, without_temporary
+from tcdsl.strategies.gpu_grouping import Grouped, tiled_members
 from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.gpu_stencils import gpu_tilings
@@ -116,7 +116,7 @@ def _kernels_of(scop: Scop, options: Options, gpu: Chip) -> Grouped:
         if done is not scop:
             grouped = regroup(_grouped(done, options, gpu), options, gpu, scheme)
         grouped = _without_invariants(grouped, options, gpu, scheme)
-    return searched(grouped, options, gpu)
+    return grouped
 
 
 def _with_shifted_exponentials(scop: Scop) -> Scop:
@@ -168,7 +168,7 @@ def _grouped(scop: Scop, options: Options, gpu: Chip) -> Grouped:
     fewer: Scop | None = scop
     while fewer is not None:
         scop = fewer if options.fuse == "none" else _recomputed(fewer)
-        found = group_for_gpu(scop, options, gpu)
+        found = groups_of(scop, options, gpu)
         fewer = without_temporary(found, options, gpu)
         if fewer is None and options.fuse != "none":
             fewer = without_stored(found)

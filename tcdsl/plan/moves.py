@@ -2,28 +2,28 @@
 
     merge    {a} {b}  --->  {a b}    loops of both are one, and a leaves b its values on chip
 
-Two groups may be one kernel iff all members share an axis along which every dependence between them
-has the distance zero, and no third group must run between them: if c needs a, and b needs c, then
-{a b} and c would wait for each other.
+Several groups may be one kernel iff all members share an axis along which every dependence between
+them has the distance zero, and no other group must run between them: if c needs a, and b needs c,
+then {a b} and c would wait for each other.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.transforms.fusion import Group
 
-# A kernel is worth having where it is predicted to take less than its parts: estimates err.
+# One kernel is worth having where it is predicted to take less than its parts: estimates err.
 WORTH = 0.98
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two groups as one."""
+    """Several groups as one."""
 
-    one: Group
-    other: Group
-    both: Group
+    parts: tuple[Group, ...]
+    whole: Group
     saved_seconds: float
 
 
@@ -37,22 +37,47 @@ class NoMerge:
 
 
 def merges(state: State, known: Evaluator) -> Iterator[Merge | NoMerge]:
-    """Yield what may be merged in *state* and would be faster; and what was tried and would not."""
-    free = [(n, group) for n, group in enumerate(state.groups) if not known.is_fixed(group)]
-    for at, (first, one) in enumerate(free):
-        for second, other in free[at + 1 :]:
-            both = known.joined(one, other)
-            if (
-                both is None
-                or in_order(_replaced(state.groups, first, second, both), known) is None
-            ):
-                continue
-            apart = known.seconds(one) + known.seconds(other)
-            seconds = known.seconds(both)
-            if seconds < WORTH * apart:
-                yield Merge(one, other, both, apart - seconds)
-            else:
-                yield NoMerge(one, other, _slower(seconds, apart))
+    """Yield what may be merged in *state* and would be faster; and which pairs would not."""
+    free = [group for group in state.groups if not known.is_fixed(group)]
+    for parts in (*combinations(free, 2), *_readers(free, known)):
+        whole = known.joined(parts)
+        if whole is None or in_order(_replaced(state.groups, parts, whole), known) is None:
+            continue
+        apart, seconds = sum(map(known.seconds, parts)), known.seconds(whole)
+        if seconds < WORTH * apart:
+            yield Merge(parts, whole, apart - seconds)
+        elif len(parts) == 2:
+            yield NoMerge(*parts, _slower(seconds, apart))
+
+
+def _readers(groups: Sequence[Group], known: Evaluator) -> Iterator[tuple[Group, ...]]:
+    """Yield groups that read one array, three or more, with those that must run between them.
+
+    Three passes over rows may be worth a kernel that keeps them, where two of them are not.
+    """
+    readers: dict[str, list[int]] = {}
+    for number, group in enumerate(groups):
+        for array in known.reads(group):
+            readers.setdefault(array, []).append(number)
+    after = _successors(groups, known)
+    found = {tuple(_between(own, after)) for own in readers.values() if len(own) > 1}
+    yield from (tuple(groups[n] for n in own) for own in sorted(found) if len(own) > 2)
+
+
+def _successors(groups: Sequence[Group], known: Evaluator) -> list[set[int]]:
+    """Return for each of *groups* those that wait for it, directly or not."""
+    place = {name: n for n, group in enumerate(groups) for name in group.members}
+    after: list[set[int]] = [set() for _ in groups]
+    for number in reversed(range(len(groups))):
+        for earlier in {place[p] for p in known.needs(groups[number]) if p in place} - {number}:
+            after[earlier] |= {number, *after[number]}
+    return after
+
+
+def _between(own: Sequence[int], after: Sequence[set[int]]) -> list[int]:
+    """Return *own*, and what waits for one of them and is waited for by another."""
+    later = set().union(*(after[n] for n in own))
+    return sorted({*own, *(n for n in later if after[n] & set(own))})
 
 
 def _slower(seconds: float, apart: float) -> str:
@@ -61,17 +86,17 @@ def _slower(seconds: float, apart: float) -> str:
 
 def merged(state: State, move: Merge, known: Evaluator) -> State:
     """Return *state* after *move*."""
-    first, second = (state.groups.index(group) for group in (move.one, move.other))
-    groups = in_order(_replaced(state.groups, first, second, move.both), known)
+    groups = in_order(_replaced(state.groups, move.parts, move.whole), known)
     assert groups is not None
     return State(tuple(groups), state.seconds - move.saved_seconds)
 
 
-def _replaced(groups: Sequence[Group], first: int, second: int, both: Group) -> list[Group]:
-    found = list(groups)
-    found[first] = both
-    del found[second]
-    return found
+def _replaced(groups: Sequence[Group], parts: Sequence[Group], whole: Group) -> list[Group]:
+    """Return *groups* with *whole* in the place of the first of its *parts*."""
+    first = groups.index(parts[0])
+    return [
+        whole if n == first else g for n, g in enumerate(groups) if n == first or g not in parts
+    ]
 
 
 def in_order(groups: Sequence[Group], known: Evaluator) -> list[Group] | None:

@@ -7,8 +7,10 @@ to take less time, and keeps why it did not where they would take more.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tcdsl.poly.scop import Kind, Scop
+from tcdsl.lang.comprehension import Index
+from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.transforms.extreme_places import place_after, why_not_after
+from tcdsl.transforms.part_sums import in_parts, why_not_in_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,34 @@ def _arg_reductions(scop: Scop) -> list[str]:
     ]
 
 
+def _interleaved_sums(scop: Scop) -> list[str]:
+    """Return reductions of which one reads neighbours along a short index, results between."""
+    return [s.name for s in scop.statements if s.kind is Kind.UPDATE and _is_interleaved(scop, s)]
+
+
+def _is_interleaved(scop: Scop, statement: Statement) -> bool:
+    """Return whether an index of the result lies between reduced ones in something that is read."""
+    for read in statement.reads:
+        names = [s.name for s in read.subscripts if isinstance(s, Index)]
+        kinds = [name in statement.reduced for name in names]
+        if read.is_exact and len(names) > 2 and names[-1:] == [*statement.reduced[-1:]]:
+            first = kinds.index(True)
+            if False in kinds[first:]:
+                return True
+    return False
+
+
 REWRITES = (
     Rewrite(
         "place after the extreme",
         _arg_reductions,
         lambda scop, name: why_not_after(scop, scop.by_name[name]),
         place_after,
+    ),
+    Rewrite(
+        "parts of a sum first",
+        _interleaved_sums,
+        lambda scop, name: why_not_in_parts(scop, scop.by_name[name]),
+        in_parts,
     ),
 )

@@ -10,36 +10,64 @@ some time: a plan must not depend on how busy the machine is.  After the explora
 in FusionStitching (Zheng et al., 2020, arXiv:2009.10924), whose evaluator is our one estimate.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
-from tcdsl.plan.moves import WORTH, Merge, NoMerge, merged, merges
+from tcdsl.plan.moves import WORTH, Merge, NoMerge, in_order, merged, merges
 from tcdsl.plan.rewrites import REWRITES
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.poly.scop import Scop
-from tcdsl.strategies.gpu_grouping import Grouped
+from tcdsl.strategies.chunked_rows import ChunkedRows
+from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
+from tcdsl.transforms.fusion import Group
 from tcdsl.transforms.plan import Tried
 from tcdsl.transforms.trace import record, recorded, repeat
 
 BEAM = 3  # states that are kept
+MOST_SPLIT = 16  # members of a group that is tried in parts
 PREDICTIONS = 12  # a statement: of 1 to 2 ms each, less than 20 ms
+
+
+def groups_of(
+    scop: Scop, options: Options, gpu: Chip, chunks: Sequence[ChunkedRows] = ()
+) -> Grouped:
+    """Partition the statements of *scop* into kernels, what blocks do with *chunks* apart."""
+    return searched(group_for_gpu(scop, options, gpu, chunks), options, gpu)
 
 
 def searched(before: Grouped, options: Options, gpu: Chip) -> Grouped:
     """Return *before*, its groups merged where that is predicted to be faster."""
-    if len(before.groups) < 2 or options.fuse == "none":
+    if len(before.scop.statements) < 2 or options.fuse == "none":
         return before
     known = Evaluator(before, options, gpu)
     start = known.state(before.groups)
-    best, kept = _best(start, known, PREDICTIONS * len(before.scop.statements))
+    most = PREDICTIONS * len(before.scop.statements)
+    best, kept = _best(_split(start, known, most), known, most)
     refused = tuple((no.one, no.other.members[0], no.reason) for no in kept)
     found = replace(before, groups=best.groups, refused=(*refused, *before.refused))
     if best is not start:
         names = ["+".join(group.members) for group in best.groups]
         record("plan search", found.scop, notes=names)
     return found
+
+
+def _split(state: State, known: Evaluator, most: int) -> State:
+    """Return *state*, groups that take far too long as those that their members make anew."""
+    found: list[Group] = []
+    for group in state.groups:
+        is_large = not 1 < len(group.members) <= MOST_SPLIT
+        if is_large or known.is_fixed(group) or not known.is_slow(group):
+            found.append(group)
+            continue
+        parts, _ = _best(known.state(known.parts(group)), known, most)
+        is_better = parts.seconds < WORTH * known.seconds(group)
+        found += parts.groups if is_better else [group]
+    if len(found) == len(state.groups):
+        return state
+    ordered = in_order(found, known)
+    return state if ordered is None else known.state(ordered)
 
 
 def with_rewrites(

@@ -20,8 +20,12 @@ from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.templates.tile_simt import is_tiled
-from tcdsl.strategies.work import work_of
-from tcdsl.transforms.fusion import Group, join_all
+from tcdsl.strategies.work import traffic_of, work_of
+from tcdsl.transforms.fusion import Group, join_all, shareable
+
+SLOW = 3.0  # times what is moved
+# Templates whose kernels are measured to be faster than predicted, by two times and more.
+OVERESTIMATED = ("row_column",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +101,48 @@ class Evaluator:
         gpu = self.gpu
         return gpu.programmatic_launch_s + gpu.dram_latency_s + partial_bytes / gpu.l2_bytes_per_s
 
-    def joined(self, one: Group, other: Group) -> Group | None:
-        """Return both as one group, on the axes that all members share; None if they share none."""
-        key = frozenset((*one.members, *other.members))
+    def parts(self, group: Group) -> list[Group]:
+        """Return the members of *group*, each alone."""
+        known = self.grouped
+        return [shareable(known.scop.by_name[n], known.shapes[n]) for n in group.members]
+
+    def is_slow(self, group: Group) -> bool:
+        """Return whether *group* takes far longer than what it moves takes."""
+        problem = Problem(self.grouped.scop, group, self.grouped.shapes, self.gpu, self.options)
+        if likeliest(problem).template.name in OVERESTIMATED:
+            return False
+        moved = sum(t.footprint_bytes for t in traffic_of(problem)) / self.gpu.dram_copy_bytes_per_s
+        return self.seconds(group) > SLOW * (moved + self.gpu.launch_s)
+
+    def joined(self, parts: Sequence[Group]) -> Group | None:
+        """Return *parts* as one group, on the axes that all members share; None if none."""
+        key = frozenset(name for part in parts for name in part.members)
         if key not in self._joined:
-            self._joined[key] = self._grown(one, other)
+            found = (self._grown(first, parts) for first in parts)
+            self._joined[key] = next((group for group in found if group is not None), None)
         return self._joined[key]
 
-    def _grown(self, one: Group, other: Group) -> Group | None:
+    def _grown(self, group: Group, parts: Sequence[Group]) -> Group | None:
+        """Return *group* with all others of *parts*, in whatever order ties them, or None."""
         known = self.grouped
-        both = join_all(known.scop, one, other, known.shapes, known.alignment, lambda *_: None)
-        return both or join_all(
-            known.scop, other, one, known.shapes, known.alignment, lambda *_: None
-        )
+        pending = [part for part in parts if part is not group]
+        while pending:
+            for part in pending:
+                both = join_all(
+                    known.scop, group, part, known.shapes, known.alignment, lambda *_: None
+                )
+                if both is not None:
+                    group = both
+                    pending.remove(part)
+                    break
+            else:
+                return None
+        return group
+
+    def reads(self, group: Group) -> set[str]:
+        """Return the arrays that *group* reads."""
+        by_name = self.grouped.scop.by_name
+        return {read.array for name in group.members for read in by_name[name].reads}
 
     def is_fixed(self, group: Group) -> bool:
         """Return whether *group* is none that the search may change.

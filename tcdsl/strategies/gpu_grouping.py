@@ -5,36 +5,31 @@
     b(j) +=! y(i,j)         another one: of the first, blocks over i would be left for all three
 
 A statement joins a group unless a contraction would lose its tiles, or the group much of the
-parallelism that a part of it has alone.  Rows for which there are too few blocks may be shared by
-clusters, or be so short that a block is done with one before another kernel could begin, and
-columns be kept in registers, if in the end several members use them: groups are grown in this hope,
-and those that were grown in vain are made again without it.  And b would join the first kernel
-where its sums of columns stay in registers beside the rows of x (fused_directions).
+parallelism that a part of it has alone.  And b would join the first kernel where its sums of
+columns stay in registers beside the rows of x (fused_directions).  That is where the search for
+plans begins (``plan/``), which merges what takes less time as one kernel: rows for which there are
+too few blocks are shared by clusters, or so short that a block is done with one before another
+kernel could begin, and columns are kept in registers.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.reductions import is_brief
 from tcdsl.options import Options
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.atomics import freed, with_atomics
-from tcdsl.strategies.catalogue import likeliest
 from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.fused_directions import Estimates
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.long_groups import with_long_groups
 from tcdsl.strategies.operations import is_chunkable, work_of
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.row_graphs import own_dims
 from tcdsl.strategies.templates import tile_mma, tile_simt
-from tcdsl.strategies.templates.column_cluster import kept_columns
-from tcdsl.strategies.templates.row_cluster import cluster_rows
 from tcdsl.strategies.tiled_chains import why_not_beside
 from tcdsl.transforms.fusion import (
     Apart,
@@ -91,35 +86,11 @@ def group_for_gpu(
         record("atomics", scop, notes=atomic)
     shapes = {name: freed(shape, scop.by_name[name]) for name, shape in shapes.items()}
     alignment = alignment_of(scop, dependences)
-    hopeless: frozenset[str] = frozenset()
-    while True:
-        policy = _Policy(scop, shapes, options, gpu, chunks, hopeless)
-        refused: Refused = []
-        why_not = recording(policy.why_not, refused)
-        groups = with_long_groups(group_statements(scop, alignment, shapes, why_not), shapes)
-        in_vain = [
-            group
-            for group in groups
-            if policy.is_hoped(group)
-            and not _reads_once(Problem(scop, group, shapes, gpu, options))
-        ]
-        if not in_vain:
-            return Grouped(
-                scop, dependences, alignment, shapes, groups, chunks, tuple(refused)
-            )  # fmt: skip
-        hopeless |= {name for group in in_vain for name in group.members}
-
-
-def _reads_once(problem: Problem) -> bool:
-    """Return whether rows or columns are read once for all members, few of them only if briefly."""
-    if cluster_rows(problem) is not None or kept_columns(problem) is not None:
-        return True
-    if problem.is_ragged:
-        return False
-    whole = replace(problem, may_split=False)
-    resident = likeliest(whole).schedule(whole).resident
-    kept_bytes = sum(problem.scop.arrays[name].dtype.size_bytes for name in resident)
-    return bool(resident) and is_brief(problem.gpu, problem.most_rest * kept_bytes)
+    policy = _Policy(scop, shapes, options, gpu, chunks)
+    refused: Refused = []
+    why_not = recording(policy.why_not, refused)
+    groups = with_long_groups(group_statements(scop, alignment, shapes, why_not), shapes)
+    return Grouped(scop, dependences, alignment, shapes, groups, chunks, tuple(refused))
 
 
 def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:
@@ -148,21 +119,14 @@ class _Policy:
         options: Options,
         gpu: Chip,
         chunks: Sequence[ChunkedRows],
-        hopeless: frozenset[str],
     ) -> None:
-        """Make a policy.
-
-        :arg hopeless: statements whose rows or columns nobody keeps for the others.
-        """
         self.scop = scop
         self.shapes = shapes
         self.options = options
         self.gpu = gpu
-        self.hopeless = hopeless
         self._estimates = Estimates(scop, shapes, gpu, options)
         self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
         self._tiled: dict[str, bool] = {}
-        self._hoped: list[frozenset[str]] = []  # members of groups that must read rows once
 
     def why_not(self, group: Group, grown: Group) -> str | None:
         """Return why *group* should not grow, or None."""
@@ -183,19 +147,7 @@ class _Policy:
             return None
         if self._estimates.both_ways(group) is not None:
             return "it would not fit beside rows and sums of columns, or is faster apart"
-        reason = self._why_idle(group, grown)
-        if reason is None or self.hopeless & members:
-            return reason
-        if own_dims(grown, self.shapes) is None:
-            return reason
-        self._hoped.append(frozenset(members))
-        return None
-
-    def is_hoped(self, group: Group) -> bool:
-        """Return whether *group* was grown in the hope that its rows or columns are read once."""
-        if self._estimates.both_ways(group) is not None:
-            return False
-        return any(names <= set(group.members) for names in self._hoped)
+        return self._why_idle(group, grown)
 
     def _why_idle(self, group: Group, grown: Group) -> str | None:
         """Return how much less of the chip would have work, if blocks alone share it, or None."""

@@ -52,7 +52,8 @@ def work_of(problem: Problem, sketch: Sketch) -> Work:
     blocks = _blocks(sketch) * cluster
     lead = problem.shapes[problem.lead]
     vector = _extent(sketch.remaining[problem.lead], LoopKind.LANES)
-    each = lead.instances / max(1, blocks * threads * vector)  # vectors of a thread
+    busy = _busy(sketch, problem.lead)
+    each = lead.instances / max(1, blocks * threads * busy * vector)  # vectors of such a thread
     at_once = min(each, max(MOST_IN_FLIGHT, _unrolled(sketch, problem.lead)))
     traffic = traffic_of(problem)
     loaded = [t for t in traffic if t.is_read]
@@ -61,7 +62,7 @@ def work_of(problem: Problem, sketch: Sketch) -> Work:
         for t in loaded
         if 2 * t.footprint_bytes >= max(other.footprint_bytes for other in loaded)
     )
-    in_flight = max(1.0, at_once) * vector * element_bytes
+    in_flight = max(1.0, at_once) * vector * element_bytes * busy
     again = {t.array: 1 if t.array in sketch.resident else t.passes for t in loaded}
     read = sum(t.footprint_bytes for t in loaded)
     from_cache = sum((again[t.array] - 1) * t.footprint_bytes for t in loaded)
@@ -148,6 +149,19 @@ def _threads(sketch: Sketch) -> tuple[int, int]:
             widths[piece.axis] = max(widths.get(piece.axis, 1), piece.width)
     cluster = widths.pop(RANK, 1)
     return cluster, prod(widths.values())
+
+
+def _busy(sketch: Sketch, name: str) -> float:
+    """Return the share of a block's threads that run *name*: there may be fewer values of an axis.
+
+    A row of ten values that 128 threads share leaves most of them idle.
+    """
+    share = 1.0
+    own = (*(loop.pieces[name] for loop in sketch.outer), *sketch.remaining[name])
+    for piece in own:
+        if piece.kind is LoopKind.THREAD and piece.width and piece.extent:
+            share *= min(1.0, piece.extent / piece.width)
+    return share
 
 
 def _blocks(sketch: Sketch) -> int:

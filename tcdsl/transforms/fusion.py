@@ -173,7 +173,7 @@ def group_statements(
     for statement in scop.statements:
         if statement.name in leaders:
             continue
-        alone = Group((statement.name,), _own_axes(statement, shapes[statement.name]))
+        alone = shareable(statement, shapes[statement.name])
         before = [place[p] for p in alignment.predecessors(statement.name) if p in place]
         position = max(before, default=0)
         while position < len(groups):
@@ -235,6 +235,11 @@ def join_all(
         else:
             return None
     return Group(textual(scop, group.members), group.axes)
+
+
+def shareable(statement: Statement, shape: Shape) -> Group:
+    """Return the group of *statement* alone, with those of its dimensions that others may share."""
+    return Group((statement.name,), _own_axes(statement, shape))
 
 
 def _own_axes(statement: Statement, shape: Shape) -> tuple[Mapping[str, int], ...]:

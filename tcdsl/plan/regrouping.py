@@ -13,8 +13,9 @@ from math import inf
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
+from tcdsl.plan.search import groups_of
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage
-from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
+from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.row_chunks import in_chunks
@@ -86,9 +87,18 @@ def regroup(before: Grouped, options: Options, gpu: Chip, scheme: Scheme) -> Gro
     if scheme is Scheme.AUTO and not options.tile:
         scop, chunks = in_chunks(before.scop, before.groups, before.shapes, gpu)
         if chunks:
+            scop = _without_used_once(scop)
             record("sums of exponentials in chunks", scop)
-            return group_for_gpu(scop, options, gpu, chunks)
+            return groups_of(scop, options, gpu, chunks)
     return _with_kept_sums(before, options, gpu)
+
+
+def _without_used_once(scop: Scop) -> Scop:
+    """Return *scop* without temporaries that one statement alone still reads."""
+    for array in list(scop.arrays.values()):
+        if array.storage is Storage.SCRATCH and len(writers_and_users(scop, array.name)[1]) == 1:
+            scop = without(scop, array.name) or scop
+    return scop
 
 
 def _with_kept_sums(before: Grouped, options: Options, gpu: Chip) -> Grouped:
@@ -109,7 +119,7 @@ def _with_kept_sums(before: Grouped, options: Options, gpu: Chip) -> Grouped:
                 stored.append((store_of(array), writers[-1].name))
     if not stored:
         return before
-    done = group_for_gpu(scop, options, gpu)
+    done = groups_of(scop, options, gpu)
     kernels = {name: number for number, g in enumerate(done.groups) for name in g.members}
     is_better = all(kernels[store] == kernels[writer] for store, writer in stored)
     return done if is_better else before
