@@ -117,14 +117,15 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A contraction on tensor cores: the axes of rows and columns, and the reduced dimension.
+    """A contraction on tensor cores: the axes of rows and columns, and the reduced dimensions.
 
-    Operands of *stages* steps are in shared memory at once.
+    A step takes one value of *others*.  Operands of *stages* steps are in shared memory at once.
     """
 
     row: Axis
     column: Axis
     term: int  # a dimension of the lead
+    others: tuple[int, ...]
     tiles: WarpTiles
     stages: int
 

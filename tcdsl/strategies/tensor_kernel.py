@@ -15,7 +15,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
+from tcdsl.poly.loop_tree import (
+    AffineCoordinate,
+    AnyCoordinate,
+    Coordinate,
+    Leaf,
+    Loop,
+    LoopKind,
+    Node,
+    sequence,
+)
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.fragments import At, Level, copied, held, multiplied, vector_of
@@ -84,8 +93,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     for name in after:
         levels[name] = held(tiles, At(row[name]), At(column[name]))
     outer = [_with(scop, loop, lead, (init, store)) for loop in _blocks(problem, product)]
-    terms = Coordinate(product.term, 0, tiles.step)
-    step = Level(LoopKind.SERIAL, terms, -(-shape.extents[product.term] // tiles.step))
+    step = _step(product, shape.extents)
     kernel = TensorKernel(
         scop, lead, tuple(outer), {lead: step}, (init,), (lead,), (store, *after), levels, (),
         sketch.why, sketch.template, sketch.config,
@@ -93,6 +101,19 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     for number in range(len(scop.by_name[lead].reads)):
         kernel = _with_copy(kernel, product, number)
     return kernel
+
+
+def _step(product: Tensor, extents: Sequence[int]) -> Level:
+    """Return the loop over steps: tiles of the terms, for each value of the other indices."""
+    count = -(-extents[product.term] // product.tiles.step)
+    terms = Coordinate(product.term, 0, product.tiles.step)
+    if not product.others:
+        return Level(LoopKind.SERIAL, terms, count)
+    parts: list[tuple[int, AnyCoordinate]] = [(1, terms)]
+    for dim in reversed(product.others):
+        parts.insert(0, (count, Coordinate(dim)))
+        count *= extents[dim]
+    return Level(LoopKind.SERIAL, AffineCoordinate(tuple(parts)), count)
 
 
 def _padded(scop: Scop, lead: str, problem: Problem, product: Tensor) -> Scop:

@@ -72,6 +72,17 @@ FORMS = {
         "def f(float(M,N) C, half(M,K) A, half(K,N) B) -> (C) { C(m,n) += A(m,k) * B(k,n) }",
         [(72, 104), (72, 64), (64, 104)],
     ),
+    "convolution with channels last": (
+        """def f(half(N,H,W,C) I, half(F,KH,KW,C) K, float(F) b) -> (O) {
+            o(n,h,w,f) +=! I(n,h+kh,w+kw,c) * K(f,kh,kw,c)
+            O(n,h,w,f) = fmax(o(n,h,w,f) + b(f), 0.0)
+        }""",
+        [(2, 4, 20, 72), (24, 3, 2, 72), (24,)],
+    ),
+    "dilated convolution": (
+        "def f(half(N,W,C) I, half(KW,C,F) K) -> (O) { O(n,w,f) +=! I(n,w+3*kw,c) * K(kw,c,f) }",
+        [(2, 30, 40), (3, 40, 32)],
+    ),
     "float32 result": (
         "def f(half(M,K) A, half(K,N) B) -> (float(M,N) C) { C(m,n) +=! A(m,k) * B(k,n) }",
         [(72, 64), (64, 96)],
@@ -188,7 +199,7 @@ def test_a_product_of_half_types_is_one_kernel(cuda_unit: MakeUnit) -> None:
         (source_of("nn").replace("* B", "+ B"), [(72, 72), (72, 72)], "products of two elements"),
         (
             "def f(half(M,K,L) A, half(L,N,K) B) -> (C) { C(m,n) +=! A(m,k,l) * B(l,n,k) }",
-            [(72, 8, 72), (72, 72, 8)], "no two operands share one reduced index alone",
+            [(72, 8, 72), (72, 72, 8)], "neighbours in B are along no index of the product",
         ),
         (source_of("nn"), [(8, 8), (8, 8)], "it is small"),
     ],

@@ -169,12 +169,16 @@ def _is_together(statement: Statement, address: isl.PwAff, lane: AnyCoordinate, 
 
 
 def _grows(address: isl.PwAff, position: int) -> bool:
-    """Return whether the address is one affine function, with coefficient 1 at *position*."""
+    """Return whether the address is one affine function, with coefficient 1 at *position*.
+
+    Quotients in it are of other indices.
+    """
     pieces = address.get_pieces()
     if len(pieces) != 1:
         return False
     ((_, aff),) = pieces
-    if aff.involves_dims(isl.dim_type.div, 0, aff.dim(isl.dim_type.div)):
+    divs = (aff.get_div(number) for number in range(aff.dim(isl.dim_type.div)))
+    if any(div.involves_dims(isl.dim_type.in_, position, 1) for div in divs):
         return False
     coefficient = aff.get_coefficient_val(isl.dim_type.in_, position)
     return bool(coefficient.is_one())

@@ -1,10 +1,12 @@
 """Contractions of half types on tensor cores: operands in shared memory, results in fragments.
 
-    C(m,n) +=! A(m,k) * B(k,n)         float32 sums of products of bfloat16 or float16
+    C(m,n) +=! A(m,k) * B(k,n)                     float32 sums of products of bfloat16 or float16
+    O(n,w,f) +=! I(n,w+r,c) * K(f,r,c)             rows w, columns f, terms c; steps over r, too
 
-One operand mentions the rows' index and not the columns', the other the reverse; both mention one
-reduced index; what else there is goes to blocks.  Which dimension of an operand has neighbours in
-memory does not matter: a turned matrix is loaded as fast.
+One operand mentions the rows' index and not the columns', the other the reverse; both mention the
+terms' index; other reduced indices are steps of their own, what else there is goes to blocks.
+Which dimension of an operand has neighbours in memory does not matter: a turned matrix is loaded as
+fast.
 """
 
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from math import inf, prod
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Feature, Unit
 from tcdsl.costmodel.estimate import estimate
-from tcdsl.costmodel.locality import array_strides
+from tcdsl.costmodel.locality import array_strides, coefficient_of
 from tcdsl.costmodel.tensor_tiles import TensorWork
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, walk
@@ -40,7 +42,8 @@ GROUP_SHAPES = ((16, 256, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1
 GROUP_STEP, WARPS = 64, 4
 STEPS = (64, 32)
 STAGES = (2, 3, 4)
-Axes = tuple[Axis, Axis, int]  # of rows, of columns; the reduced dimension of the lead
+# Of rows, of columns; the reduced dimension whose terms are in a step, and the others.
+Axes = tuple[Axis, Axis, int, tuple[int, ...]]
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
 
 
@@ -82,7 +85,7 @@ def why_not(problem: Problem) -> str | None:
         if is_before or problem.shapes[name].statement.kind is Kind.CHECK:
             return f"{name} comes before it"
     if axes_of(problem) is None:
-        return "no two operands share one reduced index alone"
+        return "no two operands share a reduced index"
     return _why_not_copied(problem)
 
 
@@ -104,16 +107,22 @@ def _why_not_factors(problem: Problem) -> str | None:
 
 @analysis
 def axes_of(problem: Problem) -> Axes | None:
-    """Return the axes of rows and columns, and the reduced index, of the lead; None if none are."""
+    """Return the axes of rows and columns of the lead, and its reduced indices, or None."""
     shape = problem.shapes[problem.lead]
     statement = shape.statement
     reduced = [d for d, r in enumerate(shape.roles) if r is Role.REDUCED and shape.extents[d] > 1]
-    if len(reduced) != 1 or any(role is Role.ORDERED for role in shape.roles):
+    if not reduced or any(role is Role.ORDERED for role in shape.roles):
         return None
     if len(problem.parallel) < sum(role is Role.PARALLEL for role in shape.roles):
         return None
-    if not all(_has(read, statement.indices[reduced[0]]) for read in statement.reads):
+    common = [
+        d
+        for d in reduced
+        if all(Index(statement.indices[d]) in r.subscripts for r in statement.reads)
+    ]
+    if not common:
         return None
+    term = max(common, key=lambda d: shape.extents[d])
     one, other = (
         [axis for axis in problem.parallel if _is_only_in(problem, axis, number)]
         for number in (0, 1)
@@ -124,7 +133,7 @@ def axes_of(problem: Problem) -> Axes | None:
     # Neighbours in what is written are columns, whose pairs a thread holds.
     column = min(longest, key=lambda axis: shape.strides[0][axis[problem.lead]])
     row = next(axis for axis in longest if axis is not column)
-    return row, column, reduced[0]
+    return row, column, term, tuple(d for d in reduced if d != term)
 
 
 def _is_only_in(problem: Problem, axis: Axis, number: int) -> bool:
@@ -132,7 +141,7 @@ def _is_only_in(problem: Problem, axis: Axis, number: int) -> bool:
     statement = problem.shapes[problem.lead].statement
     index = statement.indices[axis[problem.lead]]
     mine, other = statement.reads[number], statement.reads[1 - number]
-    return Index(index) in mine.subscripts and not _has(other, index)
+    return _has(mine, index) and not _has(other, index)
 
 
 def _has(access: Access, index: str) -> bool:
@@ -147,7 +156,7 @@ def _why_not_copied(problem: Problem) -> str | None:
     """Return why a tile of an operand is not copied in vectors, or None."""
     axes = axes_of(problem)
     assert axes is not None
-    row, column, reduced = axes
+    row, column, reduced, _ = axes
     statement = problem.shapes[problem.lead].statement
     indices = [statement.indices[axis[problem.lead]] for axis in (row, column)]
     term = statement.indices[reduced]
@@ -159,8 +168,9 @@ def _why_not_copied(problem: Problem) -> str | None:
             return f"neighbours in {read.array} are along no index of the product"
         if Index(term) not in read.subscripts:
             return f"{read.array} has a window along {term}"
-        if any(_mentions(s, i) and s != Index(i) for s in read.subscripts for i in (own, term)):
-            return f"{read.array} has a window"
+        along = [s for s in read.subscripts if _mentions(s, own)]
+        if len(along) != 1 or coefficient_of(along[0], own) != 1:
+            return f"{read.array} has a window with gaps"
         if array.skew is not None or vector_of(array) == 1:
             return f"rows of {read.array} are not all aligned to 4 bytes"
     if any(low for name in problem.group.members for low in problem.shapes[name].lower):
@@ -195,7 +205,7 @@ def _configs(problem: Problem) -> Iterator[TensorConfig]:
 def _work(problem: Problem, config: TensorConfig) -> Work:
     shape, axes = problem.shapes[problem.lead], axes_of(problem)
     assert axes is not None and shape.statement.reduction is not None
-    row, column, term = axes
+    row, column, term, rest = axes
     sizes = [problem.extent(axis) for axis in (row, column)]
     tiles = prod(-(-n // size) for n, size in zip(sizes, config.tiles.block, strict=True))
     others = prod(problem.extent(axis) for axis in problem.parallel) // prod(sizes)
@@ -203,11 +213,13 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
     written = {access.array for s in members for access in s.writes}
     moved = {name: problem.scop.arrays[name].size_bytes() or 0 for name in arrays}
+    terms = -(-shape.extents[term] // config.step) * config.step
+    terms *= prod(shape.extents[dim] for dim in rest)
     operands = [problem.scop.arrays[read.array] for read in shape.statement.reads]
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
     return TensorWork(
         tiles * others, (config.warp_rows, config.warp_columns), config.rows, config.columns,
-        shape.extents[term], config.step, config.stages, config.together,
+        terms, config.step, config.stages, config.together,
         Unit.TENSOR_BF16 if operands[0].dtype == BFLOAT16 else Unit.TENSOR_F16, copy_bytes,
         sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
     ).work(problem.gpu)  # fmt: skip
