@@ -35,7 +35,9 @@ def clipped(line: Line, box: Box, sizes: Sizes, indices: Callable[[int], tuple[s
             ranges[subscript.name] = _within(ranges[subscript.name], dim, sizes)
             continue
         value = where.builder.affine(subscript)
-        if value is None or _is_inside(where, subscript, dim):
+        # (A box is the hull of a number, whether or not any instance runs.)
+        is_number = not index_names(subscript)
+        if value is None or (not is_number and _is_inside(where, subscript, dim)):
             continue
         new = Index(indices(len(box))[position])
         if index_names(subscript):
@@ -46,7 +48,11 @@ def clipped(line: Line, box: Box, sizes: Sizes, indices: Callable[[int], tuple[s
         else:
             at = sizes.space.builder.affine(subscript)
             assert at is not None, "it is affine without indices"
-            ranges[new.name] = _within((at, at.add(sizes.space.one)), dim, sizes)
+            run = at, at.add(sizes.space.one)
+            ranges[new.name] = _within(run, dim, sizes)
+            if ranges[new.name] == run:
+                del ranges[new.name]
+                continue
         left[position] = new
     instances = replace(
         line.instances, ranges=_ordered(ranges, left),

@@ -82,6 +82,7 @@ class _State:
     version: Version
     written: isl.Set | None  # None: the whole box
     is_read: bool = False
+    is_sum: bool = True  # no extreme or product has written it, whose derivatives read it
 
 
 @dataclass(slots=True, eq=False)
@@ -153,6 +154,9 @@ class Forward:
             if final or not self._is_whole(statement, state.version.box):
                 copied = self.copy(version.name, state.version.name)
             self._current[statement.target] = _State(version, None if copied else written)
+        operator = statement.reduction and statement.reduction.operator
+        if operator not in (None, Operator.ADD):
+            self._current[statement.target].is_sum = False
         self._append(statement, version, before, old, copied)
 
     def _refuse_overwriting(self, statement: Statement) -> None:
@@ -255,8 +259,8 @@ class Forward:
             return False
         reduction = statement.reduction
         if reduction is not None and not reduction.initialise:
-            return reduction.operator is Operator.ADD and not state.is_read and (
-                state.version.name not in self.c.inputs)  # fmt: skip
+            is_sum = reduction.operator is Operator.ADD and state.is_sum
+            return is_sum and not state.is_read and state.version.name not in self.c.inputs
         if written is None or state.written is None:
             return False
         overlap = written.intersect(state.written).intersect_params(self.known)

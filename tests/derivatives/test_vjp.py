@@ -130,6 +130,14 @@ FORMS = {
                        "y(N - 1 - i) * x(N - 2 - i) where i in 0:N - 1 }", [(6,)]),
     "shifted recurrence": ("def f(float64(N) x) -> (y) { y(0) = x(0)  y(i + 1) = y(i) * x(i + 1) "
                            "where i in 0:N - 1 }", [(6,)]),
+    "max and sum": (
+        "def f(float64(N) x) -> (y) { y(i) max=! x(i + k) where k in 0:3  y(i) += x(i) * x(i) where i in 0:2 }",
+        [(6,)],
+    ),
+    "a first element": (
+        "def f(float64(N) x, float64(M) z) -> (y) { t(i + j) +=! x(i) * z(j)  y(j) +=! t(0) where i in 0:N, j in 0:M }",
+        [(3,), (2,)],
+    ),
     "remainder": ("def f(float64(N) x, float64(N) z) -> (y) { y(i) = x(i) % z(i) }", [(5,), (5,)]),
     "called": ("def g(float64(N) x) -> (y) { t(i) = x(i) * x(i)  y(i) = t(i) * x(i) } "
                "def f(float64(N) x) -> (y) { a = g(x)  b = g(a)  y(i) = a(i) * b(i) }", [(4,)]),
