@@ -25,7 +25,16 @@ HERE = Path(__file__).resolve().parent
 MAP, TRACER = HERE / "mutants_map.txt", HERE / "called_functions.py"
 CUT_OFF_S = 5.0  # of processors: called_functions.py then begins no further test of a file
 # Whose functions are in the map.
-MAPPED = ("codegen", "costmodel", "emulator", "poly", "runtime", "strategies", "transforms")
+MAPPED = (
+    "codegen",
+    "costmodel",
+    "derivatives",
+    "emulator",
+    "poly",
+    "runtime",
+    "strategies",
+    "transforms",
+)
 
 
 @dataclass(frozen=True, slots=True)

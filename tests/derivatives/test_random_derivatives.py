@@ -21,7 +21,7 @@ from tests.hunts import Hunt, for_each
 
 pytest.importorskip("hypothesis")
 
-ORDINARY = 40
+ORDINARY = 20
 PROGRAMS = 2000
 STEPS = (1e-6, -1e-6, 5e-7)
 _FLOATS = re.compile(r"\b(?:float16|bfloat16|float32|float|half|double)\b(?=[ (])")
