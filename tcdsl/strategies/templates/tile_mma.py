@@ -40,6 +40,7 @@ SHAPES = (
 # The same of warps that multiply in fours (wgmma): 16 of 64 rows each.
 GROUP_SHAPES = ((16, 256, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1))
 GROUP_STEP, WARPS = 64, 4
+GROUP_STAGES = (4, 3, 2)  # of equal estimates the first: copies take as long as products
 STEPS = (64, 32)
 STAGES = (2, 3, 4)
 # Of rows, of columns; the reduced dimension whose terms are in a step, and the others.
@@ -190,15 +191,15 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
         work = _work(problem, config)
         seconds = estimate(work, problem.gpu).seconds
         if seconds < inf and work.shared_bytes <= room:
-            found.append((config.together, seconds, config))
-    yield from (config for *_, config in sorted(found, key=lambda one: one[:2]))
+            found.append((seconds, config))
+    yield from (config for _, config in sorted(found, key=lambda pair: pair[0]))
 
 
 def _configs(problem: Problem) -> Iterator[TensorConfig]:
     for shape, step, stages in product(SHAPES, STEPS, STAGES):
         yield TensorConfig(*shape, step, stages)
     if problem.gpu.has(Feature.WARPGROUP_PRODUCTS):
-        for shape, stages in product(GROUP_SHAPES, STAGES):
+        for shape, stages in product(GROUP_SHAPES, GROUP_STAGES):
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
 
 
