@@ -319,7 +319,10 @@ class Forward:
             else:
                 what = f"some instances read old elements of {statement.target}, others new ones"
                 raise self.refuse(statement, what, "write to a tensor of another name")
-        return old - final, final
+        if both := old & final:
+            what = f"some instances read old elements of {next(iter(both)).tensor}, others new ones"
+            raise self.refuse(statement, what, "write to a tensor of another name")
+        return old, final
 
 
 def line_of(statement: Statement, target: str, instances: Instances) -> Line:

@@ -23,8 +23,11 @@ def vjp(f: Function, wrt: str | Sequence[str] | None = None) -> Function:
     comprehension = f.comprehension
     floats = [n for n in comprehension.inputs if comprehension.tensors[n].dtype.is_float]
     chosen = floats if wrt is None else [wrt] if isinstance(wrt, str) else wrt
-    if not isinstance(chosen, list | tuple):
-        advice = f'give names: wrt=("{(floats or ["x"])[0]}",)'
+    if not floats:
+        what, advice = f"{f.__name__!r} has no floating-point parameter", "declare one as float"
+        raise BAD_ARGUMENT(argument="vjp", what=what, advice=advice)
+    if not isinstance(chosen, list | tuple) or not chosen:
+        advice = f'give names: wrt=("{floats[0]}",)'
         raise BAD_ARGUMENT(argument="wrt", what=f"it is {shortened(wrt)}", advice=advice)
     for name in chosen:
         if name not in floats:

@@ -254,6 +254,15 @@ def test_programs_of_the_library(case: Case) -> None:
         check_gradients(f, *inputs.values(), tolerance=1e-5)
 
 
+def test_names_that_are_taken_get_a_number() -> None:
+    text = """def f(float64(N) d_y, float64(N) y_1) -> (y, d_d_y) {
+        y(i) = d_y(i) * y_1(i)  y(i) = exp(y(i))  d_d_y(i) = y(i) * y_1(i)
+    }"""
+    derivative = check_gradients(function(text), draw(3), draw(3))
+    assert derivative.comprehension.parameters == ("d_y", "y_1", "d_y_2", "d_d_d_y")
+    assert derivative.comprehension.outputs == ("d_d_y", "d_y_1")
+
+
 def test_the_derivative_of_a_derivative() -> None:
     f = function("def f(float64(N) x, float64(N) z) -> (y) { y(i) = exp(x(i)) * z(i) * z(i) }")
     first = tcdsl.vjp(f)
@@ -309,10 +318,12 @@ def test_a_cotangent_has_the_shape_of_its_result() -> None:
 
 def test_wrt_names_parameters() -> None:
     f = function("def f(float64(N) x, int32(N) k) -> (y) { y(i) = x(i) * k(i) }")
-    for wrong in ("z", "k", ("x", "z"), 3, (3,)):
+    for wrong in ("z", "k", ("x", "z"), 3, (3,), ()):
         with pytest.raises(OptionError, match="wrt") as caught:
             tcdsl.vjp(f, wrong)  # type: ignore[arg-type]
         assert caught.value.hint
+    with pytest.raises(OptionError, match="no floating-point parameter"):
+        tcdsl.vjp(function("def f(int32(N) k) -> (y) { y(i) = k(i) }"))
     with pytest.raises(OptionError, match="vjp"):
         tcdsl.vjp(tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) }"))  # type: ignore[arg-type]
 
