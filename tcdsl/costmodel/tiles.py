@@ -13,8 +13,8 @@ from tcdsl.costmodel.work import Chain, Work
 
 # Of trial kernels on an H200: 8 x 16 results a thread reached 96 % of cuBLAS, 8 x 8 85 %.
 ONCE = 0.75  # part of the loads from shared memory that is not another thread's at once
-COPY_ISSUE = 3  # instructions that an asynchronous copy is worth, with its address
-LOAD_ISSUE = 2  # instructions that a load from shared memory is worth
+COPY_ISSUE = 6  # instructions that an asynchronous copy is worth, with its address
+LOAD_ISSUE = 3  # instructions that a load from shared memory is worth
 STALLS = 0.35  # for each instruction, of a scheduler's only warp, which waits at every step's end
 HELD_STALLS = 0.15  # where it has something to multiply then
 VECTOR = 4  # elements of a load from shared memory
@@ -92,7 +92,7 @@ def work_of_tiles(product: Product, config: TileConfig, chip: Chip) -> Work:
             shared_loads=0.0 if config.is_held else terms / config.step,
         ),
         stalls=HELD_STALLS if config.is_held else STALLS, launches=2 if is_shared else 1,
-        finish=Chain(l2_loads=2, cycles=folded / chip.l2_bytes_per_s * chip.clock_hz)
+        finish=Chain(l2_loads=2, cycles=folded / 2 / chip.l2_bytes_per_s * chip.clock_hz)
         if is_shared else Chain(),
         is_programmatic=chip.overlaps_kernels,
     )  # fmt: skip

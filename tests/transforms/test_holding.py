@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcdsl.errors import OptionError
 from tcdsl.options import Options
 from tcdsl.strategies import contracted
-from tcdsl.strategies.templates import tile_simt
 from tcdsl.transforms.placement import Space
 
 MakeUnit = Callable[..., Any]
@@ -34,19 +34,17 @@ def forced(**config: Any) -> Options:
 def test_all_transpositions_and_edges(
     mode: str, cuda_unit: MakeUnit, emulated: Emulate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sizes: a prime each; less than a step more than steps; chunks; whole tiles."""
+    """Sizes: a prime each; less than a step more than steps; whole tiles."""
     monkeypatch.setattr(contracted, "MIN_WORK", 1)
-    monkeypatch.setattr(tile_simt, "MIN_CHUNK", 40)
     head, value = MODES[mode]
     source = f"def f({head}) -> (C) {{ C(m,n) +=! {value} }}"
-    cases, units = [(67, 71, 97, 1), (64, 64, 33, 1), (31, 101, 160, 3), (64, 64, 64, 1)], []
+    cases, units = [(67, 71, 97), (64, 64, 33), (31, 101, 160), (64, 64, 64)], []
     rng = np.random.default_rng(7)
-    for m, n, k, chunks in cases:
-        monkeypatch.setattr(tile_simt, "CHUNKS", (chunks,))
+    for m, n, k in cases:
         shapes = [(m, k) if mode[0] == "n" else (k, m), (k, n) if mode[1] == "n" else (n, k)]
         units.append(cuda_unit(source, *shapes, options=forced(is_held=True)))
         assert ".held" in str(units[-1].done.plan.placements)
-    for unit, (m, n, k, _) in zip(emulated(units), cases, strict=True):
+    for unit, (m, n, k) in zip(emulated(units), cases, strict=True):
         shapes = [(m, k) if mode[0] == "n" else (k, m), (k, n) if mode[1] == "n" else (n, k)]
         A, B = (rng.integers(-8, 8, size=shape).astype(np.float32) for shape in shapes)
         found = np.full((m, n), np.nan, np.float32)
@@ -77,3 +75,9 @@ def test_names_of_the_program_mean_nothing(names: tuple[str, ...], cuda_unit: Ma
     )
     done = cuda_unit(source, (256, 256), (256, 256), options=forced(is_held=True)).done
     assert not done.is_fallback
+
+
+def test_blocks_that_share_sums_hold_nothing(cuda_unit: MakeUnit) -> None:
+    """Their registers' indices are no numbers to the compiler: (1000 x 4001) took six times."""
+    with pytest.raises(OptionError, match="is_held=True"):
+        cuda_unit(MATMUL, (128, 2048), (2048, 128), options=forced(is_held=True, chunks=4))

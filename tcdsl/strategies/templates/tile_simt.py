@@ -15,7 +15,7 @@ SC 2008, doi:10.1145/1413370.1413402, for the register tile.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import log, prod
+from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.estimate import estimate
@@ -98,7 +98,9 @@ def is_tiled(problem: Problem) -> bool:
 
 def _ranked(problem: Problem) -> list[tuple[float, TileConfig]]:
     """Return the fitting configurations, the fastest first; of equal ones the first in SHAPES."""
-    return sorted(_fitting(problem), key=lambda pair: round(log(pair[0]) / log(EQUAL)))
+    found = sorted(_fitting(problem), key=lambda pair: pair[0])
+    first = next(pair for pair in _fitting(problem) if pair[0] <= EQUAL * found[0][0])
+    return [first, *(pair for pair in found if pair is not first)]
 
 
 @analysis
@@ -116,7 +118,8 @@ def _fitting(problem: Problem) -> list[tuple[float, TileConfig]]:
         deeper = (_legal(problem, shape, step, one.stages + more, is_held=True) for more in (1, 0))
         held = next((config for config in deeper if config), None)
         for base in (held, one):
-            for config in (replace(base, chunks=n) for n in CHUNKS if n <= most) if base else ():
+            several = [n for n in CHUNKS if n <= most and (n == 1 or base is one)]
+            for config in (replace(base, chunks=n) for n in several) if base else ():
                 work = work_of_tiles(product, config, problem.gpu)
                 found.append((estimate(work, problem.gpu).seconds, config))
     return found
