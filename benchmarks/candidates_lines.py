@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+DISTINCT = 1.03  # times that differ by less have no order
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -53,8 +55,10 @@ class Line:
 
     @property
     def correlation(self) -> float | None:
-        """Spearman's, None where there are too few times to have an order."""
+        """Spearman's, None where there are too few times, or too alike, to have an order."""
         if len(self.predicted_us) < 4 or len(set(self.predicted_us)) < 3:
+            return None
+        if max(self.measured_us) < DISTINCT * min(self.measured_us):
             return None
         return rank_correlation(self.predicted_us, self.measured_us)
 

@@ -1,13 +1,14 @@
 """benchmarks/candidates.py: what is timed, and the summary of its lines."""
 
 import json
+import statistics
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.scripts import script
+from tests.scripts import FOLDER, script
 
 candidates_lines = script("candidates_lines")
 candidates_ahead = import_module("candidates_ahead")  # as other processes find it
@@ -86,3 +87,25 @@ def test_lines_are_judged_again_by_the_present_estimate() -> None:
     (done,) = candidates_again.again([line])
     assert [c["config"] for c in done.candidates] == [c["config"] for c in found.candidates]
     assert all(0 < c["predicted_us"] < 99 for c in done.candidates)
+
+
+MEASURED = FOLDER / "measured" / "candidates_h200.jsonl"
+
+
+def _judged(step: int) -> tuple[float, float]:
+    """Return the median correlation, and the share of kernels within 10 % of the fastest."""
+    lines = list(candidates_again.again(candidates_lines.read(MEASURED)[::step]))
+    known = [line.correlation for line in lines if line.correlation is not None]
+    near = [line.of_estimate <= 1.1 for line in lines]
+    return statistics.median(known), sum(near) / len(near)
+
+
+def test_the_estimate_has_the_order_of_measured_candidates() -> None:
+    correlation, near = _judged(6)
+    assert correlation > 0.6 and near > 0.7
+
+
+@pytest.mark.slow
+def test_the_estimate_has_the_order_of_all_measured_candidates() -> None:
+    correlation, near = _judged(1)
+    assert correlation > 0.6 and near > 0.78
