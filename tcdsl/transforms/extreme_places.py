@@ -2,7 +2,7 @@
 
     y(j) argmax=! x(i,j)      --->      top(j)   max=! x(i,j)
                                         place(j) min=! x(i,j) == top(j) || x(i,j) != x(i,j) ? i : N
-                                        y(j) = place(j)
+                                        y(j) = place(j) == N ? -1 : place(j)
 
 An argmax keeps pairs, for which there are neither atomics nor partial sums over chunks: where there
 are few results, few threads find them.  A maximum has both, and so has the least place at which it
@@ -86,7 +86,9 @@ def place_after(scop: Scop, name: str) -> Scop:
     if origin:
         where = Binary("-", where, Const(origin, INT64), INT64)
     found = Select(is_there, where, Const(LAST, INT64), INT64)
-    result = Load(place, init.write.subscripts, INT64)
+    least = Load(place, init.write.subscripts, INT64)
+    is_none = Binary("==", least, Const(LAST, INT64), BOOL)
+    result = Select(is_none, Const(-1, INT64), least, INT64)
     made = [
         _started(scop, init, f"{name}_top", extreme, top, arrays),
         _summed(scop, statement, f"{name}_top", extreme, value, top, arrays),

@@ -75,3 +75,8 @@ def test_results(dtype: str, check_emulated: CheckAll, monkeypatch: pytest.Monke
         (COLUMNS.format(dtype=dtype, start=min(2, shape[0] - 1)), [special(dtype, shape)])
         for shape in ((1, 1), (7, 3), (300, 70), (5000, 3))
     ])  # fmt: skip
+    # Of nothing there is no place: rows 0 and 1.
+    triangle = f"""def f({dtype}(M,N) x) -> (y) {{
+        y(i) argmax=! x(i,j) where i in 0:M, j in 0:N, exists j <= i, exists i >= 2
+    }}"""
+    check_emulated([(triangle, [special(dtype, shape)]) for shape in ((7, 4099), (9, 5), (2, 3))])
