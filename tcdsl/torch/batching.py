@@ -7,7 +7,7 @@ A tensor is batched if it is a batched input, or a statement that writes it read
 The new index is alone in its dimension, so that the ranges of the others stay what they were.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tcdsl.derivatives.names import Names, names_of
@@ -42,7 +42,9 @@ def batched_text(c: Comprehension, batched: Collection[str]) -> str:
     """
     names = Names({*names_of(c), *c.tensors})
     size, index = names.fresh("BATCH"), names.fresh("batch")
-    return _Batching(c, frozenset(batched), size, index).text()
+    # Temporaries of a called def have its name in front of theirs, which no text can.
+    plain = {name: names.fresh(name.replace(".", "_")) for name in c.tensors if "." in name}
+    return _Batching(c, frozenset(batched), size, index, plain).text()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +53,7 @@ class _Batching:
     batched: frozenset[str]
     size: str
     index: str
+    plain: Mapping[str, str]  # the names of tensors that need others
 
     def text(self) -> str:
         c = self.c
@@ -73,6 +76,7 @@ class _Batching:
 
     def _statement(self, statement: Statement) -> ast.Assign:
         plain = untyped_statement(rewrite_statement(statement, self._indexed))
+        plain = replace(plain, target=self.plain.get(plain.target, plain.target))
         if statement.target not in self.batched:
             return plain
         run = ast.InRange(self.index, ast.Number(0, INT32), ast.Name(self.size))
@@ -80,6 +84,8 @@ class _Batching:
         return replace(plain, subscripts=subscripts, clauses=(run, *plain.clauses))
 
     def _indexed(self, node: Expr) -> Expr:
-        if isinstance(node, Load) and node.tensor in self.batched:
-            return replace(node, subscripts=(Index(self.index), *node.subscripts))
-        return node
+        if not isinstance(node, Load):
+            return node
+        first = (Index(self.index),) if node.tensor in self.batched else ()
+        name = self.plain.get(node.tensor, node.tensor)
+        return replace(node, tensor=name, subscripts=(*first, *node.subscripts))

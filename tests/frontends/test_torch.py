@@ -6,12 +6,15 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tcdsl
+from tcdsl import library
 
 torch = pytest.importorskip("torch")
 tct = pytest.importorskip("tcdsl.torch")
+Form = pytest.importorskip("tcdsl.torch.family").Form
 linear = torch.nn.functional.linear
 
 PROGRAM = """
@@ -109,6 +112,35 @@ def test_vmap_of_what_is_updated_and_what_has_no_batched_text() -> None:
     start = torch.tensor([[0, 2, 4], [1, 1, 3], [0, 0, 0]], dtype=torch.int32)
     sums = torch.vmap(register("rows"))(x, start)
     assert sums.tolist() == [[1, 5, 0], [0, 11, 0], [0, 0, 0]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", library.cases(), ids=lambda case: case.name)
+def test_the_library_batched(case: library.Case) -> None:
+    f = tcdsl.define(case.source)[case.def_name]
+    sizes = next(s for s in case.small_sizes if all(s.values()))
+    rows = [
+        [*case.make_inputs(sizes, np.random.default_rng(seed), case.dtypes[0]).values()]
+        for seed in (1, 2, 3)
+    ]
+    for chosen in ((0,), tuple(range(len(rows[0])))):
+        batch = Form(f).batch(chosen)
+        assert batch is not None
+        given = [[row[i] if i in chosen else rows[0][i] for i in range(len(row))] for row in rows]
+        args = [
+            np.stack([row[i] for row in given]) if i in batch.inputs else given[0][i]
+            for i in range(len(rows[0]))
+        ]
+        found = as_tuple(batch.form.function.reference(*args))
+        wanted = [as_tuple(f.reference(*row)) for row in given]
+        for i, is_batched in enumerate(batch.outputs):
+            for b in range(len(rows)):
+                one = found[i][b] if is_batched else found[i]
+                np.testing.assert_array_equal(one, wanted[b][i])
+
+
+def as_tuple(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
 
 
 def test_gradients_of_each_sample_and_jacobians() -> None:
