@@ -100,14 +100,13 @@ class Tiles:
 
 def configs(tiles: Tiles, chip: Chip) -> Iterator[StencilConfig]:
     """Yield the configurations whose blocks a multiprocessor can run."""
-    widest = tiles.sizes[-1]
+    is_line = len(tiles.sizes) == 1
+    least = WARPS * chip.threads_per_warp if is_line else chip.threads_per_warp
     for x in (32, 64, 128, 256):
-        if x > 32 and x >= 2 * widest:
+        if x > least and x >= 2 * tiles.sizes[-1]:
             continue
         for y, rows in ((y, rows) for y in (1, 2, 4, 8, 16) for rows in (1, 2, 4, MOST_ROWS)):
-            if len(tiles.sizes) == 1 and y * rows > 1:
-                continue
-            if len(tiles.sizes) > 1 and y * rows >= 2 * tiles.sizes[-2]:
+            if y * rows >= (2 if is_line else max(2 * tiles.sizes[-2], 2 * WARPS)):
                 continue
             if WARPS * chip.threads_per_warp <= x * y <= min(MOST_THREADS, chip.threads_per_block):
                 yield StencilConfig(x, y, rows)

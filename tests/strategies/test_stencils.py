@@ -13,13 +13,21 @@ from tcdsl.plan import gpu_planner
 from tcdsl.poly.loop_tree import LoopKind, loops_of
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies import gpu_stencils, planner, stencils
-from tcdsl.strategies.stencil_work import StencilConfig, stencil_work
+from tcdsl.strategies.stencil_work import StencilConfig, Tiles, configs, stencil_work
 from tcdsl.strategies.stencils import Tiling
 from tcdsl.transforms.placement import Space
 from tcdsl.transforms.plan import Plan
 from tcdsl.transforms.stencil_chains import Chain, stages_of
 from tests.hunts import Hunt
-from tests.strategies.stencil_programs import CLASSICS, EDGES, HARRIS, JACOBI, LIFE, random_chains
+from tests.strategies.stencil_programs import (
+    CLASSICS,
+    EDGES,
+    HARRIS,
+    JACOBI,
+    LIFE,
+    SHIFTED_BATCH,
+    random_chains,
+)
 
 CheckAll = Callable[..., None]
 
@@ -150,6 +158,18 @@ def test_a_block_has_planes_and_registers(cuda_unit: Callable[..., Any]) -> None
     (overlapped,) = unit.done.plan.scop.overlapped
     # All tiles but the last one are whole, and have no guards between the rows of a thread.
     assert f"if (c0 <= {overlapped.counts[0] - 2})" in unit.done.source.text
+
+
+@pytest.mark.parametrize("sizes", [(1,), (8,), (4, 8), (1, 1), (1, 1, 1), (4, 4, 64)])
+def test_every_tile_has_threads(sizes: tuple[int, ...]) -> None:
+    tiles = Tiles({}, {}, {}, frozenset(), sizes, (1,) * len(sizes))
+    found = list(configs(tiles, load_chip("h200")))
+    assert found and all(64 <= c.threads_x * c.threads_y <= 512 for c in found)
+
+
+def test_lines_are_made_by_the_template(cuda_unit: Callable[..., Any], tiny_tiles: Tiled) -> None:
+    kernels = cuda_unit(SHIFTED_BATCH, (7, 40)).done.plan.kernels
+    assert [kernel.template for kernel in kernels] == ["stencil"]
 
 
 def test_the_work_of_a_tile(lower: Callable[..., Any]) -> None:
