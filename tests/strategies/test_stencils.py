@@ -53,6 +53,47 @@ def tiny_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return found
 
 
+def test_a_block_has_planes_and_registers(cuda_unit: Callable[..., Any]) -> None:
+    unit = cuda_unit(HARRIS, (1531, 2048, 3), ())
+    (kernel,) = unit.done.plan.kernels
+    assert kernel.template == "stencil" and "12 stages in overlapped tiles" in kernel.why[0]
+    spaces = {name: p.space for name, p in unit.done.plan.placements.items()}
+    planes = {"gray.tile", "ixx.tile", "iyy.tile", "ixy.tile"}
+    assert {name for name, space in spaces.items() if space is Space.SHARED} == planes
+    assert len(spaces) == 11  # the others are registers
+    assert sum(s.kind is Kind.BARRIER for s in unit.done.plan.scop.statements) == 2
+    (overlapped,) = unit.done.plan.scop.overlapped
+    # All tiles but the last one are whole, and have no guards between the rows of a thread.
+    assert f"if (c0 <= {overlapped.counts[0] - 2})" in unit.done.source.text
+
+
+@pytest.mark.parametrize("sizes", [(1,), (8,), (4, 8), (1, 1), (1, 1, 1), (4, 4, 64)])
+def test_every_tile_has_threads(sizes: tuple[int, ...]) -> None:
+    tiles = Tiles({}, {}, {}, frozenset(), sizes, (1,) * len(sizes))
+    found = list(configs(tiles, load_chip("h200")))
+    assert found and all(64 <= c.threads_x * c.threads_y <= 512 for c in found)
+
+
+def test_lines_are_made_by_the_template(cuda_unit: Callable[..., Any], tiny_tiles: Tiled) -> None:
+    kernels = cuda_unit(SHIFTED_BATCH, (7, 40)).done.plan.kernels
+    assert [kernel.template for kernel in kernels] == ["stencil"]
+
+
+def test_the_work_of_a_tile(lower: Callable[..., Any]) -> None:
+    chip = load_chip("h200")
+    scop, (chain,) = stencils.stencils_of(lower(JACOBI, (1030, 1030)))
+    stages = stages_of(scop, chain)
+    one, large = (
+        stencil_work(gpu_stencils._tiles_of(scop, chain, stages, sizes), StencilConfig(32, 4), chip)
+        for sizes in ((8, 32), (32, 128))
+    )
+    assert (one.blocks, large.blocks) == (128 * 32, 32 * 8)
+    assert one.shared_bytes == 4 * ((8 + 4) * (32 + 4) + (8 + 2) * (32 + 2))
+    assert one.read_bytes == large.read_bytes == 4 * 1030 * 1030
+    assert one.l2_bytes > large.l2_bytes and one.instructions > large.instructions
+    assert one.chain.block_barriers == 2
+
+
 def test_the_classics_in_tiny_tiles(tiny_tiles: Tiled, check_all: CheckAll) -> None:
     cases = [(source, shapes) for source, several in CLASSICS for shapes in several]
     check_all(cases)
@@ -144,44 +185,3 @@ def test_long_chains_are_cut_where_halos_would_grow(cuda_unit: Callable[..., Any
     source = f"def f(float(N) a) -> ({names[-1]}) {{ {body} }}"
     kernels = cuda_unit(source, (1 << 22,)).done.plan.kernels
     assert {kernel.template for kernel in kernels} == {"stencil"} and 1 <= len(kernels) < 6
-
-
-def test_a_block_has_planes_and_registers(cuda_unit: Callable[..., Any]) -> None:
-    unit = cuda_unit(HARRIS, (1531, 2048, 3), ())
-    (kernel,) = unit.done.plan.kernels
-    assert kernel.template == "stencil" and "12 stages in overlapped tiles" in kernel.why[0]
-    spaces = {name: p.space for name, p in unit.done.plan.placements.items()}
-    planes = {"gray.tile", "ixx.tile", "iyy.tile", "ixy.tile"}
-    assert {name for name, space in spaces.items() if space is Space.SHARED} == planes
-    assert len(spaces) == 11  # the others are registers
-    assert sum(s.kind is Kind.BARRIER for s in unit.done.plan.scop.statements) == 2
-    (overlapped,) = unit.done.plan.scop.overlapped
-    # All tiles but the last one are whole, and have no guards between the rows of a thread.
-    assert f"if (c0 <= {overlapped.counts[0] - 2})" in unit.done.source.text
-
-
-@pytest.mark.parametrize("sizes", [(1,), (8,), (4, 8), (1, 1), (1, 1, 1), (4, 4, 64)])
-def test_every_tile_has_threads(sizes: tuple[int, ...]) -> None:
-    tiles = Tiles({}, {}, {}, frozenset(), sizes, (1,) * len(sizes))
-    found = list(configs(tiles, load_chip("h200")))
-    assert found and all(64 <= c.threads_x * c.threads_y <= 512 for c in found)
-
-
-def test_lines_are_made_by_the_template(cuda_unit: Callable[..., Any], tiny_tiles: Tiled) -> None:
-    kernels = cuda_unit(SHIFTED_BATCH, (7, 40)).done.plan.kernels
-    assert [kernel.template for kernel in kernels] == ["stencil"]
-
-
-def test_the_work_of_a_tile(lower: Callable[..., Any]) -> None:
-    chip = load_chip("h200")
-    scop, (chain,) = stencils.stencils_of(lower(JACOBI, (1030, 1030)))
-    stages = stages_of(scop, chain)
-    one, large = (
-        stencil_work(gpu_stencils._tiles_of(scop, chain, stages, sizes), StencilConfig(32, 4), chip)
-        for sizes in ((8, 32), (32, 128))
-    )
-    assert (one.blocks, large.blocks) == (128 * 32, 32 * 8)
-    assert one.shared_bytes == 4 * ((8 + 4) * (32 + 4) + (8 + 2) * (32 + 2))
-    assert one.read_bytes == large.read_bytes == 4 * 1030 * 1030
-    assert one.l2_bytes > large.l2_bytes and one.instructions > large.instructions
-    assert one.chain.block_barriers == 2
