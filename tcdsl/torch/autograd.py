@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 
+from tcdsl.errors import NOT_DIFFERENTIABLE
 from tcdsl.torch.family import Form, extended
 
 below_autograd = torch._C._AutoDispatchBelowAutograd
@@ -66,9 +68,19 @@ class _Node(torch.autograd.Function):
 _apply = super(torch.autograd.Function, _Node).apply
 
 
-def has_gradient(tensors: Sequence[torch.Tensor]) -> bool:
-    """Return whether a call with *tensors* has to be recorded."""
-    return torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors)
+def has_gradient(form: Form, tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether a call of *form* with *tensors* has to be recorded.
+
+    :raises SemanticError: (TC093) one has a tangent, which would be lost.
+    """
+    if forward_ad._current_level >= 0 and any(
+        forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
+    ):
+        what = "an operator of PyTorch has none in forward mode"
+        advice = "use reverse mode: torch.func.vjp or jacrev, torch.autograd.grad"
+        raise NOT_DIFFERENTIABLE(name=form.head.name, what=what, advice=advice)
+    is_recorded: bool = torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors)
+    return is_recorded
 
 
 def is_plain(keys: Any) -> bool:

@@ -223,7 +223,7 @@ class _Operator:
 
     def _autograd(self, keys: Any, *args: Any) -> Any:
         tensors, sizes = self._split(args) if self.sized else (args, ())
-        if not has_gradient(tensors):
+        if not has_gradient(self.form, tensors):
             if is_plain(keys):
                 return self.kernel(*args)
             with below_autograd():
@@ -279,7 +279,7 @@ class _Derived:
         return _fake(self.form.at(path), inputs, sizes)
 
     def _autograd(self, keys: Any, inputs: list[Any], sizes: list[int], path: str) -> Any:
-        if not has_gradient(inputs):
+        if not has_gradient(self.form, inputs):
             if is_plain(keys):
                 return self._call(inputs, sizes, path)
             with below_autograd():

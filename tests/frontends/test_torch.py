@@ -160,6 +160,12 @@ def test_gradients_of_each_sample_and_jacobians() -> None:
     torch.testing.assert_close(hessian, hessian.T)
 
 
+def test_forward_mode_is_refused() -> None:
+    op, (x, weight, bias) = register("linear"), layer(4, 5)
+    with pytest.raises(tcdsl.SemanticError, match="none in forward mode"):
+        torch.func.jvp(lambda x: op(x, weight, bias), (x,), (x,))
+
+
 def test_one_graph_without_breaks_for_all_sizes() -> None:
     conv, graphs = register("conv"), []
 
