@@ -21,6 +21,7 @@ WHAT = {
     LoopKind.LANES: "adjacent elements of one thread, loaded and stored as a vector",
     LoopKind.BLOCK: "iterations distributed over the blocks of the grid",
     LoopKind.THREAD: "iterations distributed over the threads of a block",
+    LoopKind.COLLECTIVE: "iterations run at once by several threads together, as one instruction",
     LoopKind.LAST: "once, by the last block to finish",
 }
 

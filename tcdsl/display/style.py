@@ -49,6 +49,7 @@ COLOURS: Mapping[str, Colour] = {
     "lanes": Colour("#a0246b", "#f08cc0", "#c9559a"),
     "block": Colour("#0b5cad", "#74b4f5", "#3a86d1"),
     "thread": Colour("#00696b", "#63cfcf", "#1f9a9a"),
+    "collective": Colour("#5a4fcf", "#b3acff", "#7a6fe0"),
     "last": Colour("#b3261e", "#ff8a80", "#d9534a"),
     # Where an array lives.
     "registers": Colour("#1d7a3a", "#63c985", "#2f9e55"),

@@ -19,10 +19,11 @@ CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
 ORDERED, FIRST, LAST = Overlap.ORDERED, Overlap.WAITS_FIRST, Overlap.WAITS_LAST
 ATOMIC = Options(cross_block="atomic")
+APART = Options(fuse="none")
 
 SUMS, AFTER = "b(j) +=! x(i,j)", "a(i) +=! x(i,j) * b(j)"
 ROWS, COLUMNS = "a(i) +=! x(i,j)", "b(j) +=! y(i,j)"
-# Statements on x(M,N) and y(M,N) that are kernels of their own, and how these begin.
+# Statements on x(M,N) and y(M,N), each a kernel of its own if APART, and how these begin.
 PROGRAMS: dict[str, tuple[str, str, tuple[Overlap, ...]]] = {
     "one after another": ("a", f"{ROWS}\n b(j) +=! x(i,j) * a(i)\n a(i) += y(i,j) * b(j)",
                           (ORDERED, FIRST, FIRST)),
@@ -49,7 +50,7 @@ def starts(unit: Any) -> tuple[Overlap, ...]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_how_kernels_begin(name: str, cuda_unit: MakeUnit) -> None:
-    assert starts(cuda_unit(source_of(name), SHAPE, SHAPE)) == PROGRAMS[name][2]
+    assert starts(cuda_unit(source_of(name), SHAPE, SHAPE, options=APART)) == PROGRAMS[name][2]
 
 
 def bodies(unit: Any) -> list[list[str]]:
@@ -76,7 +77,7 @@ def is_const(launch: Launch, name: str) -> bool:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_the_text_says(name: str, cuda_unit: MakeUnit) -> None:
-    unit = cuda_unit(source_of(name), SHAPE, SHAPE)
+    unit = cuda_unit(source_of(name), SHAPE, SHAPE, options=APART)
     followers = [*starts(unit)[1:], ORDERED]
     for lines, overlap, follower in zip(bodies(unit), starts(unit), followers, strict=True):
         waits = ["tc_await_kernels();" in line for line in lines]
@@ -88,15 +89,15 @@ def test_what_the_text_says(name: str, cuda_unit: MakeUnit) -> None:
 
 
 SOURCES = [
-    *((source_of(name), (SHAPE, SHAPE)) for name in PROGRAMS),
+    *((source_of(name), (SHAPE, SHAPE), APART) for name in PROGRAMS),
     ("def f(float(N) g, float b) -> (s, y) { s +=! g(i) * g(i)\n y(i) = g(i) / (s + b) }",
-     ((640_000,), ())),
+     ((640_000,), ()), Options()),
     ("""def f(float(M,N) x) -> (y) {
         m(i) max=! x(i,j)
         e(i,j) = exp(x(i,j) - m(i))
         s(i) +=! e(i,j)
         y(i,j) = e(i,j) / s(i)
-     }""", ((8, 1 << 20),)),
+     }""", ((8, 1 << 20),), Options()),
 ]  # fmt: skip
 
 
@@ -104,8 +105,8 @@ SOURCES = [
 def test_nothing_that_others_change_is_touched_before_the_wait(
     number: int, cuda_unit: MakeUnit
 ) -> None:
-    source, shapes = SOURCES[number]
-    unit = cuda_unit(source, *shapes)
+    source, shapes, options = SOURCES[number]
+    unit = cuda_unit(source, *shapes, options=options)
     n_waits = 0
     for (lines, launch), (_, before) in each_after(bodies(unit), unit.source.kernels):
         if launch.overlap is not FIRST:
@@ -134,8 +135,8 @@ def test_an_array_is_not_the_axis_of_its_name(cuda_unit: MakeUnit) -> None:
 
 
 def test_what_nobody_changes_is_loaded_before_the_wait(cuda_unit: MakeUnit) -> None:
-    source, shapes = SOURCES[-2]
-    lines = bodies(cuda_unit(source, *shapes))[1]
+    source, shapes, options = SOURCES[-2]
+    lines = bodies(cuda_unit(source, *shapes, options=options))[1]
     assert "tc_vload<4>(&g[" in "\n".join(before_the_wait(lines))
 
 
@@ -143,7 +144,7 @@ def test_what_nobody_changes_is_loaded_before_the_wait(cuda_unit: MakeUnit) -> N
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results(name: str, check_emulated: CheckAll) -> None:
     sizes = [SHAPE, (1, 1), (0, 3), (3, 0), (37, 61)]
-    check_emulated([(source_of(name, "int32"), [size, size]) for size in sizes])
+    check_emulated([(source_of(name, "int32"), [size, size]) for size in sizes], options=APART)
 
 
 def test_a_load_that_waits_is_of_no_restricted_pointer(cuda_unit: MakeUnit) -> None:
@@ -168,7 +169,7 @@ def test_what_an_older_kernel_stored_is_awaited_too(cuda_unit: MakeUnit) -> None
         c max=! y(i,j)
         d(i) +=! y(i,j) * b(j)
     }"""
-    unit = cuda_unit(source, SHAPE, SHAPE)
+    unit = cuda_unit(source, SHAPE, SHAPE, options=APART)
     assert starts(unit) == (ORDERED, FIRST, LAST, FIRST)
     (text,) = (p.declaration for p in unit.source.kernels[3].parameters if p.name == "b")
     assert "__restrict__" not in text
@@ -216,7 +217,9 @@ def test_a_memset_waits_for_all(cuda_unit: MakeUnit) -> None:
 
 
 def test_it_survives_json(cuda_unit: MakeUnit) -> None:
-    for launch in cuda_unit(source_of("of two, after both"), SHAPE, SHAPE).source.launches:
+    for launch in cuda_unit(
+        source_of("of two, after both"), SHAPE, SHAPE, options=APART
+    ).source.launches:
         assert launch_from_json(launch.to_json()) == launch
 
 
@@ -224,7 +227,7 @@ def test_it_survives_json(cuda_unit: MakeUnit) -> None:
 def test_the_emulator_finds_a_kernel_that_does_not_wait(name: str, cuda_unit: MakeUnit) -> None:
     if reason := why_no_cxx_compiler():
         pytest.skip(reason)
-    unit = cuda_unit(source_of(name, "int32"), SHAPE, SHAPE)
+    unit = cuda_unit(source_of(name, "int32"), SHAPE, SHAPE, options=APART)
     launches: Sequence[Any] = [
         replace(launch, overlap=LAST) if number and isinstance(launch, Launch) else launch
         for number, launch in enumerate(unit.source.launches)

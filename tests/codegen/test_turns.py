@@ -77,7 +77,7 @@ def test_a_fold_within_a_warp_is_called_once_for_all_rows_of_a_thread() -> None:
 
 
 def test_idle_threads_leave_before_the_loop_over_images() -> None:
-    as_written = Options(coalesce=False)  # not as one long row
+    as_written = Options(coalesce=False, fuse="none")  # not as one long row, nor in two sums
     text = cuda_unit_of(IMAGES, [(256, 256, 3136)], options=as_written).source.text
     assert text.index("if (c1 <= 783)") < text.index("for (int w_block")
 
