@@ -15,6 +15,9 @@ WHAT = {
     "materialisation": "Operands are copied into the order in which the product reads them.",
     "recomputation": "Cheap temporaries are computed where they are read, and not stored.",
     "atomics": "Updates that have no other way to run in parallel become atomic.",
+    "invariants of rows": "What is the same for all of a row is computed once, where that is in the"
+    " row's kernel.",
+    "plan search": "Groups are merged, or taken apart, where that is predicted to be faster.",
     "fusion": "Statements are grouped; each group is to be one kernel.",
     "isl's scheduler": "isl finds the loops: recurrences have no parallel loop as written.",
     "rfactor": "A reduction gets partial accumulators, one for each lane or chunk, and a fold.",

@@ -58,7 +58,7 @@ from tcdsl.transforms.shifted_exponentials import (
 from tcdsl.transforms.skewing import skewed
 from tcdsl.transforms.stitching import stitch
 from tcdsl.transforms.synchronisation import synchronise
-from tcdsl.transforms.trace import record
+from tcdsl.transforms.trace import record, recorded, repeat
 
 BACKWARDS = "backwards: what the kernel before touched last is still in the cache"
 
@@ -156,10 +156,12 @@ def _without_invariants(grouped: Grouped, options: Options, gpu: Chip, scheme: S
     done = with_invariants(grouped.scop, [group.members for group in grouped.groups])
     if done is grouped.scop:
         return grouped
-    found = regroup(_grouped(done, options, gpu), options, gpu, scheme)
+    with recorded() as steps:  # of a plan that may be given up
+        found = regroup(_grouped(done, options, gpu), options, gpu, scheme)
     if len(found.groups) > len(grouped.groups):
         return grouped
     record("invariants of rows", done)
+    repeat(steps)
     return found
 
 
