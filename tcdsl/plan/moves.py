@@ -14,9 +14,6 @@ from itertools import combinations
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.transforms.fusion import Group
 
-# One kernel is worth having where it is predicted to take less than its parts: estimates err.
-WORTH = 0.98
-
 
 @dataclass(frozen=True, slots=True)
 class Merge:
@@ -43,9 +40,11 @@ def merges(state: State, known: Evaluator) -> Iterator[Merge | NoMerge]:
         whole = known.joined(parts)
         if whole is None or in_order(_replaced(state.groups, parts, whole), known) is None:
             continue
+        # A kernel that waits for another has nothing on its way when it may begin.
+        waiting = (len(parts) - 1) * known.gpu.dram_latency_s
         apart, seconds = sum(map(known.seconds, parts)), known.seconds(whole)
-        if seconds < WORTH * apart:
-            yield Merge(parts, whole, apart - seconds)
+        if seconds < apart + waiting:
+            yield Merge(parts, whole, apart + waiting - seconds)
         elif len(parts) == 2:
             yield NoMerge(*parts, _slower(seconds, apart))
 

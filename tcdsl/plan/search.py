@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
-from tcdsl.plan.moves import WORTH, Merge, NoMerge, in_order, merged, merges
+from tcdsl.plan.moves import Merge, NoMerge, in_order, merged, merges
 from tcdsl.plan.rewrites import REWRITES
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.poly.scop import Scop
@@ -26,6 +26,7 @@ from tcdsl.transforms.plan import Tried
 from tcdsl.transforms.trace import record, recorded, repeat
 
 BEAM = 3  # states that are kept
+WORTH = 0.98  # of the time before: what is rewritten, or split, is to be faster
 MOST_SPLIT = 16  # members of a group that is tried in parts
 PREDICTIONS = 12  # a statement: of 1 to 2 ms each, less than 20 ms
 
@@ -62,7 +63,7 @@ def _split(state: State, known: Evaluator, most: int) -> State:
             found.append(group)
             continue
         parts, _ = _best(known.state(known.parts(group)), known, most)
-        is_better = parts.seconds < WORTH * known.seconds(group)
+        is_better = known.state(parts.groups).seconds < WORTH * known.seconds(group)
         found += parts.groups if is_better else [group]
     if len(found) == len(state.groups):
         return state
