@@ -13,7 +13,9 @@ i's group is none of those that are left after iteration j - 1::
     i <= j - 1 - groups_left, and the barrier runs in iterations j - 1 - groups_left .. j - 1
 
 so that d - 1 groups may be left where no reader is closer than d iterations to its copy: S - 2 with
-S buffers, whose copies are S - 1 iterations ahead.
+S buffers, whose copies are S - 1 iterations ahead.  Such a barrier runs in iterations that have no
+other work, too, where these are between others: in the first rows of a triangle the only copy is
+S - 1 iterations before its reader, and no group would end between the two.
 """
 
 from collections.abc import Sequence
@@ -36,6 +38,18 @@ def groups_left(scop: Scop, arrivals: Sequence[Ends], path: Sequence[Loop]) -> i
         return 0
     distances = [_least_distance(scop, ends, path) for ends in arrivals]
     return max(0, min(distances, default=1) - 1)
+
+
+def without_gaps(domain: isl.Set) -> isl.Set:
+    """Return { [o,t] : b <= t <= e, [o,b] and [o,e] in *domain* }: no iteration is left out."""
+    last = domain.dim(isl.dim_type.set) - 1
+    space = domain.get_space()
+    earlier = isl.Map.lex_le(space)
+    for dim in range(last):
+        earlier = earlier.equate(isl.dim_type.in_, dim, isl.dim_type.out, dim)
+    later = domain.apply(earlier)
+    filled = later.intersect(domain.apply(earlier.reverse()))
+    return domain if filled.is_subset(domain) else filled.coalesce()
 
 
 def has_arrived(scop: Scop, ends: Ends, path: Sequence[Loop], barrier: Statement) -> bool:

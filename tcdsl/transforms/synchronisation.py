@@ -44,7 +44,7 @@ from tcdsl.poly.loop_tree import (
 )
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
-from tcdsl.transforms.arrivals import Ends, groups_left, has_arrived
+from tcdsl.transforms.arrivals import Ends, groups_left, has_arrived, without_gaps
 from tcdsl.transforms.mapping import RANK, Mapped
 from tcdsl.transforms.placement import Placements, Ring, Space, accesses_of
 from tcdsl.transforms.stitching import is_finished
@@ -321,7 +321,8 @@ class _Synchroniser:
             self.mapped.scop, f"barrier{self.number}_{len(self.barriers)}", names, path
         )
         is_wide = any(c.is_wide for c in self.pending)
-        statement = replace(statement, is_wide=is_wide, groups_left=left)
+        domain = without_gaps(statement.domain) if left else statement.domain
+        statement = replace(statement, domain=domain, is_wide=is_wide, groups_left=left)
         self.barriers.append(statement)
         return Leaf(statement.name)
 

@@ -1,5 +1,6 @@
 """The smallest program for every bug that was found in the GPU target, on the emulator."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -286,6 +287,26 @@ def test_sums_of_nothing_at_the_ends(check_emulated: CheckAll, gpu: Chip) -> Non
     texts = (last, first, column, index)
     cases: list[tuple[str, list[Any]]] = [(text, [shape]) for text in texts for shape in shapes]
     check_emulated([*cases, *((square, [shape]) for shape in shapes[:4])], gpu=gpu)
+
+
+@pytest.mark.parametrize(("stages", "is_held"), [(3, False), (4, False), (4, True)])
+def test_tiles_with_fewer_steps_than_copies_are_ahead(
+    stages: int, is_held: bool, check_emulated: CheckAll, small_chip: Chip
+) -> None:
+    """No group of copies ended between a copy and its reader, as nothing else ran there."""
+    head = (
+        "def f(float(N,N) x) -> (y) { y(i,j) +=! x(i,k) * x(k,j) where i in 0:N, j in 0:N, k in 0:N"
+    )
+    below, sparse = f"{head}, exists k < i }}", f"{head}, exists k % 16 == 3 }}"
+    late = """def f(float(B,M,K) x, float(B,K,N) z) -> (y) {
+        y(b,i,j) +=! x(b,i,k) * z(b,k,j)
+            where b in 0:B, i in 0:M, j in 0:N, k in 0:K, exists k <= 9 * b
+    }"""
+    kernel = {"kernel": "S0", "template": "tile_simt", "stages": stages, "is_held": is_held}
+    choices = {"format": "tcdsl choices", "version": 1, "target": "cuda", "kernels": [kernel]}
+    cases: list[tuple[str, list[Any]]] = [(below, [(17, 17)]), (late, [(2, 5, 17), (2, 17, 9)])]
+    cases += [] if is_held else [(sparse, [(36, 36)])]
+    check_emulated(cases, gpu=small_chip, options=Options(choices=json.dumps(choices)))
 
 
 def test_a_row_that_is_staged_by_one_row_of_threads(check_emulated: CheckAll, gpu: Chip) -> None:
