@@ -174,6 +174,9 @@ def _why_not_copied(problem: Problem) -> str | None:
             return f"{read.array} has a window with gaps"
         if array.skew is not None or vector_of(array) == 1:
             return f"rows of {read.array} are not all aligned to 4 bytes"
+        inner = next(d for d, i in enumerate(statement.indices) if Index(i) == read.subscripts[-1])
+        if problem.shapes[problem.lead].extents[inner] % vector_of(array):
+            return f"rows of {read.array} end inside of what a copy moves at once"
     if any(low for name in problem.group.members for low in problem.shapes[name].lower):
         return "it begins elsewhere than at 0"
     return None
