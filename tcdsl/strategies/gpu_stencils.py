@@ -15,7 +15,7 @@ from tcdsl.strategies.stencils import Tiling
 from tcdsl.transforms.plan import Plan, Weighed
 from tcdsl.transforms.stencil_chains import Chain, stages_of
 
-WORTH = 0.98  # as of other moves (plan/moves)
+WORTH = 0.98  # of the time as written, that tiles must be under: estimates err
 SIZES = {
     1: ((256, 512, 1024, 2048, 4096),),
     2: ((8, 16, 32, 64), (32, 64, 128, 256)),

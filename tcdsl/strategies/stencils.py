@@ -191,7 +191,7 @@ def _tile_bytes(scop: Scop, chain: Chain, name: str, sizes: Sequence[int]) -> in
 
 
 def _seconds_of_memory(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> float:
-    """Return the time for what goes between the stages through memory, or the common cache."""
+    """Return the time for what goes between the stages through memory, 0 if caches hold it."""
     moved, held = 0, 0
     for name in chain.inside:
         if name in plain.placements:
@@ -208,11 +208,9 @@ def _seconds_of_memory(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> float
         ]
         moved += len(users) * size + (size if name not in chain.stored else 0)
         held += size
-    own = cpu.l2_bytes * cpu.threads
-    if held <= own:
+    if held <= cpu.l2_bytes * cpu.threads:
         return 0.0  # it stays where it is
-    rate = cpu.dram_copy_bytes_per_s if held > own else cpu.l2_bytes_per_s * cpu.threads
-    return moved / rate
+    return moved / cpu.dram_copy_bytes_per_s
 
 
 def _seconds_again(
