@@ -34,9 +34,9 @@ from candidates_ahead import Job, Weighed, ahead, jobs, weighed
 from candidates_lines import Line, read, summary
 
 from tcdsl import library
-from tcdsl.cli.bench_timing import Place
-from tcdsl.cli.device_peers import open_device
-from tcdsl.cli.peers import Host
+from tcdsl.cli.bench.device_peers import open_device
+from tcdsl.cli.bench.peers import Host
+from tcdsl.cli.bench.timing import Place
 from tcdsl.library.peer_calls import Call
 
 DEFAULT = "default"

@@ -14,13 +14,13 @@ from candidates_lines import Line
 from tcdsl import library
 from tcdsl.costmodel.chip import Chip, chip_stems, load_chip
 from tcdsl.driver import compile_to_cuda
-from tcdsl.lang.binding import bind_sizes
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
-from tcdsl.lang.specialiser import specialise
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
+from tcdsl.schedule.plan import Plan
 from tcdsl.source import Source
-from tcdsl.transforms.plan import Plan
 
 
 def chip_of(name: str) -> Chip:

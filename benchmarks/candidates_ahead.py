@@ -21,8 +21,8 @@ from candidates_lines import label_of
 
 import tcdsl
 from tcdsl import library
-from tcdsl.cli.device_peers import input_bytes
-from tcdsl.cli.precompile import placeholders
+from tcdsl.cli.bench.device_peers import input_bytes
+from tcdsl.cli.bench.precompile import placeholders
 from tcdsl.errors import TCError
 from tcdsl.library import Case
 from tcdsl.options import Options

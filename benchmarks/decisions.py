@@ -36,15 +36,15 @@ from tcdsl.codegen.device import c as c_library
 from tcdsl.codegen.device import cuda as cuda_library
 from tcdsl.costmodel import machine
 from tcdsl.driver import compile_to_c, compile_to_cuda
-from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
-from tcdsl.lang.specialiser import specialise
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind, loops_of
+from tcdsl.schedule.plan import Kernel
 from tcdsl.source import Source
-from tcdsl.transforms.plan import Kernel
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "tests" / "golden"

@@ -84,8 +84,8 @@ def measure(case: str, target: str) -> dict[str, float]:
         from tcdsl.costmodel.chip import load_chip
         from tcdsl.costmodel.machine import Cpu
         from tcdsl.driver import compile_to_c, compile_to_cuda
-        from tcdsl.lang.binding import bind_sizes
-        from tcdsl.lang.specialiser import specialise
+        from tcdsl.lang.ranges.binding import bind_sizes
+        from tcdsl.lang.ranges.specialiser import specialise
         from tcdsl.options import Options
         from tcdsl.runtime import c_compiler, nvrtc
 

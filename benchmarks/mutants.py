@@ -60,7 +60,8 @@ DEVICE_TESTS = ("tests/codegen/test_cuda_device.py", "tests/codegen/test_gpu_def
 # ... and all that have something to say about kernels.
 TESTS = (
     "tests/codegen/test_gpu_defects.py",
-    "tests/transforms",
+    "tests/rewrites",
+    "tests/schedule",
     "tests/codegen/test_cuda_printer.py",
     "tests/codegen/test_cuda_statements.py",
     "tests/codegen/test_cuda_device.py",

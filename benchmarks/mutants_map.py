@@ -33,13 +33,14 @@ MAPPED = (
     "poly",
     "runtime",
     "strategies",
-    "transforms",
+    "rewrites",
+    "schedule",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Which test files call which functions: { "transforms/skewing.py skewed" -> files }."""
+    """Which test files call which functions: { "rewrites/scop/skewing.py skewed" -> files }."""
 
     seconds: Mapping[str, float]  # of a test file
     callers: Mapping[str, Sequence[str]]

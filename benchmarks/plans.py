@@ -27,10 +27,10 @@ from time import perf_counter
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.lower_bounds import least_bytes
 from tcdsl.driver import compile_to_cuda
-from tcdsl.lang.binding import bind_sizes
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
-from tcdsl.lang.specialiser import specialise
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
 from tcdsl.source import Source
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from tcdsl import cuda
 from tcdsl.errors import BAD_IDENTIFIER, BAD_NAMED, UNKNOWN_DEF, UNKNOWN_TARGET, TCError
 from tcdsl.executable import Executable, Run
-from tcdsl.lang.binding import bind_sizes
-from tcdsl.lang.dtypes import DType
-from tcdsl.lang.head import Head
-from tcdsl.lang.spelling import did_you_mean, other_case
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.syntax.spelling import did_you_mean, other_case
+from tcdsl.lang.types.dtypes import DType
+from tcdsl.lang.types.head import Head
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
 from tcdsl.options import (
     BAD_ARGUMENT,
@@ -66,8 +66,8 @@ def define(source: str, name: str = "<tc>") -> "Program":
     def analysed() -> "Iterable[Comprehension]":
         # Imported here, as everywhere below: code from the cache needs no parser and no isl.
         with late_import():
-            from tcdsl.lang.parser import parse_program
-            from tcdsl.lang.sema import analyse
+            from tcdsl.lang.syntax.parser import parse_program
+            from tcdsl.lang.types.sema import analyse
 
         return analyse(parse_program(text))
 
@@ -332,7 +332,7 @@ class Function(Documented):
 
     def __reduce__(self) -> Any:
         with late_import():
-            from tcdsl.lang.parser import parse_program
+            from tcdsl.lang.syntax.parser import parse_program
 
         c = self._head
         if c.name not in (definition.name for definition in parse_program(c.source).defs):
@@ -484,8 +484,8 @@ def compute(statements: str, /, *, out: Any = None, target: str | None = None,
 def require_name(name: str) -> None:
     """Raise BAD_IDENTIFIER unless *name* is a name of the language, as statements can use it."""
     with late_import():
-        from tcdsl.lang.ast import Assign
-        from tcdsl.lang.parser import parse_statements
+        from tcdsl.lang.syntax.ast import Assign
+        from tcdsl.lang.syntax.parser import parse_statements
 
     try:
         (statement,) = parse_statements(Source(f"{name} = 0"))
@@ -517,8 +517,8 @@ def _computed_program(statements: str, inputs: Mapping[str, tuple[DType, int]]) 
 
     def analysed() -> "Iterable[Comprehension]":
         with late_import():
-            from tcdsl.lang.parser import parse_statements
-            from tcdsl.lang.sema import analyse_statements
+            from tcdsl.lang.syntax.parser import parse_statements
+            from tcdsl.lang.types.sema import analyse_statements
 
         for name in inputs:
             require_name(name)

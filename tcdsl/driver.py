@@ -1,13 +1,13 @@
 """The pipeline, from a program's text to C or CUDA, as flat functions of its steps.
 
-    1. parse                text -> syntax tree                            lang/parser
-    2. analyse              typed comprehensions with ranges               lang/sema
-    3. specialise           the ranges and boxes at the sizes of a call    lang/range_inference
-    4. canonicalise         indices that always go together become one     transforms/coalescing
-    5. lower                domains, accesses, bodies                      poly/lowering
-    6. plan                 kernels, loops, partial accumulators, scratch  strategies/planner
-    7. print                C or CUDA text                                 codegen/*_printer
-    8. verify               order, races, completeness, bounds             poly/verify
+    1. parse        text -> syntax tree                          lang/syntax/parser
+    2. analyse      typed comprehensions with ranges             lang/types/sema
+    3. specialise   ranges and boxes at the sizes of a call      lang/ranges/range_inference
+    4. canonicalise indices that go together become one          rewrites/comprehension/coalescing
+    5. lower        domains, accesses, bodies                    poly/lowering
+    6. plan         kernels, loops, partial accumulators, scratch strategies/planner
+    7. print        C or CUDA text                               codegen/*_printer
+    8. verify       order, races, completeness, bounds           poly/verify
 
 It needs no compiler and no GPU.  Targets differ in the steps from 6 on (:class:`Backend`).
 
@@ -34,9 +34,9 @@ from tcdsl.costmodel.flattening import InterleavedRow, why_flat
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.errors import INTERNAL, InternalError, TCError, warn
 from tcdsl.lang.comprehension import Comprehension, Specialisation
-from tcdsl.lang.index_values import with_wide_indices
-from tcdsl.lang.open_sizes import AnySpecialisation, CannotOpenError, leave_open, open_names
-from tcdsl.lang.reads import size_names_in
+from tcdsl.lang.ranges.open_sizes import AnySpecialisation, CannotOpenError, leave_open, open_names
+from tcdsl.lang.ranges.reads import size_names_in
+from tcdsl.lang.types.index_values import with_wide_indices
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.isl_utils import (
@@ -49,18 +49,18 @@ from tcdsl.poly.loop_tree import print_tree, schedule_of, sequence
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
+from tcdsl.rewrites.comprehension.canonical_form import explain_coalescing
+from tcdsl.rewrites.comprehension.coalescing import coalesce
+from tcdsl.rewrites.comprehension.flattening import flatten
+from tcdsl.rewrites.comprehension.merging import Coalesced
+from tcdsl.rewrites.scop.let_values import with_lets_apart
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.repro import write_repro
+from tcdsl.schedule.plan import Plan
+from tcdsl.schedule.trace import Step, recorded
 from tcdsl.settings import settings
 from tcdsl.strategies.decided import candidates_text, choices_text
 from tcdsl.strategies.planner import Scheme, plan_scop
-from tcdsl.transforms.canonical_form import explain_coalescing
-from tcdsl.transforms.coalescing import coalesce
-from tcdsl.transforms.flattening import flatten
-from tcdsl.transforms.let_values import with_lets_apart
-from tcdsl.transforms.merging import Coalesced
-from tcdsl.transforms.plan import Plan
-from tcdsl.transforms.trace import Step, recorded
 
 Strides = Mapping[str, tuple[int | None, ...] | None]
 
@@ -192,9 +192,9 @@ class GpuBackend(Backend[CudaSource]):
 
     def why_not_legal(self, plan: Plan) -> str | None:
         with late_import():
-            from tcdsl.transforms.mapping import Mapped, why_not_mapped
-            from tcdsl.transforms.stitching import why_not_stitched
-            from tcdsl.transforms.synchronisation import why_not_synchronised
+            from tcdsl.schedule.mapping import Mapped, why_not_mapped
+            from tcdsl.schedule.stitching import why_not_stitched
+            from tcdsl.schedule.synchronisation import why_not_synchronised
 
         dependences = dependences_of(plan.scop)
         for kernel in plan.kernels:
@@ -487,7 +487,7 @@ def describe(
     plan: Plan,
 ) -> dict[str, str]:
     """Return the stages of a compilation as text, by name."""
-    from tcdsl.lang.printer import print_comprehension  # only for people to read
+    from tcdsl.lang.syntax.printer import print_comprehension  # only for people to read
 
     tree = sequence([kernel.tree for kernel in plan.kernels])
     return {

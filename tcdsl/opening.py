@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tcdsl.errors import BAD_SIZE, EXTENT_DISAGREES, WRONG_STRIDES
 from tcdsl.executable import Bound, Executable, Run, build, require_arguments
-from tcdsl.lang.binding import bind_sizes
-from tcdsl.lang.head import MAX_OPEN, Head
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.types.head import MAX_OPEN, Head
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, row_major
 from tcdsl.runtime.fitting import layout_of, require_count, require_type
@@ -107,7 +107,7 @@ class _Family:
         # Imported here: code for another target, from the cache, needs neither C nor isl.
         with late_import():
             from tcdsl.executable.cpu import CpuExecutable
-            from tcdsl.lang.open_sizes import CannotOpenError
+            from tcdsl.lang.ranges.open_sizes import CannotOpenError
 
         if wanted not in self.plans:
             try:

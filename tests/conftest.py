@@ -27,14 +27,15 @@ from tcdsl.emulator import EmulatedProgram, emulated_programs
 from tcdsl.emulator.cxx import why_no_cxx_compiler
 from tcdsl.errors import CompileError, EmulationError, TCError, TCWarning
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension, Specialisation
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
-from tcdsl.lang.specialiser import specialise
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop import row_terms
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler
 from tcdsl.runtime.launch import Fault, Kernel, load
 from tcdsl.runtime.nvrtc import why_no_cuda_compiler
@@ -43,7 +44,6 @@ from tcdsl.strategies import block_sizes, contracted, gpu_grouping, problem, row
 from tcdsl.strategies.templates import tile_mma, tile_simt
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
-from tcdsl.transforms import row_terms
 from tests.codegen.ptx import stale_loads_of
 
 _MARGIN = 256  # elements on both sides of every argument that the code must leave alone

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tcdsl
+from tcdsl.rewrites.scop import long_rows
 from tcdsl.strategies.templates import ragged_long
-from tcdsl.transforms import long_rows
 
 SOURCE = """
 def csr(int32(P) ptr, int32(E) col, float(E) val, float(C) x) -> (y) {

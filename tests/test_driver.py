@@ -11,8 +11,8 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled, CpuBackend
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Loop, LoopKind
+from tcdsl.schedule.plan import Plan
 from tcdsl.testing import check
-from tcdsl.transforms.plan import Plan
 
 Compile = Callable[..., Compiled]
 

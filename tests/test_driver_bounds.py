@@ -20,13 +20,13 @@ from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled
 from tcdsl.errors import InternalError, ShapeError, TCWarning
-from tcdsl.lang.isl_bounds import QuotaExceededError, bounded
+from tcdsl.lang.ranges.isl_bounds import QuotaExceededError, bounded
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Loop, LoopKind
 from tcdsl.poly.scop import Scop
 from tcdsl.runtime.repro import repro_script
+from tcdsl.schedule.plan import Plan
 from tcdsl.strategies.planner import Scheme, plan_scop
-from tcdsl.transforms.plan import Plan
 
 Compile = Callable[..., Compiled]
 CheckAll = Callable[..., None]

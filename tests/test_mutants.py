@@ -34,9 +34,9 @@ def test_defects_are_code() -> None:
     "file",
     [
         "strategies/templates/row_cluster.py", "costmodel/clusters.py", "codegen/cuda/overlap.py",
-        "codegen/cuda/changing.py", "transforms/row_terms.py", "transforms/skewing.py",
-        "transforms/exponential_sums.py", "transforms/shifted_exponentials.py",
-        "transforms/rescaling.py", "codegen/cuda/memsets.py", "codegen/cuda/prefetches.py",
+        "codegen/cuda/changing.py", "rewrites/scop/row_terms.py", "rewrites/scop/skewing.py",
+        "rewrites/scop/exponential_sums.py", "rewrites/scop/shifted_exponentials.py",
+        "rewrites/scop/rescaling.py", "codegen/cuda/memsets.py", "codegen/cuda/prefetches.py",
         "runtime/",
     ],
 )  # fmt: skip
@@ -197,12 +197,12 @@ def test_a_defect_is_run(checkout: Path, new: str, line: str, by: str) -> None:
 
 def test_the_order_of_the_tests(tmp_path: Path) -> None:
     """Files that are named come before the rest of their folder."""
-    for name in ("codegen/test_a.py", "codegen/test_gpu_defects.py", "transforms/test_b.py"):
+    for name in ("codegen/test_a.py", "codegen/test_gpu_defects.py", "schedule/test_b.py"):
         path = tmp_path / "tests" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert runner.test_files(tmp_path) == [
         "tests/codegen/test_gpu_defects.py",
-        "tests/transforms/test_b.py",
+        "tests/schedule/test_b.py",
         "tests/codegen/test_a.py",
     ]

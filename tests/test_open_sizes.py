@@ -13,9 +13,9 @@ import tcdsl
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import compile_to_c
 from tcdsl.errors import OptionError, RangeError, ShapeError, TCError
-from tcdsl.lang.open_sizes import CannotOpenError, leave_open
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
+from tcdsl.lang.ranges.open_sizes import CannotOpenError, leave_open
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Sequence

@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import tcdsl
 from tcdsl.errors import RangeError, SemanticError, ShapeError, TCError
-from tcdsl.lang import definition
-from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.printer import print_comprehension, print_program
-from tcdsl.lang.sema import analyse
-from tcdsl.lang.specialiser import specialise
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.syntax.printer import print_comprehension, print_program
+from tcdsl.lang.types import definition
+from tcdsl.lang.types.sema import analyse
 from tcdsl.source import Source
 from tcdsl.testing import check, inputs_for, programs
-from tests.lang.test_range_inference import PROGRAMS
+from tests.lang.ranges.test_range_inference import PROGRAMS
 
 TEXT = """
 def kron(float(M,N) A, float(P,Q) B) -> (float(M*P, N*Q) C) {

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 import tcdsl
 from tcdsl.cli.main import main
 from tcdsl.errors import ParseError, ShapeError, TCError
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.printer import print_comprehension, print_program
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.syntax.printer import print_comprehension, print_program
 from tcdsl.source import Source
 from tcdsl.testing import check, inputs_for
 from tcdsl.testing.cases import case_text

@@ -12,12 +12,12 @@ import tcdsl
 from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.interp.oracle import evaluate
-from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension, Specialisation
-from tcdsl.lang.dtypes import ALL, BOOL, FLOAT32
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
-from tcdsl.lang.specialiser import specialise
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.dtypes import ALL, BOOL, FLOAT32
+from tcdsl.lang.types.sema import analyse
 from tcdsl.source import Source
 from tcdsl.testing import check, compare, poisoned, programs
 from tcdsl.testing.random_inputs import LAYOUTS, laid_out, values

@@ -12,7 +12,7 @@ import numpy as np
 import tcdsl
 from tcdsl.cli.random_inputs import random_inputs
 from tcdsl.errors import OUT_OF_MEMORY
-from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.testing.parameters import shapes_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.dtypes import DType, Kind
+from tcdsl.lang.types.dtypes import DType, Kind
 from tcdsl.testing.parameters import range_limits, shapes_of, subscript_limits
 from tcdsl.testing.random_inputs import range_bounds
 

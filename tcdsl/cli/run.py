@@ -18,7 +18,7 @@ from tcdsl.cli.arguments import (
     natural,
     values_of,
 )
-from tcdsl.cli.bench_forced import add_choices_argument, read_choices
+from tcdsl.cli.bench.forced import add_choices_argument, read_choices
 from tcdsl.cli.console import progress_steps, standard_output
 from tcdsl.runtime.files import make_folder
 from tcdsl.runtime.timing import format_us, measure

@@ -21,7 +21,7 @@ from tcdsl.cli.arguments import (
 from tcdsl.cli.console import standard_output
 from tcdsl.display.report import report_page
 from tcdsl.frontends.stages import OF_THE_DEF, STAGES, text_of, text_of_def, tree_text
-from tcdsl.lang.parser import parse_program
+from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.runtime.files import write_file
 from tcdsl.source import Source
 

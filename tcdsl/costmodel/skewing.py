@@ -1,4 +1,4 @@
-"""Which rows are numbered from the vector of memory that they begin in (transforms/skewing.py).
+"""Which rows are numbered from the vector of memory that they begin in (rewrites/scop/skewing.py).
 
 A row of n vectors, where rows are aligned, has one more, and two of them in pieces: what is added
 up there is chosen lane by lane, and stored one by one.  Short rows do not pay that back.

@@ -18,8 +18,8 @@ from tcdsl.derivatives.partials import Partials, partials
 from tcdsl.derivatives.recurrences import recurrence
 from tcdsl.derivatives.versions import Forward, Step
 from tcdsl.lang.comprehension import Call, Expr, Load, Operator, walk
-from tcdsl.lang.dtypes import arithmetic
 from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.types.dtypes import arithmetic
 from tcdsl.source import Span
 
 Refuse = Callable[[Span, str, str], Exception]  # where, what, advice

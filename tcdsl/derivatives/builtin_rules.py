@@ -8,11 +8,11 @@ kink, the derivative is that of one side, or their mean (docs/derivatives.md).
 
 from functools import cache
 
-from tcdsl.lang import ast
-from tcdsl.lang.builtins import BUILTINS
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Select, Unary
-from tcdsl.lang.dtypes import BOOL, DType
-from tcdsl.lang.parser import parse_statements
+from tcdsl.lang.syntax import ast
+from tcdsl.lang.syntax.parser import parse_statements
+from tcdsl.lang.types.builtins import BUILTINS
+from tcdsl.lang.types.dtypes import BOOL, DType
 from tcdsl.source import Source
 
 _RULES = """

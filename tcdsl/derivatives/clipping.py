@@ -15,8 +15,8 @@ from dataclasses import replace
 from tcdsl.derivatives.inversion import Sizes
 from tcdsl.derivatives.lines import Box, BoxOfInstances, Line, Range
 from tcdsl.lang.comprehension import Binary, Expr, Index
-from tcdsl.lang.dtypes import BOOL
-from tcdsl.lang.reads import index_names
+from tcdsl.lang.ranges.reads import index_names
+from tcdsl.lang.types.dtypes import BOOL
 
 
 def clipped(line: Line, box: Box, sizes: Sizes, indices: Callable[[int], tuple[str, ...]]) -> Line:

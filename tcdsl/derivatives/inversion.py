@@ -20,13 +20,13 @@ import islpy as isl
 
 from tcdsl.derivatives import terms
 from tcdsl.derivatives.lines import Box, BoxOfInstances, Instances, Range, Ranges
-from tcdsl.lang.affine import constant_value
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select, Unary, children
-from tcdsl.lang.dtypes import BOOL, INT32
-from tcdsl.lang.linear import Form, linear
-from tcdsl.lang.reads import index_names
+from tcdsl.lang.ranges.affine import constant_value
+from tcdsl.lang.ranges.linear import Form, linear
+from tcdsl.lang.ranges.reads import index_names
+from tcdsl.lang.ranges.size_functions import SizeSpace, to_expr
 from tcdsl.lang.rewrite import rewrite, with_operands
-from tcdsl.lang.size_functions import SizeSpace, to_expr
+from tcdsl.lang.types.dtypes import BOOL, INT32
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 
 import islpy as isl
 
-from tcdsl.lang.affine import Builder, instance_space
 from tcdsl.lang.comprehension import Const, Expr, Index, IndexBounds, Load, Statement, walk
-from tcdsl.lang.dtypes import INT32
-from tcdsl.lang.head import Dim
-from tcdsl.lang.reads import index_names, reads
+from tcdsl.lang.ranges.affine import Builder, instance_space
+from tcdsl.lang.ranges.reads import index_names, reads
+from tcdsl.lang.ranges.size_functions import SizeSpace, dim_expr
 from tcdsl.lang.rewrite import rewrite, rewrite_ranges
-from tcdsl.lang.size_functions import SizeSpace, dim_expr
+from tcdsl.lang.types.dtypes import INT32
+from tcdsl.lang.types.head import Dim
 
 Range = tuple[isl.PwAff, isl.PwAff]  # from the first up to but not including the second
 Box = tuple[Range, ...]
-Ranges = Mapping[str, Range | None]  # None: of a deferred def (lang/deferral), at each call
+Ranges = Mapping[str, Range | None]  # None: of a deferred def (lang/ranges/deferral), at each call
 
 
 @dataclass(frozen=True, slots=True)

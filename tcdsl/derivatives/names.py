@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from tcdsl.lang.builtins import BUILTINS
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.dtypes import BY_NAME
+from tcdsl.lang.types.builtins import BUILTINS
+from tcdsl.lang.types.dtypes import BY_NAME
 
 _WORDS = frozenset(
     ("def", "where", "in", "exists", "size", "inf", "nan", "true", "false", "and", "or", "min",

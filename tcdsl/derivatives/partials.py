@@ -23,7 +23,7 @@ from tcdsl.lang.comprehension import (
     children,
     walk,
 )
-from tcdsl.lang.dtypes import arithmetic
+from tcdsl.lang.types.dtypes import arithmetic
 
 Partials = dict[Load, Expr]  # the adjoint of each read that has one, in order of appearance
 IsActive = Callable[[Load], bool]

@@ -30,7 +30,6 @@ from tcdsl.derivatives.names import Names, names_of
 from tcdsl.derivatives.text import definition_text, line_text, parameter
 from tcdsl.derivatives.versions import Forward, Version, lines_of, needed
 from tcdsl.errors import EXTENTS_DIFFER, NOT_DIFFERENTIABLE
-from tcdsl.lang.affine import constant_value
 from tcdsl.lang.comprehension import (
     Binary,
     Comprehension,
@@ -42,10 +41,11 @@ from tcdsl.lang.comprehension import (
     Statement,
     walk,
 )
-from tcdsl.lang.dtypes import INT32, DType, arithmetic
-from tcdsl.lang.head import Dim, extent_at
-from tcdsl.lang.preconditions import ExtentsDiffer
-from tcdsl.lang.size_functions import SizeSpace, evaluate, to_expr
+from tcdsl.lang.ranges.affine import constant_value
+from tcdsl.lang.ranges.preconditions import ExtentsDiffer
+from tcdsl.lang.ranges.size_functions import SizeSpace, evaluate, to_expr
+from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
+from tcdsl.lang.types.head import Dim, extent_at
 from tcdsl.source import Span
 
 

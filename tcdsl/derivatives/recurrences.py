@@ -21,11 +21,11 @@ from tcdsl.derivatives.inversion import Inverse, Sizes, inverted, tidied, writte
 from tcdsl.derivatives.lines import Box, BoxOfInstances, Instances, Line, is_same_range
 from tcdsl.derivatives.versions import Step
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load
-from tcdsl.lang.dtypes import BOOL, INT32
-from tcdsl.lang.linear import Form, linear
-from tcdsl.lang.reads import index_names
+from tcdsl.lang.ranges.linear import Form, linear
+from tcdsl.lang.ranges.reads import index_names
+from tcdsl.lang.ranges.size_functions import to_expr
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.lang.size_functions import to_expr
+from tcdsl.lang.types.dtypes import BOOL, INT32
 
 Statement = tuple[tuple[Expr, ...], Expr, Instances]  # left side, value, instances
 

@@ -25,8 +25,8 @@ from tcdsl.derivatives.lines import Instances, Line
 from tcdsl.derivatives.names import Names
 from tcdsl.derivatives.versions import Step
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select
-from tcdsl.lang.dtypes import BOOL, INT64
-from tcdsl.lang.size_functions import to_expr
+from tcdsl.lang.ranges.size_functions import to_expr
+from tcdsl.lang.types.dtypes import BOOL, INT64
 
 Left = tuple[tuple[Expr, ...], Instances]
 

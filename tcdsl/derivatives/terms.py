@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import reduce
 
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Select, Unary
-from tcdsl.lang.dtypes import BOOL, DType
+from tcdsl.lang.types.dtypes import BOOL, DType
 
 
 def number(value: float, dtype: DType) -> Const:

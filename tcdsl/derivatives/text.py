@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tcdsl.derivatives.lines import Box, Line, Range, is_same_range
-from tcdsl.lang import ast
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -25,11 +24,12 @@ from tcdsl.lang.comprehension import (
     children,
     fold,
 )
-from tcdsl.lang.dtypes import FLOAT64, WEAK
-from tcdsl.lang.printer import INDENT, print_statement, untyped
-from tcdsl.lang.reads import guarded_loads
+from tcdsl.lang.ranges.reads import guarded_loads
+from tcdsl.lang.ranges.size_functions import to_expr
 from tcdsl.lang.rewrite import with_operands
-from tcdsl.lang.size_functions import to_expr
+from tcdsl.lang.syntax import ast
+from tcdsl.lang.syntax.printer import INDENT, print_statement, untyped
+from tcdsl.lang.types.dtypes import FLOAT64, WEAK
 
 _WIDTH = 100
 

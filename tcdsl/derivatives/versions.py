@@ -24,7 +24,6 @@ import islpy as isl
 from tcdsl.derivatives.lines import Box, Instances, Line, deferred_instances, fills, instances_of
 from tcdsl.derivatives.names import Names
 from tcdsl.derivatives.terms import as_type
-from tcdsl.lang.boxes import image
 from tcdsl.lang.comprehension import (
     Comprehension,
     Const,
@@ -37,12 +36,13 @@ from tcdsl.lang.comprehension import (
     Size,
     Statement,
 )
-from tcdsl.lang.dtypes import INT32, DType, arithmetic
-from tcdsl.lang.elements import box_set, element_map
-from tcdsl.lang.linear import Interval
-from tcdsl.lang.reads import nodes, reads
-from tcdsl.lang.rounds import Space
-from tcdsl.lang.size_functions import SizeSpace, dim_expr
+from tcdsl.lang.ranges.boxes import image
+from tcdsl.lang.ranges.elements import box_set, element_map
+from tcdsl.lang.ranges.linear import Interval
+from tcdsl.lang.ranges.reads import nodes, reads
+from tcdsl.lang.ranges.rounds import Space
+from tcdsl.lang.ranges.size_functions import SizeSpace, dim_expr
+from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
 
 NotDifferentiable = Callable[[Statement, str, str], Exception]  # statement, what, advice
 

@@ -7,7 +7,7 @@ import islpy as isl
 
 from tcdsl.display.html import Html, code, details
 from tcdsl.lang.comprehension import Expr
-from tcdsl.lang.printer import print_typed_expr
+from tcdsl.lang.syntax.printer import print_typed_expr
 
 LONG = 200  # characters of a relation that is shown as a whole
 

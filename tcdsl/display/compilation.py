@@ -35,8 +35,8 @@ from tcdsl.display.scop import scop_section
 from tcdsl.display.steps import steps_section, steps_text
 from tcdsl.driver import Compiled
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.open_sizes import AnySpecialisation
-from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.ranges.open_sizes import AnySpecialisation
+from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.options import Options, changed
 from tcdsl.poly.isl_utils import COMPILE_LOCK
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from tcdsl.display.highlight import highlighted_tc
 from tcdsl.display.html import Anchors, Child, Html, badge, block, code, join, table, tag
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.open_sizes import AnySpecialisation, Extent, OpenRange
-from tcdsl.lang.printer import print_statement, untyped_statement
+from tcdsl.lang.ranges.open_sizes import AnySpecialisation, Extent, OpenRange
+from tcdsl.lang.syntax.printer import print_statement, untyped_statement
+from tcdsl.rewrites.comprehension.canonical_form import canonical_form, merge_texts
+from tcdsl.rewrites.comprehension.merging import Coalesced
 from tcdsl.source import Span
-from tcdsl.transforms.canonical_form import canonical_form, merge_texts
-from tcdsl.transforms.merging import Coalesced
 
 
 def source_block(c: Comprehension, anchors: Anchors, targets: Mapping[str, str]) -> Html:

@@ -30,7 +30,7 @@ def highlighted(text: str, lexer: Any) -> Html:
 def highlighted_tc(text: str) -> Html:
     """Return *text*, a program of the language."""
     # Lark's tables are loaded, and Pygments, where a program is shown for the first time.
-    from tcdsl.lang.pygments_lexer import TcLexer
+    from tcdsl.lang.syntax.pygments_lexer import TcLexer
 
     return highlighted(text, TcLexer())
 

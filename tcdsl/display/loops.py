@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from tcdsl.display.html import Child, Html, badge, code, count, details, join, tag
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, Sequence, loop_head
 from tcdsl.poly.scop import Kind, Scop
-from tcdsl.transforms.placement import Placement, Space
-from tcdsl.transforms.plan import Kernel
+from tcdsl.schedule.placement import Placement, Space
+from tcdsl.schedule.plan import Kernel
 
 WHAT = {
     LoopKind.PARALLEL: "iterations shared among threads",

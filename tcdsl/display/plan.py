@@ -19,10 +19,10 @@ from tcdsl.display.html import (
 from tcdsl.poly.isl_utils import QuotaExceededError, bounded, constant_bounds
 from tcdsl.poly.loop_tree import LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Scop, Storage
+from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.placement import Placement, Space
+from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.strategies.operations import operations_of
-from tcdsl.transforms.mapping import Mapped
-from tcdsl.transforms.placement import Placement, Space
-from tcdsl.transforms.plan import Kernel, Plan
 
 TRAFFIC_OPERATIONS, TRAFFIC_SECONDS = 20_000_000, 5.0
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from tcdsl.display.highlight import highlighted_tc
 from tcdsl.display.html import Child, Html, badge, block, code, details, mime_bundle, table, tag
-from tcdsl.lang.ast import Assign
 from tcdsl.lang.comprehension import Comprehension, Statement, Tensor
-from tcdsl.lang.printer import print_statement, untyped_statement
-from tcdsl.lang.signature import shape_texts
-from tcdsl.lang.size_functions import text as size_text
+from tcdsl.lang.ranges.size_functions import text as size_text
+from tcdsl.lang.syntax.ast import Assign
+from tcdsl.lang.syntax.printer import print_statement, untyped_statement
+from tcdsl.lang.types.signature import shape_texts
 
 MAX_OPEN = 8  # statements of a def that is shown unfolded
 

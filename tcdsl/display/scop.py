@@ -8,7 +8,7 @@ from tcdsl.display.html import Child, Html, badge, code, details, join, table, t
 from tcdsl.poly.dependences import Dependence, dependences_of
 from tcdsl.poly.isl_utils import QuotaExceededError, bounded
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
-from tcdsl.transforms.plan import Plan
+from tcdsl.schedule.plan import Plan
 
 # Of isl's work on one drawing; what takes more is shown as text only.
 DRAWING_OPERATIONS, DRAWING_SECONDS = 3_000_000, 2.0

@@ -7,8 +7,8 @@ from tcdsl.display.html import Html, badge, code, details, join, tag
 from tcdsl.display.loops import as_written, kernel_trees
 from tcdsl.poly.loop_tree import Node, print_tree, statements_of
 from tcdsl.poly.scop import Scop, Statement
-from tcdsl.transforms.plan import Kernel
-from tcdsl.transforms.trace import Step
+from tcdsl.schedule.plan import Kernel
+from tcdsl.schedule.trace import Step
 
 # What each step of the planners does, in a sentence.
 WHAT = {

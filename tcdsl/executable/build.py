@@ -7,7 +7,7 @@ is built, where that is in the disk cache.
 from collections.abc import Collection, Mapping
 
 from tcdsl.executable.base import Executable, warn_once
-from tcdsl.lang.head import Head
+from tcdsl.lang.types.head import Head
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, require_cpu
 from tcdsl.runtime.fitting import require_type
@@ -40,7 +40,7 @@ def build(
         return _reference(sized, specs, options)
     if opened:
         with late_import():
-            from tcdsl.lang.open_sizes import CannotOpenError
+            from tcdsl.lang.ranges.open_sizes import CannotOpenError
 
         raise CannotOpenError(f"the target {target!r} compiles for the sizes of a call")
     if target == "cuda":

@@ -21,7 +21,7 @@ from tcdsl.errors import (
 )
 from tcdsl.executable.base import Bound, Executable, Run, dump_stages, gaps_of
 from tcdsl.executable.faults import error_of
-from tcdsl.lang.head import Extents
+from tcdsl.lang.types.head import Extents
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
 from tcdsl.runtime.cache import default_cache, key_of

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from tcdsl.errors import TCError
 from tcdsl.lang.faults import Site, element_text, fault_error
-from tcdsl.lang.head import Head
+from tcdsl.lang.types.head import Head
 from tcdsl.runtime.arrays import ArraySpec
 from tcdsl.runtime.launch import Fault
 

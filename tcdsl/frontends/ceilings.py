@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from tcdsl.api import Function, define
-from tcdsl.lang.dtypes import FLOAT32, DType
+from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import describe
 from tcdsl.runtime.launch import thread_count

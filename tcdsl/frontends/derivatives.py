@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tcdsl.api import Function, define, require_function, shortened
 from tcdsl.derivatives.program import vjp_text, with_extents
-from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.options import BAD_ARGUMENT
 
 

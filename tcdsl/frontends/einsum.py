@@ -17,7 +17,7 @@ from tcdsl.errors import BAD_ARGUMENTS, NOT_AN_ARRAY, UNSUPPORTED_DTYPE, ShapeEr
 from tcdsl.executable import Executable, Run
 from tcdsl.frontends.einsum_text import program_text
 from tcdsl.frontends.subscripts import SOURCE_NAME, Subscripts, bind, from_sublists, parse
-from tcdsl.lang.dtypes import ALL, BOOL, BY_NAME, FLOAT32, FLOAT64, INT64, DType, promote
+from tcdsl.lang.types.dtypes import ALL, BOOL, BY_NAME, FLOAT32, FLOAT64, INT64, DType, promote
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, describe
 from tcdsl.runtime.typed_calls import Array, array_method

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tcdsl.frontends.subscripts import BoundSubscripts
-from tcdsl.lang.dtypes import BOOL, FLOAT32, DType
+from tcdsl.lang.types.dtypes import BOOL, FLOAT32, DType
 from tcdsl.options import BAD_OPTION
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from tcdsl.display.candidates_text import candidates_text, read_weighing
 from tcdsl.display.highlight import highlighted_tc
 from tcdsl.display.html import block, mime_bundle
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.printer import print_comprehension
-from tcdsl.lang.tree_text import tree_lines
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.syntax.printer import print_comprehension
+from tcdsl.lang.syntax.tree_text import tree_lines
 
 if TYPE_CHECKING:
     from tcdsl.api import Function

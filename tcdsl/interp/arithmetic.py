@@ -18,7 +18,7 @@ import numpy as np
 
 from tcdsl.interp.special_functions import SCALAR
 from tcdsl.lang.comprehension import Operator
-from tcdsl.lang.dtypes import BOOL, FLOAT32, INT64, DType
+from tcdsl.lang.types.dtypes import BOOL, FLOAT32, INT64, DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]

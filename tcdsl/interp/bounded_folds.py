@@ -7,7 +7,7 @@ import numpy as np
 from tcdsl.interp.arithmetic import FOLDS, Array, PlainArg, PlainFold
 from tcdsl.interp.precision import Approximate, settled, smallest, unit_roundoff, working
 from tcdsl.lang.comprehension import Operator
-from tcdsl.lang.dtypes import DType
+from tcdsl.lang.types.dtypes import DType
 
 # Sums of multiples of 1/256 are exact in any order while they fit the significand.
 _QUANTUM = 256

@@ -54,7 +54,7 @@ from tcdsl.interp.derivatives import (
 from tcdsl.interp.oracle import interpret
 from tcdsl.interp.precision import settled, smallest, unit_roundoff, working
 from tcdsl.lang.comprehension import Comprehension, Operator, Specialisation
-from tcdsl.lang.dtypes import BOOL, FLOAT32, DType
+from tcdsl.lang.types.dtypes import BOOL, FLOAT32, DType
 
 
 def evaluate_with_bounds(

@@ -41,9 +41,9 @@ from tcdsl.lang.comprehension import (
     Unary,
     walk,
 )
-from tcdsl.lang.data_ranges import checked_with, clause_text, is_scattered
 from tcdsl.lang.faults import data_range_error, element_text, origin_text
-from tcdsl.lang.index_values import with_exact_indices
+from tcdsl.lang.ranges.data_ranges import checked_with, clause_text, is_scattered
+from tcdsl.lang.types.index_values import with_exact_indices
 from tcdsl.source import Span
 
 GRID = 1 << 22

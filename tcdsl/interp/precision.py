@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.dtypes import FLOAT64, DType
+from tcdsl.lang.types.dtypes import FLOAT64, DType
 
 # Bounds are computed in floating point as well; this covers what that loses.
 _SLACK = 1 + 2.0**-30

@@ -18,8 +18,8 @@ import numpy as np
 from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.instances import Box, Instances, boxes, grid, is_injective, is_sequential
 from tcdsl.lang.comprehension import IndexBounds, Statement
-from tcdsl.lang.data_ranges import checked_with, ordered
-from tcdsl.lang.reads import index_names
+from tcdsl.lang.ranges.data_ranges import checked_with, ordered
+from tcdsl.lang.ranges.reads import index_names
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from typing import Protocol, TypeVar
 import islpy as isl
 
 from tcdsl.errors import TCError
-from tcdsl.lang.dtypes import BOOL, INT32, INT64, DType
-from tcdsl.lang.head import Extents, Head, TensorHead
+from tcdsl.lang.types.dtypes import BOOL, INT32, INT64, DType
+from tcdsl.lang.types.head import Extents, Head, TensorHead
 from tcdsl.source import NOWHERE, Span
 
 T = TypeVar("T")
@@ -294,8 +294,8 @@ class Comprehension(Head):
     tensors: Mapping[str, Tensor]
     statements: tuple[Statement, ...]
     preconditions: tuple[Precondition, ...] = ()
-    # Of a deferred def (lang/deferral): what gives it its ranges at certain sizes.  The statements
-    # here have none, and the tensors no extents but the declared ones.
+    # Of a deferred def (lang/ranges/deferral): what gives it its ranges at certain sizes.  The
+    # statements here have none, and the tensors no extents but the declared ones.
     resolve: "Callable[[Mapping[str, int]], Comprehension] | None" = field(
         default=None, compare=False, repr=False, kw_only=True
     )

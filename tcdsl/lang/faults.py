@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tcdsl.errors import DATA_RANGE, OUT_OF_RANGE, TCError
-from tcdsl.lang.head import Head
+from tcdsl.lang.types.head import Head
 from tcdsl.source import NOWHERE, Source, Span
 
 

@@ -19,7 +19,7 @@ from tcdsl.lang.comprehension import (
     children,
     fold,
 )
-from tcdsl.lang.dtypes import INT32
+from tcdsl.lang.types.dtypes import INT32
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tcdsl.lang.dtypes import BY_NAME, DType, arithmetic, from_numpy
+from tcdsl.lang.types.dtypes import BY_NAME, DType, arithmetic, from_numpy
 from tcdsl.library import texts
 from tcdsl.library.draws import Array, Draw, Sizes, ordinary
 from tcdsl.options import BAD_ARGUMENT

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import get_args
 
-from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.library import contractions, convolutions, graphs, networks, reductions, sparse
 from tcdsl.library.case import Case, Family
 from tcdsl.options import BAD_ARGUMENT

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcdsl.lang.dtypes import DType
+from tcdsl.lang.types.dtypes import DType
 
 Array = NDArray[Any]
 Sizes = Mapping[str, int]

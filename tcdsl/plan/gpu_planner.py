@@ -1,14 +1,14 @@
 """From a scop to its plan on a GPU: recompute, group, rewrite, nest, finish.
 
-1. exponentials that are shifted by their maximum                transforms/shifted_exponentials
-   temporaries that are cheap are computed where they are read   transforms/recomputation
+1. exponentials that are shifted by their maximum                rewrites/scop/shifted_exponentials
+   temporaries that are cheap are computed where they are read   rewrites/scop/recomputation
 2. statements into groups, each a kernel                         strategies/gpu_grouping
 3. and again, where the groups show what else is worth while     plan/regrouping
-   and with rows that a block has as a whole                     transforms/row_terms, skewing
+   and with rows that a block has as a whole                     rewrites/scop/row_terms, skewing
 4. a sketch a group, and its rewrites                            strategies/gpu_rewrites
-5. the loops of each kernel                                      transforms/nesting, stitching
-6. where the scratch arrays live                                 transforms/promotion
-7. the barriers                                                  transforms/synchronisation
+5. the loops of each kernel                                      schedule/nesting, stitching
+6. where the scratch arrays live                                 schedule/promotion
+7. the barriers                                                  schedule/synchronisation
 8. which kernels go backwards over what they share
 
 The steps are those of ``planner.py``; what differs is who decides (``strategies/threads``).
@@ -29,6 +29,23 @@ from tcdsl.plan.search import groups_of, with_rewrites
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.compensation import explained, with_compensation
+from tcdsl.rewrites.scop.invariants import with_invariants
+from tcdsl.rewrites.scop.long_rows import with_long_rows
+from tcdsl.rewrites.scop.recomputation import recomputed
+from tcdsl.rewrites.scop.row_terms import with_row_terms
+from tcdsl.rewrites.scop.shifted_exponentials import (
+    with_addends,
+    with_shifted_exponentials,
+)
+from tcdsl.rewrites.scop.skewing import skewed
+from tcdsl.schedule.fusion import affinities_of
+from tcdsl.schedule.nesting import Alignment, Nester
+from tcdsl.schedule.plan import Kernel, Plan
+from tcdsl.schedule.promotion import promote
+from tcdsl.schedule.stitching import stitch
+from tcdsl.schedule.synchronisation import synchronise
+from tcdsl.schedule.trace import record, recorded, repeat
 from tcdsl.strategies.asked import asked_for, require_followed
 from tcdsl.strategies.generic import textual_tree, with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
@@ -42,23 +59,6 @@ from tcdsl.strategies.requested import written_out
 from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.stencils import with_tiles
 from tcdsl.strategies.tensor_kernel import TensorKernel
-from tcdsl.transforms.compensation import explained, with_compensation
-from tcdsl.transforms.fusion import affinities_of
-from tcdsl.transforms.invariants import with_invariants
-from tcdsl.transforms.long_rows import with_long_rows
-from tcdsl.transforms.nesting import Alignment, Nester
-from tcdsl.transforms.plan import Kernel, Plan
-from tcdsl.transforms.promotion import promote
-from tcdsl.transforms.recomputation import recomputed
-from tcdsl.transforms.row_terms import with_row_terms
-from tcdsl.transforms.shifted_exponentials import (
-    with_addends,
-    with_shifted_exponentials,
-)
-from tcdsl.transforms.skewing import skewed
-from tcdsl.transforms.stitching import stitch
-from tcdsl.transforms.synchronisation import synchronise
-from tcdsl.transforms.trace import record, recorded, repeat
 
 BACKWARDS = "backwards: what the kernel before touched last is still in the cache"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from tcdsl.plan.state import Evaluator, State
-from tcdsl.transforms.fusion import Group
+from tcdsl.schedule.fusion import Group
 
 
 @dataclass(frozen=True, slots=True)

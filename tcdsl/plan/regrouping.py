@@ -15,16 +15,16 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.plan.search import groups_of
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage
+from tcdsl.rewrites.scop.recomputation import without, writers_and_users
+from tcdsl.rewrites.scop.write_back import store_of, why_not_written_back, write_back
+from tcdsl.schedule.fusion import Group
+from tcdsl.schedule.trace import record
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.row_chunks import in_chunks
 from tcdsl.strategies.templates.row_cluster import cluster_rows
 from tcdsl.strategies.templates.row_column import share_of
-from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.recomputation import without, writers_and_users
-from tcdsl.transforms.trace import record
-from tcdsl.transforms.write_back import store_of, why_not_written_back, write_back
 
 WORTH = gpu_thresholds.REREAD_BYTES
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from tcdsl.lang.comprehension import Index
 from tcdsl.poly.scop import Kind, Scop, Statement
-from tcdsl.transforms.extreme_places import place_after, why_not_after
-from tcdsl.transforms.part_sums import in_parts, why_not_in_parts
+from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
+from tcdsl.rewrites.scop.part_sums import in_parts, why_not_in_parts
 
 
 @dataclass(frozen=True, slots=True)

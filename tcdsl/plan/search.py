@@ -19,11 +19,11 @@ from tcdsl.plan.moves import Merge, NoMerge, in_order, merged, merges
 from tcdsl.plan.rewrites import REWRITES
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.poly.scop import Scop
+from tcdsl.schedule.fusion import Group
+from tcdsl.schedule.plan import Tried
+from tcdsl.schedule.trace import record, recorded, repeat
 from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
-from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.plan import Tried
-from tcdsl.transforms.trace import record, recorded, repeat
 
 BEAM = 3  # states that are kept
 WORTH = 0.98  # of the time before: what is rewritten, or split, is to be faster

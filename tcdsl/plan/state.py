@@ -15,13 +15,13 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.options import Options
 from tcdsl.poly.parallelism import Role
+from tcdsl.schedule.fusion import Group, join_all, shareable
 from tcdsl.strategies.catalogue import likeliest
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.templates.tile_simt import is_tiled
 from tcdsl.strategies.work import traffic_of, work_of
-from tcdsl.transforms.fusion import Group, join_all, shareable
 
 SLOW = 3.0  # times what is moved
 # Templates whose kernels are measured to be faster than predicted, by two times and more.

@@ -16,9 +16,9 @@ from math import prod
 from weakref import WeakKeyDictionary
 
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, IndexBounds, Load, walk
-from tcdsl.lang.dtypes import BOOL
-from tcdsl.lang.elaborate import converted, joined
-from tcdsl.lang.reads import index_names
+from tcdsl.lang.ranges.reads import index_names
+from tcdsl.lang.types.dtypes import BOOL
+from tcdsl.lang.types.elaborate import converted, joined
 from tcdsl.poly.scop import Statement
 
 

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import islpy as isl
 
-from tcdsl.lang.isl_bounds import ISL_LOCK
-from tcdsl.lang.isl_bounds import QuotaExceededError as QuotaExceededError
-from tcdsl.lang.isl_bounds import bounded as bounded
+from tcdsl.lang.ranges.isl_bounds import ISL_LOCK
+from tcdsl.lang.ranges.isl_bounds import QuotaExceededError as QuotaExceededError
+from tcdsl.lang.ranges.isl_bounds import bounded as bounded
 
 Extent = int | isl.PwAff  # a number, or a function of the open sizes: [N] -> { [(f)] }
 

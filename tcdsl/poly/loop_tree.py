@@ -33,7 +33,7 @@ class LoopKind(StrEnum):
     BLOCK = "block"  # on the blocks of a grid, in turn: value % width is the block
     THREAD = "thread"  # on the threads of a block, in turn: value % width is the thread
     COLLECTIVE = "collective"  # at once, by *width* threads together: one call
-    LAST = "last"  # once, on whichever of *width* blocks gets there last (transforms/stitching)
+    LAST = "last"  # once, on whichever of *width* blocks gets there last (schedule/stitching)
 
 
 MAPPED = (LoopKind.BLOCK, LoopKind.THREAD)  # the kinds of loops that blocks or threads share

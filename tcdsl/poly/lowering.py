@@ -15,12 +15,12 @@ from dataclasses import replace
 import islpy as isl
 
 from tcdsl.lang import comprehension as tc
-from tcdsl.lang.affine import Builder, instance_space
 from tcdsl.lang.comprehension import Comprehension, Const, Expr, Index, IndexBounds, Reduction
-from tcdsl.lang.data_ranges import checked_with, clause_text
-from tcdsl.lang.dtypes import BOOL, INT64
-from tcdsl.lang.open_sizes import AnySpecialisation, context_of
-from tcdsl.lang.reads import index_names
+from tcdsl.lang.ranges.affine import Builder, instance_space
+from tcdsl.lang.ranges.data_ranges import checked_with, clause_text
+from tcdsl.lang.ranges.open_sizes import AnySpecialisation, context_of
+from tcdsl.lang.ranges.reads import index_names
+from tcdsl.lang.types.dtypes import BOOL, INT64
 from tcdsl.poly.data_ranges import comparisons
 from tcdsl.poly.isl_utils import (
     Extent,

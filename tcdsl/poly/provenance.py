@@ -7,7 +7,7 @@ followed through the arrays that rewrites have made (partial accumulators, copie
 not through the program's own.
 
 ``why_not_rescaled`` checks a sum of exponentials that has been cut into chunks
-(transforms/rescaling.py), whatever the rewrites after it were:
+(rewrites/scop/rescaling.py), whatever the rewrites after it were:
 
     p[e] and q[e] have the same terms           the exponentials of a chunk beside its own maximum
     p[e] reads q[e], mc[e] is q[e]              and beside no other

@@ -18,7 +18,7 @@ from functools import cached_property
 import islpy as isl
 
 from tcdsl.lang.comprehension import Expr, Load, Reduction, walk
-from tcdsl.lang.dtypes import DType
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.poly.isl_utils import Extent
 from tcdsl.source import NOWHERE, Span
 
@@ -210,7 +210,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rescaled:
-    """A sum of exponentials that transforms/rescaling.py has cut into chunks, by its arrays.
+    """A sum of exponentials that rewrites/scop/rescaling.py has cut into chunks, by its arrays.
 
     What later rewrites make of the statements is checked against *terms* (poly/provenance.py).
     """
@@ -245,7 +245,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlapped:
-    """A chain of stencils that transforms/overlapped_tiles.py has cut into tiles, by its arrays.
+    """A chain of stencils that rewrites/scop/overlapped_tiles.py has cut into tiles, by its arrays.
 
     What later rewrites make of the statements is checked against *terms* (poly/overlap.py).
     """

@@ -103,7 +103,7 @@ def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> s
     """Return the first dependence between iterations of a concurrent loop, or None.
 
     A block runs its iterations of a BLOCK loop in order.  THREAD loops are not judged here: threads
-    may wait for one another (transforms/synchronisation.py).
+    may wait for one another (schedule/synchronisation.py).
     """
     position = {name: i for i, name in enumerate(statements_of(tree))}
     paths = {name: loops_around(tree, name) for name in position}

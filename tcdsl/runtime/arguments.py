@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tcdsl.errors import BAD_OUT, BAD_SCALAR, OUT_OF_MEMORY, WRONG_DTYPE
-from tcdsl.lang.dtypes import BFLOAT16, BOOL, DType
+from tcdsl.lang.types.dtypes import BFLOAT16, BOOL, DType
 from tcdsl.runtime.arrays import (
     CPU,
     NUMPY,

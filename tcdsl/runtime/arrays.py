@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tcdsl.errors import NOT_AN_ARRAY, UNSUPPORTED_DTYPE, WRONG_DEVICE
-from tcdsl.lang.dtypes import ALL, BOOL, BY_NAME, FLOAT64, INT64, DType, from_numpy
+from tcdsl.lang.types.dtypes import ALL, BOOL, BY_NAME, FLOAT64, INT64, DType, from_numpy
 from tcdsl.runtime.cuda import libcuda
 
 NDArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]

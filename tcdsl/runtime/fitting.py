@@ -19,8 +19,8 @@ from tcdsl.errors import (
     WRONG_STRIDES,
     ShapeError,
 )
-from tcdsl.lang.dtypes import DType
-from tcdsl.lang.head import Head
+from tcdsl.lang.types.dtypes import DType
+from tcdsl.lang.types.head import Head
 from tcdsl.runtime.arguments import as_input
 from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, require_cpu
 from tcdsl.runtime.warm_path import is_direct, remember, signature

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.errors import TCError, warn
-from tcdsl.lang.head import Head
+from tcdsl.lang.types.head import Head
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.imports import late_import
@@ -22,7 +22,7 @@ from tcdsl.version import build_identity
 
 if TYPE_CHECKING:
     from tcdsl.lang.comprehension import Comprehension, Specialisation
-    from tcdsl.lang.specialiser import Specialiser
+    from tcdsl.lang.ranges.specialiser import Specialiser
 
 
 class LazyProgram:
@@ -95,7 +95,7 @@ class LazyDef:
     def _specialiser(self) -> "Specialiser":
         # Imported here: a call of code from the cache needs no isl.
         with late_import():
-            from tcdsl.lang.specialiser import Specialiser
+            from tcdsl.lang.ranges.specialiser import Specialiser
 
         return Specialiser(self.comprehension)
 
@@ -114,7 +114,7 @@ class LazyDef:
         """Return all that depends on the *sizes*, with the preconditions checked."""
         if self.head.is_deferred:
             with late_import():
-                from tcdsl.lang.specialiser import specialise
+                from tcdsl.lang.ranges.specialiser import specialise
 
             return specialise(self.comprehension.at(sizes), sizes)
         return self._specialiser(sizes)

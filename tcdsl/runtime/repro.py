@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tcdsl.errors import TCError
 from tcdsl.lang.comprehension import Comprehension, Specialisation
-from tcdsl.lang.parser import parse_program
+from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.options import Options
 from tcdsl.version import __version__
 
@@ -56,8 +56,8 @@ f = tcdsl.define(SOURCE)[{name!r}]
 
 _OF_STATEMENTS = """
 from tcdsl.api import Function
-from tcdsl.lang.parser import parse_statements
-from tcdsl.lang.sema import analyse_statements
+from tcdsl.lang.syntax.parser import parse_statements
+from tcdsl.lang.types.sema import analyse_statements
 from tcdsl.source import Source
 
 source = Source(SOURCE)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tcdsl.errors import BAD_OUT, OUT_REQUIRED, TCError
-from tcdsl.lang.head import Extents, Head
-from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.syntax.spelling import did_you_mean
+from tcdsl.lang.types.head import Extents, Head
 from tcdsl.runtime.arguments import allocate, as_output, deliver
 from tcdsl.runtime.arrays import NUMPY, PYTHON, NDArray, overlaps
 

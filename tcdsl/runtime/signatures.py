@@ -3,7 +3,7 @@
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
-from tcdsl.lang.head import Head
+from tcdsl.lang.types.head import Head
 
 if TYPE_CHECKING:
     from inspect import Signature

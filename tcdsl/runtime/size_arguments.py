@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tcdsl.errors import BAD_ARGUMENTS, BAD_SIZE
-from tcdsl.lang.head import Head
+from tcdsl.lang.types.head import Head
 
 MAX_SIZE = (1 << 63) - 1
 

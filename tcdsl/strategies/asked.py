@@ -12,7 +12,7 @@ from typing import Any
 
 from tcdsl.errors import OptionError
 from tcdsl.options import BAD_OPTION, CHOICES_FORMAT, CHOICES_VERSION, Options
-from tcdsl.transforms.plan import Weighed
+from tcdsl.schedule.plan import Weighed
 
 Asked = Mapping[str, Mapping[str, Any]]  # kernel -> template and configuration
 NOTHING_ASKED: Asked = {}

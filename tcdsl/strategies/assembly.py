@@ -18,11 +18,11 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
+from tcdsl.rewrites.scop.rfactor import Partial, why_not_laned, why_not_rfactored
+from tcdsl.schedule.fusion import Group
+from tcdsl.schedule.mapping import RANK
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.sketch import Axis, Layout, OuterLoop, Sketch, Tile
-from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.mapping import RANK
-from tcdsl.transforms.nesting import Piece
-from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
 
 Chunk = tuple[Axis, int]  # a reduced axis, and the values of it that one block takes
 

@@ -15,8 +15,8 @@ from tcdsl.lang.comprehension import Operator, Reduction
 from tcdsl.options import Options
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.strategies.sketch import Sketch
-from tcdsl.transforms.rfactor import why_not_rfactored
 
 
 def with_atomics(scop: Scop, shapes: Mapping[str, Shape], options: Options) -> Scop:

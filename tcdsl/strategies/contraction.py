@@ -28,8 +28,7 @@ from tcdsl.lang.comprehension import Load
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Scop, loads_of
-from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.materialisation import (
+from tcdsl.rewrites.scop.materialisation import (
     Operand,
     box_elements,
     elements_of,
@@ -38,7 +37,8 @@ from tcdsl.transforms.materialisation import (
     operand_of,
     walks,
 )
-from tcdsl.transforms.rfactor import why_not_rfactored
+from tcdsl.rewrites.scop.rfactor import why_not_rfactored
+from tcdsl.schedule.fusion import Group
 
 MIN_WORK = cpu_thresholds.TILED_MULTIPLICATIONS
 MIN_REUSE = cpu_thresholds.TILED_USES
@@ -174,7 +174,7 @@ def materialise_operands(scop: Scop, shapes: Mapping[str, Shape], cpu: Cpu) -> S
     """Give the operands of contractions arrays of their own where that makes a vector dimension.
 
     That is where the best vector dimension needs another layout, or where a guard or a conversion
-    would be evaluated at every use.  Legal always: see transforms/materialisation.
+    would be evaluated at every use.  Legal always: see rewrites/scop/materialisation.
     """
     for statement in scop.statements:
         shape = shapes[statement.name]

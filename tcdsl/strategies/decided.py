@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip, Unit
+from tcdsl.schedule.plan import Plan
 from tcdsl.strategies.asked import data_of
-from tcdsl.transforms.plan import Plan
 
 
 def choices_text(plan: Plan, target: str) -> str:

@@ -20,12 +20,12 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.schedule.fusion import Group, textual
+from tcdsl.schedule.nesting import Alignment
 from tcdsl.strategies.assembly import Assembly, Lane
 from tcdsl.strategies.operations import work_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Layout, Rewritten, Sketch, Tile, apply
-from tcdsl.transforms.fusion import Group, textual
-from tcdsl.transforms.nesting import Alignment
 
 MOST_WORK = gpu_thresholds.LAST_BLOCK_CONSUMER_OPERATIONS
 MOST_BLOCKS = gpu_thresholds.LAST_BLOCK_TICKETS

@@ -8,10 +8,10 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
 from tcdsl.options import Options
 from tcdsl.poly.scop import Scop
+from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.templates.row_column import share_of
 from tcdsl.strategies.traffic import moved_bytes
-from tcdsl.transforms.fusion import Group
 
 WORTH = gpu_thresholds.FUSED_TIME
 

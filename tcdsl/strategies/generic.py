@@ -35,12 +35,12 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scheduler import Band, Instances, Parts, Scheduled, schedule_by_isl
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.rewrites.scop.rfactor import rfactor, why_not_rfactored
+from tcdsl.schedule.fusion import Group
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
 from tcdsl.strategies.operations import PARALLEL_WORK, work_of
 from tcdsl.strategies.sketch import OuterLoop, Sketch
-from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.nesting import Piece
-from tcdsl.transforms.rfactor import rfactor, why_not_rfactored
 
 DEFAULT_TILE = cpu_thresholds.BAND_TILE
 CHUNKS_PER_THREAD = cpu_thresholds.CHUNKS_A_THREAD

@@ -23,14 +23,14 @@ from tcdsl.poly.parallelism import Role, roles_of
 from tcdsl.poly.scheduler import Band, Parts, Scheduled, schedule_by_isl
 from tcdsl.poly.scop import Scop
 from tcdsl.poly.verify import why_not_legal
+from tcdsl.rewrites.scop.rfactor import why_not_rfactored
+from tcdsl.schedule.fusion import Group
+from tcdsl.schedule.mapping import Mapped, why_not_mapped
+from tcdsl.schedule.promotion import promote
+from tcdsl.schedule.synchronisation import synchronise, why_not_synchronised
 from tcdsl.strategies.generic import bare_sketch
 from tcdsl.strategies.gpu_bands import ENOUGH_THREADS, BandMapper, IslKernel, threads_of
 from tcdsl.strategies.sketch import apply
-from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.mapping import Mapped, why_not_mapped
-from tcdsl.transforms.promotion import promote
-from tcdsl.transforms.rfactor import why_not_rfactored
-from tcdsl.transforms.synchronisation import synchronise, why_not_synchronised
 
 MIN_RECURRENCE = gpu_thresholds.RECURRENCE_INSTANCES
 

@@ -22,16 +22,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.options import Options
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.scop import Scop
-from tcdsl.strategies.atomics import freed, with_atomics
-from tcdsl.strategies.chunked_rows import ChunkedRows
-from tcdsl.strategies.fused_directions import Estimates
-from tcdsl.strategies.gpu_shapes import gpu_shapes_of
-from tcdsl.strategies.long_groups import with_long_groups
-from tcdsl.strategies.operations import is_chunkable, work_of
-from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.templates import tile_mma, tile_simt
-from tcdsl.strategies.tiled_chains import why_not_beside
-from tcdsl.transforms.fusion import (
+from tcdsl.schedule.fusion import (
     Apart,
     Group,
     Refused,
@@ -41,9 +32,18 @@ from tcdsl.transforms.fusion import (
     group_statements,
     recording,
 )
-from tcdsl.transforms.nesting import Alignment
-from tcdsl.transforms.plan import Tried
-from tcdsl.transforms.trace import record
+from tcdsl.schedule.nesting import Alignment
+from tcdsl.schedule.plan import Tried
+from tcdsl.schedule.trace import record
+from tcdsl.strategies.atomics import freed, with_atomics
+from tcdsl.strategies.chunked_rows import ChunkedRows
+from tcdsl.strategies.fused_directions import Estimates
+from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.long_groups import with_long_groups
+from tcdsl.strategies.operations import is_chunkable, work_of
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.templates import tile_mma, tile_simt
+from tcdsl.strategies.tiled_chains import why_not_beside
 
 ENOUGH = gpu_thresholds.PARALLELISM_KEPT
 SMALL_WORK = gpu_thresholds.LAUNCH_OPERATIONS

@@ -17,6 +17,9 @@ from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.schedule.fusion import Group, alone
+from tcdsl.schedule.plan import Weighed
+from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import asked_for
 from tcdsl.strategies.atomics import added_at_once, freed
 from tcdsl.strategies.choices import candidates_of, choice_for
@@ -31,9 +34,6 @@ from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.sketch import Layout, Sketch, apply
 from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel
-from tcdsl.transforms.fusion import Group, alone
-from tcdsl.transforms.plan import Weighed
-from tcdsl.transforms.trace import record
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import replace
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.dependences import Dependences
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.rewrites.scop.rfactor import initialisation
 from tcdsl.strategies.planner import shapes_of
-from tcdsl.transforms.rfactor import initialisation
 
 
 def gpu_shapes_of(scop: Scop, dependences: Dependences) -> dict[str, Shape]:

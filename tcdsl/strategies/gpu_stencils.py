@@ -10,10 +10,10 @@ from itertools import product
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.poly.scop import Scop, Stage
+from tcdsl.rewrites.scop.stencil_chains import Chain, stages_of
+from tcdsl.schedule.plan import Plan, Weighed
 from tcdsl.strategies.stencil_work import Tiles, configs, rated, shared_bytes, stencil_work
 from tcdsl.strategies.stencils import Tiling
-from tcdsl.transforms.plan import Plan, Weighed
-from tcdsl.transforms.stencil_chains import Chain, stages_of
 
 WORTH = 0.98  # of the time as written, that tiles must be under: estimates err
 SIZES = {

@@ -6,7 +6,7 @@
                                                   C += A.held * B.held
 
 The first value of the next step is loaded in this one, so that threads have something to multiply
-right after they have waited for one another (transforms/holding).
+right after they have waited for one another (rewrites/scop/holding).
 """
 
 from dataclasses import replace
@@ -14,9 +14,9 @@ from dataclasses import replace
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.holding import Held, hold
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.sketch import OuterLoop, Sketch, Steps
-from tcdsl.transforms.holding import Held, hold
-from tcdsl.transforms.nesting import Piece
 
 
 def with_held_operands(scop: Scop, sketch: Sketch, steps: Steps) -> tuple[Scop, Sketch]:

@@ -4,14 +4,14 @@
     add[s,c]:    y(list(s)) += w(s,c)
 
 An axis that data bound is no axis for others: what they run of it is not known.  These statements
-(transforms/long_rows) run for the same s and c, of which there are few.
+(rewrites/scop/long_rows) run for the same s and c, of which there are few.
 """
 
 from collections.abc import Mapping, Sequence
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.data_ranges import range_of_dim
-from tcdsl.transforms.fusion import Group
+from tcdsl.schedule.fusion import Group
 
 
 def with_long_groups(groups: Sequence[Group], shapes: Mapping[str, Shape]) -> list[Group]:

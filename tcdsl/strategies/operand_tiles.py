@@ -5,7 +5,7 @@
                                          C += A.tile * B.tile
 
 The copies are shifted along the loop over steps.  How many buffers their tiles need, and where
-threads wait, follows from it (transforms/promotion, synchronisation, arrivals).
+threads wait, follows from it (schedule/promotion, synchronisation, arrivals).
 """
 
 from dataclasses import replace
@@ -13,12 +13,12 @@ from dataclasses import replace
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.caching import Cached, cache_read, why_not_cached
+from tcdsl.rewrites.scop.padding import padded
+from tcdsl.schedule.nesting import Nester, Piece
 from tcdsl.strategies.contracted import copied_along
 from tcdsl.strategies.held_operands import with_held_operands
 from tcdsl.strategies.sketch import Operand, OuterLoop, Sketch, Steps
-from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
-from tcdsl.transforms.nesting import Nester, Piece
-from tcdsl.transforms.padding import padded
 
 
 def with_operand_tiles(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:

@@ -7,7 +7,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Statement
-from tcdsl.transforms.rfactor import why_not_rfactored
+from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 
 PARALLEL_WORK = cpu_thresholds.FORKED_OPERATIONS
 

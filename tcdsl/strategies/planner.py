@@ -1,11 +1,11 @@
 """From a scop to its plan: group, sketch, rewrite, nest, place.
 
 1. dependences, and what each dimension may do
-2. statements into groups, each a kernel                        transforms/fusion
+2. statements into groups, each a kernel                        schedule/fusion
 3. a sketch a group: outer loops, orders, partial accumulators  strategies/*
-4. the sketches' rewrites, then the dependences again           transforms/rfactor
-5. the loops of each kernel                  transforms/nesting, or strategies/generic
-6. where the scratch arrays live                                transforms/placement
+4. the sketches' rewrites, then the dependences again           rewrites/scop/rfactor
+5. the loops of each kernel                  schedule/nesting, or strategies/generic
+6. where the scratch arrays live                                schedule/placement
 
 A :class:`Scheme` says how much of it is done: what is left out costs isl nothing.
 """
@@ -22,6 +22,21 @@ from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.compensation import explained, with_compensation
+from tcdsl.schedule.fusion import (
+    Group,
+    Refused,
+    affinities_of,
+    alignment_of,
+    alone,
+    apart_in,
+    group_statements,
+    recording,
+)
+from tcdsl.schedule.nesting import Alignment, Nester
+from tcdsl.schedule.placement import place
+from tcdsl.schedule.plan import Kernel, Plan, Weighed
+from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import NOTHING_ASKED, Asked, asked_for, require_followed
 from tcdsl.strategies.choices import candidates_of, choice_for
 from tcdsl.strategies.contraction import (
@@ -45,21 +60,6 @@ from tcdsl.strategies.scalar import without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
 from tcdsl.strategies.stencils import cpu_tilings, with_tiles
 from tcdsl.strategies.tiled_chains import why_not_beside
-from tcdsl.transforms.compensation import explained, with_compensation
-from tcdsl.transforms.fusion import (
-    Group,
-    Refused,
-    affinities_of,
-    alignment_of,
-    alone,
-    apart_in,
-    group_statements,
-    recording,
-)
-from tcdsl.transforms.nesting import Alignment, Nester
-from tcdsl.transforms.placement import place
-from tcdsl.transforms.plan import Kernel, Plan, Weighed
-from tcdsl.transforms.trace import record
 
 
 def shapes_of(scop: Scop, dependences: Dependences) -> dict[str, Shape]:

@@ -24,11 +24,11 @@ from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.rfactor import why_not_laned
+from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.assembly import extent_of, lower_of
 from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Tile
-from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.rfactor import why_not_laned
 
 DEFAULTS = Options()
 MIN_LANES = gpu_thresholds.AXIS_ITERATIONS

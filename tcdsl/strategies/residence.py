@@ -6,7 +6,7 @@
                                            y(i,j) = exp(r[j] - m(i)) / s(i)
 
 Memory is read once, whatever the number of passes.  The copies are statements of the kernel
-(transforms/caching); that they are registers follows from their threads (transforms/promotion).
+(rewrites/scop/caching); that they are registers follows from their threads (schedule/promotion).
 Where a block's part is too large for registers, they are copied to shared memory
 (templates/row_cluster).  Columns are kept in the same way (templates/column_cluster): a tile of
 some of them, each thread with its rows.
@@ -17,16 +17,16 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcdsl.lang.affine import Builder
 from tcdsl.lang.comprehension import Index
+from tcdsl.lang.ranges.affine import Builder
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop, Statement, Storage
+from tcdsl.rewrites.scop.caching import Cached, cache_read, why_not_cached
+from tcdsl.schedule.fusion import textual
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.sketch import OuterLoop, Sketch
-from tcdsl.transforms.caching import Cached, cache_read, why_not_cached
-from tcdsl.transforms.fusion import textual
-from tcdsl.transforms.nesting import Piece
 
 
 def keep_rows(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:

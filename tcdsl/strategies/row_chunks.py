@@ -5,10 +5,10 @@
     the last of (i, .)      m(i), s(i)                                    and what is small
 
 As written the sum waits for the largest of all of a row, which is then read again
-(transforms/rescaling.py).  A row that a block can hold stays whole: it is read once as it is.  So
-does a row that a cluster of blocks holds and writes as well (templates/row_cluster), and a row of a
-temporary that the kernel of the maximum computes: storing it for another kernel would be a pass of
-its own.
+(rewrites/scop/rescaling.py).  A row that a block can hold stays whole: it is read once as it is.
+So does a row that a cluster of blocks holds and writes as well (templates/row_cluster), and a row
+of a temporary that the kernel of the maximum computes: storing it for another kernel would be a
+pass of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,14 @@ from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.costmodel.row_chunks import Cut, Rows, best_cut
 from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.poly.scop import Scop, loads_of
+from tcdsl.rewrites.scop.exponential_sums import ExponentialSums, exponential_sums
+from tcdsl.rewrites.scop.rescaling import rescaled, why_not_in_chunks
+from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.block_sizes import MAX_ROW_THREADS
 from tcdsl.strategies.catalogue import likeliest
 from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.templates import row_cluster
-from tcdsl.transforms.exponential_sums import ExponentialSums, exponential_sums
-from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.rescaling import rescaled, why_not_in_chunks
 
 THREADS = (128, 256, 512, 1024)  # of a block
 VALUES = (8, 16, 32, 64)  # of a row, in a thread

@@ -13,9 +13,9 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.lang.comprehension import Index
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
+from tcdsl.rewrites.scop.rfactor import why_not_laned, why_not_rfactored
+from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.sketch import Axis
-from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.rfactor import why_not_laned, why_not_rfactored
 
 
 def parallel_axes(group: Group, shapes: Mapping[str, Shape]) -> list[Axis]:

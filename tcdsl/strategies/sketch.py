@@ -19,10 +19,10 @@ from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
+from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor
+from tcdsl.schedule.fusion import textual
+from tcdsl.schedule.nesting import Nester, Piece, Remaining
 from tcdsl.strategies.fragments import WarpTiles
-from tcdsl.transforms.fusion import textual
-from tcdsl.transforms.nesting import Nester, Piece, Remaining
-from tcdsl.transforms.rfactor import Partial, coordinate_name, initialisation, rfactor
 
 VECTOR_BYTES = chip.VECTOR_BYTES
 

@@ -20,13 +20,13 @@ from tcdsl.options import Options
 from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.overlapped_tiles import with_overlapped_tiles
+from tcdsl.rewrites.scop.stencil_chains import Chain, chains_of, stages_of, steps_of
+from tcdsl.rewrites.scop.windows import why_not_window, with_windows
+from tcdsl.schedule.placement import MAX_LOCAL_BYTES
+from tcdsl.schedule.plan import Kernel, Plan
+from tcdsl.schedule.trace import record, recorded, repeat
 from tcdsl.strategies.asked import asked_for
-from tcdsl.transforms.overlapped_tiles import with_overlapped_tiles
-from tcdsl.transforms.placement import MAX_LOCAL_BYTES
-from tcdsl.transforms.plan import Kernel, Plan
-from tcdsl.transforms.stencil_chains import Chain, chains_of, stages_of, steps_of
-from tcdsl.transforms.trace import record, recorded, repeat
-from tcdsl.transforms.windows import why_not_window, with_windows
 
 OUTER = cpu_thresholds.STENCIL_ROWS
 INNER = cpu_thresholds.STENCIL_VALUES

@@ -26,14 +26,14 @@ from tcdsl.poly.loop_tree import (
     sequence,
 )
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.caching import cache_read
+from tcdsl.rewrites.scop.padding import Spans, padded
+from tcdsl.rewrites.scop.rfactor import rfactor
+from tcdsl.schedule.nesting import Nester
 from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.fragments import At, Level, copied, held, multiplied, vector_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch, Tensor, Tile
-from tcdsl.transforms.caching import cache_read
-from tcdsl.transforms.nesting import Nester
-from tcdsl.transforms.padding import Spans, padded
-from tcdsl.transforms.rfactor import rfactor
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import prod
 
 from tcdsl.poly.scop import Overlapped, Scop
+from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis
-from tcdsl.transforms.fusion import Group
 
 
 @dataclass(frozen=True, slots=True)

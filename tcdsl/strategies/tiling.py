@@ -23,9 +23,9 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.schedule.fusion import Group
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.sketch import OuterLoop, Sketch
-from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.nesting import Piece
 
 LINE_BYTES = cpu_thresholds.LINE_BYTES
 NEAR_TILE = cpu_thresholds.TRANSPOSED_NEAR

@@ -5,7 +5,7 @@ from math import prod
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.scop import Kind, Scop, Storage
-from tcdsl.transforms.fusion import Group
+from tcdsl.schedule.fusion import Group
 
 
 def moved_bytes(scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> int:

@@ -21,12 +21,12 @@ from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.scop import Kind
+from tcdsl.schedule.mapping import RANK
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import waiting_for
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.traffic import is_inside
-from tcdsl.transforms.mapping import RANK
-from tcdsl.transforms.nesting import Piece
 
 BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
 MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS

@@ -22,8 +22,8 @@ import numpy as np
 from tcdsl.api import Function, require_target, shortened
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.dtypes import BY_NAME, DType
-from tcdsl.lang.printer import print_comprehension
+from tcdsl.lang.syntax.printer import print_comprehension
+from tcdsl.lang.types.dtypes import BY_NAME, DType
 from tcdsl.options import BAD_ARGUMENT, Options
 from tcdsl.runtime.arrays import as_numpy, spec
 from tcdsl.runtime.files import make_folder, path_of, write_file

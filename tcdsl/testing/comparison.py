@@ -9,7 +9,7 @@ from tcdsl.errors import BAD_OUT
 from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.lang.comprehension import Comprehension, Specialisation
-from tcdsl.lang.dtypes import DType
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import as_numpy, spec
 from tcdsl.runtime.results import outputs_by_name

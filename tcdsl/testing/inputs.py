@@ -19,8 +19,8 @@ from tcdsl.api import require_function
 from tcdsl.errors import TCError
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.dtypes import DType
-from tcdsl.lang.specialiser import specialise
+from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.testing import random_inputs
 from tcdsl.testing.parameters import (

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 import islpy as isl
 
 from tcdsl.lang.comprehension import Cast, Comprehension, Expr, Load, Statement, walk
-from tcdsl.lang.head import extent_at
-from tcdsl.lang.isl_bounds import ISL_LOCK
-from tcdsl.lang.size_functions import SizeSpace, evaluate
+from tcdsl.lang.ranges.isl_bounds import ISL_LOCK
+from tcdsl.lang.ranges.size_functions import SizeSpace, evaluate
+from tcdsl.lang.types.head import extent_at
 
 Choose = Callable[[int, int], int]  # a number between two, both included
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from tcdsl.runtime.arrays import ArraySpec, spec
 from tcdsl.testing.random_inputs import laid_out, values
 from tcdsl.testing.random_programs import Draft, Extent, Known, declared

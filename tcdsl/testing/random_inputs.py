@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.dtypes import DType
+from tcdsl.lang.types.dtypes import DType
 
 # Simple ones first: Hypothesis shrinks towards them.
 LAYOUTS = ("contiguous", "transposed", "negative", "strided", "broadcast")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.dtypes import (
+from tcdsl.lang.types.dtypes import (
     BFLOAT16,
     BOOL,
     FLOAT16,
@@ -673,8 +673,8 @@ def _is_accepted(source: str) -> bool:
     float.  Whoever hunts takes a warning for a find: a plan has fallen back on another.
     """
     from tcdsl.errors import TCError
-    from tcdsl.lang.parser import parse_program
-    from tcdsl.lang.sema import analyse
+    from tcdsl.lang.syntax.parser import parse_program
+    from tcdsl.lang.types.sema import analyse
     from tcdsl.source import Source
 
     try:

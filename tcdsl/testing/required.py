@@ -13,10 +13,10 @@ import numpy as np
 from tcdsl.api import require_choices, require_function, shortened
 from tcdsl.errors import TCError
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.head import Head
-from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.syntax.spelling import did_you_mean
+from tcdsl.lang.types.head import Head
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.runtime.arguments import as_input
 from tcdsl.runtime.arrays import describe

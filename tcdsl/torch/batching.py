@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tcdsl.derivatives.names import Names, names_of
-from tcdsl.lang import ast
 from tcdsl.lang.comprehension import Comprehension, Expr, Index, Load, Statement, walk
-from tcdsl.lang.dtypes import INT32
-from tcdsl.lang.printer import print_program, size_param, typed_param, untyped_statement
 from tcdsl.lang.rewrite import rewrite_statement
+from tcdsl.lang.syntax import ast
+from tcdsl.lang.syntax.printer import print_program, size_param, typed_param, untyped_statement
+from tcdsl.lang.types.dtypes import INT32
 
 
 def batched_tensors(c: Comprehension, inputs: Collection[str]) -> frozenset[str]:

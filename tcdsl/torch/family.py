@@ -13,7 +13,7 @@ from typing import Any
 from tcdsl.api import Function, define
 from tcdsl.errors import TCError
 from tcdsl.frontends.derivatives import vjp
-from tcdsl.lang.head import Head
+from tcdsl.lang.types.head import Head
 from tcdsl.torch.batching import batched_tensors, batched_text
 from tcdsl.torch.sizes import Shape, ShapeFunction
 

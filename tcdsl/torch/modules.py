@@ -8,7 +8,7 @@ import torch
 
 from tcdsl.api import Function, require_function
 from tcdsl.errors import BAD_ARGUMENTS
-from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.torch.ops import op
 

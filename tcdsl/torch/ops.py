@@ -27,8 +27,8 @@ import torch
 
 from tcdsl.api import Function, require_function, shortened
 from tcdsl.errors import OUT_REQUIRED
-from tcdsl.lang.dtypes import DType
-from tcdsl.lang.head import Head
+from tcdsl.lang.types.dtypes import DType
+from tcdsl.lang.types.head import Head
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.runtime.arrays import spec
 from tcdsl.runtime.fitting import require_type

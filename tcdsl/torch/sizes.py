@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from tcdsl.api import Function
-from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Select, Size, fold
-from tcdsl.lang.head import Dim, factors_of
-from tcdsl.lang.size_functions import to_expr
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.size_functions import to_expr
+from tcdsl.lang.types.head import Dim, factors_of
 
 Shape = Sequence[int]  # of integers or torch.SymInt
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tcdsl.cli import jax_calls
+from tcdsl.cli.bench import jax_calls
+from tcdsl.cli.bench.xla_queue import Queue
 from tcdsl.cli.main import main
-from tcdsl.cli.xla_queue import Queue
 
 PROGRAM = """\
 def twice(float(N) x) -> (y) {

@@ -35,7 +35,7 @@ from tcdsl.lang.comprehension import (
     Size,
     Unary,
 )
-from tcdsl.lang.dtypes import (
+from tcdsl.lang.types.dtypes import (
     ALL,
     BFLOAT16,
     BOOL,

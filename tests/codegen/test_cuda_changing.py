@@ -9,7 +9,7 @@ import pytest
 from tcdsl.codegen.cuda.changing import changing_loads
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Storage
-from tcdsl.transforms.placement import Space
+from tcdsl.schedule.placement import Space
 
 MakeUnit = Callable[..., Any]
 

@@ -34,8 +34,8 @@ from tcdsl.codegen.device.cuda import (
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.errors import EmulationError
 from tcdsl.interp.derivatives import ULPS_USUAL
+from tcdsl.rewrites.scop.exponential_sums import MOST_ADDENDS
 from tcdsl.runtime.nvrtc import compile_cuda, find_cuda_compiler, why_no_cuda_compiler
-from tcdsl.transforms.exponential_sums import MOST_ADDENDS
 
 ROOT = Path(__file__).parents[2]
 GXX = shutil.which("g++")

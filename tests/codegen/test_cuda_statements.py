@@ -9,10 +9,10 @@ import pytest
 
 from tcdsl.codegen.cuda.statements import fold_function, is_block_collective
 from tcdsl.costmodel.chip import Chip
-from tcdsl.lang.dtypes import BFLOAT16
+from tcdsl.lang.types.dtypes import BFLOAT16
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind
-from tcdsl.transforms.mapping import Mapped
+from tcdsl.schedule.mapping import Mapped
 
 MakeUnit = Callable[..., Any]
 CheckAll = Callable[..., None]

@@ -11,7 +11,7 @@ import pytest
 
 from tcdsl.codegen.c.expressions import c_type, suffix
 from tcdsl.codegen.device.c import FUNCTIONS, header_text, parts_for
-from tcdsl.lang.dtypes import ALL, BY_NAME, DType
+from tcdsl.lang.types.dtypes import ALL, BY_NAME, DType
 from tcdsl.runtime.c_compiler import compile_shared
 
 VECTOR_BYTES = 64

@@ -28,10 +28,10 @@ from tcdsl.plan.gpu_planner import plan_for_gpu
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Sequence, print_tree, sequence
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.schedule.plan import Kernel as PlannedKernel
+from tcdsl.schedule.plan import Plan
+from tcdsl.schedule.synchronisation import synchronise
 from tcdsl.strategies.planner import Scheme
-from tcdsl.transforms.plan import Kernel as PlannedKernel
-from tcdsl.transforms.plan import Plan
-from tcdsl.transforms.synchronisation import synchronise
 
 CheckAll = Callable[..., None]
 

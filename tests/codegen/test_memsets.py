@@ -12,11 +12,11 @@ from tcdsl.codegen.cuda.printer import print_cuda
 from tcdsl.codegen.cuda.source import Launch, Memset, Parameter, ParameterKind, launch_from_json
 from tcdsl.costmodel.chip import Chip
 from tcdsl.errors import EmulationError
-from tcdsl.lang.dtypes import COMPENSATED64, FLOAT32
+from tcdsl.lang.types.dtypes import COMPENSATED64, FLOAT32
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import sequence, statements_of
 from tcdsl.poly.scop import Array, Storage
-from tcdsl.transforms.plan import Kernel
+from tcdsl.schedule.plan import Kernel
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]

@@ -18,9 +18,9 @@ from tcdsl.interp.arithmetic import Array
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, Sequence, sequence
 from tcdsl.poly.verify import why_not_legal
+from tcdsl.schedule.placement import place
+from tcdsl.schedule.plan import Plan
 from tcdsl.testing import check
-from tcdsl.transforms.placement import place
-from tcdsl.transforms.plan import Plan
 
 Make = Callable[..., Any]
 Shapes = list[tuple[int, ...]]

@@ -9,7 +9,7 @@ from tcdsl.codegen.ast.nodes import Code, Name
 from tcdsl.codegen.ast.text import lines, text
 from tcdsl.codegen.c.size_texts import SizeTexts
 from tcdsl.codegen.names import Names
-from tcdsl.lang.dtypes import FLOAT32
+from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.scop import Array, Scop, Storage
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from tcdsl.codegen.cuda.vectors import vector_accesses
-from tcdsl.lang.binding import bind_sizes
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
-from tcdsl.lang.specialiser import specialise
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.sema import analyse
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, Leaf, Loop, LoopKind
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop
+from tcdsl.schedule.placement import FIXED, LocalDim, Placement, Space
 from tcdsl.source import Source
-from tcdsl.transforms.placement import FIXED, LocalDim, Placement, Space
 
 MakeUnit = Callable[..., Any]
 CheckAll = Callable[..., None]

@@ -7,7 +7,7 @@ import pytest
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.kept_rows import KeptRow, share_of
 from tcdsl.costmodel.skewing import why_not_skewed
-from tcdsl.lang.dtypes import BFLOAT16, FLOAT32
+from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32
 from tcdsl.poly.scop import Array, Storage
 
 H200 = load_chip("h200")

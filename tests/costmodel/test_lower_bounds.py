@@ -1,4 +1,4 @@
-"""Bytes and operations, counted from the program; tests/cli/test_bench_device.py has gathers."""
+"""Bytes and operations, counted from the program; tests/cli/bench/test_device.py has gathers."""
 
 import pytest
 

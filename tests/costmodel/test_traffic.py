@@ -11,7 +11,7 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.traffic import Traffic, traffic_of
 from tcdsl.driver import compile_to_c, compile_to_cuda
 from tcdsl.options import Options
-from tcdsl.transforms.mapping import Mapped
+from tcdsl.schedule.mapping import Mapped
 
 MATMUL = "def mm(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
 SOFTMAX = """def softmax(float(M, N) x) -> (y) {

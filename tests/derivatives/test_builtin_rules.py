@@ -5,7 +5,7 @@ import pytest
 
 import tcdsl
 from tcdsl.derivatives.builtin_rules import rules
-from tcdsl.lang.builtins import BUILTINS, BuiltinKind
+from tcdsl.lang.types.builtins import BUILTINS, BuiltinKind
 from tests.derivatives.gradients import check_gradients
 
 # Where the arguments are drawn from: within the domain of nearly all, and off their kinks.

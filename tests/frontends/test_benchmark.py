@@ -193,7 +193,7 @@ def test_the_plot() -> None:
 
 def test_ceilings_are_measured() -> None:
     from tcdsl.frontends.ceilings import ceilings_for
-    from tcdsl.lang.dtypes import FLOAT32
+    from tcdsl.lang.types.dtypes import FLOAT32
 
     found = ceilings_for(A, "cpu", 1, 1 << 12, FLOAT32)
     assert found == ceilings_for(B, "cpu", 1, (1 << 12) - 9, FLOAT32)  # kept

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.lang.dtypes import BY_NAME
+from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.options import Options
 from tcdsl.testing import check
 

@@ -15,9 +15,9 @@ from tcdsl.interp.arithmetic import (
     identity,
     unary,
 )
-from tcdsl.lang.builtins import BUILTINS
 from tcdsl.lang.comprehension import Operator
-from tcdsl.lang.dtypes import (
+from tcdsl.lang.types.builtins import BUILTINS
+from tcdsl.lang.types.dtypes import (
     BFLOAT16,
     BOOL,
     FLOAT16,

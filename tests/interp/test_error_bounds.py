@@ -10,9 +10,9 @@ from tcdsl.interp.arithmetic import FOLDS, FUNCTIONS, Array, Plain, binary, conv
 from tcdsl.interp.bounded_folds import Approximate, accumulator
 from tcdsl.interp.error_bounds import Bounded
 from tcdsl.interp.precision import working
-from tcdsl.lang.builtins import BUILTINS, BuiltinKind
 from tcdsl.lang.comprehension import Operator
-from tcdsl.lang.dtypes import (
+from tcdsl.lang.types.builtins import BUILTINS, BuiltinKind
+from tcdsl.lang.types.dtypes import (
     BFLOAT16,
     BOOL,
     FLOAT16,

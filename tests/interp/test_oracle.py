@@ -12,11 +12,11 @@ from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.interp.instances import boxes, is_sequential
 from tcdsl.interp.oracle import evaluate
-from tcdsl.lang.binding import bind_sizes
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
-from tcdsl.lang.specialiser import specialise
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.sema import analyse
 from tcdsl.source import Source
 
 F32 = np.float32

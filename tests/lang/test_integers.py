@@ -7,9 +7,20 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.lang.dtypes import BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, DType, promote
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.dtypes import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    DType,
+    promote,
+)
+from tcdsl.lang.types.sema import analyse
 from tcdsl.source import Source
 
 PARAMS = "uint8(N) u, int8(N) s, uint16(N) v, int32(N) j, bool(N) p, float(N) x"

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from tcdsl import library
 from tcdsl.interp.oracle import evaluate
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.range_inference import bind_sizes, specialise
-from tcdsl.lang.sema import analyse
+from tcdsl.lang.ranges.range_inference import bind_sizes, specialise
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.sema import analyse
 from tcdsl.library import Case, source_for
 from tcdsl.library.draws import Sizes
 from tcdsl.source import Source

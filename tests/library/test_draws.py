@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tcdsl.lang.dtypes import BY_NAME
+from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.library import draws
 
 SHAPE = (50, 40)

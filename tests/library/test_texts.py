@@ -4,7 +4,7 @@ from importlib import resources
 
 import pytest
 
-from tcdsl.lang.parser import parse_program
+from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.library import texts
 from tcdsl.source import Source
 

@@ -7,14 +7,14 @@ import islpy as isl
 import pytest
 
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load
-from tcdsl.lang.dtypes import INT32
 from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.provenance import Provenance, why_not_rescaled
 from tcdsl.poly.scop import Scop, Statement
-from tcdsl.transforms.exponential_sums import exponential_sums
-from tcdsl.transforms.rescaling import rescaled
-from tcdsl.transforms.rfactor import Partial, rfactor
+from tcdsl.rewrites.scop.exponential_sums import exponential_sums
+from tcdsl.rewrites.scop.rescaling import rescaled
+from tcdsl.rewrites.scop.rfactor import Partial, rfactor
 
 Lower = Callable[..., Scop]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tcdsl.errors import LaunchError, ShapeError, TCError
-from tcdsl.lang import dtypes
-from tcdsl.lang.dtypes import (
+from tcdsl.lang.types import dtypes
+from tcdsl.lang.types.dtypes import (
     ALL,
     BFLOAT16,
     BOOL,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tcdsl.errors import ShapeError, TargetError, TCError
-from tcdsl.lang.dtypes import (
+from tcdsl.lang.types.dtypes import (
     ALL,
     BFLOAT16,
     BOOL,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tcdsl.errors import CompileError
-from tcdsl.lang.dtypes import FLOAT32
+from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.runtime import launch
 from tcdsl.runtime.arguments import allocate, deliver
 from tcdsl.runtime.c_compiler import compile_shared, find_compiler, why_no_compiler

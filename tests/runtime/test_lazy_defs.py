@@ -9,12 +9,12 @@ import pytest
 
 import tcdsl
 from tcdsl.errors import RangeError, TCError
-from tcdsl.lang import parser
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.dtypes import FLOAT32
-from tcdsl.lang.head import Head
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
+from tcdsl.lang.syntax import parser
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.dtypes import FLOAT32
+from tcdsl.lang.types.head import Head
+from tcdsl.lang.types.sema import analyse
 from tcdsl.library import cases, source_for
 from tcdsl.runtime.cache import default_cache
 from tcdsl.runtime.lazy_defs import LazyProgram, analysed_def

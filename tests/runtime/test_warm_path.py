@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tcdsl.errors import TCError
-from tcdsl.lang.dtypes import FLOAT32
+from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.runtime import warm_path
 from tcdsl.runtime.arguments import as_input
 from tcdsl.runtime.arrays import (

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import tcdsl
-from tcdsl.lang.builtins import BUILTINS
+from tcdsl.lang.types.builtins import BUILTINS
 from tcdsl.settings import VARIABLES
 from tcdsl_site import builtin_table, compiler_page, notebooks, tables
 from tcdsl_site.generated import MAKERS, complete_page, pages, regenerated

@@ -13,8 +13,8 @@ from tcdsl.costmodel import both_ways as model
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
+from tcdsl.schedule.placement import Space
 from tcdsl.strategies import fused_directions, problem
-from tcdsl.transforms.placement import Space
 from tests.strategies.crossing_programs import crossing_program
 
 CheckAll = Callable[..., None]

@@ -17,10 +17,10 @@ from tcdsl.plan.gpu_planner import plan_for_gpu
 from tcdsl.poly.loop_tree import LoopKind, Node, loops_of, statements_of
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.poly.verify import why_not_free_of_races
+from tcdsl.schedule.fusion import Group
 from tcdsl.strategies import gpu_bands, gpu_generic, requested
 from tcdsl.strategies.planner import shapes_of
 from tcdsl.testing import programs
-from tcdsl.transforms.fusion import Group
 
 MakeUnit = Callable[..., Any]
 CheckAll = Callable[..., None]

@@ -10,17 +10,17 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled, compile_to_c
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.binding import bind_sizes
-from tcdsl.lang.parser import parse_program
-from tcdsl.lang.sema import analyse
-from tcdsl.lang.specialiser import specialise
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import LoopKind, loops_of, sequence, statements_of
 from tcdsl.poly.verify import schedule_of, violated_dependences, why_not_legal
+from tcdsl.schedule.plan import Plan
 from tcdsl.source import Source
 from tcdsl.testing import check, programs
-from tcdsl.transforms.plan import Plan
 
 Compile = Callable[..., Compiled]
 Shapes = Sequence[tuple[int, ...]]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tcdsl.lang.dtypes import BFLOAT16
+from tcdsl.lang.types.dtypes import BFLOAT16
 
 CheckAll = Callable[..., None]
 Array = npt.NDArray[Any]

@@ -12,12 +12,12 @@ from tcdsl.options import Options
 from tcdsl.plan import gpu_planner
 from tcdsl.poly.loop_tree import LoopKind, loops_of
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.rewrites.scop.stencil_chains import Chain, stages_of
+from tcdsl.schedule.placement import Space
+from tcdsl.schedule.plan import Plan
 from tcdsl.strategies import gpu_stencils, planner, stencils
 from tcdsl.strategies.stencil_work import StencilConfig, Tiles, configs, stencil_work
 from tcdsl.strategies.stencils import Tiling
-from tcdsl.transforms.placement import Space
-from tcdsl.transforms.plan import Plan
-from tcdsl.transforms.stencil_chains import Chain, stages_of
 from tests.hunts import Hunt
 from tests.strategies.stencil_programs import (
     CLASSICS,

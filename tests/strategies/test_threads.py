@@ -12,7 +12,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
 from tcdsl.poly.scop import Kind
-from tcdsl.transforms.mapping import Mapped
+from tcdsl.schedule.mapping import Mapped
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]

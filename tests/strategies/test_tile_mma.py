@@ -14,16 +14,16 @@ from tcdsl.costmodel.chip import load_chip
 from tcdsl.emulator import emulated_programs
 from tcdsl.errors import EmulationError
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.dtypes import BFLOAT16, FLOAT16, DType
+from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, DType
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, Sequence
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
+from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.synchronisation import why_not_synchronised
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
-from tcdsl.transforms.mapping import Mapped
-from tcdsl.transforms.synchronisation import why_not_synchronised
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]

@@ -9,7 +9,7 @@ import pytest
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.poly.loop_tree import LoopKind, loops_of
 from tcdsl.poly.scop import Kind
-from tcdsl.transforms.placement import Space
+from tcdsl.schedule.placement import Space
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]

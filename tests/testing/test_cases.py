@@ -10,7 +10,7 @@ import pytest
 
 import tcdsl
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.dtypes import ALL
+from tcdsl.lang.types.dtypes import ALL
 from tcdsl.testing import array, replay, save_case
 from tcdsl.testing.cases import MAX_WRITTEN, array_text
 from tcdsl.testing.random_inputs import LAYOUTS, laid_out, values

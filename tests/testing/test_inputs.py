@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, find, given, settings
 
 import tcdsl
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.dtypes import ALL
+from tcdsl.lang.types.dtypes import ALL
 from tcdsl.testing import inputs_for
 from tcdsl.testing.parameters import chosen_sizes
 

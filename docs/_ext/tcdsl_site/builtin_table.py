@@ -1,7 +1,7 @@
 """The table of builtin functions, from the list that the compiler reads."""
 
 from tcdsl.derivatives.builtin_rules import rules
-from tcdsl.lang.builtins import BUILTINS, BuiltinKind
+from tcdsl.lang.types.builtins import BUILTINS, BuiltinKind
 
 _TYPES = {
     BuiltinKind.FLOAT: "float&nbsp;→&nbsp;float",

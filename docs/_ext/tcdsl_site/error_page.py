@@ -27,7 +27,7 @@ from pygments.token import Error
 
 import tcdsl
 from tcdsl.errors import CATALOGUE, Entry, TCError
-from tcdsl.lang.pygments_lexer import TcLexer
+from tcdsl.lang.syntax.pygments_lexer import TcLexer
 
 _SECTION = re.compile(r"^### (TC\d{3})\n(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^```(tc|python|sh)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)

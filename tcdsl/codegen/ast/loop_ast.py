@@ -18,7 +18,7 @@ from tcdsl.lang import comprehension as lang
 from tcdsl.poly.loop_tree import Loop, Node, loops_of, schedule_of
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Scop, Statement
-from tcdsl.transforms.placement import Placement, Space, local_functions
+from tcdsl.schedule.placement import Placement, Space, local_functions
 
 _FRAME = "frame"
 LocalKey = tuple[str, str]  # array, the access's subscripts as text

@@ -28,7 +28,7 @@ from tcdsl.lang.comprehension import (
     children,
 )
 from tcdsl.lang.comprehension import fold as fold_expression
-from tcdsl.lang.dtypes import BOOL, FLOAT32, INT32, INT64, DType, Kind, summed
+from tcdsl.lang.types.dtypes import BOOL, FLOAT32, INT32, INT64, DType, Kind, summed
 
 # Exponents that take a few operations.
 _POWERS: dict[float | None, str] = {

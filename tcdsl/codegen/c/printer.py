@@ -43,9 +43,9 @@ from tcdsl.lang.faults import Site
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Storage
+from tcdsl.schedule.placement import Placement
+from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.strategies.operations import PARALLEL_WORK, operations_of
-from tcdsl.transforms.placement import Placement
-from tcdsl.transforms.plan import Kernel, Plan
 
 _INDEX = "int64_t"
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector

@@ -31,7 +31,7 @@ from tcdsl.codegen.c.statements import Context, StatementPrinter
 from tcdsl.codegen.passes.turns import last_of
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.lang.comprehension import Binary, Expr, Load, Select, children
-from tcdsl.lang.reads import index_names
+from tcdsl.lang.ranges.reads import index_names
 from tcdsl.poly.scop import Scop, loads_of
 
 ROWS_AHEAD = cpu_thresholds.ROWS_AHEAD

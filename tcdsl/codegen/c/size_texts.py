@@ -14,8 +14,8 @@ from tcdsl.codegen.ast.nodes import Code, Declare, Literal, Name, Type, Variable
 from tcdsl.codegen.c.expressions import ExpressionPrinter, Scope
 from tcdsl.codegen.names import Names
 from tcdsl.lang.comprehension import Load
-from tcdsl.lang.open_sizes import open_names
-from tcdsl.lang.size_functions import to_expr
+from tcdsl.lang.ranges.open_sizes import open_names
+from tcdsl.lang.ranges.size_functions import to_expr
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus
 from tcdsl.poly.scop import Array, Interleaved, Scop, Statement
 

@@ -59,12 +59,12 @@ from tcdsl.lang.comprehension import (
     children,
     walk,
 )
-from tcdsl.lang.dtypes import DType, arithmetic
 from tcdsl.lang.faults import Site
+from tcdsl.lang.types.dtypes import DType, arithmetic
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.lowering import first_load
 from tcdsl.poly.scop import Access, Interleaved, Kind, RangeCheck, Scop, Skew
-from tcdsl.transforms.placement import Layout, Placement
+from tcdsl.schedule.placement import Layout, Placement
 
 _NOWHERE = Literal("-1")
 _VECTOR_BYTES = 64  # TC_VECTOR_BYTES of the device library: what tc_fold_* takes at once

@@ -35,9 +35,9 @@ from collections.abc import Set as AbstractSet
 
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Scop, Statement
-from tcdsl.transforms.placement import Placement, Space
-from tcdsl.transforms.plan import Kernel
-from tcdsl.transforms.stitching import last_loop
+from tcdsl.schedule.placement import Placement, Space
+from tcdsl.schedule.plan import Kernel
+from tcdsl.schedule.stitching import last_loop
 
 
 def changing_loads(

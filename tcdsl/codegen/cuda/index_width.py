@@ -4,7 +4,7 @@ from tcdsl.codegen.c.size_texts import SizeTexts
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Array, Interleaved, Stride
-from tcdsl.transforms.plan import Kernel, Plan, arrays_of
+from tcdsl.schedule.plan import Kernel, Plan, arrays_of
 
 STRIDE_LIMIT = 2**16
 _INDEX_LIMIT = 2**31 - STRIDE_LIMIT  # room for a stride past the end

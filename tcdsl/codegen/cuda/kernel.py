@@ -28,11 +28,11 @@ from tcdsl.codegen.cuda.statements import (
 from tcdsl.codegen.names import plain
 from tcdsl.costmodel import chip
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
-from tcdsl.transforms.fold_slots import fold_slots
-from tcdsl.transforms.mapping import Mapped
-from tcdsl.transforms.placement import Layout, Placement, Space
-from tcdsl.transforms.plan import Kernel, arrays_of
-from tcdsl.transforms.synchronisation import is_replicated
+from tcdsl.schedule.fold_slots import fold_slots
+from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.placement import Layout, Placement, Space
+from tcdsl.schedule.plan import Kernel, arrays_of
+from tcdsl.schedule.synchronisation import is_replicated
 
 VECTOR_BYTES = chip.VECTOR_BYTES  # and what arrays are aligned to if nothing else is known
 ATOM_BYTES = 1024  # see device/cuda/wgmma.cuh

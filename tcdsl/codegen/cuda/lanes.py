@@ -9,7 +9,7 @@
                                             }
 
 Which accesses may move vectors is said by ``cuda/vectors.py``, which folds take all lanes in one
-call by ``transforms/fold_lanes``; both hold only where isl has left the loop all of its lanes.
+call by ``schedule/fold_lanes``; both hold only where isl has left the loop all of its lanes.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

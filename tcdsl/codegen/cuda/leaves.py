@@ -17,7 +17,7 @@ from tcdsl.codegen.ast.walk import mentioned, names, of_statement, walk
 from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.statements import Vectors, is_block_collective, thread_index
 from tcdsl.poly.scop import Kind
-from tcdsl.transforms.mapping import RANK
+from tcdsl.schedule.mapping import RANK
 
 
 class LeafPrinter(KernelText):

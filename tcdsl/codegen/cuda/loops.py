@@ -43,7 +43,7 @@ from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded
 from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
-from tcdsl.transforms.stitching import kept_axes
+from tcdsl.schedule.stitching import kept_axes
 
 
 class LoopPrinter(SumsPrinter):

@@ -17,11 +17,11 @@ import numpy as np
 
 from tcdsl.codegen.c.expressions import identity_of
 from tcdsl.codegen.cuda.source import Memset, Parameter
-from tcdsl.lang.dtypes import DType
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.poly.isl_utils import within
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
-from tcdsl.transforms.plan import Kernel
+from tcdsl.schedule.plan import Kernel
 
 MAX_WIDTH = 4  # bytes of what the driver repeats
 

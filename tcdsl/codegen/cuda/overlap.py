@@ -33,7 +33,7 @@ from tcdsl.codegen.cuda.plan import PlanText
 from tcdsl.codegen.cuda.source import Overlap
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Storage
-from tcdsl.transforms.plan import Kernel, arrays_of
+from tcdsl.schedule.plan import Kernel, arrays_of
 
 _WORKSPACE = _TICKETS = ""  # the name of no argument, and of no array
 _WHY = {

@@ -8,8 +8,8 @@ from tcdsl.codegen.cuda.source import Parameter, ParameterKind
 from tcdsl.costmodel.reductions import is_streamed
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage
-from tcdsl.transforms.plan import Kernel, arrays_of
-from tcdsl.transforms.stitching import last_loop
+from tcdsl.schedule.plan import Kernel, arrays_of
+from tcdsl.schedule.stitching import last_loop
 
 
 def parameters_of(

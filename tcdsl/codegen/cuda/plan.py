@@ -9,9 +9,9 @@ from tcdsl.codegen.cuda.source import TICKETS_BYTES, Parameter, ParameterKind
 from tcdsl.codegen.names import Names
 from tcdsl.lang.faults import Site
 from tcdsl.poly.scop import Array, Storage
-from tcdsl.transforms.mapping import Mapped
-from tcdsl.transforms.plan import Plan, arrays_of
-from tcdsl.transforms.stitching import last_loop, ticket_count
+from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.plan import Plan, arrays_of
+from tcdsl.schedule.stitching import last_loop, ticket_count
 
 SCRATCH_ALIGNMENT = 256  # bytes
 _SMALL_BYTES = 1 << 20

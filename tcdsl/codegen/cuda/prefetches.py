@@ -27,8 +27,8 @@ from tcdsl.poly.isl_utils import constant_bounds, within
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, statements_of, values_of
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Scop
-from tcdsl.transforms.mapping import Mapped
-from tcdsl.transforms.placement import Placement
+from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.placement import Placement
 
 UNIT_BYTES = 16  # addresses and lengths are multiples
 

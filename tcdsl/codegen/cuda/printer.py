@@ -44,7 +44,7 @@ from tcdsl.codegen.passes.uniformity import why_not_uniform
 from tcdsl.codegen.passes.waits import with_waits
 from tcdsl.errors import INTERNAL
 from tcdsl.poly.loop_tree import MAPPED, statements_of
-from tcdsl.transforms.plan import Kernel, Plan, arrays_of
+from tcdsl.schedule.plan import Kernel, Plan, arrays_of
 
 _FIRST = """\
 /* The least number from low on that leaves the remainder me, divided by width. */

@@ -19,10 +19,10 @@ from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.passes.turns import covers
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Expr, Index, walk
-from tcdsl.lang.dtypes import BFLOAT16
+from tcdsl.lang.types.dtypes import BFLOAT16
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
 from tcdsl.poly.scop import Access, Statement
-from tcdsl.transforms.placement import Placement, Placements
+from tcdsl.schedule.placement import Placement, Placements
 
 ROWS, COLUMNS, TERMS = 16, 8, 16  # of mma.m16n8k16, see mma.cuh
 WARPS = 4  # that multiply 64 rows together, see wgmma.cuh

@@ -13,7 +13,7 @@ from tcdsl.lang.faults import Site, sites_from_json
 
 Dim3 = tuple[int, int, int]
 
-# Where kernels take tickets (transforms/stitching) they are the workspace's first bytes: zero
+# Where kernels take tickets (schedule/stitching) they are the workspace's first bytes: zero
 # before the first launch, and after every one.
 TICKETS_BYTES = 32 << 10
 

@@ -44,10 +44,10 @@ from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
 from tcdsl.codegen.cuda.copies import copy_of
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
-from tcdsl.lang.dtypes import FLOAT32
+from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.scop import Access, Kind, Statement
-from tcdsl.transforms.mapping import RANK, Mapped
-from tcdsl.transforms.placement import Layout, Placement, Space
+from tcdsl.schedule.mapping import RANK, Mapped
+from tcdsl.schedule.placement import Layout, Placement, Space
 
 _OPERATORS = {
     Operator.ADD: "add", Operator.MUL: "mul", Operator.MIN: "min", Operator.MAX: "max",
@@ -358,7 +358,7 @@ class CudaStatementPrinter(StatementPrinter):
         return replace(found, participants=participants(self.mapped, self.statement))
 
     def fold_at_once(self, variable: str, width: int) -> Code:
-        """Return one call for all lanes of a loop over *variable* (``transforms/fold_lanes``)."""
+        """Return one call for all lanes of a loop over *variable* (``schedule/fold_lanes``)."""
         statement = self.statement
         assert statement.reduction is not None
         (read,) = statement.reads

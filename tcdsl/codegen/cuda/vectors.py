@@ -18,8 +18,8 @@ from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import AnyCoordinate, Loop, statements_of, values_of
 from tcdsl.poly.lowering import builder_of, row_start
 from tcdsl.poly.scop import Access, Array, Interleaved, Kind, Scop, Statement
-from tcdsl.transforms.mapping import Mapped
-from tcdsl.transforms.placement import Placement, Space, local_functions
+from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.placement import Placement, Space, local_functions
 
 WIDTHS_BYTES = (2, 4, 8, 16)
 _CHECKED = (Kind.ASSIGN, Kind.UPDATE, Kind.INIT, Kind.FOLD)

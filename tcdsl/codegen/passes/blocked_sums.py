@@ -27,7 +27,7 @@ from tcdsl.codegen.names import Names
 from tcdsl.lang.comprehension import Operator
 from tcdsl.poly.loop_tree import Loop, LoopKind
 from tcdsl.poly.scop import Kind, Scop, Statement
-from tcdsl.transforms.placement import Placement, Space
+from tcdsl.schedule.placement import Placement, Space
 
 PAIRS = 8  # by which a block of a compensated sum is longer
 FEW = 4  # additions of a vector's lanes that are worth a sum of their own

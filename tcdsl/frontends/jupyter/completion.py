@@ -23,10 +23,10 @@ from pygments.token import Comment, Keyword, Name, Whitespace, _TokenType
 
 from tcdsl.api import Function, Program
 from tcdsl.frontends.stages import STAGES
-from tcdsl.lang.builtins import BUILTINS
-from tcdsl.lang.dtypes import BY_NAME
-from tcdsl.lang.parser import lark_parser
-from tcdsl.lang.pygments_lexer import TcLexer, pattern
+from tcdsl.lang.syntax.parser import lark_parser
+from tcdsl.lang.syntax.pygments_lexer import TcLexer, pattern
+from tcdsl.lang.types.builtins import BUILTINS
+from tcdsl.lang.types.dtypes import BY_NAME
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _CELL = re.compile(r"\s*%%tcdsl(?=\s)[^\n]*\n")

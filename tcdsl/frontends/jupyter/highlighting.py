@@ -44,6 +44,6 @@ def lexers() -> dict[str, Any]:
     from prompt_toolkit.lexers import PygmentsLexer  # there, where IPython has a prompt
     from pygments.lexers import PythonLexer
 
-    from tcdsl.lang.pygments_lexer import TcLexer
+    from tcdsl.lang.syntax.pygments_lexer import TcLexer
 
     return {"tcdsl_bench": PygmentsLexer(PythonLexer), "tcdsl": PygmentsLexer(TcLexer)}

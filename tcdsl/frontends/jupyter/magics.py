@@ -14,7 +14,7 @@ from tcdsl.frontends.benchmark import benchmark
 from tcdsl.frontends.jupyter.calls import Call, own_peers, parsed_call
 from tcdsl.frontends.jupyter.failures import without_traceback
 from tcdsl.frontends.stages import OF_THE_DEF, STAGES, view_of, view_of_def
-from tcdsl.lang.spelling import did_you_mean
+from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.options import BAD_ARGUMENT
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tcdsl.errors import FORKED
-from tcdsl.lang.head import Head
+from tcdsl.lang.types.head import Head
 from tcdsl.runtime.arguments import host_scalar
 from tcdsl.runtime.arrays import row_major
 from tcdsl.runtime.cuda import device, libcuda

@@ -7,7 +7,7 @@ time: memory is then only put on a list (``memory.abandon``), and freed by the n
 import ctypes
 from typing import Any
 
-from tcdsl.lang.dtypes import DType, Kind
+from tcdsl.lang.types.dtypes import DType, Kind
 from tcdsl.runtime.arrays import row_major
 from tcdsl.runtime.cuda.memory import abandon
 

@@ -18,7 +18,7 @@ from operator import attrgetter, methodcaller
 from typing import Any, Protocol, TypeAlias
 
 from tcdsl.errors import NO_DEVICE_MEMORY, TCError
-from tcdsl.lang.dtypes import DType
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.runtime.arrays import ArraySpec, row_major
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import Context

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tcdsl.errors import BAD_OUT, WRONG_DEVICE, WRONG_DTYPE
-from tcdsl.lang.dtypes import DType
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.runtime.arguments import why_not_output
 from tcdsl.runtime.arrays import WIDEST_ACCESS, ArraySpec, describe
 from tcdsl.runtime.cuda.device import Context

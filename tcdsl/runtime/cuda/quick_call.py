@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tcdsl.errors import FORKED
-from tcdsl.lang.dtypes import BOOL, DType
+from tcdsl.lang.types.dtypes import BOOL, DType
 from tcdsl.runtime.cuda import device, libcuda
 from tcdsl.runtime.cuda.libraries import Library
 from tcdsl.runtime.cuda.module import Loaded

@@ -17,13 +17,13 @@ from math import prod
 from tcdsl.costmodel.columns import Columns, Share, best_share, shares
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.scop import Kind, Scop, Storage
+from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import kept_arrays, own_dims, parallel_axes, waiting_for
 from tcdsl.strategies.sketch import Axis, Sketch, Tile
 from tcdsl.strategies.template import Template, assembled
 from tcdsl.strategies.templates.column import has_few_results
-from tcdsl.transforms.fusion import Group
 
 MOST_BLOCK_AXES = 2  # of the grid beside a cluster's
 MOST_CONFIGS = 24  # of the space: more are alike

@@ -19,13 +19,13 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.rewrites.scop.rfactor import Partial, why_not_laned, why_not_rfactored
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.operations import PARALLEL_WORK, is_chunkable, work_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Axis, OuterLoop, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tiling import FAR_TILE, crossing_tiles, find_crossing, requested_tiles
-from tcdsl.transforms.nesting import Piece
-from tcdsl.transforms.rfactor import Partial, why_not_laned, why_not_rfactored
 
 TILES_PER_THREAD = cpu_thresholds.TILES_A_THREAD
 MIN_TILE = cpu_thresholds.TILE_VALUES

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tiled_chains import count, tiled_chain
-from tcdsl.transforms.nesting import Piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from tcdsl.costmodel import cpu_thresholds
 from tcdsl.poly.isl_utils import Extent, minus
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
+from tcdsl.rewrites.scop.rfactor import Partial
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.contraction import Tile, choose_tile, find_contraction
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.strategies.template import Template
-from tcdsl.transforms.nesting import Piece
-from tcdsl.transforms.rfactor import Partial
 
 ROWS_A_BLOCK = cpu_thresholds.ROWS_A_BLOCK
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.scop import Storage
+from tcdsl.rewrites.scop.exponential_sums import ADDEND, NONPOSITIVE
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.block_sizes import power_of_two
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.ragged_axes import axis_inside_ranges
 from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Sketch, Tile
 from tcdsl.strategies.template import Template, assembled
-from tcdsl.transforms.exponential_sums import ADDEND, NONPOSITIVE
 
 MIN_VECTORED = gpu_thresholds.VECTORED_VALUES
 MOST_REPEAT = 4  # vectors of a thread that are worth trying

@@ -1,4 +1,4 @@
-"""Long rows of data, in chunks that blocks share (transforms/long_rows).
+"""Long rows of data, in chunks that blocks share (rewrites/scop/long_rows).
 
     s(q) +=! part(q, c)       blocks.x over chunks c, blocks.y over the long rows that data list,
                               threads along a chunk's entries
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
+from tcdsl.rewrites.scop.rfactor import Partial
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.ragged_axes import is_of_long_rows
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.strategies.template import Template
-from tcdsl.transforms.nesting import Piece
-from tcdsl.transforms.rfactor import Partial
 
 CHUNK_BLOCKS, ROW_BLOCKS = 64, 32  # that share chunks of a long row, and long rows
 

@@ -21,15 +21,15 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
+from tcdsl.rewrites.scop.rfactor import Partial
+from tcdsl.schedule.fusion import Group
+from tcdsl.schedule.mapping import RANK
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import kept_arrays, own_dims, parallel_axes
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Template
-from tcdsl.transforms.fusion import Group
-from tcdsl.transforms.mapping import RANK
-from tcdsl.transforms.nesting import Piece
-from tcdsl.transforms.rfactor import Partial
 
 MOST_UNROLLED = gpu_thresholds.CLUSTER_VECTORS
 

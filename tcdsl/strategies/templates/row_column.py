@@ -22,6 +22,7 @@ from math import prod
 from tcdsl.costmodel.both_ways import BothWays, Share, best_share, shares
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Storage
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.operations import is_chunkable
 from tcdsl.strategies.problem import Problem, analysis
@@ -29,7 +30,6 @@ from tcdsl.strategies.row_registers import live_arrays, resident_arrays
 from tcdsl.strategies.sketch import Axis, Sketch
 from tcdsl.strategies.template import Template, assembled
 from tcdsl.strategies.traffic import moved_bytes
-from tcdsl.transforms.nesting import Piece
 
 MOST_CONFIGS = 24  # of the space: more are alike
 

@@ -4,7 +4,7 @@
                             p = sum of exp(x - q)
     the last of (i, .)      m(i), s(i)                                    and what is small
 
-The program has been rewritten for it (row_chunks.py, transforms/rescaling.py): a chunk is a row.
+The program has been rewritten for it (row_chunks.py, rewrites/scop/rescaling.py): a chunk is a row.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

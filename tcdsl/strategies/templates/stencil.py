@@ -14,13 +14,13 @@ from dataclasses import replace
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Overlapped
+from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.assembly import grid_axes
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Axis, OuterLoop, Sketch
 from tcdsl.strategies.stencil_work import StencilConfig, Tiles, configs, rated, stencil_work
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tiled_chains import overlapped_of, tiled_chain
-from tcdsl.transforms.nesting import Piece
 
 MOST_CHANNELS = 4
 

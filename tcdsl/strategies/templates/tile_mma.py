@@ -21,15 +21,15 @@ from tcdsl.costmodel.locality import array_strides, coefficient_of
 from tcdsl.costmodel.tensor_tiles import TensorWork
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, walk
-from tcdsl.lang.dtypes import BFLOAT16, FLOAT32
+from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Kind
+from tcdsl.rewrites.scop.padding import why_not_padded
+from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.strategies.fragments import WarpTiles, vector_of
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis, Sketch, Tensor
 from tcdsl.strategies.template import Template
-from tcdsl.transforms.padding import why_not_padded
-from tcdsl.transforms.rfactor import why_not_rfactored
 
 NAME = "tile_mma"
 # Results of a warp, rows and columns; warps of a block along rows and columns.

@@ -22,6 +22,9 @@ from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.tiles import Product, TileConfig, work_of_tiles
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
+from tcdsl.rewrites.scop.rfactor import Partial
+from tcdsl.schedule.nesting import Piece
+from tcdsl.schedule.promotion import MAX_PRIVATE_BYTES
 from tcdsl.strategies.assembly import Assembly, Chunk, point_pieces
 from tcdsl.strategies.contracted import (
     LEAST_COPY_BYTES,
@@ -35,9 +38,6 @@ from tcdsl.strategies.contracted import (
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import OuterLoop, Sketch, Steps, Tile
 from tcdsl.strategies.template import Template
-from tcdsl.transforms.nesting import Piece
-from tcdsl.transforms.promotion import MAX_PRIVATE_BYTES
-from tcdsl.transforms.rfactor import Partial
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 EQUAL = 1.02  # estimates that differ by less say nothing

@@ -7,8 +7,8 @@ from IPython.core.completer import provisionalcompleter
 
 from tcdsl.frontends.jupyter.completion import candidates, words_of
 from tcdsl.frontends.stages import STAGES
-from tcdsl.lang.builtins import BUILTINS
-from tcdsl.lang.dtypes import BY_NAME
+from tcdsl.lang.types.builtins import BUILTINS
+from tcdsl.lang.types.dtypes import BY_NAME
 
 HEAD = "def mm(float(M, K) A, float(K, N) B, int32 shift) -> (C, D) {\n"
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.lang.dtypes import BY_NAME
+from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.runtime.cuda import dlpack
 from tcdsl.runtime.cuda.device import primary_context
 from tcdsl.runtime.cuda.libraries import new_array

@@ -13,8 +13,9 @@ from tcdsl import driver
 from tcdsl.codegen.cuda.source import CudaSource, Launch, Parameter, ParameterKind
 from tcdsl.errors import LaunchError, RangeError, ShapeError, TargetError
 from tcdsl.executable import cuda as cuda_executable
-from tcdsl.lang import parser, specialiser
 from tcdsl.lang.faults import Site
+from tcdsl.lang.ranges import specialiser
+from tcdsl.lang.syntax import parser
 from tcdsl.runtime.cuda import libcuda, module
 
 Make = Callable[..., Any]

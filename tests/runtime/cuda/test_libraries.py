@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tcdsl.errors import LaunchError
-from tcdsl.lang.dtypes import BFLOAT16, FLOAT32, INT64
+from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32, INT64
 from tcdsl.runtime.cuda.device import primary_context
 from tcdsl.runtime.cuda.libraries import library
 

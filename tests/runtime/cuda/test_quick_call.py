@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tcdsl.errors import LaunchError, ShapeError, TargetError, TCError
-from tcdsl.lang.dtypes import ALL, BOOL, FLOAT64, INT64
+from tcdsl.lang.types.dtypes import ALL, BOOL, FLOAT64, INT64
 from tcdsl.runtime.arguments import host_scalar
 from tcdsl.runtime.cuda import libraries, quick_call
 from tcdsl.runtime.cuda.call import DeviceCall

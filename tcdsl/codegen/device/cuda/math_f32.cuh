@@ -54,7 +54,7 @@ TC_FN float tc_rcp_f32(float x) {
  *
  * Addends of a sum that is not below 1 may be 0 where they are less than 2^-126, and need not be as
  * good: two instructions, off by 4 of ex2 and 1.22 |x| of the rounded product.  What that means to
- * the sum stands in transforms/shifted_exponentials. */
+ * the sum stands in rewrites/scop/shifted_exponentials. */
 #ifdef TC_FAST_MATH
 TC_FN float tc_exp_nonpositive_f32(float x) { return expf(x); }
 #else

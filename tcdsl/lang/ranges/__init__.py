@@ -1,0 +1,1 @@
+"""Ranges of indices, boxes of tensors, functions of the sizes."""

@@ -1,0 +1,1 @@
+"""Rewrites of comprehensions: which indices become one, before anything is polyhedral."""

@@ -1,0 +1,152 @@
+"""Coalescing: indices that always stand together, over contiguous dimensions, become one index.
+
+    y(n,c,h,w) = x(n,c,h,w) * s(c)     --->     y(n,c,p) = x(n,c,p) * s(c)      p = h * W + w
+
+Dimensions p and p+1 of a tensor merge iff they are contiguous in memory (the stride of p is the
+stride times the extent of p+1) and every access to the tensor subscripts them by two plain indices
+(a, b), b running over the whole extent, such that a and b occur nowhere else but in such pairs, in
+front of one another, of dimensions that merge too; a and b are both left-hand or both reduced.
+That is a greatest fixed point: all pairs are candidates, and those with an objection fall out until
+none does.  Iteration order is kept (p is lexicographic in (a, b)), so that it is always legal.
+
+Nothing is copied: the merged tensor is another view of the same memory, without any division.
+Interleaved axes are left to flattening.py.  After Panamera's dimension flattening (PACT 2022,
+doi:10.1145/3559009.3569656), which does the same before scheduling, for isl avoids it.
+"""
+
+from collections.abc import Iterator
+
+from tcdsl.lang.comprehension import Comprehension, Expr, Index, Statement
+from tcdsl.lang.ranges.open_sizes import AnySpecialisation
+from tcdsl.rewrites.comprehension.merging import (
+    AnyRanges,
+    Coalesced,
+    Groups,
+    Strides,
+    accesses_of,
+    indices_elsewhere,
+    merge,
+)
+
+Pair = tuple[str, int]  # (tensor, p): the dimensions p and p + 1
+
+
+def coalesce(c: Comprehension, special: AnySpecialisation, strides: Strides) -> Coalesced:
+    """Return *c* with every pair of dimensions merged that may be."""
+    pairs = mergeable_pairs(c, special, strides)
+    merged = {name: _groups(tensor.rank, name, pairs) for name, tensor in c.tensors.items()}
+    if not pairs:
+        return Coalesced(c, special, strides, merged, ({},) * len(c.statements))
+    return merge(c, special, strides, merged)
+
+
+def mergeable_pairs(c: Comprehension, special: AnySpecialisation, strides: Strides) -> set[Pair]:
+    """Return the greatest set of dimension pairs that merge (see the module's docstring)."""
+    pairs = {
+        (name, p)
+        for name, tensor in c.tensors.items()
+        for p in range(tensor.rank - 1)
+        if _is_contiguous(name, p, special, strides)
+    }
+    uses = [_Uses(s, r, special) for s, r in zip(c.statements, special.ranges, strict=True)]
+    while True:
+        refused = {pair for use in uses for pair in use.refused(pairs)}
+        if not refused:
+            return pairs
+        pairs -= refused
+
+
+def _is_contiguous(name: str, p: int, special: AnySpecialisation, strides: Strides) -> bool:
+    """Return whether p and p + 1 are contiguous; never across an open extent or stride.
+
+    The product of two open sizes would be no affine function of them.
+    """
+    inner = special.shapes[name][p + 1]
+    if not isinstance(inner, int) or special.origins[name][p + 1] != 0:
+        return False
+    steps = strides.get(name)
+    if steps is None:
+        return True
+    outer_step, step = steps[p], steps[p + 1]
+    return isinstance(step, int) and outer_step == step * inner
+
+
+class _Uses:
+    """Where one statement's indices occur."""
+
+    def __init__(self, statement: Statement, ranges: AnyRanges, special: AnySpecialisation) -> None:
+        self.statement = statement
+        self.ranges = ranges
+        self.special = special
+        self.accesses = list(accesses_of(statement))
+        self.elsewhere = set(indices_elsewhere(statement))
+
+    def refused(self, pairs: set[Pair]) -> Iterator[Pair]:
+        """Yield the pairs of tensors used here that cannot merge if *pairs* are all that may."""
+        for tensor, subscripts in self.accesses:
+            for p in range(len(subscripts) - 1):
+                if (tensor, p) in pairs and not self._accepts(tensor, p, subscripts, pairs):
+                    yield tensor, p
+
+    def _accepts(self, tensor: str, p: int, subscripts: tuple[Expr, ...], pairs: set[Pair]) -> bool:
+        first, second = subscripts[p], subscripts[p + 1]
+        if not (isinstance(first, Index) and isinstance(second, Index)):
+            return False
+        a, b = first.name, second.name
+        extent = self.special.shapes[tensor][p + 1]
+        assert isinstance(extent, int), "dimensions do not merge over an open extent"
+        if a == b or {a, b} & self.elsewhere or self.ranges[b] != range(extent):
+            return False
+        left = self.statement.left
+        if (a in left) != (b in left) or not self._keeps_order(a, b):
+            return False
+        return all(
+            self._stands_in_pair(other, place, found, (a, b), extent, pairs)
+            for other, found in self.accesses
+            for place, subscript in enumerate(found)
+            if isinstance(subscript, Index) and subscript.name in (a, b)
+        )
+
+    def _keeps_order(self, a: str, b: str) -> bool:
+        """Return whether merging keeps the order of instances, which matters to a recurrence."""
+        names = self.statement.indices
+        if names.index(b) == names.index(a) + 1:
+            return True
+        target = self.statement.target
+        return not any(
+            name == target and subscripts != self.statement.subscripts
+            for name, subscripts in self.accesses
+        )
+
+    def _stands_in_pair(
+        self,
+        tensor: str,
+        place: int,
+        subscripts: tuple[Expr, ...],
+        names: tuple[str, str],
+        extent: int,
+        pairs: set[Pair],
+    ) -> bool:
+        """Return whether an occurrence of a or b is half of a mergeable pair (a, b)."""
+        a, b = names
+        own = subscripts[place]
+        assert isinstance(own, Index)
+        p = place if own.name == a else place - 1
+        if (tensor, p) not in pairs:
+            return False
+        first, second = subscripts[p], subscripts[p + 1]
+        if not (isinstance(first, Index) and isinstance(second, Index)):
+            return False
+        same_extent = self.special.shapes[tensor][p + 1] == extent
+        return (first.name, second.name) == (a, b) and same_extent
+
+
+def _groups(rank: int, name: str, pairs: set[Pair]) -> Groups:
+    """Return the dimensions of a tensor, those that merge together in one tuple."""
+    groups: list[tuple[int, ...]] = []
+    for dim in range(rank):
+        if dim and (name, dim - 1) in pairs:
+            groups[-1] = (*groups[-1], dim)
+        else:
+            groups.append((dim,))
+    return tuple(groups)

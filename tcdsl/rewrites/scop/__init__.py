@@ -1,0 +1,1 @@
+"""Rewrites of scops: statements over other domains and arrays that compute the same."""

@@ -1,0 +1,221 @@
+"""The slots of folds over threads: how much shared memory they are, and who has some of its own.
+
+All folds of a kind put their values into the same slots, so that a fold over a cluster waits, at a
+barrier of all its blocks, until everyone has read what the one before has left there.  Those that
+are *numbered* have slots of their own, and wait for what is put there and for nothing else::
+
+    tc_cluster_begin();                           tc_cluster_begin<2>();
+    tc_fold_xc<tc_op_max_f32, 512, 1, 4>(a)  -->  tc_fold_xc<tc_op_max_f32, 512, 1, 4, 0>(a)
+    tc_fold_xc<tc_op_add_f32, 512, 1, 4>(b)       tc_fold_xc<tc_op_add_f32, 512, 1, 4, 1>(b)
+
+Numbers are given in the order in which folds run.  Legal iff every block calls each of them exactly
+once: then all blocks of a cluster meet the same folds, and nobody writes to a slot again.  That is
+so where the loops over blocks and threads around the fold have one turn, and of the other loops,
+but for the one whose iterations one call folds (``fold_lanes``),
+
+    { block -> [values of the loops] }    is a function on the whole grid.
+
+isl must print the call in one place, too: no loop around sets iterations apart, and the instances
+are one basic set.  A kernel numbers all its folds over clusters or none, for there is no arrival at
+the cluster's barrier left that another could wait for; so it has no wide barrier either.  Values
+have 4 bytes or more, which the asynchronous stores move, and all slots fit into shared memory.
+
+One fold alone has no number: on an H200 rmsnorm of (4096, 65536) float32 takes 613 us with one and
+565 without, for a reason not found (bfloat16: 286 and 291); kernels with two folds gain 4 to 20 %.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcdsl.costmodel.chip import WARP
+from tcdsl.costmodel.shared_memory import STATIC_BYTES, column_slots, row_slots
+from tcdsl.lang.comprehension import Operator
+from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, values_of
+from tcdsl.poly.scop import Kind, Statement
+from tcdsl.schedule.fold_lanes import has_all_lanes, short_loop_around, why_not_at_once
+from tcdsl.schedule.mapping import RANK, Mapped
+from tcdsl.schedule.placement import Placements, Space
+from tcdsl.schedule.synchronisation import is_replicated
+
+MOST_NUMBERED = 16  # what the device library has room for
+MOST_LANES_BYTES = 36 << 10  # for folds of several lanes: two of 512 x 8 floats
+_COUNTER_BYTES = 8  # of what counts the bytes that are put into the slots of one number
+_STORE_BYTES = 4  # the least that an asynchronous store moves
+_ALIGNMENT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FoldSlots:
+    """How the folds of one kernel are called, by their statements."""
+
+    lanes: Mapping[str, Loop]  # the loop all of whose iterations one call may fold
+    numbers: Mapping[str, int]  # of those with slots of their own, from 0 on in their order
+
+
+def fold_slots(mapped: Mapped, placements: Placements) -> FoldSlots:
+    """Return how the folds of the kernel of *mapped* are called: lanes first, then numbers."""
+    slots = FoldSlots({}, {})
+    folds = _folds(mapped)
+    for fold in folds:
+        loop = short_loop_around(mapped, fold)
+        if loop is None or why_not_at_once(mapped, placements, fold, loop) is not None:
+            continue
+        more = FoldSlots({**slots.lanes, fold.name: loop}, {})
+        if _fits(mapped, placements, more):
+            slots = more
+    of_clusters = [fold for fold in folds if RANK in mapped.fold_axes(fold)]
+    if why_not_numbered(mapped, of_clusters, slots.lanes) is not None:
+        return slots
+    numbers = {fold.name: number for number, fold in enumerate(of_clusters)}
+    numbered = FoldSlots(slots.lanes, numbers)
+    return numbered if _fits(mapped, placements, numbered) else slots
+
+
+def _folds(mapped: Mapped) -> list[Statement]:
+    """Return the folds over threads, in the order in which they run."""
+    statements = [mapped.scop.by_name[name] for name in mapped.paths]
+    return [s for s in statements if s.kind is Kind.FOLD and mapped.fold_axes(s)]
+
+
+# --- numbers --------------------------------------------------------------------------------
+
+
+def why_not_numbered(
+    mapped: Mapped, folds: Sequence[Statement], lanes: Mapping[str, Loop]
+) -> str | None:
+    """Return why *folds*, all those over clusters of the kernel, have no slots of their own.
+
+    :arg lanes: the loops whose iterations one call of a fold folds.
+    """
+    if not 2 <= len(folds) <= MOST_NUMBERED:
+        return f"{len(folds)} folds are over clusters"
+    if any(mapped.scop.by_name[name].is_wide for name in mapped.paths):
+        return "there is a barrier of the cluster"
+    for fold in folds:
+        assert fold.reduction is not None
+        # The index of a pair is large enough.
+        is_small = fold.reduction.dtype.size_bytes < _STORE_BYTES
+        if is_small and not fold.reduction.operator.is_arg:
+            return f"the values of {fold.name} are too small to be stored asynchronously"
+        if reason := _why_not_once(mapped, fold, lanes.get(fold.name)):
+            return reason
+    return None
+
+
+def _why_not_once(mapped: Mapped, fold: Statement, lanes: Loop | None) -> str | None:
+    """Return why not every block calls *fold* once, and in one place of the text, or None."""
+    path = mapped.paths[fold.name]
+    if any(loop.kind is LoopKind.LAST for loop in path):
+        return f"one of the blocks runs {fold.name}"
+    if any(not loop.has_one_turn for loop in path if loop.kind in MAPPED):
+        return f"blocks or threads run {fold.name} in turns"
+    blocks = [loop for loop in path if loop.kind is LoopKind.BLOCK]
+    others = [loop for loop in path if loop.kind not in MAPPED and loop is not lanes]
+    block, other = (values_of(mapped.scop, fold.name, loops) for loops in (blocks, others))
+    if not block.reverse().apply_range(other).is_single_valued():
+        return f"a block runs {fold.name} several times"
+    if not block.range().is_equal(_box([loop.width for loop in blocks])):
+        return f"some blocks do not run {fold.name}"
+    if lanes is not None and not has_all_lanes(mapped, lanes):
+        return f"some lanes of {fold.name} are guarded"
+    instances = values_of(mapped.scop, fold.name, path).range().coalesce()
+    if instances.n_basic_set() > 1 or any(_is_split(loop) for loop in path):
+        return f"{fold.name} may be printed twice"
+    return None
+
+
+def _box(widths: Sequence[int]) -> isl.Set:
+    """Return the set of all points from 0 on that are less than *widths*."""
+    box = isl.Set("{ [] }")
+    for width in widths:
+        box = box.flat_product(isl.Set(f"{{ [x] : 0 <= x < {width} }}"))
+    return box
+
+
+def _is_split(loop: Loop) -> bool:
+    """Return whether some iterations of *loop* get a loop of their own."""
+    return not (isinstance(loop.limit, int) and loop.limit == 0)
+
+
+# --- bytes ----------------------------------------------------------------------------------
+
+
+def static_bytes(mapped: Mapped, placements: Placements, slots: FoldSlots) -> int:
+    """Return the shared memory of a block but for staged arrays: arrays, slots and counters."""
+    statements = [mapped.scop.by_name[name] for name in mapped.paths]
+    touched = {access.array for s in statements for access in (*s.writes, *s.reads)}
+    arrays = sum(
+        _aligned(placement.elements() * mapped.scop.arrays[placement.array].dtype.size_bytes)
+        for placement in placements.values()
+        if placement.array in touched
+        and placement.space is Space.SHARED
+        and not placement.is_staged
+    )
+    counters = _COUNTER_BYTES * MOST_NUMBERED if slots.numbers else 0
+    return arrays + counters + sum(_slot_bytes(mapped, placements, slots).values())
+
+
+def _fits(mapped: Mapped, placements: Placements, slots: FoldSlots) -> bool:
+    """Return whether a block has the shared memory, and lanes leave some of it to others."""
+    sizes = _slot_bytes(mapped, placements, slots)
+    lanes_bytes = sum(size for call, size in sizes.items() if call.lanes > 1)
+    is_modest = lanes_bytes <= MOST_LANES_BYTES
+    return is_modest and static_bytes(mapped, placements, slots) <= STATIC_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A template of the device library with its arguments: all calls of it have the same slots."""
+
+    axes: tuple[int, ...]
+    operator: Operator
+    types: tuple[str, ...]  # of the value, and of the index that an arg fold finds
+    lanes: int
+    is_first: bool  # the first threads alone get the result
+    number: int | None
+
+
+def _slot_bytes(mapped: Mapped, placements: Placements, slots: FoldSlots) -> dict[_Call, int]:
+    """Return the bytes of the slots of every call that the kernel may have."""
+    sizes = {}
+    for fold in _folds(mapped):
+        reduction, axes = fold.reduction, mapped.fold_axes(fold)
+        assert reduction is not None
+        dtypes = [reduction.dtype]
+        if reduction.operator.is_arg:
+            dtypes.append(mapped.scop.arrays[fold.reads[0].array].dtype)
+        value_bytes = len(dtypes) * max(dtype.size_bytes for dtype in dtypes)
+        is_first = axes == (1,) and not is_replicated(fold, placements)
+        number = slots.numbers.get(fold.name)
+        for lanes in _lanes_of_calls(fold, slots):
+            types = tuple(dtype.name for dtype in dtypes)
+            call = _Call(axes, reduction.operator, types, lanes, is_first, number)
+            counts = _slot_counts(mapped, axes)
+            sizes[call] = sum(_aligned(value_bytes * lanes * count) for count in counts)
+    return sizes
+
+
+def _lanes_of_calls(fold: Statement, slots: FoldSlots) -> tuple[int, ...]:
+    """Return how many lanes calls of *fold* have: where lanes are guarded, one after all."""
+    loop = slots.lanes.get(fold.name)
+    if loop is None or loop.extent is None:
+        return (1,)
+    return (loop.extent,) if fold.name in slots.numbers else (1, loop.extent)
+
+
+def _slot_counts(mapped: Mapped, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many slots each array of them has that a fold over *axes* takes."""
+    x, y, _ = mapped.block
+    return {
+        (0,): (row_slots(x, y),),
+        (1,): (column_slots(x, y),),
+        (0, 1): (row_slots(x * y, 1),),
+        (0, RANK): (mapped.cluster * x // WARP,),
+        (1, RANK): (column_slots(x, y), mapped.cluster * x),
+    }[axes]
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,84 @@
+"""A plan: the kernels of one compilation in order, and where their arrays live."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tcdsl.poly.loop_tree import Node, statements_of
+from tcdsl.poly.scop import Scop
+from tcdsl.schedule.fusion import Apart
+from tcdsl.schedule.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A loop nest that runs as a whole before the next kernel starts; *why* explains its shape.
+
+    *template* is the name of the strategy that made it.
+    Blocks of a GPU start in the order of their numbers.  With *is_reversed* the first of them runs
+    the last iterations: what the kernel before has touched last is in the cache still.
+    Blocks ask for what they will load in the next iteration of their loops if that is no more than
+    *ahead_bytes*, of all blocks together.
+    If *beside* is not 0, threads are to have so few registers that a multiprocessor holds as many
+    blocks at once.
+    """
+
+    name: str
+    tree: Node
+    why: tuple[str, ...] = ()
+    is_reversed: bool = False
+    ahead_bytes: int = 0
+    beside: int = 0
+    template: str = ""
+
+
+def _none_else() -> list[dict[str, Any]]:
+    return []
+
+
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """What a kernel, or a part of one, was made with, and what else there was to choose from.
+
+    *choice* is the name of its template and the configuration, as plain data; *candidates* computes
+    the list of ``Executable.candidates``.
+    """
+
+    kernel: str
+    choice: Mapping[str, Any]
+    candidates: Callable[[], Sequence[dict[str, Any]]] = _none_else
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A rewrite of a statement or an array that was weighed, and what came of it."""
+
+    rewrite: str
+    site: str
+    result: str
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Kernels over one scop.  *placements* holds the local arrays; other scratch is memory.
+
+    *apart* says why statements are in two kernels, *weighed* what each was chosen from, *tried*
+    which rewrites were weighed.
+    """
+
+    scop: Scop
+    kernels: tuple[Kernel, ...]
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    weighed: tuple[Weighed, ...] = ()
+    apart: tuple[Apart, ...] = ()
+    tried: tuple[Tried, ...] = ()
+
+
+def arrays_of(plan: Plan, kernel: Kernel) -> list[str]:
+    """Return the arrays that *kernel* touches, in the order of the scop."""
+    touched = {
+        access.array
+        for name in statements_of(kernel.tree)
+        for access in (*plan.scop.by_name[name].writes, *plan.scop.by_name[name].reads)
+    }
+    return [name for name in plan.scop.arrays if name in touched]

@@ -1,1 +1,0 @@
-"""Rewrites of comprehensions, scops and schedules; each does what it is told, and is verified."""
