@@ -141,8 +141,22 @@ def _typed(node: ast.Expr, args: dict[str, Expr], dtype: DType) -> Expr:
             return Unary(op, typed(operand), dtype)
         case ast.Binary(op=op, left=left, right=right):
             kind = dtype if op in "+-*/" else BOOL
-            return Binary(op, typed(left), typed(right), kind)
+            return _folded(Binary(op, typed(left), typed(right), kind))
         case ast.Select(condition=condition, if_true=if_true, if_false=if_false):
-            return Select(typed(condition), typed(if_true), typed(if_false), dtype)
+            decision = typed(condition)
+            if isinstance(decision, Const):
+                return typed(if_true if decision.value else if_false)
+            return Select(decision, typed(if_true), typed(if_false), dtype)
         case _:
             raise AssertionError(node)
+
+
+def _folded(expr: Binary) -> Expr:
+    """Return *expr*, if it is one of numbers (the exponent of ``pow``) its value."""
+    match expr:
+        case Binary(op="==", left=Const(value=one), right=Const(value=other)):
+            return Const(one == other, BOOL)
+        case Binary(op="-", left=Const(value=one), right=Const(value=other)):
+            return Const(one - other, expr.dtype)
+        case _:
+            return expr

@@ -5,12 +5,16 @@
 
     T(l) *=! e       p(l) *=! e == 0 ? 1 : e
                      z(l) +=! e == 0 ? 1 : 0
-                     de = z(l) == 0 ? dT(l) * T(l) / e : z(l) == 1 && e == 0 ? dT(l) * p(l) : 0
+                     s(l) +=! e == 0 ? e : 0
+                     de = dT(l) * (e != 0 ? T(l) / e : p(l) * (z(l) == 1 ? 1 : z(l) == 2 ? s(l) - e
+                          : pow(s(l), 1.5)))
 
 All terms that attain an extreme share its adjoint equally: the mean of the subgradients that have
 one, which does not depend on the order of the terms.  The derivative of a product by a term is the
-product of the others: T / e without zeros, p at the only zero, and 0 at two zeros or more.
-Without ``!`` what the target held before is a term too.
+product of the others: T / e, and at a zero p times the product of the other zeros.  That of one
+other is s - e: it is 0, but has its derivative.  That of more is 0, as the first two derivatives of
+``pow(s, 1.5)`` are: the second derivatives of T are right, and the third are, where there are three
+zeros, not finite and not wrong.  Without ``!`` what the target held before is a term too.
 
     T(I(n)) = e      last(I(n)) max= n           last: -1 before
                      de = n == last(I(n)) ? dT(I(n)) : 0
@@ -24,7 +28,7 @@ from tcdsl.derivatives import terms
 from tcdsl.derivatives.lines import Instances, Line
 from tcdsl.derivatives.names import Names
 from tcdsl.derivatives.versions import Step
-from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select
+from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Index, Load, Select
 from tcdsl.lang.ranges.size_functions import to_expr
 from tcdsl.lang.types.dtypes import BOOL, INT64
 
@@ -69,38 +73,59 @@ def extreme(step: Step, seed: Expr, names: Names, box: Left) -> Found:
 def product(step: Step, seed: Expr, names: Names, box: Left) -> Found:
     """Return the rule for ``*=``."""
     line, value = step.line, step.line.value
-    rest, zeros = names.fresh(f"rest_{line.target}"), names.fresh(f"zeros_{line.target}")
     dtype = value.dtype
     one, zero = terms.number(1.0, dtype), terms.number(0.0, dtype)
 
     def is_zero(term: Expr) -> Expr:
         return Binary("==", term, zero, BOOL)
 
-    def others(term: Expr, adjoint: Expr, subscripts: tuple[Expr, ...]) -> Expr:
-        count = Load(zeros, subscripts, dtype)
+    def quotient(term: Expr, adjoint: Expr, subscripts: tuple[Expr, ...]) -> Expr:
         whole = terms.product(adjoint, Load(line.target, subscripts, dtype))
-        only = terms.conjunction((Binary("==", count, one, BOOL), is_zero(term)))
-        by_rest = terms.product(adjoint, Load(rest, subscripts, dtype))
-        return Select(
-            is_zero(count), Binary("/", whole, term, dtype),
-            Select(only, by_rest, zero, dtype), dtype,
-        )  # fmt: skip
-
-    def nonzero(term: Expr) -> Expr:
-        return Select(is_zero(term), one, term, dtype)
-
-    def count(term: Expr) -> Expr:
-        return Select(is_zero(term), one, zero, dtype)
+        return Binary("/", whole, term, dtype)
 
     old = _old(step)
-    lines = (
-        *_accumulated(rest, "*", one, step, box, nonzero(value), old and nonzero(old)),
-        *_accumulated(zeros, "+", zero, step, box, count(value), old and count(old)),
-    )
-    before = None
+    seeds = [(value, seed, line.subscripts)]
     if old is not None:
-        before = others(old, _whole_seed(seed, step), _left(step))
-    return Found(lines, others(value, seed, line.subscripts), before)
+        seeds.append((old, _whole_seed(seed, step), _left(step)))
+    if all(_is_never_zero(term) for term, _, _ in seeds):
+        return Found((), *(quotient(*each) for each in seeds))
+    rest, zeros, total = (names.fresh(f"{kind}_{line.target}") for kind in ("rest", "zeros", "sum"))
+
+    def others(term: Expr, adjoint: Expr, subscripts: tuple[Expr, ...]) -> Expr:
+        product, count, sum_ = (Load(name, subscripts, dtype) for name in (rest, zeros, total))
+        by_rest = terms.product(adjoint, product)
+
+        def beside(number: float, factor: Expr, otherwise: Expr) -> Expr:
+            is_count = Binary("==", count, terms.number(number, dtype), BOOL)
+            return Select(is_count, terms.product(by_rest, factor), otherwise, dtype)
+
+        flat = Call("pow", (sum_, terms.number(1.5, dtype)), dtype)
+        two = beside(2.0, Binary("-", sum_, term, dtype), terms.product(by_rest, flat))
+        at_zero = beside(1.0, one, two)
+        return Select(is_zero(term), at_zero, quotient(term, adjoint, subscripts), dtype)
+
+    def accumulated(
+        name: str, operator: str, identity: Expr, zero_term: Expr | None, other: Expr | None
+    ) -> tuple[Line, ...]:
+        """Return the lines of a reduction of *zero_term* of zeros and *other* of other terms."""
+        values = [Select(is_zero(term), zero_term or term, other or term, dtype)
+                  for term, _, _ in seeds]  # fmt: skip
+        return _accumulated(name, operator, identity, step, box, values[0], *values[1:])
+
+    lines = (
+        *accumulated(rest, "*", one, one, None),
+        *accumulated(zeros, "+", zero, one, zero),
+        *accumulated(total, "+", zero, None, zero),
+    )
+    return Found(lines, *(others(*each) for each in seeds))
+
+
+def _is_never_zero(term: Expr) -> bool:
+    """Return whether *term* is ``e == 0 ? 1 : e``."""
+    match term:
+        case Select(Binary("==", left=left, right=right), if_true, if_false):
+            return terms.is_number(right, 0) and terms.is_number(if_true, 1) and left == if_false
+    return False
 
 
 def last_assignment(step: Step, seed: Expr, names: Names, box: Left) -> Found:
@@ -148,7 +173,13 @@ def _whole_seed(seed: Expr, step: Step) -> Expr:
 
 
 def _accumulated(
-    name: str, operator: str, identity: Expr, step: Step, box: Left, term: Expr, old: Expr | None
+    name: str,
+    operator: str,
+    identity: Expr,
+    step: Step,
+    box: Left,
+    term: Expr,
+    old: Expr | None = None,
 ) -> tuple[Line, ...]:
     """Return the lines that reduce *term* over the instances of *step*, after the term *old*."""
     line = step.line

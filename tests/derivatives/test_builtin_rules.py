@@ -61,3 +61,8 @@ def test_powers_at_zero() -> None:
     d_x, d_y = tcdsl.vjp(f).reference(np.zeros(4), np.array([0.0, 1.0, 2.0, 3.0]), np.ones(4))
     np.testing.assert_array_equal(d_x, [0, 1, 0, 0])
     np.testing.assert_array_equal(d_y, [0, 0, 0, 0])
+
+
+def test_an_exponent_that_is_a_number_leaves_no_choice() -> None:
+    f = tcdsl.define("def f(float(N) x) -> (y) { y(i) = pow(x(i), 3.0) }").f
+    assert "d_x(i) = d_y(i) * 3.0 * pow(x(i), 2.0)" in tcdsl.vjp(f).source
