@@ -9,7 +9,7 @@ from tcdsl.codegen.c.printer import CSource
 from tcdsl.driver import Compiled, compile_to_c
 from tcdsl.errors import TCWarning
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.testing import graphs, programs
+from tcdsl.testing import contractions, graphs, programs
 from tests import conftest
 from tests.conftest import comprehension_of
 from tests.hunts import Hunt, drawn
@@ -27,7 +27,9 @@ def test_all_finds_are_told_at_the_end(check_all: Callable[..., None]) -> None:
     assert "of (3, 3)" in message and "of (5,)" in message and "TC0" in message
 
 
-@pytest.mark.parametrize("make", [lambda: graphs("real", with_values=False), programs])
+@pytest.mark.parametrize(
+    "make", [lambda: graphs("real", with_values=False), programs, contractions]
+)
 def test_no_program_is_drawn_twice(make: Callable[[], Any]) -> None:
     """Left to itself Hypothesis draws one graph in seven twice, and one program in three."""
     cases = drawn(3000, 100, make())

@@ -662,10 +662,10 @@ def programs() -> "SearchStrategy[tuple[str, Mapping[str, Array]]]":
     def program(draw: Callable[[Any], Any]) -> tuple[str, Mapping[str, Array]]:
         return drafted(draw, lambda action: draw(st.builds(action)))
 
-    return program().filter(lambda drawn: _is_accepted(drawn[0]))
+    return program().filter(lambda drawn: is_accepted(drawn[0]))
 
 
-def _is_accepted(source: str) -> bool:
+def is_accepted(source: str) -> bool:
     """Return whether the program is accepted without ``out=`` and without a warning.
 
     A few of a thousand leave an element unwritten at some sizes, such as ``T(i + j) +=! ...`` where
@@ -687,4 +687,4 @@ def _is_accepted(source: str) -> bool:
     return not comprehension.warnings and not any(tensor.needs_out for tensor in tensors)
 
 
-__all__ = ["drafted", "programs"]
+__all__ = ["drafted", "is_accepted", "programs"]
