@@ -72,10 +72,12 @@ def hold(
     array = Array(name, dtype, tuple(low for low, _ in bounds), shape, Storage.SCRATCH)
     wide = replace(scop, arrays={**scop.arrays, name: array})
     builder = builder_of(indices, copy, scop.sizes)
-    at = Index("t")
-    places: tuple[Expr, ...] = (*map(Index, outer), _binary("/", at, step))
+    place = _place_of_term(scop, statement, inside[mentioned.index({reduced})], term, step)
+    if place is None:
+        return None
+    places: tuple[Expr, ...] = (*map(Index, outer), _binary("/", Index("t"), step))
     places += tuple(
-        _binary("%", at, step) if names == {reduced} else _renamed(subscript)
+        place if names == {reduced} else _renamed(subscript, Index("e0"))
         for names, subscript in zip(mentioned, inside, strict=True)
     )
     read = access(builder, tile, places, wide.arrays, domain)
@@ -111,9 +113,29 @@ def _loads(statement: Statement, array: str) -> list[Load]:
     return [node for node in nodes if isinstance(node, Load) and node.tensor == array]
 
 
-def _renamed(expr: Expr) -> Expr:
-    """Return *expr* of the kept index, which is the last one of the copy."""
-    return rewrite(expr, lambda node: Index("e0") if isinstance(node, Index) else node)
+def _place_of_term(
+    scop: Scop, statement: Statement, subscript: Expr, term: Coordinate, step: int
+) -> Expr | None:
+    """Return where the term *t* is in the tile, None if *subscript* is no function of it.
+
+    ``k - 16(k/16)`` is ``t % 16``, and ``3k + 1 - (48(k/16) + 1)`` is ``3t - 48(t/16)``.
+    """
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    own = coordinate_expression(term, statement.indices)
+    wanted = builder.affine(subscript)
+    if wanted is None:
+        return None
+    shifted = Binary("+", Index("t"), Const(term.shift, INT32), INT32)
+    for place in (_binary("%", Index("t"), step), _renamed(subscript, shifted)):
+        found = builder.affine(_renamed(place, own))
+        if found is not None and statement.domain.is_subset(wanted.eq_set(found)):
+            return place
+    return None
+
+
+def _renamed(expr: Expr, to: Expr) -> Expr:
+    """Return *expr*, which mentions one index, with *to* for that."""
+    return rewrite(expr, lambda node: to if isinstance(node, Index) else node)
 
 
 def _mentioned(expr: Expr) -> set[str]:
