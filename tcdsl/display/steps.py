@@ -21,6 +21,7 @@ WHAT = {
     "fusion": "Statements are grouped; each group is to be one kernel.",
     "isl's scheduler": "isl finds the loops: recurrences have no parallel loop as written.",
     "rfactor": "A reduction gets partial accumulators, one for each lane or chunk, and a fold.",
+    "copies of results": "Blocks update copies of results in shared memory, and add them up.",
     "tiles in shared memory": "Operands are copied to shared memory, a tile at a time.",
     "rows on the chip": "Rows that several statements use are loaded once, and kept: in registers,"
     " or in shared memory.",

@@ -94,10 +94,14 @@ class _Kernel:
         for array in scop.arrays.values():
             uses = accesses_of(scop, array.name)
             is_own = bool(uses) and {statement.name for statement, _ in uses} <= names
-            is_exact = not any(access.inexact for _, access in uses)
+            # Shared memory has an address for what is scattered.
+            is_exact = all(a.is_exact or (s.is_atomic and a is s.write) for s, a in uses)
             if array.storage is Storage.SCRATCH and is_own and is_exact:
                 self.arrays[array.name] = uses
-        self.not_private: set[str] = set(staged)
+        scattered = {
+            name for name, uses in self.arrays.items() if not all(a.is_exact for _, a in uses)
+        }
+        self.not_private: set[str] = {*staged, *scattered}
 
     def placements(self) -> dict[str, Placement]:
         """Return the placements, after private arrays gave way until all writers agree."""
@@ -336,7 +340,8 @@ class _Kernel:
         if together := max(self.mapped.together(statement.name) for statement, _ in uses):
             layout = Layout.SWIZZLED if together == chip.WARP else Layout.ATOMS
             return replace(placement, layout=layout)
-        if self._goes_by_columns(uses, dims, is_write=False):
+        is_scattered = any(not a.is_exact and array.rank - 1 not in a.inexact for _, a in uses)
+        if is_scattered or self._goes_by_columns(uses, dims, is_write=False):
             return replace(placement, padding=_padding(array, dims))
         # Rows that are read along stay aligned for vectors: threads write few columns, some rows.
         is_column = self._goes_by_columns(uses, dims, is_write=True)

@@ -17,6 +17,7 @@ from tcdsl.strategies.templates import (
     cpu_stencil,
     cpu_tile,
     elementwise,
+    private,
     ragged,
     ragged_long,
     row,
@@ -28,7 +29,7 @@ from tcdsl.strategies.templates import (
     tile_simt,
 )
 
-GPU_TEMPLATES = (
+_GPU = (
     stencil.TEMPLATE,
     tile_mma.TEMPLATE,
     tile_simt.TEMPLATE,
@@ -42,6 +43,7 @@ GPU_TEMPLATES = (
     column.TEMPLATE,
     elementwise.TEMPLATE,
 )
+GPU_TEMPLATES = (private.over(_GPU), *_GPU)
 CPU_TEMPLATES = (cpu_stencil.TEMPLATE, cpu_tile.TEMPLATE, cpu_row.TEMPLATE)
 TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *CPU_TEMPLATES)
 

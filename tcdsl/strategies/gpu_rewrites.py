@@ -30,6 +30,7 @@ from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.operand_tiles import with_operand_tiles
 from tcdsl.strategies.planner import Scheme
+from tcdsl.strategies.private_results import with_copies
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.sketch import Layout, Sketch, apply
@@ -136,6 +137,9 @@ class _Rewriter:
         self.scop, sketch = keep_rows(done.scop, done.sketch)
         if self.scop is not done.scop:
             record("rows on the chip", self.scop, notes=notes)
+        self.scop, sketch = with_copies(self.scop, sketch)
+        if sketch.private:
+            record("copies of results", self.scop, notes=list(sketch.private))
         self.scop, sketch = with_operand_tiles(self.scop, sketch)
         if sketch.steps is not None:
             record("tiles in shared memory", self.scop, notes=notes)

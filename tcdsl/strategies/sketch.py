@@ -161,6 +161,10 @@ class Sketch:
     work: Work | None = None  # where it is not read off the loops (work.py)
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once
+    # Threads around what is inside the turns alone; loops that are around the kernel till then.
+    within: tuple[OuterLoop, ...] = ()
+    # Updates at scattered elements that go to copies of their targets, one of each chunk of these.
+    private: Mapping[str, tuple[Partial, ...]] = field(default_factory=dict)
     template: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)  # of the template, as plain data
 
@@ -329,10 +333,13 @@ def nested(scop: Scop, sketch: Sketch, nester: Nester) -> Node:
     found: dict[str, list[str]] = {"before": [], "inside": [], "after": []}
     for name in sketch.members:
         is_inside = [piece.part for piece in sketch.remaining[name][:n_turns]] == parts
+        is_inside &= all(name in loop.pieces for loop in sketch.within)
         is_init = nester.shapes[name].statement.kind is Kind.INIT
         found["inside" if is_inside else "before" if is_init else "after"].append(name)
     within = found["inside"]
     tree = nester.nest(within, {name: sketch.remaining[name][n_turns:] for name in within})
+    for loop in reversed(sketch.within):
+        tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
     for depth, turn in reversed(list(enumerate(sketch.turns))):
         heads = {name: sketch.remaining[name][depth] for name in within}
         tree = nester.loop(heads, turn.kind or LoopKind.SERIAL, tree)

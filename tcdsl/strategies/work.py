@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import ceil, log2, prod
 
 from tcdsl.costmodel import gpu_thresholds
+from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory
 from tcdsl.costmodel.chip import Unit
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.work import Chain, Work
@@ -23,6 +24,7 @@ from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
+from tcdsl.strategies.private_results import copy_elements, neighbours
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import waiting_for
 from tcdsl.strategies.sketch import Sketch
@@ -84,7 +86,7 @@ def work_of(problem: Problem, sketch: Sketch) -> Work:
         in_flight_bytes=max(in_flight, 1.0),
         independent=max(1.0, min(4.0, at_once * vector)),
         chain=_chain(problem, threads, cluster, passes * max(1, ceil(each / max(at_once, 1)))),
-        finish=_finish(sketch, threads),
+        finish=_finish(problem, sketch, threads),
         is_programmatic=problem.gpu.overlaps_kernels,
     )
 
@@ -283,9 +285,30 @@ def _chain(problem: Problem, threads: int, cluster: int, loads: int) -> Chain:
     )
 
 
-def _finish(sketch: Sketch, threads: int) -> Chain:
-    """Return what the last block of a kernel in chunks does."""
+def _finish(problem: Problem, sketch: Sketch, threads: int) -> Chain:
+    """Return what the last block of a kernel in chunks does, and how long atomics take."""
+    cycles = sum(_atomic_seconds(problem, sketch, name) for name in problem.group.members)
+    cycles *= problem.gpu.clock_hz
     chunks = [p for found in sketch.partials.values() for p in found if not p.is_lane]
     if not chunks or sketch.layout is None:
-        return Chain()
-    return Chain(atomics=1.0, l2_loads=float(ceil(sketch.layout.count / max(threads, 1))))
+        return Chain(cycles=cycles)
+    l2_loads = float(ceil(sketch.layout.count / max(threads, 1)))
+    return Chain(atomics=1.0, l2_loads=l2_loads, cycles=cycles)
+
+
+def _atomic_seconds(problem: Problem, sketch: Sketch, name: str) -> float:
+    """Return how long the updates of *name* take, if they are atomic: in copies, or in memory."""
+    shape = problem.shapes[name]
+    statement, reduction = shape.statement, shape.statement.reduction
+    if not statement.is_atomic or reduction is None:
+        return 0.0
+    target = problem.scop.arrays[statement.write.array]
+    elements = (target.size_bytes() or 0) / target.dtype.size_bytes
+    is_native = not reduction.dtype.is_float
+    apart = problem.gpu.threads_per_warp // neighbours(problem.scop, sketch, name)
+    updates = Updates(shape.instances, elements, target.dtype.size_bytes, is_native, max(1, apart))
+    if name not in sketch.private:
+        return seconds_in_memory(updates, problem.gpu)
+    copies = prod(p.extent for p in sketch.private[name])
+    copy = copy_elements(problem.scop, sketch, name)
+    return seconds_in_copies(updates, copies, copy, problem.gpu)

@@ -15,6 +15,7 @@ from tcdsl.codegen.ast.isl_code import C, IslCode, Macros
 from tcdsl.codegen.ast.nodes import Binary, Code
 from tcdsl.codegen.ast.whole_iterations import framed
 from tcdsl.lang import comprehension as lang
+from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.loop_tree import Loop, Node, loops_of, schedule_of
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Scop, Statement
@@ -242,8 +243,10 @@ def _index(
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     functions: dict[int, isl.PwAff] = {}
     for position, subscript in enumerate(access.subscripts):
-        function = builder.affine(subscript)
-        assert function is not None, f"{access.array} is local but gathered"
+        # What is scattered in a local array is printed as it is written (statements.place).
+        is_affine = position not in access.inexact
+        function = builder.affine(subscript if is_affine else lang.Const(0, INT32))
+        assert function is not None, f"{access.array} has such a subscript"
         functions[position] = function
     if placement is None:
         return list(functions.values())

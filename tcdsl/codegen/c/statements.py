@@ -443,7 +443,20 @@ class StatementPrinter:
     def offset_in_tile(self, access: Access, placement: Placement) -> Code:
         """Return how many elements of a local array come before that of *access*."""
         position = self._by_load[(access.array, access.subscripts)]
-        return _row_major(self.leaf.local[(access.array, position)], placement.extents)
+        indices = list(self.leaf.local[(access.array, position)])
+        for dim in access.inexact:
+            if placement.dims[dim].parts:
+                subscript = self.expressions.subscript(access.subscripts[dim])
+                indices[dim] = self._clamped(access.array, dim, subscript)
+        return _row_major(indices, placement.extents)
+
+    def _clamped(self, array: str, dim: int, at: Code) -> Code:
+        """Return how far the subscript *at* is from the start of *array*, within it in any case."""
+        own = self.scop.arrays[array]
+        if not self.sizes.is_zero(own.origin[dim]):
+            at = paren(binary(at, "-", self.sizes.extent(own.origin[dim])))
+        # Whatever was gathered, memory is safe; a fault has been recorded.
+        return call("tcdsl_clamp", at, self.sizes.extent(own.shape[dim]))
 
     def place(self, access: Access, subscripts: tuple[Code, ...] | None = None) -> Code:
         """Return the element that *access* touches, as what is stored to."""
@@ -462,12 +475,11 @@ class StatementPrinter:
         array = self.scop.arrays[access.array]
         shifted: list[Code] = []
         for dim, (at, origin) in enumerate(zip(subscripts, array.origin, strict=True)):
-            is_shifted = not self.sizes.is_zero(origin)
-            own = paren(binary(at, "-", self.sizes.extent(origin))) if is_shifted else at
             if dim in access.inexact:
-                # Whatever was gathered, memory is safe; a fault has been recorded.
-                own = call("tcdsl_clamp", own, self.sizes.extent(array.shape[dim]))
-            shifted.append(own)
+                shifted.append(self._clamped(access.array, dim, at))
+                continue
+            is_shifted = not self.sizes.is_zero(origin)
+            shifted.append(paren(binary(at, "-", self.sizes.extent(origin))) if is_shifted else at)
         offset = _linear(shifted, self.sizes.strides(array), self.context.index_type)
         if array.skew is not None:
             offset = binary(offset, "-", _row_start(array.skew, shifted))

@@ -1,0 +1,142 @@
+"""Privatised results: what is added to scattered elements is added up in copies first.
+
+    S[i]:  t[x(i)] op= f(i)          P_init[c,e]:  p[c,e]       = identity
+                              --->   S[i]:         p[c(i),x(i)] op= f(i)      atomically
+                                     P_add[c,e]:   t[e]         op= p[c,e]    atomically, p not 0
+
+where c are coordinates of the indices of S, of a chunk each: a block that has a chunk has its copy
+in shared memory, where updates that collide cost little, and touches an element of t once.  An
+index of S that is a subscript of t is one of e, too.  Legal as any partial accumulators are (see
+``rfactor``): S is an update whose order is free, and reads nothing of t.
+
+After what is written of histograms on GPUs: V. Podlozhnyuk, Histogram calculation in CUDA, NVIDIA,
+2007; privatisation of reductions: Rauchwerger and Padua, The LRPD test, PLDI 1995,
+doi:10.1145/207110.207148.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Operator
+from tcdsl.lang.types.dtypes import BOOL
+from tcdsl.poly.isl_utils import constant_bounds, within_bounds
+from tcdsl.poly.lowering import access, builder_of, guarded_reads
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name
+
+
+def why_not_private(scop: Scop, statement: Statement) -> str | None:
+    """Return why no copies of its target are updated by *statement*, None if they may be."""
+    reduction, target = statement.reduction, scop.arrays[statement.write.array]
+    if not statement.is_atomic or reduction is None or statement.companion is not None:
+        return "its updates are not atomic"
+    if all(isinstance(subscript, Index) for subscript in statement.write.subscripts):
+        return "its target's subscripts are plain indices"
+    if any(read.array == statement.write.array for read in statement.reads):
+        return "it reads its target"
+    if reduction.dtype.is_compensated:
+        return "no atomic adds compensated sums"
+    is_open = any(not isinstance(e, int) for e in (*target.shape, *target.origin))
+    return "its target has open extents" if is_open or _boxes(scop, statement) is None else None
+
+
+def private_indices(statement: Statement) -> tuple[str, ...]:
+    """Return the index of each dimension of the target, where it is the statement's own, or ""."""
+    names = [s.name if isinstance(s, Index) else "" for s in statement.write.subscripts]
+    return tuple(name if names.count(name) == 1 else "" for name in names)
+
+
+def private_shape(scop: Scop, statement: Statement) -> tuple[int, ...]:
+    """Return how many values each dimension of a copy has."""
+    boxes = _boxes(scop, statement)
+    assert boxes is not None, "why_not_private"
+    return tuple(end - low for low, end in boxes)
+
+
+def privatised(scop: Scop, name: str, partials: Sequence[Partial]) -> Scop:
+    """Return *scop* with a copy of what *name* updates for each chunk of *partials*.
+
+    New are what initialises the copies, before *name*, and what adds them to the target, after it.
+    """
+    statement = scop.by_name[name]
+    assert why_not_private(scop, statement) is None
+    boxes, reduction = _boxes(scop, statement), statement.reduction
+    assert boxes is not None and reduction is not None
+    chunks = [coordinate_name(statement, d, is_lane=False) for d in range(len(partials))]
+    left = [own or _fresh(statement, d) for d, own in enumerate(private_indices(statement))]
+    number = sum(".part" in array for array in scop.arrays)
+    part = Array(
+        f"{statement.write.array}.part{number}", reduction.dtype,
+        (*(0 for _ in partials), *(low for low, _ in boxes)),
+        (*(p.extent for p in partials), *(end - low for low, end in boxes)), Storage.SCRATCH,
+    )  # fmt: skip
+    arrays = {**scop.arrays, part.name: part}
+    wide = replace(scop, arrays=arrays)
+    names = (*chunks, *left)
+    own = f"{name}_part{number}"
+    init = replace(
+        _over(wide, statement, f"{own}_init", names, part), kind=Kind.INIT, is_atomic=False
+    )
+    load = Load(part.name, tuple(map(Index, names)), part.dtype)
+    add = _over(wide, statement, f"{own}_add", names, part)
+    builder = builder_of(names, add.name, scop.sizes)
+    zero = Const(0.0 if part.dtype.is_float else 0, part.dtype)
+    is_sum = reduction.operator is Operator.ADD
+    conditions: tuple[Expr, ...] = (Binary("!=", load, zero, BOOL),) if is_sum else ()
+    target, subscripts = statement.write.array, tuple(map(Index, left))
+    add = replace(
+        add, value=load, conditions=conditions,
+        write=access(builder, target, subscripts, arrays, add.domain),
+        reads=guarded_reads(builder, add.domain, (load,), arrays),
+        reduction=replace(reduction, initialise=False),
+    )  # fmt: skip
+    builder = builder_of(statement.indices, name, scop.sizes)
+    places = (*(p.expression() for p in partials), *statement.write.subscripts)
+    update = replace(statement, write=access(builder, part.name, places, arrays, statement.domain))
+    at = scop.position(name)
+    around = scop.statements[:at], scop.statements[at + 1 :]
+    return replace(wide, statements=(*around[0], init, update, add, *around[1]))
+
+
+def _over(
+    scop: Scop, statement: Statement, name: str, indices: tuple[str, ...], part: Array
+) -> Statement:
+    """Return the statement *name* of all elements of *part*, which it writes."""
+    builder = builder_of(indices, name, scop.sizes)
+    domain = isl.Set.universe(builder.space).intersect_params(scop.context)
+    for position, (low, extent) in enumerate(zip(part.origin, part.shape, strict=True)):
+        assert isinstance(low, int) and isinstance(extent, int), "why_not_private"
+        domain = within_bounds(domain, position, low, low + extent)
+    return replace(
+        statement, name=name, domain=domain, indices=indices, n_left=len(indices), value=None,
+        write=access(builder, part.name, tuple(map(Index, indices)), scop.arrays, domain),
+        reads=(), conditions=(),
+    )  # fmt: skip
+
+
+def _boxes(scop: Scop, statement: Statement) -> list[tuple[int, int]] | None:
+    """Return ``[low, end)`` of what is updated in each dimension of the target, None if open."""
+    target = scop.arrays[statement.write.array]
+    found: list[tuple[int, int]] = []
+    for dim, index in enumerate(private_indices(statement)):
+        low, extent = target.origin[dim], target.shape[dim]
+        if index:
+            bounds = constant_bounds(statement.domain, statement.indices.index(index))
+            if bounds is None:
+                return None
+            found.append((bounds[0], bounds[1] + 1))
+        elif isinstance(low, int) and isinstance(extent, int):
+            found.append((low, low + extent))
+        else:
+            return None
+    return found
+
+
+def _fresh(statement: Statement, dim: int) -> str:
+    """Return the name of dimension *dim* of the target, which no index of *statement* has."""
+    name = f"e{dim}"
+    while name in statement.indices:
+        name += "_"
+    return name

@@ -1,0 +1,150 @@
+"""Blocks with copies of what they update at scattered elements, in shared memory.
+
+    t(x(i)) += f(i)       blocks over many tiles of i, one after another; p = 0 in shared memory,
+                          p(x(i)) += f(i) by atomics there; t(e) += p(e) by one atomic a block
+
+The loops are those of another template; a block takes *per_block* iterations of its loop over
+blocks.  Worth while where a copy fits, and updates of the same elements are so many that they wait
+for one another in memory (costmodel/atomics).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from math import inf, prod
+from typing import Any
+
+from tcdsl.costmodel.estimate import estimate
+from tcdsl.strategies.private_results import (
+    chunks_of,
+    copy_elements,
+    in_turns,
+    scattered_members,
+    tiles_in_turn,
+    why_no_copies,
+    widths_of,
+)
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.template import Template
+from tcdsl.strategies.work import work_of
+
+FOLD_BYTES = 16  # a thread, of each reduction that a block folds (schedule/promotion)
+MOST_BASES = 8  # configurations of the other template
+BLOCKS_EACH = (1, 2, 3, 4, 6, 8)  # of a multiprocessor: copies that are added up
+WORTH = 0.9  # of the time without copies
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateConfig:
+    """The template whose loops they are, with its configuration, and iterations of a block."""
+
+    base: str
+    of: tuple[tuple[str, Any], ...]
+    per_block: int
+
+
+def over(bases: Sequence[Template[Any]]) -> Template[PrivateConfig]:
+    """Return the template of copies in kernels of *bases*, in the order of the catalogue."""
+    made = _Private(tuple(bases))
+    return Template("private", PrivateConfig, made.why_not, made.space, made.schedule)
+
+
+@dataclass(frozen=True, eq=False)
+class _Private:
+    bases: tuple[Template[Any], ...]
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Return why blocks have no copies of results, or None."""
+        scop, members = problem.scop, problem.group.members
+        if not scattered_members(scop, members):
+            return "no results are scattered"
+        if problem.options.tile or problem.chunks is not None or problem.is_ragged:
+            return "tiles are asked for, blocks share its rows, or data say how long these are"
+        found, plain = self._found(problem)
+        if not found:
+            return "no copy of a result fits a block's shared memory"
+        seconds = found[0][0]
+        if seconds > WORTH * plain:
+            return f"copies would take {1e6 * seconds:.3g} us, updates of memory {1e6 * plain:.3g}"
+        return None
+
+    def space(self, problem: Problem) -> Iterator[PrivateConfig]:
+        """Yield the configurations, first the one with the least estimated time."""
+        yield from (config for _, config in self._found(problem)[0])
+
+    def schedule(self, problem: Problem, config: PrivateConfig) -> Sketch:
+        """Return the schedule of the base, its blocks with copies and several tiles each."""
+        (base,) = (base for base in self.bases if base.name == config.base)
+        made = base.schedule(problem, base.config(**dict(config.of)))
+        found = _with_copies(problem, made, config.per_block)
+        assert found is not None, "why_not"
+        return found
+
+    def _found(self, problem: Problem) -> tuple[list[tuple[float, PrivateConfig]], float]:
+        """Return the configurations by estimated time, and the base's least."""
+        known = problem._known
+        if self not in known:
+            known[self] = self._weighed(problem)
+        return known[self]  # type: ignore[return-value]
+
+    def _weighed(self, problem: Problem) -> tuple[list[tuple[float, PrivateConfig]], float]:
+        fitting = [base for base in self.bases if base.why_not(problem) is None]
+        base = min(fitting, key=lambda base: not base.is_likely(problem))
+        configs = list(islice(base.space(problem), MOST_BASES))
+        plain = inf
+        found: dict[PrivateConfig, float] = {}
+        for config in configs:
+            made = base.schedule(problem, config)
+            plain = min(plain, estimate(work_of(problem, made), problem.gpu).seconds)
+            if why_no_copies(made) is not None:
+                continue
+            for per_block in _per_block(problem, made):
+                sketch = _with_copies(problem, made, per_block)
+                if sketch is None:
+                    continue
+                seconds = estimate(work_of(problem, sketch), problem.gpu).seconds
+                if seconds < inf:
+                    own = tuple(asdict(config).items())
+                    found[PrivateConfig(base.name, own, per_block)] = seconds
+        order = sorted((seconds, n, config) for n, (config, seconds) in enumerate(found.items()))
+        best = [(seconds, config) for seconds, _, config in order]
+        return best, plain
+
+
+def _per_block(problem: Problem, sketch: Sketch) -> list[int]:
+    """Return how many iterations a block may take of the loop over blocks that is longest."""
+    names = scattered_members(problem.scop, sketch.members)
+    tiles = max(tiles_in_turn(problem.scop, sketch, name) for name in names)
+    if not tiles:
+        return [1]
+    waves = (each * problem.gpu.multiprocessors for each in BLOCKS_EACH)
+    return list(dict.fromkeys(-(-tiles // blocks) for blocks in waves))
+
+
+def _with_copies(problem: Problem, sketch: Sketch, per_block: int) -> Sketch | None:
+    """Return *sketch* with copies of those results that fit, None if none does."""
+    scop = problem.scop
+    names = scattered_members(scop, sketch.members)
+    lead = max(names, key=lambda name: tiles_in_turn(scop, sketch, name))
+    sketch = in_turns(scop, sketch, lead, per_block)
+    left = problem.gpu.static_shared_bytes_per_block - _fold_bytes(sketch)
+    private = {}
+    for name in sorted(names, key=lambda name: copy_elements(scop, sketch, name)):
+        reduction = scop.by_name[name].reduction
+        assert reduction is not None, "why_not_private"
+        size = copy_elements(scop, sketch, name) * reduction.dtype.size_bytes
+        left -= -(-size // 16) * 16
+        if left >= 0:
+            private[name] = chunks_of(scop, sketch, name)
+    if not private:
+        return None
+    copies = max(prod(p.extent for p in partials) for partials in private.values())
+    why = f"copies of the results of {', '.join(private)}: {copies} of them, added up by atomics"
+    return replace(sketch, private=private, why=(*sketch.why, why))
+
+
+def _fold_bytes(sketch: Sketch) -> int:
+    """Return the shared memory that folds of the kernel may take (schedule/promotion)."""
+    folds = sum(any(p.is_lane for p in partials) for partials in sketch.partials.values())
+    return FOLD_BYTES * (folds + 1) * prod(widths_of(sketch).values()) if folds else 0

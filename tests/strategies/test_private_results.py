@@ -1,0 +1,131 @@
+"""Copies of results that data scatter: that they are chosen, verified, and right."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.costmodel.chip import Chip, load_chip
+from tcdsl.options import Options
+from tcdsl.plan.gpu_planner import plan_for_gpu
+from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.privatisation import why_not_private
+from tcdsl.schedule.placement import Space
+from tcdsl.strategies.templates import private
+
+CheckAll = Callable[..., None]
+Lower = Callable[..., Scop]
+
+# A plan that fails falls back on a simpler one with a warning: here that is a find too.
+pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+
+SUMS = "def f({t}(K,D) s, int32(P) at, {t}(P,D) x) -> (s) {{ s(at(p),d) {op} x(p,d) }}"
+HISTOGRAM = """def f(float(M,N) x) -> (int32(N,B) bins) {
+    bin(i,j) = min(B - 1, max(0, int32(8.0 * x(i,j) + 4.0)))
+    bins(j,b) = 0
+    bins(j, bin(i,j)) += 1
+}"""
+COUNTS = """def f(float(T,X) x) -> (first, int32(X) count, mass) {
+    first(t) argmax=! x(t,e)
+    count(e) = 0 where e in 0:X
+    count(first(t)) += 1
+    mass(e) +=! x(t,e)
+}"""
+MEANS = """def f(float(P,D) x, float(P,K) far) -> (int32(P) near, int32(K) count, float(K,D) s) {
+    near(p) argmin=! far(p,k)
+    count(k) = 0
+    count(near(p)) += 1
+    s(k,d) = 0.0 where k in 0:K, d in 0:D
+    s(near(p),d) += float(x(p,d))
+}"""
+SHIFTED = """def f(float(N) y, int32(P) at, float(P) g) -> (y) {
+    y(at(p) + 2) max= g(p) where p in 1:P
+}"""
+TWICE = """def f(int32(P) a, int32(P) b, float(P) g) -> (float(9,7) y) {
+    y(i,j) = 1.0 where i in 0:9, j in 0:7
+    y(a(p), b(p)) += g(p)
+}"""
+SOME = """def f(int32(K) y, int32(P) at, float(P) g) -> (y) {
+    y(at(p)) += 1 where exists g(p) > 0.0
+}"""
+BY_ROWS = """def f(float(B,K) y, int32(B,P) at, float(B,P) g) -> (y) { y(b, at(b,p)) += g(b,p) }"""
+TYPES = {
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16",
+    "int32": "int32", "int64": "int64", "uint8": "uint8",
+}  # fmt: skip
+
+
+@pytest.fixture
+def copies(small_chip: Chip, monkeypatch: pytest.MonkeyPatch) -> Chip:
+    """A small chip on which copies are always worth while."""
+    monkeypatch.setattr(private, "WORTH", 1e9)
+    return small_chip
+
+
+def places(count: int, of: int, seed: int = 3) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).integers(0, of, count).astype(np.int32)
+
+
+def copied(scop: Scop, gpu: Chip, options: Options | None = None) -> list[str]:
+    """Return the copies in shared memory of a plan."""
+    plan = plan_for_gpu(scop, options or Options(), gpu)
+    shared = {name for name, p in plan.placements.items() if p.space is Space.SHARED}
+    return [s.write.array for s in plan.scop.statements if s.is_atomic and s.write.array in shared]
+
+
+@pytest.mark.parametrize("t", TYPES)
+@pytest.mark.parametrize("op", ["+=", "max=", "min="])
+def test_types_and_operators(t: str, op: str, copies: Chip, check_emulated: CheckAll) -> None:
+    check_emulated([(SUMS.format(t=t, op=op), [(5, 6), places(70, 5), (70, 6)])], gpu=copies)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (37, 3), (130, 33)])
+def test_rows_and_columns(shape: tuple[int, int], copies: Chip, check_emulated: CheckAll) -> None:
+    m, n = shape
+    check_emulated(
+        [(HISTOGRAM.replace("B", "8"), [(m, n)]), (COUNTS, [(m, n)]), (MEANS, [(m, n), (m, 7)])],
+        gpu=copies,
+    )
+
+
+def test_subscripts(copies: Chip, check_emulated: CheckAll) -> None:
+    check_emulated([
+        (SHIFTED, [(40,), places(90, 38), (90,)]),
+        (TWICE, [places(300, 9), places(300, 7, 4), (300,)]),
+        (SOME, [(20,), places(300, 20), (300,)]),
+        (BY_ROWS, [(3, 11), places(300, 11).reshape(3, 100), (3, 100)]),
+    ], gpu=copies)  # fmt: skip
+
+
+def test_out_of_range_is_a_fault_and_touches_nothing(
+    copies: Chip, cuda_unit: Any, emulated: Any
+) -> None:
+    unit = cuda_unit(SUMS.format(t="float", op="+="), (5, 6), (70,), (70, 6), gpu=copies)
+    (program,) = emulated([unit])
+    at, old, new = places(70, 5), np.zeros((5, 6), np.float32), np.zeros((5, 6), np.float32)
+    at[33] = 5
+    fault = program.run([old, at, np.ones((70, 6), np.float32)], [new])
+    assert fault is not None and new.sum() == 69 * 6
+
+
+def test_copies_are_in_shared_memory(copies: Chip, lower: Lower) -> None:
+    assert len(copied(lower(MEANS, (130, 33), (130, 7)), copies)) == 2
+    assert len(copied(lower(HISTOGRAM.replace("B", "8"), (130, 33)), copies)) == 1
+    text = SUMS.format(t="float", op="+=")
+    assert copied(lower(text, (5, 6), (70,), (70, 6)), copies)
+    assert not copied(lower(text, (5, 6), (70,), (70, 6)), copies, Options(deterministic=True))
+
+
+def test_they_are_chosen_where_updates_collide(lower: Lower) -> None:
+    gpu, text = load_chip("h200"), SUMS.format(t="float", op="+=")
+    assert copied(lower(text, (64, 32), (1000000,), (1000000, 32)), gpu)
+    assert not copied(lower(text, (64, 32), (1000,), (1000, 32)), gpu), "few updates"
+    assert not copied(lower(text, (50000, 32), (100000,), (100000, 32)), gpu), "does not fit"
+    assert not copied(lower(text, (256, 32), (4000,), (4000, 32)), gpu), "they rarely collide"
+
+
+def test_what_has_no_copies_says_why(lower: Lower) -> None:
+    scop = lower(SUMS.format(t="float", op="+="), (5, 6), (70,), (70, 6))
+    (update,) = (s for s in scop.statements if s.value is not None and s.name == "S0")
+    assert why_not_private(scop, update) == "its updates are not atomic"
