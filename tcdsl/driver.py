@@ -34,7 +34,13 @@ from tcdsl.costmodel.flattening import InterleavedRow, why_flat
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.errors import INTERNAL, InternalError, TCError, warn
 from tcdsl.lang.comprehension import Comprehension, Specialisation
-from tcdsl.lang.ranges.open_sizes import AnySpecialisation, CannotOpenError, leave_open, open_names
+from tcdsl.lang.ranges.open_sizes import (
+    AnySpecialisation,
+    Bounds,
+    CannotOpenError,
+    leave_open,
+    open_names,
+)
 from tcdsl.lang.ranges.reads import size_names_in
 from tcdsl.lang.types.index_values import with_wide_indices
 from tcdsl.options import Options
@@ -226,14 +232,20 @@ def compile_to_cuda(
     gpu: Chip,
     alignments: Mapping[str, int] | None = None,
     printed: Callable[[CudaSource], None] | None = None,
+    bounds: Bounds | None = None,
 ) -> Compiled[CudaSource]:
     """Return the CUDA of *comprehension* at the sizes of *special*; see :func:`compile_to_c`.
 
     :arg alignments: bytes of which arguments' pointers are multiples; 16 for others.
     :arg printed: called with what was printed, before it is verified, and again where that fails:
         what it had last is what is returned.
+    :arg bounds: the least and the greatest value of sizes that stay open: the plan is that at the
+        greatest, with all values guarded.
+    :raises CannotOpenError: there is no code for all of them, or it takes too long to find.
     """
     backend = GpuBackend(gpu, alignments or {}, printed)
+    if bounds:
+        return _opened(comprehension, special, strides, options, backend, bounds)
     with COMPILE_LOCK:
         return _by_ladder(comprehension, special, strides, options, backend)
 
@@ -254,14 +266,28 @@ def compile_to_c(
     if not opened:
         with COMPILE_LOCK:
             return _by_ladder(comprehension, special, strides, options, CpuBackend(cpu))
+    bounds = dict.fromkeys(opened)
+    return _opened(comprehension, special, strides, options, CpuBackend(cpu), bounds)
+
+
+def _opened(
+    comprehension: Comprehension,
+    special: Specialisation,
+    strides: Strides,
+    options: Options,
+    backend: Backend[Source],
+    opened: Mapping[str, tuple[int, int] | None],
+) -> Compiled[Source]:
+    """Return the code for all values of the sizes *opened*, within bounds where they have some."""
     # isl's parameters are printed into C by their own names: sizes get names that are safe there.
     names = Names()
     safe = {name: names.of("size", name) for name in comprehension.sizes}
     with COMPILE_LOCK:
         try:
             with bounded(OPEN_OPERATIONS):
-                general, context = leave_open(comprehension, special.sizes, opened, safe)
-                compiled = _compile(general, context, strides, options, CpuBackend(cpu), _Steps())
+                bounds = {name: ends for name, ends in opened.items() if ends is not None}
+                general, context = leave_open(comprehension, special.sizes, opened, safe, bounds)
+                compiled = _compile(general, context, strides, options, backend, _Steps())
         except CannotOpenError:
             raise
         except Exception as error:  # whatever failed: fixed sizes have the ladder

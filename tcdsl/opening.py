@@ -5,11 +5,18 @@
     f(A[1000])    the code with N open, at another value: no compilation
 
 Both are kept.  Where another size starts to vary, there is one more compilation, with both open; so
-a function of n sizes compiles at most n + 1 times for each combination of types and layouts.  Where
-sizes cannot be left open, every combination of them is compiled by itself.
+a function of n sizes compiles at most n + 1 times for each combination of types and layouts.
+
+On a GPU code is open within classes of sizes (runtime/size_classes.py), from the third value on:
+
+    f(A[64, 8])  f(A[65, 8])     two kernels
+    f(A[66, 8])                  B has three values: one more, for B from 17 to 256
+    f(A[200, 8])                 the same
+
+Where sizes cannot be left open, every combination of them is compiled by itself.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +30,7 @@ from tcdsl.runtime.fitting import layout_of, require_count, require_type
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import LazyDef, SizedDef
 from tcdsl.runtime.size_arguments import separated
+from tcdsl.runtime.size_classes import VALUES_BEFORE, classes_of, leading_sizes
 from tcdsl.runtime.typed_calls import compiled_method
 from tcdsl.runtime.warm_path import remember, signature
 
@@ -83,11 +91,16 @@ class _Family:
     opened: frozenset[str] = frozenset()
     # What is compiled for each set of open sizes; None: they cannot be left open.
     plans: "dict[frozenset[str], CpuExecutable | None]" = field(default_factory=dict)
+    # On a GPU: what is compiled for each combination of classes, or why nothing is.
+    classes: dict[Any, Any] = field(default_factory=dict)
+    values: dict[str, set[int]] = field(default_factory=dict)  # of the sizes that may be left open
 
     def __post_init__(self) -> None:
         self.opened = frozenset(self.options.dynamic_sizes)
 
     def executable(self, sized: SizedDef, specs: Specs) -> Executable:
+        if self.target in ("cuda", "emulate"):
+            return self._in_class(sized, specs)
         varying = {name for name, size in sized.sizes.items() if size != self.first[name]}
         wanted = self.opened | varying
         is_large = any(sized.sizes[name] > MAX_OPEN for name in wanted)
@@ -98,6 +111,49 @@ class _Family:
             return self._build(sized, specs)
         self.opened = wanted
         return plan.at(sized, specs)
+
+    def _in_class(self, sized: SizedDef, specs: Specs) -> Executable:
+        """Return code for a GPU: open within the classes of the sizes that are to be open."""
+        names = self._names_to_open(sized)
+        classes = classes_of(sized.sizes, names) if names else None
+        if not classes:
+            return self._build(sized, specs)
+        fixed = tuple((n, size) for n, size in sized.sizes.items() if n not in classes)
+        key = tuple(classes.items()), fixed, tuple(spec.alignment for spec in specs.values())
+        if key not in self.classes:
+            self.classes[key] = self._class(sized, specs, classes)
+        code = self.classes[key]
+        if isinstance(code, str):
+            return self._specialised(sized, specs, code)
+        found: Executable = code.at(sized, specs)
+        return found
+
+    def _names_to_open(self, sized: SizedDef) -> list[str]:
+        """Return the sizes that the options name, or that have shown many values."""
+        for name in leading_sizes(sized.definition.head) - self.opened:
+            known = self.values.setdefault(name, set())
+            known.add(sized.sizes[name])
+            if len(known) > VALUES_BEFORE:
+                self.opened |= {name}
+        return [name for name in sized.sizes if name in self.opened]
+
+    def _class(self, sized: SizedDef, specs: Specs, classes: Mapping[str, tuple[int, int]]) -> Any:
+        """Return the code of a class, or why there is none."""
+        # Imported here: code for another target, from the cache, needs neither C nor isl.
+        with late_import():
+            from tcdsl.lang.ranges.open_sizes import CannotOpenError
+
+        if sized.definition.head.is_deferred:
+            return "a product of sizes and indices is no affine function"
+        try:
+            return build(sized, specs, self.target, self.options, classes)
+        except CannotOpenError as error:
+            return str(error) or "no code was found for all values"
+
+    def _specialised(self, sized: SizedDef, specs: Specs, why: str) -> Executable:
+        executable = self._build(sized, specs)
+        executable.why_not_open = f"{', '.join(sorted(self.opened))}: {why}"
+        return executable
 
     def _plan(
         self, wanted: frozenset[str], sized: SizedDef, specs: Specs
@@ -111,15 +167,15 @@ class _Family:
 
         if wanted not in self.plans:
             try:
-                plan = self._build(sized, specs, wanted)
+                plan = build(sized, specs, self.target, self.options, dict.fromkeys(wanted))
             except CannotOpenError:
                 self.plans[wanted] = None
             else:
                 self.plans[wanted] = plan if isinstance(plan, CpuExecutable) else None
         return self.plans[wanted]
 
-    def _build(self, sized: SizedDef, specs: Specs, opened: Collection[str] = ()) -> Executable:
-        return build(sized, specs, self.target, self.options, opened)
+    def _build(self, sized: SizedDef, specs: Specs) -> Executable:
+        return build(sized, specs, self.target, self.options)
 
 
 class OpenExecutable(Executable):
@@ -161,7 +217,9 @@ class OpenExecutable(Executable):
         if self.opened:
             return self._first.explain()
         names = ", ".join(self.options.dynamic_sizes)
-        return f"{names}: cannot be left open, other values are compiled\n{self._first.explain()}"
+        why = f" ({self._first.why_not_open})" if self._first.why_not_open else ""
+        text = self._first.explain()
+        return f"{names}: cannot be left open, other values are compiled{why}\n{text}"
 
     def at(self, args: Sequence[Any], given: Mapping[str, int] | None = None) -> Executable:
         """Return the code at the sizes of *args*, remembered by their signature.

@@ -14,7 +14,7 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Size, Unary, fold
 from tcdsl.poly.data_ranges import after_bounds, range_of_dim, typical_counts
-from tcdsl.poly.isl_utils import Extent, constant_bounds, dim_bounds
+from tcdsl.poly.isl_utils import Extent, are_bounded, constant_bounds, dim_bounds, greatest
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Interleaved, Scop, Statement, Stride
 
@@ -98,7 +98,8 @@ def _box_of(scop: Scop, statement: Statement, arrays: tuple[Array, ...]) -> _Box
     lower: list[int] = []
     extents: list[int] = []
     ends: list[Extent] = []
-    is_closed = scop.context.dim(isl.dim_type.param) == 0
+    # Of sizes that have a greatest value the costs are those at that.
+    is_closed = scop.context.dim(isl.dim_type.param) == 0 or are_bounded(scop.context)
     for dim in range(len(statement.indices)):
         bounds = constant_bounds(statement.domain, dim)
         start = 0 if bounds is None else bounds[0]
@@ -130,7 +131,8 @@ def array_strides(array: Array) -> tuple[int, ...]:
     strides, step = [], 1
     for extent in reversed(array.shape):
         strides.append(step)
-        step *= extent if isinstance(extent, int) else OPEN_EXTENT
+        most = greatest(extent)
+        step *= OPEN_EXTENT if most is None else most
     return tuple(reversed(strides))
 
 

@@ -121,7 +121,8 @@ class EmulatedProgram:
         fault = np.zeros(FAULT_WORDS, np.int64)
         record = self._copy_in("the fault record", fault, False, True)
         addresses = {name: memory.address for name, memory in memories.items()}
-        for launch in _shuffled(self.source.launches, seed):
+        launches = [launch.at(integers) for launch in self.source.launches]
+        for launch in _shuffled(launches, seed):
             values = [
                 _value(parameter, addresses, workspace, tickets, record.address, integers)
                 for parameter in launch.parameters

@@ -2,7 +2,7 @@
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,7 +15,7 @@ from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, overlaps
 from tcdsl.runtime.documented import Documented
 from tcdsl.runtime.files import path_of, write_file
-from tcdsl.runtime.fitting import Fitting
+from tcdsl.runtime.fitting import Fitting, layout_of
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import SizedDef
 from tcdsl.runtime.results import Results
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tcdsl.lang.comprehension import Comprehension, Specialisation
 
 Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
+Bounds: TypeAlias = Mapping[str, tuple[int, int]]  # open size -> its least and greatest value
 
 
 class Executable(Documented):
@@ -71,10 +72,14 @@ class Executable(Documented):
         """Its ranges and shapes at the sizes that this code is for."""
         return self._sized.special
 
+    bounds: Bounds = {}  # noqa: RUF012 (of the open sizes; on a CPU they have none)
+
+    why_not_open = ""  # sizes that were to be open, if they are not
+
     @property
     def opened(self) -> tuple[str, ...]:
         """The sizes that are open in this code."""
-        return ()
+        return tuple(self.bounds)
 
     @cached_property
     def compilation(self) -> "Compilation":
@@ -158,7 +163,7 @@ class Executable(Documented):
         memsets = f", {n_memsets} memset(s)" if n_memsets else ""
         lines = [f"target {self.target}, {len(self.kernels) - n_memsets} kernel(s){memsets}"]
         if self.opened:
-            lines.append(f"open sizes: {', '.join(self.opened)}")
+            lines.append(f"open sizes: {', '.join(map(self._open_size, self.opened))}")
         if coalesced := self.stages.get("coalesced"):
             lines += ["indices and reductions", *(f"  {x}" for x in coalesced.splitlines())]
         for kernel in self.kernels:
@@ -167,6 +172,10 @@ class Executable(Documented):
             lines += [f"  {reason}" for reason in kernel.get("why", ())]
         lines += self._choices_explained()
         return "\n".join([*lines, "", self.schedule])
+
+    def _open_size(self, name: str) -> str:
+        least, greatest = self.bounds.get(name, (0, 0))
+        return f"{name} from {least} to {greatest}, planned for {greatest}" if greatest else name
 
     def _choices_explained(self) -> list[str]:
         """Return what each kernel was chosen from, by the cost model's estimates."""
@@ -347,13 +356,17 @@ class Bound:
         return f"<tcdsl.Bound {self._executable.head.name}>"
 
 
-def gaps_of(head: Head, specs: Mapping[str, ArraySpec]) -> dict[str, tuple[int, ...]]:
-    """Return the strides of the inputs that are not dense."""
-    return {
-        name: spec.strides
-        for name, spec in specs.items()
-        if not spec.is_contiguous and name not in head.outputs
-    }
+def gaps_of(
+    head: Head, specs: Mapping[str, ArraySpec], opened: Collection[str] = ()
+) -> dict[str, tuple[int | None, ...]]:
+    """Return the strides of the inputs that are not dense; None: open, with the sizes *opened*."""
+    layouts = {name: layout_of(head, name, spec, opened) for name, spec in specs.items()}
+    return {name: layout for name, layout in layouts.items() if layout is not None}
+
+
+def sizes_of_key(sizes: Mapping[str, int], bounds: Bounds) -> dict[str, Any]:
+    """Return what code depends on of *sizes*: of open ones their *bounds*."""
+    return {name: list(bounds[name]) if name in bounds else n for name, n in sizes.items()}
 
 
 # --- messages and files ----------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import SizedDef
 
 Specs = Mapping[str, ArraySpec]
+NOTHING: Mapping[str, None] = {}
 
 
 def require_arguments(head: Head, specs: Specs, target: str) -> None:
@@ -26,11 +27,16 @@ def require_arguments(head: Head, specs: Specs, target: str) -> None:
 
 
 def build(
-    sized: SizedDef, specs: Specs, target: str, options: Options, opened: Collection[str] = ()
+    sized: SizedDef,
+    specs: Specs,
+    target: str,
+    options: Options,
+    opened: Mapping[str, tuple[int, int] | None] = NOTHING,
 ) -> Executable:
     """Return the executable for *target*, from the disk cache if it is there.
 
-    :arg opened: sizes that the code leaves open; its method ``at`` gives them other values.
+    :arg opened: sizes that the code leaves open, within bounds on a GPU; its method ``at`` gives
+        them other values.
     :raises CannotOpenError: there is no such code.
     """
     require_arguments(sized.head, specs, target)
@@ -38,21 +44,17 @@ def build(
         return _build_for_cpu(sized, specs, options, opened)
     if target == "reference":
         return _reference(sized, specs, options)
-    if opened:
-        with late_import():
-            from tcdsl.lang.ranges.open_sizes import CannotOpenError
-
-        raise CannotOpenError(f"the target {target!r} compiles for the sizes of a call")
+    bounds = {name: ends for name, ends in opened.items() if ends is not None}
     if target == "cuda":
         with late_import():
             from tcdsl.executable.cuda import cuda_executable
 
-        return cuda_executable(sized, specs, options)
+        return cuda_executable(sized, specs, options, bounds)
     assert target == "emulate", target
     with late_import():
         from tcdsl.executable.emulated import emulated_executable
 
-    return emulated_executable(sized, specs, options)
+    return emulated_executable(sized, specs, options, bounds)
 
 
 def _build_for_cpu(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tcdsl.executable.base import Executable, dump_stages, is_same
+from tcdsl.executable.base import Executable, dump_stages, gaps_of, is_same
 from tcdsl.executable.faults import error_of
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.options import Options
@@ -17,7 +17,6 @@ from tcdsl.runtime.c_compiler import c_flags, compile_shared, cpu_identity, find
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.calibrated import cpu_of
 from tcdsl.runtime.cpu import CpuProgram, Manifest
-from tcdsl.runtime.fitting import layout_of
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault, thread_count
 from tcdsl.runtime.lazy_defs import SizedDef
@@ -71,7 +70,7 @@ class CpuExecutable(Executable):
         with late_import():
             from tcdsl.driver import compile_to_c
 
-        strides = _strides(self.comprehension, self.specs, self.opened)
+        strides = gaps_of(self.comprehension, self.specs, self.opened)
         cpu = cpu_of(thread_count(self.options.threads))
         return compile_to_c(
             self.comprehension, self.special, strides, self.options, cpu, self.opened
@@ -139,7 +138,7 @@ def cpu_program(
     options: Options,
     opened: Collection[str],
 ) -> CpuProgram:
-    strides = _strides(comprehension, specs, opened)
+    strides = gaps_of(comprehension, specs, opened)
     compiler = find_compiler()
     flags = c_flags(compiler, fast_math=options.fast_math)
     if not options.vectorise:
@@ -186,14 +185,6 @@ def cpu_program(
     if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
         cache.put(key, code, {"program": manifest.to_json()})
     return CpuProgram(code, manifest, _integers(manifest, special, specs))
-
-
-def _strides(
-    comprehension: Comprehension, specs: Mapping[str, ArraySpec], opened: Collection[str]
-) -> dict[str, tuple[int | None, ...]]:
-    """Return the strides of the arguments that are not dense, as the code is compiled for them."""
-    layouts = {name: layout_of(comprehension, name, s, opened) for name, s in specs.items()}
-    return {name: steps for name, steps in layouts.items() if steps is not None}
 
 
 def _integers(

@@ -6,7 +6,7 @@ One executable may be called with arrays of any library and device; for each sig
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,15 @@ from tcdsl.errors import (
     WRONG_DEVICE,
     TCError,
 )
-from tcdsl.executable.base import Bound, Executable, Run, dump_stages, gaps_of
+from tcdsl.executable.base import (
+    Bound,
+    Bounds,
+    Executable,
+    Run,
+    dump_stages,
+    gaps_of,
+    sizes_of_key,
+)
 from tcdsl.executable.faults import error_of
 from tcdsl.lang.types.head import Extents
 from tcdsl.options import Options
@@ -64,10 +72,14 @@ class CudaExecutable(Executable):
         specs: Specs,
         options: Options,
         program: CudaProgram,
+        bounds: Bounds,
     ) -> None:
-        self._extents = Extents(sized.sizes, program.manifest.shapes)
+        # Of open sizes the manifest has the first: others have shapes of their own.
+        shapes = sized.special.shapes if bounds else program.manifest.shapes
+        self._extents = Extents(sized.sizes, shapes)
         super().__init__(sized, self._extents, specs, "cuda", options)
         self.program = program
+        self.bounds = bounds
         self._is_home_host = is_on_host(specs)
         self._has_no_arrays = all(specs[name].is_number for name in self.head.inputs)
         self._calls: dict[Any, DeviceCall | None] = {}  # by signature; None: host arrays
@@ -84,7 +96,12 @@ class CudaExecutable(Executable):
 
         A memset has its name, its bytes and why.
         """
-        return tuple(launch.described() for launch in self.program.manifest.launches)
+        integers = self._integers()
+        return tuple(launch.at(integers).described() for launch in self.program.manifest.launches)
+
+    def at(self, sized: SizedDef, specs: Specs) -> "CudaExecutable":
+        """Return this code at other values of its open sizes, within its bounds."""
+        return CudaExecutable(sized, specs, self.options, self.program, self.bounds)
 
     def _compiled_again(self) -> "Compiled[CudaSource]":
         with late_import():
@@ -93,8 +110,8 @@ class CudaExecutable(Executable):
         alignments = {name: spec.alignment for name, spec in self.specs.items()}
         gpu = primary_context(ordinal_of(self.specs)).gpu
         return compile_to_cuda(
-            self.comprehension, self.special, gaps_of(self.head, self.specs), self.options,
-            gpu, alignments,
+            self.comprehension, self.special, gaps_of(self.head, self.specs, self.bounds),
+            self.options, gpu, alignments, bounds=self.bounds,
         )  # fmt: skip
 
     # --- calls -----------------------------------------------------------------------------
@@ -137,9 +154,9 @@ class CudaExecutable(Executable):
         arrays |= dict(zip(c.outputs, results, strict=True))
         read_first = {*self._updated, *self.results.needed}
         written = [name for name in c.outputs if name not in read_first]
-        run_on_host_arrays(
-            self.program.loaded(primary_context()), arrays, written, c.outputs, self._integers()
-        )
+        integers = self._integers()
+        loaded = self.program.loaded(primary_context()).at(integers)
+        run_on_host_arrays(loaded, arrays, written, c.outputs, integers)
 
     def _integers(self) -> list[int]:
         return [
@@ -221,7 +238,7 @@ class CudaExecutable(Executable):
             for input_name, arg in zip(c.inputs, args, strict=True)
         ]
         results = Results(c, self._extents, name)
-        loaded = self.program.loaded(context)
+        loaded = self.program.loaded(context).at(self._integers())
         owners = [None if specs[i].is_number else specs[i].library for i in c.inputs]
         others = [
             (library(other), tuple(n for n, owner in enumerate(owners) if owner == other))
@@ -302,22 +319,28 @@ def forget_programs() -> None:
     _programs.clear()
 
 
-def cuda_executable(sized: SizedDef, specs: Specs, options: Options) -> CudaExecutable:
+def cuda_executable(
+    sized: SizedDef, specs: Specs, options: Options, bounds: Bounds
+) -> CudaExecutable:
     """Return the executable, from this process, the disk cache, or compiled.
 
+    :arg bounds: of the sizes that it leaves open.
     :raises TargetError: CUDA is not available, or the arguments are on several devices.
+    :raises CannotOpenError: there is no code for all values in *bounds*.
     """
     require_one_device(specs)
     context = primary_context(ordinal_of(specs))
     if is_on_host(specs):  # they are copied anyway
         specs = {n: replace(s, strides=row_major(s.shape)) for n, s in specs.items()}
-    program = _program(sized, specs, options, context)
-    return CudaExecutable(sized, specs, options, program)
+    program = _program(sized, specs, options, context, bounds)
+    return CudaExecutable(sized, specs, options, program, bounds)
 
 
-def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) -> CudaProgram:
+def _program(
+    sized: SizedDef, specs: Specs, options: Options, context: Context, bounds: Bounds
+) -> CudaProgram:
     c = sized.head
-    strides = gaps_of(c, specs)
+    strides = gaps_of(c, specs, bounds)
     alignments = {name: spec.alignment for name, spec in specs.items()}
     compiler, gpu = find_cuda_compiler(libcuda.driver_version()[0]), context.gpu
     key = key_of(
@@ -326,7 +349,8 @@ def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) 
         source=c.source.text,
         name=c.name,
         types={n: [t.dtype.name, *t.dims] for n, t in c.tensors.items()},
-        sizes=dict(sized.sizes),  # they determine the shapes, for which isl is needed
+        # They determine the shapes, for which isl is needed.
+        sizes=sizes_of_key(sized.sizes, bounds),
         strides={n: list(s) for n, s in strides.items()},
         alignments=alignments,
         options=options.to_json(),
@@ -350,7 +374,8 @@ def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) 
             return remember(_programs, key, CudaProgram(entry.code, manifest, error))
     special = sized.special  # at first, since it may raise
     start_nvrtc(compiler, gpu.arch)  # while the program is planned
-    compiled, code_of = _begun(sized, strides, alignments, options, gpu, compiler)
+    layout = Layout(strides, alignments, bounds)
+    compiled, code_of = _begun(sized, layout, options, gpu, compiler)
     dump_stages(c, compiled.stages)
     source, code = compiled.source, code_of()
     manifest = Manifest(
@@ -363,13 +388,17 @@ def _program(sized: SizedDef, specs: Specs, options: Options, context: Context) 
     return remember(_programs, key, CudaProgram(code, manifest, error))
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What code knows of its arguments' memory, and of the sizes that it leaves open."""
+
+    strides: Mapping[str, tuple[int | None, ...]]
+    alignments: Mapping[str, int]
+    bounds: Bounds
+
+
 def _begun(
-    sized: SizedDef,
-    strides: Mapping[str, tuple[int, ...]],
-    alignments: Mapping[str, int],
-    options: Options,
-    gpu: Chip,
-    compiler: CudaCompiler,
+    sized: SizedDef, layout: Layout, options: Options, gpu: Chip, compiler: CudaCompiler
 ) -> tuple["Compiled[CudaSource]", Callable[[], bytes]]:
     """Return the CUDA of *sized*, verified, and what waits for the code that is made of it."""
     # Imported here so that a cached program starts without the polyhedral part.
@@ -385,6 +414,7 @@ def _begun(
         begun.append(begin_cuda(text, arch, fast_math=options.fast_math, compiler=compiler))
 
     compiled = compile_to_cuda(
-        sized.comprehension, sized.special, strides, options, gpu, alignments, begin
-    )
+        sized.comprehension, sized.special, layout.strides, options, gpu, layout.alignments, begin,
+        layout.bounds,
+    )  # fmt: skip
     return with_decisions(compiled, "cuda", gpu), begun[-1]

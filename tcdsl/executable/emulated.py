@@ -12,7 +12,7 @@ from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator import build_identity as emulator_identity
-from tcdsl.executable.base import Executable, dump_stages, gaps_of
+from tcdsl.executable.base import Bounds, Executable, dump_stages, gaps_of, sizes_of_key
 from tcdsl.executable.faults import error_of
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy
@@ -39,9 +39,11 @@ class EmulatedExecutable(Executable):
         options: Options,
         program: EmulatedProgram,
         stages: Mapping[str, str],
+        bounds: Bounds,
     ) -> None:
         super().__init__(sized, sized.special, specs, "emulate", options)
         self.program = program
+        self.bounds = bounds
         self._stages = dict(stages)
 
     @property
@@ -54,16 +56,24 @@ class EmulatedExecutable(Executable):
 
         A memset has its name, its bytes and why.
         """
-        return tuple(launch.described() for launch in self.program.source.launches)
+        integers = self._integers()
+        return tuple(launch.at(integers).described() for launch in self.program.source.launches)
+
+    def at(self, sized: SizedDef, specs: Specs) -> "EmulatedExecutable":
+        """Return this code at other values of its open sizes, within its bounds."""
+        return EmulatedExecutable(
+            sized, specs, self.options, self.program, self._stages, self.bounds
+        )
 
     def _compiled_again(self) -> "Compiled[CudaSource]":
         with late_import():
             from tcdsl.driver import compile_to_cuda
 
-        strides = gaps_of(self.head, self.specs)
+        strides = gaps_of(self.head, self.specs, self.bounds)
         return compile_to_cuda(
-            self.comprehension, self.special, strides, self.options, EMULATED_GPU
-        )
+            self.comprehension, self.special, strides, self.options, EMULATED_GPU,
+            bounds=self.bounds,
+        )  # fmt: skip
 
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         c = self.head
@@ -82,21 +92,25 @@ class EmulatedExecutable(Executable):
         ]
 
 
-def emulated_executable(sized: SizedDef, specs: Specs, options: Options) -> EmulatedExecutable:
+def emulated_executable(
+    sized: SizedDef, specs: Specs, options: Options, bounds: Bounds
+) -> EmulatedExecutable:
     """Return the executable, from the disk cache or compiled.
 
+    :arg bounds: of the sizes that it leaves open.
     :raises CompileError: there is no C++ compiler.
+    :raises CannotOpenError: there is no code for all values in *bounds*.
     """
     c, special = sized.comprehension, sized.special
-    strides = gaps_of(c, specs)
+    strides = gaps_of(c, specs, bounds)
     key = key_of(
         kind="emulate",
         build=build_identity(),
         source=c.source.text,
         name=c.name,
         types={n: t.dtype.name for n, t in c.tensors.items()},
-        sizes=dict(special.sizes),
-        shapes={n: list(s) for n, s in special.shapes.items()},
+        sizes=sizes_of_key(special.sizes, bounds),
+        shapes={} if bounds else {n: list(s) for n, s in special.shapes.items()},
         strides={n: list(s) for n, s in strides.items()},
         options=options.to_json(),
         emulator=emulator_identity(),
@@ -108,15 +122,15 @@ def emulated_executable(sized: SizedDef, specs: Specs, options: Options) -> Emul
             source = CudaSource.from_json(entry.manifest["source"])
             stages = dict(entry.manifest["stages"])
             program = EmulatedProgram(entry.code, source)
-            return EmulatedExecutable(sized, specs, options, program, stages)
+            return EmulatedExecutable(sized, specs, options, program, stages, bounds)
     with late_import():
         from tcdsl.driver import compile_to_cuda, with_decisions
 
-    compiled = compile_to_cuda(c, special, strides, options, EMULATED_GPU)
+    compiled = compile_to_cuda(c, special, strides, options, EMULATED_GPU, bounds=bounds)
     compiled = with_decisions(compiled, "emulate", EMULATED_GPU)
     dump_stages(c, compiled.stages)
     code = compile_emulated(compiled.source)
     if not compiled.is_fallback:
         cache.put(key, code, {"source": compiled.source.to_json(), "stages": dict(compiled.stages)})
     program = EmulatedProgram(code, compiled.source)
-    return EmulatedExecutable(sized, specs, options, program, compiled.stages)
+    return EmulatedExecutable(sized, specs, options, program, compiled.stages, bounds)

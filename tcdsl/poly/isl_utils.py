@@ -83,6 +83,14 @@ def minus(one: Extent, other: Extent) -> Extent:
     return plus(one, -other if isinstance(other, int) else other.neg())
 
 
+def greatest(extent: Extent) -> int | None:
+    """Return the greatest value of *extent*, None if it has none: open sizes may be bounded."""
+    if isinstance(extent, int):
+        return extent
+    value = extent.max_val()
+    return int(value.to_python()) if value.is_int() else None
+
+
 def least(one: Extent, other: Extent) -> Extent:
     """Return the smaller of *one* and *other*."""
     if isinstance(one, int) and isinstance(other, int):
@@ -116,14 +124,32 @@ def dim_bounds(values: isl.Set, dim: int, context: isl.Set) -> tuple[Extent, Ext
 def _number_if_constant(function: isl.PwAff, context: isl.Set) -> Extent:
     """Return the value of *function* if it is one number in *context* wherever it is defined.
 
-    A function that is one quasi-affine expression there becomes that expression everywhere.
+    A function that is one quasi-affine expression there becomes that expression everywhere; where
+    the open sizes are bounded it stays one of these values, so that it has a greatest value.
     """
-    function = function.intersect_params(context).coalesce().gist_params(context)
+    there = function.intersect_params(context).coalesce()
+    function = there.gist_params(context)
     pieces = [aff for _, aff in function.get_pieces()]
     if any(not aff.plain_is_equal(pieces[0]) for aff in pieces):
-        return function
+        return there if are_bounded(context) else function
     only = pieces[0]
-    return int(only.get_constant_val().to_python()) if only.is_cst() else isl.PwAff.from_aff(only)
+    if only.is_cst():
+        return int(only.get_constant_val().to_python())
+    one = isl.PwAff.from_aff(only)
+    return one.intersect_params(context) if are_bounded(context) else one
+
+
+def are_bounded(context: isl.Set) -> bool:
+    """Return whether every parameter has a greatest value in *context*, and there is one."""
+    local = isl.LocalSpace.from_space(context.get_space())
+    params = range(context.dim(isl.dim_type.param))
+    functions = (
+        isl.PwAff.from_aff(isl.Aff.var_on_domain(local, isl.dim_type.param, position))
+        for position in params
+    )
+    return bool(params) and all(
+        function.intersect_params(context).max_val().is_int() for function in functions
+    )
 
 
 def map_from_functions(

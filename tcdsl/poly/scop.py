@@ -19,7 +19,7 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Expr, Load, Reduction, walk
 from tcdsl.lang.types.dtypes import DType
-from tcdsl.poly.isl_utils import Extent
+from tcdsl.poly.isl_utils import Extent, greatest
 from tcdsl.source import NOWHERE, Span
 
 
@@ -90,12 +90,13 @@ class Array:
         return len(self.shape)
 
     def size_bytes(self) -> int | None:
-        """Return the bytes that the elements take, or None if an extent is open."""
+        """Return the bytes that the elements take, at most; None if an extent has no bound."""
         total = self.dtype.size_bytes
         for extent in self.shape:
-            if not isinstance(extent, int):
+            most = greatest(extent)
+            if most is None:
                 return None
-            total *= extent
+            total *= most
         return total
 
 

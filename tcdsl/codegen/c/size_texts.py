@@ -15,7 +15,7 @@ from tcdsl.codegen.c.expressions import ExpressionPrinter, Scope
 from tcdsl.codegen.names import Names
 from tcdsl.lang.comprehension import Load
 from tcdsl.lang.ranges.open_sizes import open_names
-from tcdsl.lang.ranges.size_functions import to_expr
+from tcdsl.lang.ranges.size_functions import extent_expr
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus
 from tcdsl.poly.scop import Array, Interleaved, Scop, Statement
 
@@ -57,7 +57,7 @@ class SizeTexts:
         """Return *value* as C: a literal, or an expression that stands as a factor."""
         if isinstance(value, int):
             return Literal(str(value))
-        return self._printer.subscript(to_expr(value))
+        return self._printer.subscript(extent_expr(value))
 
     def is_zero(self, value: Extent) -> bool:
         return isinstance(value, int) and value == 0

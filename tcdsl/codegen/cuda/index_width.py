@@ -1,7 +1,7 @@
 """Whether 32 bits do for the indices of a kernel: values of its loops, distances in its arrays."""
 
 from tcdsl.codegen.c.size_texts import SizeTexts
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import are_bounded, constant_bounds, greatest
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Array, Interleaved, Stride
 from tcdsl.schedule.plan import Kernel, Plan, arrays_of
@@ -12,7 +12,7 @@ _INDEX_LIMIT = 2**31 - STRIDE_LIMIT  # room for a stride past the end
 
 def needs_wide_index(plan: Plan, kernel: Kernel, sizes: SizeTexts) -> bool:
     """Return whether an element's distance or an index may not fit 32 bits."""
-    if sizes.is_open:
+    if sizes.is_open and not are_bounded(plan.scop.context):
         return True
     arrays = [plan.scop.arrays[name] for name in arrays_of(plan, kernel)]
     if any(_reach(array) >= _INDEX_LIMIT for array in arrays):
@@ -28,7 +28,7 @@ def needs_wide_index(plan: Plan, kernel: Kernel, sizes: SizeTexts) -> bool:
 
 def _reach(array: Array) -> int:
     """Return the largest distance of an element from the array's pointer, in elements."""
-    extents = [extent for extent in array.shape if isinstance(extent, int)]
+    extents = [most for most in map(greatest, array.shape) if most is not None]
     if array.strides is None:
         total = 1
         for extent in extents:

@@ -12,6 +12,7 @@ from tcdsl.codegen.ast.walk import names
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import Context, constant
 from tcdsl.codegen.cuda.changing import changing_loads
+from tcdsl.codegen.cuda.grids import grid_counts
 from tcdsl.codegen.cuda.index_width import needs_wide_index
 from tcdsl.codegen.cuda.overlap import Start
 from tcdsl.codegen.cuda.parameters import parameters_of, streamed_arrays
@@ -111,6 +112,7 @@ class KernelText(ABC):
             sum(self.staged.values()),
             tuple(parameters_of(self.parent, self.kernel, self.start.awaited)),
             self.kernel.name, (*self.kernel.why, *self.start.why), cluster, self.start.overlap,
+            grid_counts(self.mapped, [n for n, d in self.parent.sizes.integers if d < 0]),
         )  # fmt: skip
 
     def _staged_bytes(self) -> dict[str, int]:

@@ -4,8 +4,8 @@ The same text is compiled by NVRTC for the GPU and by a C++ compiler for the emu
 before it differs (``device/cuda``, ``emulator/emulate.h``), and who launches it.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -48,6 +48,38 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """``floor((constant + sum of factor * term) / denominator)``, a function of open sizes.
+
+    A term is the position of a size among the integers of the call, or a count itself.
+    """
+
+    denominator: int
+    constant: int
+    terms: tuple[tuple[int, "int | Count"], ...]
+
+    def at(self, integers: Sequence[int]) -> int:
+        """Return the value where the call gives *integers*."""
+        total = self.constant
+        for factor, term in self.terms:
+            total += factor * (integers[term] if isinstance(term, int) else term.at(integers))
+        return total // self.denominator
+
+    def to_json(self) -> list[Any]:
+        terms = [[f, t if isinstance(t, int) else t.to_json()] for f, t in self.terms]
+        return [self.denominator, self.constant, terms]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Any]) -> "Count":
+        denominator, constant, terms = data
+        read = ((int(f), t if isinstance(t, int) else cls.from_json(t)) for f, t in terms)
+        return cls(int(denominator), int(constant), tuple(read))
+
+
+Counts = tuple[Count, ...]  # the largest counts
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel: its function, its grid, and what it is called with.
 
@@ -64,6 +96,17 @@ class Launch:
     why: tuple[str, ...] = ()
     cluster: int = 1  # blocks of a cluster
     overlap: Overlap = Overlap.ORDERED
+    counts: tuple[Counts, Counts, Counts] = ((), (), ())  # of blocks, where sizes are open
+
+    def at(self, integers: Sequence[int]) -> "Launch":
+        """Return the launch at the open sizes among *integers*: without idle blocks."""
+        if not any(self.counts):
+            return self
+        x, y, z = (
+            min(most, max(1, *(count.at(integers) for count in counts))) if counts else most
+            for most, counts in zip(self.grid, self.counts, strict=True)
+        )
+        return replace(self, grid=(x, y, z))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -76,6 +119,7 @@ class Launch:
             "why": list(self.why),
             "cluster": self.cluster,
             "overlap": self.overlap,
+            "counts": [[count.to_json() for count in counts] for counts in self.counts],
         }
 
     @classmethod
@@ -91,6 +135,7 @@ class Launch:
             # Manifests in caches may be older than these.
             int(data.get("cluster", 1)),
             Overlap(data.get("overlap", Overlap.ORDERED)),
+            _counts(data.get("counts", ((), (), ()))),
         )
 
     def described(self) -> dict[str, Any]:
@@ -130,6 +175,10 @@ class Memset:
         text = f"{self.count} x {self.width} bytes of 0x{self.value:0{2 * self.width}x}"
         return (f"a memset in place of a kernel: {text}",)
 
+    def at(self, integers: Sequence[int]) -> "Memset":
+        """Return the memset itself: what it fills has no open size."""
+        return self
+
     def to_json(self) -> dict[str, Any]:
         target = self.target
         return {
@@ -165,6 +214,11 @@ def has_tickets(launches: Iterable[AnyLaunch]) -> bool:
 def _parameter(data: Any) -> Parameter:
     text, kind, name, offset = data
     return Parameter(str(text), ParameterKind(kind), str(name), int(offset))
+
+
+def _counts(data: Any) -> tuple[Counts, Counts, Counts]:
+    x, y, z = (tuple(map(Count.from_json, counts)) for counts in data)
+    return x, y, z
 
 
 def _dim3(values: Any) -> Dim3:

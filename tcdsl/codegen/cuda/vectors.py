@@ -104,8 +104,9 @@ def _is_vector(
 
 def address_of(scop: Scop, statement: Statement, access: Access, array: Array) -> isl.PwAff | None:
     """Return the element's distance from the array's pointer, in elements."""
-    if any(not isinstance(x, int) for x in (*array.origin, *array.shape)):
-        return None
+    inner = array.shape[1:] if array.strides is None else ()
+    if any(not isinstance(x, int) for x in (*array.origin, *inner)):
+        return None  # a stride is known only at the call
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     total: isl.PwAff | None = None
     row: list[isl.PwAff] = []

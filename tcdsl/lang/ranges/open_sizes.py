@@ -19,6 +19,8 @@ from tcdsl.lang.ranges.size_functions import set_to_expr, to_expr
 from tcdsl.lang.rewrite import substitute_sizes, substituted
 
 Extent = int | isl.PwAff
+Bounds = Mapping[str, tuple[int, int]]  # size -> its least and its greatest value
+_UNBOUNDED: Bounds = {}
 
 
 class CannotOpenError(Exception):
@@ -52,17 +54,20 @@ def leave_open(
     sizes: Mapping[str, int],
     opened: Collection[str],
     names: Mapping[str, str],
+    bounds: Bounds = _UNBOUNDED,
 ) -> tuple[Comprehension, OpenSpecialisation]:
     """Return *c* with the sizes *opened*, and its ranges and boxes as functions of those.
 
     :arg sizes: the values of all size symbols; those of the open ones do not matter.
     :arg names: what each size is called from now on: isl prints the names of its parameters into C.
+    :arg bounds: the least and the greatest value of open sizes: the functions hold for these alone,
+        and so have greatest values.
     """
     if c.is_deferred:
         raise CannotOpenError("a product with an open size is no affine function")
     given = {names[name]: None if name in opened else sizes[name] for name in c.sizes}
     renamed: dict[str, Expr] = {old: Size(names[old]) for old in c.sizes if names[old] != old}
-    opener = _Opener(c, given, renamed)
+    opener = _Opener(c, given, renamed, {names[name]: ends for name, ends in bounds.items()})
     special = OpenSpecialisation(
         given,
         tuple(
@@ -84,19 +89,28 @@ class _Opener:
     """Turns functions of all sizes into functions of the open ones."""
 
     def __init__(
-        self, c: Comprehension, given: Mapping[str, int | None], renamed: Mapping[str, Expr]
+        self,
+        c: Comprehension,
+        given: Mapping[str, int | None],
+        renamed: Mapping[str, Expr],
+        bounds: Bounds,
     ) -> None:
         self._renamed = renamed
         params = open_names(given)
         space = isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=[], params=list(params))
         self._builder = Builder(space.params(), given)
         context = isl.Set.universe(space.params())
-        for position in range(len(params)):
-            context = context.lower_bound_val(isl.dim_type.param, position, isl.Val(0))
+        kind = isl.dim_type.param
+        for position, name in enumerate(params):
+            least, greatest = bounds.get(name, (0, None))
+            context = context.lower_bound_val(kind, position, isl.Val(least))
+            if greatest is not None:
+                context = context.upper_bound_val(kind, position, isl.Val(greatest))
         for precondition in c.preconditions:
             holds = substituted(set_to_expr(precondition.holds), renamed)
             context = context.intersect(self._builder.truth(holds).above)
         self.context = context.coalesce()
+        self._is_bounded = len(bounds) == len(params)
 
     def extent(self, function: isl.PwAff) -> Extent:
         """Return the function of all sizes *function* as a number, or as one of the open sizes."""
@@ -104,7 +118,9 @@ class _Opener:
         assert value is not None, "ranges and extents are affine in the sizes"
         value = value.intersect_params(self.context).coalesce().gist_params(self.context)
         constant = constant_value(value)
-        return value if constant is None else constant
+        if constant is not None:
+            return constant
+        return value.intersect_params(self.context) if self._is_bounded else value
 
     def range(self, lower: isl.PwAff, upper: isl.PwAff) -> range | OpenRange:
         start, stop = self.extent(lower), self.extent(upper)

@@ -166,6 +166,13 @@ def to_expr(function: isl.PwAff) -> Expr:
     return result
 
 
+def extent_expr(extent: int | isl.PwAff) -> Expr:
+    """Return an extent as an expression; where it is not defined, that may have any value."""
+    if isinstance(extent, int):
+        return Const(extent, INT32)
+    return to_expr(extent.gist_params(extent.domain()))
+
+
 def _extremum(function: isl.PwAff) -> str | None:
     """Return "min" or "max" if *function* is that of its pieces everywhere."""
     pieces = [(where, isl.PwAff.from_aff(aff)) for where, aff in function.get_pieces()]

@@ -25,12 +25,13 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Select, Size, walk
 from tcdsl.lang.ranges.affine import Builder
+from tcdsl.lang.ranges.size_functions import extent_expr
 from tcdsl.lang.rewrite import minus as minus_expr
 from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, INT64, arithmetic
 from tcdsl.poly.footprints import Box, Use, box_hull, outer_map
-from tcdsl.poly.isl_utils import dim_bounds, minus, within_bounds
+from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
 from tcdsl.poly.lowering import access, builder_of, elements_in, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
@@ -251,9 +252,8 @@ def _whole(scop: Scop, copy: Statement, iterations: isl.Set, box: Box) -> Statem
 def _bounds(array: Array, subscripts: Sequence[Expr]) -> Iterator[Expr]:
     """Yield the conditions under which *array* has an element at *subscripts*."""
     for subscript, origin, extent in zip(subscripts, array.origin, array.shape, strict=True):
-        assert isinstance(origin, int) and isinstance(extent, int), "sizes are known"
-        yield Binary(">=", subscript, Const(origin, INT32), BOOL)
-        yield Binary("<", subscript, Const(origin + extent, INT32), BOOL)
+        yield Binary(">=", subscript, extent_expr(origin), BOOL)
+        yield Binary("<", subscript, extent_expr(plus(origin, extent)), BOOL)
 
 
 def _reading(

@@ -12,12 +12,15 @@ itself.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import is_
 from typing import Any
 
 from tcdsl.codegen.cuda.source import (
     AnyLaunch,
+    Dim3,
     Launch,
     Memset,
     Overlap,
@@ -139,6 +142,7 @@ class Loaded:
         self._code = code
         self._lock = threading.Lock()
         self._raw: list[Raw] | None = None
+        self._others: tuple[Loaded, Sequence[Dim3 | None]] | None = None  # the kernels, and grids
         driver = pycuda()
         self.driver_error: type[Exception] = driver.Error
         with context.pushed(), libcuda.relaxed_capture():
@@ -206,6 +210,17 @@ class Loaded:
             attributes.append((_ANY_CLUSTER, 1))
         return tuple(attributes)
 
+    def at(self, integers: Sequence[int]) -> "Loaded":
+        """Return the same kernels with grids for the open sizes among *integers*."""
+        launches = [launch.at(integers) for launch in self.manifest.launches]
+        if all(map(is_, launches, self.manifest.launches)):
+            return self
+        grids = [None if isinstance(launch, Memset) else launch.grid for launch in launches]
+        found = copy(self)
+        found.steps = [step.at(grid) for step, grid in zip(self.steps, grids, strict=True)]
+        found._raw, found._others = None, (self, grids)
+        return found
+
     @property
     def fault_address(self) -> int:
         """The address of the fault record, 0 where the kernels take none."""
@@ -235,6 +250,10 @@ class Loaded:
         return self._raw
 
     def _load_raw(self, steps: Sequence[AnyStep]) -> list[Raw]:
+        if self._others is not None:
+            loaded, grids = self._others
+            pairs = zip(loaded.raw_kernels(), grids, strict=True)
+            return [raw.at(grid) for raw, grid in pairs]
         module = libcuda.load_module(self._code)
         return [self._raw_kernel(module, step) for step in steps]
 

@@ -8,6 +8,7 @@ it has ended, which PyCUDA cannot ask for; the driver's memset takes any stream.
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -71,6 +72,12 @@ class Step:
         self.positions = tuple(positions)
         self.select = selector(positions)
 
+    def at(self, grid: Dim3 | None) -> "Step":
+        """Return the same kernel with another *grid*."""
+        found = copy(self)
+        found.grid = grid or self.grid
+        return found
+
     def prepared(self, values: Values) -> Prepared:
         """Return the launch with the parameters *values* on the default stream."""
         parameters = self.format.pack(*values)
@@ -106,6 +113,11 @@ class RawKernel:
         self._launch = libcuda.launcher()
         self._pack_into = step.format.pack_into
         self._free: list[Record] = []
+
+    def at(self, grid: Dim3 | None) -> "RawKernel":
+        """Return the same kernel with another *grid*."""
+        assert self._function.value is not None
+        return RawKernel(self._function.value, self._step.at(grid))
 
     def prepared(self, values: Values) -> Prepared:
         """Return the launch with the parameters *values* on the default stream."""
@@ -152,6 +164,10 @@ class MemsetStep:
         self._call = f"cuMemsetD{8 * memset.width}Async"
         self._function: Callable[..., int] = getattr(libcuda.library(), self._call)
         self._value, self._count = memset.value, memset.count
+
+    def at(self, grid: Dim3 | None) -> "MemsetStep":
+        """Return the memset itself: it has no grid."""
+        return self
 
     def prepared(self, values: Values) -> Prepared:
         """Return the memset at *values*, one address, on the default stream."""

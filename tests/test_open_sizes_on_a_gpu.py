@@ -1,0 +1,210 @@
+"""Kernels for classes of sizes: results at many sizes, and how often anything is compiled."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcdsl
+from tcdsl.codegen.cuda.source import Count, Launch
+from tcdsl.emulator import compile_emulated
+from tcdsl.options import Options
+from tcdsl.runtime.cache import Cache
+from tcdsl.runtime.size_classes import class_of, classes_of, leading_sizes
+
+SOFTMAX = """
+def f(float(B,N) X) -> (Y) {
+    m(i) max=! X(i,j)
+    s(i) +=! exp(X(i,j) - m(i))
+    Y(i,j) = exp(X(i,j) - m(i)) / s(i)
+}"""
+PROGRAMS = {
+    "pointwise": ("def f(float(B,N) X) -> (Y) { Y(b,n) = exp(X(b,n)) * 2 }", "B", 24),
+    "odd rows": ("def f(float(B,N) X) -> (Y) { Y(b,n) = X(b,n) + b }", "B", 7),
+    "rows": ("def f(float(B,N) X) -> (Y) { Y(b) +=! X(b,n) * X(b,n) }", "B", 100),
+    "softmax": (SOFTMAX, "B", 100),
+    "columns": ("def f(float(B,N) X) -> (Y) { Y(n) +=! X(b,n) }", "B", 40),
+    "mean of columns": ("def f(float(B,N) X) -> (Y) { Y(n) +=! X(b,n) / B }", "B", 40),
+    "all": ("def f(float(B,N) X) -> (y) { y +=! X(b,n) }", "B", 64),
+    "inner": ("def f(float(N,B) X) -> (Y) { Y(n,b) = X(n,b) + X(0,b) }", "B", 6),
+    "length of rows": ("def f(float(N,B) X) -> (Y) { Y(n) max=! X(n,b) }", "B", 6),
+    "windows": ("def f(float(B,N) X) -> (Y) { Y(b) = X(b,0) + X(b+1,0) where b in 0:B-1 }", "B", 8),
+    "edges": ("def f(float(B,N) X) -> (Y) { Y(b,n) = b + 1 < B ? X(b+1,n) : X(b,n) }", "B", 8),
+    "reversed": ("def f(float(B,N) X) -> (Y) { Y(b,n) = X(B-1-b,n) where b in 0:B }", "B", 8),
+    "counts": ("def f(float(B,N) X) -> (y) { y +=! X(0,0) * (b + 1) where b in 0:B }", "B", 8),
+}
+SIZES = (17, 256, 18, 31, 32, 100, 129, 255)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is found in the disk cache, so that compilations can be counted."""
+    cache = Cache(tmp_path)
+    monkeypatch.setattr("tcdsl.executable.emulated.default_cache", lambda: cache)
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The texts that were compiled for the emulator."""
+    texts: list[str] = []
+
+    def counted(source: Any) -> bytes:
+        texts.append(source.text)
+        return compile_emulated(source)
+
+    monkeypatch.setattr("tcdsl.executable.emulated.compile_emulated", counted)
+    yield texts
+
+
+def drawn(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def shape_of(name: str, size: int) -> tuple[int, int]:
+    """Return the shape of the program's array where its open size is *size*."""
+    source, _, other = PROGRAMS[name]
+    return (other, size) if "(N,B)" in source else (size, other)
+
+
+@pytest.mark.slow_but("pointwise", "columns")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_kernel_is_right_at_all_sizes_of_its_class(name: str, compilations: list[str]) -> None:
+    source, opened, _ = PROGRAMS[name]
+    f = tcdsl.define(source).f
+    options = Options(dynamic_sizes=(opened,))
+    for size in SIZES:
+        x = drawn(*shape_of(name, size))
+        poisoned = np.full(f.output_shapes(x)[f.comprehension.outputs[0]], np.nan, np.float32)
+        found = f(x, target="emulate", options=options, out=poisoned)
+        np.testing.assert_allclose(found, f.reference(x), rtol=2e-4, atol=2e-4)
+    assert len(compilations) == 1
+
+
+@pytest.mark.slow
+def test_two_hundred_sizes_compile_four_kernels_at_most(compilations: list[str]) -> None:
+    f = tcdsl.define(SOFTMAX).f
+    order = np.random.default_rng(0).permutation(np.arange(1, 201))
+    for size in map(int, order):
+        x = drawn(size, 12)
+        terms = np.exp(x - x.max(1, keepdims=True))
+        wanted = terms / terms.sum(1, keepdims=True)
+        np.testing.assert_allclose(f(x, target="emulate"), wanted, rtol=1e-5, atol=1e-7)
+    assert len(compilations) <= 4
+    # Of each kernel with an open size the text has one more parameter.
+    assert sum("int64_t B" in text for text in compilations) == 2
+
+
+def test_a_size_is_left_open_at_its_third_value(compilations: list[str]) -> None:
+    f = tcdsl.define(SOFTMAX).f
+    for size, count in ((20, 1), (21, 2), (20, 2), (22, 3), (23, 3), (20, 3), (250, 3), (7, 4)):
+        f(drawn(size, 8), target="emulate")
+        assert len(compilations) == count, size
+
+
+def test_the_length_of_rows_is_not_left_open_by_itself(compilations: list[str]) -> None:
+    f = tcdsl.define(SOFTMAX).f
+    for length in (20, 21, 22, 23):
+        f(drawn(5, length), target="emulate")
+    assert len(compilations) == 4
+    assert not any("int64_t" in text for text in compilations)
+
+
+def test_open_contractions(compilations: list[str]) -> None:
+    f = tcdsl.define("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }").f
+    b = drawn(64, 48)
+    for m in (70, 17, 33, 256, 64):
+        a = drawn(m, 64)
+        found = f(a, b, target="emulate", options=Options(dynamic_sizes=("M",)))
+        np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-4)
+    assert len(compilations) == 1
+
+
+def test_two_open_sizes(compilations: list[str]) -> None:
+    source = "def f(float(A,B,N) X) -> (Y) { Y(a,b) +=! X(a,b,n) }"
+    f = tcdsl.define(source).f
+    for a, b in ((17, 3), (20, 16), (18, 1)):
+        x = drawn(a, b, 32)
+        found = f(x, target="emulate", options=Options(dynamic_sizes=("A", "B")))
+        np.testing.assert_allclose(found, x.sum(2), rtol=1e-4, atol=1e-4)
+    assert len(compilations) == 1
+
+
+def test_views_have_open_strides(compilations: list[str]) -> None:
+    f = tcdsl.define("def f(float(B,N) X) -> (Y) { Y(b,n) = X(b,n) * 2 }").f
+    for size, gap in ((20, 16), (17, 24), (30, 9)):
+        x = drawn(size, gap)[:, :8]
+        found = f(x, target="emulate", options=Options(dynamic_sizes=("B",)))
+        np.testing.assert_array_equal(found, 2 * x)
+    assert len(compilations) == 1
+
+
+def test_the_grid_is_from_the_call() -> None:
+    f = tcdsl.define("def f(float(B,N) X) -> (Y) { Y(b) +=! X(b,n) * X(b,n) }").f
+    exe = f.compile(tcdsl.spec((20, 100), "float32"), target="emulate",
+                    options=Options(dynamic_sizes=("B",)))  # fmt: skip
+    at_20, at_200 = (exe.at([drawn(size, 100)]).kernels[0]["grid"] for size in (20, 200))
+    assert at_20 == (20, 1, 1)
+    assert at_200 == (200, 1, 1)
+
+
+def test_what_is_open_is_said() -> None:
+    f = tcdsl.define(SOFTMAX).f
+    options = Options(dynamic_sizes=("B",))
+    exe = f.compile(tcdsl.spec((20, 8), "float32"), target="emulate", options=options)
+    assert exe.opened == ("B",)
+    assert "open sizes: B from 17 to 256, planned for 256" in exe.explain()
+    again = f.compile(tcdsl.spec((30, 8), "float32"), target="emulate",
+                      options=Options(dynamic_sizes=("B",)), choices=exe.choices)  # fmt: skip
+    assert again.source == exe.source
+
+
+def test_what_cannot_be_open_says_why_and_is_compiled(compilations: list[str]) -> None:
+    source = "def f(float(N) A, float(S) B) -> (O) { O(i) = A(i * S) + B(0) where i in 0:2 }"
+    f = tcdsl.define(source).f
+    exe = f.compile(drawn(10), drawn(3), target="emulate", options=Options(dynamic_sizes=("S",)))
+    assert exe.opened == ()
+    assert "S: cannot be left open" in exe.explain() and "product" in exe.explain()
+    for size in (3, 4):
+        a, b = drawn(10), drawn(size)
+        np.testing.assert_array_equal(exe(a, b), a[[0, size]] + b[0])
+    assert len(compilations) == 2
+
+
+def test_no_elements_are_a_size_of_their_own() -> None:
+    f = tcdsl.define(SOFTMAX).f
+    options = Options(dynamic_sizes=("B",))
+    for size in (0, 3, 0, 4):
+        x = drawn(size, 8)
+        found = f(x, target="emulate", options=options)
+        np.testing.assert_allclose(found, f.reference(x), rtol=1e-5)
+
+
+def test_classes() -> None:
+    assert class_of(0) is None and class_of(2**31) is None
+    assert class_of(1) == (1, 16) and class_of(16) == (1, 16) and class_of(17) == (17, 256)
+    assert classes_of({"A": 0, "B": 3}, ["A", "B"]) is None
+    assert classes_of({"A": 0, "B": 3}, ["B"]) == {"B": (1, 16)}
+
+
+def test_leading_sizes() -> None:
+    def of(declared: str) -> set[str]:
+        return set(leading_sizes(tcdsl.define(f"def f({declared}) -> (y) {{ y = 1 }}").f._head))
+
+    assert of("float(B,N) X, float(N) g") == {"B"}
+    assert of("float(B,N) X, float(B) g") == {"B"}
+    assert of("float(B,B) X") == set()
+    assert of("float(B,S,N) X") == {"B"}
+    assert of("float(2*B,S) X, float(B,N) Z") == {"B"}
+
+
+def test_counts_of_blocks_survive_the_cache() -> None:
+    # (B - 1) / 4 + 1
+    count = Count(1, 1, ((1, Count(4, -1, ((1, 0),))),))
+    assert [count.at([n]) for n in (1, 4, 5, 256)] == [1, 1, 2, 64]
+    launch = Launch("k", (64, 2, 1), (32, 1, 1), 0, (), counts=((count,), (), ()))
+    again = Launch.from_json(launch.to_json())
+    assert again == launch
+    assert launch.at([9]).grid == (3, 2, 1)
+    assert launch.at([1000]).grid == (64, 2, 1)  # the widths of loops are those of the class
