@@ -1,4 +1,4 @@
-"""``tcdsl.vjp``: its text, its values beside differences and PyTorch, and what it refuses."""
+"""``tcdsl.vjp``: its text, its values beside differences, and what it refuses."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import tcdsl
 from tcdsl import library
 from tcdsl.errors import OptionError, SemanticError, ShapeError
 from tcdsl.library import Case
-from tests.derivatives.gradients import check_gradients, cotangents, tupled
+from tests.derivatives.gradients import check_gradients, cotangents
 
 RNG = np.random.default_rng(0)
 
@@ -375,23 +375,3 @@ def test_what_is_refused(text: str, message: str, place: tuple[int, int]) -> Non
         tcdsl.vjp(function(text))
     assert caught.value.code == "TC093" and caught.value.hint
     assert (caught.value.line, caught.value.column) == place
-
-
-# --- PyTorch ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["softmax", "layernorm", "conv2d", "cross_entropy", "mlp3"])
-def test_autograd_agrees(name: str) -> None:
-    torch = pytest.importorskip("torch")
-    case = library.case(name)
-    f = tcdsl.define(library.source_for(case, "float64"))[case.def_name]
-    inputs = case.make_inputs(case.small_sizes[-1], np.random.default_rng(4), "float64")
-    given = cotangents(f, list(inputs.values()))
-    tensors = {k: torch.tensor(v) if v.ndim else float(v) for k, v in inputs.items()}
-    leaves = {k: t.requires_grad_() for k, t in tensors.items()
-              if torch.is_tensor(t) and t.is_floating_point()}  # fmt: skip
-    results = case.torch(tensors)
-    wanted = torch.autograd.grad(results, list(leaves.values()), [torch.tensor(d) for d in given])
-    found = tupled(tcdsl.vjp(f, tuple(leaves)).reference(*inputs.values(), *given))
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, other.numpy(), rtol=1e-9, atol=1e-11)

@@ -1,0 +1,82 @@
+"""``tcdsl.vjp`` of every library program beside ``torch.autograd``, in float64."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcdsl
+from tcdsl import library
+from tcdsl.library import Case
+from tests.derivatives.gradients import cotangents, tupled
+
+torch = pytest.importorskip("torch")
+
+
+Axes = tuple[int, ...]
+
+
+def normalisation_backward(
+    x: Any, dy: Any, gamma: Any, mean: Any, rstd: Any, *, reduced: Axes, shared: Axes
+) -> tuple[Any, Any, Any]:
+    """Return the gradients of a normalisation over *reduced*, whose gamma all of *shared* have.
+
+    (PyTorch's own operators have no derivatives by mean and rstd.)
+    """
+
+    def along(v: Any, axes: Axes) -> Any:
+        return v.reshape([1 if axis in axes else n for axis, n in enumerate(x.shape)])
+
+    xhat = (x - along(mean, reduced)) * along(rstd, reduced)
+    g = dy * along(gamma, shared)
+    terms = g - g.mean(reduced, keepdim=True) - xhat * (g * xhat).mean(reduced, keepdim=True)
+    return along(rstd, reduced) * terms, (dy * xhat).sum(shared), dy.sum(shared)
+
+
+FORMULAS: Mapping[str, Callable[..., Any]] = {
+    "layernorm_backward": lambda **t: normalisation_backward(**t, reduced=(1,), shared=(0,)),
+    "batchnorm_backward": lambda **t: normalisation_backward(
+        **t, reduced=(0, 2, 3), shared=(0, 2, 3)
+    ),
+    "batchnorm_backward_nhwc": lambda **t: normalisation_backward(
+        **t, reduced=(0, 1, 2), shared=(0, 1, 2)
+    ),
+}
+
+
+def library_cases() -> list[Case]:
+    return [case for case in library.cases() if "float64" in case.dtypes]
+
+
+@pytest.mark.slow_but("softmax", "layernorm", "conv2d", "cross_entropy", "mlp3", "csr")
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in library_cases()])
+def test_autograd_agrees(case: Case) -> None:
+    f = tcdsl.define(library.source_for(case, "float64"))[case.def_name]
+    sizes = min(case.small_sizes, key=lambda s: abs(np.prod(list(s.values())) - 500.0))
+    inputs = case.make_inputs(sizes, np.random.default_rng(4), "float64")
+    tensors = {k: torch.tensor(v) if v.ndim else float(v) for k, v in inputs.items()}
+    leaves = {k: t.requires_grad_() for k, t in tensors.items()
+              if torch.is_tensor(t) and t.is_floating_point()}  # fmt: skip
+    formula = FORMULAS.get(case.name)
+    results = tupled(formula(**tensors)) if formula else case.torch(tensors)
+    c = f.comprehension
+    floats = [result for result, name in zip(results, c.outputs, strict=True)
+              if c.tensors[name].dtype.is_float]  # fmt: skip
+    # Statistics that PyTorch's operators return beside a result have no gradient there.
+    given = [
+        d if result.requires_grad else np.zeros_like(d)
+        for result, d in zip(floats, cotangents(f, list(inputs.values())), strict=True)
+    ]
+    moved = [(result, torch.tensor(d)) for result, d in zip(floats, given, strict=True)
+             if result.requires_grad]  # fmt: skip
+    wanted: Any = (None,) * len(leaves)
+    if moved:
+        wanted = torch.autograd.grad(
+            [result for result, _ in moved], list(leaves.values()), [d for _, d in moved],
+            allow_unused=True,
+        )  # fmt: skip
+    found = tupled(tcdsl.vjp(f, tuple(leaves)).reference(*inputs.values(), *given))
+    for name, one, other in zip(leaves, found, wanted, strict=True):
+        expected = np.zeros(np.shape(one)) if other is None else other.numpy()
+        np.testing.assert_allclose(one, expected, rtol=1e-9, atol=1e-11, err_msg=name)
