@@ -11,33 +11,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tcdsl.derivatives import reductions, terms
+from tcdsl.derivatives.cancellation import Algebra, Polynomial
+from tcdsl.derivatives.contributions import Combination, Contribution
 from tcdsl.derivatives.inversion import Sizes, inverted
-from tcdsl.derivatives.lines import Instances, Line
+from tcdsl.derivatives.lines import Instances, Line, fills
 from tcdsl.derivatives.names import Names
 from tcdsl.derivatives.partials import Partials, partials
 from tcdsl.derivatives.recurrences import recurrence
 from tcdsl.derivatives.versions import Forward, Step
-from tcdsl.lang.comprehension import Call, Expr, Load, Operator, walk
+from tcdsl.lang.comprehension import Call, Expr, Index, Load, Operator, walk
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.lang.types.dtypes import arithmetic
+from tcdsl.lang.types.dtypes import DType, arithmetic
 from tcdsl.source import Span
 
 Refuse = Callable[[Span, str, str], Exception]  # where, what, advice
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """``d_version(left) += value`` for *instances*."""
-
-    version: str
-    left: tuple[Expr, ...]
-    value: Expr
-    instances: Instances
-
-    @property
-    def reduced(self) -> tuple[str, ...]:
-        """The indices that the left side does not have."""
-        return Line("", self.left, "+=", self.value, self.instances).reduced
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +41,10 @@ class Recurrence:
     """``d_version(left) += value`` in the order of the left-hand indices."""
 
     contribution: Contribution
+
+    @property
+    def version(self) -> str:
+        return self.contribution.version
 
 
 Event = Contribution | Cleared | Recurrence | Line
@@ -75,13 +66,116 @@ class Adjoints:
     refuse: Refuse
     reached: set[str]  # the versions that have an adjoint: at first, the results
     events: list[Event] = field(default_factory=list)
+    results: frozenset[str] = frozenset()
+    _complete: set[str] = field(default_factory=set)
+    _assigned: dict[str, Contribution | None] = field(default_factory=dict)
+    _algebra: Algebra = field(init=False)
+    _sums: dict[Load, Polynomial] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.results = frozenset(self.reached)
+        self._algebra = Algebra(self._assignment)
+        for step in self.forward.steps:
+            found = None if step.reduction is None else self._assignment(step.target)
+            if found is not None:
+                self._note_sum(found, self.forward.versions[step.target].dtype)
 
     def run(self) -> list[Event]:
         """Return the events of all steps."""
         for step in reversed(self.forward.steps):
-            if step.target in self.reached and step.target in self.varied:
-                self._step(step)
+            if step.target in self.varied:
+                self._combine(step.target)
+                if step.target in self.reached:
+                    self._step(step)
+        for name in self.forward.c.inputs:
+            self._combine(name)
         return self.events
+
+    # --- what an adjoint is made of -------------------------------------------------------------
+    def _combine(self, version: str) -> None:
+        """Write the contributions to *version*, which are complete, as few statements."""
+        if version in self._complete:
+            return
+        self._complete.add(version)
+        box = self.forward.versions[version].box
+        found = [e for e in self.events if isinstance(e, Contribution) and e.version == version]
+        if not found or box is None or not self._may_move(version):
+            return
+        kept = [e for e in found if not (e.reduced and self._algebra.is_zero([e]))]
+        if self._algebra.is_zero(kept):
+            kept = []
+        self.events = [e for e in self.events if e not in found]
+        if not kept:
+            if version not in self.results:
+                self.reached.discard(version)
+            return
+        combined = Combination(box, self.names.fresh, self._known_sum)(kept)
+        self.events.extend(combined)
+        for line in combined:
+            if isinstance(line, Line):
+                values = line.target, line.subscripts, line.value, line.instances
+                self._assigned[line.target] = made = Contribution(*values)
+                self._note_sum(made, line.value.dtype)
+        (only, *more) = [e for e in combined if isinstance(e, Contribution)]
+        is_all = not more and fills(only.left, only.instances.ranges, box)
+        if is_all and version not in self.results:
+            self._assigned[adjoint_name(version)] = only
+
+    def _may_move(self, version: str) -> bool:
+        """Return whether the contributions to *version* may be made last of all events so far."""
+        changed: set[str] = set()
+        for event in reversed(self.events):
+            match event:
+                case Cleared() | Recurrence():
+                    changed.add(event.version)
+                    if event.version == version:
+                        return False
+                case Contribution(version=target) if target == version:
+                    read = {n.tensor for e in (event.value, *event.left) for n in walk(e)
+                            if isinstance(n, Load)}  # fmt: skip
+                    if not changed.isdisjoint(name.removeprefix("d ") for name in read):
+                        return False
+        return True
+
+    def _known_sum(self, found: Contribution) -> Load | None:
+        """Return a sum that there is already and is *found*, over the same indices."""
+        wanted = self._algebra.value(found, found.left)
+        if wanted is None:
+            return None
+        left = {s.name for s in found.left if isinstance(s, Index)}
+        for load, value in self._sums.items():
+            names = {s.name for s in load.subscripts if isinstance(s, Index)}
+            if names <= left and load.dtype == found.value.dtype and value == wanted:
+                return load
+        return None
+
+    def _note_sum(self, found: Contribution, dtype: DType) -> None:
+        """Let later adjoints read the sum *found* instead of computing it again."""
+        value = self._algebra.value(found, found.left)
+        if value is not None:
+            self._sums[Load(found.version, found.left, dtype)] = value
+
+    def _assignment(self, name: str) -> Contribution | None:
+        """Return how all elements of *name* get their value, if that is one statement."""
+        if name not in self._assigned:
+            self._assigned[name] = None
+            steps = [step for step in self.forward.steps if step.target == name]
+            if len(steps) == 1 and steps[0].copy is None:
+                self._assigned[name] = self._assigned_by(steps[0])
+        return self._assigned[name]
+
+    def _assigned_by(self, step: Step) -> Contribution | None:
+        line, reduction = step.line, step.reduction
+        is_sum = reduction is not None and reduction.operator is Operator.ADD
+        if reduction is not None and not (is_sum and reduction.initialise):
+            return None
+        box = self.forward.versions[step.target].box
+        if box is None or not fills(line.subscripts, line.instances.ranges, box):
+            return None
+        if any(isinstance(n, Load) and n.tensor == step.target for n in line.nodes()):
+            return None
+        found = Contribution(step.target, line.subscripts, line.value, line.instances)
+        return found if reduction is not None or not found.reduced else None
 
     def _step(self, step: Step) -> None:
         reduction = step.reduction

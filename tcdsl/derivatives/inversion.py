@@ -177,7 +177,7 @@ def _added(left: Expr, right: Expr) -> Expr:
             return Binary("+" if value > 0 else "-", left, Const(abs(value), INT32), INT32)
         case Binary(op="+" | "-" as op, left=first, right=second):
             return Binary(op, _added(left, first), second, INT32)
-        case Unary(op="-", operand=operand):
+        case Unary(op="-", operand=operand) | Binary("*", Const(value=-1), operand):
             return Binary("-", left, operand, INT32)
         case _:
             return Binary("+", left, right, INT32)

@@ -18,12 +18,12 @@ from tcdsl.derivatives import terms
 from tcdsl.derivatives.adjoint import (
     Adjoints,
     Cleared,
-    Contribution,
     Event,
     Recurrence,
     adjoint_name,
 )
 from tcdsl.derivatives.clipping import clipped
+from tcdsl.derivatives.contributions import Contribution
 from tcdsl.derivatives.inversion import Sizes
 from tcdsl.derivatives.lines import Box, Line, fills
 from tcdsl.derivatives.names import Names, names_of
@@ -207,8 +207,8 @@ class _Vjp:
         versions = self.forward.versions
         self.boxes = {name: version.box for name, version in versions.items()}
         self.boxes |= {name: versions[v].box for v, name in assembly.arrays.items()}
-        read = {node.tensor for line in lines for node in line.nodes() if isinstance(node, Load)}
-        body = [*needed(self.forward.steps, read), *lines]
+        forward = [line for step in self.forward.steps for line in lines_of(step)]
+        body = needed([*forward, *lines], set(self.gradients.values()))
         name = self.names.fresh(f"{c.name}_vjp")
         text = definition_text(
             name, self._parameters(), self._results(), self._texts(body)
@@ -339,8 +339,7 @@ class _Assembly:
     def _name_arrays(self) -> None:
         """Name the adjoint arrays, and copy the cotangents that change."""
         vjp = self.vjp
-        changing = [e.contribution.version if isinstance(e, Recurrence) else e.version
-                    for e in self.events if not isinstance(e, Line)]  # fmt: skip
+        changing = [e.version for e in self.events if not isinstance(e, Line)]
         updated = {vjp.gradients[name] for name in vjp.wrt}
         for version, cotangent in vjp.cotangents.items():
             if version in changing or cotangent.name in updated:

@@ -16,7 +16,7 @@ derivatives read can be computed again.  This is array SSA (Knobe and Sarkar, PO
 doi:10.1145/268946.268956) for comprehensions, whose images isl knows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import islpy as isl
@@ -336,14 +336,14 @@ def _union(one: isl.Set | None, other: isl.Set | None) -> isl.Set | None:
     return None if one is None or other is None else one.union(other).coalesce()
 
 
-def needed(steps: list[Step], read: set[str]) -> list[Line]:
-    """Return the lines of *steps* that the versions *read* need, in order."""
+def needed(lines: Sequence[Line], wanted: Collection[str]) -> list[Line]:
+    """Return those of *lines* that the tensors *wanted* need, in order."""
     found: list[Line] = []
-    wanted = set(read)
-    for line in reversed([line for step in steps for line in lines_of(step)]):
-        if line.target in wanted:
+    read = set(wanted)
+    for line in reversed(lines):
+        if line.target in read:
             found.append(line)
-            wanted.update(node.tensor for node in line.nodes() if isinstance(node, Load))
+            read.update(node.tensor for node in line.nodes() if isinstance(node, Load))
     return found[::-1]
 
 

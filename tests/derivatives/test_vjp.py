@@ -288,9 +288,11 @@ def test_half_types_accumulate_in_float32() -> None:
     (d_x, d_z) = tcdsl.vjp(f).reference(*[np.ones(3, np.float16)] * 3)
     assert d_x.dtype == d_z.dtype == np.float16
     twice = function("def f(half(N) x) -> (half(N) y, half(N) z) { y(i) = x(i)  z(i) = x(i) }")
-    assert body(tcdsl.vjp(twice)) == [
-        "d_x_sum(i) = float32(d_z(i))", "d_x_sum(i) += float32(d_y(i))",
-        "d_x(i0) = d_x_sum(i0)",
+    assert body(tcdsl.vjp(twice)) == ["d_x(i) = float32(d_z(i)) + float32(d_y(i))"]
+    parts = function("def f(half(N) x) -> (y, z) { y(i) = x(i) where i in 0:2  z(i) = x(2 * i) }")
+    assert body(tcdsl.vjp(parts)) == [
+        "d_x_sum(i) = i % 2 == 0 ? float32(d_z(i / 2)) : 0.0 where i in 0:N",
+        "d_x_sum(i) += float32(d_y(i)) where i in 0:min(2, N)", "d_x(i0) = d_x_sum(i0)",
     ]  # fmt: skip
 
 
