@@ -361,7 +361,7 @@ class _Assembly:
         if version not in vjp.gradients:
             return vjp.names.fresh(f"d_{version}")
         gradient = vjp.gradients[version]
-        if contributions == 1 or not vjp.forward.versions[version].dtype.is_half:
+        if contributions == 1 or not vjp.forward.versions[version].dtype.is_narrow_float:
             return gradient
         # Sums of several terms are kept in float32, and rounded once.
         name = vjp.names.fresh(f"{gradient}_sum")

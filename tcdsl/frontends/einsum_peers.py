@@ -45,7 +45,7 @@ def _is_plain_sum(c: Comprehension, statement: Statement) -> bool:
     reduction = statement.reduction
     is_sum = reduction is not None and reduction.operator is Operator.ADD and reduction.initialise
     dtypes = {tensor.dtype for tensor in c.tensors.values()}
-    is_float = len(dtypes) == 1 and not any(d.is_half or not d.is_float for d in dtypes)
+    is_float = len(dtypes) == 1 and not any(d.is_narrow_float or not d.is_float for d in dtypes)
     return is_sum and is_float and not statement.conditions and not statement.data_ranges
 
 

@@ -57,8 +57,8 @@ def program_text(
     optimize: Any,
 ) -> str:
     """Return the def that computes *bound* on operands of *dtypes* in the type *result*."""
-    # Temporaries of a half type would be rounded between the steps.
-    computed = FLOAT32 if result.is_half else result
+    # Temporaries of a narrow float would be rounded between the steps.
+    computed = FLOAT32 if result.is_narrow_float else result
     factors = [
         Factor(_operand(f"x{k}", labels, dtype, result, computed), _distinct(labels))
         for k, (labels, dtype) in enumerate(zip(bound.operands, dtypes, strict=True))
@@ -139,7 +139,7 @@ def _operand(
 ) -> str:
     """Return the element of an operand, converted to the type of all."""
     element = _element(name, ["0" if label is None else label for label in labels])
-    if dtype == result and not dtype.is_half:
+    if dtype == result and not dtype.is_narrow_float:
         return element
     return element if dtype == computed else f"{computed}({element})"
 

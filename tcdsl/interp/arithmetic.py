@@ -8,7 +8,7 @@ Conventions (LANGUAGE.md, and the docstrings of ``lang/comprehension.py``):
                 gives 0, or -1 for a negative x >> count
     floats      IEEE; x % y has the sign of y; min and max propagate NaN, fmin and fmax drop it
     casts       float to integer truncates, saturates, NaN gives 0; integer to integer wraps; to
-                bool is != 0; to a half type rounds by way of float32, in which halves are computed
+                bool is != 0; to a narrow float rounds by way of float32, in which they are computed
 """
 
 from collections.abc import Callable
@@ -240,10 +240,10 @@ def convert(v: Array, dtype: DType) -> Array:
     if dtype == BOOL:
         return np.asarray(v != 0)
     if dtype.is_integer and is_float:
-        if v.dtype.itemsize == 2:
+        if v.dtype.itemsize < 4:
             v = v.astype(np.float32)
         return to_integer(v, dtype)
-    if dtype.is_half:
+    if dtype.is_narrow_float:
         return v.astype(FLOAT32.numpy).astype(dtype.numpy)
     return v.astype(dtype.numpy)
 

@@ -1,7 +1,7 @@
 """Running error analysis: a comprehension's values with bounds on how far any backend may be off.
 
 A value is a pair (v, e): every correct implementation computes some a with |a - v| <= e.  v is
-computed in twice the precision (float64 for float32 and the half types, long double for float64).
+computed in twice the precision (float64 for float32 and narrower types, long double for float64).
 With u the unit roundoff of the type that the program asks for, and k the units in the last place
 that a function may be wrong by:
 
@@ -99,13 +99,13 @@ def rounded(value: Array, bound: Array, exact: Array, dtype: DType) -> Approxima
 def narrowed(a: Approximate, dtype: DType) -> Approximate:
     """Return *a* rounded to the narrower *dtype*: rounding is monotone, so its ends bound it.
 
-    A half may have been rounded twice, by way of float32, or once.
+    A narrow float may have been rounded twice, by way of float32, or once.
     """
     routes: list[Any] = [lambda x: x.astype(dtype.numpy)]
-    if dtype.is_half:
+    if dtype.is_narrow_float:
         routes.append(lambda x: x.astype(FLOAT32.numpy).astype(dtype.numpy))
     ends = [
-        route(np.asarray(end, np.float64) if dtype.is_half else end).astype(working(dtype))
+        route(np.asarray(end, np.float64) if dtype.is_narrow_float else end).astype(working(dtype))
         for end in (a.value, a.value - a.bound, a.value + a.bound)
         for route in routes
     ]
@@ -172,7 +172,7 @@ class Bounded:
         if source == dtype:
             return v
         if source.is_float and dtype.is_float:
-            narrower = dtype.is_half or dtype.size_bytes < source.size_bytes
+            narrower = dtype.is_narrow_float or dtype.size_bytes < source.size_bytes
             return narrowed(v, dtype) if narrower else _widened(v, dtype)
         if dtype == BOOL:
             undecided = (v.bound > 0) & ~(np.abs(_float(v.value)) > v.bound)
@@ -180,7 +180,7 @@ class Bounded:
         if source.is_float:
             return _to_integer(v, dtype)
         value = convert(v.value, dtype).astype(working(dtype))
-        if dtype.is_half and v.bound.size and source != BOOL:
+        if dtype.is_narrow_float and v.bound.size and source != BOOL:
             direct = v.value.astype(np.float64).astype(dtype.numpy).astype(np.float64)
             twice = np.where(direct == value, 0.0, np.abs(direct - value))
             return Approximate(value, v.bound * 2 + twice)

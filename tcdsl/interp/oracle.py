@@ -34,6 +34,7 @@ from tcdsl.lang.comprehension import (
     Index,
     IndexBounds,
     Load,
+    Operator,
     Select,
     Size,
     Specialisation,
@@ -43,6 +44,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.faults import data_range_error, element_text, origin_text
 from tcdsl.lang.ranges.data_ranges import checked_with, clause_text, is_scattered
+from tcdsl.lang.types.dtypes import BOOL, DType
 from tcdsl.lang.types.index_values import with_exact_indices
 from tcdsl.source import Span
 
@@ -146,6 +148,9 @@ def fold(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> None:
     operator, window = st.reduction.operator, slice(None) if only is None else only
     dtype = target.dtype if operator.is_arg else st.reduction.dtype
     held = a.cast(a.take(store, window), target.dtype, dtype)
+    if only is None and not operator.is_arg and starts_as_nan(st, target.dtype):
+        start = a.exact(identity(operator, dtype), dtype)
+        held = a.select(a.call("isnan", (held,), BOOL), start, held)
     total: Accumulator[V] = a.accumulator(
         operator, st.reduction.dtype, held, is_own=has_own_accumulators(st)
     )
@@ -162,6 +167,13 @@ def fold(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> None:
         anything = anything or bool(doubt.any())
     result = a.cast(total.result(), dtype, target.dtype)
     a.put(store, window, a.blurred(result, np.asarray(anything)))
+
+
+def starts_as_nan(st: Statement, dtype: DType) -> bool:
+    """Return whether the infinity that *st* starts from is NaN in its target's *dtype*."""
+    assert st.reduction is not None
+    is_extreme = st.reduction.operator in (Operator.MAX, Operator.MIN)
+    return st.reduction.initialise and is_extreme and dtype.is_float and not dtype.has_infinities
 
 
 def has_own_accumulators(st: Statement) -> bool:

@@ -6,10 +6,24 @@ from typing import Any
 import numpy as np
 
 from tcdsl.interp.arithmetic import Array
-from tcdsl.lang.types.dtypes import FLOAT64, DType
+from tcdsl.lang.types.dtypes import (
+    BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    DType,
+)
 
 # Bounds are computed in floating point as well; this covers what that loses.
 _SLACK = 1 + 2.0**-30
+# Bits of a significand, the leading one included; NumPy knows no limits of types that it lacks.
+_SIGNIFICANDS = {
+    FLOAT8_E5M2: 3, FLOAT8_E4M3: 4, BFLOAT16: 8, FLOAT16: 11, FLOAT32: 24, FLOAT64: 53,
+}  # fmt: skip
+_LARGEST = {FLOAT8_E5M2: 57344.0, FLOAT8_E4M3: 448.0, BFLOAT16: float.fromhex("0x1.fep127")}
+_SMALLEST = {FLOAT8_E5M2: 2.0**-16, FLOAT8_E4M3: 2.0**-9, BFLOAT16: 2.0**-133}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +43,17 @@ def working(dtype: DType) -> np.dtype[Any]:
 
 def unit_roundoff(dtype: DType) -> float:
     """Return u: a result r is off by at most u |r|; the analysis' own rounding is included."""
-    significand = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}[dtype.name]
-    return 2.0**-significand + float(np.finfo(working(dtype)).eps) / 2
+    return 2.0 ** -_SIGNIFICANDS[dtype] + float(np.finfo(working(dtype)).eps) / 2
 
 
 def largest(dtype: DType) -> float:
     """Return the largest finite number of *dtype*."""
-    if dtype.name == "bfloat16":
-        return float.fromhex("0x1.fep127")
-    return float(np.finfo(dtype.numpy).max)
+    return _LARGEST.get(dtype) or float(np.finfo(dtype.numpy).max)
 
 
 def smallest(dtype: DType) -> float:
     """Return the smallest positive number of *dtype*, a subnormal."""
-    if dtype.name == "bfloat16":
-        return 2.0**-133
-    return float(np.finfo(dtype.numpy).smallest_subnormal)
+    return _SMALLEST.get(dtype) or float(np.finfo(dtype.numpy).smallest_subnormal)
 
 
 def settled(value: Array, bound: Array, dtype: DType) -> Approximate:

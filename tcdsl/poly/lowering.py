@@ -15,7 +15,15 @@ from dataclasses import replace
 import islpy as isl
 
 from tcdsl.lang import comprehension as tc
-from tcdsl.lang.comprehension import Comprehension, Const, Expr, Index, IndexBounds, Reduction
+from tcdsl.lang.comprehension import (
+    Comprehension,
+    Const,
+    Expr,
+    Index,
+    IndexBounds,
+    Operator,
+    Reduction,
+)
 from tcdsl.lang.ranges.affine import Builder, instance_space
 from tcdsl.lang.ranges.data_ranges import checked_with, clause_text
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation, context_of
@@ -119,10 +127,11 @@ def _add_companion(arrays: dict[str, Array], statement: tc.Statement) -> None:
 
 
 def needs_wide_accumulators(statement: tc.Statement, arrays: Mapping[str, Array]) -> bool:
-    """Return whether sums would be rounded to a half type at every term.
+    """Return whether results would be rounded to a narrow float at every term.
 
     They are if several instances of the left-hand indices write one element: where every element
-    has instances of its own, a strategy gives them an accumulator in the reduction's type.
+    has instances of its own, a strategy gives them an accumulator in the reduction's type.  And a
+    type without infinities cannot hold what a maximum or a minimum starts from.
     """
     if statement.reduction is None or statement.reduction.operator.is_arg:
         return False
@@ -133,7 +142,11 @@ def needs_wide_accumulators(statement: tc.Statement, arrays: Mapping[str, Array]
     is_plain = is_plain and not set(names) & {bounds.index for bounds in statement.data_ranges}
     ranges = (e for b in statement.data_ranges for e in (b.lower, b.upper))
     reads = loads_of(statement.value, *statement.conditions, *ranges)
-    return not is_plain and all(load.tensor != statement.target for load in reads)
+    holds_start = (
+        statement.reduction.operator not in (Operator.MAX, Operator.MIN)
+        or arrays[statement.target].dtype.has_infinities
+    )
+    return not (is_plain and holds_start) and all(load.tensor != statement.target for load in reads)
 
 
 def _through_wide(
@@ -142,7 +155,7 @@ def _through_wide(
     sizes: Mapping[str, int | None],
     arrays: dict[str, Array],
 ) -> list[Statement]:
-    """Let the updates of a half-typed target run on a copy in the reduction's type.
+    """Let the updates of a target of a narrow float run on a copy in the reduction's type.
 
     T[e] op= f    --->    W[e] = T[e] or the identity;  W[e] op= f;  T[e] = W[e]
     """

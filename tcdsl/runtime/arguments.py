@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tcdsl.errors import BAD_OUT, BAD_SCALAR, OUT_OF_MEMORY, WRONG_DTYPE
-from tcdsl.lang.types.dtypes import BFLOAT16, BOOL, DType
+from tcdsl.lang.types.dtypes import BOOL, DType
 from tcdsl.runtime.arrays import (
     CPU,
     NUMPY,
@@ -32,6 +32,7 @@ from tcdsl.runtime.arrays import (
 from tcdsl.runtime.warm_path import address
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+_NUMPY_TYPES = 24  # of NumPy's own; those of ml_dtypes have larger numbers
 _ALIGNED_FROM = 1 << 14  # bytes: below this the allocation itself costs more than it gains
 
 
@@ -169,6 +170,7 @@ def deliver(array: NDArray, library: str) -> Any:
 
 
 def _to_torch(array: NDArray, torch: Any) -> Any:
-    if array.dtype == BFLOAT16.numpy:  # not dtype.name, which takes a microsecond
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if array.dtype.num not in range(_NUMPY_TYPES):  # not dtype.name, which takes a microsecond
+        bits = torch.from_numpy(array.view(np.int16 if array.dtype.itemsize == 2 else np.uint8))
+        return bits.view(getattr(torch, array.dtype.name))
     return torch.from_numpy(array)

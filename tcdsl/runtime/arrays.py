@@ -23,7 +23,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tcdsl.errors import NOT_AN_ARRAY, UNSUPPORTED_DTYPE, WRONG_DEVICE
-from tcdsl.lang.types.dtypes import ALL, BOOL, BY_NAME, FLOAT64, INT64, DType, from_numpy
+from tcdsl.lang.types.dtypes import (
+    ALL,
+    BOOL,
+    BY_NAME,
+    FLOAT64,
+    INT64,
+    OF_ML_DTYPES,
+    DType,
+    from_numpy,
+)
 from tcdsl.runtime.cuda import libcuda
 
 NDArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -146,7 +155,9 @@ def _named_dtype(dtype: Any) -> DType:
     if isinstance(dtype, DType):
         return dtype
     # NumPy reads None as float64: nobody who leaves out a type means that.
-    known = None if dtype is None else BY_NAME.get(str(dtype).removeprefix("torch."))
+    known = None  # NumPy's own float8_e4m3, of ml_dtypes, is another type
+    if dtype is not None and not isinstance(dtype, np.dtype):
+        known = BY_NAME.get(str(dtype).removeprefix("torch."))
     if known is None and dtype is not None:
         with suppress(TypeError):
             known = from_numpy(np.dtype(dtype))
@@ -308,7 +319,7 @@ def _is_jax_on_device(x: object) -> bool:
 
 
 def _describe_jax(x: Any, what: str) -> ArraySpec:
-    # Its interface knows no bfloat16; its arrays are dense, immutable, and aligned.
+    # Its interface knows no bfloat16 and no float8; its arrays are dense, immutable, and aligned.
     dtype = element_dtype(np.dtype(x.dtype), what)
     shape = tuple(x.shape)
     device = _device_name(*x.__dlpack_device__())
@@ -365,10 +376,11 @@ def _view_torch(x: Any, what: str) -> NDArray:
     require_cpu(spec, what)
     # A gradient does not flow through this call; resolve_neg copies only lazily negated tensors.
     plain = x.detach().resolve_neg()
-    if spec.dtype.name != "bfloat16":
+    if spec.dtype.name not in OF_ML_DTYPES:
         return plain.numpy()  # type: ignore[no-any-return]
-    # NumPy's own protocols have no bfloat16, so its bits travel as integers of the same width.
-    bits = plain.view(sys.modules["torch"].int16).numpy()
+    # NumPy's own protocols have no such type, so its bits travel as integers of the same width.
+    torch = sys.modules["torch"]
+    bits = plain.view(torch.int16 if spec.dtype.is_half else torch.uint8).numpy()
     return bits.view(spec.dtype.numpy)  # type: ignore[no-any-return]
 
 

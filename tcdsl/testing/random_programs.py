@@ -19,6 +19,8 @@ from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.types.dtypes import (
     BFLOAT16,
     BOOL,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
     FLOAT16,
     FLOAT32,
     FLOAT64,
@@ -43,7 +45,7 @@ MAX_STATEMENTS = 4
 MAX_INSTANCES = 20_000
 INPUT_TYPES = (
     FLOAT32, INT32, FLOAT64, FLOAT16, BFLOAT16, BOOL, INT64,
-    INT8, INT16, UINT8, UINT16, UINT32, UINT64,
+    INT8, INT16, UINT8, UINT16, UINT32, UINT64, FLOAT8_E4M3, FLOAT8_E5M2,
 )  # fmt: skip
 USUAL_SIZES = (3, 2, 1, 5, 0, 4, 7, 8, 11, 13, 16, 17)
 LARGE_SIZES = (19, 31, 32, 33, 64, 67, 70)
@@ -361,7 +363,7 @@ class Draft:
         :arg free: now and then it is returned as another type than *dtype*, by annotation.
         """
         if free and all(dim.is_declarable for dim in dims) and self.rarely(8):
-            dtype = self.choose(FLOAT64, FLOAT16, INT32, BFLOAT16, INT8, FLOAT32)
+            dtype = self.choose(FLOAT64, FLOAT16, INT32, BFLOAT16, INT8, FLOAT32, FLOAT8_E4M3)
             self.annotations[self.new_name("T")] = declared(dtype, dims)
         tensor = Known(self.new_name("T"), dtype, dims, False)
         self.tensors.append(tensor)

@@ -147,7 +147,7 @@ def _fake(form: Form, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> 
 
 
 def _torch_type(dtype: DType) -> torch.dtype:
-    found: torch.dtype = getattr(torch, dtype.name)
+    found: torch.dtype = getattr(torch, dtype.library_name)
     return found
 
 

@@ -13,18 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from tcdsl.codegen.cuda.source import CudaSource, Launch, Parameter, ParameterKind
-from tcdsl.codegen.device.c import FLOATS, HALVES, INTEGERS
+from tcdsl.codegen.device.c import FLOATS, HALVES, INTEGERS, NARROW_FLOATS
 from tcdsl.codegen.device.cuda import OPERATORS
 
 Array = npt.NDArray[Any]
 Run = Callable[[CudaSource, Mapping[str, Array]], None]
 
 CUDA_TYPES = {
-    "b": "uint8_t", "f16": "uint16_t", "bf16": "uint16_t", "f32": "float", "f64": "double",
+    "b": "uint8_t", "e4m3": "uint8_t", "e5m2": "uint8_t", "f16": "uint16_t", "bf16": "uint16_t",
+    "f32": "float", "f64": "double",
     **{t: f"{'u' if t[0] == 'u' else ''}int{t[1:]}_t" for t in INTEGERS},
 }  # fmt: skip
 NUMPY: dict[str, np.dtype[Any]] = {
     "b": np.dtype(np.uint8), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
     **{t: np.dtype(f"{'u' if t[0] == 'u' else ''}int{t[1:]}") for t in INTEGERS},
 }  # fmt: skip
@@ -32,7 +34,7 @@ UFUNCS: dict[str, np.ufunc] = {
     "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
     "and": np.bitwise_and, "or": np.bitwise_or,
 }  # fmt: skip
-FOLDED = [(t, op) for t in OPERATORS if t not in HALVES for op in OPERATORS[t]]
+FOLDED = [(t, op) for t in OPERATORS if t not in NARROW_FLOATS for op in OPERATORS[t]]
 ATOMIC = [(t, op) for t in OPERATORS for op in OPERATORS[t]]
 
 # Powers of two and their neighbours, rows that end inside a warp, more than one warp a row, ...
@@ -326,7 +328,7 @@ def check_atomics(run: Run, pairs: list[tuple[str, str]]) -> None:
     run(source_of(kernels, {f"tc_atomic_{op}_{dtype}" for dtype, op in pairs}), arrays)
     for number, (dtype, op) in enumerate(pairs):
         got, want = arrays[f"p{number}"], expected[number]
-        is_float = dtype in (*FLOATS, *HALVES)
+        is_float = dtype in (*FLOATS, *NARROW_FLOATS)
         if is_float:
             got, want = got.astype(np.float64), want.astype(np.float64)
         assert np.array_equal(got, want, equal_nan=is_float), (dtype, op, got, want)
@@ -346,6 +348,8 @@ def _atomic_values(dtype: str, op: str, seed: int) -> tuple[Array, Array]:
         values = rng.choice([1.0, -1.0], count) * np.where(rng.random(count) < 0.02, 2, 1)
     else:
         values = rng.integers(-2, 3, count).astype(float)
+        if type_.itemsize == 1:  # whose integers are exact up to 8 or 16
+            values *= rng.random(count) < 0.05
     cells = np.arange(CELLS, dtype=float) - 2
     if op in ("min", "max"):
         # NaNs of both signs, there before and coming in; infinities; zeros of both signs.

@@ -21,7 +21,6 @@ from filelock import FileLock
 from tcdsl.codegen.device.c import (
     FLOATS,
     FUNCTIONS,
-    HALVES,
     INTEGERS,
     PARTS,
     TYPES,
@@ -47,12 +46,18 @@ pytestmark = pytest.mark.skipif(GCC is None, reason="no C compiler")
 
 NUMPY: dict[str, np.dtype[Any]] = {
     "b": np.dtype(np.uint8),
+    "e4m3": np.dtype(np.uint8),
+    "e5m2": np.dtype(np.uint8),
     "f16": np.dtype(np.uint16),
     "bf16": np.dtype(np.uint16),
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
     **{t: np.dtype(f"{'u' if t[0] == 'u' else ''}int{t[1:]}") for t in INTEGERS},
 }
+NARROW: dict[str, Any] = {
+    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16,
+}  # fmt: skip
 C_TYPES = {t: f"{d.name}_t" for t, d in NUMPY.items()} | {"f32": "float", "f64": "double"}
 BINARY = words(
     "add arg_better_max arg_better_min atan2 copysign div fdim fmax fmin fmod hypot max min mod"
@@ -148,6 +153,7 @@ def test_a_part_defines_its_functions_with_nothing_but_core(part: str, tmp_path:
 def test_parts_are_exactly_what_the_functions_need() -> None:
     assert parts_for([]) == {"core"}
     assert parts_for({"tc_exp_f32", "tc_cast_f32_f16"}) == {"core", "half", "math_f32"}
+    assert parts_for({"tc_cast_f16_e4m3"}) == {"core", "half", "float8"}
     assert parts_for({"tc_exp_f64", "tc_j0_f32", "tc_fault"}) == {"core", "math_f64", "rare"}
     assert header_text(frozenset({"half"})).startswith(header_text(frozenset()))
     with pytest.raises(KeyError):
@@ -268,8 +274,8 @@ def value_samples(dtype: str) -> Array:
     """Return values of *dtype* (halves as their bits) around every limit of every other type."""
     if dtype == "b":
         return np.array([0, 1], np.uint8)
-    if dtype in HALVES:
-        return np.arange(2**16, dtype=np.uint16)
+    if dtype in NARROW:
+        return np.arange(2 ** (8 * NUMPY[dtype].itemsize)).astype(NUMPY[dtype])
     if dtype in INTEGERS:
         return np.array(integer_samples(dtype), NUMPY[dtype])
     powers = [2.0**e for e in (-1074, -149, -133, -25, -24, -14, -1, *range(0, 66), 127, 1023)]
@@ -288,20 +294,23 @@ def value_samples(dtype: str) -> Array:
 
 def as_number(value: Any, dtype: str) -> Any:
     """Return a stored value as a Python int or float."""
-    if dtype == "f16":
-        return float(np.uint16(value).view(np.float16))
-    if dtype == "bf16":
-        return float(np.uint16(value).view(ml_dtypes.bfloat16))
+    if dtype in NARROW:
+        kind = NARROW[dtype]
+        return float(np.array(value, f"u{np.dtype(kind).itemsize}").view(kind))
     return value.item()
 
 
-PRECISION = {"f16": (11, -14, 16), "bf16": (8, -126, 128), "f32": (24, -126, 128)}
+# Bits of the significand, the least exponent, and the exponent from which on nothing is finite.
+PRECISION = {
+    "e4m3": (4, -6, 9), "e5m2": (3, -14, 16), "f16": (11, -14, 16), "bf16": (8, -126, 128),
+    "f32": (24, -126, 128),
+}  # fmt: skip
 
 
 def rounded(value: int | float, dtype: str) -> float:
     """Return *value* rounded once, to nearest even, to a float type."""
     if value != value or value in (math.inf, -math.inf) or value == 0:
-        return float(value)
+        return math.nan if dtype == "e4m3" and value else float(value)
     if dtype == "f64":
         return float(value)
     digits, least, beyond = PRECISION[dtype]
@@ -311,6 +320,8 @@ def rounded(value: int | float, dtype: str) -> float:
     quantum = Fraction(2) ** (max(exponent, least) - digits + 1)
     result = round(exact / quantum) * quantum  # Python rounds halves to even
     magnitude = math.inf if result >= Fraction(2) ** beyond else float(result)
+    if dtype == "e4m3" and magnitude > 448:
+        return math.nan
     return math.copysign(magnitude, value)
 
 
@@ -350,11 +361,12 @@ def test_casts_round_once_saturate_and_wrap(tc: Callable[[str], Call], from_: st
         assert not wrong, (to, wrong[:5])
 
 
-@pytest.mark.parametrize("half, numpy_type", [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
-def test_halves_agree_with_numpy_on_all_their_values(
+@pytest.mark.parametrize("half, numpy_type", NARROW.items())
+def test_narrow_floats_agree_with_numpy_on_all_their_values(
     tc: Callable[[str], Call], half: str, numpy_type: Any
 ) -> None:
-    bits = np.arange(2**16, dtype=np.uint16)
+    stored = NUMPY[half]
+    bits = np.arange(2 ** (8 * stored.itemsize)).astype(stored)
     want = bits.view(numpy_type).astype(np.float32)
     got = tc(f"tc_{half}_to_f32")(bits)
     assert np.array_equal(got, want, equal_nan=True)
@@ -365,18 +377,20 @@ def test_halves_agree_with_numpy_on_all_their_values(
     assert np.isnan(tc(f"tc_f32_to_{half}")(got).view(numpy_type)[~numbers]).all()
 
 
-@pytest.mark.parametrize("half, numpy_type", [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
-def test_rounding_to_halves_agrees_with_numpy(
+@pytest.mark.parametrize("half, numpy_type", NARROW.items())
+def test_rounding_to_narrow_floats_agrees_with_numpy(
     tc: Callable[[str], Call], half: str, numpy_type: Any
 ) -> None:
-    # Every half, the midpoint to its neighbour, and a float32 to either side of that.
-    exact = np.arange(2**16, dtype=np.uint16).view(numpy_type).astype(np.float32)
+    # Every number, the midpoint to its neighbour, and a float32 to either side of that.
+    stored = NUMPY[half]
+    bits = np.arange(2 ** (8 * stored.itemsize)).astype(stored)
+    exact = bits.view(numpy_type).astype(np.float32)
     finite = exact[np.isfinite(exact)]
-    tail = np.uint32(2**12 if half == "f16" else 2**15)
+    tail = np.uint32(2 ** (24 - PRECISION[half][0] - 1))
     values = finite.view(np.uint32)[:, None] + np.array([0, tail - 1, tail, tail + 1], np.uint32)
     floats = values.ravel().view(np.float32)
     with np.errstate(over="ignore"):
-        want = floats.astype(numpy_type).view(np.uint16)
+        want = floats.astype(numpy_type).view(stored)
     assert np.array_equal(tc(f"tc_f32_to_{half}")(floats), want)
     assert np.array_equal(tc(f"tc_f64_to_{half}")(floats), want)
 

@@ -21,7 +21,7 @@ from tcdsl.codegen.cuda.source import CudaSource, Launch
 from tcdsl.codegen.device import c
 from tcdsl.codegen.device.cuda import (
     FUNCTIONS,
-    HALVES,
+    NARROW_FLOATS,
     PARTS,
     SCALAR_PARTS,
     SHARED_PARTS,
@@ -111,7 +111,7 @@ def use(name: str) -> str:
         return kernel(f"k_{name}", f"{PAIRS[name[-3:]]} *p", PAIR_USES[name[:-4]](name[-3:]))
     if part == "pairs":
         body = f"p[0] = {name}(tc_vload<8>(p + 8));"
-    elif part == "atomic":
+    elif part in ("atomic", "atomic8"):
         body = f"{name}(p, p[1]);"
     elif name.startswith("tc_op_"):
         body = f"p[0] = {name}::combine({name}::identity(), p[1]);"
@@ -645,7 +645,7 @@ def test_folds_of_every_operator_and_type() -> None:
 @needs_gxx
 def test_arg_folds() -> None:
     shapes = [*cases.FEW_SHAPES, (1000, 1), (3, 85), (16, 64)]
-    pairs = [(dtype, op) for dtype in TYPES if dtype not in HALVES for op in ("min", "max")]
+    pairs = [(dtype, op) for dtype in TYPES if dtype not in NARROW_FLOATS for op in ("min", "max")]
     chosen = [
         cases.ArgCase(dtype, op, *shapes[number % len(shapes)], index=("i32", "i64")[number % 2])
         for number, (dtype, op) in enumerate(pairs)
@@ -694,7 +694,7 @@ def test_folds_of_columns_over_clusters() -> None:
 @needs_gxx
 def test_arg_folds_over_clusters() -> None:
     shapes = clusters.FEW_SHAPES
-    pairs = [(dtype, op) for dtype in TYPES if dtype not in HALVES for op in ("min", "max")]
+    pairs = [(dtype, op) for dtype in TYPES if dtype not in NARROW_FLOATS for op in ("min", "max")]
     chosen = [
         clusters.ArgClusterCase(
             dtype, op, *shapes[number % len(shapes)], index=("i32", "i64")[number % 2]

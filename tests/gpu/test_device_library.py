@@ -25,8 +25,8 @@ from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.device import c
 from tcdsl.codegen.device.cuda import (
     FUNCTIONS,
-    HALVES,
     INTEGERS,
+    NARROW_FLOATS,
     SCALAR_PARTS,
     TYPES,
     header_text,
@@ -99,8 +99,9 @@ def gpu() -> Iterator[Gpu]:
 
 
 def stored(dtype: str) -> np.dtype[Any]:
-    """Return NumPy's type of what the library calls a *dtype*: halves are their bits."""
-    return np.dtype(np.uint16) if dtype in HALVES else cases.NUMPY[dtype]
+    """Return NumPy's type of what the library calls a *dtype*: narrow floats are their bits."""
+    found = cases.NUMPY[dtype]
+    return np.dtype(f"u{found.itemsize}") if dtype in NARROW_FLOATS else found
 
 
 Call = Callable[..., Array]
@@ -177,8 +178,9 @@ def samples(dtype: str, count: int, seed: int) -> Array:
     rng, type_ = np.random.default_rng(seed), stored(dtype)
     if dtype == "b":
         return rng.integers(0, 2, count).astype(type_)
-    if dtype in HALVES:
-        return rng.permutation(np.arange(2**16, dtype=np.uint16))[:count]
+    if dtype in NARROW_FLOATS:
+        bits = np.arange(2 ** (8 * type_.itemsize)).astype(type_)
+        return np.resize(rng.permutation(bits), count)
     if dtype in INTEGERS:
         info = np.iinfo(type_)
         near = [v + d for v in (info.min, 0, info.max // 2, info.max) for d in range(-3, 4)]
@@ -254,9 +256,9 @@ def test_exact_functions_agree_to_the_bit(
 
 def differing(got: Array, want: Array, dtype: str, *, ignores_sign: bool = False) -> Array:
     """Return where two arrays differ; NaNs are equal, zeros of two signs are not."""
-    if dtype in HALVES:
-        nan = np.uint16(0x7C00 if dtype == "f16" else 0x7F80)
-        both_nan = ((got & 0x7FFF) > nan) & ((want & 0x7FFF) > nan)
+    if dtype in NARROW_FLOATS:
+        numbers = (bits.view(cases.NUMPY[dtype]).astype(np.float32) for bits in (got, want))
+        both_nan = np.logical_and(*map(np.isnan, numbers))
         return np.asarray((got != want) & ~both_nan)
     if got.dtype.kind != "f":
         return np.asarray(got != want)
@@ -338,7 +340,7 @@ def test_arg_folds(gpu: Gpu, shape: tuple[int, int]) -> None:
         gpu.run,
         [
             cases.ArgCase(dtype, op, *shape, index=index)
-            for dtype in TYPES if dtype not in HALVES
+            for dtype in TYPES if dtype not in NARROW_FLOATS
             for op, index in (("min", "i32"), ("max", "i64"))
         ],
     )  # fmt: skip
@@ -383,7 +385,7 @@ def test_folds_of_columns_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, 
 def test_arg_folds_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, int]) -> None:
     chosen = [
         clusters.ArgClusterCase(dtype, op, *shape, index=index)
-        for dtype in TYPES if dtype not in HALVES
+        for dtype in TYPES if dtype not in NARROW_FLOATS
         for op, index in (("min", "i32"), ("max", "i64"))
     ]  # fmt: skip
     chosen += [replace(case, is_numbered=True) for case in chosen]

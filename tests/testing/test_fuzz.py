@@ -157,7 +157,7 @@ def test_programs_shrink_to_the_statements_that_matter(
     condition: Any, statements: list[str], tmp_path: Path
 ) -> None:
     with pytest.raises(AssertionError, match="for inputs of the shapes"):
-        fuzz_programs(make=wrong_where(condition), save=tmp_path, examples=1_000, seed=2)
+        fuzz_programs(make=wrong_where(condition), save=tmp_path, examples=1_000, seed=1)
     (path,) = tmp_path.iterdir()
     source = path.read_text().split('SOURCE = """\n')[1].split('"""')[0]
     body = [line.strip() for line in source.splitlines()[1:-1]]

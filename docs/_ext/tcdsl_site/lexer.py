@@ -13,6 +13,7 @@ from sphinx.application import Sphinx
 _TYPES = (
     "bool", "int", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float", "float16", "float32", "float64", "bfloat16", "double", "half",
+    "float8_e4m3", "float8_e4m3fn", "float8_e5m2",
 )  # fmt: skip
 
 

@@ -42,7 +42,9 @@ def drawn_there(torch: Any, draw: Draw, shape: Shape, dtype: DType) -> Any | Non
     """Return what *draw* gives as a tensor that was made on the GPU, or None if NumPy makes it."""
     match draw:
         case Uniform(low, high):
-            return (low + (high - low) * _random(torch, shape)).to(getattr(torch, dtype.name))
+            return (low + (high - low) * _random(torch, shape)).to(
+                getattr(torch, dtype.library_name)
+            )
         case Mostly(value):
             return (_random(torch, shape) * max(1, shape[-1]) >= 1.0) == value
     return _DRAWS[draw](torch, shape, dtype) if draw in _DRAWS else None
@@ -60,7 +62,7 @@ def fresh_output(shape: Shape, dtype: DType, *, is_read: bool) -> Any:
     """Return a tensor for an output: zeros if the program reads it first, else poison."""
     torch = import_module("torch")
     fill = math.nan if dtype.is_float and not is_read else 0
-    return torch.full(shape, fill, dtype=getattr(torch, dtype.name), device=_DEVICE)
+    return torch.full(shape, fill, dtype=getattr(torch, dtype.library_name), device=_DEVICE)
 
 
 # --- draws, as those of library/draws.py of the same names -----------------------------------
@@ -68,23 +70,23 @@ def fresh_output(shape: Shape, dtype: DType, *, is_read: bool) -> Any:
 
 def _ordinary(torch: Any, shape: Shape, dtype: DType) -> Any:
     if dtype.is_float:
-        return _normal(torch, shape, dtype).to(getattr(torch, dtype.name))
+        return _normal(torch, shape, dtype).to(getattr(torch, dtype.library_name))
     if not dtype.is_integer:
         return torch.rand(shape, device=_DEVICE) < 0.5
     info = np.iinfo(dtype.numpy)
     low, high = max(info.min, -_INTEGER_BOUND), min(info.max, _INTEGER_BOUND)
     drawn = torch.randint(low, high + 1, shape, device=_DEVICE, dtype=torch.int32)
-    return drawn.to(getattr(torch, dtype.name))
+    return drawn.to(getattr(torch, dtype.library_name))
 
 
 def _weights(torch: Any, shape: Shape, dtype: DType) -> Any:
     fan_in = max(1, math.prod(shape[1:]))
-    return (_normal(torch, shape, dtype) / math.sqrt(fan_in)).to(getattr(torch, dtype.name))
+    return (_normal(torch, shape, dtype) / math.sqrt(fan_in)).to(getattr(torch, dtype.library_name))
 
 
 def _near_one(torch: Any, shape: Shape, dtype: DType) -> Any:
     drawn = torch.randint(0, 2, shape, device=_DEVICE, dtype=torch.int8) * 2 - 1
-    drawn = drawn.to(getattr(torch, dtype.name))
+    drawn = drawn.to(getattr(torch, dtype.library_name))
     if dtype.is_float:
         # About 16 factors, at places that may coincide.
         flat = drawn.view(-1)

@@ -36,12 +36,14 @@ _POWERS: dict[float | None, str] = {
     -0.5: "pow_m1_2",
 }  # fmt: skip
 _C_TYPES = {
-    "bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t",
+    "bool": "uint8_t", "float8_e4m3": "uint8_t", "float8_e5m2": "uint8_t",
+    "float16": "uint16_t", "bfloat16": "uint16_t",
     "float32": "float", "float64": "double",
     "compensated32": "tc_c32", "compensated64": "tc_c64",
 }  # fmt: skip
 _SUFFIXES = {
-    "bool": "b", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+    "bool": "b", "float8_e4m3": "e4m3", "float8_e5m2": "e5m2",
+    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
     "compensated32": "c32", "compensated64": "c64",
 }  # fmt: skip
 _INTEGER_OPS = {
@@ -72,7 +74,7 @@ def suffix(dtype: DType) -> str:
 
 def literal(value: bool | int | float, dtype: DType) -> Code:
     """Return *value* as an exact C literal of *dtype*."""
-    if dtype.is_half and math.isfinite(value) and value != 0:  # C stores the bits, in an integer
+    if dtype.is_narrow_float and (value != 0 or math.copysign(1, value) < 0):  # stored as bits
         return cast_code(literal(value, FLOAT32), FLOAT32, dtype)
     return Literal(_literal(value, dtype))
 

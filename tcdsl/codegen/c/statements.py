@@ -198,12 +198,14 @@ class StatementPrinter:
         return guarded(conditions, [Assign(self.place(statement.write), self._stored_value())])
 
     def _stored_value(self) -> Code:
-        """Return what the statement stores; a half value that it copies is copied as it is."""
+        """Return what the statement stores; a narrow float that it copies is copied as it is."""
         statement = self.statement
         assert statement.value is not None
         stored = self.scop.arrays[statement.write.array].dtype
         match statement.value:
-            case Cast(operand=Load(dtype=loaded) as load) if loaded == stored and stored.is_half:
+            case Cast(operand=Load(dtype=loaded) as load) if (
+                loaded == stored and stored.is_narrow_float
+            ):
                 if statement.kind is Kind.ASSIGN:
                     return self.expressions.value(load)
         return self._as_stored(statement.write, self._new_value(statement.value))

@@ -24,6 +24,7 @@ SUFFIXES: dict[str, DType] = {
     "i8": dtypes.INT8, "i16": dtypes.INT16, "i32": dtypes.INT32, "i64": dtypes.INT64,
     "u8": dtypes.UINT8, "u16": dtypes.UINT16, "u32": dtypes.UINT32, "u64": dtypes.UINT64,
     "f16": dtypes.FLOAT16, "bf16": dtypes.BFLOAT16, "f32": dtypes.FLOAT32, "f64": dtypes.FLOAT64,
+    "f8e4m3": dtypes.FLOAT8_E4M3, "f8e5m2": dtypes.FLOAT8_E5M2,
 }  # fmt: skip
 _SUFFIX_OF = {dtype: suffix for suffix, dtype in SUFFIXES.items()}
 _CONSTANTS: dict[str, tuple[bool | float, DType]] = {
@@ -33,7 +34,10 @@ _CONSTANTS: dict[str, tuple[bool | float, DType]] = {
     "nan": (math.nan, dtypes.WEAK),
 }
 # The least magnitude that rounds to infinity: half a unit in the last place above the largest.
+# 464 itself is halfway to 480, which would be an even number and is the NaN of float8_e4m3.
 _ROUNDS_TO_INF = {
+    dtypes.FLOAT8_E4M3: math.nextafter(464.0, math.inf),
+    dtypes.FLOAT8_E5M2: (2 - 2.0**-3) * 2.0**15,
     dtypes.FLOAT16: (2 - 2.0**-11) * 2.0**15,
     dtypes.BFLOAT16: (2 - 2.0**-8) * 2.0**127,
     dtypes.FLOAT32: (2 - 2.0**-24) * 2.0**127,

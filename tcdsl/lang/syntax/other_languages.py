@@ -26,7 +26,10 @@ TYPES: Mapping[str, str] = {
     "byte": "uint8", "uint": "uint32", "unsigned": "uint32", "size_t": "uint64", "i8": "int8",
     "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
     "u32": "uint32", "u64": "uint64", "boolean": "bool", "integer": "int32", "single": "float32",
-    "float": "float", "double": "double", "half": "half", "int": "int",
+    "float": "float", "double": "double", "half": "half", "int": "int", "fp8": "float8_e4m3",
+    "f8": "float8_e4m3", "float8": "float8_e4m3", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2",
+    "fp8_e4m3": "float8_e4m3", "fp8_e5m2": "float8_e5m2", "f8e4m3": "float8_e4m3",
+    "f8e5m2": "float8_e5m2", "f8e4m3fn": "float8_e4m3",
 }  # fmt: skip
 
 # Functions of one or more arguments: {0} is the first one's text, and so on.

@@ -7,8 +7,10 @@ type of the larger width, int32 at least.  bool counts as the narrowest unsigned
 Integers of one or two bytes are narrow: their sums, differences, products and quotients are int32,
 and so is the type of such an expression.  What only chooses among them (?:, min, max) stays narrow.
 
-Half types are storage types: arithmetic on them runs in float32, and a value is rounded only when
-it is stored or cast.
+Narrow floats, of one or two bytes, are storage types: arithmetic on them runs in float32, and a
+value is rounded only when it is stored or cast.  float8_e4m3 has no infinities: what exceeds 448,
+its largest number, is NaN (as in ml_dtypes, whose name for it is float8_e4m3fn; P. Micikevicius et
+al., "FP8 formats for deep learning", 2022, doi:10.48550/arXiv.2209.05433).
 
 A float literal without a suffix has the type WEAK until it meets another float (weak_literals): a
 float narrower than any, so that every other wins.
@@ -57,6 +59,20 @@ class DType:
         return self.is_float and self.size_bytes == 2
 
     @property
+    def is_narrow_float(self) -> bool:
+        """Whether it is a float that is computed with as a float32."""
+        return self.is_float and 0 < self.size_bytes < 4
+
+    @property
+    def library_name(self) -> str:
+        """Its name in PyTorch, JAX and ml_dtypes."""
+        return OF_ML_DTYPES.get(self.name, self.name)
+
+    @property
+    def has_infinities(self) -> bool:
+        return self.is_float and self.name != "float8_e4m3"
+
+    @property
     def is_narrow(self) -> bool:
         """Whether it is an integer that is computed with as an int32."""
         return self.is_integer and 0 < self.size_bytes < 4
@@ -68,14 +84,19 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy type of the same values (bfloat16 through ml_dtypes, imported when asked)."""
+        """The NumPy type of the same values (if need be of ml_dtypes, imported when asked)."""
         assert self.size_bytes, "no array has this type"
-        if self.name == "bfloat16":
+        if self.name in OF_ML_DTYPES:
             import ml_dtypes  # costs 10 ms, and few programs need it
 
-            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-            return bfloat16
+            found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, OF_ML_DTYPES[self.name]))
+            return found
         return np.dtype(self.name)
+
+
+OF_ML_DTYPES = {
+    "bfloat16": "bfloat16", "float8_e4m3": "float8_e4m3fn", "float8_e5m2": "float8_e5m2",
+}  # fmt: skip
 
 
 BOOL = DType("bool", Kind.BOOL, 1)
@@ -83,17 +104,19 @@ UINT8, UINT16, UINT32, UINT64 = (DType(f"uint{8 * n}", Kind.UNSIGNED, n) for n i
 INT8, INT16, INT32, INT64 = (DType(f"int{8 * n}", Kind.SIGNED, n) for n in (1, 2, 4, 8))
 FLOAT16, FLOAT32, FLOAT64 = (DType(f"float{8 * n}", Kind.FLOAT, n) for n in (2, 4, 8))
 BFLOAT16 = DType("bfloat16", Kind.FLOAT, 2)
+FLOAT8_E4M3, FLOAT8_E5M2 = (DType(f"float8_{way}", Kind.FLOAT, 1) for way in ("e4m3", "e5m2"))
 WEAK = DType("float", Kind.FLOAT, 0)
 COMPENSATED32, COMPENSATED64 = (DType(f"compensated{8 * n}", Kind.FLOAT, 2 * n) for n in (4, 8))
 
 ALL: tuple[DType, ...] = (
     BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64,
-    FLOAT16, BFLOAT16, FLOAT32, FLOAT64,
+    FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, BFLOAT16, FLOAT32, FLOAT64,
 )  # fmt: skip
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in ALL} | {
     "float": FLOAT32,
     "double": FLOAT64,
     "half": FLOAT16,
+    "float8_e4m3fn": FLOAT8_E4M3,
     "int": INT32,
 }
 
@@ -123,8 +146,8 @@ def calculated(dtype: DType) -> DType:
 
 
 def arithmetic(dtype: DType) -> DType:
-    """Return the type in which values stored as *dtype* are computed: float32 for half types."""
-    return FLOAT32 if dtype.is_half else dtype
+    """Return the type in which values stored as *dtype* are computed: float32 for narrow floats."""
+    return FLOAT32 if dtype.is_narrow_float else dtype
 
 
 def compensated(dtype: DType) -> DType:
@@ -139,4 +162,7 @@ def summed(dtype: DType) -> DType:
 
 def from_numpy(dtype: Any) -> DType | None:
     """Return the language's type for a NumPy *dtype*, or None if it has none."""
-    return BY_NAME.get(np.dtype(dtype).name) if np.dtype(dtype).isnative else None
+    given = np.dtype(dtype)
+    known = BY_NAME.get(given.name) if given.isnative else None
+    # ml_dtypes has a float8_e4m3, too: another type, with infinities.
+    return known if known is not None and known.numpy == given else None

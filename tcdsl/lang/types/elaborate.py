@@ -4,7 +4,7 @@
 
 Every expression has two types.  Its *nominal* type is the language's: the sum of two float16 is a
 float16, and an un-annotated result takes that type.  The type of the IR node is the one the
-machine computes in: float32 for half types, whose loads are wrapped in a cast.
+machine computes in: float32 for narrow floats, whose loads are wrapped in a cast.
 
 A tensor whose type is not known yet (the target of the first statement that assigns it, read by
 that statement) has the type :data:`UNKNOWN`, which any other type absorbs.
@@ -190,7 +190,7 @@ def _node(node: ast.Expr, operands: tuple[Typed, ...], scope: Scope) -> Typed:
 
 
 def constant(value: bool | int | float, dtype: DType, span: Span) -> Typed:
-    """Return the literal, rounded to its type; a half literal is the float32 of equal value."""
+    """Return the literal, rounded to its type; a narrow float is the float32 of equal value."""
     stored = nearest(value, dtype) if dtype.is_float else value
     return Typed(Const(stored, arithmetic(dtype), span), dtype)
 
@@ -315,11 +315,11 @@ def converted(expr: Expr, dtype: DType, source: Source | None = None) -> Expr:
 
 
 def explicit_cast(typed: Typed, dtype: DType, span: Span, source: Source) -> Typed:
-    """Return ``dtype(typed)``; a cast to a half type rounds, then goes on as float32."""
+    """Return ``dtype(typed)``; a cast to a narrow float rounds, then goes on as float32."""
     expr = converted(typed.expr, dtype, source)
     if dtype == INT32 and is_index_value(expr):
         return Typed(Cast(expr, INT32, span), INT32)  # the call checks that it fits
-    if dtype.is_half:
+    if dtype.is_narrow_float:
         expr = _computed(expr)
     return Typed(replace_span(expr, span), dtype)
 

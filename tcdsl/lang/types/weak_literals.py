@@ -105,7 +105,7 @@ def strengthened(expr: Expr, dtype: DType, source: Source | None) -> Expr:
     value = _literal(expr)
     if value is not None and dtype.is_integer:
         return Const(_truncated(value, dtype), dtype, expr.span)
-    if value is not None and dtype.is_half:
+    if value is not None and dtype.is_narrow_float:
         return Const(nearest(Exact(value), dtype), dtype, expr.span)
     computed = arithmetic(dtype) if dtype.is_float else FLOAT32
     return rewrite(expr, lambda node: _typed(node, computed, source))

@@ -34,7 +34,7 @@ from tcdsl.lang.comprehension import (
     Unary,
 )
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.lang.types.dtypes import FLOAT16, FLOAT64, DType
+from tcdsl.lang.types.dtypes import FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT64, DType
 from tcdsl.poly.isl_utils import constant_bounds, within
 from tcdsl.poly.lowering import builder_of, guarded_reads
 from tcdsl.poly.scop import Access, Kind, Scop, Statement, Storage, loads_of
@@ -273,7 +273,7 @@ def _reach(dtype: DType) -> float:
     """Return the logarithm, to base 2, of what values of *dtype* are less than in size."""
     if not dtype.is_float:
         return 8.0 * dtype.size_bytes
-    return {FLOAT16: 16.0, FLOAT64: 1024.0}.get(dtype, 128.0)
+    return {FLOAT8_E4M3: 9.0, FLOAT8_E5M2: 16.0, FLOAT16: 16.0, FLOAT64: 1024.0}.get(dtype, 128.0)
 
 
 def _is_free(expr: Expr, array: str) -> bool:

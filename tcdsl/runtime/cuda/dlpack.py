@@ -13,7 +13,7 @@ from tcdsl.runtime.cuda.memory import abandon
 
 _KIND_CUDA = 2
 _CODES = {Kind.SIGNED: 0, Kind.UNSIGNED: 1, Kind.FLOAT: 2, Kind.BOOL: 6}
-_CODE_BFLOAT = 4
+_CODES_OF = {"bfloat16": 4, "float8_e4m3": 10, "float8_e5m2": 12}  # DLPack 1.1
 _NAME = b"dltensor"
 
 
@@ -96,7 +96,7 @@ class DeviceArray:
 
 
 def _type_of(dtype: DType) -> _Type:
-    code = _CODE_BFLOAT if dtype.name == "bfloat16" else _CODES[dtype.kind]
+    code = _CODES_OF.get(dtype.name, _CODES[dtype.kind])
     return _Type(code, 8 * dtype.size_bytes, 1)
 
 

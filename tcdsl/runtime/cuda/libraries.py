@@ -93,7 +93,7 @@ class _Torch:
     def _allocation(
         self, shape: tuple[int, ...], dtype: DType, context: Context
     ) -> Callable[[], Any]:
-        torch, kind = self._torch, getattr(self._torch, dtype.name)
+        torch, kind = self._torch, getattr(self._torch, dtype.library_name)
         # What torch's compiled code allocates by, in half of the time, on the current device only.
         quick = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
         quick = getattr(quick, "_empty_strided_cuda", None)

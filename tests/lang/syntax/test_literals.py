@@ -45,6 +45,8 @@ def value(text: str) -> Expr:
         ("0.1f32", 0.1, dtypes.FLOAT32),
         ("3.4028235677973362e38", 3.4028235677973362e38, dtypes.WEAK),
         ("65519.99f16", 65519.99, dtypes.FLOAT16),
+        ("464f8e4m3", 464.0, dtypes.FLOAT8_E4M3),
+        ("1.5f8e5m2", 1.5, dtypes.FLOAT8_E5M2),
         ("1e308f64", 1e308, dtypes.FLOAT64),
         ("1e-400", 0.0, dtypes.WEAK),
         ("true", True, dtypes.BOOL),
@@ -88,6 +90,8 @@ def test_minus_is_otherwise_an_operator() -> None:
         ("1e39f32", "'1e39f32' does not fit float32", "1e39f64"),
         ("3.4028235677973366e38f32", "does not fit float32", "f64"),
         ("65520f16", "does not fit float16", "65520f64"),
+        ("464.1f8e4m3", "does not fit float8_e4m3", "464.1f64"),
+        ("61440f8e5m2", "does not fit float8_e5m2", "61440f64"),
         ("3.4e38bf16", "does not fit bfloat16", "f64"),
         ("1e999", "'1e999' does not fit float64", "write inf"),
         ("1e999f64", "does not fit float64", "write inf"),
@@ -117,7 +121,7 @@ def test_extents_are_literals_too() -> None:
 
 @pytest.mark.parametrize("dtype", [*SUFFIXES.values(), dtypes.WEAK])
 def test_text_and_value_agree(dtype: DType) -> None:
-    samples = [0, 1, largest(dtype)] if dtype.is_integer else [0.0, 0.1, 1e-8, 6e4, 1.0]
+    samples = [0, 1, largest(dtype)] if dtype.is_integer else [0.0, 0.1, 1e-8, 4e2, 1.0]
     for sample in samples:
         assert value(text_of(sample, dtype)) == Number(sample, dtype)
 

@@ -114,6 +114,8 @@ names = st.sampled_from(WORDS) | st.from_regex(
 ).filter(lambda name: name not in RESERVED)
 any_dtype = st.sampled_from(dtypes.ALL)
 LARGEST_FLOAT = {
+    dtypes.FLOAT8_E4M3: 448.0,
+    dtypes.FLOAT8_E5M2: 57344.0,
     dtypes.FLOAT16: 65504.0,
     dtypes.BFLOAT16: 3.38e38,
     dtypes.FLOAT32: 3.4e38,
@@ -258,6 +260,7 @@ I, N = typed.Index("i"), typed.Size("N")  # noqa: E741 (an index)
         (typed.Const(0.10000000149011612, F32), "0.1"),
         (typed.Const(0.0999755859375, dtypes.FLOAT16), "0.1f16"),
         (typed.Const(0.10009765625, dtypes.BFLOAT16), "0.1bf16"),
+        (typed.Const(0.1015625, dtypes.FLOAT8_E4M3), "0.1f8e4m3"),
         (typed.Const(0.1, dtypes.FLOAT64), "0.1f64"),
         (typed.Const(-math.inf, F32), "-inf"),
         (typed.Const(-3, dtypes.INT32), "-3"),

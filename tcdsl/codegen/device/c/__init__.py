@@ -19,14 +19,16 @@ from types import MappingProxyType
 
 # In the order in which their texts must stand.
 PARTS: tuple[str, ...] = (
-    "core", "fold", "powers", "half", "math_f32", "math_f64", "rare", "compensated",
+    "core", "fold", "powers", "half", "float8", "math_f32", "math_f64", "rare", "compensated",
 )  # fmt: skip
 
 INTEGERS: tuple[str, ...] = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS: tuple[str, ...] = ("f32", "f64")
 HALVES: tuple[str, ...] = ("f16", "bf16")
+FLOATS8: tuple[str, ...] = ("e4m3", "e5m2")
+NARROW_FLOATS: tuple[str, ...] = (*FLOATS8, *HALVES)
 COMPENSATED: Mapping[str, str] = MappingProxyType({"c32": "f32", "c64": "f64"})  # pair -> of what
-TYPES: tuple[str, ...] = ("b", *INTEGERS, *HALVES, *FLOATS)
+TYPES: tuple[str, ...] = ("b", *INTEGERS, *NARROW_FLOATS, *FLOATS)
 
 _ON_INTEGERS = "abs add arg_better_max arg_better_min div max min mod mul neg relu shl shr sign sub"
 _ON_BOOL = "abs arg_better_max arg_better_min max min relu sign"
@@ -52,20 +54,22 @@ def _names(functions: str, types: Iterable[str]) -> list[str]:
     return [f"tc_{function}_{dtype}" for dtype in types for function in functions.split()]
 
 
+def _part_of_casts(types: set[str]) -> str:
+    """Return the part with the conversions between *types*."""
+    return "float8" if types & {*FLOATS8} else "half" if types & {*HALVES} else "core"
+
+
 def _functions() -> dict[str, str]:
     """Return { function -> part }."""
-    casts = {
-        f"tc_cast_{a}_{b}": "half" if a in HALVES or b in HALVES else "core"
-        for a in TYPES
-        for b in TYPES
-        if a != b
+    casts = {f"tc_cast_{a}_{b}": _part_of_casts({a, b}) for a in TYPES for b in TYPES if a != b}
+    conversions = {f"tc_{t}_to_f32": _part_of_casts({t}) for t in NARROW_FLOATS}
+    conversions |= {
+        f"tc_{wide}_to_{t}": _part_of_casts({t}) for wide in FLOATS for t in NARROW_FLOATS
     }
-    conversions = [f"tc_{half}_to_f32" for half in HALVES]
-    conversions += [f"tc_{wide}_to_{half}" for wide in FLOATS for half in HALVES]
     core = [*_names(_ON_INTEGERS, INTEGERS), *_names(_ON_BOOL, "b"), *_names(_ON_FLOATS, FLOATS)]
     return (
         casts
-        | dict.fromkeys(conversions, "half")
+        | conversions
         | dict.fromkeys([*core, "tc_fault"], "core")
         | dict.fromkeys(_names(_FOLDS, [*INTEGERS, *FLOATS]), "fold")
         | dict.fromkeys(_names(_POWERS, FLOATS), "powers")
@@ -89,7 +93,12 @@ def parts_for(function_names: Iterable[str]) -> frozenset[str]:
 
     :raises KeyError: for a name that the library does not define.
     """
-    return frozenset({"core", *(FUNCTIONS[name] for name in function_names)})
+    return _with_needs(FUNCTIONS[name] for name in function_names)
+
+
+def _with_needs(parts: Iterable[str]) -> frozenset[str]:
+    chosen = {"core", *parts}
+    return frozenset(chosen | {"half"} if "float8" in chosen else chosen)
 
 
 @cache
@@ -99,6 +108,6 @@ def _part_text(part: str) -> str:
 
 def header_text(features: frozenset[str] | None = None) -> str:
     """Return the C text of the parts in *features* (default: all), which always include core."""
-    chosen = frozenset(PARTS) if features is None else features | {"core"}
+    chosen = frozenset(PARTS) if features is None else _with_needs(features)
     assert chosen <= set(PARTS), f"unknown parts {sorted(chosen - set(PARTS))}"
     return "\n".join(_part_text(part) for part in PARTS if part in chosen)

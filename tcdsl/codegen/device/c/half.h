@@ -65,27 +65,27 @@ TC_FN double tc_sticky_f64_i64(int64_t x) {
 }
 
 /* ---- casts: through the type V, which holds every value of the source exactly ------------ */
-#define TC_HALF_TO(h, t, T)                                                                        \
-  TC_FN T tc_cast_##h##_##t(uint16_t x) { return tc_cast_f32_##t(tc_##h##_to_f32(x)); }
-#define TC_TO_HALF(h, t, T, v, V)                                                                  \
-  TC_FN uint16_t tc_cast_##t##_##h(T x) { return tc_##v##_to_##h((V)x); }
-#define TC_HALF_CASTS(h)                                                                           \
-  TC_HALF_TO(h, b, uint8_t) TC_HALF_TO(h, f64, double)                                             \
-  TC_HALF_TO(h, i8, int8_t) TC_HALF_TO(h, i16, int16_t)                                            \
-  TC_HALF_TO(h, i32, int32_t) TC_HALF_TO(h, i64, int64_t)                                          \
-  TC_HALF_TO(h, u8, uint8_t) TC_HALF_TO(h, u16, uint16_t)                                          \
-  TC_HALF_TO(h, u32, uint32_t) TC_HALF_TO(h, u64, uint64_t)                                        \
-  TC_FN float tc_cast_##h##_f32(uint16_t x) { return tc_##h##_to_f32(x); }                         \
-  TC_FN uint16_t tc_cast_##h##_##h(uint16_t x) { return x; }                                       \
-  TC_TO_HALF(h, b, uint8_t, f32, float) TC_TO_HALF(h, f32, float, f32, float)                      \
-  TC_TO_HALF(h, i8, int8_t, f32, float) TC_TO_HALF(h, i16, int16_t, f32, float)                    \
-  TC_TO_HALF(h, u8, uint8_t, f32, float) TC_TO_HALF(h, u16, uint16_t, f32, float)                  \
-  TC_TO_HALF(h, i32, int32_t, f64, double) TC_TO_HALF(h, u32, uint32_t, f64, double)               \
-  TC_TO_HALF(h, f64, double, f64, double)                                                          \
-  TC_FN uint16_t tc_cast_i64_##h(int64_t x) { return tc_f64_to_##h(tc_sticky_f64_i64(x)); }        \
-  TC_FN uint16_t tc_cast_u64_##h(uint64_t x) { return tc_f64_to_##h(tc_sticky_f64_u64(x)); }
+#define TC_HALF_TO(h, H, t, T)                                                                     \
+  TC_FN T tc_cast_##h##_##t(H x) { return tc_cast_f32_##t(tc_##h##_to_f32(x)); }
+#define TC_TO_HALF(h, H, t, T, v, V)                                                               \
+  TC_FN H tc_cast_##t##_##h(T x) { return tc_##v##_to_##h((V)x); }
+#define TC_HALF_CASTS(h, H)                                                                        \
+  TC_HALF_TO(h, H, b, uint8_t) TC_HALF_TO(h, H, f64, double)                                       \
+  TC_HALF_TO(h, H, i8, int8_t) TC_HALF_TO(h, H, i16, int16_t)                                      \
+  TC_HALF_TO(h, H, i32, int32_t) TC_HALF_TO(h, H, i64, int64_t)                                    \
+  TC_HALF_TO(h, H, u8, uint8_t) TC_HALF_TO(h, H, u16, uint16_t)                                    \
+  TC_HALF_TO(h, H, u32, uint32_t) TC_HALF_TO(h, H, u64, uint64_t)                                  \
+  TC_FN float tc_cast_##h##_f32(H x) { return tc_##h##_to_f32(x); }                                \
+  TC_FN H tc_cast_##h##_##h(H x) { return x; }                                                     \
+  TC_TO_HALF(h, H, b, uint8_t, f32, float) TC_TO_HALF(h, H, f32, float, f32, float)                \
+  TC_TO_HALF(h, H, i8, int8_t, f32, float) TC_TO_HALF(h, H, i16, int16_t, f32, float)              \
+  TC_TO_HALF(h, H, u8, uint8_t, f32, float) TC_TO_HALF(h, H, u16, uint16_t, f32, float)            \
+  TC_TO_HALF(h, H, i32, int32_t, f64, double) TC_TO_HALF(h, H, u32, uint32_t, f64, double)         \
+  TC_TO_HALF(h, H, f64, double, f64, double)                                                       \
+  TC_FN H tc_cast_i64_##h(int64_t x) { return tc_f64_to_##h(tc_sticky_f64_i64(x)); }               \
+  TC_FN H tc_cast_u64_##h(uint64_t x) { return tc_f64_to_##h(tc_sticky_f64_u64(x)); }
 
-TC_HALF_CASTS(f16)
-TC_HALF_CASTS(bf16)
+TC_HALF_CASTS(f16, uint16_t)
+TC_HALF_CASTS(bf16, uint16_t)
 TC_FN uint16_t tc_cast_f16_bf16(uint16_t x) { return tc_f32_to_bf16(tc_f16_to_f32(x)); }
 TC_FN uint16_t tc_cast_bf16_f16(uint16_t x) { return tc_f32_to_f16(tc_bf16_to_f32(x)); }

@@ -1,6 +1,7 @@
 """The CUDA device library: what generated CUDA calls, put before it as text.
 
-    core math_f32 math_f64 rare half    scalar functions: the names and the results of device/c
+    core math_f32 math_f64 rare         scalar functions: the names and the results of device/c
+    half float8                         the same
     powers                              device/c's own text
     index                               floored division, fault records; always there
     vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore,
@@ -9,7 +10,7 @@
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
     compensated                         tc_c32, tc_c64, tc_plus_c32, tc_op_add_c32, ...
     collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
-    atomic                              tc_atomic_<op>_<type>
+    atomic atomic8                      tc_atomic_<op>_<type>
     ticket                              tc_last_block
     cluster                             tc_cluster_begin, _sync, _end
                                         tc_fold_xc, tc_fold_yc, tc_argfold_xc
@@ -50,20 +51,32 @@ from importlib.resources import files
 from types import MappingProxyType
 
 from tcdsl.codegen.device import c
-from tcdsl.codegen.device.c import COMPENSATED, FLOATS, HALVES, INTEGERS, TYPES
+from tcdsl.codegen.device.c import (
+    COMPENSATED,
+    FLOATS,
+    FLOATS8,
+    HALVES,
+    INTEGERS,
+    NARROW_FLOATS,
+    TYPES,
+)
 
 # In the order in which their texts must stand.
-SCALAR_PARTS: tuple[str, ...] = ("core", "powers", "half", "math_f32", "math_f64", "rare")
+SCALAR_PARTS: tuple[str, ...] = (
+    "core", "powers", "half", "float8", "math_f32", "math_f64", "rare",
+)  # fmt: skip
 SHARED_PARTS: tuple[str, ...] = (
-    "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "ticket",
-    "cluster", "async", "mma", "wgmma", "overlap", "changing",
+    "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "atomic8",
+    "ticket", "cluster", "async", "mma", "wgmma", "overlap", "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
 _ALWAYS = frozenset({"core", "index"})
 _NEEDS = {
     "collective": {"vector"},
+    "float8": {"half"},
     "atomic": {"half", "operators"},
+    "atomic8": {"atomic", "float8", "half", "operators"},
     "cluster": {"collective", "vector"},
     "async": {"vector"},
     "mma": {"half", "vector"},
@@ -74,9 +87,9 @@ _NEEDS = {
 OPERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"b": ("and", "or", "min", "max")}
     | dict.fromkeys(INTEGERS, ("add", "mul", "min", "max", "and", "or"))
-    | dict.fromkeys((*HALVES, *FLOATS), ("add", "mul", "min", "max"))
+    | dict.fromkeys((*NARROW_FLOATS, *FLOATS), ("add", "mul", "min", "max"))
 )
-
+_COMBINED = tuple(t for t in TYPES if t not in NARROW_FLOATS)  # the others are, as float32
 
 _COPIES = (
     "tc_copy_async", "tc_copy_async_some", "tc_copy_async_or_zero", "tc_copy_wait",
@@ -92,13 +105,16 @@ def _functions() -> dict[str, str]:
     ways += ["load_once", "load_some_once"]
     vector = dict.fromkeys(["tc_vec", *(f"tc_v{way}" for way in ways)], "vector")
     pairs_at_once = [f"tc_v{op}_{half}" for op in ("max", "min") for half in HALVES]
-    operators = [f"tc_op_{op}_{t}" for t in TYPES if t not in HALVES for op in OPERATORS[t]]
-    operators += [f"tc_better_{op}_{t}" for t in TYPES if t not in HALVES for op in ("min", "max")]
+    operators = [f"tc_op_{op}_{t}" for t in _COMBINED for op in OPERATORS[t]]
+    operators += [f"tc_better_{op}_{t}" for t in _COMBINED for op in ("min", "max")]
     folds = [f"tc_{fold}_{way}" for fold in ("fold", "argfold") for way in ("x", "y", "xy")]
     folds.append("tc_fold_y_first")
     pairs = [name for name, part in c.FUNCTIONS.items() if part == "compensated"]
     pairs = [name for name in pairs if not name.startswith("tc_fold_")]
-    atomics = [f"tc_atomic_{op}_{t}" for t in TYPES for op in OPERATORS[t]]
+    atomics = {
+        f"tc_atomic_{op}_{t}": "atomic8" if t in FLOATS8 else "atomic"
+        for t in TYPES for op in OPERATORS[t]
+    }  # fmt: skip
     return (
         scalars
         | index
@@ -108,7 +124,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(pairs, "compensated")
         | {f"tc_{kind}{pair}": "compensated" for pair in COMPENSATED for kind in ("", "op_add_")}
         | dict.fromkeys([*folds, "tc_pair"], "collective")
-        | dict.fromkeys(atomics, "atomic")
+        | atomics
         | {"tc_last_block": "ticket"}
         | dict.fromkeys([f"tc_cluster_{call}" for call in ("begin", "sync", "end")], "cluster")
         | dict.fromkeys(["tc_fold_xc", "tc_fold_yc", "tc_argfold_xc"], "cluster")

@@ -84,17 +84,17 @@ TC_ATOMIC_INTEGER(or, b, uint8_t, uint8_t)
 TC_ATOMIC_INTEGER(min, b, uint8_t, uint8_t)
 TC_ATOMIC_INTEGER(max, b, uint8_t, uint8_t)
 
-/* ---- half types: combined in float32 and rounded ------------------------------------------- */
-#define TC_ATOMIC_HALF(op, h)                                                                      \
-  TC_ATOMIC_LOOP(op, h, uint16_t, uint16_t, tc_f32_to_##h, (uint16_t),                             \
+/* ---- half types: combined in float32, rounded ----------------------------------------- */
+#define TC_ATOMIC_HALF(op, h, H)                                                                   \
+  TC_ATOMIC_LOOP(op, h, H, H, tc_f32_to_##h, (H),                                                  \
                  tc_op_##op##_f32::combine(tc_##h##_to_f32(a), tc_##h##_to_f32(b)))
-#define TC_ATOMICS_HALF(h)                                                                         \
-  TC_ATOMIC_HALF(add, h)                                                                           \
-  TC_ATOMIC_HALF(mul, h)                                                                           \
-  TC_ATOMIC_HALF(min, h)                                                                           \
-  TC_ATOMIC_HALF(max, h)
-TC_ATOMICS_HALF(f16)
-TC_ATOMICS_HALF(bf16)
+#define TC_ATOMICS_HALF(h, H)                                                                      \
+  TC_ATOMIC_HALF(add, h, H)                                                                        \
+  TC_ATOMIC_HALF(mul, h, H)                                                                        \
+  TC_ATOMIC_HALF(min, h, H)                                                                        \
+  TC_ATOMIC_HALF(max, h, H)
+TC_ATOMICS_HALF(f16, uint16_t)
+TC_ATOMICS_HALF(bf16, uint16_t)
 
 /* ---- float32 and float64 -------------------------------------------------------------------
  * Floats of one sign are ordered as their bits are, the negative ones backwards: for v >= +0 max
