@@ -7,7 +7,9 @@
 An argmax keeps pairs, for which there are neither atomics nor partial sums over chunks: where there
 are few results, few threads find them.  A maximum has both, and so has the least place at which it
 stands; it costs another reading.  The first of equal elements is meant, and a NaN counts as the
-extreme, which makes the maximum a NaN: the first NaN is found as x != x.
+extreme, which makes the maximum a NaN: the first NaN is found as x != x.  A maximum of the same
+elements that the program has anyway is read instead of another one, and places are of 32 bits where
+the index is: of half types a thread compares as many values as it can keep.
 
 Legal iff the terms are elements of an array, at most converted: computed twice, they might differ
 by the rounding of a contraction.  Nothing may write that array between the two.
@@ -28,12 +30,14 @@ from tcdsl.lang.comprehension import (
     Reduction,
     Select,
 )
-from tcdsl.lang.types.dtypes import BOOL, INT64
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.types.dtypes import BOOL, INT32, INT64, DType
+from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.rfactor import initialisation
 
-LAST = 2**63 - 1  # no place
+LAST = {INT32: 2**31 - 1, INT64: 2**63 - 1}  # no place
 
 
 def why_not_after(scop: Scop, statement: Statement) -> str | None:
@@ -70,28 +74,35 @@ def place_after(scop: Scop, name: str) -> Scop:
     assert init is not None and reduction is not None and value is not None
     assert isinstance(origin, int)
     arrays = {n: a for n, a in scop.arrays.items() if not _is_companion(statement, n)}
-    target = arrays[statement.write.array]
-    top, place = f"{name}.top", f"{name}.place"
-    for array, dtype in ((top, reduction.dtype), (place, INT64)):
-        arrays[array] = Array(array, dtype, target.origin, target.shape, Storage.SCRATCH)
+    target, place = arrays[statement.write.array], f"{name}.place"
+    wide = _place_type(statement)
+    arrays[place] = Array(place, wide, target.origin, target.shape, Storage.SCRATCH)
     is_largest = reduction.operator is Operator.ARGMAX
     extreme = Reduction(Operator.MAX if is_largest else Operator.MIN, True, reduction.dtype)
-    first = Reduction(Operator.MIN, True, INT64)
-    own = Load(top, statement.write.subscripts, reduction.dtype)
-    term = value if value.dtype == reduction.dtype else Cast(value, reduction.dtype)
+    first = Reduction(Operator.MIN, True, wide)
+    made: list[Statement] = []
+    top = _known_extreme(scop, statement, extreme.operator)
+    if top is None:
+        top = f"{name}.top"
+        arrays[top] = Array(top, reduction.dtype, target.origin, target.shape, Storage.SCRATCH)
+        made = [
+            _started(scop, init, f"{name}_top", extreme, top, arrays),
+            _summed(scop, statement, f"{name}_top", extreme, value, top, arrays),
+        ]
+    own = _as(Load(top, statement.write.subscripts, arrays[top].dtype), reduction.dtype)
+    term = _as(value, reduction.dtype)
     is_there = Binary("==", term, own, BOOL)
     if reduction.dtype.is_float:
-        is_there = Binary("||", is_there, Binary("!=", term, term, BOOL), BOOL)
-    where: Expr = Cast(Index(statement.reduced[0]), INT64)
+        # Not "||", which compilers make a branch of: of 200 values of a thread 400 branches.
+        is_there = Binary("|", is_there, Binary("!=", term, term, BOOL), BOOL)
+    where = _as(Index(statement.reduced[0]), wide)
     if origin:
-        where = Binary("-", where, Const(origin, INT64), INT64)
-    found = Select(is_there, where, Const(LAST, INT64), INT64)
-    least = Load(place, init.write.subscripts, INT64)
-    is_none = Binary("==", least, Const(LAST, INT64), BOOL)
-    result = Select(is_none, Const(-1, INT64), least, INT64)
-    made = [
-        _started(scop, init, f"{name}_top", extreme, top, arrays),
-        _summed(scop, statement, f"{name}_top", extreme, value, top, arrays),
+        where = Binary("-", where, Const(origin, wide), wide)
+    found = Select(is_there, where, Const(LAST[wide], wide), wide)
+    least = Load(place, init.write.subscripts, wide)
+    is_none = Binary("==", least, Const(LAST[wide], wide), BOOL)
+    result = Select(is_none, Const(-1, wide), least, wide)
+    made += [
         _started(scop, init, f"{name}_place", first, place, arrays),
         _summed(scop, statement, f"{name}_place", first, found, place, arrays),
         _assigned(scop, init, name, result, arrays),
@@ -103,6 +114,51 @@ def place_after(scop: Scop, name: str) -> Scop:
         elif old is not init:
             statements.append(old)
     return replace(scop, arrays=arrays, statements=tuple(statements))
+
+
+def _place_type(statement: Statement) -> DType:
+    """Return the type of places: of 32 bits if the index, from any origin, has as many."""
+    bounds = constant_bounds(statement.domain, statement.indices.index(statement.reduced[0]))
+    is_short = bounds is None or max(map(abs, bounds)) < LAST[INT32] // 2
+    return INT32 if is_short else INT64
+
+
+def _known_extreme(scop: Scop, statement: Statement, operator: Operator) -> str | None:
+    """Return the array of which an earlier statement has the extremes of the same elements.
+
+    That is stored as exactly as the elements, and by no other.
+    """
+    value = _unconverted(statement.value)
+    assert isinstance(value, Load) and statement.reduction is not None
+    for other in scop.statements[: scop.position(statement.name)]:
+        reduction, array = other.reduction, other.write.array
+        if other.kind is not Kind.UPDATE or reduction is None or reduction.operator != operator:
+            continue
+        writers = {s.name for s in scop.statements if any(w.array == array for w in s.writes)}
+        init = initialisation(scop, other)
+        is_whole = init is not None and writers == {init.name, other.name}
+        is_exact = scop.arrays[array].dtype in (value.dtype, statement.reduction.dtype)
+        if is_whole and is_exact and _is_of_same(other, statement, value):
+            return array
+    return None
+
+
+def _is_of_same(other: Statement, statement: Statement, value: Expr) -> bool:
+    """Return whether *other* reduces *value*, of the elements of *statement*, as this does."""
+    if len(other.indices) != len(statement.indices) or other.conditions or other.value is None:
+        return False
+    names = dict(zip(other.indices, map(Index, statement.indices), strict=True))
+    own = rewrite(other.value, lambda e: names.get(e.name, e) if isinstance(e, Index) else e)
+    return (
+        other.n_left == statement.n_left
+        and tuple(other.write.subscripts) == tuple(map(Index, other.left))
+        and _unconverted(own) == value
+        and bool(other.domain.set_tuple_name(statement.name).is_equal(statement.domain))
+    )
+
+
+def _as(value: Expr, dtype: DType) -> Expr:
+    return value if value.dtype == dtype else Cast(value, dtype)
 
 
 def _is_companion(statement: Statement, array: str) -> bool:
@@ -145,8 +201,7 @@ def _assigned(
 ) -> Statement:
     """Return the statement *name* that stores *value* where *init* stored -1."""
     builder, domain = builder_of(init.indices, name, scop.sizes), init.domain.set_tuple_name(name)
-    dtype = arrays[init.write.array].dtype
-    value = value if dtype == INT64 else Cast(value, dtype)
+    value = _as(value, arrays[init.write.array].dtype)
     return replace(
         init, name=name, domain=domain, kind=Kind.ASSIGN, value=value, reduction=None,
         companion=None,

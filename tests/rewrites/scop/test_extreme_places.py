@@ -80,3 +80,28 @@ def test_results(dtype: str, check_emulated: CheckAll, monkeypatch: pytest.Monke
         y(i) argmax=! x(i,j) where i in 0:M, j in 0:N, exists j <= i, exists i >= 2
     }}"""
     check_emulated([(triangle, [special(dtype, shape)]) for shape in ((7, 4099), (9, 5), (2, 3))])
+
+
+def test_a_maximum_that_is_there_is_read(lower: Lower) -> None:
+    text = "def f({t}(M,N) x) -> (m, y) {{ m(i) {op}=! x(i,j)\n y(i) argmax=! x(i,k) }}"
+    for t, op, is_read in (("half", "max", True), ("float", "max", True), ("float", "min", False)):
+        scop = place_after(lower(text.format(t=t, op=op), (9, 70)), "S1")
+        assert ("S1.top" not in scop.arrays) == is_read
+        assert scop.arrays["S1.place"].dtype.size_bytes == 4
+    other = (
+        "def f(float(M,N) x) -> (m, y) { m(i) max=! x(i,j) where j in 1:N\n y(i) argmax=! x(i,j) }"
+    )
+    assert "S1.top" in place_after(lower(other, (9, 70)), "S1").arrays
+
+
+@pytest.mark.parametrize("dtype", ["half", "bfloat16", "float", "int32"])
+def test_results_beside_the_maximum(
+    dtype: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e9)
+    text = f"def f({dtype}(M,N) x) -> (m, y) {{ m(i) max=! x(i,j)\n y(i) argmax=! x(i,k) }}"
+    given: list[Any] = [(1, 1), (3, 70), (1000, 9), (4, 5000)]
+    if dtype != "bfloat16":
+        numpy_type = {"half": "float16", "float": "float32"}.get(dtype, dtype)
+        given += [special(numpy_type, (5, 70)), special(numpy_type, (300, 9))]
+    check_emulated([(text, [x]) for x in given])
