@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tcdsl import cuda, library, testing
     from tcdsl.api import Function, Program, compute, define
     from tcdsl.executable import Executable
-    from tcdsl.frontends.derivatives import vjp
+    from tcdsl.frontends.derivatives import jvp, vjp
     from tcdsl.frontends.einsum import einsum
     from tcdsl.frontends.explore import explore
     from tcdsl.runtime.arrays import spec
@@ -46,6 +46,7 @@ _LAZY = {
     "einsum": "tcdsl.frontends.einsum",
     "explore": "tcdsl.frontends.explore",
     "spec": "tcdsl.runtime.arrays",
+    "jvp": "tcdsl.frontends.derivatives",
     "vjp": "tcdsl.frontends.derivatives",
 }
 _SUBMODULES = ("cuda", "library", "testing")
@@ -91,5 +92,5 @@ __all__ = [
     "CompileError", "Executable", "Function", "InternalError", "LaunchError", "OptionError",
     "Options", "ParseError", "Program", "RangeError", "SemanticError", "ShapeError", "TCError",
     "TCWarning", "TargetError", "__version__", "compute", "cuda", "define", "einsum", "explore",
-    "library", "spec", "testing", "vjp",
+    "jvp", "library", "spec", "testing", "vjp",
 ]  # fmt: skip

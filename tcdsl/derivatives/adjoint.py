@@ -55,6 +55,17 @@ def adjoint_name(version: str) -> str:
     return f"d {version}"
 
 
+def undefined_derivative(refuse: Refuse) -> Callable[[Call], Exception]:
+    """Return what makes the error for a builtin whose derivative the language cannot express."""
+
+    def undefined(call: Call) -> Exception:
+        what = f"the language cannot express the derivative of {call.function}"
+        return refuse(call.span, what, f"do not differentiate by what {call.function} "
+                      "depends on: name the others in wrt=")  # fmt: skip
+
+    return undefined
+
+
 @dataclass(slots=True, eq=False)
 class Adjoints:
     """The reverse pass: :attr:`events` in the order in which they run."""
@@ -227,11 +238,7 @@ class Adjoints:
         return terms.as_type(load, step.line.value.dtype)
 
     def _partials(self, step: Step, factor: Expr) -> Partials:
-        def undefined(call: Call) -> Exception:
-            what = f"the language cannot express the derivative of {call.function}"
-            return self.refuse(call.span, what, f"do not differentiate by what {call.function} "
-                               "depends on: name the others in wrt=")  # fmt: skip
-
+        undefined = undefined_derivative(self.refuse)
         found = partials(step.line.value, factor, self._is_active, undefined)
         kept = self._kept_value(step)
         if kept is None:

@@ -8,7 +8,7 @@
 3. Of the forward pass only those statements are kept whose values the adjoints read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -196,7 +196,7 @@ class _Vjp:
     def derived(self) -> Derived:
         """Return the text."""
         c = self.c
-        varied = self._varied()
+        varied = varied_versions(self.forward, self.wrt)
         reached = set(self.cotangents)
         adjoints = Adjoints(
             self.forward, self.sizes, self.names, varied,
@@ -216,16 +216,6 @@ class _Vjp:
         cotangents = {cot.name: cot.version.tensor for cot in self.cotangents.values()}
         return Derived(name, text, cotangents)
 
-    def _varied(self) -> frozenset[str]:
-        """Return the versions that depend on what is differentiated by."""
-        varied = set(self.wrt)
-        for step in self.forward.steps:
-            is_float = self.forward.versions[step.target].dtype.is_float
-            loads = [n for line in lines_of(step) for n in walk(line.value) if isinstance(n, Load)]
-            if is_float and any(n.tensor in varied and n.dtype.is_float for n in loads):
-                varied.add(step.target)
-        return frozenset(varied)
-
     # --- text -----------------------------------------------------------------------------------
     def _parameters(self) -> list[str]:
         c = self.c
@@ -234,48 +224,26 @@ class _Vjp:
             if name in c.size_parameters:
                 found.append(f"size {name}")
             else:
-                found.append(parameter(name, c.tensors[name].dtype, self._declared(name)))
+                found.append(parameter(name, c.tensors[name].dtype, declared_dims(c, name)))
         for cotangent in self.cotangents.values():
             dtype = cotangent.version.dtype
             found.append(parameter(cotangent.name, dtype, cotangent.dims))
         return found
 
-    def _declared(self, name: str) -> tuple[Dim, ...]:
-        return tuple(dim for dim in self.c.tensors[name].dims if dim is not None)
-
     def _results(self) -> list[str]:
         taken = {cotangent.name for cotangent in self.cotangents.values()}
         return [
             gradient if gradient in taken
-            else parameter(gradient, self.c.tensors[name].dtype, self._declared(name))
+            else parameter(gradient, self.c.tensors[name].dtype, declared_dims(self.c, name))
             for name, gradient in self.gradients.items()
         ]  # fmt: skip
 
     def _texts(self, body: Sequence[Line]) -> list[str]:
-        boxes: dict[str, Box | None] = {}
-        for name in self.c.inputs:
-            boxes[name] = self.forward.versions[name].box
+        boxes = {name: self.forward.versions[name].box for name in self.c.inputs}
+        updated = {cotangent.name for cotangent in self.cotangents.values()}
         for cotangent in self.cotangents.values():
             boxes[cotangent.name] = self._box_of_parameter(cotangent)
-        writers: dict[str, int] = {}
-        for line in body:
-            writers[line.target] = writers.get(line.target, 0) + 1
-        texts = []
-        for line in body:
-            line = self._clipped(line)
-            texts.append(line_text(line, boxes))
-            whole = _image(line)
-            if line.target in boxes:
-                if whole is None or boxes[line.target] is None:
-                    boxes[line.target] = boxes[line.target] if _is_declared(self, line) else None
-            else:
-                boxes[line.target] = whole
-        return texts
-
-    def _clipped(self, line: Line) -> Line:
-        """Return *line* without writes that might seem to exceed the box of its target."""
-        box = self.boxes.get(line.target)
-        return line if box is None else clipped(line, box, self.sizes, self.forward.indices)
+        return statement_texts(body, self.forward, self.sizes, Boxes(self.boxes, boxes, updated))
 
     def _box_of_parameter(self, cotangent: Cotangent) -> Box | None:
         known = set(self.c.sizes)
@@ -288,8 +256,49 @@ class _Vjp:
         return tuple((zero, extent) for extent in tensor.extents)
 
 
-def _is_declared(vjp: _Vjp, line: Line) -> bool:
-    return any(line.target == cotangent.name for cotangent in vjp.cotangents.values())
+def declared_dims(c: Comprehension, name: str) -> tuple[Dim, ...]:
+    """Return the extents of *name* that are declared."""
+    return tuple(dim for dim in c.tensors[name].dims if dim is not None)
+
+
+def varied_versions(forward: Forward, wrt: Collection[str]) -> frozenset[str]:
+    """Return the versions that depend on the parameters *wrt*."""
+    varied = set(wrt)
+    for step in forward.steps:
+        is_float = forward.versions[step.target].dtype.is_float
+        loads = [n for line in lines_of(step) for n in walk(line.value) if isinstance(n, Load)]
+        if is_float and any(n.tensor in varied and n.dtype.is_float for n in loads):
+            varied.add(step.target)
+    return frozenset(varied)
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """The boxes of the tensors of a text: what is written is clipped to *targets*.
+
+    *read* are those that inference finds, of parameters at first; *updated* parameters keep theirs.
+    """
+
+    targets: Mapping[str, Box | None]
+    read: dict[str, Box | None]
+    updated: Collection[str] = ()
+
+
+def statement_texts(
+    body: Sequence[Line], forward: Forward, sizes: Sizes, boxes: Boxes
+) -> list[str]:
+    """Return *body* as statements, each with the ranges that inference would not find."""
+    texts = []
+    for line in body:
+        box = boxes.targets.get(line.target)
+        if box is not None:  # without writes that might seem to exceed it
+            line = clipped(line, box, sizes, forward.indices)
+        texts.append(line_text(line, boxes.read))
+        whole = _image(line)
+        known = boxes.read.setdefault(line.target, whole)
+        if (whole is None or known is None) and line.target not in boxes.updated:
+            boxes.read[line.target] = None
+    return texts
 
 
 def _image(line: Line) -> Box | None:

@@ -168,6 +168,8 @@ def _left(step: Step) -> tuple[Expr, ...]:
 
 def _whole_seed(seed: Expr, step: Step) -> Expr:
     """Return the adjoint of the target over its whole box."""
+    if isinstance(seed, Const):
+        return seed
     assert isinstance(seed, Load)
     return Load(seed.tensor, _left(step), seed.dtype)
 

@@ -54,6 +54,7 @@ MAKERS: Mapping[str, Maker] = {
     "settings": lambda *_: tables.settings(),
     "stage": compiler_page.stage,
     "picture": compiler_page.picture_text,
+    "jvp": vjp_page.jvp_text,
     "vjp": vjp_page.text,
 }
 # What the site shows instead.
