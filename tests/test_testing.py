@@ -21,7 +21,7 @@ from tcdsl.lang.types.sema import analyse
 from tcdsl.source import Source
 from tcdsl.testing import check, compare, poisoned, programs
 from tcdsl.testing.random_inputs import LAYOUTS, laid_out, values
-from tcdsl.testing.random_programs import KINDS, _is_accepted, drafted
+from tcdsl.testing.random_programs import KINDS, drafted, is_accepted
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,9 @@ def test_what_warns_is_not_drawn() -> None:
     """Of integer quotients those that promotion makes floats; of floats and integers none."""
     text = "def f(int32(N) A, float32(N) B) -> (T) {{ T(i) = {} }}"
     for accepted in ("A(i) / A(i)", "float32(A(i) / A(i)) * B(i)", "B(i) / A(i)"):
-        assert _is_accepted(text.format(accepted))
-    assert not _is_accepted(text.format("A(i) / A(i) * B(i)"))
-    assert not _is_accepted("def f(float32(N) A, float32(M) B) -> (T) { T(i + j) += A(i) * B(j) }")
+        assert is_accepted(text.format(accepted))
+    assert not is_accepted(text.format("A(i) / A(i) * B(i)"))
+    assert not is_accepted("def f(float32(N) A, float32(M) B) -> (T) { T(i + j) += A(i) * B(j) }")
 
 
 def test_the_simplest_program_is_a_copy() -> None:

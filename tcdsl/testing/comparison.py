@@ -15,6 +15,8 @@ from tcdsl.runtime.arrays import as_numpy, spec
 from tcdsl.runtime.results import outputs_by_name
 from tcdsl.testing.required import arrays_of, require_checkable, targets_of
 
+_AT_ONCE = 1 << 18  # elements: temporaries that stay in a processor's cache
+
 
 class Checkable(Protocol):
     """What :func:`check` needs of a function (``tcdsl.Function`` has it)."""
@@ -59,7 +61,9 @@ def compare(expected: Array, bound: Array, actual: Array) -> str | None:
     if not expected.size:
         return None
     bound = np.broadcast_to(bound, expected.shape)
-    excess = _excess(expected, bound, actual)
+    lists = [array.reshape(-1) for array in (expected, bound, actual)]
+    starts = range(0, expected.size, _AT_ONCE)
+    excess = np.concatenate([_excess(*(a[k : k + _AT_ONCE] for a in lists)) for k in starts])
     wrong = excess > 1
     if not wrong.any():
         return None
