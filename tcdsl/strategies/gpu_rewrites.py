@@ -30,7 +30,7 @@ from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.operand_tiles import with_operand_tiles
 from tcdsl.strategies.planner import Scheme
-from tcdsl.strategies.private_results import with_copies
+from tcdsl.strategies.private_results import with_copies, with_summed_copies
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.sketch import Layout, Sketch, apply
@@ -61,6 +61,7 @@ class _Left:
     after: tuple[str, ...] = ()  # folds over chunks, and their initialisations
     layout: Layout | None = None  # of the kernel, if its last blocks may do it
     sources: tuple[str, ...] = ()  # what the kernel runs
+    apart: tuple[str, ...] = ()  # sums of copies in memory, no last block's
 
 
 def rewrite_groups(
@@ -92,14 +93,20 @@ class _Rewriter:
         """Queue the kernel of the first pending group, and what follows from it."""
         group, may_chunk = self.pending.pop(0)
         left = self._queue_group(group, may_chunk)
-        if left.after or left.layout is not None:
-            shapes = gpu_shapes_of(self.scop, dependences_of(self.scop))
-            self._shapes = {n: freed(shape, self.scop.by_name[n]) for n, shape in shapes.items()}
+        if left.after or left.layout is not None or left.apart:
+            self._see_shapes()
+        if left.apart:
+            own = fold_groups(left.apart, self._shapes)
+            self.pending = [*((fold, False) for fold in own), *self.pending]
         folds = [name for name in left.after if self.scop.by_name[name].kind is not Kind.INIT]
         if not self._queue_finish(left, folds):
             waiting = {name for g, _ in self.pending for name in g.members}
             apart = fold_groups([name for name in folds if name not in waiting], self._shapes)
             self.pending = [*((fold, False) for fold in apart), *self.pending]
+
+    def _see_shapes(self) -> None:
+        shapes = gpu_shapes_of(self.scop, dependences_of(self.scop))
+        self._shapes = {n: freed(shape, self.scop.by_name[n]) for n, shape in shapes.items()}
 
     def _queue_group(self, group: Group, may_chunk: bool) -> _Left:
         """Queue *group*, by the first strategy that takes it."""
@@ -137,6 +144,10 @@ class _Rewriter:
         self.scop, sketch = keep_rows(done.scop, done.sketch)
         if self.scop is not done.scop:
             record("rows on the chip", self.scop, notes=notes)
+        self.scop, started, summed = with_summed_copies(self.scop, sketch)
+        if started:
+            self._see_shapes()
+        self._queue_alone(started)
         self.scop, sketch = with_copies(self.scop, sketch)
         if sketch.private:
             record("copies of results", self.scop, notes=list(sketch.private))
@@ -149,7 +160,7 @@ class _Rewriter:
         layout = sketch.layout
         if layout is not None and layout.tiles and not after:
             layout = None  # the sums are whole after all blocks, not after those of a tile
-        return _Left(after, layout, sketch.members)
+        return _Left(after, layout, sketch.members, summed)
 
     def _queue_tensor(self, group: Group, problem: Problem, kernel: TensorKernel) -> _Left:
         self.scop = kernel.scop
@@ -171,7 +182,7 @@ class _Rewriter:
 
     def _queue_finish(self, left: _Left, folds: Sequence[str]) -> bool:
         """Queue what the last blocks of the kernel do, and return whether they do *folds*."""
-        may_join = self.options.fuse != "none"
+        may_join = self.options.fuse != "none" and not left.apart
         if left.layout is None or not (folds or may_join):
             return False
         later = [g for g, _ in self.pending if may_join and not set(g.members) & set(folds)]

@@ -105,6 +105,25 @@ def chunks_of(scop: Scop, sketch: Sketch, name: str) -> tuple[Partial, ...]:
     return tuple(found)
 
 
+def chunks_in_memory(scop: Scop, sketch: Sketch, name: str, copies: int) -> tuple[Partial, ...]:
+    """Return the coordinate of at most *copies* copies of what *name* updates, in memory.
+
+    Blocks take them in turn, along the longest loop over blocks that tells elements apart.
+    """
+    own = private_indices(scop.by_name[name])
+    found = [
+        piece
+        for loop in sketch.outer
+        if loop.kind is LoopKind.BLOCK and _index(scop, name, piece := loop.pieces[name]) not in own
+    ]
+    if not found:
+        return ()
+    piece = max(found, key=lambda piece: piece.extent)
+    c, mod = piece.coordinate, copies if piece.extent > copies else 0
+    extent = min(copies, piece.extent)
+    return (Partial(_index(scop, name, piece), c.shift, c.div, mod, extent, False),)
+
+
 def copy_elements(scop: Scop, sketch: Sketch, name: str) -> int:
     """Return how many elements the copy of one block has."""
     statement = scop.by_name[name]
@@ -120,21 +139,34 @@ def copy_elements(scop: Scop, sketch: Sketch, name: str) -> int:
     )
 
 
-def neighbours(scop: Scop, sketch: Sketch, name: str) -> int:
-    """Return how many threads of a warp update elements of one row of what *name* updates."""
+def neighbours(scop: Scop, sketch: Sketch, name: str) -> tuple[int, int]:
+    """Return how many threads of a warp update elements of one row, and how far apart these are."""
     last = private_indices(scop.by_name[name])[-1:]
-    along = [p for p in _pieces(sketch, name) if p.kind is LoopKind.THREAD and p.axis == 0]
-    return next((p.width for p in along if _index(scop, name, p) in last), 1)
+    along = [p for p in _pieces(sketch, name) if _index(scop, name, p) in last]
+    threads = [p.width for p in along if p.kind is LoopKind.THREAD and p.axis == 0]
+    return max(threads, default=1), prod(p.extent for p in along if p.kind is LoopKind.LANES)
+
+
+def with_summed_copies(scop: Scop, sketch: Sketch) -> tuple[Scop, tuple[str, ...], tuple[str, ...]]:
+    """Return *scop* with the copies in memory that *sketch* asks for, what starts and adds them."""
+    before, after = [], []
+    for name, partials in sketch.private.items() if sketch.is_summed else ():
+        old = {statement.name for statement in scop.statements}
+        scop = privatised(scop, name, partials, is_summed=True)
+        init, add = (s.name for s in scop.statements if s.name not in old)
+        before.append(init)
+        after.append(add)
+    return scop, tuple(before), tuple(after)
 
 
 def with_copies(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
-    """Return *scop* and *sketch* with the copies that the sketch asks for.
+    """Return *scop* and *sketch* with the copies in shared memory that the sketch asks for.
 
     Loops over threads stay around the kernel where all copies have their indices; threads of the
     others share the elements of copies otherwise than what is updated.
     """
     own = [set(private_indices(scop.by_name[name])) for name in sketch.private]
-    if not own:
+    if not own or sketch.is_summed:
         return scop, sketch
     is_within = [
         loop.kind is LoopKind.THREAD

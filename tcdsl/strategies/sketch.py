@@ -165,6 +165,7 @@ class Sketch:
     within: tuple[OuterLoop, ...] = ()
     # Updates at scattered elements that go to copies of their targets, one of each chunk of these.
     private: Mapping[str, tuple[Partial, ...]] = field(default_factory=dict)
+    is_summed: bool = False  # the copies are in memory, and a kernel of its own adds them up
     template: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)  # of the template, as plain data
 

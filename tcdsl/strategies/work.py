@@ -11,11 +11,11 @@ Counts are of boxes, which may be larger than domains: it takes microseconds, an
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log2, prod
 
 from tcdsl.costmodel import gpu_thresholds
-from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory
+from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory, seconds_of_fold
 from tcdsl.costmodel.chip import Unit
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.work import Chain, Work
@@ -33,6 +33,7 @@ from tcdsl.strategies.traffic import is_inside
 BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
 MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
 FOLD_CYCLES = gpu_thresholds.WARP_STEP_CYCLES
+UPDATE_CYCLES = 100  # of a float in shared memory, till a thread's next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,11 @@ def work_of(problem: Problem, sketch: Sketch) -> Work:
         instructions=_instructions(problem, vector),
         in_flight_bytes=max(in_flight, 1.0),
         independent=max(1.0, min(4.0, at_once * vector)),
-        chain=_chain(problem, threads, cluster, passes * max(1, ceil(each / max(at_once, 1)))),
+        chain=_chain_of_turns(
+            problem,
+            sketch,
+            _chain(problem, threads, cluster, passes * max(1, ceil(each / max(at_once, 1)))),
+        ),
         finish=_finish(problem, sketch, threads),
         is_programmatic=problem.gpu.overlaps_kernels,
     )
@@ -285,6 +290,29 @@ def _chain(problem: Problem, threads: int, cluster: int, loads: int) -> Chain:
     )
 
 
+def _chain_of_turns(problem: Problem, sketch: Sketch, once: Chain) -> Chain:
+    """Return *once* for each turn of a block with copies of results: each waits for its loads.
+
+    Without folds a thread has the loads of several turns on their way.  Its updates of floats in
+    shared memory wait for one another too.
+    """
+    if not sketch.private or sketch.is_summed or not sketch.turns:
+        return once
+    turns = prod(turn.extent for turn in sketch.turns)
+    if not any(p.is_lane for found in sketch.partials.values() for p in found):
+        turns = ceil(turns / MOST_IN_FLIGHT)
+    _, threads = _threads(sketch)
+    shapes = [problem.shapes[name] for name in sketch.private]
+    floats = [s for s in shapes if (r := s.statement.reduction) is not None and r.dtype.is_float]
+    updates = sum(shape.instances for shape in floats) / max(1, _blocks(sketch) * threads)
+    return replace(
+        once,
+        dram_loads=max(once.dram_loads, float(turns)),
+        block_barriers=once.block_barriers * turns,
+        cycles=once.cycles * turns + UPDATE_CYCLES * updates,
+    )
+
+
 def _finish(problem: Problem, sketch: Sketch, threads: int) -> Chain:
     """Return what the last block of a kernel in chunks does, and how long atomics take."""
     cycles = sum(_atomic_seconds(problem, sketch, name) for name in problem.group.members)
@@ -305,10 +333,15 @@ def _atomic_seconds(problem: Problem, sketch: Sketch, name: str) -> float:
     target = problem.scop.arrays[statement.write.array]
     elements = (target.size_bytes() or 0) / target.dtype.size_bytes
     is_native = not reduction.dtype.is_float
-    apart = problem.gpu.threads_per_warp // neighbours(problem.scop, sketch, name)
-    updates = Updates(shape.instances, elements, target.dtype.size_bytes, is_native, max(1, apart))
+    along, step = neighbours(problem.scop, sketch, name)
+    apart = max(1, problem.gpu.threads_per_warp // along)
+    updates = Updates(shape.instances, elements, target.dtype.size_bytes, is_native, apart, step)
     if name not in sketch.private:
         return seconds_in_memory(updates, problem.gpu)
+    if sketch.is_summed:
+        copies = prod(p.extent for p in sketch.private[name])
+        fold = seconds_of_fold(elements, target.dtype.size_bytes, copies, problem.gpu)
+        return seconds_in_memory(updates, problem.gpu, copies) + fold
     copies = prod(p.extent for p in sketch.private[name])
     copy = copy_elements(problem.scop, sketch, name)
     return seconds_in_copies(updates, copies, copy, problem.gpu)

@@ -58,8 +58,24 @@ TYPES = {
 
 @pytest.fixture
 def copies(small_chip: Chip, monkeypatch: pytest.MonkeyPatch) -> Chip:
-    """A small chip on which copies are always worth while."""
+    """A small chip on which copies in shared memory are always worth while."""
     monkeypatch.setattr(private, "WORTH", 1e9)
+    monkeypatch.setattr(private, "IN_MEMORY", ())
+    return small_chip
+
+
+@pytest.fixture(params=["shared memory", "memory"])
+def either(
+    request: pytest.FixtureRequest, small_chip: Chip, monkeypatch: pytest.MonkeyPatch
+) -> Chip:
+    """A small chip on which copies are always worth while, in shared memory or in memory."""
+    monkeypatch.setattr(private, "WORTH", 1e9)
+    if request.param == "memory":
+        monkeypatch.setattr(private, "IN_MEMORY", (2, 3))
+        monkeypatch.setattr(private, "BLOCKS_EACH", ())
+        monkeypatch.setattr(private, "_in_shared_memory", lambda _, sketch, *rest: sketch)
+    else:
+        monkeypatch.setattr(private, "IN_MEMORY", ())
     return small_chip
 
 
@@ -76,26 +92,26 @@ def copied(scop: Scop, gpu: Chip, options: Options | None = None) -> list[str]:
 
 @pytest.mark.parametrize("t", TYPES)
 @pytest.mark.parametrize("op", ["+=", "max=", "min="])
-def test_types_and_operators(t: str, op: str, copies: Chip, check_emulated: CheckAll) -> None:
-    check_emulated([(SUMS.format(t=t, op=op), [(5, 6), places(70, 5), (70, 6)])], gpu=copies)
+def test_types_and_operators(t: str, op: str, either: Chip, check_emulated: CheckAll) -> None:
+    check_emulated([(SUMS.format(t=t, op=op), [(5, 6), places(70, 5), (70, 6)])], gpu=either)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (37, 3), (130, 33)])
-def test_rows_and_columns(shape: tuple[int, int], copies: Chip, check_emulated: CheckAll) -> None:
+def test_rows_and_columns(shape: tuple[int, int], either: Chip, check_emulated: CheckAll) -> None:
     m, n = shape
     check_emulated(
         [(HISTOGRAM.replace("B", "8"), [(m, n)]), (COUNTS, [(m, n)]), (MEANS, [(m, n), (m, 7)])],
-        gpu=copies,
+        gpu=either,
     )
 
 
-def test_subscripts(copies: Chip, check_emulated: CheckAll) -> None:
+def test_subscripts(either: Chip, check_emulated: CheckAll) -> None:
     check_emulated([
         (SHIFTED, [(40,), places(90, 38), (90,)]),
         (TWICE, [places(300, 9), places(300, 7, 4), (300,)]),
         (SOME, [(20,), places(300, 20), (300,)]),
         (BY_ROWS, [(3, 11), places(300, 11).reshape(3, 100), (3, 100)]),
-    ], gpu=copies)  # fmt: skip
+    ], gpu=either)  # fmt: skip
 
 
 def test_out_of_range_is_a_fault_and_touches_nothing(
@@ -117,12 +133,24 @@ def test_copies_are_in_shared_memory(copies: Chip, lower: Lower) -> None:
     assert not copied(lower(text, (5, 6), (70,), (70, 6)), copies, Options(deterministic=True))
 
 
+def test_copies_in_memory_are_added_up_by_a_kernel(lower: Lower, either: Chip) -> None:
+    plan = plan_for_gpu(
+        lower(SUMS.format(t="float", op="+="), (5, 6), (70,), (70, 6)), Options(), either
+    )
+    names = [kernel.name for kernel in plan.kernels]
+    is_apart = names[-1] == "S0_part0_add" and names[0] == "S0_part0_init"
+    assert is_apart == (not private.BLOCKS_EACH)
+
+
 def test_they_are_chosen_where_updates_collide(lower: Lower) -> None:
     gpu, text = load_chip("h200"), SUMS.format(t="float", op="+=")
-    assert copied(lower(text, (64, 32), (1000000,), (1000000, 32)), gpu)
-    assert not copied(lower(text, (64, 32), (1000,), (1000, 32)), gpu), "few updates"
-    assert not copied(lower(text, (50000, 32), (100000,), (100000, 32)), gpu), "does not fit"
-    assert not copied(lower(text, (256, 32), (4000,), (4000, 32)), gpu), "they rarely collide"
+    counts = "def f(int32(K) y, int32(P) at) -> (y) { y(at(p)) += 1 }"
+    assert copied(lower(counts, (64,), (1000000,)), gpu)
+    for rows, terms, is_worth in (
+        (64, 1000000, True), (64, 1000, False), (50000, 100000, False), (256, 4000, False),
+    ):  # fmt: skip
+        plan = plan_for_gpu(lower(text, (rows, 32), (terms,), (terms, 32)), Options(), gpu)
+        assert any(kernel.template == "private" for kernel in plan.kernels) == is_worth
 
 
 def test_what_has_no_copies_says_why(lower: Lower) -> None:

@@ -5,7 +5,8 @@
                                      P_add[c,e]:   t[e]         op= p[c,e]    atomically, p not 0
 
 where c are coordinates of the indices of S, of a chunk each: a block that has a chunk has its copy
-in shared memory, where updates that collide cost little, and touches an element of t once.  An
+in shared memory, where updates that collide cost little, and touches an element of t once.  Or
+copies are in memory, fewer than blocks: then P_add is a sum over c, of a kernel of its own.  An
 index of S that is a subscript of t is one of e, too.  Legal as any partial accumulators are (see
 ``rfactor``): S is an update whose order is free, and reads nothing of t.
 
@@ -14,12 +15,12 @@ After what is written of histograms on GPUs: V. Podlozhnyuk, Histogram calculati
 doi:10.1145/207110.207148.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Operator
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Operator, Reduction
 from tcdsl.lang.types.dtypes import BOOL
 from tcdsl.poly.isl_utils import constant_bounds, within_bounds
 from tcdsl.poly.lowering import access, builder_of, guarded_reads
@@ -55,10 +56,13 @@ def private_shape(scop: Scop, statement: Statement) -> tuple[int, ...]:
     return tuple(end - low for low, end in boxes)
 
 
-def privatised(scop: Scop, name: str, partials: Sequence[Partial]) -> Scop:
+def privatised(
+    scop: Scop, name: str, partials: Sequence[Partial], *, is_summed: bool = False
+) -> Scop:
     """Return *scop* with a copy of what *name* updates for each chunk of *partials*.
 
-    New are what initialises the copies, before *name*, and what adds them to the target, after it.
+    New are what initialises the copies, before *name*, and what adds them to the target, after it:
+    by atomics, or, if *is_summed*, as a sum over the copies.
     """
     statement = scop.by_name[name]
     assert why_not_private(scop, statement) is None
@@ -74,46 +78,55 @@ def privatised(scop: Scop, name: str, partials: Sequence[Partial]) -> Scop:
     )  # fmt: skip
     arrays = {**scop.arrays, part.name: part}
     wide = replace(scop, arrays=arrays)
-    names = (*chunks, *left)
-    own = f"{name}_part{number}"
-    init = replace(
-        _over(wide, statement, f"{own}_init", names, part), kind=Kind.INIT, is_atomic=False
-    )
-    load = Load(part.name, tuple(map(Index, names)), part.dtype)
-    add = _over(wide, statement, f"{own}_add", names, part)
-    builder = builder_of(names, add.name, scop.sizes)
-    zero = Const(0.0 if part.dtype.is_float else 0, part.dtype)
-    is_sum = reduction.operator is Operator.ADD
-    conditions: tuple[Expr, ...] = (Binary("!=", load, zero, BOOL),) if is_sum else ()
-    target, subscripts = statement.write.array, tuple(map(Index, left))
+    of_chunks = {c: (0, p.extent) for c, p in zip(chunks, partials, strict=True)}
+    of_elements = dict(zip(left, boxes, strict=True))
+    places = tuple(map(Index, (*chunks, *left)))
+    own, load = f"{name}_part{number}", Load(part.name, places, part.dtype)
+    init = _over(wide, statement, f"{own}_init", {**of_chunks, **of_elements}, (part.name, places))
+    order = {**of_elements, **of_chunks} if is_summed else {**of_chunks, **of_elements}
+    target = statement.write.array, tuple(map(Index, left))
+    add = _over(wide, statement, f"{own}_add", order, target)
+    builder = builder_of(add.indices, add.name, scop.sizes)
     add = replace(
-        add, value=load, conditions=conditions,
-        write=access(builder, target, subscripts, arrays, add.domain),
+        add, value=load, n_left=len(left) if is_summed else len(order), is_atomic=not is_summed,
         reads=guarded_reads(builder, add.domain, (load,), arrays),
+        conditions=() if is_summed else _where_changed(load, reduction),
         reduction=replace(reduction, initialise=False),
     )  # fmt: skip
     builder = builder_of(statement.indices, name, scop.sizes)
-    places = (*(p.expression() for p in partials), *statement.write.subscripts)
-    update = replace(statement, write=access(builder, part.name, places, arrays, statement.domain))
+    at_chunk = (*(p.expression() for p in partials), *statement.write.subscripts)
+    write = access(builder, part.name, at_chunk, arrays, statement.domain)
+    update = replace(statement, write=write)
     at = scop.position(name)
     around = scop.statements[:at], scop.statements[at + 1 :]
+    init = replace(init, kind=Kind.INIT, is_atomic=False)
     return replace(wide, statements=(*around[0], init, update, add, *around[1]))
 
 
 def _over(
-    scop: Scop, statement: Statement, name: str, indices: tuple[str, ...], part: Array
+    scop: Scop,
+    statement: Statement,
+    name: str,
+    bounds: Mapping[str, tuple[int, int]],
+    target: tuple[str, tuple[Expr, ...]],
 ) -> Statement:
-    """Return the statement *name* of all elements of *part*, which it writes."""
-    builder = builder_of(indices, name, scop.sizes)
+    """Return the statement *name* over indices within *bounds*, which writes *target*."""
+    builder = builder_of(tuple(bounds), name, scop.sizes)
     domain = isl.Set.universe(builder.space).intersect_params(scop.context)
-    for position, (low, extent) in enumerate(zip(part.origin, part.shape, strict=True)):
-        assert isinstance(low, int) and isinstance(extent, int), "why_not_private"
-        domain = within_bounds(domain, position, low, low + extent)
+    for position, (low, end) in enumerate(bounds.values()):
+        domain = within_bounds(domain, position, low, end)
     return replace(
-        statement, name=name, domain=domain, indices=indices, n_left=len(indices), value=None,
-        write=access(builder, part.name, tuple(map(Index, indices)), scop.arrays, domain),
-        reads=(), conditions=(),
+        statement, name=name, domain=domain, indices=tuple(bounds), n_left=len(bounds),
+        write=access(builder, *target, scop.arrays, domain), value=None, reads=(), conditions=(),
     )  # fmt: skip
+
+
+def _where_changed(load: Load, reduction: Reduction) -> tuple[Expr, ...]:
+    """Return the condition under which a copy's element is worth adding."""
+    if reduction.operator is not Operator.ADD:
+        return ()
+    zero = Const(0.0 if load.dtype.is_float else 0, load.dtype)
+    return (Binary("!=", load, zero, BOOL),)
 
 
 def _boxes(scop: Scop, statement: Statement) -> list[tuple[int, int]] | None:

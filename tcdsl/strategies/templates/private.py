@@ -6,16 +6,20 @@
 The loops are those of another template; a block takes *per_block* iterations of its loop over
 blocks.  Worth while where a copy fits, and updates of the same elements are so many that they wait
 for one another in memory (costmodel/atomics).
+
+Or the copies are in memory, which blocks take in turn: the kernel is as it was, but that updates
+collide more rarely, and another one adds the copies up.  Floats, for which shared memory has no
+instruction, may be better off so.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from math import inf, prod
 from typing import Any
 
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.strategies.private_results import (
+    chunks_in_memory,
     chunks_of,
     copy_elements,
     in_turns,
@@ -30,18 +34,24 @@ from tcdsl.strategies.template import Template
 from tcdsl.strategies.work import work_of
 
 FOLD_BYTES = 16  # a thread, of each reduction that a block folds (schedule/promotion)
-MOST_BASES = 8  # configurations of the other template
+MOST_BASES = 3  # configurations of the other template, and one without vectors
 BLOCKS_EACH = (1, 2, 3, 4, 6, 8)  # of a multiprocessor: copies that are added up
+IN_MEMORY = (16, 64, 256)  # copies
+MOST_BYTES = 1 / 4  # of the second-level cache, for copies there
 WORTH = 0.9  # of the time without copies
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateConfig:
-    """The template whose loops they are, with its configuration, and iterations of a block."""
+    """The template whose loops they are, with its configuration; iterations of a block, or copies.
+
+    *in_memory*: so many copies; 0: each block has one in shared memory.
+    """
 
     base: str
     of: tuple[tuple[str, Any], ...]
     per_block: int
+    in_memory: int = 0
 
 
 def over(bases: Sequence[Template[Any]]) -> Template[PrivateConfig]:
@@ -77,7 +87,7 @@ class _Private:
         """Return the schedule of the base, its blocks with copies and several tiles each."""
         (base,) = (base for base in self.bases if base.name == config.base)
         made = base.schedule(problem, base.config(**dict(config.of)))
-        found = _with_copies(problem, made, config.per_block)
+        found = _with_copies(problem, made, config.per_block, config.in_memory)
         assert found is not None, "why_not"
         return found
 
@@ -91,7 +101,7 @@ class _Private:
     def _weighed(self, problem: Problem) -> tuple[list[tuple[float, PrivateConfig]], float]:
         fitting = [base for base in self.bases if base.why_not(problem) is None]
         base = min(fitting, key=lambda base: not base.is_likely(problem))
-        configs = list(islice(base.space(problem), MOST_BASES))
+        configs = _few(base.space(problem))
         plain = inf
         found: dict[PrivateConfig, float] = {}
         for config in configs:
@@ -99,17 +109,25 @@ class _Private:
             plain = min(plain, estimate(work_of(problem, made), problem.gpu).seconds)
             if why_no_copies(made) is not None:
                 continue
-            for per_block in _per_block(problem, made):
-                sketch = _with_copies(problem, made, per_block)
+            ways = [(n, 0) for n in _per_block(problem, made)] + [(1, n) for n in IN_MEMORY]
+            for per_block, in_memory in ways:
+                sketch = _with_copies(problem, made, per_block, in_memory)
                 if sketch is None:
                     continue
                 seconds = estimate(work_of(problem, sketch), problem.gpu).seconds
                 if seconds < inf:
                     own = tuple(asdict(config).items())
-                    found[PrivateConfig(base.name, own, per_block)] = seconds
+                    found[PrivateConfig(base.name, own, per_block, in_memory)] = seconds
         order = sorted((seconds, n, config) for n, (config, seconds) in enumerate(found.items()))
         best = [(seconds, config) for seconds, _, config in order]
         return best, plain
+
+
+def _few(space: Iterable[Any]) -> list[Any]:
+    """Return the first configurations of *space*, and one with which neighbours are threads'."""
+    every = list(space)
+    scalar = [c for c in every if getattr(c, "vector", 1) == 1]
+    return list(dict.fromkeys((*every[:MOST_BASES], *scalar[:1])))
 
 
 def _per_block(problem: Problem, sketch: Sketch) -> list[int]:
@@ -122,10 +140,36 @@ def _per_block(problem: Problem, sketch: Sketch) -> list[int]:
     return list(dict.fromkeys(-(-tiles // blocks) for blocks in waves))
 
 
-def _with_copies(problem: Problem, sketch: Sketch, per_block: int) -> Sketch | None:
+def _with_copies(problem: Problem, sketch: Sketch, per_block: int, in_memory: int) -> Sketch | None:
     """Return *sketch* with copies of those results that fit, None if none does."""
+    names = scattered_members(problem.scop, sketch.members)
+    if in_memory:
+        sketch = _in_memory(problem, sketch, names, in_memory)
+        where = "in memory, added up by another kernel"
+    else:
+        sketch = _in_shared_memory(problem, sketch, names, per_block)
+        where = "in shared memory, added up by atomics"
+    if not sketch.private:
+        return None
+    copies = max(prod(p.extent for p in partials) for partials in sketch.private.values())
+    why = f"copies of the results of {', '.join(sketch.private)}: {copies} of them {where}"
+    return replace(sketch, why=(*sketch.why, why))
+
+
+def _in_memory(problem: Problem, sketch: Sketch, names: Sequence[str], copies: int) -> Sketch:
+    scop, private = problem.scop, {}
+    for name in names:
+        partials = chunks_in_memory(scop, sketch, name, copies)
+        size = scop.arrays[scop.by_name[name].write.array].size_bytes() or 0
+        if partials and copies * size <= MOST_BYTES * problem.gpu.l2_bytes:
+            private[name] = partials
+    return replace(sketch, private=private, is_summed=True)
+
+
+def _in_shared_memory(
+    problem: Problem, sketch: Sketch, names: Sequence[str], per_block: int
+) -> Sketch:
     scop = problem.scop
-    names = scattered_members(scop, sketch.members)
     lead = max(names, key=lambda name: tiles_in_turn(scop, sketch, name))
     sketch = in_turns(scop, sketch, lead, per_block)
     left = problem.gpu.static_shared_bytes_per_block - _fold_bytes(sketch)
@@ -137,11 +181,7 @@ def _with_copies(problem: Problem, sketch: Sketch, per_block: int) -> Sketch | N
         left -= -(-size // 16) * 16
         if left >= 0:
             private[name] = chunks_of(scop, sketch, name)
-    if not private:
-        return None
-    copies = max(prod(p.extent for p in partials) for partials in private.values())
-    why = f"copies of the results of {', '.join(private)}: {copies} of them, added up by atomics"
-    return replace(sketch, private=private, why=(*sketch.why, why))
+    return replace(sketch, private=private)
 
 
 def _fold_bytes(sketch: Sketch) -> int:
