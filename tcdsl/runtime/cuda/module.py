@@ -219,6 +219,7 @@ class Loaded:
         found = copy(self)
         found.steps = [step.at(grid) for step, grid in zip(self.steps, grids, strict=True)]
         found._raw, found._others = None, (self, grids)
+        found._lock = threading.Lock()  # it asks these for theirs
         return found
 
     @property

@@ -38,6 +38,7 @@ class FakeDriver:
         self.lost = 0
         self.kernels: dict[str, Kernel] = {}
         self.launched: list[tuple[str, int, int]] = []  # name, stream, context
+        self.grids: list[tuple[int, int, int]] = []
         self.early: list[str] = []  # those that began before the one before them had ended
         self.filled: list[tuple[int, int]] = []  # bytes, stream
         self.waited = 0
@@ -199,6 +200,7 @@ class FakeDriver:
 
     def cuLaunchKernel(self, function: Any, *rest: Any) -> int:
         stream, extra = rest[7], rest[9]._obj
+        self.grids.append(rest[:3])
         size = ctypes.c_size_t.from_address(extra[3]).value
         values = (ctypes.c_uint64 * (size // 8)).from_address(extra[1])
         self.launch(self.names[function.value], list(values), stream)
@@ -268,6 +270,7 @@ def fake_pycuda(fake: FakeDriver) -> dict[str, ModuleType]:
             self, grid: Any, block: Any, parameters: bytes, shared: int, stream: Any
         ) -> None:
             assert stream is None
+            fake.grids.append(grid)
             values = [
                 int.from_bytes(parameters[n : n + 8], "little")
                 for n in range(0, len(parameters), 8)

@@ -1,0 +1,201 @@
+"""Kernels for classes of sizes beside kernels for one size: us on a GPU, and of a first call.
+
+    python benchmarks/open_sizes.py [--seconds 80] [--workers 12] [--lines FILE] [--only NAME ...]
+
+For each program of the library that has a leading size: the kernel for the size's class, and the
+kernels for three sizes of it, on the same arrays, interleaved, the second-level cache cold.  Before
+that the time of calls of softmax at sizes that were not seen before, beside that of other calls.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from math import prod
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+
+import tcdsl
+from tcdsl import library
+from tcdsl.api import Function
+from tcdsl.runtime.size_classes import class_of, leading_sizes
+from tcdsl.runtime.timing import compare_cuda
+
+MOST_ELEMENTS = 2**26  # of all arguments together
+SOFTMAX = """
+def f(float(B, N) x) -> (y) {
+    m(b) max=! x(b, n)
+    s(b) +=! exp(x(b, n) - m(b))
+    y(b, n) = exp(x(b, n) - m(b)) / s(b)
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A program, the size that is left open, and the sizes at which it is timed."""
+
+    case: str
+    opened: str
+    fixed: Mapping[str, int]
+    values: tuple[int, ...]
+
+    @property
+    def function(self) -> Function:
+        case = library.case(self.case)
+        return tcdsl.define(library.source_for(case, "float32"))[case.def_name]
+
+    def shapes(self, value: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the arguments where the open size has *value*."""
+        sizes = {**self.fixed, self.opened: value}
+        tensors = self.function.comprehension.tensors
+        return {
+            name: tuple(sizes[d] if isinstance(d, str) else d for d in tensors[name].dims)
+            for name in self.function.comprehension.inputs
+        }
+
+
+def jobs() -> Iterator[Job]:
+    """Yield the library's programs with float32 tensors and a leading size."""
+    for case in library.cases():
+        if case.family == "sparse" or "float32" not in case.dtypes:
+            continue
+        head = tcdsl.define(library.source_for(case, "float32"))[case.def_name].comprehension
+        if head.size_parameters:
+            continue
+        for sizes in case.sizes[:2]:
+            leading = [name for name in head.sizes if name in leading_sizes(head)]
+            for name in leading[:1]:
+                yield from _job(case.name, name, sizes, head)
+
+
+def _job(case: str, name: str, sizes: Mapping[str, int], head: Any) -> Iterator[Job]:
+    dims = [head.tensors[n].dims for n in head.inputs]
+    if any(isinstance(d, str) and d not in sizes for each in dims for d in each):
+        return
+    each = sum(prod(sizes.get(d, d) for d in own) for own in dims) / max(sizes[name], 1)
+    ends = class_of(min(sizes[name], int(MOST_ELEMENTS / max(each, 1))))
+    if ends is None:
+        return
+    high = min(ends[1], int(MOST_ELEMENTS / max(each, 1)))
+    values = {high, ends[0] + (high - ends[0]) // 3 | 1, max(ends[0], high // 12)}
+    yield Job(case, name, {n: v for n, v in sizes.items() if n != name}, tuple(sorted(values)))
+
+
+def tensors_of(job: Job, value: int) -> list[Any]:
+    """Return arguments: small numbers, so that nothing overflows, and indices of class 0 or 1."""
+    head = job.function.comprehension
+    found = []
+    for name, shape in job.shapes(value).items():
+        dtype = getattr(torch, head.tensors[name].dtype.name)
+        if dtype.is_floating_point:
+            found.append(torch.rand(shape, device="cuda", dtype=dtype))
+        else:
+            found.append(torch.randint(0, 2, shape, device="cuda").to(dtype))
+    return found
+
+
+def compiled(job: Job) -> str:
+    """Fill the disk cache; return what went wrong."""
+    try:
+        f = job.function
+        head = f.comprehension
+        for value in job.values:
+            args = [torch.empty(s, device="cuda", dtype=getattr(torch, head.tensors[n].dtype.name))
+                    for n, s in job.shapes(value).items()]  # fmt: skip
+            f.compile(*args)
+            f.compile(*args, options=tcdsl.Options(dynamic_sizes=(job.opened,)))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:200]
+    return ""
+
+
+def timed(job: Job) -> dict[str, Any]:
+    """Return a line: us of both kernels at each size, and whether their results agree."""
+    f = job.function
+    line: dict[str, Any] = {"case": job.case, "opened": job.opened, "fixed": dict(job.fixed)}
+    options = tcdsl.Options(dynamic_sizes=(job.opened,))
+    line["times"] = {}
+    for value in job.values:
+        args = tensors_of(job, value)
+        one, many = f.compile(*args), f.compile(*args, options=options)
+        line["is_open"] = many.opened
+        first, second = one.bind(*args), many.bind(*args)
+        results = [x if isinstance(x, tuple) else (x,) for x in (first(), second())]
+        torch.cuda.synchronize()
+        line.setdefault("differ", []).extend(
+            float((a.double() - b.double()).abs().max()) / (1e-9 + float(a.double().abs().max()))
+            for a, b in zip(*results, strict=True)
+        )
+        # A third: the same code twice says what interleaved times are worth.
+        found = compare_cuda({"one": first, "open": second, "again": first}, 0.05)
+        line["times"][value] = {name: t.median_us for name, t in found.timings.items()}
+        del args, first, second, results
+    return line
+
+
+def calls() -> dict[str, float]:
+    """Return us of calls of softmax: at new sizes of a known class, and at known sizes."""
+    f = tcdsl.define(SOFTMAX).f
+    arrays = [torch.rand((size, 256), device="cuda") for size in range(300, 420)]
+    for x in arrays[:20]:
+        f(x)
+    torch.cuda.synchronize()
+    new, known = [], []
+    for x in arrays[20:]:
+        start = time.perf_counter()
+        f(x)
+        middle = time.perf_counter()
+        f(x)
+        new.append(1e6 * (middle - start))
+        known.append(1e6 * (time.perf_counter() - middle))
+    torch.cuda.synchronize()
+    return {"new_us": statistics.median(new), "known_us": statistics.median(known)}
+
+
+def main() -> None:
+    """Print a line for each program, and what they come to."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=80)
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--lines", default="")
+    parser.add_argument("--only", nargs="*", default=[])
+    options = parser.parse_args()
+    stop = time.perf_counter() + options.seconds
+    ratios: list[float] = []
+    print(f"calls of softmax: {calls()}", flush=True)
+    chosen = [job for job in jobs() if not options.only or job.case in options.only]
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        waiting = [(job, pool.submit(compiled, job)) for job in chosen]
+        for job, future in waiting:
+            if time.perf_counter() > stop:
+                future.cancel()
+                continue
+            wrong = future.result()
+            if wrong:
+                print(f"{job.case:28} {wrong}", flush=True)
+                continue
+            line = timed(job)
+            if options.lines:
+                with open(options.lines, "a") as file:
+                    print(json.dumps(line), file=file)
+            parts = []
+            for value, times in line["times"].items():
+                ratios.append(times["open"] / times["one"])
+                parts.append(f"{value}: {times['one']:.1f} {times['open']:.1f} {ratios[-1]:.2f}")
+            worst = max(line["differ"])
+            state = "" if line["is_open"] else "  NOT OPEN"
+            note = f"  DIFFER {worst:.1e}" if worst > 1e-4 else ""
+            print(f"{job.case:28} {job.opened:3} {', '.join(parts)}{state}{note}", flush=True)
+    if ratios:
+        print(
+            f"{len(ratios)} sizes: median {statistics.median(ratios):.3f}, most {max(ratios):.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Kernels with open sizes on the GPU that is none: one module, a grid for each size of a call."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcdsl
+from tcdsl.codegen.cuda.source import (
+    Count,
+    CudaSource,
+    Launch,
+    Overlap,
+    Parameter,
+    ParameterKind,
+)
+from tcdsl.runtime.cuda import libraries
+
+Make = Callable[..., Any]
+DOUBLE = "def f(float(B,N) x) -> (y) { y(b,n) = 2 * x(b,n) }"
+OPTIONS = tcdsl.Options(dynamic_sizes=("B",))
+SIDE = 4242  # a stream that is not the default one
+
+
+def source(overlap: Overlap) -> CudaSource:
+    """Return a kernel of (B - 1) / 4 + 1 blocks, which takes B."""
+    x, y = (Parameter(f"float *{name}", ParameterKind.ARRAY, name) for name in "xy")
+    size = Parameter("const int64_t B", ParameterKind.INTEGER, "B", 0)
+    counts = (Count(4, 3, ((1, 0),)),), (), ()
+    launch = Launch(
+        "tc_k0", (64, 1, 1), (32, 1, 1), 0, (x, y, size), "S0", overlap=overlap, counts=counts
+    )
+    return CudaSource("", frozenset(), (launch,), 0, (), (("B", -1),))
+
+
+@pytest.fixture(params=[Overlap.ORDERED, Overlap.WAITS_FIRST])
+def f(request: Any, compiles: Make, at: Make) -> Any:
+    def kernel(values: list[int]) -> None:
+        x, y, size = values
+        at(y, "f4", 3 * size)[:] = 2 * at(x, "f4", 3 * size)
+
+    compiles(source(request.param), kernel)
+    return tcdsl.define(DOUBLE).f
+
+
+def array(size: int) -> Any:
+    return np.arange(3 * size, dtype="f4").reshape(size, 3)
+
+
+def test_each_size_has_its_grid(
+    f: Any, gpuarray: Make, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = [0]
+    current = lambda library, ordinal: lambda: streams[-1]  # noqa: E731
+    monkeypatch.setattr(libraries._Pycuda, "stream_source", current)
+    monkeypatch.setattr(libraries._Pycuda, "stream", lambda *args: streams[-1])
+    for stream in (0, SIDE):
+        streams.append(stream)
+        fake.grids.clear()
+        for size in (17, 256, 20, 17):
+            x = gpuarray(array(size))
+            np.testing.assert_array_equal(f(x, options=OPTIONS).get(), 2 * array(size))
+            bound = f.compile(x, options=OPTIONS).bind(x)
+            np.testing.assert_array_equal(bound().get(), 2 * array(size))
+        assert fake.grids == [(n, 1, 1) for n in (5, 5, 64, 64, 5, 5, 5, 5)]
+
+
+def test_arrays_of_the_host(f: Any, fake: Any) -> None:
+    for size in (17, 100):
+        found = f(array(size), target="cuda", options=OPTIONS)
+        np.testing.assert_array_equal(found, 2 * array(size))
+    assert fake.grids == [(5, 1, 1), (25, 1, 1)]
+    exe = f.compile(array(100), target="cuda", options=OPTIONS)
+    assert exe.opened == ("B",) and exe.kernels[0]["grid"] == (25, 1, 1)
+
+
+def test_a_second_process_finds_it(f: Any, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    f(array(17), target="cuda", options=OPTIONS)
+    from tcdsl import driver
+    from tcdsl.executable import cuda as cuda_executable
+
+    cuda_executable.forget_programs()
+    monkeypatch.setattr(driver, "compile_to_cuda", None)
+    again = tcdsl.define(DOUBLE).f
+    np.testing.assert_array_equal(again(array(33), target="cuda", options=OPTIONS), 2 * array(33))
+    assert fake.grids[-1] == (9, 1, 1)
