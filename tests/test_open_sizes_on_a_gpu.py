@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen.cuda.source import Count, Launch
+from tcdsl.codegen.cuda.source import Count, Launch, Room, workspace_at
 from tcdsl.emulator import compile_emulated
+from tcdsl.executable.emulated import EmulatedExecutable
 from tcdsl.options import Options
 from tcdsl.runtime.cache import Cache
 from tcdsl.runtime.size_classes import class_of, classes_of, leading_sizes
@@ -208,3 +209,41 @@ def test_counts_of_blocks_survive_the_cache() -> None:
     assert again == launch
     assert launch.at([9]).grid == (3, 2, 1)
     assert launch.at([1000]).grid == (64, 2, 1)  # the widths of loops are those of the class
+
+
+def test_the_workspace_is_from_the_call(compilations: list[str]) -> None:
+    source = """
+    def f(float(B,N) X) -> (Y, Z) {
+        T(n) +=! X(b,n)
+        U(b,n) = X(b,n) - T(n)
+        V(b) max=! U(b,n) * U(0,n)
+        W(n) max=! V(b) * U(b,n)
+        Y(b,n) = U(b,n) * W(n)
+        Z(n) +=! U(b,n) * Y(b,n)
+    }"""
+    f = tcdsl.define(source).f
+    options = Options(dynamic_sizes=("B",), fuse="none")
+    taken = {}
+    for size in (100, 17, 256):
+        x = drawn(size, 64)
+        exe = f.compile(x, target="emulate", options=options).at([x])
+        assert isinstance(exe, EmulatedExecutable)
+        taken[size] = exe.program.source.at(exe._integers()).workspace_bytes
+        for found, wanted in zip(exe(x), f.reference(x), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-2)
+    assert len(compilations) == 1
+    assert taken[17] < taken[100] < taken[256] == exe.program.source.workspace_bytes
+
+
+def test_what_is_apart_in_the_workspace_stays_apart() -> None:
+    size = Count(1, 0, ((1, 0),))
+    rooms = [Room(256 * n, 256 * k, 4, ((size,), (Count(1, k, ()),)))
+             for n, k in ((0, 3), (3, 2), (5, 1), (0, 1), (1, 4))]  # fmt: skip
+    for integers in ([64], [40], [1], [0]):
+        moved, total = workspace_at(rooms, 0, integers)
+        for one in rooms:
+            assert moved[one.offset] + one.taken(integers) <= total
+            for other in rooms:
+                if one.offset + one.size_bytes <= other.offset:
+                    assert moved[one.offset] + one.taken(integers) <= moved[other.offset]
+    assert workspace_at(rooms, 0, [64]) == ({256 * n: 256 * n for n in (0, 1, 3, 5)}, 6 * 256)

@@ -96,18 +96,20 @@ class EmulatedProgram:
         self._runs += 1
         chosen = self._runs if seed is None else seed
         sizes = [_extent(arrays[name])[1] for name in _used(self.source)]
-        room = sum(sizes) + self.source.workspace_bytes + TICKETS_BYTES
+        source = self.source.at(integers)
+        room = sum(sizes) + source.workspace_bytes + TICKETS_BYTES
         cluster = max((launch.cluster for launch in self.source.kernels), default=1)
         with _one_at_a_time:
             try:
                 if not self._library.emu_begin(chosen, len(sizes) + 3, room, cluster):
                     raise MemoryError(f"the emulator has no room for {room} bytes of arrays")
-                return self._run(arrays, integers, written, chosen)
+                return self._run(source, arrays, integers, written, chosen)
             finally:
                 self._library.emu_end()
 
     def _run(
         self,
+        source: CudaSource,
         arrays: Mapping[str, _Array],
         integers: Sequence[int],
         written: AbstractSet[str],
@@ -117,12 +119,11 @@ class EmulatedProgram:
             name: self._copy_in(name, arrays[name], name in written, is_written)
             for name, is_written in _used(self.source).items()
         }
-        workspace, tickets = self._workspace(), self._tickets()
+        workspace, tickets = self._workspace(source.workspace_bytes), self._tickets()
         fault = np.zeros(FAULT_WORDS, np.int64)
         record = self._copy_in("the fault record", fault, False, True)
         addresses = {name: memory.address for name, memory in memories.items()}
-        launches = [launch.at(integers) for launch in self.source.launches]
-        for launch in _shuffled(launches, seed):
+        for launch in _shuffled(source.launches, seed):
             values = [
                 _value(parameter, addresses, workspace, tickets, record.address, integers)
                 for parameter in launch.parameters
@@ -182,8 +183,7 @@ class EmulatedProgram:
             self._library.emu_only_elements(base - lowest, array.ndim, shape, strides, base)
         return _Memory(array, view, base - lowest)
 
-    def _workspace(self) -> int:
-        size = self.source.workspace_bytes
+    def _workspace(self, size: int) -> int:
         base = self._allocate(size, _SCRATCH_ALIGNMENT, 4, _WRITABLE, "the workspace")
         _bytes_at(base, size).fill(_POISON)
         return base

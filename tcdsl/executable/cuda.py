@@ -380,7 +380,7 @@ def _program(
     source, code = compiled.source, code_of()
     manifest = Manifest(
         gpu.arch, source.launches, source.workspace_bytes, source.sites, source.integers,
-        source.alignments, compiled.stages, special.shapes,
+        source.alignments, compiled.stages, special.shapes, source.rooms,
     )  # fmt: skip
     if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
         cache.put(key, code, {"program": manifest.to_json()})

@@ -42,8 +42,13 @@ class SizeTexts:
         self._printer = ExpressionPrinter(nothing)
 
     @property
+    def open_sizes(self) -> tuple[str, ...]:
+        """The open sizes, in the order in which a call gives them: the first of its integers."""
+        return open_names(self.scop.sizes)
+
+    @property
     def is_open(self) -> bool:
-        return bool(open_names(self.scop.sizes))
+        return bool(self.open_sizes)
 
     def declarations(self) -> list[Declare]:
         """Return the declarations that name the integers of the call."""

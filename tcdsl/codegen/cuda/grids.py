@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import islpy as isl
 
 from tcdsl.codegen.cuda.source import Count, Counts
+from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.mapping import Mapped
@@ -30,6 +31,14 @@ def grid_counts(mapped: Mapped, sizes: Sequence[str]) -> tuple[Counts, Counts, C
         _counts(mapped, [loop for loop in loops if loop.axis == axis], sizes) for axis in range(3)
     )
     return x, y, z
+
+
+def extent_counts(extent: Extent, sizes: Sequence[str]) -> Counts:
+    """Return *extent*, a number or a function of the open *sizes*, as counts."""
+    if isinstance(extent, int):
+        return (Count(1, extent, ()),)
+    pieces = extent.gist_params(extent.domain()).get_pieces()
+    return tuple(dict.fromkeys(_count(aff, sizes) for _, aff in pieces))
 
 
 def _counts(mapped: Mapped, loops: Sequence[Loop], sizes: Sequence[str]) -> Counts:

@@ -112,7 +112,7 @@ class KernelText(ABC):
             sum(self.staged.values()),
             tuple(parameters_of(self.parent, self.kernel, self.start.awaited)),
             self.kernel.name, (*self.kernel.why, *self.start.why), cluster, self.start.overlap,
-            grid_counts(self.mapped, [n for n, d in self.parent.sizes.integers if d < 0]),
+            grid_counts(self.mapped, self.parent.sizes.open_sizes),
         )  # fmt: skip
 
     def _staged_bytes(self) -> dict[str, int]:

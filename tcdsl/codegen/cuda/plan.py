@@ -5,7 +5,14 @@ from itertools import accumulate
 
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.size_texts import SizeTexts
-from tcdsl.codegen.cuda.source import TICKETS_BYTES, Parameter, ParameterKind
+from tcdsl.codegen.cuda.grids import extent_counts
+from tcdsl.codegen.cuda.source import (
+    SCRATCH_ALIGNMENT,
+    TICKETS_BYTES,
+    Parameter,
+    ParameterKind,
+    Room,
+)
 from tcdsl.codegen.names import Names
 from tcdsl.lang.faults import Site
 from tcdsl.poly.scop import Array, Storage
@@ -13,7 +20,6 @@ from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.plan import Plan, arrays_of
 from tcdsl.schedule.stitching import last_loop, ticket_count
 
-SCRATCH_ALIGNMENT = 256  # bytes
 _SMALL_BYTES = 1 << 20
 _TICKET_BYTES = 4
 
@@ -31,6 +37,7 @@ class PlanText:
         self.sizes = SizeTexts(plan.scop, self.names)
         self.tickets = self._tickets()
         self.offsets, self.workspace_bytes = self._scratch()
+        self.rooms = tuple(map(self._room, self.offsets)) if self.sizes.is_open else ()
 
     def parameter(self, array: Array, qualifiers: tuple[str, str] = ("", "")) -> Parameter:
         """Return the pointer to *array* as a parameter, with *qualifiers* of what and of itself."""
@@ -94,10 +101,16 @@ class PlanText:
             total = max(total, offset + self._bytes(name))
         return offsets, total
 
+    def _room(self, name: str) -> Room:
+        array = self.scop.arrays[name]
+        extents = tuple(extent_counts(extent, self.sizes.open_sizes) for extent in array.shape)
+        element_bytes = array.dtype.size_bytes
+        return Room(self.offsets[name], self._bytes(name), element_bytes, extents)
+
     def _is_small(self, *names: str) -> bool:
         return any(self._bytes(name) <= _SMALL_BYTES for name in names)
 
     def _bytes(self, name: str) -> int:
         size = self.scop.arrays[name].size_bytes()
-        assert size is not None, "open sizes are specialised on a GPU"
+        assert size is not None, "open sizes have bounds on a GPU"
         return -(-max(size, 1) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT

@@ -103,7 +103,7 @@ class _PlanPrinter(PlanText):
             "\n".join(line.text for line in found),
             frozenset(name for name in used if name.startswith("tc_")), tuple(launches),
             self.workspace_bytes, tuple(self.sites), self.sizes.integers, self.alignments,
-            tuple(line.statement for line in found),
+            self.rooms, tuple(line.statement for line in found),
         )  # fmt: skip
 
     def _memset(self, kernel: Kernel) -> Memset | None:

@@ -7,15 +7,18 @@ before it differs (``device/cuda``, ``emulator/emulate.h``), and who launches it
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import prod
 from typing import Any
 
 from tcdsl.lang.faults import Site, sites_from_json
 
 Dim3 = tuple[int, int, int]
+NOWHERE: Mapping[int, int] = {}
 
 # Where kernels take tickets (schedule/stitching) they are the workspace's first bytes: zero
 # before the first launch, and after every one.
 TICKETS_BYTES = 32 << 10
+SCRATCH_ALIGNMENT = 256  # bytes
 
 
 class ParameterKind(StrEnum):
@@ -79,6 +82,58 @@ class Count:
 Counts = tuple[Count, ...]  # the largest counts
 
 
+def largest(counts: Counts, integers: Sequence[int]) -> int:
+    """Return the value of *counts* where the call gives *integers*."""
+    return max(count.at(integers) for count in counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a scratch array has of the workspace: *size_bytes* from *offset*, at the most.
+
+    That is at the greatest open sizes; at others it takes what its *extents* say.
+    """
+
+    offset: int
+    size_bytes: int
+    element_bytes: int
+    extents: tuple[Counts, ...]
+
+    def taken(self, integers: Sequence[int]) -> int:
+        """Return the bytes that the array takes where the call gives *integers*."""
+        elements = prod(max(0, largest(counts, integers)) for counts in self.extents)
+        size_bytes = -(-max(elements * self.element_bytes, 1) // SCRATCH_ALIGNMENT)
+        return min(self.size_bytes, size_bytes * SCRATCH_ALIGNMENT)
+
+    def to_json(self) -> list[Any]:
+        extents = [[count.to_json() for count in counts] for counts in self.extents]
+        return [self.offset, self.size_bytes, self.element_bytes, extents]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Any]) -> "Room":
+        offset, size_bytes, element_bytes, extents = data
+        read = (tuple(map(Count.from_json, counts)) for counts in extents)
+        return cls(int(offset), int(size_bytes), int(element_bytes), tuple(read))
+
+
+def workspace_at(
+    rooms: Sequence[Room], start: int, integers: Sequence[int]
+) -> tuple[dict[int, int], int]:
+    """Return { offset of a room -> its offset at the sizes of a call }, and the bytes of all.
+
+    Rooms that end before another begins do so afterwards, too: what is apart stays apart.
+
+    :arg start: the bytes before the first room.
+    """
+    moved: dict[int, int] = {}
+    ends: list[tuple[int, int]] = []  # where rooms end: at most, and at these sizes
+    for room in sorted(rooms, key=lambda room: room.offset):
+        before = (now for end, now in ends if end <= room.offset)
+        moved[room.offset] = max(before, default=start)
+        ends.append((room.offset + room.size_bytes, moved[room.offset] + room.taken(integers)))
+    return moved, max((now for _, now in ends), default=start)
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel: its function, its grid, and what it is called with.
@@ -98,15 +153,19 @@ class Launch:
     overlap: Overlap = Overlap.ORDERED
     counts: tuple[Counts, Counts, Counts] = ((), (), ())  # of blocks, where sizes are open
 
-    def at(self, integers: Sequence[int]) -> "Launch":
-        """Return the launch at the open sizes among *integers*: without idle blocks."""
-        if not any(self.counts):
+    def at(self, integers: Sequence[int], places: Mapping[int, int] = NOWHERE) -> "Launch":
+        """Return the launch at the open sizes among *integers*: without idle blocks.
+
+        :arg places: { offset in the workspace -> that at these sizes }.
+        """
+        if not any(self.counts) and not places:
             return self
         x, y, z = (
-            min(most, max(1, *(count.at(integers) for count in counts))) if counts else most
+            min(most, max(1, largest(counts, integers))) if counts else most
             for most, counts in zip(self.grid, self.counts, strict=True)
         )
-        return replace(self, grid=(x, y, z))
+        parameters = tuple(_moved(parameter, places) for parameter in self.parameters)
+        return replace(self, grid=(x, y, z), parameters=parameters)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -175,9 +234,9 @@ class Memset:
         text = f"{self.count} x {self.width} bytes of 0x{self.value:0{2 * self.width}x}"
         return (f"a memset in place of a kernel: {text}",)
 
-    def at(self, integers: Sequence[int]) -> "Memset":
-        """Return the memset itself: what it fills has no open size."""
-        return self
+    def at(self, integers: Sequence[int], places: Mapping[int, int] = NOWHERE) -> "Memset":
+        """Return the memset itself, at its place: what it fills has no open size."""
+        return replace(self, target=_moved(self.target, places)) if places else self
 
     def to_json(self) -> dict[str, Any]:
         target = self.target
@@ -199,6 +258,21 @@ class Memset:
 
 
 AnyLaunch = Launch | Memset
+
+
+def launches_at(
+    launches: Sequence[AnyLaunch], rooms: Sequence[Room], integers: Sequence[int]
+) -> tuple[tuple[AnyLaunch, ...], int]:
+    """Return *launches* for the open sizes among *integers*, and the workspace's bytes, if any."""
+    start = TICKETS_BYTES if has_tickets(launches) else 0
+    moved, size_bytes = workspace_at(rooms, start, integers)
+    return tuple(launch.at(integers, moved) for launch in launches), size_bytes
+
+
+def _moved(parameter: Parameter, places: Mapping[int, int]) -> Parameter:
+    if parameter.kind is not ParameterKind.SCRATCH or not places:
+        return parameter
+    return replace(parameter, offset=places[parameter.offset])
 
 
 def launch_from_json(data: Mapping[str, Any]) -> AnyLaunch:
@@ -241,6 +315,7 @@ class CudaSource:
     sites: tuple[Site, ...]  # by the number that a fault record has
     integers: tuple[tuple[str, int], ...] = ()  # (open size, -1), or (tensor, dim): its stride
     alignments: Mapping[str, int] = field(default_factory=dict)
+    rooms: tuple[Room, ...] = ()  # of the workspace, where sizes are open
     # For each line of the text, the statement that it prints; not kept in the cache.
     statements: tuple[str, ...] = field(default=(), compare=False)
 
@@ -252,6 +327,13 @@ class CudaSource:
     @property
     def has_tickets(self) -> bool:
         return has_tickets(self.launches)
+
+    def at(self, integers: Sequence[int]) -> "CudaSource":
+        """Return the same code with grids and workspace for the open sizes among *integers*."""
+        if not self.rooms and not any(launch.counts for launch in self.kernels):
+            return self
+        launches, size_bytes = launches_at(self.launches, self.rooms, integers)
+        return replace(self, launches=launches, workspace_bytes=size_bytes or self.workspace_bytes)
 
     def arch(self, chip: str) -> str:
         """Return the architecture to compile for, on one like *chip* ("sm_90")."""
@@ -266,6 +348,7 @@ class CudaSource:
             "sites": [list(site) for site in self.sites],
             "integers": [list(integer) for integer in self.integers],
             "alignments": dict(self.alignments),
+            "rooms": [room.to_json() for room in self.rooms],
         }
 
     @classmethod
@@ -278,4 +361,5 @@ class CudaSource:
             sites_from_json(data["sites"]),
             tuple((str(name), int(dim)) for name, dim in data["integers"]),
             {str(name): int(size) for name, size in data["alignments"].items()},
+            tuple(map(Room.from_json, data.get("rooms", ()))),
         )

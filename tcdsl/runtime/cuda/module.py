@@ -13,20 +13,24 @@ itself.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_
 from typing import Any
 
 from tcdsl.codegen.cuda.source import (
+    TICKETS_BYTES,
     AnyLaunch,
     Dim3,
     Launch,
     Memset,
     Overlap,
     ParameterKind,
+    Room,
     has_tickets,
     launch_from_json,
+    launches_at,
+    workspace_at,
 )
 from tcdsl.errors import LAUNCH_LIMITS, LOAD_FAILED, TCError
 from tcdsl.lang.faults import Site, sites_from_json
@@ -55,6 +59,20 @@ class Manifest:
     alignments: Mapping[str, int]
     stages: Mapping[str, str]
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of all tensors
+    rooms: tuple[Room, ...] = ()  # of the workspace, where sizes are open
+    places: tuple[int, ...] | None = None  # for `offsets`, at the open sizes of a call
+
+    def at(self, integers: Sequence[int]) -> "Manifest":
+        """Return what a launch needs at the open sizes among *integers*."""
+        launches, size_bytes = launches_at(self.launches, self.rooms, integers)
+        if all(map(is_, launches, self.launches)):
+            return self
+        start = TICKETS_BYTES if self.has_tickets else 0
+        moved, _ = workspace_at(self.rooms, start, integers)
+        return replace(
+            self, launches=launches, workspace_bytes=size_bytes or self.workspace_bytes,
+            places=tuple(moved.get(offset, offset) for offset in self.offsets),
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -66,6 +84,7 @@ class Manifest:
             "alignments": dict(self.alignments),
             "stages": dict(self.stages),
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "rooms": [room.to_json() for room in self.rooms],
         }
 
     @classmethod
@@ -79,6 +98,7 @@ class Manifest:
             {str(name): int(size) for name, size in data["alignments"].items()},
             dict(data["stages"]),
             {str(name): tuple(shape) for name, shape in data["shapes"].items()},
+            tuple(map(Room.from_json, data["rooms"])),
         )
 
     @property
@@ -92,6 +112,8 @@ class Manifest:
     @property
     def offsets(self) -> tuple[int, ...]:
         """The places in the workspace that kernels take pointers to, in the order of the slots."""
+        if self.places is not None:
+            return self.places
         return tuple(dict.fromkeys(
             p.offset for launch in self.launches for p in launch.parameters
             if p.kind in _IN_WORKSPACE
@@ -212,11 +234,13 @@ class Loaded:
 
     def at(self, integers: Sequence[int]) -> "Loaded":
         """Return the same kernels with grids for the open sizes among *integers*."""
-        launches = [launch.at(integers) for launch in self.manifest.launches]
-        if all(map(is_, launches, self.manifest.launches)):
+        manifest = self.manifest.at(integers)
+        if manifest is self.manifest:
             return self
-        grids = [None if isinstance(launch, Memset) else launch.grid for launch in launches]
+        kernels = manifest.launches
+        grids = [None if isinstance(launch, Memset) else launch.grid for launch in kernels]
         found = copy(self)
+        found.manifest = manifest
         found.steps = [step.at(grid) for step, grid in zip(self.steps, grids, strict=True)]
         found._raw, found._others = None, (self, grids)
         found._lock = threading.Lock()  # it asks these for theirs
