@@ -308,6 +308,13 @@ class Function(Documented):
         sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()}, given)
         return self._definition.specialise(sizes)
 
+    def expect(self, names: Iterable[str]) -> None:
+        """Leave those sizes open that are among *names*, as by ``Options(dynamic_sizes=...)``.
+
+        What is compiled for the sizes of earlier calls stays.
+        """
+        self._opening.expect(set(names) & set(self._head.sizes))
+
     def specs(self, args: Sequence[Any]) -> dict[str, ArraySpec]:
         """Return what the arrays among the arguments are, by parameter name.
 

@@ -16,7 +16,7 @@ On a GPU code is open within classes of sizes (runtime/size_classes.py), from th
 Where sizes cannot be left open, every combination of them is compiled by itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,13 @@ class Opening:
     def __init__(self, definition: LazyDef) -> None:
         self._head = definition.head
         self._families: dict[Any, _Family] = {}
+        self.expected: frozenset[str] = frozenset()
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Leave the sizes *names* open from now on: they are known to vary."""
+        self.expected |= frozenset(names)
+        for family in list(self._families.values()):
+            family.expect(self.expected)
 
     def executable(
         self, sized: SizedDef, specs: Specs, target: str, options: Options
@@ -74,6 +81,7 @@ class Opening:
         family = self._families.get(key)
         if family is None:
             family = _Family(target, options, dict(sized.sizes))
+            family.expect(self.expected)
             family = remember(self._families, key, family)
         return family
 
@@ -94,9 +102,15 @@ class _Family:
     # On a GPU: what is compiled for each combination of classes, or why nothing is.
     classes: dict[Any, Any] = field(default_factory=dict)
     values: dict[str, set[int]] = field(default_factory=dict)  # of the sizes that may be left open
+    asked: frozenset[str] = frozenset()  # the sizes to be left open from the first call on
 
     def __post_init__(self) -> None:
-        self.opened = frozenset(self.options.dynamic_sizes)
+        self.expect(frozenset(self.options.dynamic_sizes))
+
+    def expect(self, names: frozenset[str]) -> None:
+        """Leave the sizes *names* open from now on."""
+        self.asked |= names
+        self.opened |= names
 
     def executable(self, sized: SizedDef, specs: Specs) -> Executable:
         if self.target in ("cuda", "emulate"):
@@ -104,7 +118,7 @@ class _Family:
         varying = {name for name, size in sized.sizes.items() if size != self.first[name]}
         wanted = self.opened | varying
         is_large = any(sized.sizes[name] > MAX_OPEN for name in wanted)
-        if is_large or (not varying and not self.options.dynamic_sizes):
+        if is_large or (not varying and not self.asked):
             return self._build(sized, specs)
         plan = self._plan(wanted, sized, specs)
         if plan is None:

@@ -24,6 +24,7 @@ class Form:
     def __init__(self, function: Function) -> None:
         self.function = function
         self._forms: dict[str, Form] = {}
+        self._expected: frozenset[str] = frozenset()  # sizes that graphs leave symbolic
         self._paths: dict[str, Form] = {}
         self._derivatives: dict[tuple[bool, ...], tuple[tuple[int, ...], str]] = {}
         self._batches: dict[tuple[int, ...], Batch | None] = {}
@@ -54,7 +55,17 @@ class Form:
 
         :raises TCError: they do not fit the def.
         """
-        return self._shapes(shapes, sizes)
+        found = self._shapes(shapes, sizes)
+        if self._shapes.symbolic - self._expected:
+            self.expect(self._shapes.symbolic)
+        return found
+
+    def expect(self, names: frozenset[str]) -> None:
+        """Let code of this form and of its derivatives serve many values of the sizes *names*."""
+        self._expected |= names
+        self.function.expect(names)
+        for form in list(self._forms.values()):
+            form.expect(names)
 
     @cached_property
     def has_numbers(self) -> bool:
@@ -109,6 +120,7 @@ class Form:
                 assert batch is not None, "paths are made of batches that there are"
                 form = batch.form
             form = self._forms.setdefault(step, form)
+            form.expect(self._expected)
         return form
 
     def _form_of(self, function: Function) -> "Form":

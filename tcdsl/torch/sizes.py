@@ -36,6 +36,7 @@ class ShapeFunction:
 
     def __init__(self, function: Function) -> None:
         self._function = function
+        self.symbolic: frozenset[str] = frozenset()  # the sizes that were symbolic, at some time
 
     def __call__(self, shapes: Sequence[Shape], sizes: Sequence[int]) -> list[Shape]:
         """Return the shape of each result, in order, for inputs of *shapes* and size arguments."""
@@ -46,6 +47,7 @@ class ShapeFunction:
             known = [tuple(map(int, shape)) for shape in shapes]
             return self._known(known, [int(size) for size in sizes])
         bound = self._bound(shapes, sizes)
+        self.symbolic |= {name for name, size in bound.items() if not isinstance(size, int)}
         return [tuple(evaluated(extent, bound) for extent in e) for e in self._extents]
 
     def _known(self, shapes: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> list[Shape]:

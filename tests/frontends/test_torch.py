@@ -4,6 +4,7 @@ import copy
 import io
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import tcdsl
 from tcdsl import library
+from tcdsl.runtime.c_compiler import compile_shared
 
 torch = pytest.importorskip("torch")
 tct = pytest.importorskip("tcdsl.torch")
@@ -185,6 +187,30 @@ def test_one_graph_without_breaks_for_all_sizes() -> None:
         expected = torch.nn.functional.conv2d(image[None, None], weight[None, None]).relu().sum()
         torch.testing.assert_close(weight.grad, torch.autograd.grad(expected, weight)[0])
     assert len(graphs) == 1
+
+
+def test_symbolic_sizes_are_open_in_the_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
+    sources: list[str] = []
+
+    def counted(source: str, *args: Any, **kwargs: Any) -> bytes:
+        sources.append(source)
+        return compile_shared(source, *args, **kwargs)
+
+    monkeypatch.setattr("tcdsl.executable.cpu.compile_shared", counted)
+    text = "def scaled(float(M, N) x, float(N) w) -> (y) { y(m, n) = x(m, n) * w(n) * w(n) }"
+    op = tct.op(tcdsl.define(text).scaled, name=f"tests{next(_number)}::scaled")
+    f = torch.compile(lambda x, w: op(x, w).sum(), fullgraph=True, backend="aot_eager")
+    w = torch.randn(8)
+    for m in (5, 6, 7, 8):
+        x = torch.randn(m, 8, requires_grad=True)
+        torch._dynamo.mark_dynamic(x, 0)
+        f(x, w).backward()
+        torch.testing.assert_close(x.grad, (w * w).expand(m, 8))
+    assert len(sources) == 2  # the function and its derivative
+    assert all("int64_t M" in source for source in sources)
 
 
 def test_export_keeps_the_operator_and_the_open_size() -> None:
