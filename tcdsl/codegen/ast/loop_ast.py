@@ -16,6 +16,7 @@ from tcdsl.codegen.ast.nodes import Binary, Code
 from tcdsl.codegen.ast.whole_iterations import framed
 from tcdsl.lang import comprehension as lang
 from tcdsl.lang.types.dtypes import INT32
+from tcdsl.poly.isl_utils import isl_options
 from tcdsl.poly.loop_tree import Loop, Node, loops_of, schedule_of
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Scop, Statement
@@ -121,7 +122,10 @@ def generate(
     build = isl.AstBuild.from_context(scop.context)
     # The handle keeps the hook alive; without it isl calls freed memory.
     build, handle = build.set_at_each_domain(collector)
-    node = build.node_from_schedule(schedule_of(framed_scop, framed_tree))
+    # A loop's variable is its coordinate, also where only every fourth has an instance: threads are
+    # known by it.  isl's default counts those that have one.
+    with isl_options(ast_build_scale_strides=0):
+        node = build.node_from_schedule(schedule_of(framed_scop, framed_tree))
     del handle
     if collector.error is not None:
         raise collector.error

@@ -131,10 +131,20 @@ def axes_of(problem: Problem) -> Axes | None:
     if not one or not other:
         return None
     longest = [max(axes, key=problem.extent) for axes in (one, other)]
-    # Neighbours in what is written are columns, whose pairs a thread holds.
-    column = min(longest, key=lambda axis: shape.strides[0][axis[problem.lead]])
+    # Neighbours in what is written are columns, whose pairs a thread holds.  Those of one or two
+    # values may lie as close together: what a thread holds is in the order of the subscripts.
+    column = min(longest, key=lambda axis: _order_of(problem, axis))
     row = next(axis for axis in longest if axis is not column)
     return row, column, term, tuple(d for d in reduced if d != term)
+
+
+def _order_of(problem: Problem, axis: Axis) -> tuple[int, int]:
+    """Return how far results along *axis* are apart, and how early its subscript stands."""
+    shape, dim = problem.shapes[problem.lead], axis[problem.lead]
+    index = shape.statement.indices[dim]
+    subscripts = enumerate(shape.statement.write.subscripts)
+    position = max((n for n, one in subscripts if _mentions(one, index)), default=0)
+    return shape.strides[0][dim], -position
 
 
 def _is_only_in(problem: Problem, axis: Axis, number: int) -> bool:
