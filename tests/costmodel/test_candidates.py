@@ -100,6 +100,7 @@ def _judged(step: int) -> tuple[float, float]:
     return statistics.median(known), sum(near) / len(near)
 
 
+@pytest.mark.slow
 def test_the_estimate_has_the_order_of_measured_candidates() -> None:
     correlation, near = _judged(6)
     assert correlation > 0.6 and near > 0.7

@@ -62,6 +62,7 @@ def gradients(f: Callable[..., Any], *args: Any) -> list[Any]:
     return list(torch.autograd.grad(f(*args).square().sum(), args))
 
 
+@pytest.mark.slow
 def test_opcheck_finds_nothing() -> None:
     op, several = register("linear"), register("several")
     torch.library.opcheck(op, tuple(arg.requires_grad_() for arg in layer(4, 5)))

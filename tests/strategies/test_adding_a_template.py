@@ -34,6 +34,7 @@ def asked(threads: int) -> Options:
 
 
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+@pytest.mark.slow
 def test_the_page_s_template_makes_right_kernels(
     row_thread: Any, check_emulated: Callable[..., None], cuda_unit: Callable[..., Any]
 ) -> None:

@@ -137,6 +137,7 @@ def test_convolutions(threads: int, check_all: CheckAll) -> None:
     check_all(cases, threads=threads)
 
 
+@pytest.mark.slow
 def test_chains(check_all: CheckAll) -> None:
     cases: list[tuple[str, list[Any]]] = [
         (MLP, [(b, k), (k, h), (h, o)])
@@ -232,6 +233,7 @@ OF_ROWS = [
 
 
 @pytest.mark.parametrize("lowered", [False, True])
+@pytest.mark.slow_but("False")
 def test_rows_of_data(check_all: CheckAll, monkeypatch: pytest.MonkeyPatch, lowered: bool) -> None:
     """Short bags, long ones and none, rows of any length; subscripts to the last one."""
     if lowered:

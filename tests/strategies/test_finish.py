@@ -72,6 +72,7 @@ def test_one_kernel_has_it_all(name: str, cuda_unit: MakeUnit) -> None:
     assert any("by the last of" in reason for reason in launch.why)
 
 
+@pytest.mark.slow
 def test_stitched_kernels_are_right(check_emulated: CheckAll) -> None:
     check_emulated(list(STITCHED.values()))
 

@@ -163,6 +163,7 @@ def special_rows(n: int) -> Any:
     return rows
 
 
+@pytest.mark.slow
 def test_special_values(check_emulated: CheckAll, chip: Chip) -> None:
     x = special_rows(401)
     t = np.arange(12)

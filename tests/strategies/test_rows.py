@@ -53,6 +53,7 @@ def test_large_reductions_in_threads(threads: int, check_all: CheckAll) -> None:
     )
 
 
+@pytest.mark.slow
 def test_middle_axes(check_all: CheckAll) -> None:
     kept = ("i,k", "k,i", "j", "k", "i", "j,k", "k,j")
     shapes = [

@@ -92,6 +92,7 @@ def test_products_in_other_types(dtype: str, check_emulated: CheckAll, small_chi
     check_emulated([(MATMUL.replace("float", dtype), [(65, 70), (70, 67)])])
 
 
+@pytest.mark.slow
 def test_convolutions(check_emulated: CheckAll, small_chip: Chip) -> None:
     cases = [
         (CONVOLUTION, [(2, 3, 7, 9), (5, 3, 3, 3), (5,)]),

@@ -45,6 +45,7 @@ def test_the_demo_shows_all_three_parts(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.usefixtures("short")
+@pytest.mark.slow
 def test_a_network_that_learns_nothing_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -193,6 +193,7 @@ class TestCases:
         assert placement.loop == (f"outer{len(outer) - 1}" if outer else None)
 
 
+@pytest.mark.slow
 def test_rewritten_programs_compute_the_same(
     lower: Lower, unit: Callable[..., Any], batch: Callable[..., Any]
 ) -> None:
