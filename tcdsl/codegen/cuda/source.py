@@ -330,7 +330,7 @@ class CudaSource:
 
     def at(self, integers: Sequence[int]) -> "CudaSource":
         """Return the same code with grids and workspace for the open sizes among *integers*."""
-        if not self.rooms and not any(launch.counts for launch in self.kernels):
+        if not self.rooms and not any(any(launch.counts) for launch in self.kernels):
             return self
         launches, size_bytes = launches_at(self.launches, self.rooms, integers)
         return replace(self, launches=launches, workspace_bytes=size_bytes or self.workspace_bytes)
