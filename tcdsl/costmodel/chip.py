@@ -41,6 +41,7 @@ class Unit(StrEnum):
     INT32 = "int32"
     SPECIAL = "special"  # reciprocals, square roots, exponentials, sines of float32
     SHUFFLE = "shuffle"
+    TENSOR_F64 = "tensor_f64"
     TENSOR_F16 = "tensor_f16"
     TENSOR_BF16 = "tensor_bf16"
     TENSOR_TF32 = "tensor_tf32"

@@ -18,7 +18,7 @@ COPY_SHARE = 0.67  # of the time that the second-level cache takes for what bloc
 COPY_INSTRUCTIONS = 3  # of a copy, its addresses included
 OTHER_REGISTERS = 44  # operands, addresses and counters, of a thread
 OPERAND_REGISTERS = 4  # of a matrix of 16 x 16
-ROWS, COLUMNS, TERMS = 16, 8, 16  # of one instruction
+ROWS, COLUMNS, BYTES = 16, 8, 32  # of one instruction; bytes along the terms
 # Of a step, where no other block is there: until the first products, and between matrices.
 STEP_CYCLES, TERMS_CYCLES = 200, 25
 GROUP_CYCLES = 250  # of a step of wgmma
@@ -40,6 +40,8 @@ class TensorWork:
     copy_bytes: int  # that one copy moves, of the operand with the narrower ones
     result_bytes: float  # written
     operand_bytes: float  # read at least
+    element_bytes: int = 2
+    loads: tuple[int, int] = (1, 1)  # instructions for 16 rows and columns of an instruction
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -48,15 +50,18 @@ class TensorWork:
         steps = -(-self.terms // self.step)
         terms = steps * self.step
         block_lines = along * self.rows + across * self.columns
-        element_bytes = 2
+        element_bytes, at_once = self.element_bytes, BYTES // self.element_bytes
         products = float(self.blocks) * warps * self.rows * self.columns * terms
         loaded = float(self.blocks) * warps * terms * (self.rows + self.columns) * element_bytes
         copied = float(self.blocks) * terms * block_lines * element_bytes
-        of_warp = self.rows // ROWS * (self.columns // COLUMNS) * (terms // TERMS)
-        matrices = (self.rows + self.columns) // ROWS * (terms // TERMS)
+        of_warp = self.rows // ROWS * (self.columns // COLUMNS) * (terms // at_once)
+        matrices = sum(
+            loads * (size // ROWS) * (terms // at_once)
+            for size, loads in zip((self.rows, self.columns), self.loads, strict=True)
+        )
         instructions = WARP * float(self.blocks) * warps * (of_warp + 2 * matrices)
         share = WARP_RATE if chip.has(Feature.WARPGROUP_PRODUCTS) else 1.0
-        waits = STEP_CYCLES + TERMS_CYCLES * self.step // TERMS
+        waits = STEP_CYCLES + TERMS_CYCLES * self.step // at_once
         fragments = OPERAND_REGISTERS * ((self.rows + self.columns) // ROWS)
         if self.together > 1:  # which reads shared memory itself, at its own rate
             share, fragments, loaded, waits = GROUP_RATE, 0, 0.0, GROUP_CYCLES

@@ -1,7 +1,8 @@
 """Which thread of a warp holds what: the operands and results of tensor cores as coordinates.
 
-A product of 16 x 8 results is made by the 32 threads of a warp together (``mma.m16n8k16``).  Each
-has four of them, two neighbours of a row and two eight rows below:
+A product of 16 x 8 results is made by the 32 threads of a warp together (``mma.m16n8k16``; of other
+types than halves as many terms as 32 bytes have).  Each has four of them, two neighbours of a row
+and two eight rows below:
 
     thread  4 (m % 8) + n % 8 / 2            row 0:  0 0 1 1 2 2 3 3      row 8:  0 0 1 1 2 2 3 3
     slot    2 (m / 8 % 2) + n % 2            row 1:  4 4 5 5 6 6 7 7      row 9:  4 4 5 5 6 6 7 7
@@ -20,10 +21,10 @@ from tcdsl.costmodel.locality import array_strides
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Array
 
-ROWS, COLUMNS, TERMS = 16, 8, 16  # of one instruction
+ROWS, COLUMNS = 16, 8  # of one instruction
 HALF = 8  # rows of a fragment between a thread's two pairs
 PAIR = 2  # results of a thread that are neighbours
-VECTOR = 8  # elements of 16 bytes: what one copy moves at most
+COPIES = (16, 8, 4)  # bytes that one copy may move
 X, Y, Z = 0, 1, 2
 
 
@@ -116,8 +117,8 @@ def multiplied(tiles: WarpTiles, row: At, column: At, term: At) -> list[Level]:
 def vector_of(array: Array) -> int:
     """Return how many elements of *array* a copy may move at once, 1 if only one."""
     *strides, _ = array_strides(array)
-    fitting = (n for n in (VECTOR, VECTOR // 2, VECTOR // 4) if not any(s % n for s in strides))
-    return next(fitting, 1)
+    counts = [size // array.dtype.size_bytes for size in COPIES]
+    return next((n for n in counts if n > 1 and not any(s % n for s in strides)), 1)
 
 
 def copied(

@@ -185,6 +185,10 @@ OTHER_USES = {
         "__shared__ __align__(1024) uint16_t s[8192]; float sums[32] = {};"
         " tc_wgmma<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, s, 0, s, 4096); p[0] = (int)sums[5];"
     ),
+    "tc_mma_of": (
+        "__shared__ __align__(16) uint8_t s[4096]; int32_t sums[16] = {};"
+        " tc_mma_of<tc_of_u8_u8, 1, 4, 1, 32, 1, 32, 0>(sums, s, 0, s, 2048); p[0] = sums[5];"
+    ),
     "tc_mma": (
         "__shared__ __align__(16) uint16_t s[1024]; float sums[16] = {};"
         " tc_mma<1, 1, 4, 1, 16, 1, 32, 0>(sums, s, 0, s, 256); p[0] = (int)sums[5];"

@@ -191,11 +191,11 @@ def test_a_product_of_half_types_is_one_kernel(cuda_unit: MakeUnit) -> None:
 @pytest.mark.parametrize(
     ("source", "shapes", "why"),
     [
-        (source_of("nn", "float"), [(72, 72), (72, 72)], "not of a half type"),
+        (source_of("nn", "float"), [(72, 72), (72, 72)], "do not multiply float32 by float32"),
         (source_of("nn"), [(72, 71), (71, 72)], "rows of A are not all aligned to 4 bytes"),
         (source_of("nt"), [(72, 72), (71, 72)], None),
         (source_of("nn"), [(72, 72), (72, 71)], "rows of B are not all aligned to 4 bytes"),
-        (source_of("nn").replace("+=!", "max=!"), [(72, 72), (72, 72)], "no sum in float32"),
+        (source_of("nn").replace("+=!", "max=!"), [(72, 72), (72, 72)], "it is no sum"),
         (source_of("nn").replace("* B", "+ B"), [(72, 72), (72, 72)], "products of two elements"),
         (
             "def f(half(M,K,L) A, half(L,N,K) B) -> (C) { C(m,n) +=! A(m,k,l) * B(l,n,k) }",

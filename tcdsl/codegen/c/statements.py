@@ -469,7 +469,8 @@ class StatementPrinter:
             if placement.elements() == 1:
                 return name
             offset = self.offset_in_tile(access, placement)
-            return index(name, in_layout(placement, offset))
+            element_bytes = self.scop.arrays[access.array].dtype.size_bytes
+            return index(name, in_layout(placement, offset, element_bytes))
         if (access.array, position) in self.leaf.local:
             subscripts = tuple(paren(at) for at in self.leaf.local[access.array, position])
         if subscripts is None:
@@ -488,12 +489,13 @@ class StatementPrinter:
         return index(name, offset)
 
 
-def in_layout(placement: Placement, offset: Code) -> Code:
+def in_layout(placement: Placement, offset: Code, element_bytes: int) -> Code:
     """Return the place of the element that *offset* others come before, row by row."""
     *_, length = placement.extents or (1,)
     match placement.layout:
         case Layout.SWIZZLED:
-            return template("tc_swizzled", [length], offset)
+            sizes = [length] if element_bytes == 2 else [length, element_bytes]
+            return template("tc_swizzled", sizes, offset)
         case Layout.ATOMS:
             return template("tc_in_atoms", [length, placement.rows], offset)
         case _:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ZERO, simplified, substituted, template
 from tcdsl.codegen.ast.nodes import Code, Evaluate, Name
+from tcdsl.codegen.c.expressions import suffix
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.passes.turns import covers
 from tcdsl.costmodel.chip import WARP
@@ -24,7 +25,7 @@ from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
 from tcdsl.poly.scop import Access, Statement
 from tcdsl.schedule.placement import Placement, Placements
 
-ROWS, COLUMNS, TERMS = 16, 8, 16  # of mma.m16n8k16, see mma.cuh
+ROWS, COLUMNS, BYTES = 16, 8, 32  # of an instruction; bytes along the terms: see mma.cuh
 WARPS = 4  # that multiply 64 rows together, see wgmma.cuh
 
 
@@ -111,14 +112,18 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
         if is_group
         else [fragment.row[1] // ROWS, fragment.column[1] // COLUMNS]
     )
-    sizes.append(fragment.term[1] // TERMS)
+    types = [printer.scop.arrays[read.array].dtype for read in (rows, columns)]
+    sizes.append(fragment.term[1] * types[0].size_bytes // BYTES)
     for read in (rows, columns):
         tile = placements[read.array]
         lines = [tile.rows] if is_group else []
         sizes += [tile.extents[-1], *lines, int(_mentions(read.subscripts[-1], terms))]
         name = Name(printer.names.of("array", read.array))
         arguments += [name, first.offset_in_tile(read, tile)]
-    is_bfloat = int(printer.scop.arrays[rows.array].dtype == BFLOAT16)
+    if not types[0].is_half:
+        of = "_".join(["tc_of", *map(suffix, types)])
+        return Evaluate(replace(template("tc_mma_of", [of, *sizes], *arguments), participants="x"))
+    is_bfloat = int(types[0] == BFLOAT16)
     call = template("tc_wgmma" if is_group else "tc_mma", [is_bfloat, *sizes], *arguments)
     return Evaluate(replace(call, participants="xz" if is_group else "x"))
 

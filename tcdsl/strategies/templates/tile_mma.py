@@ -1,6 +1,6 @@
-"""Contractions of half types on tensor cores: operands in shared memory, results in fragments.
+"""Contractions on tensor cores: operands in shared memory, results in fragments.
 
-    C(m,n) +=! A(m,k) * B(k,n)                     float32 sums of products of bfloat16 or float16
+    C(m,n) +=! A(m,k) * B(k,n)                     of the types of tensor_types.py
     O(n,w,f) +=! I(n,w+r,c) * K(f,r,c)             rows w, columns f, terms c; steps over r, too
 
 One operand mentions the rows' index and not the columns', the other the reverse; both mention the
@@ -15,21 +15,21 @@ from itertools import product
 from math import inf, prod
 
 from tcdsl.costmodel import gpu_thresholds
-from tcdsl.costmodel.chip import Feature, Unit
+from tcdsl.costmodel.chip import Feature
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.locality import array_strides, coefficient_of
 from tcdsl.costmodel.tensor_tiles import TensorWork
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, walk
-from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Access, Kind
+from tcdsl.poly.scop import Access, Array, Kind
 from tcdsl.rewrites.scop.padding import why_not_padded
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.strategies.fragments import WarpTiles, vector_of
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis, Sketch, Tensor
 from tcdsl.strategies.template import Template
+from tcdsl.strategies.tensor_types import loads_of, unit_of, why_not_made
 
 NAME = "tile_mma"
 # Results of a warp, rows and columns; warps of a block along rows and columns.
@@ -39,9 +39,10 @@ SHAPES = (
 )  # fmt: skip
 # The same of warps that multiply in fours (wgmma): 16 of 64 rows each.
 GROUP_SHAPES = ((16, 256, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1))
+MOST_DOUBLES = 32 * 64  # of a warp: as many registers as of 64 x 64 others
 GROUP_STEP, WARPS = 64, 4
 GROUP_STAGES = (4, 3, 2)  # of equal estimates the first: copies take as long as products
-STEPS = (64, 32)
+STEPS = (128, 64)  # bytes along the terms
 STAGES = (2, 3, 4)
 # Of rows, of columns; the reduced dimension whose terms are in a step, and the others.
 Axes = tuple[Axis, Axis, int, tuple[int, ...]]
@@ -75,8 +76,6 @@ def why_not(problem: Problem) -> str | None:
         return reason
     if shape.instances < MIN_WORK:
         return "it is small"
-    if not problem.gpu.has(Feature.ASYNC_COPY):
-        return f"{problem.gpu.arch} has no tensor cores for it"
     if reason := _why_not_factors(problem):
         return reason
     for name in problem.group.members:
@@ -91,18 +90,18 @@ def why_not(problem: Problem) -> str | None:
 
 
 def _why_not_factors(problem: Problem) -> str | None:
-    """Return why the summands are no products of two elements of half types, or None."""
+    """Return why the summands are no products that tensor cores make, or None."""
     statement = problem.shapes[problem.lead].statement
     reduction, value = statement.reduction, statement.value
-    if reduction is None or reduction.operator is not Operator.ADD or reduction.dtype != FLOAT32:
-        return "it is no sum in float32"
+    if reduction is None or reduction.operator is not Operator.ADD:
+        return "it is no sum"
     factors = [value.left, value.right] if isinstance(value, Binary) and value.op == "*" else []
     loads = [f.operand if isinstance(f, Cast) else f for f in factors]
-    types = {load.dtype for load in loads if isinstance(load, Load)}
-    if len(loads) != 2 or len(types) != 1 or not all(isinstance(one, Load) for one in loads):
-        return "its summands are not products of two elements of one type"
-    if not types.pop().is_half:
-        return "its operands are not of a half type"
+    types = [load.dtype for load in loads if isinstance(load, Load)]
+    if len(loads) != 2 or len(types) != 2:
+        return "its summands are not products of two elements"
+    if reason := why_not_made(types, reduction.dtype, problem.gpu):
+        return reason
     return "it has one operand" if len(statement.reads) != 2 else None
 
 
@@ -209,9 +208,11 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
 
 
 def _configs(problem: Problem) -> Iterator[TensorConfig]:
-    for shape, step, stages in product(SHAPES, STEPS, STAGES):
-        yield TensorConfig(*shape, step, stages)
-    if problem.gpu.has(Feature.WARPGROUP_PRODUCTS):
+    element = _operands(problem)[0].dtype
+    shapes = [s for s in SHAPES if element.size_bytes < 8 or prod(s[:2]) <= MOST_DOUBLES]
+    for shape, step, stages in product(shapes, STEPS, STAGES):
+        yield TensorConfig(*shape, step // element.size_bytes, stages)
+    if problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and element.is_half:
         for shape, stages in product(GROUP_SHAPES, GROUP_STAGES):
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
 
@@ -229,14 +230,35 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     moved = {name: problem.scop.arrays[name].size_bytes() or 0 for name in arrays}
     terms = -(-shape.extents[term] // config.step) * config.step
     terms *= prod(shape.extents[dim] for dim in rest)
-    operands = [problem.scop.arrays[read.array] for read in shape.statement.reads]
+    operands = _operands(problem)
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
     return TensorWork(
         tiles * others, (config.warp_rows, config.warp_columns), config.rows, config.columns,
         terms, config.step, config.stages, config.together,
-        Unit.TENSOR_BF16 if operands[0].dtype == BFLOAT16 else Unit.TENSOR_F16, copy_bytes,
+        unit_of(operands[0].dtype), copy_bytes,
         sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
+        operands[0].dtype.size_bytes, _loads(problem),
     ).work(problem.gpu)  # fmt: skip
+
+
+def _operands(problem: Problem) -> list[Array]:
+    """Return the factors' arrays, in the order of the reads."""
+    reads = problem.shapes[problem.lead].statement.reads
+    return [problem.scop.arrays[read.array] for read in reads]
+
+
+def _loads(problem: Problem) -> tuple[int, int]:
+    """Return the instructions with which a thread gets its part of 16 rows, and 16 columns."""
+    axes = axes_of(problem)
+    assert axes is not None
+    statement = problem.shapes[problem.lead].statement
+    found = []
+    for axis in axes[:2]:
+        index = statement.indices[axis[problem.lead]]
+        read = next(read for read in statement.reads if _has(read, index))
+        is_along = read.subscripts[-1] == Index(statement.indices[axes[2]])
+        found.append(loads_of(problem.scop.arrays[read.array].dtype, is_along=is_along))
+    return found[0], found[1]
 
 
 def schedule(problem: Problem, config: TensorConfig) -> Sketch:

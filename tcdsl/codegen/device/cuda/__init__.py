@@ -18,6 +18,7 @@
                                         tc_copy_wait, tc_copy_end_group, tc_copy_wait_but,
                                         tc_prefetch
     mma                                 tc_mma, tc_swizzled
+    mma_of                              tc_mma_of
     wgmma                               tc_wgmma, tc_end_products, tc_in_atoms, tc_show_copies
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
@@ -67,7 +68,7 @@ SCALAR_PARTS: tuple[str, ...] = (
 )  # fmt: skip
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "atomic8",
-    "ticket", "cluster", "async", "mma", "wgmma", "overlap", "changing",
+    "ticket", "cluster", "async", "mma", "mma_of", "wgmma", "overlap", "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -80,6 +81,7 @@ _NEEDS = {
     "cluster": {"collective", "vector"},
     "async": {"vector"},
     "mma": {"half", "vector"},
+    "mma_of": {"half", "float8", "vector", "mma"},
     "wgmma": {"half", "vector", "mma"},
     "pairs": {"half", "vector"},
 }
@@ -130,6 +132,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(["tc_fold_xc", "tc_fold_yc", "tc_argfold_xc"], "cluster")
         | dict.fromkeys(_COPIES, "async")
         | dict.fromkeys(["tc_mma", "tc_swizzled"], "mma")
+        | {"tc_mma_of": "mma_of"}
         | dict.fromkeys(["tc_wgmma", "tc_end_products", "tc_in_atoms", "tc_show_copies"], "wgmma")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
         | {"tc_changing": "changing"}

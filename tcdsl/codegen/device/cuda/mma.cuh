@@ -5,12 +5,13 @@
  * matrix of 8 x 8 has are in different banks.  A warp (threadIdx.x) multiplies together.  Where a
  * thread's results are, strategies/fragments.py says.  Needs "half". */
 
-/* The place of an element, counted along lines; vectors stay whole. */
-template <int LINE> TC_FN int tc_swizzled(int at)
+/* The place of an element of BYTES, counted along lines; vectors of 16 bytes stay whole. */
+template <int LINE, int BYTES = 2> TC_FN int tc_swizzled(int at)
 {
-  static_assert(LINE >= 16 && (LINE & (LINE - 1)) == 0, "a line has a power of two elements");
-  constexpr int PERIOD = LINE < 64 ? 64 : LINE, MASK = (LINE < 64 ? LINE / 8 : 8) - 1;
-  return at ^ (int)(((uint32_t)at / PERIOD & MASK) << 3);
+  constexpr int VECTOR = 16 / BYTES, WIDTH = LINE / VECTOR; /* of a line, in vectors */
+  static_assert(WIDTH >= 2 && (LINE & (LINE - 1)) == 0, "a line has a power of two elements");
+  constexpr int PERIOD = VECTOR * (WIDTH < 8 ? 8 : WIDTH), MASK = (WIDTH < 8 ? WIDTH : 8) - 1;
+  return at ^ (int)(((uint32_t)at / PERIOD & MASK) * VECTOR);
 }
 
 /* Four matrices of 8 x 8 elements: the threads 8 i to 8 i + 7 name the lines of the i-th.  Thread t

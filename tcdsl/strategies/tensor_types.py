@@ -1,0 +1,69 @@
+"""Which products tensor cores make: the types of the factors and of the sum, and where.
+
+bfloat16, float16    float32    mma.m16n8k16, wgmma
+int8, uint8          int32      mma.m16n8k32: exact, sums wrap
+float8               float32    from sm_89 on as float16, which holds all of both types
+float64              float64    mma.m16n8k4: as exact as fused multiply-adds
+"""
+
+from collections.abc import Sequence
+
+from tcdsl.costmodel.chip import Chip, Feature, Unit
+from tcdsl.lang.types.dtypes import (
+    BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT32,
+    UINT8,
+    DType,
+)
+
+# { factor's type: the sum's, the unit, what a chip must have }
+_MADE = {
+    BFLOAT16: (FLOAT32, Unit.TENSOR_BF16, Feature.ASYNC_COPY),
+    FLOAT16: (FLOAT32, Unit.TENSOR_F16, Feature.ASYNC_COPY),
+    INT8: (INT32, Unit.TENSOR_INT8, Feature.ASYNC_COPY),
+    UINT8: (INT32, Unit.TENSOR_INT8, Feature.ASYNC_COPY),
+    FLOAT8_E4M3: (FLOAT32, Unit.TENSOR_F16, Feature.FP8),
+    FLOAT8_E5M2: (FLOAT32, Unit.TENSOR_F16, Feature.FP8),
+    FLOAT64: (FLOAT64, Unit.TENSOR_F64, Feature.ASYNC_COPY),
+}
+
+
+def why_not_made(factors: Sequence[DType], total: DType, chip: Chip) -> str | None:
+    """Return why *chip* has no tensor cores for sums of type *total* of *factors*, or None."""
+    if any(factor not in _MADE for factor in factors):
+        return f"tensor cores do not multiply {' by '.join(map(str, factors))}"
+    one, other = (_MADE[factor] for factor in factors)
+    if one != other or (factors[0] != factors[1] and factors[0].size_bytes > 1):
+        return "its factors are of two types that tensor cores do not multiply"
+    if total != one[0]:
+        return f"its sums are of {total}, not of {one[0]}"
+    if not (chip.has(one[2]) and chip.rate(one[1])):
+        return f"{chip.arch} has no tensor cores for it"
+    return None
+
+
+def unit_of(factor: DType) -> Unit:
+    """Return the unit that multiplies elements of type *factor*."""
+    return _MADE[factor][1]
+
+
+def loads_of(factor: DType, *, is_along: bool) -> int:
+    """Return how many instructions bring a thread its part of 16 lines and 32 bytes of a tile.
+
+    Matrices of 8 x 8 are loaded four at a time (ldmatrix), halves in any direction, other elements
+    where neighbours are *along* the terms; else it is word by word, or byte by byte.
+    """
+    conversions = 8 if factor in (FLOAT8_E4M3, FLOAT8_E5M2) else 0
+    match factor.size_bytes:
+        case 8:
+            return 2
+        case 2:
+            return 1
+        case size_bytes:
+            return conversions + (1 if is_along else 4 if size_bytes == 4 else 4 * 7)
