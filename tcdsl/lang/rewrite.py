@@ -79,16 +79,23 @@ def substitute_sizes(statement: Statement, values: Mapping[str, Expr]) -> Statem
     """Return *statement* with every size symbol of *values* replaced by its expression."""
     if not values:
         return statement
-    return rewrite_statement(statement, lambda expr: _size_value(expr, values))
+    return rewrite_statement(statement, lambda expr: _with_value(expr, values))
 
 
 def substituted(expr: Expr, values: Mapping[str, Expr]) -> Expr:
     """Return *expr* with every size symbol of *values* replaced by its expression."""
-    return rewrite(expr, lambda node: _size_value(node, values))
+    return rewrite(expr, lambda node: _with_value(node, values))
 
 
-def _size_value(expr: Expr, values: Mapping[str, Expr]) -> Expr:
-    return values.get(expr.name, expr) if isinstance(expr, Size) else expr
+def _with_value(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """Return *expr* with a size's value; ``i + 0``, where what a box begins with is 0, as ``i``."""
+    match expr:
+        case Size(name=name):
+            return values.get(name, expr)
+        case Binary(op="+" | "-", left=left, right=Const(value=0)) if not left.dtype.is_float:
+            return left
+        case _:
+            return expr
 
 
 def plus(left: Expr, right: Expr) -> Expr:

@@ -15,6 +15,7 @@ from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
+from tcdsl.schedule.placement import Space
 from tcdsl.testing import check
 from tests.codegen.ptx import stale_loads_of
 from tests.strategies.waiting_sums import share_short_rows
@@ -463,3 +464,24 @@ def test_what_was_written_is_seen_on_a_gpu(name: str) -> None:
     program = tcdsl.define(source)["f"]
     for shapes in every:
         check(program, *inputs_of_chosen(shapes, name), targets="cuda")
+
+
+STEPS_BY_CALLS = """def step(float(M,2,N) x, float(M,N) c) -> (float(M,N) h, float(M,N) d) {
+    i(b,n) = sigmoid(x(b,0,n))
+    d(b,n) = c(b,n) * i(b,n) + tanh(x(b,1,n))
+    h(b,n) = i(b,n) * tanh(d(b,n))
+}
+def f(float(M,2,N) x, float(M,2,N) y, float(M,N) c)
+        -> (float(M,N) h, float(M,N) k, float(M,N) e) {
+    (h, d) = step(x, c)
+    (k, e) = step(y, d)
+}"""
+
+
+def test_what_a_def_hands_to_the_next_stays_in_registers(
+    cuda_unit: Callable[..., Any], check_emulated: CheckAll
+) -> None:
+    """The next read it at ``i + 0``, which was no index of its own: it went by memory."""
+    unit = cuda_unit(STEPS_BY_CALLS, (4096, 2, 512), (4096, 2, 512), (4096, 512))
+    assert unit.done.plan.placements["d"].space is Space.PRIVATE
+    check_emulated([(STEPS_BY_CALLS, [(9, 2, 70), (9, 2, 70), (9, 70)])])
