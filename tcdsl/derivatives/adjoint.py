@@ -8,7 +8,7 @@ statements.  Adjoint arrays are named by the versions that they belong to.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tcdsl.derivatives import reductions, terms
 from tcdsl.derivatives.cancellation import Algebra, Polynomial
@@ -149,14 +149,24 @@ class Adjoints:
         return True
 
     def _known_sum(self, found: Contribution) -> Load | None:
-        """Return a sum that there is already and is *found*, over the same indices."""
+        """Return a sum that there is already and is *found*, or is a part of it: with more indices.
+
+        The names of indices are those of the statement, for both.
+        """
+        left = {s.name for s in found.left if isinstance(s, Index)}
         wanted = self._algebra.value(found, found.left)
         if wanted is None:
             return None
-        left = {s.name for s in found.left if isinstance(s, Index)}
         for load, value in self._sums.items():
             names = {s.name for s in load.subscripts if isinstance(s, Index)}
-            if names <= left and load.dtype == found.value.dtype and value == wanted:
+            if load.dtype != found.value.dtype or not names <= found.instances.ranges.keys():
+                continue
+            if names <= left:
+                is_same = value == wanted
+            else:
+                part = replace(found, left=load.subscripts)
+                is_same = left < names and self._algebra.value(part, part.left) == value
+            if is_same:
                 return load
         return None
 

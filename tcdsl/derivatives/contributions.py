@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from tcdsl.derivatives import terms
 from tcdsl.derivatives.lines import Box, Instances, Line, fills
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select, Unary, walk
+from tcdsl.lang.ranges.affine import constant_value
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL
@@ -50,7 +51,7 @@ class Combination:
 
     box: Box
     fresh: Callable[[str], str]  # a new name
-    known_sum: Callable[[Contribution], Load | None]  # a sum of the forward pass that is the same
+    known_sum: Callable[[Contribution], Load | None]  # what is the same, or of which it is the sum
 
     def __call__(self, found: Sequence[Contribution]) -> list[Contribution | Line]:
         """Return statements that have the sum of *found*, in the order in which they run."""
@@ -79,18 +80,72 @@ class Combination:
         if not reduced or not found.instances.is_box or len(set(plain)) < len(found.left):
             return [], found
         outer, inner = split(found.value, reduced)
-        summand = replace(found, value=inner.product(found.value.dtype))
-        known = self.known_sum(summand)
+        found_sum = replace(found, value=inner.product(found.value.dtype))
+        known = self.known_sum(found_sum)
+        lines, summand = ([], found_sum) if known else self._nested(found_sum, inner)
+        if isinstance(known, Load) and not reduced.isdisjoint(index_names(known)):
+            lines, summand, known = [], _over(found_sum, known), None
         if known is None and (all(isinstance(f, Const) for f in outer.all) or not inner.all):
-            return [], found
-        lines = []
+            value = Factors(outer.sign, (*outer.above, summand.value), outer.below)
+            is_same = summand is found_sum
+            whole = replace(summand, value=value.product(found.value.dtype))
+            return lines, found if is_same else whole
         if known is None:
             name = self.fresh(f"d_{found.version}_sum")
             known = Load(name, plain, found.value.dtype)
-            lines = [Line(name, plain, "+=!", summand.value, found.instances)]
-        value = Factors(outer.sign, (*outer.above, known), outer.below).product(found.value.dtype)
+            lines.append(Line(name, plain, "+=!", summand.value, summand.instances))
+        value = Factors(outer.sign, (*outer.above, known), outer.below)
         ranges = {s.name: found.instances.ranges[s.name] for s in plain}
-        return lines, Contribution(found.version, found.left, value, Instances(ranges))
+        return lines, replace(
+            found, value=value.product(found.value.dtype), instances=Instances(ranges)
+        )
+
+    def _nested(self, found: Contribution, inner: "Factors") -> tuple[list[Line], Contribution]:
+        """Return *found*, the sum of *inner*, as a sum of sums if some factor has few indices.
+
+        One factor must have all of them: then the sum inside reads it once, as the whole does.
+        """
+        reduced = set(found.reduced)
+        every = {*found.instances.ranges}
+        owns = {factor: reduced.intersection(index_names(factor)) for factor in inner.all}
+        least: set[str] = min(owns.values(), key=len, default=reduced)
+        is_full = any(every.issubset(index_names(factor)) for factor in inner.all)
+        if not is_full or least == reduced or _is_short(found.instances, reduced - least):
+            return [], found
+        above, below = (tuple(f for f in side if owns[f] <= least)
+                        for side in (inner.above, inner.below))  # fmt: skip
+        rest = Factors(1, tuple(f for f in inner.above if f not in above),
+                       tuple(f for f in inner.below if f not in below))  # fmt: skip
+        dtype = found.value.dtype
+        left = tuple(Index(v) for v in found.instances.ranges if v not in reduced - least)
+        inside = replace(found, left=left, value=rest.product(dtype))
+        load, lines = self.known_sum(inside), []
+        if load is None or not (reduced - least).isdisjoint(index_names(load)):
+            load = Load(self.fresh(f"d_{found.version}_part"), left, dtype)
+            lines = [Line(load.tensor, left, "+=!", inside.value, found.instances)]
+        return lines, _over(found, Factors(1, (*above, load), below).product(dtype))
+
+
+_SHORT = 8
+
+
+def _is_short(instances: Instances, indices: Iterable[str]) -> bool:
+    """Return whether sums over *indices* are known to have few terms."""
+    terms_of_sum = 1
+    for index in indices:
+        run = instances.ranges[index]
+        extent = None if run is None else constant_value(run[1].sub(run[0]))
+        if extent is None:
+            return False
+        terms_of_sum *= extent
+    return terms_of_sum < _SHORT
+
+
+def _over(found: Contribution, value: Expr) -> Contribution:
+    """Return the sum of *value* over what of the indices of *found* it and the left side have."""
+    names = index_names(*found.left, value)
+    ranges = {v: run for v, run in found.instances.ranges.items() if v in names}
+    return replace(found, value=value, instances=Instances(ranges))
 
 
 @dataclass(frozen=True, slots=True)

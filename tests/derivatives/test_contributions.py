@@ -55,6 +55,30 @@ def test_sums_wait_for_no_factor() -> None:
     ]  # fmt: skip
 
 
+def test_a_sum_of_sums_is_shared() -> None:
+    case = library.case("group_norm")
+    f = tcdsl.define(library.source_for(case, "float64"))[case.def_name]
+    lines = body(tcdsl.vjp(f, ("x", "gamma", "beta")))
+    whole = [line for line in lines if " +=! d_y(n, g, d, h, w)" in line]
+    assert [line.partition(" +=!")[0] for line in whole] == [
+        "d_rstd_part(n, g, d)", "d_mean_1_part(n, g, d)",
+    ]  # fmt: skip
+    assert lines[-2:] == [
+        "d_gamma(g, d) +=! rstd(n, g) * d_rstd_part(n, g, d)",
+        "d_beta(g, d) +=! d_mean_1_part(n, g, d)",
+    ]
+
+
+@pytest.mark.parametrize(("extent", "lines"), [
+    ("3", ["d_k_sum +=! x(i, c) * a(i)"]),
+    ("C", ["d_k_part(i) +=! x(i, c)", "d_k_sum +=! a(i) * d_k_part(i)"]),
+])  # fmt: skip
+def test_a_sum_of_few_terms_is_no_sum_of_sums(extent: str, lines: list[str]) -> None:
+    f = function(f"def f(float(N, {extent}) x, float(N) a, float k) -> (s) "
+                 "{ s +=! k * x(i, c) * a(i) }")  # fmt: skip
+    assert body(tcdsl.vjp(f, "k")) == [*lines, "d_k = d_s * d_k_sum"]
+
+
 def test_a_factor_that_may_be_no_number_stays_behind_its_condition() -> None:
     f = function("def f(float64(M, N) x, float64(M) a) -> (s) "
                  "{ s(m) +=! x(m, n) / a(m) where exists a(m) > 0.0 }")  # fmt: skip
