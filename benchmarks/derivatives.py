@@ -210,7 +210,8 @@ def measured(job: Job, device: str, mode: str | None, seconds: float) -> Line:
             calls.pop(peer, None)
             trouble.append(f"{peer}: {type(error).__name__}: {str(error).splitlines()[0][:120]}")
     errors = {peer: errors_of(one(), wanted) for peer, one in calls.items() if peer != "liger"}
-    if not errors["tcdsl"] <= WORST[job.dtype]:
+    # (Where a rectifier's argument is nearly 0, float64 is on its other side: for all in float32.)
+    if not errors["tcdsl"] <= max(WORST[job.dtype], 2 * errors.get("torch", 0.0)):
         trouble.append("WRONG")
     timed = compare_cuda if device == "cuda" else compare
     timings = timed(calls, seconds).timings

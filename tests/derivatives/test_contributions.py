@@ -70,7 +70,7 @@ def test_a_sum_of_sums_is_shared() -> None:
 
 
 @pytest.mark.parametrize(("extent", "lines"), [
-    ("3", ["d_k_sum +=! x(i, c) * a(i)"]),
+    ("3", ["d_k_sum +=! a(i) * x(i, c)"]),
     ("C", ["d_k_part(i) +=! x(i, c)", "d_k_sum +=! a(i) * d_k_part(i)"]),
 ])  # fmt: skip
 def test_a_sum_of_few_terms_is_no_sum_of_sums(extent: str, lines: list[str]) -> None:
