@@ -3,7 +3,7 @@
     1. parse        text -> syntax tree                          lang/syntax/parser
     2. analyse      typed comprehensions with ranges             lang/types/sema
     3. specialise   ranges and boxes at the sizes of a call      lang/ranges/range_inference
-    4. canonicalise indices that go together become one          rewrites/comprehension/coalescing
+    4. canonicalise products in pairs; indices that go together  rewrites/comprehension
     5. lower        domains, accesses, bodies                    poly/lowering
     6. plan         kernels, loops, partial accumulators, scratch strategies/planner
     7. print        C or CUDA text                               codegen/*_printer
@@ -57,6 +57,7 @@ from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.rewrites.comprehension.canonical_form import explain_coalescing
 from tcdsl.rewrites.comprehension.coalescing import coalesce
+from tcdsl.rewrites.comprehension.contraction_order import in_pairs
 from tcdsl.rewrites.comprehension.flattening import flatten
 from tcdsl.rewrites.comprehension.merging import Coalesced
 from tcdsl.rewrites.scop.let_values import with_lets_apart
@@ -132,6 +133,7 @@ class Backend(Generic[Source]):
     target = "cpu"  # on which a failure shows again, wherever that is tried
     threads = 0
     kernels_cost = False  # whether another kernel costs a launch
+    products_per_element = 16  # that take as long as storing and loading an intermediate's element
 
     def why_flat(self, row: InterleavedRow) -> str | None:
         """Return why interleaved rows should be one index, or None (step 4)."""
@@ -174,6 +176,7 @@ class GpuBackend(Backend[CudaSource]):
 
     target = "emulate"
     kernels_cost = True
+    products_per_element = 64
 
     def __init__(
         self,
@@ -422,7 +425,10 @@ def _compile(
         options = replace(options, coalesce=False)
     with steps.step("canonicalisation"):
         wide = with_wide_indices(comprehension, special)
-        canonical = canonicalise(wide, special, strides, options)
+        paired, sized = wide, special
+        if is_reassociated(options):
+            paired, sized = in_pairs(wide, special, backend.products_per_element)
+        canonical = canonicalise(paired, sized, strides, options)
         if options.coalesce:
             canonical = flatten(canonical, backend.why_flat)
     with steps.step("lowering", is_generous=True):
@@ -446,9 +452,9 @@ def _compile(
     integers = tuple((n, merged[n][dim][-1] if dim >= 0 else dim) for n, dim in source.integers)
     source = replace(source, integers=integers)
     with steps.step("description", is_generous=True):
-        stages = describe(comprehension, special, canonical, scop, plan)
+        stages = describe(comprehension, paired, sized, canonical, scop, plan)
     return Compiled(
-        comprehension, special, canonical, scop, tuple(transforms), plan, source,
+        paired, sized, canonical, scop, tuple(transforms), plan, source,
         {**stages, "code": _readable(source)},
     )  # fmt: skip
 
@@ -492,6 +498,12 @@ def why_not_open(scop: Scop) -> str | None:
     return None
 
 
+def is_reassociated(options: Options) -> bool:
+    """Return whether products of several factors may be taken in pairs."""
+    is_plain = options.summation == "plain" and options.scheduler != "source_order"
+    return options.reassociate and is_plain
+
+
 def canonicalise(
     comprehension: Comprehension, special: AnySpecialisation, strides: Strides, options: Options
 ) -> Coalesced:
@@ -507,18 +519,19 @@ def canonicalise(
 
 def describe(
     comprehension: Comprehension,
+    paired: Comprehension,
     special: AnySpecialisation,
     canonical: Coalesced,
     scop: Scop,
     plan: Plan,
 ) -> dict[str, str]:
-    """Return the stages of a compilation as text, by name."""
+    """Return the stages of a compilation as text, by name; *special* is that of *paired*."""
     from tcdsl.lang.syntax.printer import print_comprehension  # only for people to read
 
     tree = sequence([kernel.tree for kernel in plan.kernels])
     return {
         "comprehension": print_comprehension(comprehension),
-        "coalesced": "\n".join(explain_coalescing(comprehension, special, canonical)),
+        "coalesced": "\n".join(explain_coalescing(paired, special, canonical)),
         "scop": print_scop(scop),
         "schedule": "".join(
             f"kernel {kernel.name}\n{print_tree(kernel.tree, plan.scop, 1)}"

@@ -37,6 +37,8 @@ class Options:
     fuse: "max" fuses wherever it is legal and profitable, "none" gives each statement its own
         kernel.
     coalesce: rewrite adjacent indices over contiguous dimensions as one.
+    reassociate: split sums of products of three and more factors into products of two, in the order
+        that costs least, where that saves at least half of the work.
     vectorise: use vector instructions; on a GPU, load and store several neighbours at once.
     deterministic: bit-identical results from run to run, for a given number of threads or a given
         GPU.  It affects floating-point sums by atomics on a GPU, where iterations scatter into one
@@ -65,6 +67,7 @@ class Options:
     threads: int = 0
     fuse: Literal["max", "none"] = "max"
     coalesce: bool = True
+    reassociate: bool = True
     vectorise: bool = True
     deterministic: bool = False
     cross_block: Literal["ordered", "atomic"] = "ordered"
@@ -225,6 +228,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "cross_block": ("ordered", "atomic"),
     "summation": ("plain", "compensated"),
     "coalesce": (True, False),
+    "reassociate": (True, False),
     "vectorise": (True, False),
     "deterministic": (True, False),
     "fast_math": (True, False),
