@@ -9,11 +9,13 @@ ties them, and the predicted time of every group that was ever asked for.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import ceil, inf, prod
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.gpu_thresholds import SERIAL_VECTORS
 from tcdsl.options import Options
+from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.schedule.fusion import Group, join_all, shareable
 from tcdsl.strategies.catalogue import likeliest
@@ -23,6 +25,7 @@ from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.templates.tile_simt import is_tiled
 from tcdsl.strategies.work import traffic_of, work_of
 
+FEW = 4  # times the values that a member has, the kernel has others: unequal work
 SLOW = 3.0  # times what is moved
 # Templates whose kernels are measured to be faster than predicted, by two times and more.
 OVERESTIMATED = ("row_column",)
@@ -72,7 +75,25 @@ class Evaluator:
         problem = Problem(known.scop, group, known.shapes, self.gpu, self.options)
         sketch = likeliest(problem).schedule(problem)
         kernel = estimate(work_of(problem, sketch), self.gpu).seconds
-        return kernel + self._after_seconds(problem, sketch)
+        longest = max(self._alone_seconds(problem, sketch, name) for name in group.members)
+        return max(kernel, longest) + self._after_seconds(problem, sketch)
+
+    def _alone_seconds(self, problem: Problem, sketch: Sketch, name: str) -> float:
+        """Return how long the threads take that run *name*, where few of the kernel's do; else 0.
+
+        An estimate is of blocks that have equal shares of the work.  A sum that few values of the
+        axes have is a chain of loads in few threads::
+
+            y(i) = x(i)    y(i) += z(k) where i in 0:3
+        """
+        shape = problem.shapes[name]
+        own = prod(shape.extents[axis[name]] for axis in problem.parallel)
+        if FEW * own > problem.results:
+            return 0.0
+        lanes = prod(p.width for p in sketch.remaining[name] if p.kind is LoopKind.THREAD)
+        chunks = prod(p.extent for p in sketch.partials.get(name, ()) if not p.is_lane)
+        steps = problem.rest_of(name) / (lanes * chunks * SERIAL_VECTORS)
+        return ceil(steps) * self.gpu.dram_latency_s
 
     def _after_seconds(self, problem: Problem, sketch: Sketch) -> float:
         """Return how long the kernel takes that adds up what blocks have summed, 0 if they do."""

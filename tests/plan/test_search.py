@@ -39,6 +39,7 @@ AROUND = """def f(float(M,N) x) -> (a, b) {
     b(i,j) = a(i,j) / t
 }"""
 ROWS_AND_ALL = "def f(float(M,N) x) -> (y, s) { y(i) +=! x(i,j)\n s +=! y(i) * y(i) }"
+FEW_LONG = "def f(float(N) x, float(M) z) -> (y) { y(i) = x(i)\n y(i) += z(k) where i in 0:3 }"
 BLUR = """def f(float(H,W) x) -> (y) {
     a(i,j) = x(i,j) + x(i,j+1) + x(i,j+2)
     y(i,j) = a(i,j) + a(i+1,j) + a(i+2,j)
@@ -76,6 +77,12 @@ def test_no_group_waits_for_itself(lower: Lower) -> None:
     assert in_order([b, *rest, a], known) == list(grouped.groups)
 
 
+def test_what_few_threads_would_wait_for_is_a_kernel_of_its_own(lower: Lower) -> None:
+    scop = lower(FEW_LONG, (4000000,), (1000000,))
+    assert len(kernels(scop)) > 1
+    assert len(kernels(lower(FEW_LONG, (4000000,), (8,)))) == 1
+
+
 def test_why_kernels_stay_two_is_told_with_both_times(lower: Lower) -> None:
     plan = plan_for_gpu(lower(ROWS_AND_ALL, (8192, 4096)), Options(), H200)
     (found,) = plan.apart
@@ -90,4 +97,5 @@ def test_results(shape: tuple[int, int], check_emulated: CheckAll) -> None:
         (STEPS, [(m, 3, n)] * 3 + [(m, n)]),
         (AROUND, [(m, n)]),
         (BLUR, [(m + 2, n + 2)]),
+        (FEW_LONG, [(m + 2,), (n,)]),
     ])  # fmt: skip
