@@ -27,3 +27,14 @@ def test_strided_and_reversed_terms(
     small_chip: Chip,
 ) -> None:
     check_emulated([(PROGRAM.format(subscript, where), [(40, extent), (3, 8)])], gpu=small_chip)
+
+
+MASKED = """def f(float(K, N) a, float(M, K) b) -> (t) {
+    t(m, n) +=! a(k, n) * (k % 4 != 0 ? b(m, k) : 0)
+}"""
+
+
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+def test_terms_that_are_never_read(check_emulated: Callable[..., None], small_chip: Chip) -> None:
+    """The box of a step's reads begins at its second term: the plan failed verification."""
+    check_emulated([(MASKED, [(40, 24), (16, 40)])], gpu=small_chip)

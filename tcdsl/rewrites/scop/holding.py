@@ -9,7 +9,8 @@ H is shifted by one value of t along the loops over k: while a thread multiplies
 next values are on their way from shared memory, also where a step ends and threads wait.  A thread
 holds as many values of k as iterations an element lives for (promotion's rings): two.
 
-Legal iff one dimension of the tile mentions k, and one other the index m that neighbours differ in.
+Legal iff one dimension of the tile mentions k, and one other the index m that neighbours differ in,
+and the tile has an element for every term.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from tcdsl.poly.footprints import outer_map
 from tcdsl.poly.isl_utils import dim_bounds
 from tcdsl.poly.isl_utils import minus as extent_of
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate
-from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
+from tcdsl.poly.lowering import access, builder_of, elements_in, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.caching import coordinate_expression, insertion
 
@@ -81,6 +82,9 @@ def hold(
         for names, subscript in zip(mentioned, inside, strict=True)
     )
     read = access(builder, tile, places, wide.arrays, domain)
+    elements = elements_in(scop.arrays[tile], read.relation.get_space().range())
+    if not read.relation.range().is_subset(elements):
+        return None  # some terms are not read, and the tile is the box of the others
     held = Statement(
         name=copy, domain=domain, indices=indices, n_left=len(indices), kind=Kind.ASSIGN,
         write=access(builder, name, tuple(map(Index, indices)), wide.arrays, domain),
