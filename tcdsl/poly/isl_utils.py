@@ -139,6 +139,11 @@ def _number_if_constant(function: isl.PwAff, context: isl.Set) -> Extent:
     return one.intersect_params(context) if are_bounded(context) else one
 
 
+def is_unbounded(context: isl.Set) -> bool:
+    """Return whether a parameter has no greatest value in *context*."""
+    return context.dim(isl.dim_type.param) > 0 and not are_bounded(context)
+
+
 def are_bounded(context: isl.Set) -> bool:
     """Return whether every parameter has a greatest value in *context*, and there is one."""
     local = isl.LocalSpace.from_space(context.get_space())

@@ -35,7 +35,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT64, DType
-from tcdsl.poly.isl_utils import constant_bounds, within
+from tcdsl.poly.isl_utils import constant_bounds, dim_bounds, is_unbounded, within_bounds
 from tcdsl.poly.lowering import builder_of, guarded_reads
 from tcdsl.poly.scop import Access, Kind, Scop, Statement, Storage, loads_of
 from tcdsl.rewrites.scop.recomputation import moved
@@ -120,19 +120,20 @@ def _why_not_row(scop: Scop, statement: Statement) -> str | None:
     if any(read.array == statement.write.array for read in statement.reads):
         return "it reads its own target"
     bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
-    if scop.context.dim(isl.dim_type.param) or None in bounds or not _is_box(statement.domain):
+    if is_unbounded(scop.context) or None in bounds or not _is_box(scop, statement.domain):
         return "its instances are no box"
     return "rows are too long" if row_of(statement)[1] > MOST_VALUES else None
 
 
-def _is_box(domain: isl.Set) -> bool:
-    box = isl.Set.universe(domain.get_space())
-    for dim in range(domain.dim(isl.dim_type.set)):
-        bounds = constant_bounds(domain, dim)
-        if bounds is None:
-            return False
-        box = within(box, isl.dim_type.set, dim, *bounds)
-    return bool(domain.is_equal(box))
+def _is_box(scop: Scop, domain: isl.Set) -> bool:
+    """Return whether *domain* is a box, and the same along what is reduced at all open sizes."""
+    *outer, last = (
+        dim_bounds(domain, d, scop.context) for d in range(domain.dim(isl.dim_type.set))
+    )
+    box = isl.Set.universe(domain.get_space()).intersect_params(scop.context)
+    for dim, (low, end) in enumerate((*outer, last)):
+        box = within_bounds(box, dim, low, end)
+    return all(isinstance(end, int) for end in last) and bool(domain.is_equal(box))
 
 
 def _totals(scop: Scop, peak: Statement) -> Iterator[Total]:

@@ -17,8 +17,6 @@ by the rounding of a contraction.  Nothing may write that array between the two.
 
 from dataclasses import replace
 
-import islpy as isl
-
 from tcdsl.lang.comprehension import (
     Binary,
     Cast,
@@ -32,7 +30,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, INT64, DType
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import constant_bounds, is_unbounded
 from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.rfactor import initialisation
@@ -49,7 +47,7 @@ def why_not_after(scop: Scop, statement: Statement) -> str | None:
         return "it is not along one index, for all of it"
     if tuple(statement.write.subscripts) != tuple(map(Index, statement.left)):
         return "its target's subscripts are not the left-hand indices"
-    if not isinstance(statement.arg_origin, int) or scop.context.dim(isl.dim_type.param):
+    if not isinstance(statement.arg_origin, int) or is_unbounded(scop.context):
         return "where its range begins is not known"
     if not isinstance(_unconverted(statement.value), Load):
         return "its terms are computed"

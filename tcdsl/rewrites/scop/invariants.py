@@ -20,7 +20,7 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Call, Expr, Index, Load, Select, children, walk
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import constant_bounds, is_unbounded
 from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
 
@@ -30,7 +30,7 @@ def with_invariants(scop: Scop, kernels: Collection[Collection[str]]) -> Scop:
 
     :arg kernels: the names of the statements of each.
     """
-    if scop.context.dim(isl.dim_type.param):
+    if is_unbounded(scop.context):
         return scop
     for members in kernels:
         sums = {

@@ -26,7 +26,7 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Cast, Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import arithmetic
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import constant_bounds, is_unbounded
 from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
 from tcdsl.rewrites.scop.rfactor import initialisation
@@ -36,7 +36,7 @@ LEAST_LENGTH = gpu_thresholds.TERM_VALUES
 
 def with_row_terms(scop: Scop) -> Scop:
     """Return *scop* with the terms of sums over rows as arrays of their own."""
-    if scop.context.dim(isl.dim_type.param):
+    if is_unbounded(scop.context):
         return scop
     for statement in scop.statements:
         rows = _rows_of(scop, statement)

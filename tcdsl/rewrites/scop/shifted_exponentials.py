@@ -43,7 +43,7 @@ import islpy as isl
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Index, Load, Operator, walk
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import FLOAT32
-from tcdsl.poly.isl_utils import points_of_box
+from tcdsl.poly.isl_utils import is_unbounded, points_of_box
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
 from tcdsl.rewrites.scop.exponential_sums import (
     ADDEND,
@@ -59,7 +59,7 @@ from tcdsl.rewrites.scop.rfactor import initialisation
 
 def with_shifted_exponentials(scop: Scop) -> Scop:
     """Return *scop* with its shifted exponentials, and quotients of them by their sums."""
-    if scop.context.dim(isl.dim_type.param):
+    if is_unbounded(scop.context):
         return scop
     known = _Maxima(scop)
     statements = tuple(_rewritten(s, partial(known.exponential, s)) for s in scop.statements)

@@ -39,7 +39,7 @@ from tcdsl.lang.rewrite import minus as minus_expr
 from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
-from tcdsl.poly.isl_utils import map_from_functions
+from tcdsl.poly.isl_utils import is_unbounded, map_from_functions
 from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Skew, Statement, Storage
 
@@ -61,7 +61,7 @@ def skewed(scop: Scop, why_not: WhyNot, vector_bytes: int, apart: Collection[str
     :arg vector_bytes: that an access moves at most.
     :arg apart: statements that have no rows to be skewed: they read arguments as they are.
     """
-    if scop.context.dim(isl.dim_type.param):
+    if is_unbounded(scop.context):
         return scop  # the length of a row must be a number
     for statement in scop.statements:
         for read in statement.reads if statement.name not in apart else ():
@@ -90,17 +90,17 @@ def unaligned(array: Array, width: int) -> tuple[int, ...] | None:
 
 
 def _strides(array: Array) -> tuple[int, ...] | None:
-    """Return the strides of *array*, None where they or its box are not plain numbers."""
-    numbers = [x for x in (*array.shape, *array.origin) if isinstance(x, int)]
-    if len(numbers) < 2 * array.rank or any(array.origin):
+    """Return the strides of *array*, None where they or its rows are not plain numbers."""
+    numbers = [x for x in (*array.shape[1:], *array.origin) if isinstance(x, int)]
+    if len(numbers) < 2 * array.rank - 1 or any(array.origin):
         return None
     if array.strides is not None:
         known = tuple(stride for stride in array.strides if isinstance(stride, int))
         return known if len(known) == array.rank else None
-    found, step = [], 1
-    for extent in reversed(numbers[: array.rank]):
-        found.append(step)
+    found, step = [1], 1
+    for extent in reversed(numbers[: array.rank - 1]):
         step *= extent
+        found.append(step)
     return tuple(reversed(found))
 
 
