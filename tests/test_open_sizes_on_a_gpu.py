@@ -11,6 +11,7 @@ import tcdsl
 from tcdsl.codegen.cuda.source import Count, Launch, Room, workspace_at
 from tcdsl.emulator import compile_emulated
 from tcdsl.executable.emulated import EmulatedExecutable
+from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes, tiled_sizes
 from tcdsl.options import Options
 from tcdsl.runtime.cache import Cache
 from tcdsl.runtime.size_classes import class_of, classes_of, leading_sizes
@@ -80,7 +81,9 @@ def test_one_kernel_is_right_at_all_sizes_of_its_class(name: str, compilations: 
         poisoned = np.full(f.output_shapes(x)[f.comprehension.outputs[0]], np.nan, np.float32)
         found = f(x, target="emulate", options=options, out=poisoned)
         np.testing.assert_allclose(found, f.reference(x), rtol=2e-4, atol=2e-4)
-    assert len(compilations) == 1
+    narrow = reduced_sizes(f.comprehension)
+    classes = [classes_of({opened: size}, [opened], narrow) for size in SIZES]
+    assert len(compilations) == len({str(each) for each in classes})
 
 
 @pytest.mark.slow
@@ -187,6 +190,9 @@ def test_classes() -> None:
     assert class_of(1) == (1, 16) and class_of(16) == (1, 16) and class_of(17) == (17, 256)
     assert classes_of({"A": 0, "B": 3}, ["A", "B"]) is None
     assert classes_of({"A": 0, "B": 3}, ["B"]) == {"B": (1, 16)}
+    assert classes_of({"A": 65, "B": 65}, ["A", "B"], ["A"]) == {"A": (65, 128), "B": (17, 256)}
+    assert class_of(2**31 - 1) == (2**28 + 1, 2**31 - 1)
+    assert classes_of({"A": 2**31 - 1}, ["A"], ["A"]) == {"A": (2**30 + 1, 2**31 - 1)}
 
 
 def test_leading_sizes() -> None:
@@ -224,7 +230,7 @@ def test_the_workspace_is_from_the_call(compilations: list[str]) -> None:
     f = tcdsl.define(source).f
     options = Options(dynamic_sizes=("B",), fuse="none")
     taken = {}
-    for size in (100, 17, 256):
+    for size in (200, 129, 256):
         x = drawn(size, 64)
         exe = f.compile(x, target="emulate", options=options).at([x])
         assert isinstance(exe, EmulatedExecutable)
@@ -232,7 +238,7 @@ def test_the_workspace_is_from_the_call(compilations: list[str]) -> None:
         for found, wanted in zip(exe(x), f.reference(x), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-2)
     assert len(compilations) == 1
-    assert taken[17] < taken[100] < taken[256] == exe.program.source.workspace_bytes
+    assert taken[129] < taken[200] < taken[256] == exe.program.source.workspace_bytes
 
 
 def test_what_is_apart_in_the_workspace_stays_apart() -> None:
@@ -247,3 +253,28 @@ def test_what_is_apart_in_the_workspace_stays_apart() -> None:
                 if one.offset + one.size_bytes <= other.offset:
                     assert moved[one.offset] + one.taken(integers) <= moved[other.offset]
     assert workspace_at(rooms, 0, [64]) == ({256 * n: 256 * n for n in (0, 1, 3, 5)}, 6 * 256)
+
+
+def test_edges_of_tiles_are_not_left_open_by_themselves(compilations: list[str]) -> None:
+    f = tcdsl.define("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }").f
+    assert tiled_sizes(f.comprehension) == {"M", "N"}
+    assert reduced_sizes(f.comprehension) == {"K"}
+    b = drawn(16, 24)
+    for m in (17, 18, 19, 20):
+        f(drawn(m, 16), b, target="emulate")
+    assert len(compilations) == 4 and not any("int64_t M" in text for text in compilations)
+
+
+@pytest.mark.parametrize(
+    ("source", "reduced", "tiled"),
+    [
+        ("def f(float(B,M,K) A, float(B,K) X) -> (y) { y(b,m) +=! A(b,m,k) * X(b,k) }", "K", ""),
+        ("def f(float(B,M,K) A, float(B,K,N) X) -> (y) { y(b,m,n) +=! A(b,m,k) * X(b,k,n) }",
+         "K", "MN"),
+        (SOFTMAX, "N", ""),
+        ("def f(float(B,N) X) -> (y) { y(n) +=! X(b,n) }", "B", ""),
+    ],
+)  # fmt: skip
+def test_roles_of_sizes(source: str, reduced: str, tiled: str) -> None:
+    c = tcdsl.define(source).f.comprehension
+    assert reduced_sizes(c) == set(reduced) and tiled_sizes(c) == set(tiled)

@@ -1,34 +1,43 @@
 """Classes of sizes: which values of an open size share a kernel on a GPU.
 
-    1..16   17..256   257..4096   4097..65536   ...
+    1..16   17..256         257..4096                 4097..65536   ...
+    1..16   17..32  33..64  65..128  129..256  ...    of what is reduced
 
 A kernel for a class is planned for its greatest size, and guarded for all others: the grid is from
 the call.  What a plan depends on (rows a block, chunks of a reduced range) varies by less than a
 class is wide where sizes are small, and a launch takes most of the time there.  Sizes between 1 and
-65536 meet four classes.
+65536 meet four classes.  Chunks of a reduced range are as long as the greatest size asks, so that at
+a sixteenth of it few blocks have any work: its classes are narrow.
 
 By itself a size is left open at its third value, if it is the leading one wherever it is declared:
-then no stride depends on it.
+then no stride depends on it.  The rows and columns of a contraction's results are not, for every
+product of a tile would be guarded.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tcdsl.lang.types.head import Head, factors_of
 
 ENDS = (0, 16, 256, 4096, 65536, 1 << 20, 1 << 24, 1 << 28, 2**31 - 1)
+NARROW_ENDS = (0, *(1 << n for n in range(4, 31)), 2**31 - 1)
 VALUES_BEFORE = 2  # that are compiled by themselves, before a size is left open
 
 
-def class_of(size: int) -> tuple[int, int] | None:
+def class_of(size: int, ends: Sequence[int] = ENDS) -> tuple[int, int] | None:
     """Return the least and the greatest value of the class of *size*, None if it has none."""
-    ends = ((low + 1, high) for low, high in pairwise(ENDS))
-    return next((end for end in ends if end[0] <= size <= end[1]), None)
+    position = bisect_left(ends, size)
+    return (ends[position - 1] + 1, ends[position]) if 0 < position < len(ends) else None
 
 
-def classes_of(sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, tuple[int, int]] | None:
-    """Return the class of each size of *names*, None if one is in none."""
-    found = {name: class_of(sizes[name]) for name in names}
+def classes_of(
+    sizes: Mapping[str, int], names: Iterable[str], narrow: Collection[str] = ()
+) -> dict[str, tuple[int, int]] | None:
+    """Return the class of each size of *names*, None if one is in none.
+
+    :arg narrow: those whose classes end at powers of two.
+    """
+    found = {n: class_of(sizes[n], NARROW_ENDS if n in narrow else ENDS) for n in names}
     known = {name: ends for name, ends in found.items() if ends is not None}
     return known if len(known) == len(found) else None
 
