@@ -6,8 +6,8 @@
 A kernel for a class is planned for its greatest size, and guarded for all others: the grid is from
 the call.  What a plan depends on (rows a block, chunks of a reduced range) varies by less than a
 class is wide where sizes are small, and a launch takes most of the time there.  Sizes between 1 and
-65536 meet four classes.  Chunks of a reduced range are as long as the greatest size asks, so that at
-a sixteenth of it few blocks have any work: its classes are narrow.
+65536 meet four classes.  Chunks of a reduced range are as long as the greatest size asks, and few
+blocks would have any work at a sixteenth of it: its classes are narrow.
 
 By itself a size is left open at its third value, if it is the leading one wherever it is declared:
 then no stride depends on it.  The rows and columns of a contraction's results are not, for every
