@@ -146,8 +146,14 @@ def _steps(statement: Statement, ranges: Ranges, per_element: int) -> Iterator[S
         factors.append(Factor(made, frozenset(step.left)))
     one, other = factors
     indices = tuple(name for name in statement.indices if name not in summed)
-    value = _times(one.value, other.value)
-    yield replace(statement, indices=indices, value=value, domain=None, ranges=())
+    yield replace(
+        statement,
+        indices=indices,
+        value=_times(one.value, other.value),
+        explicit=tuple(clause for clause in statement.explicit if clause.index in indices),
+        domain=None,
+        ranges=(),
+    )
 
 
 def _pair(

@@ -82,6 +82,9 @@ def test_what_keeps_its_order(statement: str, reason: str) -> None:
 CASES = [
     (CHAIN, [(7, 9), (9, 5), (5, 11)]),
     (KRONECKER, [(5, 4, 4, 3), (4, 4), (6, 4), (5, 3)]),
+    ("def f(float(I,J) a, float(J,K) b, float(K,L) c) -> (d)"
+     " { d(i,l) +=! a(i,j) * b(j,k) * c(k,l) where j in 0:J, k in 1:K }",
+     [(7, 9), (9, 5), (5, 11)]),
     ("def f(double(I,J) a, double(J,K) b, double(K,L) c, double s) -> (d)"
      " { d(i,l) +=! s * a(i,j) * b(j,k) * 0.5 * c(k,l) }", [(7, 9), (9, 5), (5, 11), ()]),
     ("def f(half(I,J) a, half(J,K) b, half(K,L) c) -> (d)"
