@@ -24,8 +24,8 @@ pytest.importorskip("hypothesis")
 ORDINARY = 20
 PROGRAMS = 2000
 STEPS = (1e-6, -1e-6, 5e-7)
-_FLOATS = re.compile(r"\b(?:float16|bfloat16|float32|float|half|double)\b(?=[ (])")
-_SUFFIXES = re.compile(r"(?<=\d)(?:f16|bf16|f32)\b")
+_FLOATS = re.compile(r"\b(?:float8_\w+|float16|bfloat16|float32|float|half|double)\b(?=[ (])")
+_SUFFIXES = re.compile(r"(?<=\d)(?:f16|bf16|f32|f8e4m3|f8e5m2)\b")
 
 
 def in_float64(source: str, inputs: Mapping[str, Any]) -> tuple[str, list[Any]]:

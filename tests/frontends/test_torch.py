@@ -117,6 +117,22 @@ def test_vmap_of_what_is_updated_and_what_has_no_batched_text() -> None:
     assert sums.tolist() == [[1, 5, 0], [0, 11, 0], [0, 0, 0]]
 
 
+def test_vmap_without_a_batched_text_is_a_call_for_each_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Form, "batch", lambda *_: None)  # every def of today has such a text
+    op = register("rows")
+    value = torch.randn(5, 4, requires_grad=True)  # the batch is last
+    start = torch.tensor([[0, 1, 2, 5], [0, 0, 3, 5], [5, 5, 5, 5], [1, 2, 3, 4]])
+    start = start.to(torch.int32)
+    weight = torch.randn(4, 4)
+    found = torch.vmap(op, (1, 0))(value, start)
+    wanted = torch.stack([op(value[:, b].contiguous(), start[b]) for b in range(4)])
+    torch.testing.assert_close(found, wanted)
+    own, other = (torch.autograd.grad((sums * weight).sum(), value)[0] for sums in (found, wanted))
+    torch.testing.assert_close(own, other)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", library.cases(), ids=lambda case: case.name)
 def test_the_library_batched(case: library.Case) -> None:
@@ -224,6 +240,37 @@ def test_export_keeps_the_operator_and_the_open_size() -> None:
     torch.testing.assert_close(exported.module()(more), module(more))
 
 
+def test_an_exported_program_is_saved_and_loaded() -> None:
+    x, weight, bias = layer(4, 5)
+    module = tct.Module(prog.linear, weight=weight, bias=bias)
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(module, (x,)), file)
+    file.seek(0)
+    again = torch.export.load(file).module()
+    assert set(again.state_dict()) == {"weight", "bias"}
+    torch.testing.assert_close(again(x), module(x))
+
+
+@pytest.mark.parametrize("form", [torch.channels_last, torch.contiguous_format])
+def test_memory_formats(form: Any) -> None:
+    """An argument is read in its format; results are contiguous, also in a graph."""
+    text = """def scaled(float(N, C, H, W) x, float(C) a) -> (y) {
+        y(n, c, h, w) = tanh(x(n, c, h, w)) * a(c)
+    }"""
+    op = tct.op(tcdsl.define(text).scaled, name=f"tests{next(_number)}::scaled")
+    x = torch.randn(2, 3, 4, 5).to(memory_format=form).requires_grad_()
+    a = torch.randn(3, requires_grad=True)
+    torch.library.opcheck(op, (x, a))
+    wanted = torch.tanh(x) * a[:, None, None]
+    for function in (op, torch.compile(op, backend="aot_eager", fullgraph=True)):
+        y = function(x, a)
+        assert y.is_contiguous()
+        torch.testing.assert_close(y, wanted)
+        own, other = (torch.autograd.grad(v.square().sum(), (x, a), retain_graph=True)
+                      for v in (y, wanted))  # fmt: skip
+        torch.testing.assert_close(own, other)
+
+
 def test_autocast_gives_the_declared_types() -> None:
     op, (x, weight, bias) = register("linear"), layer(4, 5)
     half = x.bfloat16().requires_grad_()
@@ -234,6 +281,10 @@ def test_autocast_gives_the_declared_types() -> None:
     assert half.grad.dtype == torch.bfloat16
     with pytest.raises(tcdsl.ShapeError, match="declared float32 but the array's type is float64"):
         op(x.double(), weight, bias)
+    model = tct.Module(prog.linear, weight=weight, bias=bias)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(compiled(half.detach()), y.detach())
 
 
 def test_a_layer_has_the_state_of_the_one_that_it_replaces() -> None:

@@ -74,6 +74,24 @@ def test_on_the_callers_stream_and_in_a_graph(op: Any) -> None:
     torch.testing.assert_close(y, expected(x, weight, eps), rtol=1e-4, atol=1e-4)
 
 
+def test_backward_in_a_graph(op: Any) -> None:
+    x, weight, eps = arguments()
+    leaf = x.detach().clone().requires_grad_()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # the first call compiles
+        torch.autograd.grad(op(leaf, weight, eps).square().sum(), leaf)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        (found,) = torch.autograd.grad(op(leaf, weight, eps).square().sum(), leaf)
+    with torch.no_grad():
+        leaf.copy_(torch.randn_like(leaf))
+    graph.replay()
+    (wanted,) = torch.autograd.grad(expected(leaf, weight, eps).square().sum(), leaf)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_views_vmap_and_autocast(op: Any) -> None:
     x, weight, eps = arguments()
     view = torch.randn(200, 64, device="cuda").T
