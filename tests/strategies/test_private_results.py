@@ -133,6 +133,19 @@ def test_copies_are_in_shared_memory(copies: Chip, lower: Lower) -> None:
     assert not copied(lower(text, (5, 6), (70,), (70, 6)), copies, Options(deterministic=True))
 
 
+def test_folds_of_last_blocks_leave_copies_their_room(lower: Lower) -> None:
+    """What does not fit would be in memory, and take three times as long."""
+    text = """def f(float(M,N) x) -> (s, l, h, int32(N,64) bins) {
+        s(j) +=! x(i,j)
+        l(j) min=! x(i,j)
+        h(j) max=! x(i,j)
+        bin(i,j) = min(63, max(0, int32(8.0 * x(i,j) + 32.0)))
+        bins(j,b) = 0
+        bins(j, bin(i,j)) += 1
+    }"""
+    assert copied(lower(text, (262144, 96)), load_chip("h200"))
+
+
 def test_copies_in_memory_are_added_up_by_a_kernel(lower: Lower, either: Chip) -> None:
     plan = plan_for_gpu(
         lower(SUMS.format(t="float", op="+="), (5, 6), (70,), (70, 6)), Options(), either

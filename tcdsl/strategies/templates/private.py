@@ -34,7 +34,8 @@ from tcdsl.strategies.template import Template
 from tcdsl.strategies.work import work_of
 
 FOLD_BYTES = 16  # a thread, of each reduction that a block folds (schedule/promotion)
-MOST_BASES = 3  # configurations of the other template, and one without vectors
+MOST_BASES = 6  # configurations of the other template, and one without vectors
+LEAST_THREADS = 4  # times fewer threads of a row than its likeliest has
 BLOCKS_EACH = (1, 2, 3, 4, 6, 8)  # of a multiprocessor: copies that are added up
 IN_MEMORY = (16, 64, 256)  # copies
 MOST_BYTES = 1 / 4  # of the second-level cache, for copies there
@@ -124,10 +125,21 @@ class _Private:
 
 
 def _few(space: Iterable[Any]) -> list[Any]:
-    """Return the first configurations of *space*, and one with which neighbours are threads'."""
+    """Return the first configurations of *space*, and one with which neighbours are threads'.
+
+    Rows of very few threads, which load lines of memory piece by piece, are left out, and so are
+    those that are read again where the likeliest keeps them.
+    """
     every = list(space)
+    most, keep = getattr(every[0], "threads", 0), min(getattr(every[0], "keep", 0), 1)
+    first = [
+        config
+        for config in every[:MOST_BASES]
+        if LEAST_THREADS * getattr(config, "threads", 0) >= most
+        and getattr(config, "keep", 0) >= keep
+    ]
     scalar = [c for c in every if getattr(c, "vector", 1) == 1]
-    return list(dict.fromkeys((*every[:MOST_BASES], *scalar[:1])))
+    return list(dict.fromkeys((*first, *scalar[:1])))
 
 
 def _per_block(problem: Problem, sketch: Sketch) -> list[int]:
@@ -185,6 +197,9 @@ def _in_shared_memory(
 
 
 def _fold_bytes(sketch: Sketch) -> int:
-    """Return the shared memory that folds of the kernel may take (schedule/promotion)."""
-    folds = sum(any(p.is_lane for p in partials) for partials in sketch.partials.values())
+    """Return the shared memory that folds may take (schedule/promotion), last blocks' included."""
+    parts = list(sketch.partials.values())
+    folds = sum(any(p.is_lane for p in partials) for partials in parts)
+    chunked = sum(any(not p.is_lane for p in partials) for partials in parts)
+    folds += chunked if sketch.layout is not None else 0
     return FOLD_BYTES * (folds + 1) * prod(widths_of(sketch).values()) if folds else 0
