@@ -20,7 +20,7 @@ from tcdsl.derivatives import terms
 from tcdsl.derivatives.inversion import Inverse, Sizes, inverted, tidied, written
 from tcdsl.derivatives.lines import Box, BoxOfInstances, Instances, Line, is_same_range
 from tcdsl.derivatives.versions import Step
-from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select
 from tcdsl.lang.ranges.linear import Form, linear
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.ranges.size_functions import to_expr
@@ -47,6 +47,8 @@ def recurrence(
         if found is None:
             return "it is a recurrence whose reads cannot be inverted"
         inverses.append(found)
+    if len(inverses) > 1:
+        inverses = [_widened(inverse, box) for inverse in inverses]
     joined = _joined(inverses)
     if isinstance(joined, str):
         return joined
@@ -101,6 +103,25 @@ def _over_elements(
     instances = replace(over.instances, ranges=ranges)
     subscripts = tuple(tidied(s, sizes.space) for s in over.subscripts)
     return replace(over, subscripts=subscripts, instances=instances), loads, frozenset(descending)
+
+
+def _widened(found: Inverse, box: Box) -> Inverse:
+    """Return *found* over the whole *box* of its left side, 0 where it adds nothing."""
+    ranges, guards = dict(found.instances.ranges), []
+    for subscript, dim in zip(found.left, box, strict=True):
+        run = ranges.get(subscript.name) if isinstance(subscript, Index) else None
+        if run is None or is_same_range(run, dim):
+            continue
+        (lower, upper), index = run, subscript
+        assert isinstance(index, Index)
+        guards.append(Binary(">=", index, to_expr(lower), BOOL))
+        guards.append(Binary("<", index, to_expr(upper), BOOL))
+        ranges[index.name] = dim
+    if not guards or not found.instances.is_box:
+        return found
+    zero = terms.number(0.0, found.value.dtype)
+    value = Select(terms.conjunction(guards), found.value, zero, found.value.dtype)
+    return Inverse(found.left, value, replace(found.instances, ranges=ranges))
 
 
 def _joined(inverses: list[Inverse]) -> Inverse | str:

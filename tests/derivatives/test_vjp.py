@@ -126,6 +126,8 @@ FORMS = {
                         "h(0, j) = x(0, j) where j in 0:H  h(t, j) = 0.0 where t in 1:T "
                         "h(t, j) += W(j, k) * h(t - 1, k) * x(t, 0) where t in 1:T }",
                         [(4, 3), (3, 3)]),
+    "in two directions": ("def f(float64(N, M) x) -> (float64(N, M) y) { y(i, j) = x(i, j)  y(i, j) = y(i, j) * "
+                          "(y(i - 1, j) + x(i, j) * y(i, j - 1)) where i in 1:N, j in 1:M }", [(4, 5)]),
     "suffix product": ("def f(float64(N) x) -> (float64(N) y) { y(N - 1) = x(N - 1)  y(N - 2 - i) = "
                        "y(N - 1 - i) * x(N - 2 - i) where i in 0:N - 1 }", [(6,)]),
     "shifted recurrence": ("def f(float64(N) x) -> (y) { y(0) = x(0)  y(i + 1) = y(i) * x(i + 1) "
