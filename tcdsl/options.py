@@ -58,6 +58,9 @@ class Options:
         them at the end: the result is that of twice the precision, rounded once.  It costs some six
         operations per term.  Not for scattered sums and recurrences, not with fast_math; blocks
         combine their parts as with "ordered".
+    precision: of products of float32 that a sum adds up: "float32", or "tf32", which lets tensor
+        cores round the factors to 11 bits (a product is off by 2^-10 of itself at most; infinities
+        and NaN stay) and is several times as fast.  Ignored on a CPU.
     choices: what Executable.choices returned, for the same kernels again; kernels that it does not
         name are chosen as ever.  Also as the argument *choices* of Function.compile.
     """
@@ -75,6 +78,7 @@ class Options:
     check_indices: bool = True
     scheduler: Literal["auto", "isl", "source_order"] = "auto"
     summation: Literal["plain", "compensated"] = "plain"
+    precision: Literal["float32", "tf32"] = "float32"
     choices: str = ""
 
     def __new__(cls, *args: Any, **named: Any) -> "Options":

@@ -52,7 +52,7 @@ from tcdsl.interp.derivatives import (
     quotient_error,
 )
 from tcdsl.interp.oracle import interpret
-from tcdsl.interp.precision import settled, smallest, unit_roundoff, working
+from tcdsl.interp.precision import largest, settled, smallest, unit_roundoff, working
 from tcdsl.lang.comprehension import Comprehension, Operator, Specialisation
 from tcdsl.lang.types.dtypes import BOOL, FLOAT32, DType
 
@@ -64,13 +64,16 @@ def evaluate_with_bounds(
     out: Mapping[str, Array] | None = None,
     *,
     is_compensated: bool = False,
+    is_tf32: bool = False,
 ) -> dict[str, tuple[Array, Array]]:
     """Return (value, bound) of each output: floats in the working precision, others as they are.
 
     :arg is_compensated: whether floating-point sums are, see ``Options.summation``.
+    :arg is_tf32: whether factors of float32 may be rounded, see ``Options.precision``.
     :raises LaunchError: TC080, an index out of range.
     """
-    results = interpret(c, s, inputs, out or {}, Bounded(is_compensated=is_compensated))
+    arithmetic = Bounded(is_compensated=is_compensated, is_tf32=is_tf32)
+    results = interpret(c, s, inputs, out or {}, arithmetic)
     return {name: (result.value, result.bound) for name, result in results.items()}
 
 
@@ -119,8 +122,9 @@ def narrowed(a: Approximate, dtype: DType) -> Approximate:
 class Bounded:
     """The arithmetic of :class:`Approximate` values (see the module's docstring)."""
 
-    def __init__(self, *, is_compensated: bool = False) -> None:
+    def __init__(self, *, is_compensated: bool = False, is_tf32: bool = False) -> None:
         self._is_compensated = is_compensated
+        self._is_tf32 = is_tf32
 
     def exact(self, values: Any, dtype: DType) -> Approximate:
         stored = np.asarray(values).astype(dtype.numpy).astype(working(dtype))
@@ -148,6 +152,8 @@ class Bounded:
             return Approximate(value, _undecided_logic(op, a, b).astype(np.float64))
         if not operands.is_float:
             return Approximate(value, np.where(inexact(a.bound, b.bound), np.inf, 0.0))
+        if self._is_tf32 and op == "*" and operands == FLOAT32:
+            a, b = _as_tf32(a), _as_tf32(b)
         bound = _operand_errors(op, a, b, value)
         exact = ~inexact(a.bound, b.bound)
         result = rounded(value, bound, exact, dtype)
@@ -230,6 +236,14 @@ class Bounded:
         self, operator: Operator, dtype: DType, held: Approximate, *, is_own: bool
     ) -> Folded:
         return accumulator(operator, dtype, held, is_compensated=is_own and self._is_compensated)
+
+
+def _as_tf32(a: Approximate) -> Approximate:
+    """Return *a*, which may be rounded to the 11 bits of tf32, or to an infinity."""
+    size = np.abs(a.value) + a.bound
+    lost = np.where(np.isfinite(a.value), size * 2.0**-11 + smallest(FLOAT32) * 2.0**13, 0.0)
+    overflows = np.isfinite(a.value) & (size >= largest(FLOAT32) * (1 - 2.0**-12))
+    return Approximate(a.value, np.where(overflows, np.inf, a.bound + lost))
 
 
 def _float(v: Array) -> Array:

@@ -1,9 +1,12 @@
 """Which products tensor cores make: the types of the factors and of the sum, and where.
 
-bfloat16, float16    float32    mma.m16n8k16, wgmma
-int8, uint8          int32      mma.m16n8k32: exact, sums wrap
-float8               float32    from sm_89 on as float16, which holds all of both types
-float64              float64    mma.m16n8k4: as exact as fused multiply-adds
+    bfloat16, float16    float32    mma.m16n8k16, wgmma
+    int8, uint8          int32      mma.m16n8k32: exact, sums wrap
+    float8               float32    from sm_89 on as float16, which holds all of both types
+    float64              float64    mma.m16n8k4: as exact as fused multiply-adds
+    float32              float32    mma.m16n8k8 as tf32, if ``Options(precision="tf32")``
+
+The two factors are of one type, or of two that have a byte.  PTX ISA, "mma".
 """
 
 from collections.abc import Sequence
@@ -21,6 +24,7 @@ from tcdsl.lang.types.dtypes import (
     UINT8,
     DType,
 )
+from tcdsl.options import Options
 
 # { factor's type: the sum's, the unit, what a chip must have }
 _MADE = {
@@ -31,11 +35,16 @@ _MADE = {
     FLOAT8_E4M3: (FLOAT32, Unit.TENSOR_F16, Feature.FP8),
     FLOAT8_E5M2: (FLOAT32, Unit.TENSOR_F16, Feature.FP8),
     FLOAT64: (FLOAT64, Unit.TENSOR_F64, Feature.ASYNC_COPY),
+    FLOAT32: (FLOAT32, Unit.TENSOR_TF32, Feature.TF32),
 }
 
 
-def why_not_made(factors: Sequence[DType], total: DType, chip: Chip) -> str | None:
+def why_not_made(
+    factors: Sequence[DType], total: DType, chip: Chip, options: Options
+) -> str | None:
     """Return why *chip* has no tensor cores for sums of type *total* of *factors*, or None."""
+    if FLOAT32 in factors and options.precision != "tf32":
+        return "it has factors of float32, and tf32 is not asked for"
     if any(factor not in _MADE for factor in factors):
         return f"tensor cores do not multiply {' by '.join(map(str, factors))}"
     one, other = (_MADE[factor] for factor in factors)
@@ -59,7 +68,7 @@ def loads_of(factor: DType, *, is_along: bool) -> int:
     Matrices of 8 x 8 are loaded four at a time (ldmatrix), halves in any direction, other elements
     where neighbours are *along* the terms; else it is word by word, or byte by byte.
     """
-    conversions = 8 if factor in (FLOAT8_E4M3, FLOAT8_E5M2) else 0
+    conversions = 8 if factor in (FLOAT8_E4M3, FLOAT8_E5M2) else 4 if factor == FLOAT32 else 0
     match factor.size_bytes:
         case 8:
             return 2

@@ -126,7 +126,8 @@ def check(
     :arg f: a function, or any other object that implements :class:`Checkable`.
     :arg inputs: arrays in host memory, or numbers, as in a call.
     :arg targets: one name, or several: "cpu", "cuda", "emulate", "reference".
-    :arg options: of the compilation.  Compensated sums are compared against a tighter bound.
+    :arg options: of the compilation.  Compensated sums are compared against a tighter bound,
+        products as tf32 against a wider one.
     :raises AssertionError: naming the target, the output, the worst element, what it is, what it
         should be, and the bound; or an input that was changed.
     :raises TCError: the arguments are wrong (ShapeError, TargetError, OptionError), or the call
@@ -138,8 +139,11 @@ def check(
     c = f.comprehension.at(s.sizes)
     starts = _first_values(c, s) | _given_values(c, s, out)
     given = arrays_of(c, inputs)
-    is_compensated = options is not None and options.summation == "compensated"
-    expected = evaluate_with_bounds(c, s, given, starts, is_compensated=is_compensated)
+    own = Options() if options is None else options
+    expected = evaluate_with_bounds(
+        c, s, given, starts,
+        is_compensated=own.summation == "compensated", is_tf32=own.precision == "tf32",
+    )  # fmt: skip
     before = {name: array.copy() for name, array in given.items()}
     chosen = {} if options is None else {"options": options}
     for target in names:

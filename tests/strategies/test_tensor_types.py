@@ -107,13 +107,31 @@ def test_casts_may_be_written_and_the_result_goes_on(cuda_unit: MakeUnit, emulat
     check(program, a, b, np.linspace(-1, 1, 48).astype(np.float32))
 
 
+@pytest.mark.slow_but("nt")
+@pytest.mark.parametrize("form", FORMS)
+def test_float32_as_tf32(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    source, shapes = source_of(form, ("float32", "float32"))
+    assert "tc_mma_of" not in cuda_unit(source, *shapes).source.functions
+    options = Options(precision="tf32")
+    unit = cuda_unit(source, *shapes, options=options)
+    assert "tc_mma_of" in unit.source.functions
+    (program,) = emulated([unit])
+    a, b = drawn(("float32", "float32"), shapes)
+    check(program, a, b, options=options)
+    with pytest.raises(AssertionError, match="elements are wrong"):  # float32 would be nearer
+        check(program, a, b)
+    a.flat[7], b.flat[90] = np.inf, np.nan
+    check(program, a, b, options=options)
+
+
 @pytest.mark.parametrize(
     ("factors", "total", "chip", "why"),
     [
         ((INT8, UINT8), INT32, "h200", None), ((FLOAT64, FLOAT64), FLOAT64, "a100", None),
         ((FLOAT64, FLOAT64), FLOAT64, "rtx4090", "sm_89 has no tensor cores for it"),
         ((BY_NAME["float8_e4m3"],) * 2, FLOAT32, "a100", "sm_80 has no tensor cores for it"),
-        ((FLOAT32, FLOAT32), FLOAT32, "h200", "do not multiply float32 by float32"),
+        ((FLOAT32, FLOAT32), FLOAT32, "h200", "tf32 is not asked for"),
+        ((INT32, INT32), INT32, "h200", "do not multiply int32 by int32"),
         ((INT8, BY_NAME["half"]), FLOAT32, "h200", "two types that tensor cores do not multiply"),
         ((BY_NAME["half"], BY_NAME["bfloat16"]), FLOAT32, "h200", "two types"),
         ((INT8, INT8), FLOAT32, "h200", "its sums are of float32, not of int32"),
@@ -122,7 +140,7 @@ def test_casts_may_be_written_and_the_result_goes_on(cuda_unit: MakeUnit, emulat
 def test_what_chips_multiply(
     factors: tuple[DType, DType], total: DType, chip: str, why: str | None
 ) -> None:
-    found = why_not_made(factors, total, load_chip(chip))
+    found = why_not_made(factors, total, load_chip(chip), Options())
     assert found is None if why is None else found is not None and why in found
 
 

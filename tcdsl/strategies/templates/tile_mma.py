@@ -100,7 +100,7 @@ def _why_not_factors(problem: Problem) -> str | None:
     types = [load.dtype for load in loads if isinstance(load, Load)]
     if len(loads) != 2 or len(types) != 2:
         return "its summands are not products of two elements"
-    if reason := why_not_made(types, reduction.dtype, problem.gpu):
+    if reason := why_not_made(types, reduction.dtype, problem.gpu, problem.options):
         return reason
     return "it has one operand" if len(statement.reads) != 2 else None
 
