@@ -231,6 +231,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "scheduler": ("auto", "isl", "source_order"),
     "cross_block": ("ordered", "atomic"),
     "summation": ("plain", "compensated"),
+    "precision": ("float32", "tf32"),
     "coalesce": (True, False),
     "reassociate": (True, False),
     "vectorise": (True, False),

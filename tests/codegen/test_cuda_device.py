@@ -115,6 +115,8 @@ def use(name: str) -> str:
         body = f"{name}(p, p[1]);"
     elif name.startswith("tc_op_"):
         body = f"p[0] = {name}::combine({name}::identity(), p[1]);"
+    elif name.startswith("tc_of_"):
+        dtype, body = "i64", f"p[0] = sizeof({name}::A) + sizeof({name}::B);"
     elif name.startswith("tc_better_"):
         body = f"p[0] = {name}::better(p[1], p[2]);"
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.device.cuda import header_text
+from tcdsl.codegen.device.cuda import header_text, parts_for
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.emulator import emulated_programs
 from tcdsl.errors import EmulationError
@@ -91,6 +91,20 @@ def test_tiles(
     kept = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
     (program,) = emulated([cuda_unit(source, *shapes, options=Options(choices=kept))])
     check(program, *drawn(types, shapes))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("types", [*TYPES, ("float32", "float32")])
+def test_what_is_printed_for_a_gpu_compiles(types: tuple[str, str], cuda_unit: MakeUnit) -> None:
+    source, shapes = source_of("nt", types, dict.fromkeys("mnk", 4096))
+    options = Options(precision="tf32")
+    for name in ("h200", "h100", "a100", "rtx4090"):
+        chip = load_chip(name)
+        unit = cuda_unit(source, *shapes, gpu=chip, options=options)
+        assert not unit.done.is_fallback
+        text = header_text(parts_for(unit.source.functions)) + unit.source.text
+        if "tc_mma_of" in unit.source.functions and name != "h100":
+            assert compile_cuda(text, unit.source.arch(chip.arch))
 
 
 def test_casts_may_be_written_and_the_result_goes_on(cuda_unit: MakeUnit, emulated: Any) -> None:

@@ -18,7 +18,7 @@
                                         tc_copy_wait, tc_copy_end_group, tc_copy_wait_but,
                                         tc_prefetch
     mma                                 tc_mma, tc_swizzled
-    mma_of                              tc_mma_of
+    mma_of                              tc_mma_of, tc_of_<type>_<type>
     wgmma                               tc_wgmma, tc_end_products, tc_in_atoms, tc_show_copies
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
@@ -91,6 +91,11 @@ OPERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     | dict.fromkeys(INTEGERS, ("add", "mul", "min", "max", "and", "or"))
     | dict.fromkeys((*NARROW_FLOATS, *FLOATS), ("add", "mul", "min", "max"))
 )
+# Of part mma_of: the types of a product's factors.
+_MULTIPLIED = (
+    "f32_f32", "f64_f64",
+    *(f"{a}_{b}" for types in (("i8", "u8"), FLOATS8) for a in types for b in types),
+)  # fmt: skip
 _COMBINED = tuple(t for t in TYPES if t not in NARROW_FLOATS)  # the others are, as float32
 
 _COPIES = (
@@ -132,7 +137,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(["tc_fold_xc", "tc_fold_yc", "tc_argfold_xc"], "cluster")
         | dict.fromkeys(_COPIES, "async")
         | dict.fromkeys(["tc_mma", "tc_swizzled"], "mma")
-        | {"tc_mma_of": "mma_of"}
+        | dict.fromkeys(["tc_mma_of", *(f"tc_of_{of}" for of in _MULTIPLIED)], "mma_of")
         | dict.fromkeys(["tc_wgmma", "tc_end_products", "tc_in_atoms", "tc_show_copies"], "wgmma")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
         | {"tc_changing": "changing"}
