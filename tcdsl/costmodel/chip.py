@@ -123,6 +123,8 @@ class Chip:
     shared_latency_s: float
     launch_s: float  # that a kernel takes at least, after another one
     programmatic_launch_s: float  # where it may begin before the other one ends
+    block_start_s: float  # between the starts of two blocks, of the whole chip
+    cluster_block_start_s: float  # the same, of blocks of clusters
     block_barrier_s: float
     cluster_barrier_s: float
     grid_barrier_s: float

@@ -19,7 +19,9 @@ there, of which each needs the busiest unit for m and waits in its chain for c::
     r = 3   | m | m | m |                     a wave takes max(r m, m + c)
                 | c     |
 
-so that a wave is limited by a unit or by one block's latency.  *Waves*: those that are full, and
+so that a wave is limited by a unit or by one block's latency.  Blocks wait at times that chance
+says: while several do, the unit is idle, so that terms of like length take longer together than
+the longest of them (``_together``).  *Waves*: those that are full, and
 the last one at the rate that its blocks reach; where blocks are few, multiprocessors idle (the
 ``WBRatio`` of DeepCuts), and one may have a block more than others (*own*: what it loads, at its
 own rate).  A kernel begins with a launch, until the chip is full of loads, and ends with what only
@@ -34,8 +36,9 @@ H. Kim, An analytical model for a GPU architecture with memory-level and thread-
 awareness, ISCA 2009, doi:10.1145/1555754.1555775 (waiting and computing warps take turns).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, hypot, inf, sqrt
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.work import Chain, Work
@@ -43,7 +46,10 @@ from tcdsl.costmodel.work import Chain, Work
 # From a sweep of reductions on an H200 (docs/performance_gpu.md).
 READ_SHARE = 4.3 / 4.378  # of the rate at which nothing but reads go
 # Of the first loads' latency, of a chip full of threads: until all of it loads, and at its end.
-FILL = 0.12 / (0.8e-6 * 270336)
+FILL = 0.28 / (0.8e-6 * 270336)
+LINE_CYCLES = 2.07  # of a lookup in the first-level cache
+MOVING = ("memory", "L2")
+WAITS = 1.6  # of a block among others, for each of one that is alone
 PIPELINE_CYCLES = 4  # of an arithmetic instruction, since Volta (Maxwell 6, Kepler 9: Volkov)
 
 
@@ -74,18 +80,21 @@ def estimate(work: Work, chip: Chip) -> Estimate:
     for count, blocks in ((full, wave), (1, late)):
         if count and blocks:
             of_wave = _limits(work, chip, blocks)
-            streaming += count * max(of_wave.values(), default=0.0)
+            streaming += count * _busy(of_wave, work, chip)
             for name, seconds in of_wave.items():
                 limits[name] = limits.get(name, 0.0) + count * seconds
-    latency = (full + (late > 0)) * _alone(work, chip)
+    waves = full + (late > 0)
+    latency = waves * _alone(work, chip)
+    waits = WAITS * (waves - 1) * _waiting(work, chip)
     # What one multiprocessor loads, of which some have a block more than others.
     share = ceil(work.blocks / chip.multiprocessors) / work.blocks * work.dram_bytes
     own = share / chip.multiprocessor_bytes_per_s
     fill = min(_fill(work, chip, min(work.blocks, wave)), streaming / 2)
     launch = work.launches * _launch(work, chip)
     finish = chain_seconds(work.finish, chip) + work.same_atomics * chip.same_atomic_s
-    body = max(streaming + fill, latency, own)
-    limits |= {"latency": latency, "own": own, "launch": launch, "finish": finish}
+    starts = work.blocks * (chip.cluster_block_start_s if work.cluster > 1 else chip.block_start_s)
+    body = hypot(max(latency, _together(max(streaming + fill, own), waits)), starts)
+    limits |= {"latency": latency, "own": own, "starts": starts, "launch": launch, "finish": finish}
     limiter = max(limits, key=lambda name: limits[name])
     return Estimate(launch + body + finish, limiter, tuple(limits.items()))
 
@@ -95,6 +104,34 @@ def _fill(work: Work, chip: Chip, blocks: int) -> float:
     if not work.dram_bytes:
         return 0.0
     return FILL * chip.dram_latency_s * chip.threads / (blocks * work.threads)
+
+
+def _together(one: float, other: float) -> float:
+    """Return the time of two things that overlap, but for what chance puts one after the other.
+
+    Of powers: the first would add them, the infinite one take the longer; this is the fourth.
+    """
+    return sqrt(hypot(one**2, other**2))
+
+
+def _busy(limits: Mapping[str, float], work: Work, chip: Chip) -> float:
+    """Return how long the units of a wave are busy: at once, as far as other blocks load meanwhile.
+
+    Where its threads wait for one another between loads and arithmetic, a block that is alone on
+    its multiprocessor takes the sum.
+    """
+    longest = max(limits.values(), default=0.0)
+    if not work.chain.block_barriers or resident_blocks(work, chip) > 1:
+        return longest
+    moving = max((s for name, s in limits.items() if name in MOVING), default=0.0)
+    computing = max((s for name, s in limits.items() if name not in MOVING), default=0.0)
+    return longest + min(moving, computing)
+
+
+def _waiting(work: Work, chip: Chip) -> float:
+    """Return how long a block loads nothing: until its first bytes are there, and in its chain."""
+    first = chip.dram_latency_s if work.read_bytes else 0.0
+    return first + chain_seconds(work.chain, chip)
 
 
 def _launch(work: Work, chip: Chip) -> float:
@@ -165,6 +202,8 @@ def _limits(work: Work, chip: Chip, blocks: int) -> dict[str, float]:
         rate = min(chip.l2_bytes_per_s, own, _in_flight(work, blocks) / chip.l2_latency_s)
         found["L2"] = part * crossing / rate
     on_chip = part * busiest / of_chip
+    if work.lines:
+        found["L1"] = on_chip * LINE_CYCLES * work.lines / (chip.clock_hz * chip.multiprocessors)
     if work.shared_traffic_bytes:
         found["shared memory"] = on_chip * work.shared_traffic_bytes / chip.shared_bytes_per_s
     hidden = _hidden(work, chip, ceil(blocks / running))

@@ -69,5 +69,12 @@ RANGE_ITERATIONS = 4  # between bounds that are loaded, whose loads start togeth
 # --- what a schedule costs, before any code is made -------------------------------------------
 
 BASE_REGISTERS = 26  # of a thread, for indices and addresses
+PRIVATE_BYTES = 64  # of a temporary in a thread, from when on it is in memory of its own
+LOCAL_TRAFFIC = 3  # times that such a byte is stored, and is loaded: the cache holds few of them
+KEPT_HALF_BYTES = 2.2  # of a register, that a kept value of a half type takes: two share one
+L1_HELD = 0.9  # of the first-level cache, for rows that a block reads again
+WARP_CYCLES = 29  # until a warp of a block has begun, and has ended
+ON_THEIR_WAY = 0.57  # of the loads that may start together: compilers start others later
+INSTRUCTIONS_LEFT = 0.41  # of those that an expression is counted as, after compilers
+WARP_STEP_CYCLES = 5  # of one step of a fold, that other warps do not hide
 SERIAL_VECTORS = 4  # of an array that a thread has on their way, where a loop is serial
-WARP_STEP_CYCLES = 30  # of one step of a fold within a warp: a shuffle and an operation

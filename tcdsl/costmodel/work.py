@@ -52,6 +52,7 @@ class Work:
     written_bytes: float = 0
     l2_bytes: float = 0
     shared_traffic_bytes: float = 0
+    lines: float = 0  # of the first-level cache that warps look up
     operations: tuple[tuple[Unit, float], ...] = ()
     instructions: float = 0  # of threads, not of warps: those of all threads together
     in_flight_bytes: float = 16  # of a thread

@@ -18,7 +18,7 @@ from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.schedule.fusion import Group, join_all, shareable
-from tcdsl.strategies.catalogue import likeliest
+from tcdsl.strategies.catalogue import fastest
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
@@ -27,8 +27,6 @@ from tcdsl.strategies.work import traffic_of, work_of
 
 FEW = 4  # times the values that a member has, the kernel has others: unequal work
 SLOW = 3.0  # times what is moved
-# Templates whose kernels are measured to be faster than predicted, by two times and more.
-OVERESTIMATED = ("row_column",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class Evaluator:
     def _predicted(self, group: Group) -> float:
         known = self.grouped
         problem = Problem(known.scop, group, known.shapes, self.gpu, self.options)
-        sketch = likeliest(problem).schedule(problem)
+        sketch = fastest(problem).schedule(problem)
         kernel = estimate(work_of(problem, sketch), self.gpu).seconds
         longest = max(self._alone_seconds(problem, sketch, name) for name in group.members)
         return max(kernel, longest) + self._after_seconds(problem, sketch)
@@ -130,8 +128,6 @@ class Evaluator:
     def is_slow(self, group: Group) -> bool:
         """Return whether *group* takes far longer than what it moves takes."""
         problem = Problem(self.grouped.scop, group, self.grouped.shapes, self.gpu, self.options)
-        if likeliest(problem).template.name in OVERESTIMATED:
-            return False
         moved = sum(t.footprint_bytes for t in traffic_of(problem)) / self.gpu.dram_copy_bytes_per_s
         return self.seconds(group) > SLOW * (moved + self.gpu.launch_s)
 

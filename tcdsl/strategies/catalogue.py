@@ -1,14 +1,17 @@
 """All templates, and the choice among them.
 
-The first template that applies makes the kernel, with the first configuration of its space: both
-orders are by what measurements favour.
+The least estimated time decides; of times that are alike the first.  Templates, and configurations
+of a space, are in the order of what measurements favour.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip
-from tcdsl.strategies.problem import Problem
+from tcdsl.costmodel.estimate import Estimate, estimate
+from tcdsl.costmodel.work import Work
+from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
     column,
@@ -28,22 +31,25 @@ from tcdsl.strategies.templates import (
     tile_mma,
     tile_simt,
 )
+from tcdsl.strategies.work import work_of
 
-_GPU = (
-    stencil.TEMPLATE,
-    tile_mma.TEMPLATE,
-    tile_simt.TEMPLATE,
+ALIKE = 1.02  # times that differ by less are the same, as far as the estimate can tell
+
+TILES = (stencil.TEMPLATE, tile_mma.TEMPLATE, tile_simt.TEMPLATE)
+RAGGED = (ragged_long.TEMPLATE, ragged.TEMPLATE)
+_GPU: tuple[Template[Any], ...] = (
+    *TILES,
     row_split.TEMPLATE,
     row_column.TEMPLATE,
-    ragged_long.TEMPLATE,
-    ragged.TEMPLATE,
+    *RAGGED,
     row_cluster.TEMPLATE,
     row.TEMPLATE,
     column_cluster.TEMPLATE,
     column.TEMPLATE,
     elementwise.TEMPLATE,
 )
-GPU_TEMPLATES = (private.over(_GPU), *_GPU)
+PRIVATE = private.over(_GPU)
+GPU_TEMPLATES: tuple[Template[Any], ...] = (PRIVATE, *_GPU)
 CPU_TEMPLATES = (cpu_stencil.TEMPLATE, cpu_tile.TEMPLATE, cpu_row.TEMPLATE)
 TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *CPU_TEMPLATES)
 
@@ -53,9 +59,39 @@ def templates_for(problem: Problem) -> tuple[Template[Any], ...]:
     return GPU_TEMPLATES if isinstance(problem.machine, Chip) else CPU_TEMPLATES
 
 
-def likeliest(problem: Problem) -> Choice:
-    """Return the choice that measurements favour; every problem has one."""
-    return next(choices(problem))
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A choice, what it costs in countable things, and in time."""
+
+    choice: Choice
+    work: Work
+    estimate: Estimate
+
+
+@analysis
+def candidates(problem: Problem) -> tuple[Candidate, ...]:
+    """Return every choice for *problem* on a GPU, the likeliest first."""
+    found = []
+    for choice in choices(problem):
+        work = work_of(problem, choice.schedule(problem))
+        found.append(Candidate(choice, work, estimate(work, problem.gpu)))
+    return tuple(found)
+
+
+@analysis
+def fastest(problem: Problem) -> Choice:
+    """Return the choice with the least estimated time; of those alike the likeliest.
+
+    Tiles, and copies of results, are worth while wherever they apply, and first in their spaces is
+    the fastest of them.
+    What rows of data cost, nobody knows before.
+    """
+    first = next(choices(problem))
+    if first.template in (PRIVATE, *TILES, *RAGGED) or not isinstance(problem.machine, Chip):
+        return first
+    found = candidates(problem)
+    least = min(candidate.estimate.seconds for candidate in found)
+    return next(c.choice for c in found if c.estimate.seconds <= ALIKE * least)
 
 
 def choices(problem: Problem) -> Iterator[Choice]:

@@ -12,15 +12,14 @@ from math import inf
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip, Unit
-from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.work import Work
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.asked import Asked, misfit
+from tcdsl.strategies.catalogue import Candidate, candidates, fastest
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.tensor_kernel import TensorKernel
-from tcdsl.strategies.work import work_of
 
 # Kernels whose making has nothing to choose from yet: they are as ever, or there are none.
 WITHOUT_SPACE = ("isl_band", "last_block", "serial")
@@ -33,7 +32,7 @@ def choice_for(problem: Problem, name: str, asked: Asked) -> Choice:
     """
     wanted = asked.get(name)
     if wanted is None or wanted["template"] in WITHOUT_SPACE:
-        return catalogue.likeliest(problem)
+        return fastest(problem)
     data = {key: value for key, value in wanted.items() if key not in ("kernel", "template")}
     template = _template(name, wanted["template"])
     if reason := template.why_not(problem):
@@ -91,20 +90,24 @@ def candidates_of(problem: Problem, chosen: Sketch | TensorKernel) -> list[dict[
     and to memory), ``operations``, ``is_chosen``; of a template that does not apply: ``template``
     and ``why_not``.
     """
-    choices = catalogue.choices(problem)
-    found = [_candidate(problem, choice, chosen) for choice in choices]
+    if isinstance(problem.machine, Chip):
+        found = [_estimated(problem, candidate, chosen) for candidate in candidates(problem)]
+    else:
+        found = [_as_data(choice, chosen) for choice in catalogue.choices(problem)]
     reasons = catalogue.reasons(problem)
     return found + [{"template": name, "why_not": reason} for name, reason in reasons.items()]
 
 
-def _candidate(problem: Problem, choice: Choice, chosen: Sketch | TensorKernel) -> dict[str, Any]:
+def _as_data(choice: Choice, chosen: Sketch | TensorKernel) -> dict[str, Any]:
     data = choice.as_data()
-    name = data.pop("template")
-    own = {"template": name, "config": data, "is_chosen": choice.as_data() == chosen.config}
-    if not isinstance(problem.machine, Chip):
-        return own
-    work = work_of(problem, choice.schedule(problem))
-    predicted = estimate(work, problem.gpu)
+    is_chosen = data == chosen.config
+    return {"template": data.pop("template"), "config": data, "is_chosen": is_chosen}
+
+
+def _estimated(
+    problem: Problem, candidate: Candidate, chosen: Sketch | TensorKernel
+) -> dict[str, Any]:
+    own, predicted, work = _as_data(candidate.choice, chosen), candidate.estimate, candidate.work
     if predicted.seconds == inf:
         return {**own, "why_not": predicted.why_not or "it does not fit"}
     return {

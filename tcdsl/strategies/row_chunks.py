@@ -25,7 +25,7 @@ from tcdsl.rewrites.scop.exponential_sums import ExponentialSums, exponential_su
 from tcdsl.rewrites.scop.rescaling import rescaled, why_not_in_chunks
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.block_sizes import MAX_ROW_THREADS
-from tcdsl.strategies.catalogue import likeliest
+from tcdsl.strategies.catalogue import choices
 from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.templates import row_cluster
@@ -79,7 +79,7 @@ def _stays_whole(
     clusters = row_cluster.cluster_rows(problem)
     if clusters is not None and not clusters.rows.is_written:
         return False  # who only reads waits better in registers, and for nobody
-    return bool(sources & set(likeliest(problem).schedule(problem).resident))
+    return bool(sources & set(next(choices(problem)).schedule(problem).resident))
 
 
 def _best_cut(scop: Scop, sums: ExponentialSums, shape: Shape, gpu: Chip) -> Cut | None:

@@ -16,23 +16,35 @@ from math import ceil, log2, prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory, seconds_of_fold
-from tcdsl.costmodel.chip import Unit
+from tcdsl.costmodel.chip import WARP, Unit
 from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL, TICKET
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
+from tcdsl.strategies.access_costs import accesses_of
 from tcdsl.strategies.private_results import copy_elements, neighbours
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import waiting_for
+from tcdsl.strategies.row_registers import live_arrays
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.traffic import is_inside
 
 BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
-MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
 FOLD_CYCLES = gpu_thresholds.WARP_STEP_CYCLES
+UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
+UNROLLED_BYTES = gpu_thresholds.UNROLLED_BYTES
+PRIVATE = gpu_thresholds.PRIVATE_BYTES
+LOCAL = gpu_thresholds.LOCAL_TRAFFIC
+INSTRUCTIONS = gpu_thresholds.INSTRUCTIONS_LEFT
+HALF_BYTES = gpu_thresholds.KEPT_HALF_BYTES
+ON_THEIR_WAY = gpu_thresholds.ON_THEIR_WAY
+WARP_CYCLES = gpu_thresholds.WARP_CYCLES
+L1_SHARE = gpu_thresholds.L1_HELD
+MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
 UPDATE_CYCLES = 100  # of a float in shared memory, till a thread's next one
 
 
@@ -57,43 +69,138 @@ def work_of(problem: Problem, sketch: Sketch) -> Work:
     vector = _extent(sketch.remaining[problem.lead], LoopKind.LANES)
     busy = _busy(sketch, problem.lead)
     each = lead.instances / max(1, blocks * threads * busy * vector)  # vectors of such a thread
-    at_once = min(each, max(MOST_IN_FLIGHT, _unrolled(sketch, problem.lead)))
-    traffic = traffic_of(problem)
-    loaded = [t for t in traffic if t.is_read]
+    loaded = [t for t in traffic_of(problem) if t.is_read]
     element_bytes = sum(
         problem.scop.arrays[t.array].dtype.size_bytes
         for t in loaded
         if 2 * t.footprint_bytes >= max(other.footprint_bytes for other in loaded)
     )
-    in_flight = max(1.0, at_once) * vector * element_bytes * busy
-    again = {t.array: 1 if t.array in sketch.resident else t.passes for t in loaded}
-    read = sum(t.footprint_bytes for t in loaded)
-    from_cache = sum((again[t.array] - 1) * t.footprint_bytes for t in loaded)
-    spilled = from_cache if _part_bytes(problem, sketch, loaded) > problem.gpu.l2_bytes else 0.0
-    written = sum(t.footprint_bytes for t in traffic if t.is_written)
-    kept = _kept_bytes(problem, sketch, blocks * threads)
-    passes = max(again.values(), default=1)
+    at_once = min(each, _at_once(sketch, problem.lead, vector * element_bytes))
+    loads = max(1.0, at_once) * vector * element_bytes
+    moved = _moved(problem, sketch, blocks)
+    lanes = ceil(threads / WARP) * WARP / threads  # of warps, for each that is a thread
     return Work(
         blocks=blocks,
         threads=threads,
-        registers=_registers(problem, threads, kept + in_flight),
+        registers=_registers(
+            problem, sketch, threads, _kept_bytes(problem, sketch, blocks * threads), loads
+        ),
         shared_bytes=_staged_bytes(problem, sketch, blocks),
         cluster=cluster,
-        read_bytes=read + spilled,
-        written_bytes=written,
-        l2_bytes=read + from_cache + written,
-        operations=operations_of(problem),
-        instructions=_instructions(problem, vector),
-        in_flight_bytes=max(in_flight, 1.0),
+        read_bytes=moved.read,
+        written_bytes=moved.written,
+        l2_bytes=moved.l2,
+        lines=moved.lines,
+        operations=tuple((unit, lanes * count) for unit, count in operations_of(problem)),
+        instructions=lanes * _instructions(problem, vector) * _padding(sketch, problem),
+        in_flight_bytes=max(1.0, ON_THEIR_WAY * at_once) * vector * max(1, element_bytes) * busy,
         independent=max(1.0, min(4.0, at_once * vector)),
-        chain=_chain_of_turns(
-            problem,
-            sketch,
-            _chain(problem, threads, cluster, passes * max(1, ceil(each / max(at_once, 1)))),
-        ),
-        finish=_finish(problem, sketch, threads),
+        chain=_chain_of_turns(problem, sketch, _chain(problem, sketch, threads, cluster)),
+        finish=_finish(problem, sketch),
         is_programmatic=problem.gpu.overlaps_kernels,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Bytes from and to memory, those that cross from the second-level cache, and lines."""
+
+    read: float
+    written: float
+    l2: float
+    lines: float
+
+
+def _moved(problem: Problem, sketch: Sketch, blocks: int) -> Moved:
+    """Return what the kernel moves: rows that are not kept are read again by each pass."""
+    traffic = traffic_of(problem)
+    loaded = [t for t in traffic if t.is_read]
+    again = {t.array: 1 if t.array in sketch.resident else t.passes for t in loaded}
+    from_cache = sum((again[t.array] - 1) * t.footprint_bytes for t in loaded)
+    missing = from_cache * _missing(problem, sketch, blocks, loaded)
+    spilled = missing if _part_bytes(problem, sketch, loaded) > problem.gpu.l2_bytes else 0.0
+    read = sum(t.footprint_bytes for t in loaded)
+    written = sum(t.footprint_bytes for t in traffic if t.is_written)
+    private = _private_bytes(problem, sketch, blocks) + _spilled_bytes(problem, sketch, blocks)
+    known = footprints(problem)
+    sector = problem.gpu.sector_bytes
+    lines = fetched = 0.0
+    seen: set[str] = set()
+    for name in problem.group.members:
+        for access in accesses_of(problem, sketch, name):
+            if access.array not in known or access.array in seen:
+                continue
+            if access.array in sketch.resident:
+                seen.add(access.array)
+            lines += access.requests * access.lines
+            whole = ceil(access.run_bytes / sector) * sector
+            over = min(whole, access.row_bytes) / access.run_bytes - 1
+            fetched += over * min(known[access.array], access.moved_bytes)
+    return Moved(
+        read + spilled + private,
+        written + private,
+        read + missing + written + 2 * private + fetched,
+        lines,
+    )
+
+
+def _missing(problem: Problem, sketch: Sketch, blocks: int, loaded: list[Traffic]) -> float:
+    """Return the part of what is read again that a multiprocessor's own cache does not hold."""
+    _, threads = _threads(sketch)
+    chip = problem.gpu
+    resident = min(
+        blocks / chip.multiprocessors, chip.threads_per_multiprocessor / max(threads, 32)
+    )
+    several = sum(
+        t.footprint_bytes for t in loaded if t.passes > 1 and t.array not in sketch.resident
+    )
+    part = max(1.0, resident) * several / blocks
+    return max(0.0, 1.0 - L1_SHARE * chip.l1_bytes_per_multiprocessor / part) if part else 0.0
+
+
+def _private_bytes(problem: Problem, sketch: Sketch, blocks: int) -> float:
+    """Return the bytes of temporaries of which a thread has more than its registers hold."""
+    _, threads = _threads(sketch)
+    sizes = (size for name, size in waiting_temporaries(problem) if name not in sketch.resident)
+    return LOCAL * sum(size for size in sizes if size > PRIVATE * blocks * threads)
+
+
+def _spilled_bytes(problem: Problem, sketch: Sketch, blocks: int) -> float:
+    """Return the bytes of what is kept that the registers do not hold."""
+    _, threads = _threads(sketch)
+    kept = _kept_bytes(problem, sketch, blocks * threads)
+    room = 4 * (_registers(problem, sketch, threads, kept, 0.0) - BASE_REGISTERS / 2)
+    return 2 * max(0.0, kept - room) * threads * blocks
+
+
+@analysis
+def waiting_temporaries(problem: Problem) -> list[tuple[str, float]]:
+    """Return temporaries that are read only after a reduction in between, and their bytes."""
+    members = problem.group.members
+    passes = {name: _pass_of(problem, name) for name in members}
+    found: list[tuple[str, float]] = []
+    for name in members:
+        shape = problem.shapes[name]
+        array = shape.statement.write.array
+        readers = (
+            other
+            for other in members
+            if any(read.array == array for read in problem.shapes[other].statement.reads)
+        )
+        if (
+            shape.statement.kind is not Kind.UPDATE
+            and any(passes[other] > passes[name] for other in readers)
+            and is_inside(problem.scop, array, members)
+        ):
+            found.append((array, shape.instances * problem.scop.arrays[array].dtype.size_bytes))
+    return found
+
+
+def _at_once(sketch: Sketch, name: str, vector_bytes: int) -> float:
+    """Return how many vectors of *name* a thread loads before it uses the first."""
+    unrolled = _unrolled(sketch, name)
+    serial = min(UNROLLED, max(1, UNROLLED_BYTES // max(1, vector_bytes)))
+    return max(unrolled, serial)
 
 
 @analysis
@@ -183,6 +290,22 @@ def _extent(pieces: tuple[Piece, ...], kind: LoopKind) -> int:
     return prod(piece.extent for piece in pieces if piece.kind is kind)
 
 
+def _padding(sketch: Sketch, problem: Problem) -> float:
+    """Return how many instances of the lead threads go over, for each that there is."""
+    pieces = [loop.pieces[problem.lead] for loop in sketch.outer if problem.lead in loop.pieces]
+    total = 1.0
+    for piece in (*pieces, *sketch.remaining[problem.lead]):
+        turns = ceil(piece.extent / max(1, piece.width))
+        is_shared = piece.kind is LoopKind.THREAD and turns > 1
+        total *= turns * piece.width if is_shared else piece.extent
+    return max(1.0, total / max(1, problem.shapes[problem.lead].instances))
+
+
+def _turns(sketch: Sketch) -> int:
+    """Return how many rows a block takes one after another, with the same registers."""
+    return prod(piece.extent for piece in sketch.turns if piece.kind is not LoopKind.BLOCK)
+
+
 def _unrolled(sketch: Sketch, name: str) -> int:
     """Return how many vectors of *name* a thread takes in unrolled loops."""
     return _extent(sketch.remaining[name], LoopKind.UNROLL)
@@ -191,16 +314,20 @@ def _unrolled(sketch: Sketch, name: str) -> int:
 # --- what blocks and threads have --------------------------------------------------------------
 
 
-def _registers(problem: Problem, threads: int, held_bytes: float) -> int:
+def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float, loads: float) -> int:
     """Return the registers of a thread: the compiler makes do with those that a block may have."""
     chip = problem.gpu
-    most = chip.registers_per_multiprocessor // max(threads, chip.threads_per_warp)
+    most = chip.registers_per_multiprocessor // (
+        max(threads, chip.threads_per_warp) * max(1, sketch.beside)
+    )
     most = most // chip.registers_granule * chip.registers_granule
-    return min(chip.registers_per_thread, most, BASE_REGISTERS + ceil(held_bytes / 4))
+    return min(chip.registers_per_thread, most, BASE_REGISTERS + ceil(max(kept, loads) / 4))
 
 
-def _footprint(problem: Problem, array: str) -> float:
-    return next((t.footprint_bytes for t in traffic_of(problem) if t.array == array), 0.0)
+@analysis
+def footprints(problem: Problem) -> dict[str, float]:
+    """Return the bytes of each array that the kernel does not keep to itself."""
+    return {t.array: t.footprint_bytes for t in traffic_of(problem)}
 
 
 def _part_bytes(problem: Problem, sketch: Sketch, loaded: list[Traffic]) -> float:
@@ -214,22 +341,23 @@ def _part_bytes(problem: Problem, sketch: Sketch, loaded: list[Traffic]) -> floa
 
 def _kept_bytes(problem: Problem, sketch: Sketch, threads: int) -> float:
     """Return the bytes that each of *threads* keeps of rows or columns."""
-    if not sketch.resident:
+    kept = [a for a in sketch.resident if not sketch.is_staged or a not in _arguments(problem)]
+    if not kept:
         return 0.0
-    staged = [a for a in sketch.resident if not sketch.is_staged or a not in _arguments(problem)]
-    lead = problem.shapes[problem.lead]
-    return sum(4.0 * lead.instances / threads for _ in staged)
+    each = problem.shapes[problem.lead].instances / (threads * _turns(sketch))
+    halves = all(problem.scop.arrays[a].dtype.is_half for a in kept)
+    return (HALF_BYTES if halves else 4.0) * each * max(1, live_arrays(problem, kept))
 
 
 def _arguments(problem: Problem) -> set[str]:
-    return {t.array for t in traffic_of(problem)}
+    return set(footprints(problem))
 
 
 def _staged_bytes(problem: Problem, sketch: Sketch, blocks: int) -> int:
     """Return the bytes of shared memory of a block."""
     if not sketch.is_staged:
         return 0
-    staged = (_footprint(problem, array) for array in sketch.resident)
+    staged = (footprints(problem).get(array, 0.0) for array in sketch.resident)
     return ceil(sum(staged) / max(1, blocks))
 
 
@@ -242,7 +370,7 @@ def operations_of(problem: Problem) -> tuple[tuple[Unit, float], ...]:
     found: dict[Unit, float] = {}
     for name in problem.group.members:
         shape = problem.shapes[name]
-        simple, calls = _expression(shape)
+        simple, calls = (INSTRUCTIONS * count for count in _expression(shape))
         unit = Unit.FMA_F64 if _is_double(problem, shape) else Unit.FMA_F32
         found[unit] = found.get(unit, 0.0) + simple * shape.instances
         if calls:
@@ -270,24 +398,31 @@ def _instructions(problem: Problem, vector: int) -> float:
         shape = problem.shapes[name]
         simple, calls = _expression(shape)
         accesses = len(shape.strides)
-        total += shape.instances * (simple + calls + 3 * accesses / vector)
+        total += INSTRUCTIONS * shape.instances * (simple + calls + 3 * accesses / vector)
     return total
 
 
 # --- what waits --------------------------------------------------------------------------------
 
 
-def _chain(problem: Problem, threads: int, cluster: int, loads: int) -> Chain:
-    """Return what a block waits for: loads, and the folds of its reductions."""
+def _chain(problem: Problem, sketch: Sketch, threads: int, cluster: int) -> Chain:
+    """Return what a block waits for: its first loads, and the folds of its reductions."""
     shapes = [problem.shapes[name] for name in problem.group.members]
-    folds = sum(shape.statement.kind is Kind.UPDATE for shape in shapes) if threads > 1 else 0
-    steps = log2(min(threads, 32)) if threads > 1 else 0.0
-    return Chain(
-        dram_loads=loads,
-        block_barriers=2.0 * folds if threads > 32 else 0.0,
-        cluster_barriers=float(folds) if cluster > 1 else 0.0,
-        cycles=FOLD_CYCLES * steps * folds,
+    width = max(
+        (prod(w for a, w in own if a != RANK) for own in sketch.threads.values()), default=1
     )
+    folds = sum(shape.statement.kind is Kind.UPDATE for shape in shapes) if width > 1 else 0
+    if not sketch.private:  # else its turns are counted by _chain_of_turns
+        folds *= _turns(sketch)
+    return Chain(
+        block_barriers=2.0 * folds if width > 32 else 0.0,
+        cluster_barriers=2.0 * folds if cluster > 1 else 0.0,
+        cycles=folds * _fold_cycles(width) + WARP_CYCLES * ceil(threads / WARP),
+    )
+
+
+def _fold_cycles(width: int) -> float:
+    return FOLD_CYCLES * (log2(width) + (2 if width > 32 else 0)) if width > 1 else 0.0
 
 
 def _chain_of_turns(problem: Problem, sketch: Sketch, once: Chain) -> Chain:
@@ -313,15 +448,17 @@ def _chain_of_turns(problem: Problem, sketch: Sketch, once: Chain) -> Chain:
     )
 
 
-def _finish(problem: Problem, sketch: Sketch, threads: int) -> Chain:
+def _finish(problem: Problem, sketch: Sketch) -> Chain:
     """Return what the last block of a kernel in chunks does, and how long atomics take."""
     cycles = sum(_atomic_seconds(problem, sketch, name) for name in problem.group.members)
     cycles *= problem.gpu.clock_hz
     chunks = [p for found in sketch.partials.values() for p in found if not p.is_lane]
     if not chunks or sketch.layout is None:
         return Chain(cycles=cycles)
-    l2_loads = float(ceil(sketch.layout.count / max(threads, 1)))
-    return Chain(atomics=1.0, l2_loads=l2_loads, cycles=cycles)
+    lanes = sketch.layout.lane[1]
+    again = ceil(ceil(sketch.layout.count / max(lanes, 1)) / IN_FLIGHT)
+    cycles += 2 * _fold_cycles(lanes)
+    return Chain(atomics=TICKET, l2_loads=PARTIAL * again, cycles=cycles)
 
 
 def _atomic_seconds(problem: Problem, sketch: Sketch, name: str) -> float:

@@ -8,6 +8,7 @@ import pytest
 from tcdsl.costmodel.chip import Unit, load_chip
 from tcdsl.costmodel.estimate import (
     FILL,
+    LINE_CYCLES,
     READ_SHARE,
     chain_seconds,
     estimate,
@@ -22,7 +23,8 @@ ROUND = replace(
     H200, multiprocessors=10, clock_hz=1e9, dram_read_bytes_per_s=1e12, dram_copy_bytes_per_s=1e12,
     multiprocessor_bytes_per_s=2e11, l2_bytes_per_s=1e13, shared_bytes_per_s=1e12, launch_s=1e-6,
     dram_latency_s=1e-6, dram_loaded_latency_s=1e-6, programmatic_launch_s=0.5e-6,
-    block_barrier_s=1e-6, operations_per_s=((Unit.FMA_F32, 1e12),),
+    block_barrier_s=1e-6, block_start_s=1e-15, cluster_block_start_s=1e-15,
+    operations_per_s=((Unit.FMA_F32, 1e12),),
 )  # fmt: skip
 MB = 1 << 20
 
@@ -90,6 +92,21 @@ def test_launches() -> None:
     assert estimate(replace(two, is_programmatic=True), ROUND).seconds == pytest.approx(1e-6)
     old = replace(ROUND, arch="sm_80")
     assert estimate(replace(two, is_programmatic=True), old).seconds == pytest.approx(2e-6)
+
+
+def test_blocks_start_one_after_another() -> None:
+    chip = replace(ROUND, block_start_s=1e-9, cluster_block_start_s=4e-9)
+    work = Work(blocks=100_000, threads=32, read_bytes=1)
+    assert estimate(work, chip).term("starts") == pytest.approx(100e-6)
+    of_clusters = estimate(replace(work, cluster=2), chip)
+    assert (of_clusters.limiter, of_clusters.term("starts")) == ("starts", pytest.approx(400e-6))
+
+
+def test_lines_that_warps_look_up() -> None:
+    work = Work(blocks=10, threads=1024, lines=1e6)
+    found = estimate(work, ROUND)  # each of 10 multiprocessors has a tenth of them
+    assert found.limiter == "L1"
+    assert found.term("L1") == pytest.approx(LINE_CYCLES * 1e6 / 10 / 1e9)
 
 
 def test_a_chain_is_a_sum() -> None:

@@ -16,6 +16,7 @@ from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
 from tcdsl.schedule.placement import Space
 from tcdsl.strategies import fused_directions, problem
 from tests.strategies.crossing_programs import crossing_program
+from tests.strategies.waiting_sums import take_the_likeliest
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -101,6 +102,7 @@ def shapes_of(name: str, rows: int, columns: int) -> Shapes:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> Chip:
     """A chip of three multiprocessors, for which small programs go both ways wherever they may."""
+    take_the_likeliest(monkeypatch)
     monkeypatch.setattr(model, "LEAST_ROWS", 1)
     monkeypatch.setattr(problem, "MIN_LANES", 2)
     monkeypatch.setattr(

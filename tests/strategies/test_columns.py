@@ -110,7 +110,8 @@ def test_small_images_have_one_kernel_of_sectors(cuda_unit: MakeUnit) -> None:
     """32 images of 7 x 7: three kernels took 16.4 us, one takes 7.1."""
     (launch,) = launches(cuda_unit, 1568, 256)
     x, y, _ = launch.block
-    assert launch.cluster == 1 and 4 * 4 * x >= load_chip("h200").sector_bytes
+    assert any("in registers" in reason for reason in launch.why)
+    assert 4 * 4 * x >= load_chip("h200").sector_bytes
     assert launch.grid[0] * 4 * x == 256 and 1568 % y == 0
 
 

@@ -12,6 +12,7 @@ import pytest
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.strategies import block_sizes, finish, row_chunks, row_registers
+from tests.strategies.waiting_sums import take_the_likeliest
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -67,6 +68,7 @@ def chip(monkeypatch: pytest.MonkeyPatch, small_chip: Chip) -> Chip:
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(row_chunks, "_seconds_as_written", lambda *_: math.inf)
+    take_the_likeliest(monkeypatch)
     whole = load_chip("h200")
     return replace(
         small_chip, grid_x_blocks=whole.grid_x_blocks, grid_y_blocks=whole.grid_y_blocks,

@@ -4,6 +4,7 @@ Who reads their arrays once keeps them: a cluster its rows (``test_clusters``), 
 columns (``test_columns``).
 """
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from tcdsl.costmodel import clusters, columns
+from tcdsl.strategies import catalogue
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -110,6 +112,11 @@ def special_rows(n: int) -> Any:
     return x
 
 
+def take_the_likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first choice make every kernel, however long it is estimated to take."""
+    monkeypatch.setattr(catalogue, "ALIKE", math.inf)
+
+
 def share_short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a block's part of a row so small that clusters share short rows."""
     for name, value in (
@@ -117,8 +124,10 @@ def share_short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         ("HELD_VALUES", 1 / 128), ("LEAST_GROUPS", 1),
     ):  # fmt: skip
         monkeypatch.setattr(clusters, name, value)
+    take_the_likeliest(monkeypatch)
 
 
 def keep_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep all columns that fit."""
+    take_the_likeliest(monkeypatch)
     monkeypatch.setattr(columns, "PASS_LAUNCHES", 1e6)

@@ -1,0 +1,96 @@
+"""What the accesses of a warp cost the first-level cache, and what blocks fetch beside their own.
+
+    lane n of 32 accesses    base + n * step      a vector each
+
+    step = vector     one run of memory: 128 bytes are one line of the cache, looked up once
+    step > a line     as many lines as lanes, though each has as few bytes: rows of one thread each
+
+A block whose neighbours along a row are less than a sector fetches the whole sector, and so do the
+blocks beside it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+
+from tcdsl.costmodel.chip import WARP
+from tcdsl.costmodel.locality import Shape
+from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.schedule.mapping import RANK
+from tcdsl.schedule.nesting import Piece
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import Sketch
+
+LINE_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An access of all instances of a member: *requests* of warps, each of so many lines."""
+
+    array: str
+    requests: float
+    lines: float
+    moved_bytes: int  # every element once
+    run_bytes: int  # of memory without a gap that a block has of it
+    row_bytes: int  # that all blocks together have of such a run
+
+
+def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]:
+    """Yield the accesses of the member *name* to arrays in memory, writes first."""
+    shape = problem.shapes[name]
+    pieces = [*(loop.pieces[name] for loop in sketch.outer if name in loop.pieces)]
+    pieces += sketch.remaining[name]
+    threads = [p for p in pieces if p.kind is LoopKind.THREAD and p.axis != RANK]
+    threads.sort(key=lambda piece: piece.axis)
+    vector = prod(piece.extent for piece in pieces if piece.kind is LoopKind.LANES)
+    active = min(WARP, prod(min(piece.extent, piece.width) for piece in threads))
+    statement = shape.statement
+    accesses = (*statement.writes, *statement.reads)
+    for access, strides in zip(accesses, shape.strides, strict=True):
+        size = problem.scop.arrays[access.array].dtype.size_bytes
+        moved = prod(n for n, stride in zip(shape.counts, strides, strict=True) if stride)
+        # What no thread loop tells apart is accessed once, outside the loops that do not move it.
+        requests = max(moved, moved * _copies(threads, strides)) / vector / active
+        lanes = prod(min(p.extent, p.width) for p in threads if strides[p.coordinate.position])
+        whole = max(1.0, min(WARP, lanes) * vector * size / LINE_BYTES)
+        lines = whole + 3 * max(0.0, _lines(threads, strides, size, vector) - whole)
+        run, row = _run(shape, pieces, strides, size)
+        yield Access(access.array, requests, lines, moved * size, run, row)
+
+
+def _copies(threads: Sequence[Piece], strides: Sequence[int]) -> int:
+    """Return how many threads access the same element."""
+    return prod(min(p.extent, p.width) for p in threads if not strides[p.coordinate.position])
+
+
+def _lines(threads: Sequence[Piece], strides: Sequence[int], size: int, vector: int) -> float:
+    """Return how many lines the lanes of a warp access at once."""
+    run, lines, left = vector * size, 1.0, WARP
+    for piece in threads:
+        count = min(left, piece.extent, piece.width)
+        step = strides[piece.coordinate.position] * piece.coordinate.div * size
+        if step == run:
+            run *= count
+        elif step:
+            span = min(step, LINE_BYTES)
+            lines *= max(1.0, count * span / LINE_BYTES)
+        left = max(1, left // count)
+    return lines * max(1.0, run / LINE_BYTES)
+
+
+def _run(
+    shape: Shape, pieces: Sequence[Piece], strides: Sequence[int], size: int
+) -> tuple[int, int]:
+    """Return the bytes of a run of memory that a block has, and that there are."""
+    along = next((d for d, stride in enumerate(strides) if stride == 1), None)
+    if along is None:
+        return size, size
+    blocks = prod(
+        piece.extent
+        for piece in pieces
+        if piece.coordinate.position == along
+        and (piece.kind is LoopKind.BLOCK or piece.axis == RANK)
+    )
+    row = shape.extents[along] * size
+    return ceil(row / max(1, blocks)), row

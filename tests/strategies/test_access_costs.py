@@ -1,0 +1,44 @@
+"""Lines of the first-level cache that a warp looks up, and sectors that blocks share."""
+
+from dataclasses import replace
+
+import pytest
+
+from tcdsl.strategies.access_costs import Access, accesses_of
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.template import Choice
+from tcdsl.strategies.templates import column, row
+from tests.strategies.test_templates import problems_of
+
+
+def access_to(problem: Problem, choice: Choice, array: str) -> Access:
+    sketch = choice.schedule(problem)
+    found = [a for a in accesses_of(problem, sketch, problem.lead) if a.array == array]
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("threads", "lines"),
+    # A row is 256 bytes.  Of 16 threads each a warp has two whole rows: four lines, none too many;
+    # alone with a row, each thread looks up a line of its own, where four would do.
+    [(16, 4.0), (8, 4.0), (4, 8.0), (1, 32.0)],
+)
+def test_lines_of_rows(threads: int, lines: float) -> None:
+    source = "def f(float(M,N) x) -> (y) { y(m) +=! x(m,n) }"
+    (problem,) = problems_of(source, [(4096, 64)])
+    config = row.RowConfig(threads, 4, rows=256 // threads)
+    found = access_to(problem, Choice(row.TEMPLATE, config), "x")
+    assert found.requests == 4096 * 64 / 4 / 32
+    assert found.lines == 4.0 + 3 * (lines - 4.0)
+    assert found.run_bytes == found.row_bytes == 256
+
+
+def test_columns_that_are_less_than_a_sector() -> None:
+    source = "def f(float(M,N) x) -> (y) { y(n) +=! x(m,n) }"
+    (problem,) = problems_of(source, [(5000, 3)])
+    config = next(column.space(problem))
+    one, all_of_them = (replace(config, threads_x=x, vector=1) for x in (1, 3))
+    found = access_to(problem, Choice(column.TEMPLATE, one), "x")
+    assert (found.run_bytes, found.row_bytes) == (4, 12)
+    found = access_to(problem, Choice(column.TEMPLATE, all_of_them), "x")
+    assert (found.run_bytes, found.row_bytes) == (12, 12)
