@@ -27,7 +27,7 @@ Polynomial = Mapping[Monomial, Fraction]
 
 _MOST_TERMS = 48
 _MOST_DEPTH = 12
-_MOST_READS = 50  # of a question
+_MOST_READS = 100  # of a question
 _ONE: Monomial = frozenset()
 
 
