@@ -134,11 +134,11 @@ def test_code_from_the_cache_is_explained_without_planning_it_again(
     assert again.candidates == first.candidates and again.choices == first.choices
 
 
-def test_estimates_that_fail_lose_only_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_in_listing_candidates_loses_only_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr("tcdsl.strategies.choices.estimate", fail)
+    monkeypatch.setattr("tcdsl.strategies.choices.candidates", fail)
     monkeypatch.delenv("TCDSL_DEBUG", raising=False)
     with pytest.warns(UserWarning, match="'softmax' is lost: planted"):
         exe = softmax().compile(tcdsl.spec((256, 96), "float32"), target="emulate")

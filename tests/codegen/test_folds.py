@@ -15,7 +15,7 @@ from tcdsl.lang.types.dtypes import ALL, BY_NAME, DType
 from tcdsl.runtime.c_compiler import compile_shared
 
 VECTOR_BYTES = 64
-DTYPES = [dtype for dtype in ALL if not dtype.is_half]
+DTYPES = [dtype for dtype in ALL if not dtype.is_narrow_float]
 OPERATORS: dict[str, Any] = {
     "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
     "and": np.logical_and, "or": np.logical_or,

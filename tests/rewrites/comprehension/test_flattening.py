@@ -17,6 +17,7 @@ from tcdsl.rewrites.comprehension.flattening import flatten
 from tcdsl.rewrites.comprehension.merging import Coalesced
 from tcdsl.testing.random_inputs import values
 from tests.rewrites.comprehension.test_coalescing import Shapes, analysed
+from tests.strategies.waiting_sums import take_the_likeliest
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -190,7 +191,8 @@ def test_vectors_are_of_one_run(cuda_unit: MakeUnit) -> None:
     assert "tc_vload<2>" in cuda_unit(SUM, (32, 256, 7, 14)).source.text
 
 
-def test_rows_are_kept_in_registers(cuda_unit: MakeUnit) -> None:
+def test_rows_are_kept_in_registers(cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_the_likeliest(monkeypatch)
     unit = cuda_unit(BATCHNORM, (32, 256, 196), (256,), ())
     (launch,) = unit.source.launches
     assert launch.block[0] == 224 and launch.shared_bytes == 0  # 7 vectors a thread, none idle
