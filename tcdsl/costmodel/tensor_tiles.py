@@ -14,6 +14,8 @@ from tcdsl.costmodel.work import Chain, Work
 WARP_RATE = 0.53
 GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barriers
 # From 40 configurations of products of 2048 and 4096 on an H200.
+# Of copies of boxes, which wait for no threads: from trials of kernels written by hand.
+BOX_RATE, BOX_CYCLES = 0.97, 40
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
 COPY_INSTRUCTIONS = 3  # of a copy, its addresses included
 OTHER_REGISTERS = 44  # operands, addresses and counters, of a thread
@@ -42,6 +44,7 @@ class TensorWork:
     operand_bytes: float  # read at least
     element_bytes: int = 2
     loads: tuple[int, int] = (1, 1)  # instructions for 16 rows and columns of an instruction
+    is_boxed: bool = False  # operands come in boxes, and products wait for no barrier of the block
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -66,8 +69,11 @@ class TensorWork:
         if self.together > 1:  # which reads shared memory itself, at its own rate
             share, fragments, loaded, waits = GROUP_RATE, 0, 0.0, GROUP_CYCLES
             instructions /= self.rows * self.columns // (ROWS * COLUMNS)
+        if self.is_boxed:
+            share, waits = BOX_RATE, BOX_CYCLES
+        asked = 0.0 if self.is_boxed else COPY_INSTRUCTIONS * copied / self.copy_bytes
         return Work(
-            self.blocks, WARP * warps,
+            self.blocks, WARP * (warps + self.is_boxed),
             registers=self.rows * self.columns // WARP + fragments + OTHER_REGISTERS,
             shared_bytes=self.stages * self.step * block_lines * element_bytes,
             read_bytes=self.operand_bytes,
@@ -75,7 +81,7 @@ class TensorWork:
             l2_bytes=COPY_SHARE * copied + self.result_bytes,
             shared_traffic_bytes=loaded + copied,
             operations=((self.unit, products / share),),
-            instructions=instructions + COPY_INSTRUCTIONS * copied / self.copy_bytes,
+            instructions=instructions + asked,
             in_flight_bytes=(self.stages - 1) * self.step * block_lines * element_bytes
             / (WARP * warps),
             chain=Chain(dram_loads=1, block_barriers=steps, cycles=waits * steps),

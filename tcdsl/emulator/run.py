@@ -30,6 +30,7 @@ from tcdsl.codegen.cuda.source import (
 )
 from tcdsl.emulator.build import kernel_names
 from tcdsl.emulator.findings import Finding, FindingKind, emulation_error, error_of
+from tcdsl.emulator.maps import emulated_map
 from tcdsl.runtime.launch import FAULT_WORDS, Fault, load_library
 
 _WRITABLE, _WRITTEN_BEFORE = 1, 4  # RegionFlags of memory.h
@@ -128,6 +129,12 @@ class EmulatedProgram:
                 _value(parameter, addresses, workspace, tickets, record.address, integers)
                 for parameter in launch.parameters
             ]
+            maps = {
+                number: emulated_map(parameter.map, values[number])
+                for number, parameter in enumerate(launch.parameters)
+                if parameter.map is not None
+            }
+            values = [maps[n].ctypes.data if n in maps else v for n, v in enumerate(values)]
             if isinstance(launch, Memset):
                 self._fill(launch, values[0], seed)
             else:

@@ -42,6 +42,9 @@ def run_sanitized(
         if launch.cluster > 1:
             what = "the address sanitizer runs one block at a time, and no clusters"
             raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
+        if any(parameter.map is not None for parameter in launch.parameters):
+            what = "the address sanitizer knows no copies of boxes"
+            raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
     names = list(arrays)
     contents = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
     tickets = bytes(TICKETS_BYTES if source.has_tickets else 0)

@@ -14,9 +14,10 @@
 The steps are those of ``planner.py``; what differs is who decides (``strategies/threads``).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
 from tcdsl.costmodel.machine import Cpu
@@ -227,7 +228,11 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     if len(stitched) < len(kernels):
         record("stitching", scop, stitched)
     own = [q.kernel for q in queue if not isinstance(q.kernel, IslKernel)]
-    staged = [name for kernel in own for name in kernel.staged]
+    staged = {
+        name: kernel.buffers if isinstance(kernel, TensorKernel) else 1
+        for kernel in own
+        for name in kernel.staged
+    }
     held = [name for kernel in own if isinstance(kernel, Sketch) for name in kernel.held]
     plan = _finished(scop, stitched, gpu, staged, held)
     weighed = tuple(queued.weighed() for queued in queue)
@@ -271,12 +276,12 @@ def _finished(
     scop: Scop,
     kernels: Sequence[Kernel],
     gpu: Chip,
-    staged: Sequence[str] = (),
+    staged: Mapping[str, int] = MappingProxyType({}),
     held: Sequence[str] = (),
 ) -> Plan:
     """Place the scratch arrays, put the barriers in, and turn what is to go backwards.
 
-    :arg staged: arrays that are in shared memory.
+    :arg staged: arrays that are in shared memory, and for how many iterations at least.
     :arg held: those that registers hold for some iterations of loops.
     """
     trees = [kernel.tree for kernel in kernels]

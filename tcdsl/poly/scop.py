@@ -140,6 +140,28 @@ class Kind(StrEnum):
     BARRIER = "barrier"  # touches nothing: the threads of a block wait for one another
 
 
+PRODUCER = "producer"  # the role of what fills shared memory for other warps
+
+
+class EventKind(StrEnum):
+    """What a BARRIER does that not all threads of a block meet."""
+
+    ACQUIRE = "acquire"  # waits until a stage has been read, and says what is to come there
+    AWAIT = "await"  # waits until what was copied to a stage has arrived
+    RELEASE = "release"  # a stage has been read
+    END = "end"  # waits for products that go on after they were issued
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of a pipeline of *stages*: of the iteration q, or (*lag*) of q - lag."""
+
+    kind: EventKind
+    stages: int = 0
+    size_bytes: int = 0  # of ACQUIRE: what is to come
+    lag: int = 0  # of RELEASE: as many iterations' products may still read
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Statement:
     """One polyhedral statement.
@@ -171,6 +193,8 @@ class Statement:
     is_atomic: bool = False  # an UPDATE whose instances may run at the same time
     is_wide: bool = False  # a BARRIER of all blocks of a cluster
     groups_left: int = 0  # of a BARRIER: those of asynchronous copies that may arrive after it
+    role: str = ""  # the warps of a block that run it, where these have roles: PRODUCER, or others
+    event: Event | None = None  # of a BARRIER that only one role meets
 
     @property
     def left(self) -> tuple[str, ...]:

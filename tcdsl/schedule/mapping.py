@@ -23,6 +23,7 @@ from functools import cached_property
 
 import islpy as isl
 
+from tcdsl.costmodel.chip import WARP
 from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import (
     MAPPED,
@@ -63,6 +64,17 @@ class Mapped:
     def block(self) -> Dim3:
         x, y, z, _ = self.threads
         return x, y, z
+
+    @cached_property
+    def has_roles(self) -> bool:
+        """Whether a warp of its own fills shared memory for the others."""
+        return any(self.scop.by_name[name].role for name in self.paths)
+
+    @cached_property
+    def launched(self) -> Dim3:
+        """The threads of a block along x, y, z; a producer's warp comes after the others."""
+        x, y, z = self.block
+        return (x, y, z + 1) if self.has_roles else self.block
 
     @cached_property
     def cluster(self) -> int:
@@ -143,6 +155,8 @@ def why_not_mapped(mapped: Mapped) -> str | None:
     Blocks run in no order, so that BLOCK loops must stand around everything; and an axis is mapped
     once on a path.  Below a LAST loop one block runs what others have left.  Clusters lie along z.
     """
+    if mapped.has_roles and (mapped.block[:2] != (WARP, 1) or mapped.cluster > 1):
+        return "warps with roles are not along z"
     if mapped.cluster > 1 and mapped.grid[2] > 1:
         return "the blocks of a cluster and a loop over blocks are both along z"
     for name, path in mapped.paths.items():

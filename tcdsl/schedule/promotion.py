@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from math import prod
+from types import MappingProxyType
 
 import islpy as isl
 
@@ -64,12 +65,13 @@ def promote(
     scop: Scop,
     trees: Sequence[Node],
     gpu: Chip,
-    staged: Collection[str] = (),
+    staged: Mapping[str, int] = MappingProxyType({}),
     held: Collection[str] = (),
 ) -> dict[str, Placement]:
     """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory.
 
-    :arg staged: arrays that are to be in shared memory, of which a block may ask for more then.
+    :arg staged: arrays that are to be in shared memory, of which a block may ask for more then,
+        and for how many iterations at least each has room.
     :arg held: those that registers hold for some iterations of loops.
     """
     placements: dict[str, Placement] = {}
@@ -82,7 +84,7 @@ class _Kernel:
     """Places the arrays that one kernel has for itself."""
 
     def __init__(
-        self, scop: Scop, tree: Node, gpu: Chip, staged: Collection[str], held: Collection[str]
+        self, scop: Scop, tree: Node, gpu: Chip, staged: Mapping[str, int], held: Collection[str]
     ) -> None:
         self.scop = scop
         self.mapped = Mapped(scop, tree)
@@ -322,10 +324,15 @@ class _Kernel:
         outer = self._lifetime(uses)
         if outer is None or (RANK in self.mapped.axes and not self._is_private_along(uses, RANK)):
             return None
-        outer = list(takewhile(lambda loop: loop.kind is not LoopKind.THREAD, outer))
+        buffers = self.staged.get(array.name, 1)
+        # Roles are several iterations apart: an element may outlive the one that it is used in.
+        inner = LoopKind.SERIAL if buffers > 1 else LoopKind.THREAD
+        outer = list(takewhile(lambda loop: loop.kind not in (inner, LoopKind.THREAD), outer))
         ranks = [RANK] if RANK in self.mapped.axes and self._all_mapped(uses, RANK) else []
         fixed = {s.name: self._fixed(s, outer, ranks) for s, _ in uses}
         ring = self._ring(uses, outer, 1) if array.name in self.staged else None
+        if ring is not None:
+            ring = replace(ring, buffers=max(ring.buffers, buffers))
         dims: list[LocalDim] = []
         for dim in range(array.rank):
             is_constant = is_fixed(uses, dim, fixed)

@@ -32,10 +32,9 @@ import islpy as isl
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Const
 from tcdsl.poly.dependences import Dependence, Dependences
-from tcdsl.poly.isl_utils import val, within
+from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import (
     MAPPED,
-    Coordinate,
     Leaf,
     Loop,
     LoopKind,
@@ -43,9 +42,11 @@ from tcdsl.poly.loop_tree import (
     statements_of,
 )
 from tcdsl.poly.loop_tree import Sequence as Children
-from tcdsl.poly.scop import Access, Kind, Scop, Statement
+from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.schedule.arrivals import Ends, groups_left, has_arrived, without_gaps
+from tcdsl.schedule.events import barrier_statement, with_event_coordinates
 from tcdsl.schedule.mapping import RANK, Mapped
+from tcdsl.schedule.pipelines import pipeline_of, why_not_pipelined, with_events
 from tcdsl.schedule.placement import Placements, Ring, Space, accesses_of
 from tcdsl.schedule.stitching import is_finished
 
@@ -68,6 +69,13 @@ class Crossing:
 
 def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) -> list[Crossing]:
     """Return what in the kernel of *mapped* needs a barrier."""
+    in_turn = (c for c, _, space in _in_turn(mapped, placements) if space is Space.SHARED)
+    found = _dependent(mapped, dependences, placements)
+    return [*found, *_reuses(mapped, placements), *in_turn]
+
+
+def _dependent(mapped: Mapped, dependences: Dependences, placements: Placements) -> list[Crossing]:
+    """Return the dependences whose ends may run on different threads, or later."""
     names = set(mapped.paths)
     found = []
     for edge in dependences.edges:
@@ -87,8 +95,7 @@ def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) 
             is_wide = _crosses_ranks(mapped, edge, placements)
             own = Crossing(edge.source, edge.sink, relation, None, is_wide, is_arrival)
             found.append(own)
-    in_turn = (c for c, _, space in _in_turn(mapped, placements) if space is Space.SHARED)
-    return [*found, *_reuses(mapped, placements), *in_turn]
+    return found
 
 
 def _is_unfinished(mapped: Mapped, edge: Dependence) -> bool:
@@ -226,6 +233,11 @@ def synchronise(
     done = []
     for number, tree in enumerate(trees):
         mapped = Mapped(scop, tree)
+        if (pipeline := pipeline_of(mapped, placements)) is not None:
+            tree, events = with_events(mapped, pipeline, number)
+            done.append(tree)
+            barriers += events
+            continue
         synchroniser = _Synchroniser(mapped, crossings(mapped, dependences, placements), number)
         done.append(synchroniser.node(tree, ()) if synchroniser.pending else tree)
         barriers += synchroniser.barriers
@@ -254,7 +266,7 @@ class _Synchroniser:
                 below = (*path, tree)
                 inner = body.children if isinstance(body, Children) else (body,)
                 new = self._sequence(inner, below, tree)
-                return _with_barriers(tree, new, self.barriers)
+                return with_event_coordinates(tree, new, self.barriers)
 
     def _sequence(
         self, children: tuple[Node, ...], path: tuple[Loop, ...], loop: Loop | None
@@ -344,63 +356,6 @@ def _equal_along(scop: Scop, crossing: Crossing, path: Sequence[Loop]) -> isl.Ma
     return relation
 
 
-def barrier_statement(
-    scop: Scop, name: str, around: Sequence[str], path: Sequence[Loop]
-) -> Statement:
-    """Return the statement { name[o] }: one instance for each iteration of *path* with work.
-
-    All threads of a block meet it where one of them has work.
-    """
-    domain: isl.Set | None = None
-    for statement in around:
-        own = scop.by_name[statement].domain
-        when: isl.Map | None = None
-        for loop in path:
-            aff = loop.coordinates[statement].function(own.get_space())
-            one = isl.Map.from_pw_aff(isl.PwAff.from_aff(aff))
-            when = one if when is None else when.flat_range_product(one)
-        if when is None:
-            image = isl.Set(f"{{ {name}[] }}").align_params(own.get_space())
-        else:
-            image = own.apply(when).set_tuple_name(name)
-        domain = image if domain is None else domain.union(image)
-    assert domain is not None
-    for depth, loop in enumerate(path):
-        if loop.kind is LoopKind.THREAD:
-            domain = domain.eliminate(isl.dim_type.set, depth, 1)
-            domain = within(domain, isl.dim_type.set, depth, 0, loop.width - 1)
-    nowhere = isl.Map.empty(domain.get_space().map_from_domain_and_range(domain.get_space()))
-    indices = tuple(f"o{depth}" for depth in range(len(path)))
-    return Statement(
-        name=name, domain=domain.coalesce(), indices=indices, n_left=len(indices),
-        kind=Kind.BARRIER, write=Access("", (), nowhere), value=None, reads=(),
-    )  # fmt: skip
-
-
-def _with_barriers(loop: Loop, body: Node, barriers: Sequence[Statement]) -> Loop:
-    """Return *loop* around *body*, with the coordinates of the barriers there."""
-    inside = set(statements_of(body))
-    new = {b.name: b for b in barriers if b.name in inside and b.name not in loop.coordinates}
-    # A barrier's indices are the iterations of the loops around it, outermost first: this loop is
-    # the last but as many as are between it and the barrier.
-    coordinates = dict(loop.coordinates)
-    for name, barrier in new.items():
-        depth = len(barrier.indices) - 1 - _loops_between(body, name)
-        coordinates[name] = Coordinate(depth)
-    return replace(loop, body=body, coordinates=coordinates)
-
-
-def _loops_between(node: Node, name: str) -> int:
-    match node:
-        case Loop(body=body):
-            return 1 + _loops_between(body, name)
-        case Children(children=children):
-            inner = next(child for child in children if name in statements_of(child))
-            return _loops_between(inner, name)
-        case _:
-            return 0
-
-
 def why_not_synchronised(
     mapped: Mapped, dependences: Dependences, placements: Placements
 ) -> str | None:
@@ -413,10 +368,23 @@ def why_not_synchronised(
         return reason
     if reason := _why_not_in_turn(mapped, placements):
         return reason
+    if mapped.has_roles:
+        return _why_not_between_roles(mapped, dependences, placements)
     for crossing in crossings(mapped, dependences, placements):
         if not _is_synchronised(mapped.tree, crossing, mapped.scop, ()):
             return f"no barrier is between {crossing.source} and {crossing.sink}"
     return None
+
+
+def _why_not_between_roles(
+    mapped: Mapped, dependences: Dependences, placements: Placements
+) -> str | None:
+    """Return what no event of the kernel's pipeline orders, or None."""
+    if any(_reuses(mapped, placements)):
+        return "a kernel with roles has one tile a block"
+    in_turn = [c.ends for c, _, space in _in_turn(mapped, placements) if space is Space.SHARED]
+    pairs = [crossing.ends for crossing in _dependent(mapped, dependences, placements)]
+    return why_not_pipelined(mapped, placements, pairs, in_turn)
 
 
 def _why_not_in_turn(mapped: Mapped, placements: Placements) -> str | None:

@@ -149,3 +149,12 @@ def copied(
         more = within.digit(vector * apart, 0)
         levels.append(Level(LoopKind.UNROLL, more, vectors // apart))
     return [*levels, Level(LoopKind.LANES, within.digit(1, vector), vector)]
+
+
+def boxed(elements: Sequence[int], sizes: Sequence[int]) -> list[Level]:
+    """Return the loops of a copy of a whole box of *sizes*, which one thread asks for at once."""
+    return [
+        Level(LoopKind.COLLECTIVE, Coordinate(position, 0, 1, size), size, 0, 1)
+        for position, size in zip(elements, sizes, strict=True)
+        if size > 1
+    ]

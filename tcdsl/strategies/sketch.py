@@ -119,7 +119,9 @@ class Steps:
 class Tensor:
     """A contraction on tensor cores: the axes of rows and columns, and the reduced dimensions.
 
-    A step takes one value of *others*.  Operands of *stages* steps are in shared memory at once.
+    A step takes one value of *others*.  Operands of *stages* steps are in shared memory at once;
+    copies of *boxes* bring them, which a warp of its own issues.  Neighbouring blocks have *swath*
+    tiles of rows before they have other columns.
     """
 
     row: Axis
@@ -128,6 +130,8 @@ class Tensor:
     others: tuple[int, ...]
     tiles: WarpTiles
     stages: int
+    boxes: bool = False
+    swath: int = 1
 
 
 @dataclass(frozen=True, slots=True)

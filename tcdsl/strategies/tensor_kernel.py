@@ -11,7 +11,7 @@
 The accumulators are padded with the product, what is stored is not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,13 +25,24 @@ from tcdsl.poly.loop_tree import (
     Node,
     sequence,
 )
-from tcdsl.poly.scop import Scop
-from tcdsl.rewrites.scop.caching import cache_read
+from tcdsl.poly.scop import PRODUCER, Scop
+from tcdsl.rewrites.scop.caching import Cached, cache_read
 from tcdsl.rewrites.scop.padding import Spans, padded
 from tcdsl.rewrites.scop.rfactor import rfactor
 from tcdsl.schedule.nesting import Nester
 from tcdsl.strategies.assembly import Assembly
-from tcdsl.strategies.fragments import At, Level, copied, held, multiplied, vector_of
+from tcdsl.strategies.fragments import (
+    At,
+    Level,
+    X,
+    Y,
+    Z,
+    boxed,
+    copied,
+    held,
+    multiplied,
+    vector_of,
+)
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch, Tensor, Tile
 
@@ -49,6 +60,7 @@ class TensorKernel:
     after: tuple[str, ...]
     levels: Mapping[str, Sequence[Level]]
     staged: tuple[str, ...]  # tiles that asynchronous copies bring
+    buffers: int = 1  # iterations that these have room for at least
     why: tuple[str, ...] = ()
     template: str = "tile_mma"
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -96,7 +108,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     step = _step(product, shape.extents)
     kernel = TensorKernel(
         scop, lead, tuple(outer), {lead: step}, (init,), (lead,), (store, *after), levels, (),
-        sketch.why, sketch.template, sketch.config,
+        product.stages if product.boxes else 1, sketch.why, sketch.template, sketch.config,
     )  # fmt: skip
     for number in range(len(scop.by_name[lead].reads)):
         kernel = _with_copy(kernel, product, number)
@@ -149,14 +161,19 @@ def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKern
         {**loop, cached.copy: _along(loop[lead], cached.outer[depth])}
         for depth, loop in enumerate(kernel.outer)
     ]
-    ahead = _ahead(step, cached.outer[len(outer)], product.stages - 1)
-    lines = [d for d, size in enumerate(cached.sizes) if size > 1]
-    line, within = (At(cached.elements[d]) for d in lines)
-    vector = vector_of(kernel.scop.arrays[array])
-    own = copied(line, within, [cached.sizes[d] for d in lines], product.tiles, vector)
+    if product.boxes:  # the producer's loop is its own: nothing is shifted
+        own = boxed(cached.elements, cached.sizes)
+        ahead, done = _along(step, cached.outer[len(outer)]), _of_producer(cached)
+    else:
+        ahead = _ahead(step, cached.outer[len(outer)], product.stages - 1)
+        lines = [d for d, size in enumerate(cached.sizes) if size > 1]
+        line, within = (At(cached.elements[d]) for d in lines)
+        vector = vector_of(kernel.scop.arrays[array])
+        own = copied(line, within, [cached.sizes[d] for d in lines], product.tiles, vector)
+        done = cached.scop
     return replace(
         kernel,
-        scop=cached.scop,
+        scop=done,
         outer=tuple(outer),
         step={**kernel.step, cached.copy: ahead},
         inside=_in_order(product, (*kernel.inside, cached.copy), lead),
@@ -165,10 +182,18 @@ def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKern
     )
 
 
+def _of_producer(cached: Cached) -> Scop:
+    """Return the scop of *cached*, the copy being the producer's."""
+    copy = replace(cached.scop.by_name[cached.copy], role=PRODUCER)
+    own = (copy if s.name == copy.name else s for s in cached.scop.statements)
+    return cached.scop.with_statements(tuple(own))
+
+
 def _in_order(product: Tensor, names: Sequence[str], lead: str) -> tuple[str, ...]:
     """Return the statements of a step: copies first, unless products go on meanwhile."""
     copies = [name for name in names if name != lead]
-    return (lead, *copies) if product.tiles.together > 1 else (*copies, lead)
+    is_shifted = product.tiles.together > 1 and not product.boxes
+    return (lead, *copies) if is_shifted else (*copies, lead)
 
 
 def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
@@ -178,7 +203,31 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
     taken = product.row, product.column
     own += [problem.tile(axis) for axis in reversed(problem.parallel) if axis not in taken]
     loops = Assembly(problem.group, problem.shapes, problem.gpu, own).block_loops()
-    return [_levels(loop) for loop in loops]
+    return [part for loop in loops for part in _in_swaths(_levels(loop), problem, product)]
+
+
+def _in_swaths(
+    loop: dict[str, Level], problem: Problem, product: Tensor
+) -> Iterator[dict[str, Level]]:
+    """Yield *loop*, or where it is over tiles of rows and blocks have these in swaths, its digits.
+
+        x: tile of rows % 8     y: tile of columns     z: tile of rows / 8
+
+    Blocks start in the order of x, y, z: those that run at once share rows and columns in caches.
+    """
+    level, size = loop[problem.lead], product.swath
+    if size == 1 or level.coordinate.position != product.row[problem.lead]:
+        yield loop if size == 1 else {n: replace(own, axis=Y) for n, own in loop.items()}
+        return
+    count = -(-level.extent // size)
+    for axis, extent, div, mod in ((Z, count, size, 0), (X, size, 1, size)):
+        yield {
+            name: replace(own, extent=extent, axis=axis, width=extent, coordinate=replace(
+                own.coordinate, div=own.coordinate.div * div, mod=mod
+            ))
+            for name, own in loop.items()
+            if isinstance(own.coordinate, Coordinate)
+        }  # fmt: skip
 
 
 def _levels(loop: OuterLoop) -> dict[str, Level]:

@@ -191,6 +191,16 @@ OTHER_USES = {
         "__shared__ __align__(16) uint8_t s[4096]; int32_t sums[16] = {};"
         " tc_mma_of<tc_of_u8_u8, 1, 4, 1, 32, 1, 32, 0>(sums, s, 0, s, 2048); p[0] = sums[5];"
     ),
+    "tc_leave_products": "tc_leave_products<1>();",
+    "tc_map": "p[0] = (int64_t)sizeof(tc_map);",
+    "tc_begin_pipeline": "__shared__ uint64_t b[4]; tc_begin_pipeline<2, 1>(b);",
+    "tc_acquire": "__shared__ uint64_t b[4]; tc_acquire<2, 16>(b, (int)p[0]);",
+    "tc_await": "__shared__ uint64_t b[4]; tc_await<2>(b, (int)p[0]);",
+    "tc_release": "__shared__ uint64_t b[4]; tc_release<2>(b, (int)p[0]);",
+    "tc_copy_box": (
+        "__shared__ __align__(1024) uint16_t s[1024]; __shared__ uint64_t b[4];"
+        " tc_copy_box<2, 64, 16>(s, *(const tc_map *)p, b, (int)p[16], p[17], p[18]);"
+    ),
     "tc_mma": (
         "__shared__ __align__(16) uint16_t s[1024]; float sums[16] = {};"
         " tc_mma<1, 1, 4, 1, 16, 1, 32, 0>(sums, s, 0, s, 256); p[0] = (int)sums[5];"

@@ -18,6 +18,7 @@ from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, DType
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, Sequence
+from tcdsl.poly.scop import Scop
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.schedule.mapping import Mapped
@@ -117,7 +118,8 @@ def test_other_forms(form: str, check_emulated: CheckAll, monkeypatch: Any) -> N
 def asked(unit: Any, config: Mapping[str, Any]) -> Options:
     """Return the options that ask for *config* for the only kernel of *unit*."""
     (weighed,) = unit.done.plan.weighed
-    choice = {"kernel": weighed.kernel, "template": "tile_mma", **config}
+    plain = {"loader": "threads", "swath": 1}
+    choice = {"kernel": weighed.kernel, "template": "tile_mma", **plain, **config}
     return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
 
 
@@ -148,14 +150,40 @@ def test_products_of_four_warps(form: str, cuda_unit: MakeUnit, emulated: Any) -
         check(program, *own)
 
 
+def boxes(columns: int, warps: int, stages: int, swath: int = 1) -> dict[str, Any]:
+    """Return the configuration of warps that multiply what a producer brings in boxes."""
+    return {**groups(columns, warps, stages), "loader": "boxes", "swath": swath}
+
+
+@pytest.mark.slow_but("nn")
+@pytest.mark.parametrize("form", PRODUCTS)
+def test_products_of_boxes(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    dtype = BFLOAT16 if form == "nt" else FLOAT16
+    source, of = source_of(form, "bfloat16" if dtype is BFLOAT16 else "half"), PRODUCTS[form][1]
+    units, inputs = [], []
+    for sizes, config in (
+        ((72, 136, 200), boxes(64, 4, 3)), ((136, 72, 136), boxes(128, 8, 3)),
+        ((616, 72, 264), boxes(64, 4, 3, swath=8)),
+    ):  # fmt: skip
+        shapes = of(*sizes)
+        options = asked(cuda_unit(source, *shapes), config)
+        units.append(cuda_unit(source, *shapes, options=options))
+        inputs.append(drawn(dtype, shapes))
+        assert "tc_copy_box" in units[-1].source.functions and not units[-1].done.is_fallback
+    for program, own in zip(emulated(units), inputs, strict=True):
+        check(program, *own)
+
+
 @needs_nvrtc
 def test_four_warps_keep_what_they_multiply_in_registers(cuda_unit: MakeUnit) -> None:
     shapes = [(512, 512), (512, 512)]
-    config = asked(cuda_unit(source_of("nn"), *shapes), groups(256, 8, 3))
-    source = cuda_unit(source_of("nn"), *shapes, options=config).source
-    text = header_text(parts_for(source.functions)) + source.text
-    ptx = compile_cuda(text, source.arch("sm_90"), ptx=True).decode()
-    assert ptx.count("wgmma.mma_async") == 4 and ".local" not in ptx
+    for own in (groups(256, 8, 3), boxes(256, 8, 4)):
+        config = asked(cuda_unit(source_of("nn"), *shapes), own)
+        source = cuda_unit(source_of("nn"), *shapes, options=config).source
+        text = header_text(parts_for(source.functions)) + source.text
+        ptx = compile_cuda(text, source.arch("sm_90"), ptx=True).decode()
+        assert ptx.count("wgmma.mma_async") == 4 and ".local" not in ptx
+    assert ptx.count("cp.async.bulk.tensor") in (5, 8 * 5)  # of a step, or of all, unrolled
 
 
 @pytest.mark.slow
@@ -254,8 +282,9 @@ def reordered(node: Node, kinds: LoopKind) -> Node:
 
 
 def test_plans_without_barriers_or_with_other_threads_are_refused(cuda_unit: MakeUnit) -> None:
-    unit = cuda_unit(source_of("nn"), (128, 128), (128, 128))
-    plan = unit.done.plan
+    shapes = [(128, 128), (128, 128)]
+    options = asked(cuda_unit(source_of("nn"), *shapes), groups(64, 4, 3))
+    plan = cuda_unit(source_of("nn"), *shapes, options=options).done.plan
     (kernel,) = plan.kernels
     deps = dependences_of(plan.scop)
 
@@ -332,3 +361,106 @@ def test_faults_in_the_code_of_four_warps_are_found(fault: str, cuda_unit: MakeU
     options = asked(cuda_unit(source_of("nn"), *shapes), groups(128, 4, 3))
     unit = cuda_unit(source_of("nn"), *shapes, options=options)
     assert_found(unit.source, shapes, GROUP_FAULTS[fault])
+
+
+BOX_FAULTS = {
+    "no wait for a stage": (r"tc_await<3>\(w_barriers, c\d\);", "", "data race|never written"),
+    "no wait for a free stage": (
+        r"tc_acquire<3, (\d+)>\(w_barriers, (c\d)\);",
+        r"if (\2 < 1) tc_acquire<3, \1>(w_barriers, \2);", "data race|deadlock",
+    ),
+    "no release": (r"tc_release<3>\(w_barriers, c\d - 1\);", "", "deadlock"),
+    "released before products are done": (
+        r"tc_leave_products<1>\(\);(\s*tc_release<3>\(w_barriers, c\d) - 1", r"\1", "",
+    ),
+    "products are never waited for": (r"tc_leave_products<1>\(\);", "", ""),
+    "sums of products that go on": (r"tc_end_products\(\w+\);", "", "no tc_end_products"),
+    "the stage after": (
+        r"(tc_copy_box<\d, \d+, \d+>\(\w+ \+ )\((c\d) % 3\)", r"\1((\2 + 1) % 3)",
+        "data race|never written",
+    ),
+    "another stage's bytes": (
+        r"(tc_copy_box<.*?w_barriers, )(c\d)", r"\1\2 + 1", "data race|never written|deadlock",
+    ),
+    "another box": (r"\(\(64 \* (c\d)\)\)", r"((64 * \1 + 64))", ""),
+    "too few bytes": (r"tc_acquire<3, \d+>", "tc_acquire<3, 1024>", "data race|never|deadlock"),
+    "too few readers": (r"tc_begin_pipeline<3, 4>", "tc_begin_pipeline<3, 3>", "data race"),
+    "too many readers": (r"tc_begin_pipeline<3, 4>", "tc_begin_pipeline<3, 5>", "deadlock"),
+    "an operand in other atoms": (
+        r"(tc_wgmma<1, 128, 4, 64, 64, 1, )128, 64, 0", r"\g<1>64, 128, 0", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow_but("no wait for a stage")
+@pytest.mark.parametrize("fault", BOX_FAULTS)
+def test_faults_in_pipelines_are_found(fault: str, cuda_unit: MakeUnit) -> None:
+    shapes = [(64, 520), (520, 128)]
+    options = asked(cuda_unit(source_of("nn"), *shapes), boxes(128, 4, 3))
+    unit = cuda_unit(source_of("nn"), *shapes, options=options)
+    assert_found(unit.source, shapes, BOX_FAULTS[fault])
+
+
+def without(node: Node, name: str) -> Node:
+    """Return *node* without the statement *name*."""
+    match node:
+        case Loop(body=body):
+            return replace(node, body=without(body, name))
+        case Sequence(children=children):
+            kept = [c for c in children if getattr(c, "statement", "") != name]
+            return Sequence(tuple(without(child, name) for child in kept))
+    return node
+
+
+EVENTS = {
+    "acquire0": "no acquire", "await0": "no await", "release0": "no release",
+    "end0": "products that go on",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_pipelines_without_an_event_are_refused(event: str, cuda_unit: MakeUnit) -> None:
+    shapes = [(128, 256), (256, 128)]
+    options = asked(cuda_unit(source_of("nn"), *shapes), boxes(128, 8, 3))
+    plan = cuda_unit(source_of("nn"), *shapes, options=options).done.plan
+    tree, deps = plan.kernels[0].tree, dependences_of(plan.scop)
+
+    def reason(scop: Scop, tree: Node) -> str:
+        return why_not_synchronised(Mapped(scop, tree), deps, plan.placements) or ""
+
+    assert reason(plan.scop, tree) == ""
+    assert EVENTS[event] in reason(plan.scop, without(tree, event))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "why"),
+    [
+        ("release0", {"lag": 0}, "still reads"), ("acquire0", {"size_bytes": 64}, "are expected"),
+        ("await0", {"stages": 4}, "different stages"),
+    ],
+)  # fmt: skip
+def test_other_events_are_refused(
+    name: str, change: dict[str, int], why: str, cuda_unit: MakeUnit
+) -> None:
+    shapes = [(128, 256), (256, 128)]
+    options = asked(cuda_unit(source_of("nn"), *shapes), boxes(128, 8, 3))
+    plan = cuda_unit(source_of("nn"), *shapes, options=options).done.plan
+    statements = tuple(
+        replace(s, event=replace(s.event, **change)) if s.name == name and s.event else s
+        for s in plan.scop.statements
+    )
+    scop, deps = plan.scop.with_statements(statements), dependences_of(plan.scop)
+    mapped = Mapped(scop, plan.kernels[0].tree)
+    assert why in (why_not_synchronised(mapped, deps, plan.placements) or "")
+
+
+def test_stages_that_are_too_few_are_refused(cuda_unit: MakeUnit) -> None:
+    shapes = [(128, 256), (256, 128)]
+    options = asked(cuda_unit(source_of("nn"), *shapes), boxes(128, 8, 3))
+    plan = cuda_unit(source_of("nn"), *shapes, options=options).done.plan
+    mapped, deps = Mapped(plan.scop, plan.kernels[0].tree), dependences_of(plan.scop)
+    fewer = {
+        name: replace(p, ring=replace(p.ring, buffers=2)) if p.ring else p
+        for name, p in plan.placements.items()
+    }
+    assert why_not_synchronised(mapped, deps, fewer) is not None

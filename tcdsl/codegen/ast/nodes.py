@@ -178,7 +178,10 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """A guard; *is_short* writes it in the line of the only node in it."""
+    """A guard; *is_short* writes it in the line of the only node in it.
+
+    *is_role*: of warps that have a role of their own, and meet no others in it.
+    """
 
     condition: Code
     then: tuple["Node", ...]
@@ -186,6 +189,7 @@ class If:
     comment: str = ""
     is_short: bool = False
     statement: str = ""
+    is_role: bool = False
 
 
 @dataclass(frozen=True, slots=True)

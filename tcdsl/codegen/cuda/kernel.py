@@ -11,6 +11,7 @@ from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.ast.walk import names
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import Context, constant
+from tcdsl.codegen.cuda.boxes import BARRIER_BYTES, BARRIERS
 from tcdsl.codegen.cuda.changing import changing_loads
 from tcdsl.codegen.cuda.grids import grid_counts
 from tcdsl.codegen.cuda.index_width import needs_wide_index
@@ -31,7 +32,8 @@ from tcdsl.costmodel import chip
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
 from tcdsl.schedule.fold_slots import fold_slots
 from tcdsl.schedule.mapping import Mapped
-from tcdsl.schedule.placement import Layout, Placement, Space
+from tcdsl.schedule.pipelines import pipeline_of
+from tcdsl.schedule.placement import Layout, Placement, Space, accesses_of
 from tcdsl.schedule.plan import Kernel, arrays_of
 from tcdsl.schedule.synchronisation import is_replicated
 
@@ -99,6 +101,8 @@ class KernelText(ABC):
             if placement.array in own:
                 self.local_of.setdefault(placement.loop, []).append(placement)
         self.ahead = prefetches_of(self.mapped, self.placements, kernel.ahead_bytes)
+        self.pipeline = pipeline_of(self.mapped, self.placements)
+        self.role: frozenset[str] = frozenset(self.mapped.paths)  # statements that are printed
         self.staged = self._staged_bytes()
         self.launch = self._launch()
         self.streamed = streamed_arrays(self.scop, kernel)
@@ -108,12 +112,16 @@ class KernelText(ABC):
         x, y, z = self.mapped.grid
         assert x * y * z > 0, "what may run beside a kernel is known of those that run"
         return Launch(
-            self.name, (x, y, cluster if cluster > 1 else z), self.mapped.block,
-            sum(self.staged.values()),
+            self.name, (x, y, cluster if cluster > 1 else z), self.mapped.launched,
+            sum(self.staged.values()) + self._barriers() * BARRIER_BYTES,
             tuple(parameters_of(self.parent, self.kernel, self.start.awaited)),
             self.kernel.name, (*self.kernel.why, *self.start.why), cluster, self.start.overlap,
             grid_counts(self.mapped, self.parent.sizes.open_sizes),
         )  # fmt: skip
+
+    def _barriers(self) -> int:
+        """Return how many barriers in phases the kernel has: of stages that are full, and empty."""
+        return 0 if self.pipeline is None else 2 * self.pipeline.stages
 
     def _staged_bytes(self) -> dict[str, int]:
         """Return the bytes of every staged array, which are in one block of shared memory."""
@@ -138,6 +146,9 @@ class KernelText(ABC):
             variable = Variable(self.names.of("array", name), start, pointer="*const ")
             yield Declare(Type(type_), (variable,))
             offset += size
+        if self.pipeline is not None:
+            start = cast("uint64_t *", paren(binary("w_staged", "+", offset)))
+            yield Declare(Type("uint64_t"), (Variable(BARRIERS, start, pointer="*const "),))
         for placements in self.local_of.values():
             for placement in placements:
                 if placement.space is Space.SHARED and not placement.is_staged:
@@ -161,10 +172,16 @@ class KernelText(ABC):
         """
         found = []
         for placement in (p for loop in loops for p in self.local_of.get(loop, ())):
-            if placement.space is not Space.SHARED and placement.array not in self.declared:
+            is_own = self.pipeline is None or self._is_of_role(placement.array)
+            is_new = placement.space is not Space.SHARED and placement.array not in self.declared
+            if is_new and is_own:
                 self.declared.append(placement.array)
                 found.append(self._declared(placement))
         return found
+
+    def _is_of_role(self, array: str) -> bool:
+        """Return whether a statement that is printed uses *array*."""
+        return any(s.name in self.role for s, _ in accesses_of(self.scop, array))
 
     # --- nodes -----------------------------------------------------------------------------
 

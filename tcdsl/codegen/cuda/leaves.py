@@ -14,6 +14,7 @@ from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import both
 from tcdsl.codegen.ast.nodes import Code, Declare, If, Node, Scope, Type, Variable
 from tcdsl.codegen.ast.walk import mentioned, names, of_statement, walk
+from tcdsl.codegen.cuda.boxes import event_nodes
 from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.statements import Vectors, is_block_collective, thread_index
 from tcdsl.poly.scop import Kind
@@ -38,6 +39,8 @@ class LeafPrinter(KernelText):
             if result is None:
                 self._count_call(leaf, is_at_once=False)
             guards = [guard for guard in guards if self._is_about_blocks(guard)]
+        elif statement.event is not None:
+            nodes = event_nodes(printer, printer.sums_in_flight())
         elif id(leaf) in self.late:
             nodes = printer.note_wrong(*self.late[id(leaf)])
         else:

@@ -33,6 +33,7 @@ from tcdsl.codegen.ast.nodes import Code, Declare, Evaluate, If, Literal, Name, 
 from tcdsl.codegen.ast.opened_loops import is_without_loop
 from tcdsl.codegen.ast.walk import names, of_statement
 from tcdsl.codegen.c.statements import constant
+from tcdsl.codegen.cuda.boxes import box_copy
 from tcdsl.codegen.cuda.kernel import AXES
 from tcdsl.codegen.cuda.late_checks import late_checks
 from tcdsl.codegen.cuda.products import fragment_of, is_whole, product
@@ -43,6 +44,7 @@ from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded
 from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
+from tcdsl.poly.scop import PRODUCER
 from tcdsl.schedule.stitching import kept_axes
 
 
@@ -89,14 +91,26 @@ class LoopPrinter(SumsPrinter):
                 return [leaf]
 
     def _product(self, node: loop_ast.Mark, active: Sequence[Code]) -> Node:
-        """Return a statement that all threads of a warp run together."""
+        """Return a statement that all threads of a warp run together, or one for all."""
         (leaf,) = loop_ast.leaves(node)
+        if self.scop.by_name[leaf.statement].role == PRODUCER:
+            return self._box(node, leaf, active)
         fragment = fragment_of(leaf.statement, self.mapped.paths[leaf.statement])
         guards = self._guards(leaf, active)
         if fragment is None or guards or not is_whole(node, self.loops):
             why = f"{leaf.statement} is not what an instruction multiplies, or not whole"
             raise INTERNAL(where=f"printing {self.name}", what=why, repro="the program")
         return replace(product(self._printer(leaf), node, fragment), statement=leaf.statement)
+
+    def _box(self, node: loop_ast.Mark, leaf: loop_ast.Leaf, active: Sequence[Code]) -> Node:
+        """Return the copy of a whole box."""
+        guards = self._guards(leaf, active, is_pinned=False)
+        if guards or self.pipeline is None or not is_whole(node, self.loops):
+            why = f"{leaf.statement} is no copy of a whole box"
+            raise INTERNAL(where=f"printing {self.name}", what=why, repro="the program")
+        steps, stages = self.pipeline.path[-1], self.pipeline.stages
+        copied = box_copy(self._printer(leaf), node, steps, stages)
+        return replace(copied, statement=leaf.statement)
 
     def _sequence(
         self,

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
+from tcdsl.codegen.cuda.boxes import map_name, tensor_map
 from tcdsl.codegen.cuda.plan import PlanText
 from tcdsl.codegen.cuda.source import Parameter, ParameterKind
+from tcdsl.costmodel.chip import VECTOR_BYTES
 from tcdsl.costmodel.reductions import is_streamed
 from tcdsl.poly.loop_tree import statements_of
-from tcdsl.poly.scop import Kind, Scop, Statement, Storage
+from tcdsl.poly.scop import PRODUCER, Kind, Scop, Statement, Storage
 from tcdsl.schedule.plan import Kernel, arrays_of
 from tcdsl.schedule.stitching import last_loop
 
@@ -21,8 +24,12 @@ def parameters_of(
     """
     statements = [parent.scop.by_name[name] for name in statements_of(kernel.tree)]
     written = {access.array for s in statements for access in s.writes}
+    boxed = [s for s in statements if s.role == PRODUCER and s.event is None]
+    yield from (_map_of(parent, copy) for copy in boxed)
+    loaded = {r.array for s in statements if s not in boxed for r in s.reads}
     for name in arrays_of(parent.plan, kernel):
-        if name in parent.plan.placements:
+        is_boxed = name not in loaded | written and any(s.reads[0].array == name for s in boxed)
+        if name in parent.plan.placements or is_boxed:
             continue
         const = "" if name in written else "const "
         is_restricted = name not in awaited and _is_restricted(kernel, name, statements)
@@ -36,6 +43,17 @@ def parameters_of(
         yield Parameter(text, ParameterKind.INTEGER, integer[0], position)
     if any(statement.kind is Kind.CHECK for statement in statements):
         yield Parameter("int64_t *fault", ParameterKind.FAULT)
+
+
+def _map_of(parent: PlanText, copy: Statement) -> Parameter:
+    """Return the tensor map of what *copy* reads as a parameter."""
+    array = parent.scop.arrays[copy.reads[0].array]
+    if array.storage is Storage.ARGUMENT:
+        known = parent.alignments.get(array.argument, 1)
+        parent.alignments[array.argument] = max(known, VECTOR_BYTES)
+    text = f"const __grid_constant__ tc_map {map_name(parent.names, copy)}"
+    own = parent.parameter(array)
+    return replace(own, declaration=text, map=tensor_map(parent.scop, copy))
 
 
 def _is_restricted(kernel: Kernel, name: str, statements: Sequence[Statement]) -> bool:

@@ -27,23 +27,30 @@ They return nodes (``ast``), on which ``passes`` work before ``ast/text`` prints
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from tcdsl.codegen.ast import loop_ast
+from tcdsl.codegen.ast.build import binary, both, template
 from tcdsl.codegen.ast.isl_code import CUDA
-from tcdsl.codegen.ast.nodes import Call, Evaluate, Node, Type
+from tcdsl.codegen.ast.nodes import Call, Evaluate, If, Node, Type
 from tcdsl.codegen.ast.opened_loops import lost_loops, unopened_loops
 from tcdsl.codegen.ast.text import Line, lines
 from tcdsl.codegen.ast.walk import library_names
+from tcdsl.codegen.cuda.boxes import BARRIERS, map_name
 from tcdsl.codegen.cuda.loops import LoopPrinter
 from tcdsl.codegen.cuda.memsets import memset_of
 from tcdsl.codegen.cuda.overlap import Start, starts_of
 from tcdsl.codegen.cuda.plan import PlanText
 from tcdsl.codegen.cuda.source import AnyLaunch, CudaSource, Memset, Overlap
+from tcdsl.codegen.cuda.statements import thread_index
 from tcdsl.codegen.passes.tidy import without_idle_braces
 from tcdsl.codegen.passes.uniformity import why_not_uniform
 from tcdsl.codegen.passes.waits import with_waits
 from tcdsl.errors import INTERNAL
 from tcdsl.poly.loop_tree import MAPPED, statements_of
+from tcdsl.poly.loop_tree import Node as Tree
+from tcdsl.poly.scop import PRODUCER
+from tcdsl.schedule.pipelines import only, roles_of
 from tcdsl.schedule.plan import Kernel, Plan, arrays_of
 
 _FIRST = """\
@@ -122,10 +129,7 @@ class _KernelPrinter(LoopPrinter):
 
         :raises InternalError: not all threads would meet a barrier.
         """
-        tree, placements = self.kernel.tree, self.placements
-        ast = loop_ast.generate(self.scop, tree, placements, self._asked, CUDA)
-        self.sums = self._blocked_sums(ast)
-        nodes = [*self._locals([None, *unopened_loops(ast)]), *self._nodes(ast, (), [])]
+        nodes = self._tree(self.kernel.tree) if self.pipeline is None else self._roles()
         # The alignment of what is shared is known now.
         body = without_idle_braces([*self._shared(), *nodes])
         sizes = map(self.parent.sizes.name, self.parent.sizes.integers)
@@ -139,12 +143,43 @@ class _KernelPrinter(LoopPrinter):
             begin, end = (Call(f"tc_cluster_{end}", template=slots) for end in ("begin", "end"))
             body = (Evaluate(begin), *body, Evaluate(end))
         touched = self.start.first_touched
-        ordered = None if touched is None else {self.names.of("array", name) for name in touched}
+        ordered = None if touched is None else self._names_of(touched)
         return with_waits(body, self.start.overlap, follower.overlap, ordered)
+
+    def _tree(self, tree: Tree) -> list[Node]:
+        """Return the nodes of *tree*."""
+        ast = loop_ast.generate(self.scop, tree, self.placements, self._asked, CUDA)
+        self.sums = self._blocked_sums(ast)
+        return [*self._locals([None, *unopened_loops(ast)]), *self._nodes(ast, (), [])]
+
+    def _roles(self) -> list[Node]:
+        """Return what each role does; a thread of the last warp is the producer."""
+        assert self.pipeline is not None
+        _, _, warps = self.mapped.block
+        begin = template("tc_begin_pipeline", [self.pipeline.stages, warps], BARRIERS)
+        nodes: list[Node] = [Evaluate(replace(begin, participants="xyz"))]
+        is_other = binary(thread_index(2), "<", warps)
+        is_producer = both([
+            binary(thread_index(2), "==", warps), binary(thread_index(0), "==", 0)
+        ])  # fmt: skip
+        for role, names in roles_of(self.scop, self.kernel.tree).items():
+            tree = only(self.kernel.tree, names)
+            assert tree is not None, "a role without statements"
+            self.role = frozenset(names)
+            condition = is_producer if role == PRODUCER else is_other
+            comment = role or "the others"
+            nodes.append(If(condition, tuple(self._tree(tree)), comment=comment, is_role=True))
+        return nodes
+
+    def _names_of(self, arrays: Collection[str]) -> set[str]:
+        """Return the names by which the kernel knows *arrays*."""
+        copies = (self.scop.by_name[name] for name in self.pipeline.copies) if self.pipeline else ()
+        maps = {map_name(self.names, copy) for copy in copies if copy.reads[0].array in arrays}
+        return maps | {self.names.of("array", name) for name in arrays}
 
     def head(self) -> list[str]:
         """Return the lines before the body."""
-        x, y, z = self.mapped.block
+        x, y, z = self.mapped.launched
         cluster = self.mapped.cluster
         parameters = ",\n    ".join(p.declaration for p in self.launch.parameters)
         dims = f"__cluster_dims__(1, 1, {cluster}) " if cluster > 1 else ""

@@ -99,7 +99,7 @@ def is_whole(node: loop_ast.AstNode, loops: Mapping[str, Loop], loop: Loop | Non
 def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fragment) -> Evaluate:
     """Return the call for the statement of *printer*, which is below the whole loops *node*."""
     statement, placements = printer.statement, printer.context.placements
-    zeros: dict[str, Code] = dict.fromkeys(_variables(node), ZERO)
+    zeros: dict[str, Code] = dict.fromkeys(variables_of(node), ZERO)
     first = printer.moved(lambda at: simplified(substituted(at, zeros)))
     sums = Name(printer.names.of("array", statement.write.array))
     dims = fragment.row[0], fragment.column[0]
@@ -128,13 +128,14 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
     return Evaluate(replace(call, participants="xz" if is_group else "x"))
 
 
-def _variables(node: loop_ast.AstNode) -> Iterator[str]:
+def variables_of(node: loop_ast.AstNode) -> Iterator[str]:
+    """Yield the variables of the loops of *node*."""
     match node:
         case loop_ast.For(variable=variable, body=body):
             yield variable
-            yield from _variables(body)
+            yield from variables_of(body)
         case loop_ast.Mark(body=body):
-            yield from _variables(body)
+            yield from variables_of(body)
 
 
 def _operand(statement: Statement, dim: int, placements: Placements) -> Access:

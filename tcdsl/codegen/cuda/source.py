@@ -40,14 +40,41 @@ class Overlap(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMap:
+    """What a copy of whole boxes knows of its array; the innermost dimension is first.
+
+    Lines of a box have 128 bytes, of which vectors of 16 change places (the swizzle of 128 bytes).
+    """
+
+    dtype: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]  # in bytes, of all dimensions but the first, whose neighbours are
+    box: tuple[int, ...]
+
+    def to_json(self) -> list[Any]:
+        return [self.dtype, list(self.sizes), list(self.strides), list(self.box)]
+
+    @classmethod
+    def from_json(cls, data: Any) -> "TensorMap":
+        dtype, *numbers = data
+        sizes, strides, box = (tuple(map(int, own)) for own in numbers)
+        return cls(str(dtype), sizes, strides, box)
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a kernel."""
+    """One parameter of a kernel: a value, or (with a *map*) the tensor map of what it points to."""
 
     declaration: str  # "const float *__restrict__ x"
     kind: ParameterKind
     name: str = ""  # the array's, as the program calls it
     # SCRATCH, TICKETS: bytes from the workspace's start; INTEGER: position in `integers`
     offset: int = 0
+    map: TensorMap | None = None  # of ARRAY and SCRATCH
+
+    def to_json(self) -> list[Any]:
+        found: list[Any] = [self.declaration, self.kind, self.name, self.offset]
+        return found if self.map is None else [*found, self.map.to_json()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +200,7 @@ class Launch:
             "grid": list(self.grid),
             "block": list(self.block),
             "shared_bytes": self.shared_bytes,
-            "parameters": [[p.declaration, p.kind, p.name, p.offset] for p in self.parameters],
+            "parameters": [p.to_json() for p in self.parameters],
             "label": self.label,
             "why": list(self.why),
             "cluster": self.cluster,
@@ -242,7 +269,7 @@ class Memset:
         target = self.target
         return {
             "memset": [self.width, self.value, self.count],
-            "target": [target.declaration, target.kind, target.name, target.offset],
+            "target": target.to_json(),
             "label": self.label,
         }
 
@@ -286,8 +313,9 @@ def has_tickets(launches: Iterable[AnyLaunch]) -> bool:
 
 
 def _parameter(data: Any) -> Parameter:
-    text, kind, name, offset = data
-    return Parameter(str(text), ParameterKind(kind), str(name), int(offset))
+    text, kind, name, offset, *maps = data
+    map_ = TensorMap.from_json(maps[0]) if maps else None
+    return Parameter(str(text), ParameterKind(kind), str(name), int(offset), map_)
 
 
 def _counts(data: Any) -> tuple[Counts, Counts, Counts]:

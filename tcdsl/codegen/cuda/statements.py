@@ -86,7 +86,7 @@ def fold_function(mapped: Mapped, fold: Statement) -> tuple[str, tuple[int, ...]
 def is_block_collective(mapped: Mapped, statement: Statement) -> bool:
     """Return whether all threads of the block must run *statement* together."""
     if statement.kind is Kind.BARRIER:
-        return True
+        return statement.event is None
     return statement.kind is Kind.FOLD and len(participants(mapped, statement)) > 1
 
 
@@ -257,12 +257,16 @@ class CudaStatementPrinter(StatementPrinter):
 
     def _ends(self) -> list[Node]:
         """Return what waits for products that go on after they were issued."""
+        return [Evaluate(call("tc_end_products", one)) for one in self.sums_in_flight()]
+
+    def sums_in_flight(self) -> list[str]:
+        """Return the names of the sums that such products add to."""
         sums = dict.fromkeys(
             self.scop.by_name[name].write.array
             for name in self.mapped.paths
             if self.mapped.together(name) > WARP
         )
-        return [Evaluate(call("tc_end_products", self.names.of("array", one))) for one in sums]
+        return [self.names.of("array", one) for one in sums]
 
     def note_wrong(self, wrong: str, variable: str) -> list[Node]:
         """Return what keeps in *wrong* the first value of *variable* at which this check fails."""
@@ -475,10 +479,18 @@ class CudaStatementPrinter(StatementPrinter):
 
     def outside_element(self, access: Access) -> Code:
         """Return the element for a place where the statement's indices have no names."""
+        return super().place(access, self._outside_subscripts(access))
+
+    def outside_subscripts(self, access: Access) -> tuple[Code, ...]:
+        """Return the subscripts of *access* for such a place."""
+        position = self._by_load[(access.array, access.subscripts)]
+        return self.leaf.local.get((access.array, position)) or self._outside_subscripts(access)
+
+    def _outside_subscripts(self, access: Access) -> tuple[Code, ...]:
         values = dict(zip(self.statement.indices, self.leaf.iterators, strict=True))
         scope = replace(self.expressions.scope, index=lambda name: paren(values[name]))
         printer = type(self.expressions)(scope, None, self.context.index_type)
-        return super().place(access, tuple(printer.subscript(s) for s in access.subscripts))
+        return tuple(printer.subscript(s) for s in access.subscripts)
 
 
 def _uncast(expr: Expr | None) -> Expr | None:

@@ -30,6 +30,8 @@ from tcdsl.codegen.ast.text import head, text
 from tcdsl.codegen.ast.walk import expressions, inner, pieces, walk
 
 _AXES = "xyzc"  # c: the rank in a cluster
+_ROLE = "r"  # along which roles differ: what all threads of a block meet is in none
+_ALL_THREADS = frozenset("xyz")
 _EVERYWHERE = frozenset(_AXES)
 _NOWHERE: frozenset[str] = frozenset()
 _NUMBERS = ("int", "int64_t", "bool")
@@ -57,6 +59,7 @@ def why_not_uniform(
         arrays that it does not change.
     """
     several = frozenset(axis for axis, width in zip(_AXES, block, strict=False) if width > 1)
+    several |= {_ROLE}
     known = dict.fromkeys((*_SAME_EVERYWHERE, *uniform), _NOWHERE)
     return next(_reasons(nodes, known, {}, several), None)
 
@@ -75,8 +78,9 @@ def _reasons(
                 if name in _NUMBERS:
                     values = [v.value for v in variables if v.value is not None]
                     known |= dict.fromkeys((v.name for v in variables), _differs(values, known))
-            case If(condition=condition):
-                around_body = {**around, f"{head(node)} {{": _differs([condition], known)}
+            case If(condition=condition, is_role=is_role):
+                axes = frozenset(_ROLE) if is_role else _differs([condition], known)
+                around_body = {**around, f"{head(node)} {{": axes}
                 yield from _reasons(inner(node), inside, around_body, several)
             case For(variable=variable, first=first, condition=condition):
                 bounds = [first, condition]
@@ -106,8 +110,10 @@ def _reasons_in(
                 stack += [(condition, guards), (then, both), (otherwise, both)]
                 continue
             case Call(function, participants=participants) if participants:
+                meet = frozenset(participants)
+                meet |= frozenset(_ROLE) if meet >= _ALL_THREADS else _NOWHERE
                 for guard, axes in guards.items():
-                    if axes & several & frozenset(participants):
+                    if axes & several & meet:
                         yield f"not all threads of a block meet {function} in {guard!r}"
         stack += [(piece, guards) for piece in pieces(part) if not isinstance(piece, str)]
 

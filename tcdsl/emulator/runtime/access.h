@@ -46,7 +46,7 @@ EMU_COLD static void outside(uintptr_t a, uint64_t size, bool writes, Site site)
 
 EMU_COLD static const char *who(const Access &a) {
   static char text[160];
-  if (a.warp >= MANY_OF_ONE) return "threads of several warps";
+  if (a.warp >= SEVERAL) return "threads of several warps";
   const uint32_t first = a.warp % launch.n_warps * 32 + (uint32_t)__builtin_ctz(a.lanes);
   const uint32_t their_block = a.warp / launch.n_warps;
   const Dim thread = dim_of(first, launch.block), b = dim_of(their_block, launch.grid);

@@ -4,6 +4,7 @@
 #pragma once
 #include "async.h"
 #include "cluster.h"
+#include "mbarriers.h"
 #include "products.h"
 
 /* As in emulate.h. */

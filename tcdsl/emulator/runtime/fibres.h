@@ -59,6 +59,8 @@ EMU_COLD static const char *what_waits(const Fibre &f) {
              f.site.line);
   else if (f.state == AT_BARRIER)
     snprintf(text, sizeof text, "waits at the barrier of %s:%d", f.site.file, f.site.line);
+  else if (f.state == AT_PHASE)
+    snprintf(text, sizeof text, "waits for the end of a phase at %s:%d", f.site.file, f.site.line);
   else if (f.state == AT_EXCHANGE)
     snprintf(text, sizeof text, "waits in %s with mask 0x%08x at %s:%d", exchanges[f.kind], f.mask,
              f.site.file, f.site.line);

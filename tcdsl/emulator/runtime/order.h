@@ -8,6 +8,7 @@
  *   - a fence and an atomic access by t's side, then an atomic access by u's side of the same
  *     location ("publish" and "acquire" below), as in a ticket for the last block.  The fence that
  *     CUDA also wants on the reader's side is not asked for;
+ *   - a barrier in phases ("mbarrier"): what t did before it arrived, if u has waited for that phase;
  * and what the others knew then.  Shuffles and votes order nothing: CUDA promises it of
  * __syncwarp only.
  *
@@ -28,6 +29,7 @@
 enum : uint32_t { WRITTEN = 1, ATOMIC = 2, INVALID = 4, IN_FLIGHT = 8 };
 static const uint32_t MANY = 0xffffffffu; /* as a warp: threads of several warps, ... */
 static const uint32_t MANY_OF_ONE = MANY - MAX_CLUSTER; /* ... of the cluster's block of a rank */
+static const uint32_t SEVERAL = 0x80000000u; /* ... told apart, where barriers in phases order them */
 
 /* The last access of one kind to a piece of memory: by lanes of one warp, or by MANY.  All its
  * threads were unordered with one another; the stamp is the last one's. */
@@ -67,6 +69,16 @@ static Vector<Log *> logs;         /* open addressing by location; size is the n
 static Vector<Acquired> acquired;  /* by threads of this block */
 static Snapshot *latest;
 
+/* By thread that knows and thread: up to where barriers in phases have ordered the accesses of the
+ * one before those of the other; null in blocks without such barriers. */
+static uint32_t *known_through_phases;
+
+/* The threads of an Access that SEVERAL of a block have made, by warp: those lanes, up to a stamp. */
+struct Several { uint32_t stamp[32], lanes[32]; };
+struct Joined { uint32_t from, warp, lanes, stamp, to; }; /* one more thread: what comes of it */
+static Vector<Several> several; /* of the block; entry 0 is nobody */
+static Vector<Joined> joined;
+
 static EMU_HOT bool in_earlier_epoch(uint32_t stamp) {
   return stamp - block_start <= barrier - block_start;
 }
@@ -79,12 +91,15 @@ static void end_launch_order() {
   free_launch_memory();
   logs = {};
   acquired = {};
+  several = {};
+  joined = {};
 }
 
 static void start_block_order() {
   block_start = barrier = ++now; /* below the stamps of this block, above those of earlier ones */
   ++now;
-  acquired.size = 0;
+  acquired.size = several.size = joined.size = 0;
+  known_through_phases = nullptr;
   latest = nullptr;
   has_fences = false;
   known_fence_barrier = 0;
@@ -240,6 +255,8 @@ static void order_by_atomic(const void *location) {
 /* ---- asking ------------------------------------------------------------------------------ */
 static bool knows_thread(uint32_t thread, uint32_t stamp) {
   return in_earlier_epoch(stamp) || thread == current->index ||
+         (known_through_phases &&
+          known_through_phases[current->index * launch.n_threads + thread] >= stamp) ||
          (thread / 32 == current->index / 32 &&
           own->knowledge[current->index].row[thread & 31] >= stamp);
 }
@@ -287,9 +304,22 @@ static bool happened_before_in_cluster(const Access &a) {
   return true;
 }
 
+static EMU_HOT bool is_of_several(const Access &a) {
+  return a.warp >= SEVERAL && a.warp < MANY_OF_ONE;
+}
+
+static bool happened_before_of_several(const Several &threads) {
+  for (uint32_t warp = 0; warp < launch.n_warps; ++warp)
+    for (uint32_t rest = threads.lanes[warp]; rest; rest &= rest - 1)
+      if (!knows_thread(32 * warp + (uint32_t)__builtin_ctz(rest), threads.stamp[warp])) return false;
+  return true;
+}
+
 EMU_COLD static bool happened_before_slowly(const Access &a) {
   if (is_cluster()) return happened_before_in_cluster(a);
-  if (a.warp == MANY) /* of other blocks: taken for ordered where anything was acquired at all */
+  if (is_of_several(a) && a.stamp >= block_start)
+    return happened_before_of_several(several.items[a.warp - SEVERAL]);
+  if (a.warp == MANY || is_of_several(a)) /* of other blocks: taken for ordered where anything was acquired at all */
     return a.stamp < block_start && acquired.size > 0;
   const uint32_t first = a.warp % launch.n_warps * 32;
   for (uint32_t rest = a.lanes; rest; rest &= rest - 1) {
@@ -321,8 +351,42 @@ static void join_in_cluster(Access &a) {
             (ticks > own->ticks ? ticks : own->ticks);
 }
 
+/* Add the current fibre to *a*, of the same block, in which barriers in phases tell threads apart.
+ * Many cells see the same threads in turn, so that what comes of one more is looked up. */
+EMU_COLD static void join_of_several(Access &a) {
+  const uint32_t warp = me.warp % launch.n_warps;
+  if (!several.size) several.push(Several{});
+  uint32_t from = is_of_several(a) ? a.warp - SEVERAL : 0;
+  if (!from) {
+    Several alone = {};
+    alone.stamp[a.warp % launch.n_warps] = a.stamp;
+    alone.lanes[a.warp % launch.n_warps] = a.lanes;
+    if (a.warp / launch.n_warps != own->index) return (void)(a.warp = MANY, a.stamp = now);
+    for (uint32_t i = several.size; i-- > 1 && i + 64 > several.size && !from;)
+      if (!memcmp(&several.items[i], &alone, sizeof alone)) from = i;
+    if (!from) from = several.size, several.push(alone);
+  }
+  uint32_t to = 0;
+  for (uint32_t i = joined.size; i-- > 0 && i + 64 > joined.size && !to;) {
+    const Joined &one = joined.items[i];
+    if (one.from == from && one.warp == warp && one.lanes == me.lanes && one.stamp == now) to = one.to;
+  }
+  if (!to) {
+    Several more = several.items[from];
+    more.stamp[warp] = now;
+    more.lanes[warp] |= me.lanes;
+    to = several.size;
+    several.push(more);
+    joined.push({from, warp, me.lanes, now, to});
+  }
+  a = {now, SEVERAL + to, 0, a.flags};
+}
+
 static EMU_HOT void join_access(Access &a) {
   if (__builtin_expect(is_cluster(), 0)) return join_in_cluster(a);
+  if (__builtin_expect(known_through_phases != nullptr, 0) && a.stamp >= block_start &&
+      a.warp != MANY)
+    return join_of_several(a);
   if (a.warp == me.warp) a.lanes |= me.lanes;
   else a.warp = MANY;
   if (a.stamp >= block_start) a.stamp = now;

@@ -27,8 +27,11 @@ EMU_LOCAL void emu_product(void (*run)(float *, const uint16_t *, int, const uin
   *place = product;
 }
 
-EMU_LOCAL void emu_end_products() {
-  while (Product *product = current->products) {
+/* Until *left* of them are left, of which each is a group. */
+EMU_LOCAL void emu_end_products(int left) {
+  for (const Product *p = current->products; p; p = p->next) --left;
+  while (left++ < 0) {
+    Product *product = current->products;
     product->run(product->sums, product->A, product->a, product->B, product->b);
     current->products = product->next;
     product->next = spare_products;

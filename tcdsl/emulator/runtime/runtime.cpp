@@ -42,6 +42,7 @@ static void start_block(Block &b, uint32_t index) {
     f.arrivals = f.waits = f.phases = 0;
     f.copies = nullptr;
     f.products = nullptr;
+    f.phase = nullptr;
     f.groups = 0;
   }
   b.position = b.threads_done = b.at_barrier = b.barrier_sum = 0;
@@ -53,6 +54,7 @@ static void start_cluster_or_block() {
   const uint32_t first = cluster_order[clusters_done];
   if (is_cluster()) start_cluster_order();
   else start_block_order();
+  all_phases = nullptr;
   start_cluster();
   poison_shared();
   for (uint32_t rank = 0; rank < launch.cluster; ++rank)
@@ -74,6 +76,11 @@ static Fibre *next_ready() {
 
 EMU_COLD static void deadlock() {
   const Block *b;
+  if (const Fibre *f = find_in_cluster(&b, [](const Fibre &g) { return g.state == AT_PHASE; })) {
+    fail(DEADLOCK, f->site, "deadlock: this thread waits for a phase of parity %u; %u arrivals and "
+         "%lld bytes are missing", f->mask, f->phase->pending, (long long)f->phase->bytes);
+    return set_thread(b->index, f->thread);
+  }
   const Fibre *f = find_in_cluster(&b, [](const Fibre &g) { return g.state == AT_EXCHANGE; });
   if (!f) return cluster_deadlock(); /* a block's barrier never blocks: check_convergence */
   own = &blocks[b->rank];
@@ -96,6 +103,7 @@ static bool run_block() {
   while (own->threads_done < launch.n_threads) {
     Fibre *f = paused ? paused : next_ready();
     paused = nullptr;
+    if (!f && deliver_somewhere()) continue;
     if (!f) return true;
     has_run = true;
     run_fibre(f);
@@ -129,6 +137,8 @@ static bool run_cluster() {
     }
     own = &blocks[turns[turn]];
   }
+  check_boxes_have_arrived();
+  if (outcome == FOUND) return false;
   if (is_cluster()) end_cluster_order(phases_done);
   cluster_runs = false;
   return true;

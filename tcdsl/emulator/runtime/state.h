@@ -43,7 +43,7 @@ struct Launch {
   uint32_t cluster;                      /* blocks that run at the same time, along z */
 };
 
-enum State : uint8_t { READY, AT_BARRIER, AT_EXCHANGE, AT_CLUSTER_BARRIER, DONE };
+enum State : uint8_t { READY, AT_BARRIER, AT_EXCHANGE, AT_CLUSTER_BARRIER, AT_PHASE, DONE };
 
 /* Where a kernel calls the runtime: file and line if it says so, and where it returns to. */
 struct Site { const char *file; int line; const void *code; };
@@ -53,6 +53,7 @@ static const Site NO_SITE = {nullptr, 0, nullptr};
 
 struct Copy;    /* of async.h */
 struct Product; /* of products.h */
+struct Phases;  /* of mbarriers.h */
 
 struct Fibre {
   void *context;
@@ -70,6 +71,7 @@ struct Fibre {
   Copy *copies; /* that it has not waited for, ... */
   uint32_t groups; /* ... and how many groups of them it has ended */
   Product *products;
+  const Phases *phase; /* whose end it waits for */
 };
 
 /* A block that runs: the only one, or one of a cluster. */

@@ -69,6 +69,9 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
+_ENCODE = (_HANDLE, _INT, _UINT, _ADDRESS, _OUT, _OUT, _OUT, _OUT, _INT, _INT, _INT, _INT)
+
+
 class OutOfDeviceMemoryError(Exception):
     """The device has no piece of memory of the size that was asked for."""
 
@@ -92,6 +95,10 @@ def library() -> Any:
     loaded.cuCtxGetCurrent = ctypes.PyDLL("libcuda.so.1").cuCtxGetCurrent
     with suppress(AttributeError):  # before CUDA 11.8
         loaded.cuLaunchKernelEx = loaded["cuLaunchKernelEx"]
+    with suppress(AttributeError):  # before CUDA 12.0
+        encode = loaded["cuTensorMapEncodeTiled"]
+        encode.argtypes, encode.restype = _ENCODE, ctypes.c_int
+        loaded.cuTensorMapEncodeTiled = encode
     return loaded
 
 

@@ -174,10 +174,10 @@ class Loaded:
             except driver.Error as failure:
                 raise LOAD_FAILED(why=str(failure)) from None
             self.steps: list[AnyStep] = list(steps)
-            if any(step.begins_early for step in steps):
+            if any(step.needs_driver for step in steps):
                 self._raw = self._load_raw(steps)
                 both = zip(steps, self._raw, strict=True)
-                self.steps = [raw if step.begins_early else step for step, raw in both]
+                self.steps = [raw if step.needs_driver else step for step, raw in both]
             self.record: FaultRecord | None = None
             if manifest.has_faults:
                 self.record = self.state.faults.new_record(error)

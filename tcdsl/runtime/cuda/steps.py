@@ -15,8 +15,10 @@ from typing import Any, TypeAlias
 
 from tcdsl.codegen.cuda.source import Dim3, Launch, Memset
 from tcdsl.runtime.cuda import libcuda
+from tcdsl.runtime.cuda.maps import MAP_BYTES, MapEncoder
 
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_*
+_VALUE_BYTES = 8
 
 Attributes: TypeAlias = tuple[tuple[int, int], ...]  # CU_FUNC_ATTRIBUTE_* -> value
 Values: TypeAlias = tuple[int, ...]  # a kernel's parameters, in its order
@@ -38,6 +40,7 @@ class Step:
         "attributes",
         "begins_early",
         "block",
+        "encoders",
         "format",
         "grid",
         "launch_kernel",
@@ -69,6 +72,11 @@ class Step:
         self.shared = launch.shared_bytes
         self.launch_kernel: Callable[..., None] = function._launch_kernel
         self.format = struct.Struct("=" + formats)
+        self.encoders = {
+            number: MapEncoder(parameter.map)
+            for number, parameter in enumerate(launch.parameters)
+            if parameter.map is not None
+        }
         self.positions = tuple(positions)
         self.select = selector(positions)
 
@@ -78,6 +86,11 @@ class Step:
         found.grid = grid or self.grid
         return found
 
+    @property
+    def needs_driver(self) -> bool:
+        """Whether PyCUDA cannot launch it: it begins early, or takes tensor maps."""
+        return self.begins_early or bool(self.encoders)
+
     def prepared(self, values: Values) -> Prepared:
         """Return the launch with the parameters *values* on the default stream."""
         parameters = self.format.pack(*values)
@@ -86,13 +99,18 @@ class Step:
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """The memory of one launch: its shape and stream, its parameters, and references to these."""
+    """The memory of one launch: its shape and stream, its parameters, and references to these.
+
+    Parameters are packed one after another, or (*pointers*) each told where it is: maps lie where
+    the driver wants them, which it alone knows.
+    """
 
     config: libcuda.LaunchConfig
     buffer: Any
     size: ctypes.c_size_t
     config_reference: Any
     extra: Any
+    pointers: Any = None
 
 
 class RawKernel:
@@ -103,7 +121,8 @@ class RawKernel:
     """
 
     __slots__ = (
-        "_free", "_function", "_launch", "_pack_into", "_step", "name", "positions", "select",
+        "_encoders", "_free", "_function", "_launch", "_pack_into", "_step", "name", "positions",
+        "select",
     )  # fmt: skip
 
     def __init__(self, function: int, step: Step) -> None:
@@ -112,6 +131,7 @@ class RawKernel:
         self.name, self.positions, self.select = step.name, step.positions, step.select
         self._launch = libcuda.launcher()
         self._pack_into = step.format.pack_into
+        self._encoders = step.encoders
         self._free: list[Record] = []
 
     def at(self, grid: Dim3 | None) -> "RawKernel":
@@ -131,10 +151,20 @@ class RawKernel:
             record = self._new_record()
         record.config.stream = stream
         self._pack_into(record.buffer, 0, *values)
-        status = self._launch(record.config_reference, self._function, None, record.extra)
+        if self._encoders:
+            self._encode(record.buffer, values)
+        status = self._launch(
+            record.config_reference, self._function, record.pointers, record.extra
+        )
         self._free.append(record)
         if status != 0:
             raise libcuda.error_of(status, "cuLaunchKernel")
+
+    def _encode(self, buffer: Any, values: Values) -> None:
+        """Write the maps of the arrays at *values* behind the packed parameters."""
+        for place, (number, encode) in enumerate(self._encoders.items()):
+            start = self._step.format.size + MAP_BYTES * place
+            buffer[start : start + MAP_BYTES] = encode(values[number])
 
     def _new_record(self) -> "Record":
         step, size_bytes = self._step, self._step.format.size
@@ -142,19 +172,31 @@ class RawKernel:
         config = libcuda.LaunchConfig(
             step.grid, step.block, step.shared, None, early, int(step.begins_early)
         )
-        buffer = ctypes.create_string_buffer(max(size_bytes, 1))
+        buffer = ctypes.create_string_buffer(max(size_bytes + MAP_BYTES * len(self._encoders), 1))
+        if self._encoders:
+            pointers = self._pointers(ctypes.addressof(buffer))
+            size = ctypes.c_size_t(0)
+            return Record(config, buffer, size, ctypes.byref(config), None, pointers)
         size = ctypes.c_size_t(size_bytes)
         extra = (ctypes.c_void_p * 5)(
             _BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size), 0
         )
         return Record(config, buffer, size, ctypes.byref(config), ctypes.byref(extra))
 
+    def _pointers(self, base: int) -> Any:
+        """Return where each parameter is, in a buffer at *base*."""
+        size_bytes, count = self._step.format.size, len(self.positions)
+        places = [base + _VALUE_BYTES * number for number in range(count)]
+        for place, number in enumerate(self._encoders):
+            places[number] = base + size_bytes + MAP_BYTES * place
+        return (ctypes.c_void_p * count)(*places)
+
 
 class MemsetStep:
     """One memset, on any stream; a captured graph gets a node of it."""
 
     __slots__ = ("_call", "_count", "_function", "_value", "name", "positions", "select")
-    begins_early = False
+    needs_driver = False
 
     def __init__(self, memset: Memset, position: int) -> None:
         """Take the *position* of the target among the slots."""

@@ -43,6 +43,12 @@ MOST_DOUBLES = 32 * 64  # of a warp: as many registers as of 64 x 64 others
 GROUP_STEP, WARPS = 64, 4
 GROUP_STAGES = (4, 3, 2)  # of equal estimates the first: copies take as long as products
 STEPS = (128, 64)  # bytes along the terms
+# Of those whose operands come in boxes, beside a producer's warp, and how many stages are tried.
+BOX_SHAPES = ((16, 256, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1))
+BOX_STAGES = (4, 6, 3)
+SWATH = 8
+THREADS, BOXES = "threads", "boxes"  # who brings operands
+BOX_BYTES, BOX_RANK = 16, 5  # strides are multiples of; most dimensions
 STAGES = (2, 3, 4)
 # Of rows, of columns; the reduced dimension whose terms are in a step, and the others.
 Axes = tuple[Axis, Axis, int, tuple[int, ...]]
@@ -60,6 +66,8 @@ class TensorConfig:
     step: int
     stages: int
     together: int = 1
+    loader: str = THREADS
+    swath: int = 1  # tiles of rows that neighbouring blocks have before they have other columns
 
     @property
     def tiles(self) -> WarpTiles:
@@ -178,6 +186,8 @@ def _why_not_copied(problem: Problem) -> str | None:
             return f"neighbours in {read.array} are along no index of the product"
         if Index(term) not in read.subscripts:
             return f"{read.array} has a window along {term}"
+        if _has_more_terms(problem, read, reduced):
+            return f"{read.array} goes on where the sum ends, inside a step"
         along = [s for s in read.subscripts if _mentions(s, own)]
         if len(along) != 1 or coefficient_of(along[0], own) != 1:
             return f"{read.array} has a window with gaps"
@@ -189,6 +199,17 @@ def _why_not_copied(problem: Problem) -> str | None:
     if any(low for name in problem.group.members for low in problem.shapes[name].lower):
         return "it begins elsewhere than at 0"
     return None
+
+
+def _has_more_terms(problem: Problem, read: Access, reduced: int) -> bool:
+    """Return whether a step after the last of the terms *reduced* would find elements of *read*.
+
+    What a step has beyond the sum must be 0 in both operands, for 0 times infinity is none.
+    """
+    shape = problem.shapes[problem.lead]
+    dim = read.subscripts.index(Index(shape.statement.indices[reduced]))
+    is_cut = shape.extents[reduced] % max(STEPS) != 0
+    return is_cut and problem.scop.arrays[read.array].shape[dim] != shape.extents[reduced]
 
 
 def space(problem: Problem) -> Iterator[TensorConfig]:
@@ -215,6 +236,35 @@ def _configs(problem: Problem) -> Iterator[TensorConfig]:
     if problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and element.is_half:
         for shape, stages in product(GROUP_SHAPES, GROUP_STAGES):
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
+    if element.is_half and why_not_boxes(problem) is None:
+        for shape, stages in product(BOX_SHAPES, BOX_STAGES):
+            swath = _swath(problem, shape[0] * shape[2])
+            yield TensorConfig(*shape, GROUP_STEP, stages, WARPS, BOXES, swath)
+
+
+def why_not_boxes(problem: Problem) -> str | None:
+    """Return why no copies of whole boxes bring the operands of *problem*, or None."""
+    gpu = problem.gpu
+    if not (gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)):
+        return f"{gpu.arch} has no copies of boxes"
+    for read in problem.shapes[problem.lead].statement.reads:
+        array = problem.scop.arrays[read.array]
+        if array.rank > BOX_RANK or any(not isinstance(n, int) for n in array.shape):
+            return f"{read.array} has too many dimensions"
+        if array.strides is not None and any(not isinstance(n, int) for n in array.strides):
+            return f"{read.array} has no plain strides"
+        *strides, _ = (n * array.dtype.size_bytes for n in array_strides(array))
+        if any(n <= 0 or n % BOX_BYTES for n in strides):
+            return f"strides of {read.array} are no multiples of {BOX_BYTES} bytes"
+    return None
+
+
+def _swath(problem: Problem, rows: int) -> int:
+    """Return how many tiles of *rows* neighbouring blocks have: 1 where there are batches."""
+    axes = axes_of(problem)
+    assert axes is not None
+    several = sum(problem.extent(axis) > 1 for axis in problem.parallel)
+    return SWATH if several == 2 and problem.extent(axes[0]) > SWATH * rows else 1
 
 
 def _work(problem: Problem, config: TensorConfig) -> Work:
@@ -238,6 +288,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         unit_of(operands[0].dtype), copy_bytes,
         sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
         operands[0].dtype.size_bytes, _loads(problem),
+        config.loader == BOXES,
     ).work(problem.gpu)  # fmt: skip
 
 
@@ -267,15 +318,17 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     assert axes is not None
     tiles = config.tiles
     rows, columns = tiles.block
+    how = "; a warp of its own asks for boxes of operands" if config.loader == BOXES else ""
     why = (
-        f"{rows} x {columns} results a block, {config.rows} x {config.columns} a warp",
+        f"{rows} x {columns} results a block, {config.rows} x {config.columns} a warp{how}",
         f"steps of {config.step} along {problem.shapes[problem.lead].statement.indices[axes[2]]},"
         f" {config.stages} of them in shared memory",
     )
     members = problem.group.members
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=why,
-        tensor=Tensor(*axes, tiles, config.stages), work=_work(problem, config),
+        work=_work(problem, config),
+        tensor=Tensor(*axes, tiles, config.stages, config.loader == BOXES, config.swath),
     )  # fmt: skip
 
 

@@ -19,7 +19,10 @@
                                         tc_prefetch
     mma                                 tc_mma, tc_swizzled
     mma_of                              tc_mma_of, tc_of_<type>_<type>
-    wgmma                               tc_wgmma, tc_end_products, tc_in_atoms, tc_show_copies
+    wgmma                               tc_wgmma, tc_end_products, tc_leave_products,
+                                        tc_in_atoms, tc_show_copies
+    pipeline                            tc_map, tc_begin_pipeline, tc_acquire, tc_copy_box,
+                                        tc_await, tc_release
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
 
@@ -42,7 +45,8 @@ sanitizer, which has no clusters either):
     cluster    emu_cluster_map(p, rank, file, line): p, in shared memory, of the cluster's block
     of that rank    emu_copy_async(to, from or null, bytes, file, line), emu_copy_wait(file, line),
     emu_copy_end_group(), emu_copy_wait_but(groups, file, line)    emu_product(run, sums,
-    A, a, B, b, file, line): it runs when that is waited for, by emu_end_products()
+    A, a, B, b, file, line): it runs when that is waited for, by emu_end_products(left)
+    emu_phases_begin, emu_phases_arrive, emu_phases_wait, emu_copy_box: see part "pipeline"
 """
 
 import re
@@ -68,7 +72,7 @@ SCALAR_PARTS: tuple[str, ...] = (
 )  # fmt: skip
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "atomic8",
-    "ticket", "cluster", "async", "mma", "mma_of", "wgmma", "overlap", "changing",
+    "ticket", "cluster", "async", "mma", "mma_of", "wgmma", "pipeline", "overlap", "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -83,6 +87,7 @@ _NEEDS = {
     "mma": {"half", "vector"},
     "mma_of": {"half", "float8", "vector", "mma"},
     "wgmma": {"half", "vector", "mma"},
+    "pipeline": {"half", "vector", "mma", "wgmma"},
     "pairs": {"half", "vector"},
 }
 
@@ -101,6 +106,13 @@ _COMBINED = tuple(t for t in TYPES if t not in NARROW_FLOATS)  # the others are,
 _COPIES = (
     "tc_copy_async", "tc_copy_async_some", "tc_copy_async_or_zero", "tc_copy_wait",
     "tc_copy_end_group", "tc_copy_wait_but", "tc_prefetch",
+)  # fmt: skip
+
+_GROUP_PRODUCTS = (
+    "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_show_copies",
+)  # fmt: skip
+_PIPELINE = (
+    "tc_map", "tc_begin_pipeline", "tc_acquire", "tc_copy_box", "tc_await", "tc_release",
 )  # fmt: skip
 
 
@@ -138,7 +150,8 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(_COPIES, "async")
         | dict.fromkeys(["tc_mma", "tc_swizzled"], "mma")
         | dict.fromkeys(["tc_mma_of", *(f"tc_of_{of}" for of in _MULTIPLIED)], "mma_of")
-        | dict.fromkeys(["tc_wgmma", "tc_end_products", "tc_in_atoms", "tc_show_copies"], "wgmma")
+        | dict.fromkeys(_GROUP_PRODUCTS, "wgmma")
+        | dict.fromkeys(_PIPELINE, "pipeline")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
         | {"tc_changing": "changing"}
     )

@@ -137,7 +137,17 @@ template <int N> TC_FN void tc_end_products(float (&sums)[N])
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(sums[i])::"memory"); /* no use of it before */
 #elif !defined(__CUDA_ARCH__) && !defined(EMU_ADDRESS_SANITIZER)
-  emu_end_products();
+  emu_end_products(0);
+#endif
+}
+
+/* Wait until all but the last LEFT of the products that were begun are done. */
+template <int LEFT> TC_FN void tc_leave_products()
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+#elif !defined(__CUDA_ARCH__) && !defined(EMU_ADDRESS_SANITIZER)
+  emu_end_products(LEFT);
 #endif
 }
 

@@ -1,0 +1,149 @@
+/* tcdsl device library for CUDA, part "pipeline": stages that one thread fills by copies of whole
+ * boxes, and that warps empty (sm_90).
+ *
+ * A pipeline of S stages has 2 S barriers in shared memory: full[s], which the thread that fills
+ * arrives at, and the bytes that it asks for; empty[s], which each reading warp arrives at.  Stage
+ * q % S is used for the q-th time at q / S, whose parity is what waiting threads name:
+ *
+ *     fills   tc_acquire: waits for empty[q % S] of q - S; bytes are expected at full[q % S]
+ *             tc_copy_box: on its way; the bytes arrive at full[q % S]
+ *     reads   tc_await: waits for full[q % S] of q;   ...;   tc_release: arrives at empty[q % S]
+ *
+ * PTX ISA, "mbarrier" and "cp.async.bulk.tensor".  Needs "wgmma" for the layout of boxes. */
+
+#ifdef __CUDA_ARCH__
+/* What the driver has made of an array: sizes, strides and the box of one copy. */
+struct alignas(64) tc_map {
+  uint64_t words[16];
+};
+#elif !defined(EMU_MAP)
+#define EMU_MAP
+struct tc_map {
+  const void *at;
+  explicit tc_map(uint64_t address) : at((const void *)address) {}
+};
+#endif
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+TC_FN uint32_t tc_shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+TC_FN void tc_wait_for_phase(uint64_t *barrier, uint32_t parity)
+{
+  uint32_t is_done;
+  do {
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+                 "selp.u32 %0, 1, 0, p;}"
+                 : "=r"(is_done) : "r"(tc_shared_address(barrier)), "r"(parity) : "memory");
+  } while (!is_done);
+}
+#endif
+
+/* Before all threads use a pipeline of which READERS warps empty each stage. */
+template <int STAGES, int READERS> TC_FN void tc_begin_pipeline(uint64_t *barriers)
+{
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
+#pragma unroll
+    for (int s = 0; s < 2 * STAGES; s++)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                   ::"r"(tc_shared_address(barriers + s)), "r"(s < STAGES ? 1 : READERS)
+                   : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+#endif
+#else
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0)
+    for (int s = 0; s < 2 * STAGES; s++)
+      emu_phases_begin(barriers + s, s < STAGES ? 1 : READERS, __FILE__, __LINE__);
+#endif
+  __syncthreads();
+}
+
+/* Wait until stage q % STAGES is free for use q; then BYTES are to come. */
+template <int STAGES, int BYTES> TC_FN void tc_acquire(uint64_t *barriers, int q)
+{
+  const uint32_t use = (uint32_t)q / STAGES, stage = (uint32_t)q % STAGES;
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 900
+  tc_wait_for_phase(barriers + STAGES + stage, (use & 1) ^ 1); /* of the first use: before phase 0 */
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               ::"r"(tc_shared_address(barriers + stage)), "r"(BYTES) : "memory");
+#endif
+#else
+  emu_phases_wait(barriers + STAGES + stage, (use & 1) ^ 1, __FILE__, __LINE__);
+  emu_phases_arrive(barriers + stage, BYTES, __FILE__, __LINE__);
+#endif
+}
+
+/* Wait until what was copied for use q has arrived. */
+template <int STAGES> TC_FN void tc_await(uint64_t *barriers, int q)
+{
+  const uint32_t use = (uint32_t)q / STAGES, stage = (uint32_t)q % STAGES;
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 900
+  tc_wait_for_phase(barriers + stage, use & 1);
+#endif
+#else
+  emu_phases_wait(barriers + stage, use & 1, __FILE__, __LINE__);
+#endif
+}
+
+/* This warp has read the stage of use q, if there is one.  All of its threads call it. */
+template <int STAGES> TC_FN void tc_release(uint64_t *barriers, int q)
+{
+  if (q < 0) return;
+  const uint32_t stage = (uint32_t)q % STAGES;
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x == 0)
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                 ::"r"(tc_shared_address(barriers + STAGES + stage)) : "memory");
+#endif
+#else
+  __syncwarp(); /* the threads of a warp have waited for their products together */
+  if (threadIdx.x == 0) emu_phases_arrive(barriers + STAGES + stage, 0, __FILE__, __LINE__);
+#endif
+}
+
+/* A box of LINES lines of LINE elements from where the array of *map* has the element of the indices
+ * *at*, the innermost first, to its place in atoms (tc_in_atoms); zeros where the array ends.  The
+ * bytes arrive at the stage of use q.  One thread calls it. */
+template <int STAGES, int LINE, int LINES, typename T, typename First, typename... At>
+TC_FN void tc_copy_box(T *to, const tc_map &map, uint64_t *barriers, int q, First first, At... at)
+{
+  constexpr int WIDTH = 128 / (int)sizeof(T); /* elements of a line in one atom */
+  static_assert(LINE % WIDTH == 0 && LINES % 8 == 0 && LINES <= 256, "whole atoms, one copy each");
+  uint64_t *const full = barriers + (uint32_t)q % STAGES;
+#pragma unroll
+  for (int i = 0; i < LINE / WIDTH; i++) {
+    T *const atom = to + i * LINES * WIDTH;
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 900
+    const int indices[5] = {(int)first + i * WIDTH, (int)at...};
+    constexpr int RANK = 1 + (int)sizeof...(At);
+#define TC_BOX(rank, list, ...) \
+  asm volatile("cp.async.bulk.tensor." rank ".shared::cluster.global.mbarrier::complete_tx::bytes " \
+               "[%0], [%1, {" list "}], [%2];" \
+               ::"r"(tc_shared_address(atom)), "l"(&map), "r"(tc_shared_address(full)), \
+               __VA_ARGS__ : "memory")
+    if constexpr (RANK == 1)
+      TC_BOX("1d", "%3", "r"(indices[0]));
+    else if constexpr (RANK == 2)
+      TC_BOX("2d", "%3, %4", "r"(indices[0]), "r"(indices[1]));
+    else if constexpr (RANK == 3)
+      TC_BOX("3d", "%3, %4, %5", "r"(indices[0]), "r"(indices[1]), "r"(indices[2]));
+    else if constexpr (RANK == 4)
+      TC_BOX("4d", "%3, %4, %5, %6", "r"(indices[0]), "r"(indices[1]), "r"(indices[2]),
+             "r"(indices[3]));
+    else
+      TC_BOX("5d", "%3, %4, %5, %6, %7", "r"(indices[0]), "r"(indices[1]), "r"(indices[2]),
+             "r"(indices[3]), "r"(indices[4]));
+#undef TC_BOX
+#endif
+#else
+    const int indices[5] = {(int)first + i * WIDTH, (int)at...};
+    emu_copy_box(atom, map.at, indices, full, __FILE__, __LINE__);
+#endif
+  }
+}

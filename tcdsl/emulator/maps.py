@@ -1,0 +1,18 @@
+"""Tensor maps for emulated kernels: what runtime/mbarriers.h reads of an array and its boxes."""
+
+from typing import Any
+
+import numpy as np
+
+from tcdsl.codegen.cuda.source import TensorMap
+from tcdsl.lang.types.dtypes import BY_NAME
+
+_RANK = 5  # of the numbers' room
+
+
+def emulated_map(map_: TensorMap, address: int) -> "np.ndarray[Any, Any]":
+    """Return the numbers of *map_* for an array at *address*; whoever uses them keeps them."""
+    size_bytes = BY_NAME[map_.dtype].size_bytes
+    rows = (map_.sizes, (size_bytes, *map_.strides), map_.box)
+    padded = [number for row in rows for number in (*row, *(0,) * (_RANK - len(row)))]
+    return np.array([address, len(map_.sizes), size_bytes, *padded], np.uint64)

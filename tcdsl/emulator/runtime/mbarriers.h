@@ -1,0 +1,203 @@
+/* Barriers in phases ("mbarrier"), and copies of boxes that arrive at them.
+ *
+ * A phase ends when as many threads have arrived as were said at first, and all bytes that these
+ * expected.  What a thread did before it arrived happens before what a thread does that has waited
+ * for the phase.  Whoever waits names a parity: that of a phase that has ended, or of the one that
+ * goes on, for whose end it waits.  A box is on its way from the call until somebody waits for the
+ * phase that it counts in, or until nothing else can go on; who touches its place before is found
+ * as with other copies (async.h). */
+#pragma once
+#include "async.h"
+#include "fibres.h"
+
+/* As run.py makes it: of an array, and of the box of one copy; innermost dimension first. */
+struct Map {
+  uint64_t address, rank, element; /* bytes of an element */
+  uint64_t sizes[5], strides[5];   /* strides in bytes */
+  uint64_t box[5];
+};
+
+struct Box {
+  Box *next; /* issued after this one */
+  char *to;
+  uint64_t size;
+  char *bytes;
+  uint32_t thread, stamp; /* of the issue */
+  Site site;
+};
+
+struct Phases {
+  Phases *next;
+  const void *place;
+  uint32_t count, pending; /* arrivals of a phase, and those that are missing */
+  int64_t bytes;           /* that are missing, too */
+  uint32_t ended;          /* phases */
+  Box *boxes;              /* on their way */
+  uint32_t *coming, *known; /* by thread, up to where its accesses are ordered before: by the phase
+                               that goes on, and by the last that has ended */
+};
+static Phases *all_phases; /* of the block */
+static uint32_t known_table[MAX_THREADS * MAX_THREADS];
+
+static uint32_t *new_row() {
+  const uint64_t bytes = launch.n_threads * sizeof(uint32_t);
+  uint32_t *row = (uint32_t *)launch_memory(bytes);
+  memset(row, 0, bytes);
+  return row;
+}
+
+EMU_LOCAL void emu_phases_begin(const void *place, int count, const char *file, int line) {
+  const Site site = {file, line, EMU_CALLER};
+  if (is_cluster()) fail(LIMIT, site, "barriers in phases are not emulated in clusters");
+  if (!known_through_phases) {
+    known_through_phases = known_table;
+    memset(known_table, 0, launch.n_threads * launch.n_threads * sizeof(uint32_t));
+  }
+  Phases *one = (Phases *)launch_memory(sizeof(Phases));
+  *one = {all_phases, place, (uint32_t)count, (uint32_t)count, 0, 0, nullptr, new_row(), new_row()};
+  all_phases = one;
+}
+
+static Phases *phases_at(const void *place, Site site) {
+  for (Phases *one = all_phases; one; one = one->next)
+    if (one->place == place) return one;
+  fail(UNINITIALISED, site, "a barrier in phases that nobody has begun");
+  return nullptr;
+}
+
+static void end_phase(Phases &one) {
+  ++one.ended;
+  one.pending = one.count;
+  memcpy(one.known, one.coming, launch.n_threads * sizeof(uint32_t));
+  for (uint32_t t = 0; t < launch.n_threads; ++t) {
+    Fibre &f = own->fibres[t];
+    if (f.state == AT_PHASE && f.phase == &one && (one.ended & 1) != f.mask) f.state = READY;
+  }
+}
+
+static bool has_ended(const Phases &one) { return one.pending == 0 && one.bytes == 0; }
+
+static void deliver(Phases &one, Box &box) {
+  Region &r = *region_at((uintptr_t)box.to);
+  const uint64_t offset = (uintptr_t)box.to - r.base;
+  for (uint64_t at = offset; at < offset + box.size; at += 1u << r.shift) {
+    Access &write = r.cells[at >> r.shift].write;
+    write.flags = WRITTEN;
+  }
+  memcpy(box.to, box.bytes, box.size);
+  free(box.bytes);
+  one.bytes -= (int64_t)box.size;
+  if (one.coming[box.thread] < box.stamp) one.coming[box.thread] = box.stamp;
+}
+
+/* Let what is on its way to *one* arrive, as far as its phase wants it; whether anything did. */
+static bool deliver_all(Phases &one) {
+  bool any = false;
+  while (one.boxes && one.pending == 0 && one.bytes > 0) {
+    Box *box = one.boxes;
+    one.boxes = box->next;
+    deliver(one, *box);
+    any = true;
+  }
+  if (any && has_ended(one)) end_phase(one);
+  return any;
+}
+
+static bool deliver_somewhere() {
+  for (Phases *one = all_phases; one; one = one->next)
+    if (deliver_all(*one)) return true;
+  return false;
+}
+
+EMU_LOCAL void emu_phases_arrive(const void *place, int bytes, const char *file, int line) {
+  Phases &one = *phases_at(place, {file, line, EMU_CALLER});
+  const uint32_t self = current->index, *through = known_through_phases + self * launch.n_threads;
+  const uint32_t *row = own->knowledge[self].row;
+  for (uint32_t t = 0; t < launch.n_threads; ++t) {
+    uint32_t upto = barrier > through[t] ? barrier : through[t];
+    if (t / 32 == self / 32 && row[t & 31] > upto) upto = row[t & 31];
+    if (t == self) upto = now;
+    if (one.coming[t] < upto) one.coming[t] = upto;
+  }
+  ++now; /* what this thread does from here on is not ordered by it */
+  one.bytes += bytes;
+  if (one.pending) --one.pending;
+  if (has_ended(one)) end_phase(one);
+}
+
+EMU_LOCAL void emu_phases_wait(const void *place, unsigned parity, const char *file, int line) {
+  const Site site = {file, line, EMU_CALLER};
+  Phases &one = *phases_at(place, site);
+  Fibre *f = current;
+  while ((one.ended & 1) == parity) { /* the phase of this parity goes on */
+    if (deliver_all(one)) continue;
+    f->state = AT_PHASE;
+    f->phase = &one;
+    f->mask = parity;
+    f->site = site;
+    leave(ENDED);
+  }
+  uint32_t *through = known_through_phases + f->index * launch.n_threads;
+  for (uint32_t t = 0; t < launch.n_threads; ++t)
+    if (through[t] < one.known[t]) through[t] = one.known[t];
+}
+
+/* What the box from *indices* on holds: zeros outside the array, of which each element is read. */
+static void read_box(const Map &map, const int *indices, char *to, Site site) {
+  uint64_t at[5] = {};
+  for (char *end = to;; end += map.element) {
+    bool is_there = true;
+    uint64_t address = map.address;
+    for (uint64_t d = 0; d < map.rank; ++d) {
+      const int64_t index = (int64_t)indices[d] + (int64_t)at[d];
+      is_there &= index >= 0 && index < (int64_t)map.sizes[d];
+      address += (uint64_t)index * map.strides[d];
+    }
+    memset(end, 0, map.element);
+    if (is_there) {
+      check_access<false, false>(address, map.element, map.element, site);
+      memcpy(end, (const void *)address, map.element);
+    }
+    uint64_t d = 0;
+    while (d < map.rank && ++at[d] == map.box[d]) at[d++] = 0;
+    if (d == map.rank) return;
+  }
+}
+
+EMU_LOCAL void emu_copy_box(void *to, const void *of, const int *indices, const void *place,
+                            const char *file, int line) {
+  const Site site = {file, line, EMU_CALLER};
+  const Map &map = *(const Map *)of;
+  uint64_t size = map.element;
+  for (uint64_t d = 0; d < map.rank; ++d) size *= map.box[d];
+  const uint64_t width = map.box[0] * map.element;
+  Phases &one = *phases_at(place, site);
+  if (((uintptr_t)to - dynamic_shared_address()) % 1024)
+    fail(MISALIGNED, site, "a box's place in shared memory is at no multiple of 1024 bytes");
+  if (width != 128) fail(LIMIT, site, "lines of a box have 128 bytes, not %d", (int)width);
+  check_access<true, false>((uintptr_t)to, size, 16, site);
+  check_copied_memory((uintptr_t)to, 0, site);
+  char *plain = (char *)malloc(size), *bytes = (char *)malloc(size);
+  Box *box = (Box *)launch_memory(sizeof(Box));
+  *box = {nullptr, (char *)to, size, bytes, current->index, now, site};
+  read_box(map, indices, plain, site);
+  for (uint64_t i = 0; i < size; i += 16) /* 16 bytes change places within a line of 128 */
+    memcpy(bytes + (i ^ (i / 128 % 8 * 16)), plain + i, 16);
+  free(plain);
+  memset(to, 0xff, size);
+  Region &r = *region_at((uintptr_t)to);
+  const uint64_t offset = (uintptr_t)to - r.base;
+  for (uint64_t at = offset; at < offset + size; at += 1u << r.shift)
+    r.cells[at >> r.shift].write.flags |= IN_FLIGHT;
+  Box **last = &one.boxes;
+  while (*last) last = &(*last)->next;
+  *last = box;
+}
+
+/* At the end of a block: what is still on its way would arrive in another one's memory. */
+static void check_boxes_have_arrived() {
+  for (const Phases *one = all_phases; one; one = one->next)
+    if (one->boxes)
+      fail(RACE, one->boxes->site, "data race: a copy of a box and the end of its block are not "
+           "ordered: nobody waits for it");
+}

@@ -1,0 +1,57 @@
+"""Tensor maps, which the driver encodes from a kernel's plan and an array's address.
+
+A kernel takes a map as a parameter of 128 bytes.  It holds the address, so that there is one for
+each array that a kernel is called on; the last ones are kept.
+"""
+
+import ctypes
+
+from tcdsl.codegen.cuda.source import TensorMap
+from tcdsl.runtime.cuda import libcuda
+
+MAP_BYTES = 128
+_ALIGNMENT = 64
+_KEPT = 64  # encodings of one parameter
+# CUtensorMapDataType; a swizzle of 128 bytes, promotion to 128 bytes in the second-level cache.
+_TYPES = {
+    "uint8": 0, "uint16": 1, "uint32": 2, "int32": 3, "uint64": 4, "int64": 5, "float16": 6,
+    "float32": 7, "float64": 8, "bfloat16": 9, "int8": 0,
+}  # fmt: skip
+_NOT_INTERLEAVED, _SWIZZLE, _PROMOTION, _ZEROS = 0, 3, 2, 0
+
+
+class MapEncoder:
+    """Encodes one parameter's map for the addresses that come."""
+
+    __slots__ = ("_known", "_map")
+
+    def __init__(self, map_: TensorMap) -> None:
+        self._map = map_
+        self._known: dict[int, bytes] = {}
+
+    def __call__(self, address: int) -> bytes:
+        """Return the map's bytes for an array at *address*."""
+        found = self._known.get(address)
+        if found is None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            found = self._known[address] = encoded(self._map, address)
+        return found
+
+
+def encoded(map_: TensorMap, address: int) -> bytes:
+    """Return the map of the array at *address*, as the driver encodes it.
+
+    :raises LaunchError: (TC085) the driver does not take these numbers.
+    """
+    rank = len(map_.sizes)
+    room = ctypes.create_string_buffer(MAP_BYTES + _ALIGNMENT)
+    place = -(-ctypes.addressof(room) // _ALIGNMENT) * _ALIGNMENT
+    sizes, strides = ((ctypes.c_uint64 * rank)(*row) for row in (map_.sizes, map_.strides))
+    box, ones = (ctypes.c_uint32 * rank)(*map_.box), (ctypes.c_uint32 * rank)(*(1,) * rank)
+    libcuda.call(
+        "cuTensorMapEncodeTiled", place, _TYPES[map_.dtype], rank, address, ctypes.byref(sizes),
+        ctypes.byref(strides), ctypes.byref(box), ctypes.byref(ones), _NOT_INTERLEAVED, _SWIZZLE,
+        _PROMOTION, _ZEROS,
+    )  # fmt: skip
+    return ctypes.string_at(place, MAP_BYTES)

@@ -1,0 +1,307 @@
+"""Pipelines: a producer's warp that fills stages of shared memory, and the warps that read them.
+
+    for q                              producer                       the others
+      tile[q] = ...          --->        acquire(q)                     await(q)
+      ... += tile[q] * ...               copies of q on their way       products of q
+                                                                        release(q - 1)
+
+Roles are filters of one tree: each runs the loops of its own statements, and S buffers in turn hold
+what one is ahead of the other.  With element q at q % S two dependences cross roles:
+
+    copy[q] -> product[q]          the flow: await(q) stands before the product
+    product[q] -> copy[q + S]      the storage of stage q % S: acquire(q + S) waits for release(q)
+
+Products go on after they were issued; those of q are done when those of q + 1 have been issued and
+all but one group are waited for, so that q - 1 is released after q: the producer is S - 1 ahead.
+
+Events are derived here and checked by :func:`why_not_pipelined`: nothing else crosses roles, both
+meet the same iterations from 0 on without gaps (a stage's uses are told apart by their parity), and
+every pair of instances with one place is at least S iterations apart.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcdsl.costmodel.chip import WARP
+from tcdsl.poly.isl_utils import constant_bounds, val
+from tcdsl.poly.loop_tree import Leaf, Loop, Node, loops_around, statements_of, values_of
+from tcdsl.poly.loop_tree import Sequence as Children
+from tcdsl.poly.scop import PRODUCER, Event, EventKind, Scop, Statement
+from tcdsl.schedule.arrivals import without_gaps
+from tcdsl.schedule.events import event_statement, with_event_coordinates
+from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.placement import Placement, Placements
+
+Pair = tuple[str, str, isl.Map]  # source, sink, { source -> sink }
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """Stages in turn, the loop that takes them, and who fills and reads them."""
+
+    stages: int
+    size_bytes: int  # of a stage
+    path: tuple[Loop, ...]  # down to the loop over steps
+    copies: tuple[str, ...]
+    readers: tuple[str, ...]
+
+    @property
+    def lag(self) -> int:
+        """How many iterations later what was read is known to have been read."""
+        loops = (loop for loop in self.path[-1:])
+        return int(any(_is_unfinished(loop.body, name) for loop in loops for name in self.readers))
+
+
+def _is_unfinished(node: Node, name: str) -> bool:
+    """Return whether *name* goes on after it was issued: products of four warps."""
+    return any(loop.width > WARP for loop in loops_around(node, name) if loop.kind == "collective")
+
+
+def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:
+    """Return the pipeline of the kernel of *mapped*, None where no warps have roles."""
+    if not mapped.has_roles:
+        return None
+    copies = tuple(name for name in mapped.paths if mapped.scop.by_name[name].role == PRODUCER)
+    copies = tuple(name for name in copies if mapped.scop.by_name[name].event is None)
+    tiles = {mapped.scop.by_name[name].write.array for name in copies}
+    readers = tuple(
+        name for name in mapped.paths if {a.array for a in mapped.scop.by_name[name].reads} & tiles
+    )
+    rings = [placements[tile].ring for tile in sorted(tiles) if tile in placements]
+    buffers = {(ring.buffers, ring.loops) for ring in rings if ring is not None}
+    assert len(rings) == len(tiles) and len(buffers) == 1, "stages in turn"
+    ((stages, (name,)),) = buffers
+    path = mapped.paths[copies[0]]
+    depth = next(n for n, loop in enumerate(path) if loop.name == name)
+    sizes = (_stage_bytes(mapped.scop, placements[tile]) for tile in tiles)
+    return Pipeline(stages, sum(sizes), path[: depth + 1], copies, readers)
+
+
+def _stage_bytes(scop: Scop, placement: Placement) -> int:
+    assert placement.ring is not None
+    element = scop.arrays[placement.array].dtype.size_bytes
+    return placement.elements() // placement.ring.buffers * element
+
+
+# --- deriving events ---------------------------------------------------------------------------
+
+
+def with_events(
+    mapped: Mapped, pipeline: Pipeline, number: int
+) -> tuple[Node, Sequence[Statement]]:
+    """Return the tree of *mapped* with the events of *pipeline*, and these."""
+    stages, path, scop = pipeline.stages, pipeline.path, mapped.scop
+    acquire, await_, release, end = (
+        event_statement(scop, f"{event.kind}{number}", names, around, event, role)
+        for event, names, around, role in (
+            (
+                Event(EventKind.ACQUIRE, stages, pipeline.size_bytes),
+                pipeline.copies,
+                path,
+                PRODUCER,
+            ),
+            (Event(EventKind.AWAIT, stages), pipeline.readers, path, ""),
+            (Event(EventKind.RELEASE, stages, lag=pipeline.lag), pipeline.readers, path, ""),
+            (Event(EventKind.END), pipeline.readers, path[:-1], ""),
+        )
+    )
+    first = {
+        _first(path[-1].body, pipeline.copies): acquire,
+        _first(path[-1].body, pipeline.readers): await_,
+    }
+    last = _last(path[-1].body, pipeline.readers)
+
+    def inside(node: Node) -> Node:
+        children = node.children if isinstance(node, Children) else (node,)
+        found: list[Node] = []
+        for position, child in enumerate(children):
+            found += [Leaf(first[position].name)] if position in first else []
+            found.append(child)
+            found += [Leaf(release.name)] if position == last else []
+        return Children(tuple(found))
+
+    def around(node: Node) -> Node:
+        match node:
+            case Loop() if node.name == path[-1].name:
+                steps = with_event_coordinates(node, inside(node.body), (acquire, await_, release))
+                return Children((steps, Leaf(end.name)))
+            case Loop() if node.name in {loop.name for loop in path}:
+                events = acquire, await_, release, end
+                return with_event_coordinates(node, around(node.body), events)
+            case Children(children=children):
+                flat: list[Node] = []
+                for child in map(around, children):
+                    flat += child.children if isinstance(child, Children) else [child]
+                return Children(tuple(flat))
+            case _:
+                return node
+
+    return around(mapped.tree), (acquire, await_, release, end)
+
+
+def _positions(node: Node, names: Sequence[str]) -> list[int]:
+    children = node.children if isinstance(node, Children) else (node,)
+    return [n for n, child in enumerate(children) if set(statements_of(child)) & set(names)]
+
+
+def _first(node: Node, names: Sequence[str]) -> int:
+    return min(_positions(node, names))
+
+
+def _last(node: Node, names: Sequence[str]) -> int:
+    return max(_positions(node, names))
+
+
+# --- checking them -------------------------------------------------------------------------------
+
+
+def why_not_pipelined(
+    mapped: Mapped, placements: Placements, pairs: Sequence[Pair], in_turn: Sequence[Pair]
+) -> str | None:
+    """Return which pair of instances on different warps no event orders, or None.
+
+    :arg pairs: dependences between threads.
+    :arg in_turn: pairs that have one place of a stage, one after the other.
+    """
+    pipeline = pipeline_of(mapped, placements)
+    assert pipeline is not None
+    if reason := _why_not_events(mapped, pipeline):
+        return reason
+    for source, sink, relation in pairs:
+        if reason := _why_not_ordered(mapped, pipeline, source, sink, relation):
+            return reason
+    for source, sink, relation in in_turn:
+        apart = _distances(mapped, pipeline, source, sink, relation)
+        if apart is not None and apart[0] < pipeline.stages:
+            return f"{sink} fills a stage that {source} has still to use"
+    return _why_not_counted(mapped, pipeline, placements)
+
+
+def _why_not_events(mapped: Mapped, pipeline: Pipeline) -> str | None:
+    """Return which event is missing, at another place or of other stages, or None."""
+    body = pipeline.path[-1].body
+    children = body.children if isinstance(body, Children) else (body,)
+    order = [next(statements_of(child)) for child in children]
+    events = {}
+    for position, name in enumerate(order):
+        event = mapped.scop.by_name[name].event
+        if event is not None:
+            events[event.kind] = position, event, mapped.scop.by_name[name]
+    wanted = {EventKind.ACQUIRE, EventKind.AWAIT, EventKind.RELEASE}
+    if missing := wanted - events.keys():
+        return f"the loop over stages has no {sorted(missing)[0]}"
+    copies, readers = (_positions(body, names) for names in (pipeline.copies, pipeline.readers))
+    acquire, await_, release = (events[kind] for kind in sorted(wanted))
+    if acquire[0] > min(copies):
+        return f"{pipeline.copies[0]} fills a stage before it is free"
+    if await_[0] > min(readers):
+        return f"{pipeline.readers[0]} reads a stage before it is filled"
+    if release[0] < max(readers) or release[1].lag != pipeline.lag:
+        return f"{pipeline.readers[0]} still reads a stage that is released"
+    if acquire[1].size_bytes != pipeline.size_bytes:
+        return f"{acquire[1].size_bytes} bytes are expected, {pipeline.size_bytes} come"
+    if any(event.stages != pipeline.stages for _, event, _ in events.values()):
+        return "events and buffers have different stages"
+    domains = [one[2].domain.reset_tuple_id() for one in (acquire, await_, release)]
+    if any(not domain.is_equal(domains[0]) for domain in domains):
+        return "the roles do not meet the same stages"
+    return _why_not_from_zero(domains[0])
+
+
+def _why_not_from_zero(domain: isl.Set) -> str | None:
+    """Return why the last index of *domain* does not run from 0 on, or None."""
+    last = domain.dim(isl.dim_type.set) - 1
+    least = domain.lexmin()
+    is_from_zero = least.is_subset(least.fix_val(isl.dim_type.set, last, val(0)))
+    starts = domain.fix_val(isl.dim_type.set, last, val(0)).project_out(isl.dim_type.set, last, 1)
+    every = domain.project_out(isl.dim_type.set, last, 1)
+    if not is_from_zero or not every.is_subset(starts):
+        return "stages are not counted from 0"
+    return None if without_gaps(domain).is_subset(domain) else "stages are left out"
+
+
+def _why_not_ordered(
+    mapped: Mapped, pipeline: Pipeline, source: str, sink: str, relation: isl.Map
+) -> str | None:
+    """Return why an event does not order *relation*, or None."""
+    roles = [mapped.scop.by_name[name].role for name in (source, sink)]
+    if source in pipeline.copies and sink in pipeline.readers:
+        apart = _distances(mapped, pipeline, source, sink, relation)
+        is_same = apart is None or apart == (0, 0)
+        return None if is_same else f"{sink} reads another stage than {source} fills"
+    if roles == ["", ""] and source in pipeline.readers:
+        return _why_not_ended(mapped, pipeline, sink)
+    if roles[0] == roles[1] == PRODUCER or (source in pipeline.readers and roles[1] == PRODUCER):
+        return None  # they share a stage: in_turn
+    return f"no barrier is between {source} and {sink}"
+
+
+def _why_not_ended(mapped: Mapped, pipeline: Pipeline, sink: str) -> str | None:
+    """Return why *sink* may find products that go on, or None: it comes after their end."""
+    order = list(statements_of(mapped.tree))
+    ends = [
+        n for n, name in enumerate(order)
+        if (event := mapped.scop.by_name[name].event) and event.kind is EventKind.END
+    ]  # fmt: skip
+    inside = set(statements_of(pipeline.path[-1].body))
+    last = max(order.index(name) for name in pipeline.readers)
+    is_after = sink not in inside and any(last < end < order.index(sink) for end in ends)
+    return None if is_after else f"{sink} reads sums of products that go on"
+
+
+def _why_not_counted(mapped: Mapped, pipeline: Pipeline, placements: Placements) -> str | None:
+    """Return whose stage is not that of the iteration, or None."""
+    for name in (*pipeline.copies, *pipeline.readers):
+        statement = mapped.scop.by_name[name]
+        for access in (*statement.writes, *statement.reads):
+            placement = placements.get(access.array)
+            if placement is None or placement.ring is None or placement.ring.buffers == 1:
+                continue
+            dim, rank = placement.ring.dim, access.relation.dim(isl.dim_type.out)
+            element = access.relation.project_out(isl.dim_type.out, dim + 1, rank - dim - 1)
+            element = element.project_out(isl.dim_type.out, 0, dim).reset_tuple_id(isl.dim_type.out)
+            time = values_of(mapped.scop, name, pipeline.path[-1:])
+            apart = constant_bounds(element.reverse().apply_range(time).deltas(), 0)
+            if apart not in (None, (0, 0)):
+                return f"{name} has another stage than its iteration's"
+    return None
+
+
+def _distances(
+    mapped: Mapped, pipeline: Pipeline, source: str, sink: str, relation: isl.Map
+) -> tuple[int, int] | None:
+    """Return the least and most iterations from *source* to *sink* in one block, None if no pair.
+
+    (-1, -1) where the loops around are not the same.
+    """
+    if relation.is_empty():
+        return None
+    times = relation.apply_domain(values_of(mapped.scop, source, pipeline.path))
+    deltas = times.apply_range(values_of(mapped.scop, sink, pipeline.path)).deltas()
+    *around, own = [constant_bounds(deltas, dim) for dim in range(len(pipeline.path))]
+    if own is None or any(bounds != (0, 0) for bounds in around):
+        return -1, -1
+    return own
+
+
+def roles_of(scop: Scop, tree: Node) -> Mapping[str, tuple[str, ...]]:
+    """Return { role -> the statements of *tree* that it runs }, the producer's first."""
+    found: dict[str, list[str]] = {PRODUCER: [], "": []}
+    for name in statements_of(tree):
+        found[scop.by_name[name].role].append(name)
+    return {role: tuple(names) for role, names in found.items()}
+
+
+def only(node: Node, names: Sequence[str]) -> Node | None:
+    """Return *node* with the statements *names* alone; None if there are none."""
+    match node:
+        case Leaf(statement=name):
+            return node if name in names else None
+        case Loop(body=body):
+            kept = only(body, names)
+            return None if kept is None else replace(node, body=kept)
+        case Children(children=children):
+            all_kept = [kept for child in children if (kept := only(child, names)) is not None]
+            return Children(tuple(all_kept)) if all_kept else None
