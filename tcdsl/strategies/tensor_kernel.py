@@ -154,9 +154,10 @@ def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKern
     """Return *kernel* with the read *number* of the product from a tile, and what fills that."""
     lead, step = kernel.name, kernel.step[kernel.name]
     around = tuple(level[lead].coordinate for level in (*kernel.outer, kernel.step))
-    array = kernel.scop.by_name[lead].reads[number].array
+    read = kernel.scop.by_name[lead].reads[number]
+    array, only = read.array, {read.subscripts}  # an array may be both operands
     tile = f"{array}.tile{number}{lead}"
-    cached = cache_read(kernel.scop, array, [lead], {lead: around}, tile, is_padded=True)
+    cached = cache_read(kernel.scop, array, [lead], {lead: around}, tile, only, is_padded=True)
     outer = [
         {**loop, cached.copy: _along(loop[lead], cached.outer[depth])}
         for depth, loop in enumerate(kernel.outer)
