@@ -324,10 +324,10 @@ class _Kernel:
         outer = self._lifetime(uses)
         if outer is None or (RANK in self.mapped.axes and not self._is_private_along(uses, RANK)):
             return None
+        outer = list(takewhile(lambda loop: loop.kind is not LoopKind.THREAD, outer))
         buffers = self.staged.get(array.name, 1)
-        # Roles are several iterations apart: an element may outlive the one that it is used in.
-        inner = LoopKind.SERIAL if buffers > 1 else LoopKind.THREAD
-        outer = list(takewhile(lambda loop: loop.kind not in (inner, LoopKind.THREAD), outer))
+        if buffers > 1:  # roles are iterations apart: an element outlives the one that uses it
+            outer = list(takewhile(lambda loop: loop.kind is LoopKind.BLOCK, outer))
         ranks = [RANK] if RANK in self.mapped.axes and self._all_mapped(uses, RANK) else []
         fixed = {s.name: self._fixed(s, outer, ranks) for s, _ in uses}
         ring = self._ring(uses, outer, 1) if array.name in self.staged else None
