@@ -171,9 +171,7 @@ def _through_wide(
     if statement.reduction.initialise:
         before, init = before[:-1], before[-1]
         touched = init.write.relation.range()
-    elements = tuple(s.name for s in statement.subscripts if isinstance(s, Index))
-    if len(set(elements)) < target.rank:  # else as any accumulators of a reduction are called
-        elements = tuple(f"e{d}" for d in range(target.rank))
+    elements = tuple(f"e{d}" for d in range(target.rank))
     subscripts = tuple(Index(name) for name in elements)
 
     def copy(name: str, to: str, from_: Array | None) -> Statement:

@@ -137,7 +137,8 @@ class _Rewriter:
             kernel = tensor_kernel(problem, sketch, sketch.tensor)
             return self._queue_tensor(group, problem, kernel)
         notes = ["+".join(group.members)]
-        done = apply(self.scop, added_at_once(self.scop, sketch, self.options))
+        queued = {n for q in self.queue if isinstance(q.kernel, Sketch) for n in q.kernel.members}
+        done = apply(self.scop, added_at_once(self.scop, sketch, self.options), queued)
         if done.scop is not self.scop:
             record("rfactor", done.scop, notes=notes)
         self._queue_alone(done.before)

@@ -8,7 +8,7 @@ Rewrites are then applied, the new statements take their place beside the old on
 nester opens what remains.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -184,16 +184,20 @@ class Rewritten:
     after: tuple[str, ...]  # folds over chunks, for a kernel after this one
 
 
-def apply(scop: Scop, sketch: Sketch) -> Rewritten:
-    """Apply the sketch's rewrites to *scop*."""
+def apply(scop: Scop, sketch: Sketch, queued: Collection[str] = ()) -> Rewritten:
+    """Apply the sketch's rewrites to *scop*.
+
+    :arg queued: statements that kernels before this one have, initialisations among them.
+    """
     after: list[str] = []
     before: list[str] = []
     for name in sketch.members:
         statement = scop.by_name[name]
         init = initialisation(scop, statement) if statement.kind is Kind.UPDATE else None
+        is_queued = init is not None and init.name in queued
         partials = sketch.partials.get(name)
         if partials is None:
-            if init is not None:
+            if init is not None and not is_queued:
                 sketch, joins = _with_init(sketch, statement, init)
                 if not joins:
                     before.append(init.name)
@@ -224,11 +228,12 @@ def apply(scop: Scop, sketch: Sketch) -> Rewritten:
                 sketch = _with_partial(scop, sketch, name, new[0], chunks)
         if lanes or not chunks or sketch.in_registers:
             old = {s.name for s in scop.statements}
-            scop = rfactor(scop, name, lanes, sketch.innermost.get(name))
+            innermost = sketch.innermost.get(name)
+            scop = rfactor(scop, name, lanes, innermost, keeps_init=is_queued)
             init_new, fold_new = (s for s in scop.statements if s.name not in old)
             sketch = _with_partial(scop, sketch, name, init_new, chunks)
             sketch = _with_partial(scop, sketch, name, fold_new, chunks)
-            if not chunks and init is not None and init.name in scop.by_name:
+            if not (chunks or is_queued) and init is not None and init.name in scop.by_name:
                 sketch, joins = _with_init(sketch, statement, init)
                 if not joins:
                     before.append(init.name)

@@ -88,11 +88,17 @@ def why_not_laned(statement: Statement) -> str | None:
 
 
 def rfactor(
-    scop: Scop, name: str, partials: Sequence[Partial], innermost: str | None = None
+    scop: Scop,
+    name: str,
+    partials: Sequence[Partial],
+    innermost: str | None = None,
+    *,
+    keeps_init: bool = False,
 ) -> Scop:
     """Give the updates of statement *name* partial accumulators along *partials*.
 
     :arg innermost: the left-hand index whose accumulators are neighbours; None for the last one.
+    :arg keeps_init: the initialisation stays, for a kernel has it already.
     """
     statement = scop.by_name[name]
     is_laned = bool(partials) and all(partial.is_lane for partial in partials)
@@ -111,7 +117,7 @@ def rfactor(
         )
     wide = replace(scop, arrays=arrays)
     rewriter = _Rewriter(wide, statement, part, tuple(partials), reduction, layout)
-    drops_init = init is not None and all(p.is_lane for p in partials)
+    drops_init = init is not None and not keeps_init and all(p.is_lane for p in partials)
     replacement = [
         rewriter.init(),
         rewriter.update(),
@@ -205,11 +211,10 @@ class _Rewriter:
         # An accumulator's dimensions: the target's indices, or (for partials of partials) those
         # of the statement that initialises them.
         before = initialisation(scop, statement)
-        self.left = (
-            before.indices
-            if before is not None
-            else tuple(s.name for s in statement.write.subscripts if isinstance(s, Index))
-        )
+        self.left = tuple(s.name for s in statement.write.subscripts if isinstance(s, Index))
+        is_plain = len(set(self.left)) == len(statement.write.subscripts)
+        if before is not None and (before.conditions or not is_plain):
+            self.left = before.indices
 
     def _in_order(self, left: Sequence[Expr], of_partials: Sequence[Expr]) -> tuple[Expr, ...]:
         """Return the subscripts of a partial: chunks outermost, so that threads stay apart.
