@@ -14,6 +14,7 @@ sliced, strided, reversed, gathered or computed, and lie in memory in any way
 """
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.lang.types.dtypes import FLOAT32, promote
@@ -26,6 +27,7 @@ from tcdsl.testing.random_programs import Written, is_accepted
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
+_MORE = 4  # times the multiplications drawn, that inferred ranges may make of them
 SMALL = Pool(
     (
         4, 8, 3, 16, 1, 5, 7, 13, 17, 2, 24, 31, 32, 33, 40, 48, 63, 64, 65, 96, 100, 128, 200,
@@ -176,19 +178,35 @@ def contractions(
     def contraction(draw: Callable[[Any], Any]) -> tuple[str, Mapping[str, Any]]:
         return contraction_of(draw, pool, with_values, lambda action: draw(st.builds(action)))
 
-    return contraction().filter(lambda drawn: _has_ranges(drawn[0]))
+    most = None if sizes == "real" else _MORE * pool.instances[-1]
+    return contraction().filter(lambda drawn: _is_fit(drawn[0], drawn[1], most))
 
 
-def _has_ranges(source: str) -> bool:
-    """Return whether the program is accepted: not where only masked reads mention an index."""
+def _is_fit(source: str, inputs: Mapping[str, Any], most: int | None) -> bool:
+    """Return whether the program is accepted, and no statement has more than *most* instances.
+
+    Where only masked reads mention an index nothing gives its range, which is an error; scattered
+    and inferred ranges may be longer than the extents that were drawn.
+    """
     from tcdsl.errors import RangeError
+    from tcdsl.lang.ranges.binding import bind_sizes
+    from tcdsl.lang.ranges.specialiser import specialise
+    from tcdsl.lang.syntax.parser import parse_program
+    from tcdsl.lang.types.sema import analyse
+    from tcdsl.source import Source
 
     try:
-        return is_accepted(source)
+        if not is_accepted(source):
+            return False
     except RangeError as error:
         if error.code == "TC040":
             return False
         raise
+    if most is None:
+        return True
+    (c,) = analyse(parse_program(Source(source)))
+    special = specialise(c, bind_sizes(c, {name: x.shape for name, x in inputs.items()}))
+    return all(prod(map(len, ranges.values())) <= most for ranges in special.ranges)
 
 
 __all__ = ["contraction_of", "contractions"]

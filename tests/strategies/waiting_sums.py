@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tcdsl.costmodel import clusters, columns
+from tcdsl.plan import search
 from tcdsl.strategies import catalogue
 
 CheckAll = Callable[..., None]
@@ -117,6 +118,11 @@ def take_the_likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "ALIKE", math.inf)
 
 
+def keep_programs_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the plan search rewrite no statement: sums stay whole, however small parts are."""
+    monkeypatch.setattr(search, "REWRITES", ())
+
+
 def share_short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a block's part of a row so small that clusters share short rows."""
     for name, value in (
@@ -124,10 +130,12 @@ def share_short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         ("HELD_VALUES", 1 / 128), ("LEAST_GROUPS", 1),
     ):  # fmt: skip
         monkeypatch.setattr(clusters, name, value)
+    keep_programs_whole(monkeypatch)
     take_the_likeliest(monkeypatch)
 
 
 def keep_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep all columns that fit."""
     take_the_likeliest(monkeypatch)
+    keep_programs_whole(monkeypatch)
     monkeypatch.setattr(columns, "PASS_LAUNCHES", 1e6)
