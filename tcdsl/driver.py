@@ -29,6 +29,7 @@ from typing import Any, Generic, TypeVar
 from tcdsl.codegen.c.printer import CSource, print_plan
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.names import Names
+from tcdsl.costmodel import cpu_thresholds, gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.flattening import InterleavedRow, why_flat
 from tcdsl.costmodel.machine import Cpu
@@ -133,7 +134,7 @@ class Backend(Generic[Source]):
     target = "cpu"  # on which a failure shows again, wherever that is tried
     threads = 0
     kernels_cost = False  # whether another kernel costs a launch
-    products_per_element = 16  # that take as long as storing and loading an intermediate's element
+    products_per_element = cpu_thresholds.PRODUCTS_PER_ELEMENT
 
     def why_flat(self, row: InterleavedRow) -> str | None:
         """Return why interleaved rows should be one index, or None (step 4)."""
@@ -176,7 +177,7 @@ class GpuBackend(Backend[CudaSource]):
 
     target = "emulate"
     kernels_cost = True
-    products_per_element = 64
+    products_per_element = gpu_thresholds.PRODUCTS_PER_ELEMENT
 
     def __init__(
         self,

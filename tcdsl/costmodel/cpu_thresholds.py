@@ -32,3 +32,6 @@ STENCIL_ROWS = (8, 16, 32, 64, 128)  # of a tile of a chain of stencils, along a
 STENCIL_VALUES = (64, 128, 256, 512, 1024)  # of its rows
 STENCIL_CACHE = 0.5  # of a core's second-level cache, that what lies between may take
 STENCIL_ROW_SECONDS = 1e-8  # until a row's loop runs in whole vectors
+
+# Of a sum: take as long as storing and loading an element of an intermediate (contraction_order).
+PRODUCTS_PER_ELEMENT = 16

@@ -78,3 +78,6 @@ ON_THEIR_WAY = 0.57  # of the loads that may start together: compilers start oth
 INSTRUCTIONS_LEFT = 0.41  # of those that an expression is counted as, after compilers
 WARP_STEP_CYCLES = 5  # of one step of a fold, that other warps do not hide
 SERIAL_VECTORS = 4  # of an array that a thread has on their way, where a loop is serial
+
+# Of a sum: take as long as storing and loading an element of an intermediate (contraction_order).
+PRODUCTS_PER_ELEMENT = 64
