@@ -86,7 +86,7 @@ def check_dense(f: Any, inputs: Mapping[str, Any], target: str, device: str) -> 
     given = {name: as_tensor(x).to(device) for name, x in inputs.items()}
     expected = results(c, given)
     buffers = [as_tensor(poisoned(c.tensors[o].dtype, s.shapes[o])).to(device) for o in c.outputs]
-    scalars = {name: x for name, x in inputs.items() if not s.shapes[name]}
+    scalars = {name: float(x) for name, x in inputs.items() if not s.shapes[name]}
     f(
         *(given | scalars).values(),
         out=tuple(buffers) if len(buffers) > 1 else buffers[0],

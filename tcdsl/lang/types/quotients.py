@@ -30,12 +30,15 @@ def floored_quotients(statement: Statement, source: Source) -> Iterator[str]:
 
 
 def _quotients(expr: Expr) -> Iterator[Binary]:
-    """Yield the integer quotients of which the integer *expr* is a sum, a product or a choice."""
+    """Yield the integer quotients of which *expr* is a sum, a product or a choice.
+
+    A float becomes a double by promotion too, and its quotients are exact enough.
+    """
     pending = [expr]
     while pending:
         node = pending.pop()
         match node:
-            case Binary(op="/"):
+            case Binary(op="/", dtype=dtype) if dtype.is_integer:
                 yield node
             case Binary(op="+" | "-" | "*", left=left, right=right):
                 pending += (right, left)
