@@ -6,7 +6,11 @@
 Arguments: which part of how many; parts may run at the same time.  With ``--emulate`` on the CPU.
 """
 
+import itertools
+import re
 import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -15,53 +19,103 @@ import numpy as np
 import tcdsl
 from tcdsl import library
 
-# Library programs whose rows clusters share, or blocks in chunks, or begin inside a vector.
-LONG_ROWS = [
-    ("softmax", {"M": 2, "N": 131072}),
-    ("softmax", {"M": 2, "N": 100_003}),
-    ("log_softmax", {"M": 2, "N": 1 << 20}),
-    ("cross_entropy", {"B": 3, "V": 131072}),
-    ("batchnorm_running", {"N": 32, "C": 2, "H": 56, "W": 56}),
-    ("group_norm", {"N": 1, "G": 2, "D": 16, "H": 48, "W": 48}),
-    ("softmax", {"M": 7, "N": 4097}),
-    ("cross_entropy", {"B": 300, "V": 4099}),
-    ("layernorm", {"M": 2200, "N": 8192}),
+Job = tuple[Any, list[Any]]
+
+# Library programs at sizes where kernels are others than at the small ones: rows that clusters
+# share, or blocks in chunks, or that begin inside a vector; overlapped tiles; copies of results.
+OTHER_SIZES = [
+    ("softmax", "float32", {"M": 2, "N": 131072}),
+    ("softmax", "float32", {"M": 2, "N": 100_003}),
+    ("log_softmax", "float32", {"M": 2, "N": 1 << 20}),
+    ("cross_entropy", "float32", {"B": 3, "V": 131072}),
+    ("batchnorm_running", "float32", {"N": 32, "C": 2, "H": 56, "W": 56}),
+    ("group_norm", "float32", {"N": 1, "G": 2, "D": 16, "H": 48, "W": 48}),
+    ("softmax", "float32", {"M": 7, "N": 4097}),
+    ("cross_entropy", "float32", {"B": 300, "V": 4099}),
+    ("layernorm", "float32", {"M": 2200, "N": 8192}),
+    ("harris", "float32", {"H": 300, "W": 515}),
+    ("unsharp", "float32", {"H": 300, "W": 512}),
+    ("shallow_water", "float32", {"H": 200, "W": 515}),
+    ("kmeans_step", "float32", {"P": 20_003, "K": 17, "D": 5}),
+    ("moe_gate", "float32", {"T": 9001, "X": 64}),
+    ("batch_metrics", "float32", {"M": 9001, "N": 96}),
+    ("lstm_steps", "bfloat16", {"B": 64, "N": 128}),
+    ("conv3x3_bias_relu_nhwc", "bfloat16", {"N": 2, "C": 64, "H": 28, "W": 28, "F": 64}),
+    ("conv3x3_bias_relu", "bfloat16", {"N": 2, "C": 64, "H": 28, "W": 28, "F": 64}),
 ]
 # Kernels that small sizes do not have: chunks, last blocks, several tiles.
 LARGER = [
-    ("y +=! x(i)", "float(N) x", [(300_001,)]),
-    ("y(j) +=! x(i,j)", "float(M,N) x", [(20_011, 40)]),
-    ("y(j) max=! x(i,j)", "float(M,N) x", [(9001, 256)]),
-    ("y(i) max=! x(i,j)", "float(M,N) x", [(3, 400_003)]),
-    ("r(i) +=! x(i,j)\n y +=! r(i)", "float(M,N) x", [(200, 700)]),
-    ("y(i) argmax=! x(i,j)", "float(M,N) x", [(5, 70_000)]),
-    ("y(m,n) +=! x(m,k) * z(k,n)", "float(M,K) x, float(K,N) z", [(130, 100), (100, 200)]),
+    ("y +=! x(i)", "float(N) x", {"N": 300_001}),
+    ("y(j) +=! x(i,j)", "float(M,N) x", {"M": 20_011, "N": 40}),
+    ("y(j) max=! x(i,j)", "float(M,N) x", {"M": 9001, "N": 256}),
+    ("y(i) max=! x(i,j)", "float(M,N) x", {"M": 3, "N": 400_003}),
+    ("r(i) +=! x(i,j)\n y +=! r(i)", "float(M,N) x", {"M": 200, "N": 700}),
+    ("y(i) argmax=! x(i,j)", "float(M,N) x", {"M": 5, "N": 70_000}),
 ]
+# Products: FMA, tensor cores, boxes and asynchronous copies; whole tiles, tails, unaligned rows.
+PRODUCTS = [
+    "y(m,n) +=! x(m,k) * z(k,n)",
+    "y(m,n) +=! x(k,m) * z(n,k)",
+    "y(m,n) +=! x(m,k) * z(n,k)",
+]
+PRODUCT_SIZES = [
+    {"M": 256, "N": 384, "K": 512},
+    {"M": 264, "N": 520, "K": 328},
+    {"M": 130, "N": 101, "K": 203},
+    {"M": 16, "N": 24, "K": 9000},
+]
+PRODUCT_TYPES = ("bfloat16", "half", "float", "double", "int8", "uint8", "float8_e4m3")
+WAYS = ("loader", "together")  # choices of a template that make other instructions
+EPILOGUE = "\n v(m,n) = fmax(y(m,n) + b(n), 0.0) + r(m,n)"
 
 
-def jobs() -> list[tuple[Any, list[Any]]]:
-    """Return (function, inputs) of all programs."""
-    found = []
+def of_library(name: str, dtype: str, sizes: Mapping[str, int]) -> Job:
+    """Return the library program *name*, and inputs of *sizes*."""
+    case = library.case(name)
+    inputs = case.make_inputs(sizes, np.random.default_rng(0), dtype)
+    return getattr(tcdsl.define(library.source_for(case, dtype)), name), list(inputs.values())
+
+
+def of_text(text: str, sizes: Mapping[str, int]) -> Job:
+    """Return the def *text*, and small numbers of *sizes* as its inputs."""
+    rng, f, inputs = np.random.default_rng(0), tcdsl.define(text)["f"], []
+    for dims, name in re.findall(r"\w+\(([\w,]+)\) (\w+)", text.partition("->")[0]):
+        shape = [sizes[dim] for dim in dims.split(",")]
+        inputs.append(rng.integers(0, 4, shape).astype(f.comprehension.tensors[name].dtype.numpy))
+    return f, inputs
+
+
+def products() -> Iterator[Job]:
+    """Yield products of all types, transpositions and tails, some with a bias and a residual."""
+    for product, sizes, dtype in itertools.product(PRODUCTS, PRODUCT_SIZES, PRODUCT_TYPES):
+        left, right = re.findall(r"[xz]\((\w),(\w)\)", product)
+        parameters = f"{dtype}{_dims(left)} x, {dtype}{_dims(right)} z"
+        yield of_text(f"def f({parameters}) -> (y) {{ {product} }}", sizes)
+        if dtype in ("bfloat16", "float") and product == PRODUCTS[0]:
+            others = f"{parameters}, {dtype}(N) b, {dtype}(M,N) r"
+            yield of_text(f"def f({others}) -> (v) {{ {product}{EPILOGUE} }}", sizes)
+
+
+def _dims(indices: tuple[str, str]) -> str:
+    return f"({','.join(indices).upper()})"
+
+
+def jobs() -> Iterator[Job]:
+    """Yield all programs with inputs, those of small sizes first."""
     for case in library.cases():
         sizes = max(case.small_sizes, key=lambda s: prod(s.values()))
         for dtype in dict.fromkeys((case.dtypes[0], case.dtypes[-1])):
-            inputs = case.make_inputs(sizes, np.random.default_rng(0), dtype)
-            program = tcdsl.define(library.source_for(case, dtype))
-            found.append((getattr(program, case.name), list(inputs.values())))
-    for name, sizes in LONG_ROWS:
-        case = library.case(name)
-        inputs = case.make_inputs(sizes, np.random.default_rng(0), "float32")
-        program = tcdsl.define(library.source_for(case, "float32"))
-        found.append((getattr(program, name), list(inputs.values())))
-    for body, parameters, shapes in LARGER:
-        program = tcdsl.define(f"def f({parameters}) -> (y) {{ {body} }}")
-        found.append((program.f, [np.random.rand(*s).astype(np.float32) for s in shapes]))
-    return found
+            yield of_library(case.name, dtype, sizes)
+    for name, dtype, sizes in OTHER_SIZES:
+        yield of_library(name, dtype, sizes)
+    for body, parameters, sizes in LARGER:
+        yield of_text(f"def f({parameters}) -> (y) {{ {body} }}", sizes)
+    yield from products()
 
 
 def main(part: int, parts: int, target: str) -> None:
-    n_kernels = n_programs = 0
-    for function, inputs in jobs()[part::parts]:
+    n_programs, templates = 0, Counter[str]()
+    for function, inputs in itertools.islice(jobs(), part, None, parts):
         executable = function.compile(*inputs, target=target)
         needed = executable.results.needed
         out = None
@@ -71,8 +125,15 @@ def main(part: int, parts: int, target: str) -> None:
             out = tuple(np.ones(s, types[name].dtype.numpy) for name, s in shapes.items())
         executable(*inputs, out=out)
         n_programs += 1
-        n_kernels += len(executable.kernels)
-    print(f"{n_programs} programs, {n_kernels} kernels")
+        templates.update(kernel_names(executable.choices))
+    found = ", ".join(f"{count} {name}" for name, count in sorted(templates.items()))
+    print(f"{n_programs} programs; kernels: {found}")
+
+
+def kernel_names(choices: dict[str, Any]) -> Iterator[str]:
+    """Yield each kernel's template, of tiles and copies with how they load and add."""
+    for kernel in choices["kernels"]:
+        yield " ".join(str(kernel[key]) for key in ("template", *WAYS) if key in kernel)
 
 
 if __name__ == "__main__":
