@@ -1,4 +1,4 @@
-"""``examples/train_digits.py``: a layer and a loss as comprehensions, beside PyTorch's formulas."""
+"""``examples``: a layer and a loss as comprehensions are trained, and are PyTorch's formulas."""
 
 import runpy
 import sys
@@ -9,16 +9,25 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "train_digits.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def train_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make ``train_digits`` a module that ``compare_training`` imports."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.delitem(sys.modules, "train_digits", raising=False)
 
 
 @pytest.mark.slow
-def test_the_losses_are_the_same(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_it_learns_and_the_losses_are_those_of_torch(
+    train_digits: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The script fails itself where the losses of a step are apart."""
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--steps", "30"])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in lines[:2]] == ["tcdsl", "torch"]
-    assert "differ by" in lines[2]
+    """The comparison fails itself where the losses of a step are apart."""
+    script = EXAMPLES / "compare_training.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "--steps", "30"])
+    runpy.run_path(str(script), run_name="__main__")
+    *trained, ours, theirs, apart = capsys.readouterr().out.splitlines()
+    assert float(trained[-1].partition("%")[0]) > 90
+    assert [line.partition(":")[0] for line in (ours, theirs)] == ["tcdsl", "torch"]
+    assert "differ by" in apart
