@@ -68,7 +68,8 @@ from tcdsl.schedule.plan import Plan
 from tcdsl.schedule.trace import Step, recorded
 from tcdsl.settings import settings
 from tcdsl.strategies.decided import candidates_text, choices_text
-from tcdsl.strategies.planner import Scheme, plan_scop
+from tcdsl.strategies.planner import plan_scop
+from tcdsl.strategies.problem import Scheme
 
 Strides = Mapping[str, tuple[int | None, ...] | None]
 
@@ -107,16 +108,15 @@ class Rung:
 
     what: str
     scheme: Scheme | None = None  # None: as the options say
-    is_serial: bool = False
 
     @property
     def is_generous(self) -> bool:
         """Whether isl may take more: there is nothing that asks less of it."""
-        return self.scheme is Scheme.TEXTUAL
+        return self.scheme in (Scheme.TEXTUAL, Scheme.SERIAL)
 
 
 USUAL = Rung("as usual")
-SERIAL = Rung("as written, on one thread", Scheme.TEXTUAL, is_serial=True)
+SERIAL = Rung("as written, on one thread", Scheme.SERIAL)
 LADDER = (
     USUAL,
     Rung("statement by statement, without fusion", Scheme.PLAIN),
@@ -162,7 +162,7 @@ class CpuBackend(Backend[CSource]):
         self.threads = cpu.threads
 
     def _on(self, rung: "Rung | None") -> Cpu:
-        is_serial = rung is not None and rung.is_serial
+        is_serial = rung is not None and rung.scheme is Scheme.SERIAL
         return replace(self.cpu, threads=1) if is_serial else self.cpu
 
     def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
@@ -196,8 +196,6 @@ class GpuBackend(Backend[CudaSource]):
         with late_import():
             from tcdsl.plan.gpu_planner import plan_for_gpu
 
-        if rung is not None and rung.is_serial:
-            return plan_for_gpu(scop, options, self.gpu, is_serial=True)
         return plan_for_gpu(scop, options, self.gpu, rung.scheme if rung is not None else None)
 
     def why_not_legal(self, plan: Plan) -> str | None:
@@ -422,7 +420,7 @@ def _compile(
 ) -> Compiled[Source]:
     """Run steps 4 to 8."""
     scheme = steps.rung.scheme if steps.rung is not None else None
-    if scheme is Scheme.TEXTUAL:
+    if scheme in (Scheme.TEXTUAL, Scheme.SERIAL):
         options = replace(options, coalesce=False)
     with steps.step("canonicalisation"):
         wide = with_wide_indices(comprehension, special)

@@ -146,6 +146,49 @@ def test_what_fails_in_listing_candidates_loses_only_them(monkeypatch: pytest.Mo
     assert exe.choices["kernels"][0]["template"] == "row"
 
 
+# --- templates of other origin than a problem's axes --------------------------------------------
+
+ALL = "def f(float(N) x) -> (y) { y +=! x(i) }"
+
+
+def entry_of(choices: dict[str, Any], template: str) -> dict[str, Any]:
+    """Return the entry of the kernel by *template*."""
+    (found,) = (one for one in choices["kernels"] if one["template"] == template)
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "specs", "template", "threads"),
+    [
+        (ALL, [tcdsl.spec((1 << 22,), "float32")], "last_block", 1),
+        (MATMUL, [tcdsl.spec((300, 301), "float32"), tcdsl.spec((301, 302), "float32")],
+         "isl_band", 64),
+    ],
+)  # fmt: skip
+def test_last_blocks_and_bands_of_isl_are_chosen_like_others(
+    source: str, specs: list[Any], template: str, threads: int
+) -> None:
+    (name,) = tcdsl.define(source)
+    options = Options(scheduler="isl" if template == "isl_band" else "auto")
+
+    def compiled(choices: Any = None) -> Any:
+        f = tcdsl.define(source)[name]
+        return f.compile(*specs, target="emulate", options=options, choices=choices)
+
+    exe = compiled()
+    own = entry_of(exe.choices, template)
+    weighed = [c for c in exe.candidates if c["template"] == template and "config" in c]
+    assert [c["config"]["threads"] for c in weighed if c["is_chosen"]] == [own["threads"]]
+    assert all(c["predicted_us"] > 0 for c in weighed)
+    again = compiled(exe.choices)
+    assert again.source == exe.source and again.choices == exe.choices
+    other = compiled({**exe.choices, "kernels": [{**own, "threads": threads}]})
+    assert entry_of(other.choices, template)["threads"] == threads
+    assert other.source != exe.source
+    with pytest.raises(OptionError, match="threads=7 is none of"):
+        compiled({**exe.choices, "kernels": [{**own, "threads": 7}]})
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [

@@ -26,7 +26,8 @@ from tcdsl.poly.loop_tree import Loop, LoopKind
 from tcdsl.poly.scop import Scop
 from tcdsl.runtime.repro import repro_script
 from tcdsl.schedule.plan import Plan
-from tcdsl.strategies.planner import Scheme, plan_scop
+from tcdsl.strategies.planner import plan_scop
+from tcdsl.strategies.problem import Scheme
 
 Compile = Callable[..., Compiled]
 CheckAll = Callable[..., None]

@@ -20,7 +20,6 @@ from functools import partial
 from types import MappingProxyType
 
 from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
-from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
@@ -40,7 +39,7 @@ from tcdsl.rewrites.scop.shifted_exponentials import (
     with_shifted_exponentials,
 )
 from tcdsl.rewrites.scop.skewing import skewed
-from tcdsl.schedule.fusion import affinities_of
+from tcdsl.schedule.fusion import affinities_of, alone
 from tcdsl.schedule.nesting import Alignment, Nester
 from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.schedule.promotion import promote
@@ -48,14 +47,15 @@ from tcdsl.schedule.stitching import stitch
 from tcdsl.schedule.synchronisation import synchronise
 from tcdsl.schedule.trace import record, recorded, repeat
 from tcdsl.strategies.asked import asked_for, require_followed
-from tcdsl.strategies.generic import textual_tree, with_own_accumulators
+from tcdsl.strategies.catalogue import fastest
+from tcdsl.strategies.generic import with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_grouping import Grouped, tiled_members
 from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.gpu_stencils import gpu_tilings
 from tcdsl.strategies.operand_tiles import nested_in_steps
-from tcdsl.strategies.planner import Scheme
+from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.requested import written_out
 from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.stencils import with_tiles
@@ -64,36 +64,31 @@ from tcdsl.strategies.tensor_kernel import TensorKernel
 BACKWARDS = "backwards: what the kernel before touched last is still in the cache"
 
 
-def plan_for_gpu(
-    scop: Scop, options: Options, gpu: Chip, scheme: Scheme | None = None, is_serial: bool = False
-) -> Plan:
+def plan_for_gpu(scop: Scop, options: Options, gpu: Chip, scheme: Scheme | None = None) -> Plan:
     """Return the plan of *scop* on *gpu*.
 
     :arg scheme: None for that of *options*.
-    :arg is_serial: on one thread, the loops as written.
     """
     scop = _without_idle(scop)
     scheme = scheme or Scheme(options.scheduler)
 
     def plan(scop: Scop, options: Options) -> Plan:
-        return _with_summation(scop, options, gpu, scheme, is_serial)
+        return _with_summation(scop, options, gpu, scheme)
 
-    if is_serial or scheme is not Scheme.AUTO or options.fuse == "none" or options.tile:
+    if scheme is not Scheme.AUTO or options.fuse == "none" or options.tile:
         return plan(scop, options)
     return with_tiles(scop, options, plan, partial(gpu_tilings, gpu=gpu))
 
 
-def _with_summation(
-    scop: Scop, options: Options, gpu: Chip, scheme: Scheme, is_serial: bool
-) -> Plan:
+def _with_summation(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:
     if options.summation == "compensated":
-        return explained(_planned(with_compensation(scop), options, gpu, scheme, is_serial))
-    return _planned(scop, options, gpu, scheme, is_serial)
+        return explained(_planned(with_compensation(scop), options, gpu, scheme))
+    return _planned(scop, options, gpu, scheme)
 
 
-def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme, is_serial: bool) -> Plan:
-    if is_serial:
-        return _serial(scop, gpu)
+def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:
+    if scheme is Scheme.SERIAL:
+        return _serial(scop, options, gpu)
     if scheme in (Scheme.PLAIN, Scheme.TEXTUAL):
         options = replace(options, fuse="none")
     if scheme is Scheme.AUTO:
@@ -197,16 +192,17 @@ def _without_idle(scop: Scop) -> Scop:
     return scop.with_statements(busy)
 
 
-def _serial(scop: Scop, gpu: Chip) -> Plan:
+def _serial(scop: Scop, options: Options, gpu: Chip) -> Plan:
     """Return the plan in which one thread runs every statement as it was written."""
     scop = with_own_accumulators(scop)
     shapes = gpu_shapes_of(scop, dependences_of(scop))
-    why = ("the loops as written, on one thread",)
-    kernels = [
-        Kernel(name, textual_tree(shape, Cpu(1), f"k{position}"), why, template="serial")
-        for position, (name, shape) in enumerate(shapes.items())
-    ]
-    return _finished(scop, kernels, gpu)
+    queue = []
+    for name in shapes:
+        group = alone(name, shapes)
+        problem = Problem(scop, group, shapes, gpu, options, scheme=Scheme.SERIAL)
+        queue.append(Queued(fastest(problem).schedule(problem), name, problem=problem))
+    # What is asked for is of the usual kernels, for which this plan stands in.
+    return _nest(scop, queue, replace(options, choices=""), gpu)
 
 
 def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> Plan:
@@ -235,7 +231,7 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     }
     held = [name for kernel in own if isinstance(kernel, Sketch) for name in kernel.held]
     plan = _finished(scop, stitched, gpu, staged, held)
-    weighed = tuple(queued.weighed() for queued in queue)
+    weighed = tuple(one for queued in queue if (one := queued.weighed()) is not None)
     require_followed(asked_for(options), weighed)
     return replace(plan, weighed=weighed)
 

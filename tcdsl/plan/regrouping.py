@@ -20,8 +20,7 @@ from tcdsl.rewrites.scop.write_back import store_of, why_not_written_back, write
 from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.trace import record
 from tcdsl.strategies.gpu_grouping import Grouped
-from tcdsl.strategies.planner import Scheme
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.row_chunks import in_chunks
 from tcdsl.strategies.templates.row_cluster import cluster_rows
 from tcdsl.strategies.templates.row_column import share_of

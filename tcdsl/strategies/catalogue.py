@@ -20,6 +20,8 @@ from tcdsl.strategies.templates import (
     cpu_stencil,
     cpu_tile,
     elementwise,
+    isl_band,
+    last_block,
     private,
     ragged,
     ragged_long,
@@ -27,6 +29,7 @@ from tcdsl.strategies.templates import (
     row_cluster,
     row_column,
     row_split,
+    serial,
     stencil,
     tile_mma,
     tile_simt,
@@ -49,13 +52,18 @@ _GPU: tuple[Template[Any], ...] = (
     elementwise.TEMPLATE,
 )
 PRIVATE = private.over(_GPU)
-GPU_TEMPLATES: tuple[Template[Any], ...] = (PRIVATE, *_GPU)
+LOOPS = (serial.TEMPLATE, isl_band.TEMPLATE)  # of other origin than a problem's axes
+GPU_TEMPLATES: tuple[Template[Any], ...] = (*LOOPS, PRIVATE, *_GPU)
+LAST: tuple[Template[Any], ...] = (last_block.TEMPLATE,)
 CPU_TEMPLATES = (cpu_stencil.TEMPLATE, cpu_tile.TEMPLATE, cpu_row.TEMPLATE)
-TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *CPU_TEMPLATES)
+LIKELIEST = (*LOOPS, PRIVATE, *TILES, *RAGGED, *LAST)  # of whose spaces the first is taken
+TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *LAST, *CPU_TEMPLATES)
 
 
 def templates_for(problem: Problem) -> tuple[Template[Any], ...]:
-    """Return the templates of the problem's machine."""
+    """Return the templates of the problem's machine; of what is left to last blocks, theirs."""
+    if problem.finish is not None:
+        return LAST
     return GPU_TEMPLATES if isinstance(problem.machine, Chip) else CPU_TEMPLATES
 
 
@@ -84,10 +92,10 @@ def fastest(problem: Problem) -> Choice:
 
     Tiles, and copies of results, are worth while wherever they apply, and first in their spaces is
     the fastest of them.
-    What rows of data cost, nobody knows before.
+    What rows of data cost, nobody knows before; isl's loops, and last blocks, have not been timed.
     """
     first = next(choices(problem))
-    if first.template in (PRIVATE, *TILES, *RAGGED) or not isinstance(problem.machine, Chip):
+    if first.template in LIKELIEST or not isinstance(problem.machine, Chip):
         return first
     found = candidates(problem)
     least = min(candidate.estimate.seconds for candidate in found)

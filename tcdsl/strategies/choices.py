@@ -17,21 +17,17 @@ from tcdsl.strategies import catalogue
 from tcdsl.strategies.asked import Asked, misfit
 from tcdsl.strategies.catalogue import Candidate, candidates, fastest
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Choice, Template
-from tcdsl.strategies.tensor_kernel import TensorKernel
-
-# Kernels whose making has nothing to choose from yet: they are as ever, or there are none.
-WITHOUT_SPACE = ("isl_band", "last_block", "serial")
 
 
-def choice_for(problem: Problem, name: str, asked: Asked) -> Choice:
-    """Return the choice for the kernel *name*: what is asked for, or else the likeliest.
+def choice_for(problem: Problem, asked: Asked) -> Choice:
+    """Return the choice for *problem*: what is asked for, or else the likeliest.
 
     :raises OptionError: (TC060) what is asked for does not fit, and why.
     """
+    name = "+".join(problem.group.members)
     wanted = asked.get(name)
-    if wanted is None or wanted["template"] in WITHOUT_SPACE:
+    if wanted is None:
         return fastest(problem)
     data = {key: value for key, value in wanted.items() if key not in ("kernel", "template")}
     template = _template(name, wanted["template"])
@@ -83,7 +79,7 @@ def _listed(values: Iterable[Any]) -> str:
 # --- what else there was -----------------------------------------------------------------------
 
 
-def candidates_of(problem: Problem, chosen: Sketch | TensorKernel) -> list[dict[str, Any]]:
+def candidates_of(problem: Problem, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return every candidate for *problem*, and why other templates make none.
 
     Of a candidate: ``template``, ``config``, ``predicted_us``, ``limiter``, ``moved_bytes`` (from
@@ -98,15 +94,13 @@ def candidates_of(problem: Problem, chosen: Sketch | TensorKernel) -> list[dict[
     return found + [{"template": name, "why_not": reason} for name, reason in reasons.items()]
 
 
-def _as_data(choice: Choice, chosen: Sketch | TensorKernel) -> dict[str, Any]:
+def _as_data(choice: Choice, chosen: Mapping[str, Any]) -> dict[str, Any]:
     data = choice.as_data()
-    is_chosen = data == chosen.config
+    is_chosen = data == chosen
     return {"template": data.pop("template"), "config": data, "is_chosen": is_chosen}
 
 
-def _estimated(
-    problem: Problem, candidate: Candidate, chosen: Sketch | TensorKernel
-) -> dict[str, Any]:
+def _estimated(problem: Problem, candidate: Candidate, chosen: Mapping[str, Any]) -> dict[str, Any]:
     own, predicted, work = _as_data(candidate.choice, chosen), candidate.estimate, candidate.work
     if predicted.seconds == inf:
         return {**own, "why_not": predicted.why_not or "it does not fit"}

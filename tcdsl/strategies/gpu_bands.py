@@ -17,8 +17,9 @@ members is one block.  After PPCG (Verdoolaege et al., TACO 2013, doi:10.1145/24
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 import islpy as isl
 
@@ -40,10 +41,10 @@ from tcdsl.poly.scheduler import Band, Instances, Member, Parts, Scheduled
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
+from tcdsl.strategies.sketch import Bands
 
 BLOCK_THREADS = block_sizes.BLOCK_THREADS
 WARP = chip.WARP
-ROWS = 8  # of a block whose threads.x belong to loops further inside
 ENOUGH_THREADS = gpu_thresholds.BATCH_THREADS
 _X, _Y = 0, 1
 
@@ -55,6 +56,7 @@ class IslKernel:
     tree: Node
     why: tuple[str, ...]
     template: str = "isl_band"
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def threads_of(tree: Node) -> int:
@@ -76,14 +78,14 @@ class BandMapper:
         dependences: Dependences,
         shapes: Mapping[str, Shape],
         gpu: Chip,
-        tile: tuple[int, ...],
+        bands: Bands,
         prefix: str,
     ) -> None:
         self.scop = scop
         self.dependences = dependences
         self.shapes = shapes
         self.gpu = gpu
-        self.tile = tile
+        self.bands = bands
         self.prefix = prefix
         self.why: list[str] = ["the loops that isl's scheduler found"]
         self._n_loops = 0
@@ -124,7 +126,7 @@ class BandMapper:
             body = self._together(band.body, path, (_X,), may_front=False)
         else:
             body = self._serial(band.body)
-        return _with_widths(self._nest(path, body), BLOCK_THREADS)
+        return _with_widths(self._nest(path, body), self.bands.threads)
 
     def _is_batch(self, band: Band, outer: Sequence[Level]) -> bool:
         """Return whether *outer* holds few recurrences, each with wavefronts."""
@@ -139,11 +141,11 @@ class BandMapper:
         near = sorted(free, key=lambda p: (self._neighbours(outer[p]), p), reverse=True)
         wanted = dict.fromkeys(free, 1)
         if is_deep:
-            wanted[near[0]] = ROWS
+            wanted[near[0]] = self.bands.threads // WARP
         elif len(near) == 1:
-            wanted[near[0]] = BLOCK_THREADS
+            wanted[near[0]] = self.bands.threads
         else:
-            wanted |= {near[0]: WARP, near[1]: ROWS}
+            wanted |= {near[0]: WARP, near[1]: self.bands.threads // WARP}
         sizes = {p: min(size, outer[p].extent) for p, size in wanted.items()}
         for position in reversed(near[:2]):
             # Multiprocessors without work are worse than small blocks.
@@ -157,8 +159,8 @@ class BandMapper:
         if _count(outer, sizes) == 1:
             sizes[near[0]] = -(-sizes[near[0]] // 2)
         for position in free:
-            if position < len(self.tile):
-                sizes[position] = min(self.tile[position], outer[position].extent)
+            if position < len(self.bands.tile):
+                sizes[position] = min(self.bands.tile[position], outer[position].extent)
         return sizes
 
     def _blocks(self, outer: Sequence[Level], sizes: Mapping[int, int]) -> list[Level]:
@@ -182,7 +184,7 @@ class BandMapper:
         wide = [position for position, size in sizes.items() if size > 1]
         wide.sort(key=lambda p: (self._neighbours(outer[p]), p), reverse=True)
         threads, serial = [], []
-        budget = BLOCK_THREADS // WARP if is_deep else BLOCK_THREADS
+        budget = self.bands.threads // WARP if is_deep else self.bands.threads
         axes = iter((_Y,) if is_deep else (_X, _Y))
         for position in wide:
             size = sizes[position]
@@ -203,7 +205,8 @@ class BandMapper:
         for position, level in enumerate(outer):
             if _is_free(level):
                 continue
-            size = self.tile[position] if position < len(self.tile) else level.extent
+            tile = self.bands.tile
+            size = tile[position] if position < len(tile) else level.extent
             if size < level.extent:
                 tiles.append(tiles_of(level, size))
                 points.append(points_of(level, size))

@@ -24,13 +24,13 @@ from tcdsl.poly.scheduler import Band, Parts, Scheduled, schedule_by_isl
 from tcdsl.poly.scop import Scop
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
-from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.mapping import Mapped, why_not_mapped
 from tcdsl.schedule.promotion import promote
 from tcdsl.schedule.synchronisation import synchronise, why_not_synchronised
 from tcdsl.strategies.generic import bare_sketch
 from tcdsl.strategies.gpu_bands import ENOUGH_THREADS, BandMapper, IslKernel, threads_of
-from tcdsl.strategies.sketch import apply
+from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.sketch import Bands, Rewritten, apply
 
 MIN_RECURRENCE = gpu_thresholds.RECURRENCE_INSTANCES
 
@@ -44,18 +44,18 @@ class IslKernels:
     kernels: tuple[IslKernel, ...]
 
 
-def recurrence_by_isl(
-    scop: Scop, group: Group, shapes: Mapping[str, Shape], gpu: Chip, prefix: str = "isl"
-) -> IslKernels | None:
-    """Return isl's kernels of *group* if it has a recurrence that gets more threads by them."""
-    name = next((name for name in group.members if _is_starved(shapes[name])), None)
+def why_not_by_isl(problem: Problem, bands: Bands) -> str | None:
+    """Return why *problem* is no recurrence that gets more threads by isl, or None."""
+    shapes = problem.shapes
+    name = next((name for name in problem.group.members if _is_starved(shapes[name])), None)
     if name is None:
-        return None
-    found = kernels_by_isl(scop, group, shapes, gpu, (), prefix)
-    if found is None:
-        return None
+        return "no recurrence in several dimensions is short of threads"
+    if isinstance(found := kernels_by_isl(problem, bands), str):
+        return found
     (tree,) = (k.tree for k in found.kernels if name in statements_of(k.tree))
-    return found if threads_of(tree) > _free_instances(shapes[name]) else None
+    if threads_of(tree) <= _free_instances(shapes[name]):
+        return "isl finds no more threads than there are independent instances"
+    return None
 
 
 def _is_starved(shape: Shape) -> bool:
@@ -75,38 +75,53 @@ def _free_instances(shape: Shape) -> int:
     return prod(extent for role, extent in free if role is Role.PARALLEL)
 
 
-def kernels_by_isl(
-    scop: Scop,
-    group: Group,
-    shapes: Mapping[str, Shape],
-    gpu: Chip,
-    tile: Sequence[int] = (),
-    prefix: str = "isl",
-) -> IslKernels | None:
-    """Return the kernels of *group* in isl's schedule, None if another strategy does better.
+def kernels_by_isl(problem: Problem, bands: Bands) -> IslKernels | str:
+    """Return the kernels of *problem* in isl's schedule; or why another strategy does better."""
+    known = problem._known
+    key = kernels_by_isl, bands
+    if key not in known:
+        found = trees_by_isl(problem, bands)
+        known[key] = found if isinstance(found, str) else _why_not(problem, found) or found
+    return known[key]  # type: ignore[return-value]
 
-    :arg tile: iterations of the members of a kernel's outermost band that a block takes.
-    """
-    done = apply(scop, bare_sketch(scop, group.members, shapes))
+
+def trees_by_isl(problem: Problem, bands: Bands) -> IslKernels | str:
+    """Return the same kernels, not verified: *bands* change no order that a dependence asks for."""
+    scheduled = _scheduled(problem)
+    if isinstance(scheduled, str):
+        return scheduled
+    prefix = f"isl.{problem.group.members[0]}"
+    kernels: list[IslKernel] = []
+    for part in _parts(scheduled.schedule):
+        mapper = BandMapper(
+            scheduled.done.scop, scheduled.inside, scheduled.shapes, problem.gpu, bands,
+            f"{prefix}.{len(kernels)}",
+        )  # fmt: skip
+        kernels.append(mapper.kernel(part))
+    return IslKernels(scheduled.done.scop, scheduled.done.before, tuple(kernels))
+
+
+@dataclass(frozen=True, eq=False)
+class _Scheduled:
+    """What isl made of a group: *inside* are its dependences, *shapes* its statements' boxes."""
+
+    done: Rewritten
+    schedule: Scheduled
+    inside: Dependences
+    shapes: Mapping[str, Shape]
+
+
+@analysis
+def _scheduled(problem: Problem) -> _Scheduled | str:
+    """Return isl's schedule of *problem*; or why there is none."""
+    done = apply(problem.scop, bare_sketch(problem.scop, problem.group.members, problem.shapes))
     names = done.sketch.members
     if any(done.scop.by_name[name].domain.is_empty() for name in names):
-        return None
+        return "a statement never runs"
     dependences = dependences_of(done.scop)
     inside = _inside(done.scop, dependences, names)
     own = {n: _shape(done.scop, n, dependences) for n in names}
-    scheduled = schedule_by_isl(done.scop, inside, names)
-    kernels: list[IslKernel] = []
-    for part in _parts(scheduled):
-        mapper = BandMapper(done.scop, inside, own, gpu, tuple(tile), f"{prefix}.{len(kernels)}")
-        kernels.append(mapper.kernel(part))
-    trees = [kernel.tree for kernel in kernels]
-    if max(map(threads_of, trees), default=1) == 1:
-        return None
-    if any(_is_idle(done.scop, tree) for tree in trees):
-        return None
-    if _why_not(done.scop, dependences, inside, trees, gpu) is not None:
-        return None
-    return IslKernels(done.scop, done.before, tuple(kernels))
+    return _Scheduled(done, schedule_by_isl(done.scop, inside, names), inside, own)
 
 
 def _shape(scop: Scop, name: str, dependences: Dependences) -> Shape:
@@ -157,10 +172,23 @@ def _is_idle(scop: Scop, tree: Node) -> bool:
     )
 
 
-def _why_not(
-    scop: Scop, dependences: Dependences, inside: Dependences, trees: Sequence[Node], gpu: Chip
+def _why_not(problem: Problem, found: IslKernels) -> str | None:
+    """Return why *found* are worse than another strategy's kernels, or not legal, or None."""
+    trees = [kernel.tree for kernel in found.kernels]
+    if max(map(threads_of, trees), default=1) == 1:
+        return "isl finds no loop for several threads"
+    if any(_is_idle(found.scop, tree) for tree in trees):
+        return "one thread would run sums that many could share"
+    scheduled = _scheduled(problem)
+    assert not isinstance(scheduled, str), "there are kernels"
+    return _why_not_verified(found.scop, scheduled.inside, trees, problem.gpu)
+
+
+def _why_not_verified(
+    scop: Scop, inside: Dependences, trees: Sequence[Node], gpu: Chip
 ) -> str | None:
     """Return what the driver's verification would say of the kernels *trees* alone, or None."""
+    dependences = dependences_of(scop)
     placements = promote(scop, trees, gpu)
     scop, trees = synchronise(scop, trees, dependences, placements)
     for tree in trees:

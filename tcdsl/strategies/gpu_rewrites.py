@@ -1,7 +1,6 @@
 """A GPU's groups into kernels to be nested: each is sketched and rewritten, one after another.
 
-    group --->  isl's loops              a recurrence, or where isl is asked for    (gpu_generic)
-                a sketch, rewritten      everything else                  (catalogue, sketch)
+    group --->  a choice  --->  a sketch, rewritten     (choices, catalogue, sketch)
 
 What a rewrite leaves to be done after the kernel, the sums of its blocks' chunks, is run by its
 last blocks, small groups that follow with it (finish.py); else it is a group like any other, the
@@ -9,7 +8,7 @@ next one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tcdsl.costmodel.chip import Chip
@@ -23,17 +22,17 @@ from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import asked_for
 from tcdsl.strategies.atomics import added_at_once, freed
 from tcdsl.strategies.choices import candidates_of, choice_for
-from tcdsl.strategies.finish import finished, fold_groups
+from tcdsl.strategies.finish import fold_groups, last_groups
 from tcdsl.strategies.gpu_bands import IslKernel
-from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, recurrence_by_isl
+from tcdsl.strategies.gpu_generic import trees_by_isl
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.operand_tiles import with_operand_tiles
-from tcdsl.strategies.planner import Scheme
 from tcdsl.strategies.private_results import with_copies, with_summed_copies
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Finish, Problem, Scheme
 from tcdsl.strategies.residence import keep_rows
-from tcdsl.strategies.sketch import Layout, Sketch, apply
+from tcdsl.strategies.sketch import Bands, Layout, Sketch, apply
+from tcdsl.strategies.templates import last_block
 from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel
 
 
@@ -44,14 +43,14 @@ class Queued:
     kernel: Sketch | TensorKernel | IslKernel
     name: str
     is_finish: bool = False  # by the last blocks of the kernel before it
-    problem: Problem | None = None  # of a kernel that a template made
+    problem: Problem | None = None  # which it solves; None if another kernel of the queue does
 
-    def weighed(self) -> Weighed:
+    def weighed(self) -> Weighed | None:
         """Return what it was made with, and what else there was."""
-        if self.problem is None or not isinstance(self.kernel, Sketch | TensorKernel):
-            return Weighed(self.name, {"template": self.kernel.template})
-        others = partial(candidates_of, self.problem, self.kernel)
-        return Weighed(self.name, self.kernel.config, others)
+        if self.problem is None:
+            return None
+        others = partial(candidates_of, self.problem, self.kernel.config)
+        return Weighed("+".join(self.problem.group.members), self.kernel.config, others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,26 +108,23 @@ class _Rewriter:
         self._shapes = {n: freed(shape, self.scop.by_name[n]) for n, shape in shapes.items()}
 
     def _queue_group(self, group: Group, may_chunk: bool) -> _Left:
-        """Queue *group*, by the first strategy that takes it."""
-        by_isl = self._by_isl(group)
-        if by_isl is not None:
-            return self._queue_isl(group, by_isl)
-        return self._queue_sketch(group, *self._sketch(group, may_chunk))
+        """Queue *group*, by the template that is chosen."""
+        problem, sketch = self._sketch(group, may_chunk, self.scheme)
+        if sketch.bands is not None:
+            return self._queue_isl(problem, sketch, sketch.bands)
+        return self._queue_sketch(group, problem, sketch)
 
-    def _by_isl(self, group: Group) -> IslKernels | None:
-        """Return the kernels of *group* by isl, if asked for or alone to find parallelism."""
-        args, prefix = (self.scop, group, self._shapes, self.gpu), f"g{len(self.queue)}"
-        if self.scheme is Scheme.ISL:
-            return kernels_by_isl(*args, self.options.tile, prefix)
-        if self.scheme is Scheme.AUTO:
-            return recurrence_by_isl(*args, prefix)
-        return None
-
-    def _queue_isl(self, group: Group, found: IslKernels) -> _Left:
+    def _queue_isl(self, problem: Problem, sketch: Sketch, bands: Bands) -> _Left:
+        """Queue the kernels of isl's schedule; the first stands for what was chosen."""
+        found = trees_by_isl(problem, bands)
+        assert not isinstance(found, str), "why_not"
         self.scop = found.scop
-        record("isl's scheduler", self.scop, notes=["+".join(group.members)])
+        record("isl's scheduler", self.scop, notes=["+".join(problem.group.members)])
         self._queue_alone(found.before)
-        self.queue += [Queued(k, "+".join(statements_of(k.tree))) for k in found.kernels]
+        for number, kernel in enumerate(found.kernels):
+            name = "+".join(statements_of(kernel.tree))
+            own = replace(kernel, config=sketch.config)
+            self.queue.append(Queued(own, name, problem=None if number else problem))
         return _Left()
 
     def _queue_sketch(self, group: Group, problem: Problem, sketch: Sketch) -> _Left:
@@ -172,14 +168,18 @@ class _Rewriter:
     def _queue_alone(self, names: Sequence[str]) -> None:
         """Queue each of *names* as a kernel of its own."""
         for name in names:
-            problem, sketch = self._sketch(alone(name, self._shapes), False)
+            problem, sketch = self._sketch(alone(name, self._shapes), False, None)
             self.queue.append(Queued(sketch, name, problem=problem))
 
-    def _sketch(self, group: Group, may_chunk: bool) -> tuple[Problem, Sketch]:
+    def _sketch(
+        self, group: Group, may_chunk: bool, scheme: Scheme | None
+    ) -> tuple[Problem, Sketch]:
         chunks = self._before.chunks_of(group)
-        problem = Problem(self.scop, group, self._shapes, self.gpu, self.options, chunks, may_chunk)
-        choice = choice_for(problem, "+".join(group.members), self.asked)
-        return problem, choice.schedule(problem)
+        problem = Problem(
+            self.scop, group, self._shapes, self.gpu, self.options, chunks, may_chunk,
+            scheme=scheme,
+        )  # fmt: skip
+        return problem, choice_for(problem, self.asked).schedule(problem)
 
     def _queue_finish(self, left: _Left, folds: Sequence[str]) -> bool:
         """Queue what the last blocks of the kernel do, and return whether they do *folds*."""
@@ -187,14 +187,28 @@ class _Rewriter:
         if left.layout is None or not (folds or may_join):
             return False
         later = [g for g, _ in self.pending if may_join and not set(g.members) & set(folds)]
-        last = finished(
-            self.scop, self._shapes, self.gpu, left.layout, folds, left.sources, later
-        )  # fmt: skip
-        if last is None:
+        finish = Finish(left.layout, tuple(folds), left.sources)
+        for group in last_groups(self.scop, self._shapes, finish, later):
+            problem = Problem(
+                self.scop, group, self._shapes, self.gpu, self.options, finish=finish,
+                scheme=self.scheme,
+            )  # fmt: skip
+            if self._queue_last(problem):
+                return True
+        return False
+
+    def _queue_last(self, problem: Problem) -> bool:
+        """Queue *problem* for last blocks, and return whether they may run it."""
+        members = problem.group.members
+        wanted = self.asked.get("+".join(members), {"template": last_block.TEMPLATE.name})
+        if wanted["template"] != last_block.TEMPLATE.name or last_block.why_not(problem):
             return False
-        group, done = last
+        done = apply(self.scop, choice_for(problem, self.asked).schedule(problem))
+        # An initialisation of other elements than are updated has a kernel of its own, before.
+        if done.before or done.after:
+            return False
         self.scop = done.scop
-        record("last blocks", self.scop, notes=["+".join(group.members)])
-        self.queue.append(Queued(done.sketch, "+".join(group.members), is_finish=True))
-        self.pending = [p for p in self.pending if not set(p[0].members) & set(group.members)]
+        record("last blocks", self.scop, notes=["+".join(members)])
+        self.queue.append(Queued(done.sketch, "+".join(members), True, problem))
+        self.pending = [p for p in self.pending if not set(p[0].members) & set(members)]
         return True

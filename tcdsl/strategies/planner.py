@@ -12,7 +12,6 @@ A :class:`Scheme` says how much of it is done: what is left out costs isl nothin
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 
 from tcdsl.costmodel.locality import Shape, shape_of
@@ -55,7 +54,7 @@ from tcdsl.strategies.generic import (
     with_own_accumulators,
 )
 from tcdsl.strategies.operations import PARALLEL_WORK, work_of
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.scalar import without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
 from tcdsl.strategies.stencils import cpu_tilings, with_tiles
@@ -67,15 +66,6 @@ def shapes_of(scop: Scop, dependences: Dependences) -> dict[str, Shape]:
     return {s.name: shape_of(scop, s, roles_of(s, dependences)) for s in scop.statements}
 
 
-class Scheme(StrEnum):
-    """How loops are found."""
-
-    AUTO = "auto"  # strategies, fusion, rewrites; isl for recurrences
-    ISL = "isl"  # fusion as above, the loops of every kernel from isl
-    PLAIN = "plain"  # every statement a kernel, in the order of its strides
-    TEXTUAL = "source_order"  # every statement a kernel, its loops as written
-
-
 def plan_scop(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme | None = None) -> Plan:
     """Return the plan of *scop* on *cpu*.
 
@@ -84,7 +74,8 @@ def plan_scop(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme | None = No
     scheme = scheme or Scheme(options.scheduler)
     if options.summation == "compensated":
         scop = with_compensation(scop)
-    plan = _textual(scop, cpu) if scheme is Scheme.TEXTUAL else _planned(scop, options, cpu, scheme)
+    is_textual = scheme in (Scheme.TEXTUAL, Scheme.SERIAL)
+    plan = _textual(scop, cpu) if is_textual else _planned(scop, options, cpu, scheme)
     if options.summation == "compensated":
         plan = explained(plan)
     if options.vectorise:
@@ -156,7 +147,7 @@ class _Queued:
         """Return what *kernel* was made with, and what else there was."""
         if self.problem is None or kernel.template != self.sketch.template:
             return Weighed(kernel.name, {"template": kernel.template})
-        others = partial(candidates_of, self.problem, self.sketch)
+        others = partial(candidates_of, self.problem, self.sketch.config)
         return Weighed(kernel.name, self.sketch.config, others)
 
 
@@ -202,8 +193,7 @@ def _sketched(
         return bare_sketch(scop, group.members, shapes), None
     if scheme is Scheme.PLAIN:
         return plain_sketch(scop, group, shapes, problem.cpu), None
-    choice = choice_for(problem, "+".join(group.members), asked)
-    return choice.schedule(problem), problem
+    return choice_for(problem, asked).schedule(problem), problem
 
 
 def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:

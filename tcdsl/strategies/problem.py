@@ -12,6 +12,7 @@ makes the schedule of one of them.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property, wraps
 from math import prod
 from typing import TypeVar
@@ -28,10 +29,32 @@ from tcdsl.rewrites.scop.rfactor import why_not_laned
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.assembly import extent_of, lower_of
 from tcdsl.strategies.chunked_rows import ChunkedRows
-from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Tile
+from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Layout, Tile
 
 DEFAULTS = Options()
 MIN_LANES = gpu_thresholds.AXIS_ITERATIONS
+
+
+class Scheme(StrEnum):
+    """How loops are found."""
+
+    AUTO = "auto"  # strategies, fusion, rewrites; isl for recurrences
+    ISL = "isl"  # fusion as above, the loops of every kernel from isl
+    PLAIN = "plain"  # every statement a kernel, in the order of its strides
+    TEXTUAL = "source_order"  # every statement a kernel, its loops as written
+    SERIAL = "serial"  # the same, all on one thread
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What a kernel leaves to be done: *folds* add the sums of its chunks, on its *layout*.
+
+    *sources* is what the kernel runs itself.
+    """
+
+    layout: Layout
+    folds: tuple[str, ...]
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +62,9 @@ class Problem:
     """The statements of one kernel, and their axes.
 
     *options* filter what templates offer.  *chunks*: the rows that blocks share, if it is over such
-    (``row_chunks``).  *may_split*: whether blocks may share a reduced axis.
+    (``row_chunks``).  *may_split*: whether blocks may share a reduced axis.  *finish*: of the
+    kernel whose last blocks are to run this one.  *scheme*: how a plan finds the loops of its
+    kernels; None while it is predicted alone, for isl's schedules take long.
     """
 
     scop: Scop
@@ -49,6 +74,8 @@ class Problem:
     options: Options = DEFAULTS
     chunks: ChunkedRows | None = None
     may_split: bool = True
+    finish: Finish | None = None
+    scheme: Scheme | None = None
     _known: dict[object, object] = field(default_factory=dict, init=False, repr=False)
 
     @property

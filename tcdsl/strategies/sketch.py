@@ -135,6 +135,17 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Bands:
+    """How the bands of isl's schedule are cut (gpu_bands.py), and the template's configuration.
+
+    A kernel of one block has as many threads as its loops are long, whatever these say.
+    """
+
+    threads: int  # of a block, at most: a warp along neighbours
+    tile: tuple[int, ...] = ()  # of the outermost loops in order, as asked; else from the others
+
+
+@dataclass(frozen=True, slots=True)
 class Sketch:
     """See the module's docstring; *why* explains the choices to the user.
 
@@ -162,6 +173,7 @@ class Sketch:
     steps: Steps | None = None  # of a contraction in tiles (operand_tiles.py)
     held: tuple[str, ...] = ()  # arrays that registers hold for some iterations of loops
     tensor: Tensor | None = None  # of a contraction on tensor cores (tensor_kernel.py)
+    bands: Bands | None = None  # of isl's schedule (gpu_generic.py)
     work: Work | None = None  # where it is not read off the loops (work.py)
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once

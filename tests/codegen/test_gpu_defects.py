@@ -31,7 +31,7 @@ from tcdsl.poly.scop import Kind, Scop
 from tcdsl.schedule.plan import Kernel as PlannedKernel
 from tcdsl.schedule.plan import Plan
 from tcdsl.schedule.synchronisation import synchronise
-from tcdsl.strategies.planner import Scheme
+from tcdsl.strategies.problem import Scheme
 
 CheckAll = Callable[..., None]
 

@@ -18,7 +18,7 @@ from tcdsl.options import Options
 from tcdsl.plan.gpu_planner import plan_for_gpu
 from tcdsl.poly.loop_tree import LoopKind, loops_of
 from tcdsl.poly.scop import Scop
-from tcdsl.strategies.planner import Scheme
+from tcdsl.strategies.problem import Scheme
 
 Lower = Callable[..., Scop]
 MakeUnit = Callable[..., Any]
@@ -72,7 +72,6 @@ def test_a_sum_of_nothing_leaves_its_initialisation(lower: Lower) -> None:
 def test_what_is_empty_is_no_kernel(scheme: Scheme | None, lower: Lower) -> None:
     scop = lower(SOFTMAX, (0, 70))
     assert plan_for_gpu(scop, Options(), load_chip("h200"), scheme).kernels == ()
-    assert plan_for_gpu(scop, Options(), load_chip("h200"), is_serial=True).kernels == ()
 
 
 # --- groups ---------------------------------------------------------------------------------
@@ -134,7 +133,7 @@ RUNGS = [
     Rung("plain", Scheme.PLAIN),
     Rung("source_order", Scheme.TEXTUAL),
     Rung("isl", Scheme.ISL),
-    Rung("serial", Scheme.TEXTUAL, is_serial=True),
+    Rung("serial", Scheme.SERIAL),
 ]
 
 
@@ -166,7 +165,7 @@ def test_every_rung_is_right(
 
 
 def test_the_last_rung_is_one_thread(lower: Lower, cuda_unit: MakeUnit) -> None:
-    plan = plan_for_gpu(lower(SOFTMAX, (30, 70)), Options(), load_chip("h200"), is_serial=True)
+    plan = plan_for_gpu(lower(SOFTMAX, (30, 70)), Options(), load_chip("h200"), Scheme.SERIAL)
     kinds = {la.kind for kernel in plan.kernels for la in loops_of(kernel.tree)}
     assert kinds == {LoopKind.SERIAL}
 

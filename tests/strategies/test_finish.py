@@ -9,7 +9,7 @@ import pytest
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
-from tcdsl.strategies import finish
+from tcdsl.strategies.templates import last_block
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -186,7 +186,7 @@ def test_a_consumer_of_a_kernel_that_stays_behind_does_too(
 def test_many_sums_of_a_thread_are_another_kernel(
     cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finish, "MOST_LOADS", 0)
+    monkeypatch.setattr(last_block, "MOST_LOADS", 0)
     first, second, third = cuda_unit(STITCHED["mean"][0], (300_000,)).source.launches
     assert "by the last of" not in " ".join([*first.why, *second.why, *third.why])
     assert second.grid == third.grid == (1, 1, 1)

@@ -19,7 +19,10 @@ from tcdsl.poly.scop import Kind, Scop
 from tcdsl.poly.verify import why_not_free_of_races
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies import gpu_bands, gpu_generic, requested
+from tcdsl.strategies.gpu_generic import IslKernels
 from tcdsl.strategies.planner import shapes_of
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import Bands
 from tcdsl.testing import programs
 
 MakeUnit = Callable[..., Any]
@@ -139,7 +142,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch, small_chip: Chip) -> Chip:
     """A chip on which small programs get many blocks, and blocks few threads."""
     monkeypatch.setattr(gpu_bands, "BLOCK_THREADS", 16)
     monkeypatch.setattr(gpu_bands, "WARP", 4)
-    monkeypatch.setattr(gpu_bands, "ROWS", 2)
     monkeypatch.setattr(gpu_bands, "ENOUGH_THREADS", 8)
     monkeypatch.setattr(gpu_generic, "ENOUGH_THREADS", 8)
     monkeypatch.setattr(gpu_generic, "MIN_RECURRENCE", 1)
@@ -411,9 +413,15 @@ def test_what_is_not_legal_is_refused(lower: Lower, monkeypatch: pytest.MonkeyPa
     scop = lower(WAVE, (40, 50))
     group = Group(("S1",), ())
     shapes = shapes_of(scop, gpu_generic.dependences_of(scop))
-    assert gpu_generic.kernels_by_isl(scop, group, shapes, load_chip("h200")) is not None
+    bands = Bands(256)
+
+    def found() -> IslKernels | str:
+        problem = Problem(scop, group, shapes, load_chip("h200"))
+        return gpu_generic.kernels_by_isl(problem, bands)
+
+    assert isinstance(found(), IslKernels)
     monkeypatch.setattr(gpu_bands.BandMapper, "_carries", lambda *_: True)
-    assert gpu_generic.kernels_by_isl(scop, group, shapes, load_chip("h200")) is None
+    assert isinstance(found(), str)
 
 
 def test_what_is_refused_is_compiled_all_the_same(
