@@ -6,6 +6,7 @@ Products are of whole tiles: what lies outside the results takes as long.
 """
 
 from dataclasses import dataclass
+from math import prod
 
 from tcdsl.costmodel.chip import WARP, Chip, Feature, Unit
 from tcdsl.costmodel.work import Chain, Work
@@ -13,9 +14,13 @@ from tcdsl.costmodel.work import Chain, Work
 # Of the rate of cuBLAS, which has wgmma: what an H200 reached at most with mma.sync.
 WARP_RATE = 0.53
 GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barriers
+# Of copies of boxes, which wait for no threads (benchmarks/measured/products_h200.jsonl): cycles
+# that a box takes to come, and the cache's share for what it brings.
+BOX_RATE, BOX_CYCLES, BOX_SHARE = 1.0, 1600, 0.45
+# Of any block, from its start to its first products and from its last ones to its end; for each
+# result, which a thread stores two at a time.
+END_CYCLES, RESULT_CYCLES = 2200, 0.05
 # From 40 configurations of products of 2048 and 4096 on an H200.
-# Of copies of boxes, which wait for no threads: from trials of kernels written by hand.
-BOX_RATE, BOX_CYCLES = 0.97, 40
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
 COPY_INSTRUCTIONS = 3  # of a copy, its addresses included
 OTHER_REGISTERS = 44  # operands, addresses and counters, of a thread
@@ -45,6 +50,7 @@ class TensorWork:
     element_bytes: int = 2
     loads: tuple[int, int] = (1, 1)  # instructions for 16 rows and columns of an instruction
     is_boxed: bool = False  # operands come in boxes, and products wait for no barrier of the block
+    chunk_bytes: float = 0.0  # of sums that blocks share: stored, and added up by another kernel
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -69,20 +75,46 @@ class TensorWork:
         if self.together > 1:  # which reads shared memory itself, at its own rate
             share, fragments, loaded, waits = GROUP_RATE, 0, 0.0, GROUP_CYCLES
             instructions /= self.rows * self.columns // (ROWS * COLUMNS)
+        asked = COPY_INSTRUCTIONS * copied / self.copy_bytes
+        crossing, chain = (
+            COPY_SHARE,
+            Chain(dram_loads=1, block_barriers=steps, cycles=waits * steps + self._ends()),
+        )
         if self.is_boxed:
-            share, waits = BOX_RATE, BOX_CYCLES
-        asked = 0.0 if self.is_boxed else COPY_INSTRUCTIONS * copied / self.copy_bytes
+            share, crossing, asked, chain = BOX_RATE, BOX_SHARE, 0.0, self._boxed(chip)
+            lines = self.together * self.rows + self.columns  # that four warps read in a step
+            loaded = float(self.blocks) * warps // self.together * terms * lines * element_bytes
         return Work(
             self.blocks, WARP * (warps + self.is_boxed),
             registers=self.rows * self.columns // WARP + fragments + OTHER_REGISTERS,
             shared_bytes=self.stages * self.step * block_lines * element_bytes,
             read_bytes=self.operand_bytes,
             written_bytes=self.result_bytes,
-            l2_bytes=COPY_SHARE * copied + self.result_bytes,
+            l2_bytes=crossing * copied + self.result_bytes + self.chunk_bytes,
             shared_traffic_bytes=loaded + copied,
             operations=((self.unit, products / share),),
             instructions=instructions + asked,
             in_flight_bytes=(self.stages - 1) * self.step * block_lines * element_bytes
             / (WARP * warps),
-            chain=Chain(dram_loads=1, block_barriers=steps, cycles=waits * steps),
+            chain=chain,
+            launches=2 if self.chunk_bytes else 1,
+            finish=Chain(l2_loads=2, cycles=self.chunk_bytes / chip.l2_bytes_per_s * chip.clock_hz)
+            if self.chunk_bytes else Chain(),
         )  # fmt: skip
+
+    def _boxed(self, chip: Chip) -> Chain:
+        """Return what a block waits for whose operands come in boxes, some steps ahead."""
+        steps = -(-self.terms // self.step)
+        results = prod(self.warps) * self.rows * self.columns
+        own = (
+            results
+            * self.step
+            / (BOX_RATE * chip.rate(self.unit))
+            * chip.multiprocessors
+            * chip.clock_hz
+        )
+        late = max(0.0, BOX_CYCLES / (self.stages - 1) - own)
+        return Chain(dram_loads=1, cycles=late * steps + self._ends())
+
+    def _ends(self) -> float:
+        return END_CYCLES + RESULT_CYCLES * prod(self.warps) * self.rows * self.columns

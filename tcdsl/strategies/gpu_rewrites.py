@@ -163,7 +163,7 @@ class _Rewriter:
         self.scop = kernel.scop
         record("tiles for tensor cores", self.scop, notes=["+".join(group.members)])
         self.queue.append(Queued(kernel, "+".join(group.members), problem=problem))
-        return _Left()
+        return _Left(kernel.left)
 
     def _queue_alone(self, names: Sequence[str]) -> None:
         """Queue each of *names* as a kernel of its own."""

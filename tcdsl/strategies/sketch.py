@@ -121,7 +121,7 @@ class Tensor:
 
     A step takes one value of *others*.  Operands of *stages* steps are in shared memory at once;
     copies of *boxes* bring them, which a warp of its own issues.  Neighbouring blocks have *swath*
-    tiles of rows before they have other columns.
+    tiles of rows before they have other columns.  Blocks that share sums have *chunk* terms each.
     """
 
     row: Axis
@@ -132,6 +132,7 @@ class Tensor:
     stages: int
     boxes: bool = False
     swath: int = 1
+    chunk: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@
              warps:    part += A.tile * B.tile     whole tiles (padding.py): one collective
            warps:  C = part; what else the group computes from it
 
-The accumulators are padded with the product, what is stored is not.
+The accumulators are padded with the product, what is stored is not.  Where blocks share sums, each
+has a chunk of the terms, and what it stores is added up after the kernel (*left*).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,8 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.scop import PRODUCER, Scop
 from tcdsl.rewrites.scop.caching import Cached, cache_read
 from tcdsl.rewrites.scop.padding import Spans, padded
-from tcdsl.rewrites.scop.rfactor import rfactor
+from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor
+from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Nester
 from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.fragments import (
@@ -62,6 +64,7 @@ class TensorKernel:
     staged: tuple[str, ...]  # tiles that asynchronous copies bring
     buffers: int = 1  # iterations that these have room for at least
     why: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()  # what is to be done after the kernel: sums over chunks
     template: str = "tile_mma"
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -96,8 +99,9 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     lead, shape, tiles = problem.lead, problem.shapes[problem.lead], product.tiles
     row, column = product.row, product.column
     names = [shape.statement.indices[d] for d in (row[lead], column[lead], product.term)]
-    scop = rfactor(problem.scop, lead, ())
-    init, store = (s.name for s in scop.statements if s.name not in problem.scop.by_name)
+    whole, left = _in_chunks(problem, product) if product.chunk else (problem.scop, ())
+    scop = rfactor(whole, lead, ())
+    init, store = (s.name for s in scop.statements if s.name not in whole.by_name)
     scop = _padded(scop, lead, problem, product)
     levels = {name: held(tiles, *_at(scop, name, names[:2])) for name in (init, store)}
     levels[lead] = multiplied(tiles, *_at(scop, lead, names))
@@ -108,17 +112,35 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     step = _step(product, shape.extents)
     kernel = TensorKernel(
         scop, lead, tuple(outer), {lead: step}, (init,), (lead,), (store, *after), levels, (),
-        product.stages if product.boxes else 1, sketch.why, sketch.template, sketch.config,
+        product.stages if product.boxes else 1, sketch.why, left, sketch.template, sketch.config,
     )  # fmt: skip
     for number in range(len(scop.by_name[lead].reads)):
         kernel = _with_copy(kernel, product, number)
     return kernel
 
 
+def _in_chunks(problem: Problem, product: Tensor) -> tuple[Scop, tuple[str, ...]]:
+    """Return the scop with sums of chunks of the terms, and the statements that add these up."""
+    scop, lead, shape = problem.scop, problem.lead, problem.shapes[problem.lead]
+    statement = shape.statement
+    assert statement.reduction is not None, "it is a sum of products"
+    init, left = initialisation(scop, statement), []
+    if scop.arrays[statement.write.array].dtype != statement.reduction.dtype:
+        # The chunks' sums are added in the reduction's type, and rounded once.
+        scop = rfactor(scop, lead, ())
+        init, store = (s for s in scop.statements if s.name not in problem.scop.by_name)
+        left.append(store.name)
+    count = -(-shape.extents[product.term] // product.chunk)
+    chunks = Partial(statement.indices[product.term], 0, product.chunk, 0, count, False)
+    done = rfactor(scop, lead, [chunks])
+    _, fold = (s for s in done.statements if s.name not in scop.by_name)
+    return done, textual(done, [*([init.name] if init else []), fold.name, *left])
+
+
 def _step(product: Tensor, extents: Sequence[int]) -> Level:
     """Return the loop over steps: tiles of the terms, for each value of the other indices."""
-    count = -(-extents[product.term] // product.tiles.step)
-    terms = Coordinate(product.term, 0, product.tiles.step)
+    count = -(-(product.chunk or extents[product.term]) // product.tiles.step)
+    terms = Coordinate(product.term, 0, product.tiles.step, count if product.chunk else 0)
     if not product.others:
         return Level(LoopKind.SERIAL, terms, count)
     parts: list[tuple[int, AnyCoordinate]] = [(1, terms)]
@@ -134,7 +156,7 @@ def _padded(scop: Scop, lead: str, problem: Problem, product: Tensor) -> Scop:
         _spans(problem, axis[lead], size)
         for axis, size in zip((product.row, product.column), product.tiles.block, strict=True)
     )
-    terms = _spans(problem, product.term, product.tiles.step)
+    terms = _spans(problem, product.term, product.chunk or product.tiles.step)
     found = padded(scop, lead, {**rows, **columns}, terms)
     assert found is not None, "the template asks first"
     return found
@@ -203,7 +225,8 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
     own = [Tile(axis, problem.extent(axis), problem.lower(axis), repeat=n) for axis, n in cut]
     taken = product.row, product.column
     own += [problem.tile(axis) for axis in reversed(problem.parallel) if axis not in taken]
-    loops = Assembly(problem.group, problem.shapes, problem.gpu, own).block_loops()
+    chunk = ({problem.lead: product.term}, product.chunk) if product.chunk else None
+    loops = Assembly(problem.group, problem.shapes, problem.gpu, own, chunk=chunk).block_loops()
     return [part for loop in loops for part in _in_swaths(_levels(loop), problem, product)]
 
 
@@ -244,11 +267,13 @@ def _with(
     """Return *loop* with *names*, statements whose indices are called as the lead's."""
     level, found = loop[lead], dict(loop)
     coordinate = level.coordinate
+    assert isinstance(coordinate, Coordinate)
     index = scop.by_name[lead].indices[coordinate.position]
+    chunk = coordinate_name(scop.by_name[lead], 0, is_lane=False)
     for name in names:
-        position = scop.by_name[name].indices.index(index)
-        assert isinstance(coordinate, Coordinate)
-        found[name] = replace(level, coordinate=replace(coordinate, position=position))
+        indices = scop.by_name[name].indices
+        own = replace(coordinate, position=indices.index(index)) if index in indices else None
+        found[name] = replace(level, coordinate=own or Coordinate(indices.index(chunk)))
     return found
 
 

@@ -118,7 +118,7 @@ def test_other_forms(form: str, check_emulated: CheckAll, monkeypatch: Any) -> N
 def asked(unit: Any, config: Mapping[str, Any]) -> Options:
     """Return the options that ask for *config* for the only kernel of *unit*."""
     (weighed,) = unit.done.plan.weighed
-    plain = {"loader": "threads", "swath": 1}
+    plain = {"loader": "threads", "swath": 1, "chunks": 1}
     choice = {"kernel": weighed.kernel, "template": "tile_mma", **plain, **config}
     return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
 
@@ -172,6 +172,42 @@ def test_products_of_boxes(form: str, cuda_unit: MakeUnit, emulated: Any) -> Non
         assert "tc_copy_box" in units[-1].source.functions and not units[-1].done.is_fallback
     for program, own in zip(emulated(units), inputs, strict=True):
         check(program, *own)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", PRODUCTS)
+def test_blocks_that_share_sums(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    dtype = BFLOAT16 if form == "nt" else FLOAT16
+    source, of = source_of(form, "bfloat16" if dtype is BFLOAT16 else "half"), PRODUCTS[form][1]
+    few = {"rows": 16, "columns": 16, "warp_rows": 2, "warp_columns": 2, "step": 32, "stages": 3}
+    units, inputs = [], []
+    for sizes, config in (
+        ((72, 136, 1096), {**boxes(64, 4, 3), "chunks": 4}),
+        ((72, 72, 1000), {**groups(64, 4, 3), "chunks": 3}),
+        ((40, 72, 520), {**few, "together": 1, "chunks": 4}),
+    ):  # fmt: skip
+        shapes = of(*sizes)
+        options = sharing(cuda_unit(source, *shapes), config)
+        units.append(cuda_unit(source, *shapes, options=options))
+        assert len(units[-1].done.plan.kernels) == 2 and not units[-1].done.is_fallback
+        inputs.append(drawn(dtype, shapes))
+    for program, own in zip(emulated(units), inputs, strict=True):
+        check(program, *own)
+
+
+def sharing(unit: Any, config: Mapping[str, Any]) -> Options:
+    """Return the options that ask for *config* for the product of *unit*, sums of chunks apart."""
+    choice = {"kernel": unit.done.plan.weighed[0].kernel, "template": "tile_mma"}
+    own = {"loader": "threads", "swath": 1, **config}
+    kernels = [{**choice, **own}]
+    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": kernels})
+
+
+def test_few_tiles_share_their_sums(cuda_unit: MakeUnit) -> None:
+    """(64, 96, 200000): two tiles, and blocks for the whole chip."""
+    plan = cuda_unit(source_of("nn"), (64, 200000), (200000, 96)).done.plan
+    (own, *_) = [c for c in plan.weighed[0].candidates() if c.get("is_chosen")]
+    assert own["config"]["chunks"] > 16 and len(plan.kernels) == 2
 
 
 @needs_nvrtc

@@ -9,8 +9,8 @@ Which dimension of an operand has neighbours in memory does not matter: a turned
 fast.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, prod
 
@@ -47,6 +47,7 @@ STEPS = (128, 64)  # bytes along the terms
 BOX_SHAPES = ((16, 256, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1))
 BOX_STAGES = (4, 6, 3)
 SWATH = 8
+LEAST_STEPS = 4  # of a block that shares sums
 THREADS, BOXES = "threads", "boxes"  # who brings operands
 BOX_BYTES, BOX_RANK = 16, 5  # strides are multiples of; most dimensions
 STAGES = (2, 3, 4)
@@ -68,6 +69,7 @@ class TensorConfig:
     together: int = 1
     loader: str = THREADS
     swath: int = 1  # tiles of rows that neighbouring blocks have before they have other columns
+    chunks: int = 1  # blocks that share the terms of a tile
 
     @property
     def tiles(self) -> WarpTiles:
@@ -216,10 +218,9 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
     """Yield the configurations, first those that are estimated to take the least time."""
     axes, found = axes_of(problem), []
     assert axes is not None
-    terms = problem.shapes[problem.lead].extents[axes[2]]
     room = problem.gpu.shared_bytes_per_block
-    for config in _configs(problem):
-        if config.stages - 1 > -(-terms // config.step):  # copies ahead of nothing
+    for config in _in_chunks(problem, _configs(problem)):
+        if config.stages - 1 > -(-_chunk(problem, config) // config.step):  # ahead of nothing
             continue
         work = _work(problem, config)
         seconds = estimate(work, problem.gpu).seconds
@@ -240,6 +241,44 @@ def _configs(problem: Problem) -> Iterator[TensorConfig]:
         for shape, stages in product(BOX_SHAPES, BOX_STAGES):
             swath = _swath(problem, shape[0] * shape[2])
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS, BOXES, swath)
+
+
+def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[TensorConfig]:
+    """Yield *configs*, and where tiles are few the same with blocks that share sums."""
+    axes = axes_of(problem)
+    assert axes is not None
+    several = sum(problem.extent(axis) > 1 for axis in problem.parallel)
+    may_share = len(problem.group.members) == 1 and not axes[3] and several < len(problem.gpu.grid)
+    terms = problem.shapes[problem.lead].extents[axes[2]]
+    for config in configs:
+        yield config
+        tiles, most = _tiles(problem, config), terms // (LEAST_STEPS * config.step)
+        full = round(problem.gpu.multiprocessors / tiles)
+        for count in sorted(
+            {min(n, most) for n in (full // 2, full, 2 * full)} if may_share else ()
+        ):
+            own = replace(config, chunks=count, swath=1)
+            if count > 1 and -(-terms // _chunk(problem, own)) == count:
+                yield own
+
+
+def _chunk(problem: Problem, config: TensorConfig) -> int:
+    """Return how many terms a block has: whole steps, all of them where none are shared."""
+    axes = axes_of(problem)
+    assert axes is not None
+    terms = problem.shapes[problem.lead].extents[axes[2]]
+    if config.chunks == 1:
+        return terms
+    return -(-terms // (config.chunks * config.step)) * config.step
+
+
+def _tiles(problem: Problem, config: TensorConfig) -> int:
+    """Return how many tiles the results have."""
+    axes = axes_of(problem)
+    assert axes is not None
+    sizes = [problem.extent(axis) for axis in axes[:2]]
+    tiles = prod(-(-n // size) for n, size in zip(sizes, config.tiles.block, strict=True))
+    return tiles * (prod(problem.extent(axis) for axis in problem.parallel) // prod(sizes))
 
 
 def why_not_boxes(problem: Problem) -> str | None:
@@ -270,25 +309,23 @@ def _swath(problem: Problem, rows: int) -> int:
 def _work(problem: Problem, config: TensorConfig) -> Work:
     shape, axes = problem.shapes[problem.lead], axes_of(problem)
     assert axes is not None and shape.statement.reduction is not None
-    row, column, term, rest = axes
-    sizes = [problem.extent(axis) for axis in (row, column)]
-    tiles = prod(-(-n // size) for n, size in zip(sizes, config.tiles.block, strict=True))
-    others = prod(problem.extent(axis) for axis in problem.parallel) // prod(sizes)
     members = [problem.scop.by_name[name] for name in problem.group.members]
     arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
     written = {access.array for s in members for access in s.writes}
     moved = {name: problem.scop.arrays[name].size_bytes() or 0 for name in arrays}
-    terms = -(-shape.extents[term] // config.step) * config.step
-    terms *= prod(shape.extents[dim] for dim in rest)
+    terms = -(-_chunk(problem, config) // config.step) * config.step
+    terms *= prod(shape.extents[dim] for dim in axes[3])
     operands = _operands(problem)
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
     return TensorWork(
-        tiles * others, (config.warp_rows, config.warp_columns), config.rows, config.columns,
-        terms, config.step, config.stages, config.together,
+        _tiles(problem, config) * config.chunks, (config.warp_rows, config.warp_columns),
+        config.rows, config.columns, terms, config.step, config.stages, config.together,
         unit_of(operands[0].dtype), copy_bytes,
         sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
         operands[0].dtype.size_bytes, _loads(problem),
         config.loader == BOXES,
+        4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
+        if config.chunks > 1 else 0.0,
     ).work(problem.gpu)  # fmt: skip
 
 
@@ -319,16 +356,19 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     tiles = config.tiles
     rows, columns = tiles.block
     how = "; a warp of its own asks for boxes of operands" if config.loader == BOXES else ""
-    why = (
+    why: tuple[str, ...] = (
         f"{rows} x {columns} results a block, {config.rows} x {config.columns} a warp{how}",
         f"steps of {config.step} along {problem.shapes[problem.lead].statement.indices[axes[2]]},"
         f" {config.stages} of them in shared memory",
     )
+    chunk = _chunk(problem, config) if config.chunks > 1 else 0
+    if chunk:
+        why = (*why, f"{config.chunks} blocks share the terms of a tile, {chunk} each")
     members = problem.group.members
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=why,
         work=_work(problem, config),
-        tensor=Tensor(*axes, tiles, config.stages, config.loader == BOXES, config.swath),
+        tensor=Tensor(*axes, tiles, config.stages, config.loader == BOXES, config.swath, chunk),
     )  # fmt: skip
 
 

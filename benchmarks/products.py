@@ -1,0 +1,316 @@
+"""Products of half types beside cuBLAS (torch.mm), by turns on one GPU: ratios torch / ours.
+
+    python benchmarks/products.py 1024 2048 4096 8192 --forms nn,nt,tn,tt
+    python benchmarks/products.py 96x8192x8192 --force chunks=4 --force chunks=8,columns=64
+    python benchmarks/products.py 4096 --with bias_gelu                beside torch.compile
+    python benchmarks/products.py 1024 --candidates 12 --lines FILE   the likeliest by the estimate
+    python benchmarks/products.py --from benchmarks/measured/products_h200.jsonl      without a GPU
+
+A size is M x N x K, or one number for all three.  --force is a variant that is timed beside the
+default: values of its configuration, as in ``tcdsl bench``.  Results of each are compared with
+float64 before they are timed (results begin as NaN), and are computed twice.  The second-level
+cache is written over before each call; times are medians.  A variant that hangs is ended after
+--patience seconds, and the rest goes on in a new process.  --lines adds a line a variant.
+--from says what the present estimate predicts of such lines.
+"""
+
+import argparse
+import json
+import queue
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import tcdsl
+from tcdsl.cli.bench.forced import Force, with_forces
+from tcdsl.costmodel.chip import load_chip
+from tcdsl.driver import compile_to_cuda
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.lang.types.sema import analyse
+from tcdsl.options import Options
+from tcdsl.source import Source
+
+OPERANDS = {"nn": ("mk", "kn"), "nt": ("mk", "nk"), "tn": ("km", "kn"), "tt": ("km", "nk")}
+# What is computed from a product c: declarations, statements, and the same in PyTorch.
+WITH: Mapping[str, tuple[str, str]] = {
+    "": ("", "C(m,n) +=! {}"),
+    "bias_gelu": (
+        ", {t}(N) b",
+        "c(m,n) +=! {} d(m,n) = c(m,n) + b(n) "
+        "C(m,n) = 0.5 * d(m,n) * (1.0 + erf(0.70710678 * d(m,n)))",
+    ),
+    "residual": (", {t}(M,N) x", "c(m,n) +=! {} C(m,n) = c(m,n) + x(m,n)"),
+}
+KEYS = (
+    "rows", "columns", "warp_rows", "warp_columns", "step", "stages", "loader", "swath", "chunks",
+    "turns",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One product, and the variants that are timed beside it."""
+
+    sizes: tuple[int, int, int]  # m, n, k
+    form: str
+    dtype: str
+    rest: str
+    forces: tuple[str, ...]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        extents = dict(zip("mnk", self.sizes, strict=True))
+        found = [tuple(extents[index] for index in one) for one in OPERANDS[self.form]]
+        m, n, _ = self.sizes
+        more: dict[str, tuple[int, ...]] = {"bias_gelu": (n,), "residual": (m, n)}
+        return [*found, more[self.rest]] if self.rest else found
+
+    @property
+    def source(self) -> str:
+        (a, b), (more, body) = OPERANDS[self.form], WITH[self.rest]
+        declared = [f"{self.dtype}({','.join(o.upper())}) {x}" for o, x in ((a, "A"), (b, "B"))]
+        terms = " * ".join(f"{x}({','.join(o)})" for o, x in ((a, "A"), (b, "B")))
+        given = ", ".join(declared) + more.format(t=self.dtype)
+        return f"def f({given}) -> ({self.dtype}(M,N) C) {{ {body.format(terms)} }}"
+
+    def __str__(self) -> str:
+        size = "x".join(map(str, self.sizes))
+        return f"{self.dtype} {size} {self.form} {self.rest}".strip()
+
+
+def jobs_of(args: argparse.Namespace) -> list[Job]:
+    found = []
+    for size, dtype, form in product(args.sizes, args.dtype.split(","), args.forms.split(",")):
+        numbers = [int(n) for n in size.split("x")]
+        m, n, k = numbers if len(numbers) == 3 else numbers * 3
+        found.append(Job((m, n, k), form, dtype, args.rest, tuple(args.force)))
+    return found
+
+
+def forced(job: Job, exe: Any, text: str) -> Options:
+    """Return the options of the variant *text*, KEY=VALUE,KEY=VALUE."""
+    pairs = (pair.split("=") for pair in text.split(","))
+    forces = [Force("", key, int(v) if v.lstrip("-").isdigit() else v) for key, v in pairs]
+    choices = with_forces(exe.choices, exe.candidates, forces)
+    return Options(choices=json.dumps(choices))
+
+
+def variants(job: Job, function: Any, inputs: Sequence[Any], most: int) -> Iterator[Any]:
+    """Yield the default executable of *job*, and what is asked for beside it."""
+    exe = function.compile(*inputs)
+    yield exe
+    for text in job.forces:
+        yield function.compile(*inputs, options=forced(job, exe, text))
+    own = [c for c in exe.candidates if c.get("template") == "tile_mma" and "config" in c]
+    for candidate in [c for c in own if not c.get("is_chosen")][:most]:
+        text = ",".join(f"{key}={value}" for key, value in candidate["config"].items())
+        yield function.compile(*inputs, options=forced(job, exe, text))
+
+
+def config_of(exe: Any) -> dict[str, Any]:
+    first = exe.choices["kernels"][0]
+    kept = {key: first[key] for key in ("template", *KEYS) if key in first}
+    return {**kept, "kernels": len(exe.kernels)}
+
+
+def timed(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
+    """Return the median microseconds of *calls*, which take turns."""
+    import torch
+
+    Event: Any = torch.cuda.Event
+    flush = torch.empty(1 << 27, dtype=torch.uint8, device="cuda")
+    times: list[list[float]] = [[] for _ in calls]
+    for call, own in [*zip(calls, times, strict=True)] * rounds:
+        flush.zero_()
+        start, end = (Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        own.append(start.elapsed_time(end) * 1e3)
+    return [statistics.median(own) for own in times]
+
+
+def peer_of(job: Job, inputs: Sequence[Any]) -> Callable[[], Any]:
+    import torch
+
+    a = inputs[0].T if job.form[0] == "t" else inputs[0]
+    b = inputs[1].T if job.form[1] == "t" else inputs[1]
+    if job.rest == "bias_gelu":
+        compiled = torch.compile(lambda x, y, b: torch.nn.functional.gelu(x @ y + b))
+        return lambda: compiled(a, b, inputs[2])
+    if job.rest == "residual":
+        return lambda: torch.addmm(inputs[2], a, b)
+    out = torch.empty(job.sizes[:2], dtype=inputs[0].dtype, device="cuda")
+    return lambda: torch.mm(a, b, out=out)
+
+
+def reference(job: Job, inputs: Sequence[Any]) -> Any:
+    import torch
+
+    a, b = (
+        x.double().T if f == "t" else x.double() for x, f in zip(inputs, job.form, strict=False)
+    )
+    c = a @ b
+    if job.rest == "bias_gelu":
+        return torch.nn.functional.gelu(c + inputs[2].double())
+    return c + inputs[2].double() if job.rest == "residual" else c
+
+
+def measured(job: Job, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield a line for each variant of *job*."""
+    import torch
+
+    dtype = {"bfloat16": torch.bfloat16, "half": torch.float16}[job.dtype]
+    inputs = [torch.randn(shape, device="cuda").to(dtype) for shape in job.shapes]
+    function = tcdsl.define(job.source).f
+    exact, peer = reference(job, inputs), peer_of(job, inputs)
+    scale = exact.norm()
+    theirs = float((peer().double() - exact).norm() / scale)
+    calls: list[Callable[[], Any]] = [peer]
+    found = []
+    for exe in variants(job, function, inputs, args.candidates):
+        config = config_of(exe)
+        print("trying", config, flush=True)
+        results = []
+        for _ in range(2):
+            out = torch.full(job.sizes[:2], float("nan"), device="cuda", dtype=dtype)
+            bound = exe.bind(*inputs, out=out)
+            bound()
+            torch.cuda.synchronize()
+            results.append(out)
+        error = float((results[0].double() - exact).norm() / scale)
+        is_right = error <= 1.1 * theirs + 1e-6 and torch.equal(*results)
+        calls.append(bound)
+        found.append({**asdict(job), "config": config, "is_right": is_right, "error": error})
+    del exact
+    torch_us, *times = timed(calls, args.rounds)
+    for line, us in zip(found, times, strict=True):
+        line.pop("forces")
+        yield {**line, "us": round(us, 2), "torch_us": round(torch_us, 2)}
+
+
+def run_jobs(jobs: Sequence[Job], args: argparse.Namespace) -> None:
+    """Measure *jobs*, and print a line of JSON for each variant."""
+    for number, job in enumerate(jobs[args.first :], args.first):
+        print("job", number, job, flush=True)
+        try:
+            for line in measured(job, args):
+                print("line", json.dumps(line), flush=True)
+        except Exception as error:  # the others are to be measured
+            print("failed", job, type(error).__name__, str(error)[:300], flush=True)
+
+
+def watched(args: argparse.Namespace, jobs: Sequence[Job]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of *jobs* from a process of their own; after one that hangs from another."""
+    first, end = 0, time.monotonic() + args.limit
+    while first < len(jobs):
+        command = [sys.executable, __file__, *sys.argv[1:], "--first", str(first)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        lines: queue.Queue[str] = queue.Queue()
+        reader = threading.Thread(target=_read, args=(child, lines), daemon=True)
+        reader.start()
+        last = "starting"
+        while True:
+            try:
+                text = lines.get(timeout=min(args.patience, max(0.1, end - time.monotonic())))
+            except queue.Empty:
+                child.kill()
+                print(f"ended while {last}", flush=True)
+                if time.monotonic() > end:
+                    return
+                break
+            if not text:
+                first = len(jobs)
+                break
+            kind, _, rest = text.strip().partition(" ")
+            last = text.strip()
+            if kind == "job":
+                first = int(rest.split()[0]) + 1
+            if kind == "line":
+                yield json.loads(rest)
+            if kind == "failed":
+                print(text.strip(), flush=True)
+        child.wait()
+
+
+def _read(child: "subprocess.Popen[str]", lines: "queue.Queue[str]") -> None:
+    assert child.stdout is not None
+    for line in child.stdout:
+        lines.put(line)
+    lines.put("")
+
+
+def text_of(line: Mapping[str, Any]) -> str:
+    m, n, k = line["sizes"]
+    config = " ".join(f"{key}={value}" for key, value in line["config"].items())
+    verdict = "right" if line["is_right"] else f"WRONG {line['error']:.3g}"
+    return (
+        f"{line['dtype']} {m}x{n}x{k} {line['form']} {line['rest']}: {line['us']:.1f} us, "
+        f"{2e-6 * m * n * k / line['us']:.0f} TFLOP/s, torch {line['torch_us']:.1f}: "
+        f"{line['torch_us'] / line['us']:.3f} {verdict} | {config}"
+    )
+
+
+def predicted(path: Path) -> Iterator[str]:
+    """Yield what the estimate says of the lines of *path*, for an H200."""
+    chip = load_chip("h200")
+    for text in path.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        m, n, k = line["sizes"]
+        job = Job((m, n, k), line["form"], line["dtype"], line["rest"], ())
+        comprehension = analyse(parse_program(Source(job.source)))[-1]
+        names = ["A", "B", *({"bias_gelu": ["b"], "residual": ["x"]}.get(job.rest, []))]
+        sizes = bind_sizes(comprehension, dict(zip(names, job.shapes, strict=True)))
+        special = specialise(comprehension, sizes)
+        plan = compile_to_cuda(comprehension, special, {}, Options(), chip).plan
+        asked = {key: value for key, value in line["config"].items() if key in KEYS}
+        every = [c for one in plan.weighed for c in one.candidates()]
+        for c in every:
+            if asked.items() <= c.get("config", {}).items():
+                us, mark = c["predicted_us"], "chosen" if c["is_chosen"] else ""
+                ratio = us / line["us"]
+                yield f"{job} {asked}: {line['us']} us, predicted {us:.1f}, {ratio:.2f} {mark}"
+                break
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sizes", nargs="*", help="M x N x K, or one number")
+    parser.add_argument("--forms", default="nn", help=",".join(OPERANDS))
+    parser.add_argument("--dtype", default="bfloat16", help="bfloat16,half")
+    parser.add_argument("--with", dest="rest", default="", choices=list(WITH))
+    parser.add_argument("--force", action="append", default=[], metavar="KEY=VALUE,...")
+    parser.add_argument("--candidates", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--patience", type=float, default=20.0)
+    parser.add_argument("--limit", type=float, default=600.0)
+    parser.add_argument("--lines", type=Path)
+    parser.add_argument("--from", dest="given", type=Path)
+    parser.add_argument("--first", type=int, default=-1, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    jobs = jobs_of(args)
+    if args.given:
+        for text in predicted(args.given):
+            print(text)
+    elif args.first >= 0:
+        run_jobs(jobs, args)
+    else:
+        for line in watched(args, jobs):
+            print(text_of(line), flush=True)
+            if args.lines:
+                with args.lines.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
