@@ -113,7 +113,8 @@ class Loop:
     limit: Extent = 0
     # Of BLOCK and THREAD loops: x, y or z (0, 1, 2), of THREAD loops also the rank of the block in
     # its cluster (3), and how many blocks or threads there are.  Of COLLECTIVE loops the width is
-    # how many threads run them together.
+    # how many threads run them together; of UNROLL loops how many neighbours along x may exchange
+    # the vectors of their iterations, so that each stores those of one of them.
     axis: int = 0
     width: int = 0
 

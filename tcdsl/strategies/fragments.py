@@ -25,6 +25,7 @@ ROWS, COLUMNS = 16, 8  # of one instruction
 HALF = 8  # rows of a fragment between a thread's two pairs
 PAIR = 2  # results of a thread that are neighbours
 COPIES = (16, 8, 4)  # bytes that one copy may move
+QUAD = 4  # threads that have a row of eight columns, and exchange what they have of four of these
 X, Y, Z = 0, 1, 2
 
 
@@ -100,9 +101,21 @@ def slots(row: At, column: At, tiles: WarpTiles, kind: LoopKind, last: LoopKind)
 
 
 def held(tiles: WarpTiles, row: At, column: At) -> list[Level]:
-    """Return the loops of a statement on the accumulators."""
-    own = slots(row, column, tiles, LoopKind.UNROLL, LoopKind.LANES)
-    return [*warps(row, column, tiles), lane(row, column), *own]
+    """Return the loops of a statement on the accumulators.
+
+    Four threads have the pairs of eight neighbours, of four such runs each: what they store they
+    exchange, so that each stores all of a run (codegen/cuda/exchanges.py).
+    """
+    rows, columns, pair = slots(row, column, tiles, LoopKind.UNROLL, LoopKind.LANES)
+    several = [columns]
+    if columns.extent % QUAD == 0:
+        runs = columns.extent // QUAD
+        together = replace(columns, coordinate=column.digit(COLUMNS, QUAD), extent=QUAD)
+        several = [
+            replace(columns, coordinate=column.digit(COLUMNS * QUAD, runs), extent=runs),
+            replace(together, width=QUAD),
+        ]
+    return [*warps(row, column, tiles), lane(row, column), rows, *several, pair]
 
 
 def multiplied(tiles: WarpTiles, row: At, column: At, term: At) -> list[Level]:

@@ -387,6 +387,7 @@ GROUP_FAULTS = {
         r"&(u\d+_B_tile\w+)\[tc_in_atoms<128, 64>", r"&\1[tc_swizzled<128>", "",
     ),
     "the first rows for all warps": (r"\(16 \* c\d\) \* 64 \+ 0", "0", ""),
+    "another run of what threads exchange": (r"8 \* w_quad", "8 * (3 - w_quad)", ""),
 }  # fmt: skip
 
 

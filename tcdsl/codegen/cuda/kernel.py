@@ -13,6 +13,7 @@ from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import Context, constant
 from tcdsl.codegen.cuda.boxes import BARRIER_BYTES, BARRIERS
 from tcdsl.codegen.cuda.changing import changing_loads
+from tcdsl.codegen.cuda.exchanges import Exchange
 from tcdsl.codegen.cuda.grids import grid_counts
 from tcdsl.codegen.cuda.index_width import needs_wide_index
 from tcdsl.codegen.cuda.overlap import Start
@@ -94,6 +95,7 @@ class KernelText(ABC):
         self.n_vectors = 0
         self.n_lanes = 0
         self.turns: list[Turn] = []  # of the unrolled loops around
+        self.exchange: Exchange | None = None  # of pairs, in the loop around
         self.n_blocks = 0
         self.local_of: dict[str | None, list[Placement]] = {}
         own = set(arrays_of(parent.plan, kernel))

@@ -47,13 +47,14 @@ from tcdsl.codegen.ast.nodes import (
 from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import constant
+from tcdsl.codegen.cuda.exchanges import PAIR, QUAD, Exchange, differs, is_straight
 from tcdsl.codegen.cuda.kernel import VECTOR_BYTES, Turn
 from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.spans import guard_of_last
 from tcdsl.codegen.cuda.statements import Vectors, is_block_collective
-from tcdsl.codegen.cuda.vectors import may_be_parted, turns_without, vector_accesses
+from tcdsl.codegen.cuda.vectors import is_run, may_be_parted, turns_without, vector_accesses
 from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
-from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
+from tcdsl.poly.loop_tree import MAPPED, Coordinate, Loop, LoopKind
 from tcdsl.poly.scop import Kind, Statement, Storage
 
 
@@ -129,10 +130,50 @@ class LanesPrinter(LeafPrinter):
         if not covers(node, loop.extent):
             guards.append(guard_of_last(node, loop.extent, self.spans))
         guards += step_guard(node)
+        may_exchange = loop.width == QUAD and not active and is_straight(node.body)
+        exchange = None
+        if may_exchange and not differs(tuple(guards), self.of_threads):
+            exchange = Exchange(variable, tuple(guards))
         self.turns.append(Turn(variable, loop, 1, loop.extent))
+        self.exchange, around = exchange, self.exchange
         body = self._guarded_body(node, loop, guards, active)
+        self.exchange = around
         self.turns.pop()
-        return _for_each(variable, loop.extent, body)
+        whole = _for_each(variable, loop.extent, body)
+        if exchange is None or not exchange.pairs:
+            return whole
+        return Scope((*exchange.declarations(), whole, *exchange.stores()))
+
+    def _may_exchange(self, vector: "_Vector", loop: Loop) -> bool:
+        """Return whether threads may store each other's pairs of *vector*."""
+        statement, array = self.scop.by_name[vector.statement], self.scop.arrays[vector.array]
+        columns = loop.coordinates[statement.name]
+        run_bytes = QUAD * PAIR * array.dtype.size_bytes
+        others = (self.scop.by_name[name] for name in self.mapped.paths)
+        return (
+            self.exchange is not None
+            and vector.is_stored and not vector.is_loaded
+            and (vector.width, run_bytes) == (PAIR, VECTOR_BYTES)
+            and array.storage is Storage.ARGUMENT
+            and self.parent.known_alignments.get(array.argument, VECTOR_BYTES) >= VECTOR_BYTES
+            and statement.write.array == array.name and len(statement.writes) == 1
+            and not any(array.name in {r.array for r in other.reads} for other in others)
+            and isinstance(columns, Coordinate)
+            and is_run(self.scop, statement, columns, QUAD * PAIR)
+        )  # fmt: skip
+
+    def _stored(self, vector: "_Vector", lanes: _Lanes, loop: Loop, is_guarded: bool) -> Node:
+        """Return the store of *vector*, or what keeps it until threads have exchanged theirs."""
+        if (
+            self.exchange is None
+            or is_guarded
+            or lanes.ends
+            or not self._may_exchange(vector, loop)
+        ):
+            return vector.store(lanes)
+        self._align(vector.array, VECTOR_BYTES)
+        element = c_type(self.scop.arrays[vector.array].dtype)
+        return self.exchange.keep(element, vector.name, vector.first, vector.statement)
 
     def _folds_at_once(self, node: loop_ast.For, loop: Loop) -> tuple[list[Node], dict[str, Code]]:
         """Return the folds of a short loop as one for all of its iterations, before it.
@@ -184,7 +225,8 @@ class LanesPrinter(LeafPrinter):
         else:
             body = [*declared, *(vector.declaration(lanes) for vector in vectors)]
             body += self._by_lanes(node, leaves, vectors, lanes, loop, active)
-            body += [vector.store(lanes) for vector in vectors if vector.is_stored]
+            stored = (vector for vector in vectors if vector.is_stored)
+            body += [self._stored(vector, lanes, loop, bool(guards[0])) for vector in stored]
         # Stores are outside the lanes: what guards a lane guards them too.
         return If(both(guards[0]), tuple(body)) if guards[0] else Scope(tuple(body))
 

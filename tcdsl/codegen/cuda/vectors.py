@@ -15,7 +15,7 @@ import islpy as isl
 from tcdsl.codegen.cuda.copies import copy_of, is_whole
 from tcdsl.costmodel.locality import access_stride, array_strides, runs_of
 from tcdsl.poly.isl_utils import constant_bounds, val
-from tcdsl.poly.loop_tree import AnyCoordinate, Loop, statements_of, values_of
+from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, statements_of, values_of
 from tcdsl.poly.lowering import builder_of, row_start
 from tcdsl.poly.scop import Access, Array, Interleaved, Kind, Scop, Statement
 from tcdsl.schedule.mapping import Mapped
@@ -100,6 +100,23 @@ def _is_vector(
         _grows(address, lane.position)
         or (has_digits and _is_together(statement, address, lane, width))
     )
+
+
+def is_run(scop: Scop, statement: Statement, columns: Coordinate, width: int) -> bool:
+    """Return whether *statement* writes runs of *width* neighbours, which begin at multiples of it.
+
+    :arg columns: whose dimension they are neighbours along, counted from its shift.
+    """
+    access, array = statement.write, scop.arrays[statement.write.array]
+    index = statement.indices[columns.position]
+    if not access.is_exact or statement.conditions or access_stride(array, access, index) != 1:
+        return False
+    address = address_of(scop, statement, access, array)
+    if address is None or not _grows(address, columns.position):
+        return False
+    place = Coordinate(columns.position, columns.shift, 1, width)
+    own = isl.PwAff.from_aff(place.function(statement.domain.get_space()))
+    return bool(statement.domain.is_subset(address.mod_val(val(width)).eq_set(own)))
 
 
 def address_of(scop: Scop, statement: Statement, access: Access, array: Array) -> isl.PwAff | None:

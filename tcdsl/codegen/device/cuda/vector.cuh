@@ -81,3 +81,43 @@ template <typename T, int N> TC_FN void tc_vstore_some(T *p, tc_vec<T, N> v, int
       if (l >= first && l <= last) p[l] = v[l];
   }
 }
+
+/* Four neighbouring threads store what they have of four runs of neighbours, a pair of each: thread
+ * q gets the pairs of the others of run q.  p is where its own pair of that belongs; is_there says
+ * whether there is such a run.
+ *
+ *     thread 0   a0 b0 c0 d0                       a0 a1 a2 a3
+ *     thread 1   a1 b1 c1 d1    the pairs   --->   b0 b1 b2 b3   eight elements, 16 bytes each
+ *     thread 2   a2 b2 c2 d2    of runs            c0 c1 c2 c3
+ *     thread 3   a3 b3 c3 d3    a, b, c, d         d0 d1 d2 d3
+ */
+template <typename T>
+TC_FN void tc_vstore_quad(T *p, const tc_vec<T, 2> (&pairs)[4], bool is_there = true)
+{
+  static_assert(sizeof(T) == 2, "a pair is a word");
+  const int q = (int)threadIdx.x % 4;
+  const unsigned mask = 15u << ((int)threadIdx.x % 32 - q);
+  int x[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) x[i] = (int)((uint32_t)pairs[i][0] | (uint32_t)pairs[i][1] << 16);
+#pragma unroll
+  for (int distance = 1; distance < 4; distance *= 2) { /* blocks of a matrix change sides */
+    const bool is_low = (q & distance) == 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (i & distance) continue;
+      const int other = __shfl_xor_sync(mask, is_low ? x[i + distance] : x[i], distance);
+      if (is_low)
+        x[i + distance] = other;
+      else
+        x[i] = other;
+    }
+  }
+  tc_vec<T, 8> run;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    run[2 * i] = (T)(x[i] & 0xffff);
+    run[2 * i + 1] = (T)((uint32_t)x[i] >> 16);
+  }
+  if (is_there) tc_vstore(p - 2 * q, run);
+}
