@@ -64,10 +64,11 @@ from tcdsl.rewrites.comprehension.merging import Coalesced
 from tcdsl.rewrites.scop.let_values import with_lets_apart
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.repro import write_repro
-from tcdsl.schedule.plan import Plan
+from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.schedule.trace import Step, recorded
 from tcdsl.settings import settings
 from tcdsl.strategies.decided import candidates_text, choices_text
+from tcdsl.strategies.library_kernels import with_libraries
 from tcdsl.strategies.planner import plan_scop
 from tcdsl.strategies.problem import Scheme
 
@@ -135,6 +136,7 @@ class Backend(Generic[Source]):
     threads = 0
     kernels_cost = False  # whether another kernel costs a launch
     products_per_element = cpu_thresholds.PRODUCTS_PER_ELEMENT
+    libraries: Collection[str] = ()  # that statements may name
 
     def why_flat(self, row: InterleavedRow) -> str | None:
         """Return why interleaved rows should be one index, or None (step 4)."""
@@ -157,6 +159,8 @@ class Backend(Generic[Source]):
 class CpuBackend(Backend[CSource]):
     """C with OpenMP."""
 
+    libraries = ("blas",)
+
     def __init__(self, cpu: Cpu) -> None:
         self.cpu = cpu
         self.threads = cpu.threads
@@ -177,6 +181,7 @@ class GpuBackend(Backend[CudaSource]):
 
     target = "emulate"
     kernels_cost = True
+    libraries = ("cublas",)
     products_per_element = gpu_thresholds.PRODUCTS_PER_ELEMENT
 
     def __init__(
@@ -437,6 +442,9 @@ def _compile(
         scop = with_lets_apart(
             scop, canonical.comprehension.statements, only_gathered=backend.kernels_cost
         )
+        allowed = backend.libraries if options.libraries else ()
+        is_plain = options.summation == "plain"
+        scop = with_libraries(scop, allowed, comprehension.source, is_plain=is_plain)
     if reason := why_not_open(scop):
         raise CannotOpenError(reason)
     with steps.step("planning"), recorded() as transforms:
@@ -489,6 +497,8 @@ def why_not_open(scop: Scop) -> str | None:
     """
     sizes = open_names(scop.sizes)
     for statement in scop.statements:
+        if sizes and statement.library:
+            return f"{statement.library} takes the sizes of a call"
         for access in (*statement.writes, *statement.reads):
             for dim in access.inexact:
                 subscript = access.subscripts[dim]
@@ -533,11 +543,17 @@ def describe(
         "coalesced": "\n".join(explain_coalescing(paired, special, canonical)),
         "scop": print_scop(scop),
         "schedule": "".join(
-            f"kernel {kernel.name}\n{print_tree(kernel.tree, plan.scop, 1)}"
-            for kernel in plan.kernels
+            f"kernel {kernel.name}\n{_loops_of(kernel, plan.scop)}" for kernel in plan.kernels
         ),
         "tree": schedule_text(schedule_of(plan.scop, tree)),
     }
+
+
+def _loops_of(kernel: Kernel, scop: Scop) -> str:
+    """Return the loops of *kernel* as text, or whose call runs in their place."""
+    if kernel.library:
+        return f"  a call of {kernel.library}\n"
+    return print_tree(kernel.tree, scop, 1)
 
 
 def print_scop(scop: Scop) -> str:

@@ -248,6 +248,7 @@ DECLARATION_MISMATCH = Entry(
     "TC039", SemanticError, "{name!r} is declared as {one} here and as {other} as a parameter",
     "declare it once: a returned parameter needs no type",
 )  # fmt: skip
+NOT_THE_LIBRARYS = Entry("TC094", SemanticError, "'<=> {call}': {what}", "{advice}")
 NOT_DIFFERENTIABLE = Entry("TC093", SemanticError, "no derivative of {name!r}: {what}", "{advice}")
 
 # --- ranges --------------------------------------------------------------------------------
@@ -336,6 +337,9 @@ UNKNOWN_TARGET = Entry(
 )
 TARGET_MISSING = Entry("TC067", TargetError, "the target {target!r} is not available: {why}",
                        "use target='cpu', and see 'tcdsl doctor'")  # fmt: skip
+LIBRARY_MISSING = Entry(
+    "TC095", TargetError, "the program names {library}, which is not available: {why}", "{advice}"
+)
 MIXED_DEVICES = Entry(
     "TC089", TargetError, "the arguments are on several devices: {places}",
     "move all of them to one device; Python numbers may stay where they are",

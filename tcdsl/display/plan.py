@@ -66,6 +66,8 @@ def _kernel(plan: Plan, kernel: Kernel, told: Mapping[str, Any]) -> Html:
         facts.append(f"{grid} blocks of {block} threads")
     if "memset_bytes" in told:
         facts.append(f"a memset of {size_text(told['memset_bytes'])} in its place")
+    if "library" in told:
+        facts.append(f"a call of {told['library']} in its place")
     cluster = Mapped(plan.scop, kernel.tree).cluster
     if cluster > 1:
         facts.append(f"in clusters of {cluster}")

@@ -23,6 +23,7 @@ from tcdsl.codegen.cuda.source import (
     AnyLaunch,
     CudaSource,
     Launch,
+    LibraryCall,
     Memset,
     Overlap,
     Parameter,
@@ -31,6 +32,7 @@ from tcdsl.codegen.cuda.source import (
 from tcdsl.emulator.build import kernel_names
 from tcdsl.emulator.findings import Finding, FindingKind, emulation_error, error_of
 from tcdsl.emulator.maps import emulated_map
+from tcdsl.runtime.host_products import matrices_at, multiplied, row_starts
 from tcdsl.runtime.launch import FAULT_WORDS, Fault, load_library
 
 _WRITABLE, _WRITTEN_BEFORE = 1, 4  # RegionFlags of memory.h
@@ -137,6 +139,8 @@ class EmulatedProgram:
             values = [maps[n].ctypes.data if n in maps else v for n, v in enumerate(values)]
             if isinstance(launch, Memset):
                 self._fill(launch, values[0], seed)
+            elif isinstance(launch, LibraryCall):
+                self._multiply(launch, values, seed)
             else:
                 self._launch(launch, values, seed)
         for name, is_written in _used(self.source).items():
@@ -168,6 +172,17 @@ class EmulatedProgram:
         if outcome == _FOUND:
             finding = self._library.emu_finding().contents
             raise error_of(finding, memset, seed, self._code)
+
+    def _multiply(self, call: LibraryCall, addresses: Sequence[int], seed: int) -> None:
+        """Do what the library would, by NumPy; the elements of the result are written now."""
+        views = matrices_at(call.product, addresses)
+        value = multiplied(call.product, *views)
+        size_bytes = views[-1].itemsize
+        for element in row_starts(call.product, addresses[2], size_bytes):
+            address, count = element
+            zeros = Memset(call.operands[2], 1, 0, count * size_bytes, call.label)
+            self._fill(zeros, address, seed)
+        views[-1][...] = value
 
     # --- memory ----------------------------------------------------------------------------
 

@@ -16,7 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from tcdsl.codegen.cuda.source import TICKETS_BYTES, AnyLaunch, CudaSource, Memset, ParameterKind
+from tcdsl.codegen.cuda.source import (
+    TICKETS_BYTES,
+    AnyLaunch,
+    CudaSource,
+    LibraryCall,
+    Memset,
+    ParameterKind,
+)
 from tcdsl.emulator.build import compile_sanitized, kernel_names
 from tcdsl.emulator.findings import FindingKind, emulation_error
 from tcdsl.runtime.launch import FAULT_WORDS
@@ -70,6 +77,7 @@ def run_sanitized(
 def _packed(
     source: CudaSource, launch: AnyLaunch, names: Sequence[str], integers: Sequence[int]
 ) -> bytes:
+    assert not isinstance(launch, LibraryCall), "no code of ours"
     if isinstance(launch, Memset):
         words = _words(-1, launch.value, launch.width, launch.count)
     else:

@@ -2,6 +2,7 @@
 
 import json
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
@@ -121,7 +122,8 @@ class Executable(Documented):
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
         """One entry for each kernel: its ``name``, and ``why``, the reasons as lines of text.
 
-        Kernels for a GPU also have ``grid`` and ``block`` (x, y, z) and ``shared``, in bytes.
+        Kernels for a GPU also have ``grid`` and ``block`` (x, y, z) and ``shared``, in bytes;
+        memsets and calls of libraries, which take their places, ``memset_bytes`` or ``library``.
         """
         return ()
 
@@ -159,16 +161,16 @@ class Executable(Documented):
 
     def explain(self) -> str:
         """Return the decisions for each kernel, and their reasons, as text."""
-        n_memsets = sum(map(_is_memset, self.kernels))
-        memsets = f", {n_memsets} memset(s)" if n_memsets else ""
-        lines = [f"target {self.target}, {len(self.kernels) - n_memsets} kernel(s){memsets}"]
+        counts = Counter(map(_kind_of, self.kernels))
+        others = "".join(f", {counts[kind]} {kind}(s)" for kind in _OTHERS if counts[kind])
+        lines = [f"target {self.target}, {counts['kernel']} kernel(s){others}"]
         if self.opened:
             lines.append(f"open sizes: {', '.join(map(self._open_size, self.opened))}")
         if coalesced := self.stages.get("coalesced"):
             lines += ["indices and reductions", *(f"  {x}" for x in coalesced.splitlines())]
         for kernel in self.kernels:
             name = kernel["name"]
-            lines.append(name if _is_memset(kernel) else f"kernel {name}")
+            lines.append(f"kernel {name}" if _kind_of(kernel) == "kernel" else name)
             lines += [f"  {reason}" for reason in kernel.get("why", ())]
         lines += self._choices_explained()
         return "\n".join([*lines, "", self.schedule])
@@ -319,8 +321,11 @@ class Executable(Documented):
         raise TypeError("compiled code cannot be pickled: pickle the function, and compile again")
 
 
-def _is_memset(kernel: Mapping[str, Any]) -> bool:
-    return "memset_bytes" in kernel
+_OTHERS = {"memset": "memset_bytes", "library call": "library"}  # by what tells them
+
+
+def _kind_of(kernel: Mapping[str, Any]) -> str:
+    return next((kind for kind, key in _OTHERS.items() if key in kernel), "kernel")
 
 
 def is_same(a: NDArray, b: NDArray) -> bool:

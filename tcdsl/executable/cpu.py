@@ -17,6 +17,7 @@ from tcdsl.runtime.c_compiler import c_flags, compile_shared, cpu_identity, find
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.calibrated import cpu_of
 from tcdsl.runtime.cpu import CpuProgram, Manifest
+from tcdsl.runtime.host_products import require_multiplied
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault, thread_count
 from tcdsl.runtime.lazy_defs import SizedDef
@@ -26,6 +27,7 @@ from tcdsl.version import build_identity
 if TYPE_CHECKING:
     from tcdsl.codegen.c.printer import CSource
     from tcdsl.driver import Compiled
+    from tcdsl.schedule.plan import Kernel
 
 
 class CpuExecutable(Executable):
@@ -90,6 +92,8 @@ class CpuExecutable(Executable):
                 fault = program.kernel([*pointers, address(workspace)], program.integers)
             finally:
                 program.give_back(workspace)
+        if program.has_products:
+            require_multiplied()
         if fault is not None:
             self._raise_fault(fault)
 
@@ -104,9 +108,12 @@ class CpuExecutable(Executable):
             values.append(self.program.take_workspace())
             pointers.append(address(values[-1]))
         bound = self.program.kernel.bind(pointers, self.program.integers, (values, args))
+        has_products = self.program.has_products
 
         def launch() -> None:
             fault = bound()
+            if has_products:
+                require_multiplied()
             if fault is not None:
                 self._raise_fault(fault)
 
@@ -179,12 +186,18 @@ def cpu_program(
         compiled.source.workspace_bytes,
         compiled.source.sites,
         compiled.stages,
-        tuple({"name": k.name, "why": list(k.why)} for k in compiled.plan.kernels),
+        tuple(map(_described, compiled.plan.kernels)),
         compiled.source.integers,
     )
     if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
         cache.put(key, code, {"program": manifest.to_json()})
     return CpuProgram(code, manifest, _integers(manifest, special, specs))
+
+
+def _described(kernel: "Kernel") -> dict[str, Any]:
+    """Return what users are told of *kernel*."""
+    told = {"library": kernel.library} if kernel.library else {}
+    return {"name": kernel.name, **told, "why": list(kernel.why)}
 
 
 def _integers(

@@ -219,7 +219,7 @@ def stage_html(executable: Executable, name: str) -> Html:
 
 def kernels_html(kernels: tuple[Mapping[str, Any], ...]) -> Html:
     """Return what each kernel uses of the machine, and why it looks as it does."""
-    is_gpu = any({"grid", "memset_bytes"} & kernel.keys() for kernel in kernels)
+    is_gpu = any({"grid", "memset_bytes", "library"} & kernel.keys() for kernel in kernels)
     head = ["kernel", *(("grid", "block", "shared memory") if is_gpu else ()), "why"]
     rows = []
     for kernel in kernels:
@@ -229,7 +229,7 @@ def kernels_html(kernels: tuple[Mapping[str, Any], ...]) -> Html:
 
 
 def _used(kernel: Mapping[str, Any]) -> list[str]:
-    if "grid" not in kernel:  # a memset
+    if "grid" not in kernel:  # a memset, or a library's call
         return ["-"] * 3
     grid, block = (_extents(kernel[name]) for name in ("grid", "block"))
     return [grid, block, f"{kernel['shared']:,} B"]

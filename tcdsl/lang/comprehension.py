@@ -238,6 +238,7 @@ class Statement:
     # Also set by range inference: each index's range, (lower, upper) with upper exclusive, as
     # functions of the sizes ``[sizes] -> { [(...)] }``; the box that *domain* was cut from.
     ranges: tuple[tuple[isl.PwAff, isl.PwAff], ...] = ()
+    library: str = ""  # after "<=>": the library that is to compute it
 
     @property
     def left(self) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ from tcdsl.strategies.gpu_grouping import Grouped, tiled_members
 from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.gpu_stencils import gpu_tilings
+from tcdsl.strategies.library_kernels import LibraryKernel
 from tcdsl.strategies.operand_tiles import nested_in_steps
 from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.requested import written_out
@@ -215,6 +216,8 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
         tree = _tree(scop, queued.kernel, Nester(alignment, shapes, {}, prefix=f"k{position}"))
         tree = tree if options.vectorise else written_out(tree)
         kernel = Kernel(queued.name, tree, queued.kernel.why, template=queued.kernel.template)
+        if isinstance(queued.kernel, LibraryKernel):
+            kernel = replace(kernel, library=queued.kernel.library)
         if isinstance(queued.kernel, Sketch):
             ahead = bytes_ahead(gpu) if queued.kernel.turns else 0
             kernel = replace(kernel, ahead_bytes=ahead, beside=queued.kernel.beside)
@@ -223,7 +226,7 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     stitched = _stitched(kernels, [queued.is_finish for queued in queue])
     if len(stitched) < len(kernels):
         record("stitching", scop, stitched)
-    own = [q.kernel for q in queue if not isinstance(q.kernel, IslKernel)]
+    own = [q.kernel for q in queue if not isinstance(q.kernel, IslKernel | LibraryKernel)]
     staged = {
         name: kernel.buffers if isinstance(kernel, TensorKernel) else 1
         for kernel in own
@@ -233,12 +236,14 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     plan = _finished(scop, stitched, gpu, staged, held)
     weighed = tuple(one for queued in queue if (one := queued.weighed()) is not None)
     require_followed(asked_for(options), weighed)
-    return replace(plan, weighed=weighed)
+    return replace(plan, weighed=weighed, precision=options.precision)
 
 
-def _tree(scop: Scop, kernel: Sketch | TensorKernel | IslKernel, nester: Nester) -> Node:
+def _tree(
+    scop: Scop, kernel: Sketch | TensorKernel | IslKernel | LibraryKernel, nester: Nester
+) -> Node:
     """Return the loops of *kernel*."""
-    if isinstance(kernel, IslKernel):
+    if isinstance(kernel, IslKernel | LibraryKernel):
         return kernel.tree
     if isinstance(kernel, TensorKernel):
         return kernel.tree(nester)
@@ -294,7 +299,8 @@ def _turned(scop: Scop, kernels: Sequence[Kernel], gpu: Chip) -> tuple[Kernel, .
     found = list(kernels[:1])
     for kernel in kernels[1:]:
         before = found[-1]
-        if not before.is_reversed and _is_worth_turning(scop, before.tree, kernel.tree, gpu):
+        may_turn = not (before.is_reversed or kernel.library)
+        if may_turn and _is_worth_turning(scop, before.tree, kernel.tree, gpu):
             kernel = replace(kernel, why=(*kernel.why, BACKWARDS), is_reversed=True)
         found.append(kernel)
     return tuple(found)

@@ -33,7 +33,8 @@ def _arg_reductions(scop: Scop) -> list[str]:
 
 def _interleaved_sums(scop: Scop) -> list[str]:
     """Return reductions of which one reads neighbours along a short index, results between."""
-    return [s.name for s in scop.statements if s.kind is Kind.UPDATE and _is_interleaved(scop, s)]
+    updates = (s for s in scop.statements if s.kind is Kind.UPDATE and not s.library)
+    return [s.name for s in updates if _is_interleaved(scop, s)]
 
 
 def _is_interleaved(scop: Scop, statement: Statement) -> bool:

@@ -14,12 +14,15 @@ from math import ceil, inf, prod
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.gpu_thresholds import SERIAL_VECTORS
+from tcdsl.costmodel.matrix_products import estimated
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.schedule.fusion import Group, join_all, shareable
 from tcdsl.strategies.catalogue import fastest
 from tcdsl.strategies.gpu_grouping import Grouped
+from tcdsl.strategies.library_kernels import library_of
+from tcdsl.strategies.matrix_products import matrix_product
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.templates.tile_simt import is_tiled
@@ -70,11 +73,19 @@ class Evaluator:
 
     def _predicted(self, group: Group) -> float:
         known = self.grouped
+        if library_of(known.scop, group.members):
+            return self._of_library(group)
         problem = Problem(known.scop, group, known.shapes, self.gpu, self.options)
         sketch = fastest(problem).schedule(problem)
         kernel = estimate(work_of(problem, sketch), self.gpu).seconds
         longest = max(self._alone_seconds(problem, sketch, name) for name in group.members)
         return max(kernel, longest) + self._after_seconds(problem, sketch)
+
+    def _of_library(self, group: Group) -> float:
+        """Return how long the library takes that computes *group*."""
+        product = matrix_product(self.grouped.scop, self.grouped.scop.by_name[group.members[0]])
+        assert not isinstance(product, str), product
+        return estimated(product, self.gpu, self.options.precision).seconds
 
     def _alone_seconds(self, problem: Problem, sketch: Sketch, name: str) -> float:
         """Return how long the threads take that run *name*, where few of the kernel's do; else 0.
@@ -175,7 +186,8 @@ class Evaluator:
         known = self.grouped
         shapes = [known.shapes[name] for name in group.members]
         return (
-            any({*c.members, *c.wholes} & set(group.members) for c in known.chunks)
+            bool(library_of(known.scop, group.members))
+            or any({*c.members, *c.wholes} & set(group.members) for c in known.chunks)
             or any(Role.ORDERED in shape.roles for shape in shapes)
             or any(s.is_ragged(d) for s in shapes for d in range(len(s.extents)))
             or is_tiled(Problem(known.scop, group, known.shapes, self.gpu))

@@ -378,6 +378,7 @@ class StatementLowering:
             reduction=statement.reduction,
             conditions=conditions,
             companion=self._companion(builder, domain),
+            library=statement.library,
             arg_origin=self._arg_origin(),
             source_name=statement.name,
             span=statement.span,

@@ -195,6 +195,7 @@ class Statement:
     groups_left: int = 0  # of a BARRIER: those of asynchronous copies that may arrive after it
     role: str = ""  # the warps of a block that run it, where these have roles: PRODUCER, or others
     event: Event | None = None  # of a BARRIER that only one role meets
+    library: str = ""  # of an UPDATE: that is to compute it
 
     @property
     def left(self) -> tuple[str, ...]:

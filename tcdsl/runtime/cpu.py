@@ -14,7 +14,8 @@ import numpy as np
 
 from tcdsl.lang.faults import Site, sites_from_json
 from tcdsl.runtime.arguments import ALIGNMENT
-from tcdsl.runtime.launch import Kernel, WorkspaceFunction, load, load_workspace
+from tcdsl.runtime.host_products import serve_products
+from tcdsl.runtime.launch import Kernel, WorkspaceFunction, load, load_library, load_workspace
 from tcdsl.runtime.warm_path import address
 
 
@@ -68,6 +69,7 @@ class CpuProgram:
         self.kernel: Kernel = load(
             code, "tcdsl_entry", len(manifest.pointers), len(manifest.integers)
         )
+        self.has_products = serve_products(load_library(code))
         self._workspace: WorkspaceFunction | None = None
         if manifest.workspace_bytes is None:
             self._workspace = load_workspace(code)

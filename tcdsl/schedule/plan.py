@@ -30,6 +30,7 @@ class Kernel:
     ahead_bytes: int = 0
     beside: int = 0
     template: str = ""
+    library: str = ""  # whose call runs in its place; the loops say what it computes
 
 
 def _none_else() -> list[dict[str, Any]]:
@@ -63,7 +64,7 @@ class Plan:
     """Kernels over one scop.  *placements* holds the local arrays; other scratch is memory.
 
     *apart* says why statements are in two kernels, *weighed* what each was chosen from, *tried*
-    which rewrites were weighed.
+    which rewrites were weighed, *precision* what Options ask of libraries' products of float32.
     """
 
     scop: Scop
@@ -72,6 +73,7 @@ class Plan:
     weighed: tuple[Weighed, ...] = ()
     apart: tuple[Apart, ...] = ()
     tried: tuple[Tried, ...] = ()
+    precision: str = "float32"
 
 
 def arrays_of(plan: Plan, kernel: Kernel) -> list[str]:

@@ -188,6 +188,8 @@ def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Opera
     statement = shape.statement
     if why_not_rfactored(statement) or statement.conditions or shape.instances < MIN_WORK:
         return []
+    if statement.library:
+        return []
     if statement.value is None or any(role is Role.ORDERED for role in shape.roles):
         return []
     factors = factors_of(statement.value)

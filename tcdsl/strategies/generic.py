@@ -249,6 +249,8 @@ def needs_own_type(scop: Scop, name: str) -> bool:
     statement = scop.by_name[name]
     if statement.kind is not Kind.UPDATE or why_not_rfactored(statement) is not None:
         return False
+    if statement.library:
+        return False
     assert statement.reduction is not None
     return scop.arrays[statement.write.array].dtype != statement.reduction.dtype
 

@@ -39,6 +39,7 @@ from tcdsl.strategies.atomics import freed, with_atomics
 from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.fused_directions import Estimates
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.long_groups import with_long_groups
 from tcdsl.strategies.operations import is_chunkable, work_of
 from tcdsl.strategies.problem import Problem
@@ -94,13 +95,18 @@ def group_for_gpu(
 
 
 def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:
-    """Return the statements of those groups that are contractions or stencils in tiles."""
+    """Return the statements of contractions and stencils in tiles, and those of libraries."""
     stencils = frozenset(n for overlapped in grouped.scop.overlapped for n in overlapped.indices)
-    return stencils | frozenset(
-        name
-        for group in grouped.groups
-        if _has_tiles(Problem(grouped.scop, group, grouped.shapes, gpu))
-        for name in group.members
+    libraries = frozenset(s.name for s in grouped.scop.statements if s.library)
+    return (
+        stencils
+        | libraries
+        | frozenset(
+            name
+            for group in grouped.groups
+            if _has_tiles(Problem(grouped.scop, group, grouped.shapes, gpu))
+            for name in group.members
+        )
     )
 
 
@@ -133,6 +139,8 @@ class _Policy:
         members = set(grown.members)
         if self.options.fuse == "none":
             return "fusion is off"
+        if library := library_of(self.scop, members):
+            return f"{library} computes a part of it"
         if reason := why_not_beside(self.scop, grown):
             return reason
         if any(members <= overlapped.indices.keys() for overlapped in self.scop.overlapped):

@@ -27,6 +27,7 @@ from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import trees_by_isl
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.library_kernels import LibraryKernel, library_kernel, library_of
 from tcdsl.strategies.operand_tiles import with_operand_tiles
 from tcdsl.strategies.private_results import with_copies, with_summed_copies
 from tcdsl.strategies.problem import Finish, Problem, Scheme
@@ -40,13 +41,15 @@ from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel
 class Queued:
     """A kernel to be nested."""
 
-    kernel: Sketch | TensorKernel | IslKernel
+    kernel: Sketch | TensorKernel | IslKernel | LibraryKernel
     name: str
     is_finish: bool = False  # by the last blocks of the kernel before it
     problem: Problem | None = None  # which it solves; None if another kernel of the queue does
 
     def weighed(self) -> Weighed | None:
         """Return what it was made with, and what else there was."""
+        if isinstance(self.kernel, LibraryKernel):
+            return Weighed(self.name, {"template": self.kernel.template})
         if self.problem is None:
             return None
         others = partial(candidates_of, self.problem, self.kernel.config)
@@ -108,11 +111,18 @@ class _Rewriter:
         self._shapes = {n: freed(shape, self.scop.by_name[n]) for n, shape in shapes.items()}
 
     def _queue_group(self, group: Group, may_chunk: bool) -> _Left:
-        """Queue *group*, by the template that is chosen."""
+        """Queue *group*, by the template that is chosen, or as a library's."""
+        if library_of(self.scop, group.members):
+            return self._queue_library(group)
         problem, sketch = self._sketch(group, may_chunk, self.scheme)
         if sketch.bands is not None:
             return self._queue_isl(problem, sketch, sketch.bands)
         return self._queue_sketch(group, problem, sketch)
+
+    def _queue_library(self, group: Group) -> _Left:
+        kernel = library_kernel(self.scop, group.members, self._shapes, f"g{len(self.queue)}")
+        self.queue.append(Queued(kernel, "+".join(group.members)))
+        return _Left()
 
     def _queue_isl(self, problem: Problem, sketch: Sketch, bands: Bands) -> _Left:
         """Queue the kernels of isl's schedule; the first stands for what was chosen."""
@@ -187,6 +197,7 @@ class _Rewriter:
         if left.layout is None or not (folds or may_join):
             return False
         later = [g for g, _ in self.pending if may_join and not set(g.members) & set(folds)]
+        later = [g for g in later if not library_of(self.scop, g.members)]
         finish = Finish(left.layout, tuple(folds), left.sources)
         for group in last_groups(self.scop, self._shapes, finish, later):
             problem = Problem(

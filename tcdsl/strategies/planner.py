@@ -53,6 +53,7 @@ from tcdsl.strategies.generic import (
     wavefront_tile,
     with_own_accumulators,
 )
+from tcdsl.strategies.library_kernels import LibraryKernel, library_kernel, library_of
 from tcdsl.strategies.operations import PARALLEL_WORK, work_of
 from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.scalar import without_vectors
@@ -95,6 +96,7 @@ def _textual(scop: Scop, cpu: Cpu) -> Plan:
             textual_tree(shape, cpu, f"k{position}"),
             ("the loops as written",),
             template="as written",
+            library=shape.statement.library,
         )
         for position, (name, shape) in enumerate(shapes.items())
     )
@@ -138,14 +140,18 @@ def _as_written(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
 class _Queued:
     """A kernel to be nested: a sketch, or statements that stand alone."""
 
-    sketch: Sketch
+    sketch: Sketch | LibraryKernel
     name: str
     scheme: Scheme = Scheme.AUTO  # ISL: by the generic strategy, if it finds a parallel loop
     problem: Problem | None = None  # of a kernel that a template made
 
     def weighed(self, kernel: Kernel) -> Weighed:
         """Return what *kernel* was made with, and what else there was."""
-        if self.problem is None or kernel.template != self.sketch.template:
+        if (
+            self.problem is None
+            or isinstance(self.sketch, LibraryKernel)
+            or kernel.template != self.sketch.template
+        ):
             return Weighed(kernel.name, {"template": kernel.template})
         others = partial(candidates_of, self.problem, self.sketch.config)
         return Weighed(kernel.name, self.sketch.config, others)
@@ -163,6 +169,10 @@ def _rewrite(
     queue: list[_Queued] = []
     asked = asked_for(options)
     for group in groups:
+        if library_of(scop, group.members):
+            kernel = library_kernel(scop, group.members, shapes, f"k{len(queue)}")
+            queue.append(_Queued(kernel, "+".join(group.members)))
+            continue
         sketch, problem = _sketched(Problem(scop, group, shapes, cpu, options), scheme, asked)
         done: Rewritten = apply(scop, sketch)
         if done.scop is not scop:
@@ -204,6 +214,9 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
     kernels = []
     for position, queued in enumerate(queue):
         sketch, prefix = queued.sketch, f"k{position}"
+        if isinstance(sketch, LibraryKernel):
+            kernels.append(sketch.kernel(queued.name))
+            continue
         if queued.scheme is Scheme.ISL:
             tile = options.tile
             if not tile and options.scheduler == "auto":
@@ -242,6 +255,8 @@ class _Policy:
         """Return why *group* should not grow, or None."""
         if self.options.fuse == "none":
             return "fusion is off"
+        if library := library_of(self.scop, grown.members):
+            return f"{library} computes a part of it"
         if reason := why_not_beside(self.scop, grown):
             return reason
         if any(self._loses_tile(name, grown) for name in grown.members):

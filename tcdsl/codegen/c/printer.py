@@ -6,6 +6,7 @@
 the scratch arrays; *integers* the open sizes and strides in the order of ``CSource.integers``.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ from tcdsl.codegen.ast.nodes import (
     Evaluate,
     For,
     If,
+    Literal,
     Name,
     Node,
     Scope,
@@ -38,6 +40,7 @@ from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_a
 from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.codegen.passes.turns import last_of
 from tcdsl.costmodel import cpu_thresholds
+from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr
 from tcdsl.lang.faults import Site
 from tcdsl.poly.data_ranges import data_ranges_of
@@ -45,6 +48,7 @@ from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Storage
 from tcdsl.schedule.placement import Placement
 from tcdsl.schedule.plan import Kernel, Plan
+from tcdsl.strategies.library_kernels import product_of
 from tcdsl.strategies.operations import PARALLEL_WORK, operations_of
 
 _INDEX = "int64_t"
@@ -79,6 +83,17 @@ class CSource:
     functions: frozenset[str] = frozenset()  # of the device library
 
 
+# What the caller sets, once: what multiplies matrices as a text says.
+_PRODUCTS = """\
+typedef void tcdsl_product_function(const char *, const void *, const void *, void *);
+static tcdsl_product_function *tcdsl_product;
+void tcdsl_set_product(tcdsl_product_function *function)
+{
+  tcdsl_product = function;
+}
+"""
+
+
 def print_plan(plan: Plan, threads: int) -> CSource:
     """Return *plan* as C for up to *threads* threads."""
     return _PlanPrinter(plan, threads).print()
@@ -92,6 +107,7 @@ class _PlanPrinter:
         self.names = Names()
         self.sites: list[Site] = []
         self.sizes = SizeTexts(plan.scop, self.names)
+        self.has_products = False
 
     def print(self) -> CSource:
         arguments = [a for a in self.scop.arrays.values() if a.storage is Storage.ARGUMENT]
@@ -117,9 +133,10 @@ class _PlanPrinter:
             body += self._workspace_function(workspace)
         used = library_names([*nodes, Evaluate(code(workspace))])
         functions = (used | {"tc_div_i64", "tc_mod_i64"}) & FUNCTIONS.keys()
+        prelude = _PRELUDE + _PRODUCTS if self.has_products else _PRELUDE
         pointers = [array.name for array in arguments] + ([""] if workspace != 0 else [])
         return CSource(
-            "\n".join([header_text(parts_for(functions)), _PRELUDE, body]), body,
+            "\n".join([header_text(parts_for(functions)), prelude, body]), body,
             tuple(pointers), workspace if isinstance(workspace, int) else None,
             tuple(self.sites), self.sizes.integers, of_lines, functions,
         )  # fmt: skip
@@ -165,7 +182,29 @@ class _PlanPrinter:
         whole = paren(binary(binary(size, "/", _ALIGNMENT), "+", 1))
         return binary(whole, "*", _ALIGNMENT)
 
+    def _call(self, kernel: Kernel) -> list[Node]:
+        """Return the call of a library that stands for *kernel*.
+
+        :raises InternalError: its statements are no product of matrices in memory any more.
+        """
+        names = list(statements_of(kernel.tree))
+        product = product_of(self.scop, [self.scop.by_name[name] for name in names])
+        if isinstance(product, str):
+            what = f"the call of {kernel.library} for {kernel.name} is no product: {product}"
+            raise INTERNAL(where="printing", what=what, repro="the program")
+        assert not {m.array for m, _ in product.matrices} & self.plan.placements.keys()
+        self.has_products = True
+        pointers = [self.names.of("array", matrix.array) for matrix, _ in product.matrices]
+        about = Comment(f"{kernel.name}: a call of {kernel.library}, {product.described()}")
+        # Users' names stay out of the text.
+        plain = product.to_json(with_names=False)
+        text_ = Literal('"' + json.dumps(plain).replace('"', '\\"') + '"')
+        called = call("tcdsl_product", text_, *pointers)
+        return [about, Evaluate(called, names[-1])]
+
     def _kernel(self, kernel: Kernel) -> list[Node]:
+        if kernel.library:
+            return self._call(kernel)
         placements = self.plan.placements
         local = {found.loop for found in placements.values() if found.loop is not None}
         ast = loop_ast.generate(self.scop, kernel.tree, placements, whole=local)

@@ -21,7 +21,8 @@ of U(j) and written by either, and j reads nothing that any kernel since the las
 written: what that stored is sure to be seen only after a wait of one's own.  It waits at all,
 since whoever comes later waits for j alone: of each kernel that has ended, all before it have.
 
-A kernel begins in order where nothing, or a memset, is before it: a memset waits for all.
+A kernel begins in order where nothing, a memset or a library's call is before it: these wait for
+all.
 
 After NVIDIA's CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization".
 """
@@ -92,7 +93,7 @@ class Start:
 
 
 def starts_of(text: PlanText, steps: Sequence[Kernel | None]) -> list[Start]:
-    """Return how each of *steps* begins; None stands for a memset, which begins in order."""
+    """Return how each of *steps* begins; None is a memset or a library's, in order."""
     starts: list[Start] = []
     running: list[Touched] = []  # by those that may still run when the next one begins
     since: list[Touched] = []  # by all since one began in order

@@ -14,11 +14,14 @@ from tcdsl.codegen.cuda.source import (
     Room,
 )
 from tcdsl.codegen.names import Names
+from tcdsl.costmodel.matrix_products import workspace_bytes
 from tcdsl.lang.faults import Site
+from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Array, Storage
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.plan import Plan, arrays_of
 from tcdsl.schedule.stitching import last_loop, ticket_count
+from tcdsl.strategies.library_kernels import product_of
 
 _SMALL_BYTES = 1 << 20
 _TICKET_BYTES = 4
@@ -37,6 +40,8 @@ class PlanText:
         self.sizes = SizeTexts(plan.scop, self.names)
         self.tickets = self._tickets()
         self.offsets, self.workspace_bytes = self._scratch()
+        self.library_offset = self.workspace_bytes  # of what libraries' calls have in turn
+        self.workspace_bytes += self._library_bytes()
         self.rooms = tuple(map(self._room, self.offsets)) if self.sizes.is_open else ()
 
     def parameter(self, array: Array, qualifiers: tuple[str, str] = ("", "")) -> Parameter:
@@ -100,6 +105,15 @@ class PlanText:
             offsets[name] = offset
             total = max(total, offset + self._bytes(name))
         return offsets, total
+
+    def _library_bytes(self) -> int:
+        """Return the bytes of the workspace that the calls of libraries want, one at a time."""
+        kernels = [kernel for kernel in self.plan.kernels if kernel.library]
+        products = (
+            product_of(self.scop, [self.scop.by_name[name] for name in statements_of(kernel.tree)])
+            for kernel in kernels
+        )
+        return max((workspace_bytes(p) for p in products if not isinstance(p, str)), default=0)
 
     def _room(self, name: str) -> Room:
         array = self.scop.arrays[name]

@@ -1,6 +1,7 @@
 """Plans as CUDA: a __global__ function a kernel, mapped loops as strides over blocks and threads.
 
-What only fills an array is no function, but a memset (``cuda/memsets.py``).
+What only fills an array is no function, but a memset (``cuda/memsets.py``), and what a library
+computes is its call (``cuda/library_calls.py``).
 
     THREAD.x[256] j in 0:n     if (threadIdx.x < n) { const int j = threadIdx.x; ... }   n <= 256
                                for (int j = threadIdx.x; j < n; j += 256) ...            else
@@ -37,6 +38,7 @@ from tcdsl.codegen.ast.opened_loops import lost_loops, unopened_loops
 from tcdsl.codegen.ast.text import Line, lines
 from tcdsl.codegen.ast.walk import library_names
 from tcdsl.codegen.cuda.boxes import BARRIERS, map_name
+from tcdsl.codegen.cuda.library_calls import library_call
 from tcdsl.codegen.cuda.loops import LoopPrinter
 from tcdsl.codegen.cuda.memsets import memset_of
 from tcdsl.codegen.cuda.overlap import Start, starts_of
@@ -89,15 +91,15 @@ class _PlanPrinter(PlanText):
         used: set[str] = set()
         launches: list[AnyLaunch] = []
         kernels = self.plan.kernels
-        memsets = [self._memset(kernel) for kernel in kernels]
-        steps = [k if m is None else None for k, m in zip(kernels, memsets, strict=True)]
+        others = [library_call(self, kernel) or self._memset(kernel) for kernel in kernels]
+        steps = [k if other is None else None for k, other in zip(kernels, others, strict=True)]
         starts = [*starts_of(self, steps), Start(Overlap.ORDERED)]  # a program may follow
-        for number, (kernel, memset) in enumerate(zip(kernels, memsets, strict=True)):
-            if memset is not None:
+        for number, (kernel, other) in enumerate(zip(kernels, others, strict=True)):
+            if other is not None:
                 first = next(statements_of(kernel.tree))
-                found += [Line(f"// {kernel.name}: {why}", first) for why in memset.why]
+                found += [Line(f"// {kernel.name}: {why}", first) for why in other.why]
                 found.append(Line(""))
-                launches.append(memset)
+                launches.append(other)
                 continue
             printer = _KernelPrinter(self, kernel, number, starts[number])
             body = printer.body(starts[number + 1])

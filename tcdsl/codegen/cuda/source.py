@@ -1,4 +1,4 @@
-"""What the CUDA printer makes: kernels as text, how each is launched, and what memsets do.
+"""What the CUDA printer makes: kernels as text, how they are launched, and memsets and calls.
 
 The same text is compiled by NVRTC for the GPU and by a C++ compiler for the emulator; what they put
 before it differs (``device/cuda``, ``emulator/emulate.h``), and who launches it.
@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import prod
 from typing import Any
 
+from tcdsl.costmodel.matrix_products import MatrixProduct
 from tcdsl.lang.faults import Site, sites_from_json
 
 Dim3 = tuple[int, int, int]
@@ -284,7 +285,63 @@ class Memset:
         return {"name": self.name, "memset_bytes": size_bytes, "why": (self.label, *self.why)}
 
 
-AnyLaunch = Launch | Memset
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """A step between kernels that a library computes, on the call's stream.
+
+    *operands* are the left and the right operand, the result, and where it has some the workspace,
+    of *workspace_bytes*.
+    """
+
+    library: str
+    product: MatrixProduct
+    operands: tuple[Parameter, ...]
+    workspace_bytes: int = 0
+    precision: str = "float32"  # of Options
+    label: str = ""  # the statements that it stands for, for people
+    why: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.library} of {self.label}"
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return self.operands
+
+    def at(self, integers: Sequence[int], places: Mapping[int, int] = NOWHERE) -> "LibraryCall":
+        """Return the call itself: programs with one have no open sizes."""
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "library": self.library,
+            "product": self.product.to_json(),
+            "operands": [operand.to_json() for operand in self.operands],
+            "workspace_bytes": self.workspace_bytes,
+            "precision": self.precision,
+            "label": self.label,
+            "why": list(self.why),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "LibraryCall":
+        return cls(
+            str(data["library"]),
+            MatrixProduct.from_json(data["product"]),
+            tuple(map(_parameter, data["operands"])),
+            int(data["workspace_bytes"]),
+            str(data["precision"]),
+            str(data["label"]),
+            tuple(map(str, data["why"])),
+        )
+
+    def described(self) -> dict[str, Any]:
+        """Return what users are told of it."""
+        return {"name": self.name, "library": self.library, "why": (self.label, *self.why)}
+
+
+AnyLaunch = Launch | Memset | LibraryCall
 
 
 def launches_at(
@@ -303,7 +360,9 @@ def _moved(parameter: Parameter, places: Mapping[int, int]) -> Parameter:
 
 
 def launch_from_json(data: Mapping[str, Any]) -> AnyLaunch:
-    """Return what :meth:`Launch.to_json` or :meth:`Memset.to_json` gave."""
+    """Return what the method ``to_json`` of a launch gave."""
+    if "library" in data:
+        return LibraryCall.from_json(data)
     return Memset.from_json(data) if "memset" in data else Launch.from_json(data)
 
 
@@ -349,7 +408,7 @@ class CudaSource:
 
     @property
     def kernels(self) -> tuple[Launch, ...]:
-        """The launches without the memsets."""
+        """The launches that run kernels of ours."""
         return tuple(launch for launch in self.launches if isinstance(launch, Launch))
 
     @property

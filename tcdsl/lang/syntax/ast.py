@@ -132,7 +132,7 @@ class Assign:
     clauses: tuple[Clause, ...] = ()
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     target_span: Span = field(default=NOWHERE, compare=False, repr=False)
-    size_select: Apply | None = None  # the tensor after "<=>", whose sizes the target takes
+    size_select: Apply | None = None  # after "<=>": a tensor with the target's sizes, or a library
 
 
 @dataclass(frozen=True, slots=True)

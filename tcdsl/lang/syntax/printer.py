@@ -222,7 +222,16 @@ def untyped_statement(statement: typed.Statement) -> ast.Assign:
         (*ranges, *exists),
         statement.span,
         statement.target_span,
+        _library_call(statement),
     )
+
+
+def _library_call(statement: typed.Statement) -> ast.Apply | None:
+    """Return ``cublas(A, B)`` of a product that a library is to compute."""
+    if not statement.library:
+        return None
+    loads = (node for node in typed.walk(statement.value) if isinstance(node, typed.Load))
+    return ast.Apply(statement.library, tuple(ast.Name(load.tensor) for load in loads))
 
 
 def _assignment(reduction: typed.Reduction | None) -> str:

@@ -54,6 +54,7 @@ from tcdsl.lang.types.elaborate import (
     settled,
     subscript,
 )
+from tcdsl.lang.types.library_calls import LIBRARIES, named_library
 from tcdsl.lang.types.weak_literals import strong_forms
 
 SUMMED = (Operator.ADD, Operator.MUL)
@@ -119,7 +120,8 @@ def typed_statement(
         # Terms are int32.  What accumulates may wrap: the narrow end of the sum is the same.
         value = converted(value, calculated(computed), scope.source)
     value = converted(value, computed, scope.source)
-    return replace(draft, indices=indices, reduction=reduction, value=value), dtype
+    typed = replace(draft, indices=indices, reduction=reduction, value=value)
+    return replace(typed, library=named_library(stmt, typed, scope)), dtype
 
 
 def _with_target(scope: Scope, stmt: ast.Assign, dtype: DType) -> Scope:
@@ -224,15 +226,18 @@ def _as_index(expr: Expr) -> Expr:
 
 
 def _size_select(stmt: ast.Assign, subscripts: tuple[Expr, ...], scope: Scope) -> list[IndexBounds]:
-    """Return ``i in 0:a, j in 0:b`` for ``O(i,j) = ... <=> T(a,b)``."""
+    """Return ``i in 0:a, j in 0:b`` for ``O(i,j) = ... <=> T(a,b)``; a library gives no ranges."""
     select = stmt.size_select
     if select is None:
         return []
     if select.id not in scope.tensors:
-        hint = did_you_mean(select.id, scope.tensors)
+        if select.id in LIBRARIES:
+            return []
+        hint = did_you_mean(select.id, {*scope.tensors, *LIBRARIES})
+        advice = f"name the target, another tensor or a library: {', '.join(LIBRARIES)}"
         raise UNKNOWN_NAME(
-            scope.source, select.id_span, what="tensor", name=select.id,
-            hint=hint or "name the target or another tensor",
+            scope.source, select.id_span, what="tensor or library", name=select.id,
+            hint=hint or advice,
         )  # fmt: skip
     check_rank(select.id, len(subscripts), len(select.args), select.id_span, scope)
     result: list[IndexBounds] = []

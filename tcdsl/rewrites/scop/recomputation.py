@@ -173,7 +173,7 @@ def _is_plain(node: Expr) -> bool:
 
 def _may_read(scop: Scop, producer: Statement, user: Statement) -> bool:
     """Return whether *user* may compute what it reads of *producer*'s."""
-    if user.kind not in (Kind.ASSIGN, Kind.UPDATE) or user.companion is not None:
+    if user.kind not in (Kind.ASSIGN, Kind.UPDATE) or user.companion is not None or user.library:
         return False
     uses, elements = points_of_box(user.domain), points_of_box(producer.domain)
     if uses is None or elements is None or uses > elements:

@@ -23,6 +23,7 @@ from tcdsl.codegen.cuda.source import (
     AnyLaunch,
     Dim3,
     Launch,
+    LibraryCall,
     Memset,
     Overlap,
     ParameterKind,
@@ -38,7 +39,16 @@ from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import Context, never_destroyed, pycuda, translated
 from tcdsl.runtime.cuda.faults import FaultRecord
 from tcdsl.runtime.cuda.state import state_of
-from tcdsl.runtime.cuda.steps import AnyStep, Attributes, MemsetStep, Raw, RawKernel, Step
+from tcdsl.runtime.cuda.steps import (
+    AnyStep,
+    Attributes,
+    MemsetStep,
+    Raw,
+    RawKernel,
+    Step,
+    StreamStep,
+)
+from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault
 
 _IN_WORKSPACE = (ParameterKind.SCRATCH, ParameterKind.TICKETS)
@@ -182,12 +192,14 @@ class Loaded:
             if manifest.has_faults:
                 self.record = self.state.faults.new_record(error)
 
-    def _steps(self, driver: Any) -> list[Step | MemsetStep]:
+    def _steps(self, driver: Any) -> list[Step | StreamStep]:
         positions = self.manifest.positions
-        steps: list[Step | MemsetStep] = []
+        steps: list[Step | StreamStep] = []
         for launch in self.manifest.launches:
             if isinstance(launch, Memset):
                 steps.append(MemsetStep(launch, *positions(launch)))
+            elif isinstance(launch, LibraryCall):
+                steps.append(_product_step(launch, positions(launch), self.context.handle))
             else:
                 steps.append(self._kernel(driver, launch, positions(launch)))
         return steps
@@ -238,7 +250,7 @@ class Loaded:
         if manifest is self.manifest:
             return self
         kernels = manifest.launches
-        grids = [None if isinstance(launch, Memset) else launch.grid for launch in kernels]
+        grids = [launch.grid if isinstance(launch, Launch) else None for launch in kernels]
         found = copy(self)
         found.manifest = manifest
         found.steps = [step.at(grid) for step, grid in zip(self.steps, grids, strict=True)]
@@ -289,6 +301,14 @@ class Loaded:
         for attribute, value in step.attributes:
             libcuda.set_function_attribute(function, attribute, value)
         return RawKernel(function, step)
+
+
+def _product_step(call: LibraryCall, positions: Sequence[int], context: int) -> StreamStep:
+    """Return the step of *call*; few programs have one, so its module is loaded late."""
+    with late_import():
+        from tcdsl.runtime.cuda.cublas import ProductStep
+
+    return ProductStep(call, positions, context)
 
 
 class CudaProgram:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from tcdsl.codegen.cuda.source import Dim3, Launch, Memset
 from tcdsl.runtime.cuda import libcuda
@@ -196,12 +196,12 @@ class MemsetStep:
     """One memset, on any stream; a captured graph gets a node of it."""
 
     __slots__ = ("_call", "_count", "_function", "_value", "name", "positions", "select")
-    needs_driver = False
+    needs_driver: bool = False
 
     def __init__(self, memset: Memset, position: int) -> None:
         """Take the *position* of the target among the slots."""
         self.name = memset.name
-        self.positions = (position,)
+        self.positions: tuple[int, ...] = (position,)
         self.select = selector(self.positions)
         self._call = f"cuMemsetD{8 * memset.width}Async"
         self._function: Callable[..., int] = getattr(libcuda.library(), self._call)
@@ -222,5 +222,20 @@ class MemsetStep:
             raise libcuda.error_of(status, self._call)
 
 
-AnyStep: TypeAlias = Step | RawKernel | MemsetStep
-Raw: TypeAlias = RawKernel | MemsetStep  # on any stream
+class StreamStep(Protocol):
+    """A step on any stream that is no kernel of ours."""
+
+    name: str
+    needs_driver: bool
+    positions: tuple[int, ...]
+    select: Select
+
+    def at(self, grid: Dim3 | None) -> "StreamStep": ...
+
+    def prepared(self, values: Values) -> Prepared: ...
+
+    def launch(self, values: Values, stream: int) -> None: ...
+
+
+AnyStep: TypeAlias = Step | RawKernel | StreamStep
+Raw: TypeAlias = RawKernel | StreamStep  # on any stream

@@ -399,7 +399,7 @@ def test_clause_errors() -> None:
     source = "def f(float(N) A) -> (O) { O(i) = A(i) where i in 0:i+1 }"
     check(source, "TC031", "i in 0", "depends on itself", "other indices")
     source = "def f(float(N) A) -> (O) { O(i) = A(i) <=> Z(N) }"
-    check(source, "TC020", "Z(N)", "unknown tensor 'Z'", "name the target")
+    check(source, "TC020", "Z(N)", "unknown tensor or library 'Z'", "name the target")
 
 
 # --- calls ---------------------------------------------------------------------------------

@@ -1,0 +1,117 @@
+"""``C(m,n) +=! A(m,k) * B(k,n) <=> cublas(A, B)``: a library is to compute the statement.
+
+What it computes is what the statement says; the name says who.  The statement must be a matrix
+product by its indices, each of which is in two of the three tensors, or in all of them:
+
+    batch   C  A  B     rows   C  A     columns   C  B     terms   A  B
+
+Whether the strides are those of matrices is known at a call (strategies/matrix_products).
+"""
+
+from collections.abc import Mapping
+
+from tcdsl.errors import NOT_THE_LIBRARYS
+from tcdsl.lang.comprehension import Binary, Cast, Expr, Load, Operator, Statement
+from tcdsl.lang.ranges.reads import index_names
+from tcdsl.lang.syntax import ast
+from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
+from tcdsl.lang.types.elaborate import Scope
+
+# Name -> the targets that have it; on others the statement is compiled like any other.
+LIBRARIES: Mapping[str, tuple[str, ...]] = {"cublas": ("cuda", "emulate"), "blas": ("cpu",)}
+
+# Types of operands -> of their sums.
+TYPES = {FLOAT32: FLOAT32, FLOAT64: FLOAT64, FLOAT16: FLOAT32, BFLOAT16: FLOAT32}
+
+
+def named_library(stmt: ast.Assign, typed: Statement, scope: Scope) -> str:
+    """Return the library that *stmt* names, "" if none.
+
+    :raises SemanticError: (TC094) the statement is no product of the library's.
+    """
+    select = stmt.size_select
+    if select is None or select.id in scope.tensors:
+        return ""
+    operands = [arg.id if isinstance(arg, ast.Name) else "" for arg in select.args]
+    if reason := why_not_product(typed) or _why_not_named(typed, operands):
+        what, advice = reason
+        call = f"{select.id}({', '.join(scope.text(arg.span) for arg in select.args)})"
+        raise NOT_THE_LIBRARYS(
+            scope.source, select.id_span, call=call, what=what, advice=advice
+        )  # fmt: skip
+    return select.id
+
+
+Reason = tuple[str, str]  # what is wrong, and what to do
+_DROP = "drop the '<=>': tcdsl compiles the statement itself"
+
+
+def factors_of(value: Expr) -> tuple[Load, Load] | None:
+    """Return the two loads that *value* multiplies, conversions aside, or None."""
+    value = _unconverted(value)
+    if not (isinstance(value, Binary) and value.op == "*"):
+        return None
+    left, right = _unconverted(value.left), _unconverted(value.right)
+    return (left, right) if isinstance(left, Load) and isinstance(right, Load) else None
+
+
+def _unconverted(expr: Expr) -> Expr:
+    return _unconverted(expr.operand) if isinstance(expr, Cast) else expr
+
+
+def why_not_product(statement: Statement) -> Reason | None:
+    """Return why *statement* is no sum of products of two tensors by its indices, or None."""
+    reduction, factors = statement.reduction, factors_of(statement.value)
+    if reduction is None or reduction.operator is not Operator.ADD:
+        return "the statement is no sum", f"write {statement.target}(...) +=! ..., or {_DROP}"
+    if factors is None:
+        what = "the product is not a matrix product because it is not of two tensors alone"
+        return what, f"compute operands and what follows in statements of their own, or {_DROP}"
+    if reason := _why_not_of_types(factors, reduction.dtype):
+        return (
+            f"the product is not a matrix product because {reason}",
+            f"convert before, or {_DROP}",
+        )
+    if statement.target in (factor.tensor for factor in factors):
+        what = f"the product is not a matrix product because it reads its result {statement.target}"
+        return what, _DROP
+    if statement.conditions or statement.data_ranges:
+        return "the product is not a matrix product because conditions leave terms out", _DROP
+    left, right = (set(index_names(*factor.subscripts)) for factor in factors)
+    for index in statement.indices:
+        places = (index in statement.left) + (index in left) + (index in right)
+        if places < 2:
+            names = ((factors[0].tensor, left), (factors[1].tensor, right))
+            where = next((name for name, found in names if index in found), statement.target)
+            what = f"the product is not a matrix product because {index} is in {where} alone"
+            return what, f"sum over {index} in a statement before, or {_DROP}"
+    return None
+
+
+def _why_not_of_types(factors: tuple[Load, Load], summed: DType) -> str | None:
+    """Return why no library multiplies *factors* and sums in type *summed*, or None.
+
+    They are of the sums' type, or of a half type with sums of float32.
+    """
+    left, right = (factor.dtype for factor in factors)
+    if left != right:
+        return f"{factors[0].tensor} is {left} and {factors[1].tensor} is {right}"
+    if left not in TYPES:
+        return f"{factors[0].tensor} is {left}, not {' or '.join(map(str, TYPES))}"
+    if summed != TYPES[left]:
+        return f"its sums are {summed}, not {TYPES[left]}"
+    return None
+
+
+def _why_not_named(statement: Statement, operands: list[str]) -> Reason | None:
+    """Return why *operands* are not those of the product, or None."""
+    factors = factors_of(statement.value)
+    assert factors is not None
+    own = [factor.tensor for factor in factors]
+    if operands == own:
+        return None
+    order = " in another order" if sorted(operands) == sorted(own) else ""
+    return (
+        f"the product is of {own[0]} and {own[1]}{order}",
+        f"name its operands as they stand: ({', '.join(own)})",
+    )

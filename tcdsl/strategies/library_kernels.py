@@ -1,0 +1,109 @@
+"""Statements that a library computes: kernels of their own, in whose place its call runs.
+
+C(m,n) +=! A(m,k) * B(k,n) <=> cublas(A, B)
+
+C(m,n) = 0                    the loops as written, on one thread: what dependences, order and
+C(m,n) += A(m,k) * B(k,n)     completeness are proved of; the call is printed in their place
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.matrix_products import MatrixProduct
+from tcdsl.errors import NOT_THE_LIBRARYS
+from tcdsl.lang.types.library_calls import factors_of
+from tcdsl.poly.loop_tree import Node, sequence
+from tcdsl.poly.scop import Scop, Statement
+from tcdsl.schedule.fusion import leaders_of
+from tcdsl.schedule.plan import Kernel
+from tcdsl.source import Source
+from tcdsl.strategies.generic import textual_tree
+from tcdsl.strategies.matrix_products import matrix_product, with_initialisation
+
+TEMPLATE = "library"
+ADVICE = "drop the '<=>', or compile with Options(libraries=False)"
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryKernel:
+    """A kernel that a library's call stands for."""
+
+    tree: Node
+    library: str
+    why: tuple[str, ...] = ()
+    template: str = TEMPLATE
+
+    def kernel(self, name: str) -> Kernel:
+        """Return the kernel called *name*."""
+        return Kernel(name, self.tree, self.why, template=self.template, library=self.library)
+
+
+def library_of(scop: Scop, names: Iterable[str]) -> str:
+    """Return the library that is to compute one of *names*, "" if none is."""
+    return next((scop.by_name[n].library for n in names if scop.by_name[n].library), "")
+
+
+def with_libraries(
+    scop: Scop, libraries: Collection[str], source: Source, *, is_plain: bool = True
+) -> Scop:
+    """Return *scop* without the libraries that are none of *libraries*.
+
+    :arg is_plain: sums are not compensated.
+    :raises SemanticError: (TC094) what a library is to compute is no product of matrices.
+    """
+    if not any(statement.library for statement in scop.statements):
+        return scop
+    found = []
+    for statement in scop.statements:
+        if statement.library and statement.library not in libraries:
+            statement = replace(statement, library="")
+        if statement.domain.is_empty():  # a sum of nothing
+            statement = replace(statement, library="")
+        if statement.library:
+            product = matrix_product(scop, statement)
+            reason = product if isinstance(product, str) else ""
+            if not is_plain:
+                reason = "its sums are compensated"
+            if reason:
+                raise NOT_THE_LIBRARYS(
+                    source, statement.span, call=_call_text(statement),
+                    what=f"the product is not a matrix product because {reason}", advice=ADVICE,
+                )  # fmt: skip
+        found.append(statement)
+    return scop.with_statements(tuple(found))
+
+
+def _call_text(statement: Statement) -> str:
+    factors = factors_of(statement.value) if statement.value is not None else None
+    return f"{statement.library}({', '.join(f.tensor for f in factors or ())})"
+
+
+def library_kernel(
+    scop: Scop, members: Sequence[str], shapes: Mapping[str, Shape], prefix: str
+) -> LibraryKernel:
+    """Return the kernel of *members*, one statement that a library computes."""
+    (name,) = members
+    inits = [init for init, leader in leaders_of(scop).items() if leader == name]
+    trees = [
+        textual_tree(shapes[own], Cpu(1), f"{prefix}.{number}")
+        for number, own in enumerate((*inits, name))
+    ]
+    library = scop.by_name[name].library
+    product = product_of(scop, [scop.by_name[own] for own in (*inits, name)])
+    what = product if isinstance(product, str) else product.described()
+    why = (f"a call of {library} in place of a kernel: {what}",)
+    return LibraryKernel(sequence(trees), library, why)
+
+
+def product_of(scop: Scop, statements: Sequence[Statement]) -> MatrixProduct | str:
+    """Return what *statements* compute, one update and what initialises it; or why no product."""
+    found = with_initialisation(scop, statements)
+    if found is None:
+        return "other statements are in its kernel"
+    update, is_initialised = found
+    product = matrix_product(scop, update)
+    if isinstance(product, str):
+        return product
+    return replace(product, accumulates=not is_initialised)
