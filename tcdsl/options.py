@@ -61,8 +61,10 @@ class Options:
     precision: of products of float32 that a sum adds up: "float32", or "tf32", which lets tensor
         cores round the factors to 11 bits (a product is off by 2^-10 of itself at most; infinities
         and NaN stay) and is several times as fast.  Ignored on a CPU.
-    libraries: whether libraries compute the statements that name one (``<=> cublas(A, B)``).
-        Without them tcdsl compiles these like all others.
+    libraries: "named" lets a library compute the statements that name it (``<=> cublas(A, B)``);
+        True also other products of matrices on a GPU, where its call is predicted to be faster and
+        the process has cuBLASLt loaded (``import torch`` does that); False none: tcdsl compiles
+        all statements itself.
     choices: what Executable.choices returned, for the same kernels again; kernels that it does not
         name are chosen as ever.  Also as the argument *choices* of Function.compile.
     """
@@ -81,7 +83,7 @@ class Options:
     scheduler: Literal["auto", "isl", "source_order"] = "auto"
     summation: Literal["plain", "compensated"] = "plain"
     precision: Literal["float32", "tf32"] = "float32"
-    libraries: bool = True
+    libraries: bool | Literal["named"] = "named"
     choices: str = ""
 
     def __new__(cls, *args: Any, **named: Any) -> "Options":
@@ -241,5 +243,5 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "deterministic": (True, False),
     "fast_math": (True, False),
     "check_indices": (True, False),
-    "libraries": (True, False),
+    "libraries": ("named", True, False),
 }

@@ -133,6 +133,7 @@ class Chip:
 
     operations_per_s: tuple[tuple[Unit, float], ...]
     sources: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
+    libraries: tuple[str, ...] = ()  # whose calls a plan may have by itself
 
     @property
     def capability(self) -> int:

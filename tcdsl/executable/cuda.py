@@ -33,7 +33,7 @@ from tcdsl.lang.types.head import Extents
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
 from tcdsl.runtime.cache import default_cache, key_of
-from tcdsl.runtime.cuda import libcuda
+from tcdsl.runtime.cuda import cublas, libcuda
 from tcdsl.runtime.cuda.call import DeviceCall
 from tcdsl.runtime.cuda.device import Context, context_for, primary_context
 from tcdsl.runtime.cuda.host_call import run_on_host_arrays
@@ -108,7 +108,7 @@ class CudaExecutable(Executable):
             from tcdsl.driver import compile_to_cuda
 
         alignments = {name: spec.alignment for name, spec in self.specs.items()}
-        gpu = primary_context(ordinal_of(self.specs)).gpu
+        gpu = gpu_for(primary_context(ordinal_of(self.specs)), self.options)
         return compile_to_cuda(
             self.comprehension, self.special, gaps_of(self.head, self.specs, self.bounds),
             self.options, gpu, alignments, bounds=self.bounds,
@@ -342,7 +342,7 @@ def _program(
     c = sized.head
     strides = gaps_of(c, specs, bounds)
     alignments = {name: spec.alignment for name, spec in specs.items()}
-    compiler, gpu = find_cuda_compiler(libcuda.driver_version()[0]), context.gpu
+    compiler, gpu = find_cuda_compiler(libcuda.driver_version()[0]), gpu_for(context, options)
     key = key_of(
         kind="cuda",
         build=build_identity(),
@@ -386,6 +386,13 @@ def _program(
         cache.put(key, code, {"program": manifest.to_json()})
         sized.definition.program.keep()
     return remember(_programs, key, CudaProgram(code, manifest, error))
+
+
+def gpu_for(context: Context, options: Options) -> Chip:
+    """Return the chip of *context*, with the libraries whose calls *options* let a plan have."""
+    if options.libraries is True and cublas.is_loaded():
+        return replace(context.gpu, libraries=("cublas",))
+    return context.gpu
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
+from tcdsl.plan.library_rewrite import with_asked_calls
 from tcdsl.plan.regrouping import regroup, without_stored, without_temporary
 from tcdsl.plan.search import groups_of, with_rewrites
 from tcdsl.poly.dependences import dependences_of
@@ -70,7 +71,7 @@ def plan_for_gpu(scop: Scop, options: Options, gpu: Chip, scheme: Scheme | None 
 
     :arg scheme: None for that of *options*.
     """
-    scop = _without_idle(scop)
+    scop = with_asked_calls(_without_idle(scop), options)
     scheme = scheme or Scheme(options.scheduler)
 
     def plan(scop: Scop, options: Options) -> Plan:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
+from tcdsl.plan.library_rewrite import library_rewrites
 from tcdsl.plan.moves import Merge, NoMerge, in_order, merged, merges
 from tcdsl.plan.rewrites import REWRITES
 from tcdsl.plan.state import Evaluator, State
@@ -77,7 +78,8 @@ def with_rewrites(
     """Return the groups that *planned* makes of *scop*, rewritten where that is faster."""
     best = planned(scop)
     tried: list[Tried] = []
-    for rewrite in REWRITES if options.fuse != "none" else ():
+    rewrites = (*REWRITES, *library_rewrites(options, gpu))
+    for rewrite in rewrites if options.fuse != "none" else ():
         for site in rewrite.sites(scop):
             if rewrite.why_not(scop, site) is not None:
                 continue

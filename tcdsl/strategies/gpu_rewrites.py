@@ -27,6 +27,7 @@ from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import trees_by_isl
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.library_candidates import library_candidates
 from tcdsl.strategies.library_kernels import LibraryKernel, library_kernel, library_of
 from tcdsl.strategies.operand_tiles import with_operand_tiles
 from tcdsl.strategies.private_results import with_copies, with_summed_copies
@@ -48,10 +49,11 @@ class Queued:
 
     def weighed(self) -> Weighed | None:
         """Return what it was made with, and what else there was."""
-        if isinstance(self.kernel, LibraryKernel):
-            return Weighed(self.name, {"template": self.kernel.template})
         if self.problem is None:
             return None
+        if isinstance(self.kernel, LibraryKernel):
+            own = partial(library_candidates, self.problem, self.kernel)
+            return Weighed(self.name, {"template": self.kernel.template}, own)
         others = partial(candidates_of, self.problem, self.kernel.config)
         return Weighed("+".join(self.problem.group.members), self.kernel.config, others)
 
@@ -121,7 +123,10 @@ class _Rewriter:
 
     def _queue_library(self, group: Group) -> _Left:
         kernel = library_kernel(self.scop, group.members, self._shapes, f"g{len(self.queue)}")
-        self.queue.append(Queued(kernel, "+".join(group.members)))
+        problem = Problem(
+            self.scop, group, self._shapes, self.gpu, self.options, scheme=self.scheme
+        )  # fmt: skip
+        self.queue.append(Queued(kernel, "+".join(group.members), problem=problem))
         return _Left()
 
     def _queue_isl(self, problem: Problem, sketch: Sketch, bands: Bands) -> _Left:
