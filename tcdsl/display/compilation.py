@@ -30,6 +30,7 @@ from tcdsl.display.html import (
     tag,
 )
 from tcdsl.display.loops import WHAT, kernel_trees
+from tcdsl.display.pipelines import pipelines_section
 from tcdsl.display.plan import plan_section, traffic_section
 from tcdsl.display.scop import scop_section
 from tcdsl.display.steps import steps_section, steps_text
@@ -269,5 +270,6 @@ def _schedule(compiled: Compiled[Any]) -> Html:
     return join(
         details("kinds of loops", tag("ul", [tag("li", e) for e in entries], class_="plain")),
         kernel_trees(plan.scop, plan.kernels, plan.placements),
+        pipelines_section(plan),
         details("isl's schedule tree", block(compiled.stages["tree"])),
     )

@@ -13,7 +13,7 @@ import pytest
 import tcdsl
 from tcdsl.lang.types.builtins import BUILTINS
 from tcdsl.settings import VARIABLES
-from tcdsl_site import builtin_table, compiler_page, notebooks, tables
+from tcdsl_site import builtin_table, compiler_page, notebooks, product_page, tables
 from tcdsl_site.generated import MAKERS, complete_page, pages, regenerated
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +47,13 @@ def test_programs_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
+def test_the_program_of_the_page_on_products_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("how_a_product_is_compiled.md", tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
 def test_the_page_on_testing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("testing.md", tmp_path, monkeypatch)
     text = (DOCS / "testing.md").read_text(encoding="utf-8")
@@ -73,7 +80,7 @@ def test_every_setting_and_every_option_is_in_its_table() -> None:
 
 REGENERATE = "run: python docs/_ext/regenerate.py"
 # They compile; test_error_page.py compares the errors one by one.
-SLOW = ("compiler", "errors", "how_a_kernel_is_chosen")
+SLOW = ("compiler", "errors", "how_a_kernel_is_chosen", "how_a_product_is_compiled")
 
 
 @pytest.mark.parametrize("path", pages(DOCS), ids=lambda path: path.stem)
@@ -85,7 +92,9 @@ def test_the_generated_parts_are_what_the_code_says(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["compiler", "how_a_kernel_is_chosen"])
+@pytest.mark.parametrize(
+    "name", ["compiler", "how_a_kernel_is_chosen", "how_a_product_is_compiled"]
+)
 def test_pages_on_the_compiler_are_what_it_does(name: str) -> None:
     page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     assert regenerated(name, page) == page, REGENERATE
@@ -153,6 +162,14 @@ def test_the_site_draws_what_the_page_tells() -> None:
 def test_the_site_draws_the_loops() -> None:
     loops = compiler_page.picture("cpu schedule", PAGE)
     assert loops.count("tc-vector") == 5 and loops.count("<div") == loops.count("</div>")
+
+
+@pytest.mark.slow
+def test_the_site_draws_the_pipeline() -> None:
+    page = (DOCS / "how_a_product_is_compiled.md").read_text(encoding="utf-8")
+    drawn = product_page.picture("pipeline", page)
+    assert "<svg" in drawn and "stage 0" in drawn and "tensor cores" in drawn
+    assert product_page.picture("classes", page) == product_page.step("classes", page)
 
 
 def test_a_printed_schedule_is_read_as_a_tree() -> None:

@@ -12,7 +12,9 @@ from functools import cache, partial
 from typing import Any
 
 import tcdsl
-from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.estimate import Estimate, estimate
+from tcdsl.costmodel.work import Work
 from tcdsl.display.candidates_text import config_text, in_order, reasons, varying_in
 from tcdsl.executable import Executable
 from tcdsl.strategies.problem import Problem
@@ -20,7 +22,7 @@ from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.work import work_of
 
 SIZES = (8192, 4096)
-_PROGRAM = re.compile(r"^```tc\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PROGRAM = re.compile(r"^```tc\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def step(argument: str, page: str) -> str:
@@ -30,7 +32,7 @@ def step(argument: str, page: str) -> str:
 
 @cache
 def _compiled(page: str) -> Executable:
-    (source, *_) = _PROGRAM.findall(page)
+    (source, *_) = PROGRAM.findall(page)
     program = tcdsl.define(source)
     return program[program.names[-1]].compile(tcdsl.spec(SIZES, "float32"), target="emulate")
 
@@ -43,7 +45,8 @@ def _problem(page: str) -> tuple[Problem, Sketch]:
     return problem, sketch
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
@@ -60,7 +63,7 @@ def _problem_table(page: str) -> str:
         rows.append((f"`{name}`", extents, roles, names[lane] if lane is not None else ""))
     head = ("statement", "extents", "roles of its indices", "threads may share")
     shared = ", ".join(problem.name_of(axis) for axis in problem.parallel)
-    return _table(head, rows) + f"\nShared and parallel for all: {shared}.\n"
+    return table(head, rows) + f"\nShared and parallel for all: {shared}.\n"
 
 
 def _space_table(page: str) -> str:
@@ -72,16 +75,21 @@ def _space_table(page: str) -> str:
         )
         for c in in_order(own)
     ]  # fmt: skip
-    return _table(("", "template", "configuration", "predicted us", "limiter"), rows)
+    return table(("", "template", "configuration", "predicted us", "limiter"), rows)
 
 
 def _reasons_table(page: str) -> str:
     found = reasons(_compiled(page).candidates)
-    return _table(("template", "why not"), ((", ".join(names), why) for why, names in found))
+    return table(("template", "why not"), ((", ".join(names), why) for why, names in found))
 
 
 def _work_table(page: str) -> str:
-    work = asdict(work_of(*_problem(page)))
+    return work_table(work_of(*_problem(page)))
+
+
+def work_table(of: Work) -> str:
+    """Return what *of* counts."""
+    work = asdict(of)
     chain = {f"chain: {name}": value for name, value in work.pop("chain").items()}
     units = {f"operations: {unit}": count for unit, count in work.pop("operations")}
     numbers: Mapping[str, Any] = {**work, **units, **chain}
@@ -90,15 +98,19 @@ def _work_table(page: str) -> str:
         for name, value in numbers.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and value
     ]
-    return _table(("of the chosen configuration", ""), rows)
+    return table(("of the chosen configuration", ""), rows)
 
 
 def _estimate_table(page: str) -> str:
     problem, sketch = _problem(page)
-    found = estimate(work_of(problem, sketch), problem.gpu)
+    return estimate_table(estimate(work_of(problem, sketch), problem.gpu), problem.gpu)
+
+
+def estimate_table(found: Estimate, chip: Chip) -> str:
+    """Return the terms of an estimate."""
     rows = [(name, f"{1e6 * seconds:.2f}") for name, seconds in found.terms if seconds]
     total = ("**all together**", f"**{1e6 * found.seconds:.2f}**")
-    return _table((f"on {problem.gpu.name}", "us"), [*rows, total])
+    return table((f"on {chip.name}", "us"), [*rows, total])
 
 
 def _schedule_text(page: str) -> str:

@@ -25,6 +25,7 @@ from tcdsl_site import (
     compiler_page,
     error_page,
     grammar_page,
+    product_page,
     tables,
     vjp_page,
 )
@@ -54,6 +55,7 @@ MAKERS: Mapping[str, Maker] = {
     "settings": lambda *_: tables.settings(),
     "stage": compiler_page.stage,
     "picture": compiler_page.picture_text,
+    "product": product_page.step,
     "jvp": vjp_page.jvp_text,
     "vjp": vjp_page.text,
 }
@@ -63,6 +65,7 @@ ON_THE_SITE: Mapping[str, Maker] = {
     "errors": lambda _, page: f":::{{container}} tc-codes\n{error_page.overview(page)}:::\n",
     "grammar": lambda *_: grammar_page.grammar(_grammar(), with_diagrams=True),
     "picture": compiler_page.picture,
+    "product": product_page.picture,
 }
 
 
