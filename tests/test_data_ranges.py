@@ -153,6 +153,7 @@ def test_the_cpu_gives_what_the_reference_gives(check_all: CheckAll) -> None:
     check_all(everything())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 def test_the_emulator_gives_what_the_reference_gives(check_emulated: CheckAll) -> None:
     check_emulated(everything(), is_ptx_read=True)

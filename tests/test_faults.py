@@ -629,6 +629,7 @@ def _compile_in_child(queue: Any, seed: int) -> None:
         queue.put(repr(error))
 
 
+@pytest.mark.slow
 def test_row_38_sixteen_processes(own_cache: Path) -> None:
     context = multiprocessing.get_context("fork")
     queue = context.Queue()

@@ -28,7 +28,12 @@ def test_all_finds_are_told_at_the_end(check_all: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: graphs("real", with_values=False), programs, contractions]
+    "make",
+    [
+        lambda: graphs("real", with_values=False),
+        programs,
+        pytest.param(contractions, marks=pytest.mark.slow),
+    ],
 )
 def test_no_program_is_drawn_twice(make: Callable[[], Any]) -> None:
     """Left to itself Hypothesis draws one graph in seven twice, and one program in three."""

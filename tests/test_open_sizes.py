@@ -293,6 +293,7 @@ def test_a_second_value_opens_a_size(compilations: list[str]) -> None:
     assert len(compilations) == 2
 
 
+@pytest.mark.slow
 def test_each_further_size_that_varies_costs_one_compilation(compilations: list[str]) -> None:
     f = tcdsl.define(MATMUL).f
     counts = []

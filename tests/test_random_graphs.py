@@ -24,7 +24,7 @@ from tests.hunts import Hunt, batches, drawn, for_each
 
 pytest.importorskip("hypothesis")
 
-ORDINARY = 24  # without -m fuzz
+ORDINARY = 12  # without -m fuzz
 GRAPHS = 3_000
 GPU_SEEDS = range(4000, 4200)
 GPU_GRAPHS = 100  # of each seed

@@ -86,6 +86,7 @@ def check(case: tuple[str, tuple[Any, ...]], targets: tuple[str, ...]) -> None:
     tcdsl.testing.check(tcdsl.define(text).f, *args, targets=targets)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @seed(15)
 @settings(max_examples=12, deadline=None, database=None)

@@ -225,7 +225,7 @@ def integer_samples(dtype: str) -> list[int]:
     return sorted(v for v in values if low <= v <= high)
 
 
-@pytest.mark.slow_but("i16", "u16", "u32", "u64", "i8")
+@pytest.mark.slow_but("i16", "u32", "u64")
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers_agree_with_python(tc: Callable[[str], Call], dtype: str) -> None:
     samples = integer_samples(dtype)

@@ -82,6 +82,7 @@ def test_scattered_sums_find_the_identity(dtype: str, operator: str, cuda_unit: 
     assert [(m.width, m.value, m.count) for m in memsets(unit)] == ([] if fill is None else [fill])
 
 
+@pytest.mark.slow
 def test_sums_on_columns_are_right(check_emulated: CheckAll) -> None:
     check_emulated(
         [
@@ -93,6 +94,7 @@ def test_sums_on_columns_are_right(check_emulated: CheckAll) -> None:
     )
 
 
+@pytest.mark.slow
 def test_scattered_sums_are_right(check_emulated: CheckAll) -> None:
     rng = np.random.default_rng(5)
     cases: list[tuple[str, Sequence[Any]]] = []

@@ -44,6 +44,7 @@ def arrays() -> dict[str, Any]:
     return {"x": x, "i": np.tile(np.arange(32, dtype=np.int32), 2), "y": np.zeros(32, np.float32)}
 
 
+@pytest.mark.slow
 def test_a_correct_kernel(program: EmulatedProgram) -> None:
     for run in (program.run, lambda given: run_sanitized(program.source, given)):
         given = arrays()

@@ -78,6 +78,7 @@ def test_stages_are_dumped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 # --- the cache ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_process_finds_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -89,6 +90,7 @@ def test_a_second_process_finds_the_code(tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(second(x), first(x))
 
 
+@pytest.mark.slow
 def test_other_sizes_types_and_options_are_other_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ def test_on_the_cpu(part: int, check_all: CheckAll) -> None:
     check_all(batch(part, all_dtypes=True), threads=2)
 
 
-@pytest.mark.slow_but("0")
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_on_the_emulator(part: int, check_emulated: CheckAll) -> None:
     check_emulated(batch(part, all_dtypes=True))

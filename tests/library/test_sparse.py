@@ -31,6 +31,7 @@ def test_on_the_cpu(check_all: CheckAll) -> None:
     check_all(batch(all_dtypes=True), threads=2)
 
 
+@pytest.mark.slow
 def test_on_the_emulator(check_emulated: CheckAll) -> None:
     check_emulated(batch(all_dtypes=True))
 

@@ -273,6 +273,7 @@ def test_every_third_element(check_emulated: CheckAll, gpu: Chip) -> None:
     check_emulated([*cases, (column, [(3, 20000)]), (diagonal, [(300, 7)])], gpu=gpu)
 
 
+@pytest.mark.slow_but("on a small chip")
 def test_sums_of_nothing_at_the_ends(check_emulated: CheckAll, gpu: Chip) -> None:
     """Threads were made for the updates alone: each such program fell back, one could not."""
     last = "def f(float(M,N) x) -> (y) { y(i) max=! x(i,j) where i in 0:M, j in 0:N, exists j < i }"

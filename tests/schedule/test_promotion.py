@@ -172,6 +172,7 @@ def test_the_budget_gives_way(lower: Lower) -> None:
         assert set(promote(scop, [tree], chip)) == expected
 
 
+@pytest.mark.slow
 def test_programs_are_right_whatever_the_budget(check_emulated: CheckAll) -> None:
     matmul = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
     for shared_bytes in (0, 100, 2000, 5000):

@@ -201,7 +201,7 @@ def test_what_is_asked_for_goes_one_way(options: Options, cuda_unit: MakeUnit) -
 # --- right ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_but("layernorm_backward")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MATRICES)
 def test_right_at_all_sizes(
     name: str, check_emulated: CheckAll, cuda_unit: MakeUnit, eager: Chip

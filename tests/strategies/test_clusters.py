@@ -62,7 +62,7 @@ def test_one_kernel_reads_a_row_once(name: str, cuda_unit: MakeUnit) -> None:
             assert not loads, "what is staged is read from shared memory"
 
 
-@pytest.mark.slow_but("softmax")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("small_blocks")
 def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:

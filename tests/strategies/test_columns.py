@@ -72,7 +72,7 @@ def test_one_kernel_reads_a_column_once(name: str, cuda_unit: MakeUnit) -> None:
             assert len(readers) == 1, "what is kept is read by the copy alone"
 
 
-@pytest.mark.slow_but("batchnorm")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("always")
 def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:

@@ -273,6 +273,7 @@ def test_blocks_add_to_the_result_at_once(name: str, cuda_unit: MakeUnit) -> Non
     )
 
 
+@pytest.mark.slow
 def test_sums_by_atomics_are_right(check_emulated: CheckAll) -> None:
     check_emulated(list(ATOMIC.values()), options=Options(cross_block="atomic"))
 

@@ -185,7 +185,7 @@ def n_barriers(unit: Any, tree: Node) -> int:
 # --- right ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_but("isl")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["isl", "isl in tiles", "tiles", "long tiles"])
 def test_results_are_right(name: str, check_emulated: CheckAll, eager: None) -> None:
     check_emulated(CASES, options=OPTIONS[name])

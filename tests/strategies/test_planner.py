@@ -179,6 +179,7 @@ def planned(source: str, inputs: Mapping[str, Array], options: Options, threads:
     return compile_to_c(c, special, {}, options, Cpu(threads))
 
 
+@pytest.mark.slow
 @seed(7)
 @settings(RANDOM, max_examples=60)
 @given(programs())

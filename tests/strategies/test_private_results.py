@@ -87,12 +87,14 @@ def copied(scop: Scop, gpu: Chip, options: Options | None = None) -> list[str]:
     return [s.write.array for s in plan.scop.statements if s.is_atomic and s.write.array in shared]
 
 
+@pytest.mark.slow_but("memory-+=", "shared memory-max=")
 @pytest.mark.parametrize("op", ["+=", "max=", "min="])
 def test_types_and_operators(op: str, either: Chip, check_emulated: CheckAll) -> None:
     given = [(5, 6), places(70, 5), (70, 6)]
     check_emulated([(SUMS.format(t=t, op=op), given) for t in TYPES], gpu=either)
 
 
+@pytest.mark.slow_but("memory-shape0", "shared memory-shape1")
 @pytest.mark.parametrize("shape", [(1, 1), (37, 3), (130, 33)])
 def test_rows_and_columns(shape: tuple[int, int], either: Chip, check_emulated: CheckAll) -> None:
     m, n = shape

@@ -89,6 +89,7 @@ def batches(seed: int, count: int) -> Iterator[list[Case]]:
         yield cases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "count"), [(1, BATCH), pytest.param(2, 2_000, marks=pytest.mark.fuzz)]
 )

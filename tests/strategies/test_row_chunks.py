@@ -133,6 +133,7 @@ def test_much_that_follows(
     check_emulated([(SOFTMAX, [(3, 512)]), (MASKED, [(2, 3, 300), (2, 300), ()])], gpu=chip)
 
 
+@pytest.mark.slow
 def test_types(check_emulated: CheckAll, cuda_unit: MakeUnit, chip: Chip) -> None:
     cases: list[tuple[str, list[Any]]] = []
     for dtype in ("double", "bfloat16", "half"):

@@ -133,7 +133,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.slow_but("4")
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 def test_graphs(threads: int, check_all: CheckAll) -> None:
     shapes = [(1, 1), (1, 65), (5, 7), (63, 64), (64, 65), (65, 300), (3000, 9)]

@@ -136,7 +136,7 @@ def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
     check_emulated([(source, inputs) for inputs in given])
 
 
-@pytest.mark.slow_but("an update", "softmax")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right_on_a_small_chip(
     name: str, check_emulated: CheckAll, small_chip: Chip
@@ -159,6 +159,7 @@ def test_clusters_share_skewed_rows(
     check_emulated([(source, inputs) for inputs in given])
 
 
+@pytest.mark.slow
 def test_views(check_emulated: CheckAll) -> None:
     """Rows apart in memory, of a stride that is no multiple, or of one that is."""
     x = np.random.default_rng(0).random((5, 1100), np.float32)

@@ -94,7 +94,7 @@ def test_the_work_of_a_tile(lower: Callable[..., Any]) -> None:
     assert one.chain.block_barriers == 2
 
 
-@pytest.mark.slow_but("whole")
+@pytest.mark.slow
 def test_the_classics_in_tiny_tiles(tiny_tiles: Tiled, check_all: CheckAll) -> None:
     cases = [(source, shapes) for source, several in CLASSICS for shapes in several]
     check_all(cases)
@@ -106,13 +106,13 @@ def test_nothing_to_compute(tiny_tiles: Tiled, check_all: CheckAll) -> None:
     check_all(nothing)
 
 
-@pytest.mark.slow_but("cut")
+@pytest.mark.slow
 def test_random_chains_in_tiny_tiles(tiny_tiles: Tiled, check_all: CheckAll) -> None:
     check_all(list(random_chains(1, 24)))
     assert len(tiny_tiles) >= 18
 
 
-@pytest.mark.slow_but("cut")
+@pytest.mark.slow
 def test_the_classics_on_the_emulator(tiny_tiles: Tiled, check_emulated: CheckAll) -> None:
     cases = [(source, shapes) for source, several in CLASSICS for shapes in several[1:3]]
     check_emulated(cases)

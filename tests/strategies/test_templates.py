@@ -164,6 +164,7 @@ KEPT_PROGRAMS: dict[str, tuple[str, Shapes, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @pytest.mark.parametrize("name", KEPT_PROGRAMS)
 def test_what_is_kept_has_other_configurations(name: str, cuda_unit: Callable[..., Any]) -> None:

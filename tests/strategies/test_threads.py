@@ -56,7 +56,7 @@ def test_reductions_of_a_matrix(name: str, check_emulated: CheckAll) -> None:
     check_emulated([(matrix(REDUCTIONS[name]), [shape]) for shape in (*SMALL, *LARGE)])
 
 
-@pytest.mark.slow_but("row")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_on_a_small_chip(name: str, check_emulated: CheckAll, small_chip: Chip) -> None:
     check_emulated([(matrix(REDUCTIONS[name]), [shape]) for shape in SMALL], gpu=small_chip)

@@ -131,7 +131,7 @@ def groups(columns: int, warps: int, stages: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-@pytest.mark.slow_but("nt", "tn")
+@pytest.mark.slow_but("nt")
 @pytest.mark.parametrize("form", PRODUCTS)
 def test_products_of_four_warps(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     dtype = BFLOAT16 if form == "nt" else FLOAT16

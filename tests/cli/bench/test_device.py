@@ -425,6 +425,7 @@ def small_copies(precompiled: list[Any], monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(copy_rate, "bound", bound)
 
 
+@pytest.mark.slow
 def test_the_copy_rate_of_every_program(small_copies: None, tcdsl: Tcdsl) -> None:
     code, printed, errors = tcdsl("bench", "--target", "cuda", "--copy-rate")
     assert (code, errors) == (0, ""), printed

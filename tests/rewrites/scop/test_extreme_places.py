@@ -64,7 +64,7 @@ def special(dtype: str, shape: tuple[int, int]) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-@pytest.mark.slow_but("float32")
+@pytest.mark.slow
 def test_results(dtype: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch) -> None:
     def everywhere(scop: Scop) -> Scop:
         for name in arg_reductions(scop):

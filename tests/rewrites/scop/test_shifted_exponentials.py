@@ -254,7 +254,7 @@ BESIDE = """def f(float(M,N) x, float(M) m) -> (m, y) {
 }"""
 
 
-@pytest.mark.slow_but("softmax", "half")
+@pytest.mark.slow_but("half")
 @pytest.mark.parametrize(
     ("source", "shapes"),
     [

@@ -34,12 +34,12 @@ def test_a_receiver_reads_it(
     received = np.from_dlpack(array)
     assert received.dtype == dtype.numpy and received.shape == shape
     del array
-    gc.collect()
+    gc.collect(1)  # what is new
     free_abandoned()
     np.testing.assert_array_equal(received.ravel(), values)
     assert fake.used() > 0
     del received
-    gc.collect()
+    gc.collect(1)  # what is new
     free_abandoned()
     assert fake.used() == 0 and fake.contexts == []
 
