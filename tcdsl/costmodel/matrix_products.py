@@ -109,9 +109,14 @@ UNITS = {
     "float16": Unit.TENSOR_F16, "bfloat16": Unit.TENSOR_BF16, "float32": Unit.FMA_F32,
     "float64": Unit.TENSOR_F64,
 }  # fmt: skip
-# What cuBLAS reaches of a unit's rate, and of the memory's, and the tile that a multiprocessor has.
-# Nobody has measured it on this chip: rates that are measured are what it reached.
-SHARE = 0.9
+# What cuBLASLt reaches of a unit's rate, by the times of eleven products on an H200
+# (tests/costmodel/test_matrix_products.py); other chips' are taken to be alike.
+FMA_SHARE, TENSOR_SHARE = 1.0, 0.93
+TILE = 128  # of results, that a multiprocessor has
+# Tensor cores' kernels want rows of whole vectors: of 2-byte elements in rows of an odd length one
+# took seven times as long.
+VECTOR_BYTES, UNALIGNED_SHARE = 16, 0.14
+CALL_S = 12.5e-6  # that the host takes for a call; the GPU may take longer
 # Of a call's workspace; NVIDIA recommends 32 MiB on Hopper.
 LEAST_WORKSPACE, MOST_WORKSPACE, MOST_PARTS, ALIGNMENT = 64 << 10, 32 << 20, 32, 256
 TILE = 128
@@ -137,7 +142,7 @@ def workspace_bytes(product: MatrixProduct) -> int:
 
 
 def estimated(product: MatrixProduct, chip: Chip, precision: str = "float32") -> Estimate:
-    """Return how long a library's call takes: units, memory, whole tiles, and the launch.
+    """Return how long a library's call takes: units or memory, the launch, and the host.
 
     :arg precision: of float32, see ``Options``.
     """
@@ -145,6 +150,9 @@ def estimated(product: MatrixProduct, chip: Chip, precision: str = "float32") ->
     if unit is Unit.FMA_F32 and precision == "tf32":
         unit = Unit.TENSOR_TF32
     rate = chip.rate(unit) or chip.rate(Unit.FMA_F32)
+    share = FMA_SHARE if unit in (Unit.FMA_F32, Unit.FMA_F64) else TENSOR_SHARE
+    if SIZES[product.left.dtype] == 2 and not _has_whole_vectors(product):
+        share *= UNALIGNED_SHARE
     read, written = bytes_of(product)
     tiles = product.batch * -(-product.rows // TILE) * -(-product.columns // TILE)
     # Terms are shared by blocks (split-K) where there are few tiles.
@@ -152,8 +160,17 @@ def estimated(product: MatrixProduct, chip: Chip, precision: str = "float32") ->
     terms = {
         "launch": chip.launch_s,
         "memory": (read + written) / chip.dram_copy_bytes_per_s,
-        str(unit): product.operations / (SHARE * rate * filled),
+        str(unit): product.operations / (share * rate * filled),
+        "host": CALL_S,
     }
     limiter = max(terms, key=lambda name: terms[name])
     busy = max(terms["memory"], terms[str(unit)])
-    return Estimate(terms["launch"] + chip.dram_latency_s + busy, limiter, tuple(terms.items()))
+    seconds = max(CALL_S, terms["launch"] + chip.dram_latency_s + busy)
+    return Estimate(seconds, limiter, tuple(terms.items()))
+
+
+def _has_whole_vectors(product: MatrixProduct) -> bool:
+    """Return whether the lines of the operands begin at whole vectors, if the first do."""
+    found = (leading_dimension(m, rows, columns) for m, (_, rows, columns) in product.matrices[:2])
+    size_bytes = SIZES[product.left.dtype]
+    return all(one is not None and one[1] * size_bytes % VECTOR_BYTES == 0 for one in found)

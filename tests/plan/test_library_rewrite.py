@@ -39,7 +39,7 @@ def kinds(unit: Any) -> list[str]:
 def test_a_call_is_taken_where_it_is_predicted_to_be_faster(
     cuda_unit: MakeUnit, chip: Chip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matrix_products, "SHARE", 4.0)
+    monkeypatch.setattr(matrix_products, "FMA_SHARE", 4.0)
     unit = made(cuda_unit, LARGE, chip)
     assert kinds(unit) == ["LibraryCall", "Launch"]
     (tried,) = [t for t in unit.done.plan.tried if t.rewrite == "a call of cublas"]
@@ -78,7 +78,7 @@ def test_choices_make_the_call_again_and_leave_it_out(
 ) -> None:
     own = made(cuda_unit, SMALL, chip)
     ours = data_of(own.done.plan.weighed, "cuda")
-    monkeypatch.setattr(matrix_products, "SHARE", 1000.0)
+    monkeypatch.setattr(matrix_products, "FMA_SHARE", 1000.0)
     called = made(cuda_unit, LARGE, chip)
     assert isinstance(called.source.launches[0], LibraryCall)
     theirs = data_of(called.done.plan.weighed, "cuda")
@@ -88,7 +88,7 @@ def test_choices_make_the_call_again_and_leave_it_out(
     assert [launch.why for launch in again.source.launches] == [
         launch.why for launch in called.source.launches
     ]
-    monkeypatch.setattr(matrix_products, "SHARE", 1000.0)
+    monkeypatch.setattr(matrix_products, "FMA_SHARE", 1000.0)
     assert kinds(made(cuda_unit, SMALL, chip, replace(ON, choices=ours))) == kinds(own)
 
 
