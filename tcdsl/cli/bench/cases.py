@@ -4,6 +4,7 @@ import argparse
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Protocol, get_args
 
@@ -11,6 +12,8 @@ from tcdsl.cli.bench.report import Key, sizes_text
 from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.library import Case, Family, cases
+from tcdsl.library.case import grid
+from tcdsl.library.draws import Sizes
 from tcdsl.options import BAD_ARGUMENT
 
 Work = tuple[Case, Mapping[str, int], str]  # a case, its sizes, the element type
@@ -23,7 +26,16 @@ TABLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "graph": ("float32", "bfloat16"),
     },
+    "contractions": {"contraction": ("bfloat16", "float16", "float32", "int8")},
 }  # fmt: skip
+# Squares between the library's, odd ones, few rows of many terms, few results of long sums.
+_PRODUCTS = grid(
+    "M N K", (2048, 2048, 2048), (777, 1555, 3001), (96, 8192, 8192), (64, 96, 200_000)
+)
+# What a table has beside the sizes of the library.
+MORE_SIZES: Mapping[str, Mapping[str, tuple[Sizes, ...]]] = {
+    "contractions": dict.fromkeys(("matmul", "tmm", "matmul_tn", "matmul_transposed"), _PRODUCTS)
+}
 
 
 class HasSizes(Protocol):
@@ -37,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help="library cases (default: all)")
     parser.add_argument("--family", choices=get_args(Family))
     parser.add_argument("--table", choices=tuple(TABLES),
-                        help="reductions and graphs in the types that matter")  # fmt: skip
+                        help="some families, in the types that matter")  # fmt: skip
     parser.add_argument(
         "--dtype", metavar="A,B",
         help="element types, or 'all' (default: the table's, or float32 where a case admits it)",
@@ -55,7 +67,7 @@ def chosen_work(place: HasSizes, arguments: argparse.Namespace) -> list[Work]:
         item
         for case in chosen_cases(arguments)
         for dtype in chosen_dtypes(case, arguments)
-        for item in _at_sizes(place, case, dtype, arguments.sizes)
+        for item in _at_sizes(place, case, dtype, arguments)
         if _is_wanted(item, arguments.only)
     ]
     if arguments.only and not found:
@@ -138,9 +150,13 @@ def shard_of(found: Sequence[Work], text: str | None) -> list[Work]:
     return list(found[number - 1 :: count])
 
 
-def _at_sizes(place: HasSizes, case: Case, dtype: str, which: str) -> Iterator[Work]:
-    chosen = place.sizes(case, dtype)
-    if chosen and which == "largest":
+def _at_sizes(
+    place: HasSizes, case: Case, dtype: str, arguments: argparse.Namespace
+) -> Iterator[Work]:
+    more = MORE_SIZES.get(arguments.table, {}).get(case.name, ())
+    known = replace(case, sizes=(*case.sizes, *(s for s in more if s not in case.sizes)))
+    chosen = place.sizes(known, dtype)
+    if chosen and arguments.sizes == "largest":
         chosen = (max(chosen, key=lambda sizes: elements(case, sizes)),)
     yield from ((case, sizes, dtype) for sizes in chosen)
 

@@ -59,6 +59,22 @@ def test_the_memory_bound_table() -> None:
     assert [item for item in found if item[2] == "bfloat16"] == in_bfloat16
 
 
+def test_the_table_of_contractions() -> None:
+    found = work("--table", "contractions")
+    assert {one.family for one, _, _ in found} == {"contraction"}
+    order = list(dict.fromkeys(dtype for _, _, dtype in found))
+    assert order == ["bfloat16", "float16", "float32", "int8"]
+    assert len({key_of(item) for item in found}) == len(found)
+    labels = {label_of(item) for item in found}
+    for name in ("matmul", "tmm", "matmul_tn", "matmul_transposed"):
+        for sizes in ("M=4096 N=4096 K=4096", "M=777 N=1555 K=3001", "M=64 N=96 K=200000"):
+            assert f"{name} bfloat16 {sizes}" in labels
+    assert not any("<=>" in one.source for one, _, _ in found), "kernels are our own"
+    assert len(work("tmm", "--dtype", "float16")) < len(
+        work("tmm", "--table", "contractions", "--dtype", "float16")
+    )
+
+
 def test_a_table_in_types_that_are_asked_for_has_whatever_cases_admit() -> None:
     asked = ("float16", "float64", "int32", "int64", "int8", "uint8", "bool")
     found = work("--table", "memory-bound", "--dtype", ",".join(asked))
