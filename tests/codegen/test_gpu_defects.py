@@ -13,7 +13,7 @@ import islpy as isl
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda.printer import _KernelPrinter
+from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.source import CudaSource, Launch, Parameter, ParameterKind
 from tcdsl.codegen.cuda.vectors import vector_accesses
 from tcdsl.codegen.device.c import FLOATS, INTEGERS
@@ -313,7 +313,7 @@ def test_a_printer_that_takes_a_fold_for_an_ordinary_statement(
     check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch, survived: None
 ) -> None:
     """The guard of a loop over threads then stays around the fold."""
-    monkeypatch.setattr(_KernelPrinter, "_has_collective", lambda self, node: False)
+    monkeypatch.setattr(KernelText, "has_collective", lambda self, node: False)
     with pytest.warns(TCWarning, match=r"not all threads of a block meet tc_fold_y\w* in 'if"):
         check_emulated([(PROGRAMS["columns"][0], [(1000, 67)])])
 

@@ -1,7 +1,6 @@
 """One kernel while it is printed: what is declared in it, and who runs a loop."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcdsl.codegen.ast import loop_ast
@@ -53,11 +52,19 @@ class Turn:
     count: int
 
 
-class KernelText(ABC):
-    """What the printers of a kernel's parts share.
+# A node; loops whose mark was met, but no C loop since; conditions on the thread that guard all but
+# collectives.
+PrintNodes = Callable[[loop_ast.AstNode, tuple[Loop, ...], Sequence[Code]], list[Node]]
 
-    What prints a loop knows how its body is printed by :meth:`_nodes` alone.
+
+class KernelText:
+    """What the printers of a kernel's parts share; each of them has it.
+
+    What prints a loop knows how its body is printed by *nodes* alone, which whoever prints all
+    kinds of nodes sets.
     """
+
+    nodes: PrintNodes
 
     def __init__(self, parent: PlanText, kernel: Kernel, number: int, start: Start) -> None:
         self.parent = parent
@@ -136,7 +143,7 @@ class KernelText(ABC):
                     staged[placement.array] = size
         return staged
 
-    def _shared(self) -> Iterator[Node]:
+    def shared_arrays(self) -> Iterator[Node]:
         if self.staged:
             is_atoms = any(self.placements[name].layout is Layout.ATOMS for name in self.staged)
             before = f"extern __shared__ __align__({ATOM_BYTES if is_atoms else VECTOR_BYTES}) "
@@ -166,7 +173,7 @@ class KernelText(ABC):
         variable = Variable(name, size=str(size) if is_array else None)
         return Declare(Type(c_type(array.dtype)), (variable,), before)
 
-    def _locals(self, loops: Sequence[str | None]) -> list[Node]:
+    def locals_in(self, loops: Sequence[str | None]) -> list[Node]:
         """Return the declarations of the private arrays that live in one iteration of *loops*.
 
         isl may print some iterations of a loop outside its C loop: a scope around both has the
@@ -187,41 +194,31 @@ class KernelText(ABC):
 
     # --- nodes -----------------------------------------------------------------------------
 
-    @abstractmethod
-    def _nodes(
-        self, node: loop_ast.AstNode, pending: tuple[Loop, ...], active: Sequence[Code]
-    ) -> list[Node]:
-        """Return *node* as CUDA.
-
-        :arg pending: loops whose mark was met, but no C loop since.
-        :arg active: conditions on the thread that guard all but collectives.
-        """
-
-    def _body(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> tuple[Node, ...]:
+    def body(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> tuple[Node, ...]:
         n_declared = len(self.declared)
-        nodes = self._locals([loop.name, *unopened_loops(node.body)])
-        nodes += self._nodes(node.body, (), active)
+        nodes = self.locals_in([loop.name, *unopened_loops(node.body)])
+        nodes += self.nodes(node.body, (), active)
         del self.declared[n_declared:]
         return tuple(nodes)
 
-    def _guarded_body(
+    def guarded_body(
         self, node: loop_ast.For, loop: Loop, guards: Sequence[Code], active: Sequence[Code]
     ) -> tuple[Node, ...]:
         """Return the body of *node* under *guards*, around it or, for collectives, within."""
         if not guards:
-            return self._body(node, loop, active)
-        if self._must_be_met(guards, node.body):
-            name, predicate = self._predicate(both(guards))
-            return (predicate, *self._body(node, loop, [*active, name]))
-        return (If(both(guards), self._body(node, loop, active)),)
+            return self.body(node, loop, active)
+        if self.must_be_met(guards, node.body):
+            name, predicate = self.predicate(both(guards))
+            return (predicate, *self.body(node, loop, [*active, name]))
+        return (If(both(guards), self.body(node, loop, active)),)
 
     # --- who runs what ---------------------------------------------------------------------
 
-    def _has_many(self, loop: Loop) -> bool:
+    def has_many(self, loop: Loop) -> bool:
         widths = self.mapped.grid if loop.kind is LoopKind.BLOCK else self.mapped.threads
         return widths[loop.axis] > 1
 
-    def _me(self, loop: Loop) -> Code:
+    def me(self, loop: Loop) -> Code:
         if loop.kind is not LoopKind.BLOCK:
             return cast("int", thread_index(loop.axis))
         axis = AXES[loop.axis]
@@ -231,36 +228,36 @@ class KernelText(ABC):
         last = binary(member("gridDim", axis), "-", 1)
         return cast("int", paren(binary(last, "-", own)))
 
-    def _is_mine(self, loop: Loop, value: Code) -> Code | None:
+    def is_mine(self, loop: Loop, value: Code) -> Code | None:
         """Return the condition that this block or thread runs the iteration *value* of *loop*."""
-        if loop.kind not in MAPPED or not self._has_many(loop):
+        if loop.kind not in MAPPED or not self.has_many(loop):
             return None
         known = number(value)
         if known is None or known < 0:
-            return binary(self._me(loop), "==", binary(paren(value), "%", loop.width))
-        return binary(self._me(loop), "==", known % loop.width)
+            return binary(self.me(loop), "==", binary(paren(value), "%", loop.width))
+        return binary(self.me(loop), "==", known % loop.width)
 
-    def _has_collective(self, node: loop_ast.AstNode) -> bool:
+    def has_collective(self, node: loop_ast.AstNode) -> bool:
         return any(
             is_block_collective(self.mapped, self.scop.by_name[leaf.statement])
             for leaf in loop_ast.leaves(node)
         )
 
-    def _must_be_met(self, conditions: Sequence[Code], node: loop_ast.AstNode) -> bool:
+    def must_be_met(self, conditions: Sequence[Code], node: loop_ast.AstNode) -> bool:
         """Return whether threads of which some do not meet *conditions* must come to *node*."""
         differs = not self.of_threads.isdisjoint(names(*conditions))
-        return differs and self._has_collective(node)
+        return differs and self.has_collective(node)
 
-    def _predicate(self, condition: Code) -> tuple[Name, Node]:
+    def predicate(self, condition: Code) -> tuple[Name, Node]:
         """Return the name and the declaration of a predicate."""
         name = f"w_active{self.n_predicates}"
         self.n_predicates += 1
         return Name(name), constant("bool", name, condition)
 
-    def _is_private(self, array: str) -> bool:
+    def is_private(self, array: str) -> bool:
         return array in self.placements and self.placements[array].space is Space.PRIVATE
 
-    def _printer(self, leaf: loop_ast.Leaf, vectors: Vectors | None = None) -> CudaStatementPrinter:
+    def printer(self, leaf: loop_ast.Leaf, vectors: Vectors | None = None) -> CudaStatementPrinter:
         statement = self.scop.by_name[leaf.statement]
         return CudaStatementPrinter(
             self.context, leaf, self.mapped,

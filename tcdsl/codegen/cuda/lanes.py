@@ -48,7 +48,7 @@ from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.exchanges import PAIR, QUAD, Exchange, differs, is_straight
-from tcdsl.codegen.cuda.kernel import VECTOR_BYTES, Turn
+from tcdsl.codegen.cuda.kernel import VECTOR_BYTES, KernelText, Turn
 from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.spans import guard_of_last
 from tcdsl.codegen.cuda.statements import Vectors, is_block_collective
@@ -108,18 +108,22 @@ class _Vector:
         return Evaluate(call(function, address(self.first), self.name, *lanes.ends), self.statement)
 
 
-class LanesPrinter(LeafPrinter):
+class LanesPrinter:
     """Prints loops over lanes, and those that are written out."""
 
-    def _lanes_or_unrolled(
+    def __init__(self, text: KernelText, leaves: LeafPrinter) -> None:
+        self.text = text
+        self.leaves = leaves
+
+    def lanes_or_unrolled(
         self, node: loop_ast.For, loop: Loop, active: Sequence[Code]
     ) -> list[Node]:
-        outside = self.folded
+        outside = self.text.folded
         calls, folded = self._folds_at_once(node, loop)
-        self.folded = {**outside, **folded}
+        self.text.folded = {**outside, **folded}
         unrolled = self._unrolled if loop.kind is LoopKind.UNROLL else self._vector
         found = unrolled(node, loop, active)
-        self.folded = outside
+        self.text.folded = outside
         return [*calls, found]
 
     def _unrolled(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> Node:
@@ -128,17 +132,17 @@ class LanesPrinter(LeafPrinter):
         variable = node.variable
         guards: list[Code] = [] if node.init == ZERO else [binary(variable, ">=", node.init)]
         if not covers(node, loop.extent):
-            guards.append(guard_of_last(node, loop.extent, self.spans))
+            guards.append(guard_of_last(node, loop.extent, self.text.spans))
         guards += step_guard(node)
         may_exchange = loop.width == QUAD and not active and is_straight(node.body)
         exchange = None
-        if may_exchange and not differs(tuple(guards), self.of_threads):
+        if may_exchange and not differs(tuple(guards), self.text.of_threads):
             exchange = Exchange(variable, tuple(guards))
-        self.turns.append(Turn(variable, loop, 1, loop.extent))
-        self.exchange, around = exchange, self.exchange
-        body = self._guarded_body(node, loop, guards, active)
-        self.exchange = around
-        self.turns.pop()
+        self.text.turns.append(Turn(variable, loop, 1, loop.extent))
+        self.text.exchange, around = exchange, self.text.exchange
+        body = self.text.guarded_body(node, loop, guards, active)
+        self.text.exchange = around
+        self.text.turns.pop()
         whole = _for_each(variable, loop.extent, body)
         if exchange is None or not exchange.pairs:
             return whole
@@ -146,34 +150,37 @@ class LanesPrinter(LeafPrinter):
 
     def _may_exchange(self, vector: "_Vector", loop: Loop) -> bool:
         """Return whether threads may store each other's pairs of *vector*."""
-        statement, array = self.scop.by_name[vector.statement], self.scop.arrays[vector.array]
+        statement, array = (
+            self.text.scop.by_name[vector.statement],
+            self.text.scop.arrays[vector.array],
+        )
         columns = loop.coordinates[statement.name]
         run_bytes = QUAD * PAIR * array.dtype.size_bytes
-        others = (self.scop.by_name[name] for name in self.mapped.paths)
+        others = (self.text.scop.by_name[name] for name in self.text.mapped.paths)
         return (
-            self.exchange is not None
+            self.text.exchange is not None
             and vector.is_stored and not vector.is_loaded
             and (vector.width, run_bytes) == (PAIR, VECTOR_BYTES)
             and array.storage is Storage.ARGUMENT
-            and self.parent.known_alignments.get(array.argument, VECTOR_BYTES) >= VECTOR_BYTES
+            and self.text.parent.known_alignments.get(array.argument, VECTOR_BYTES) >= VECTOR_BYTES
             and statement.write.array == array.name and len(statement.writes) == 1
             and not any(array.name in {r.array for r in other.reads} for other in others)
             and isinstance(columns, Coordinate)
-            and is_run(self.scop, statement, columns, QUAD * PAIR)
+            and is_run(self.text.scop, statement, columns, QUAD * PAIR)
         )  # fmt: skip
 
     def _stored(self, vector: "_Vector", lanes: _Lanes, loop: Loop, is_guarded: bool) -> Node:
         """Return the store of *vector*, or what keeps it until threads have exchanged theirs."""
         if (
-            self.exchange is None
+            self.text.exchange is None
             or is_guarded
             or lanes.ends
             or not self._may_exchange(vector, loop)
         ):
             return vector.store(lanes)
         self._align(vector.array, VECTOR_BYTES)
-        element = c_type(self.scop.arrays[vector.array].dtype)
-        return self.exchange.keep(element, vector.name, vector.first, vector.statement)
+        element = c_type(self.text.scop.arrays[vector.array].dtype)
+        return self.text.exchange.keep(element, vector.name, vector.first, vector.statement)
 
     def _folds_at_once(self, node: loop_ast.For, loop: Loop) -> tuple[list[Node], dict[str, Code]]:
         """Return the folds of a short loop as one for all of its iterations, before it.
@@ -186,20 +193,22 @@ class LanesPrinter(LeafPrinter):
         if leaves is None or node.init != ZERO or not covers(node, loop.extent or 0):
             return nodes, results
         for leaf in leaves:
-            if self.slots.lanes.get(leaf.statement) is not loop:
+            if self.text.slots.lanes.get(leaf.statement) is not loop:
                 continue
-            folds = self._printer(leaf).fold_at_once(node.variable, loop.extent or 0)
-            name = f"w_folds{self.n_folds}"
-            self.n_folds += 1
-            self._count_call(leaf, is_at_once=True)
+            folds = self.text.printer(leaf).fold_at_once(node.variable, loop.extent or 0)
+            name = f"w_folds{self.text.n_folds}"
+            self.text.n_folds += 1
+            self.leaves.count_call(leaf, is_at_once=True)
             nodes.append(replace(constant("auto", name, folds), statement=leaf.statement))
             results[leaf.statement] = index(name, node.variable)
         return nodes, results
 
     def _still_folds(self, leaf: loop_ast.Leaf) -> bool:
         """Return whether all threads of the block must come to *leaf*."""
-        statement = self.scop.by_name[leaf.statement]
-        return leaf.statement not in self.folded and is_block_collective(self.mapped, statement)
+        statement = self.text.scop.by_name[leaf.statement]
+        return leaf.statement not in self.text.folded and is_block_collective(
+            self.text.mapped, statement
+        )
 
     def _vector(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> Node:
         """Return the lanes of a vector: all loads, then the lanes one by one, then all stores.
@@ -212,15 +221,15 @@ class LanesPrinter(LeafPrinter):
         # What guards the lanes must not keep threads from a fold: those before the loop will do.
         if leaves is None or bounds is None or any(map(self._still_folds, leaves)):
             return self._unrolled(node, loop, active)
-        guards = [tuple(self._guards(leaf, active)) for leaf in leaves]
+        guards = [tuple(self.leaves.guards(leaf, active)) for leaf in leaves]
         vectors = self._vectors(leaves, node.variable, loop, width)
         is_whole = bounds == (ZERO, code(width - 1))
         if len(set(guards)) > 1 or not (vectors or self._is_pure(leaves, node.variable, is_whole)):
             return self._unrolled(node, loop, active)
         declared, lanes = self._lanes_here(bounds, loop, leaves)
-        if len(leaves) == 1 and len(vectors) == 2 and self._printer(leaves[0]).is_staging:
+        if len(leaves) == 1 and len(vectors) == 2 and self.text.printer(leaves[0]).is_staging:
             from_, to = (address(vector.first) for vector in vectors)
-            first = self._printer(leaves[0]).at_lane_zero(node.variable)
+            first = self.text.printer(leaves[0]).at_lane_zero(node.variable)
             body: list[Node] = [*declared, first.copy(width, to, from_, lanes.ends)]
         else:
             body = [*declared, *(vector.declaration(lanes) for vector in vectors)]
@@ -248,7 +257,7 @@ class LanesPrinter(LeafPrinter):
             which = [self._lanes(leaf, node.variable, width, names) for leaf in one_by_one]
             yield self._lane_loop(node, one_by_one, which, lanes, loop, active)
         if at_once is not None:
-            yield self._leaf(leaves[-1], active, replace(at_once, present=lanes.ends))
+            yield self.leaves.leaf(leaves[-1], active, replace(at_once, present=lanes.ends))
 
     def _lane_loop(
         self,
@@ -260,12 +269,12 @@ class LanesPrinter(LeafPrinter):
         active: Sequence[Code],
     ) -> Node:
         """Return *leaves* lane by lane, each with its *vectors*."""
-        n_declared = len(self.declared)
-        body = self._locals([loop.name, *unopened_loops(node.body)])
-        where, own = lanes.guard(node.variable), self.declared[n_declared:]
+        n_declared = len(self.text.declared)
+        body = self.text.locals_in([loop.name, *unopened_loops(node.body)])
+        where, own = lanes.guard(node.variable), self.text.declared[n_declared:]
         for leaf, which in zip(leaves, vectors, strict=True):
             body.append(self._lane(leaf, active, which, where, loop, own))
-        del self.declared[n_declared:]
+        del self.text.declared[n_declared:]
         return _for_each(node.variable, loop.extent or 0, body)
 
     def _at_once(
@@ -282,7 +291,7 @@ class LanesPrinter(LeafPrinter):
         which = self._lanes(leaves[-1], variable, width, names)
         if len(leaves) == 2 and not which.names:
             own = self._lanes(leaves[0], variable, width, names)
-            copy, last = self._printer(leaves[0], own), self._printer(leaves[1])
+            copy, last = self.text.printer(leaves[0], own), self.text.printer(leaves[1])
             source = copy.copied_vector
             reads = last.statement.reads
             if not source or [copy.place(copy.statement.write)] != list(map(last.place, reads)):
@@ -290,14 +299,14 @@ class LanesPrinter(LeafPrinter):
             which = replace(which, names={len(last.statement.writes): source})
         elif len(leaves) != 1:
             return None
-        fold = self._printer(leaves[-1], which).fold_of_lanes
+        fold = self.text.printer(leaves[-1], which).fold_of_lanes
         return replace(which, fold=fold) if fold else None
 
     def _is_pure(self, leaves: Sequence[loop_ast.Leaf], variable: str, is_whole: bool) -> bool:
         """Return whether lanes that may be missing compute in registers alone."""
         none = Vectors(0, variable)
         return not is_whole and all(
-            self._printer(leaf, none).is_pure(self._is_private) for leaf in leaves
+            self.text.printer(leaf, none).is_pure(self.text.is_private) for leaf in leaves
         )
 
     def _lane(
@@ -317,23 +326,29 @@ class LanesPrinter(LeafPrinter):
         that follow from starting.  It leaves a register as it is that may hold something there.
         """
         if where is None:
-            return self._leaf(leaf, active, vectors)
-        if self._printer(leaf, vectors).is_pure(self._is_private):
+            return self.leaves.leaf(leaf, active, vectors)
+        if self.text.printer(leaf, vectors).is_pure(self.text.is_private):
             is_kept = self._may_hold(leaf, loop, own)
-            return self._leaf(leaf, active, replace(vectors, where=where if is_kept else None))
-        return If(where, (self._leaf(leaf, active, vectors),))
+            return self.leaves.leaf(
+                leaf, active, replace(vectors, where=where if is_kept else None)
+            )
+        return If(where, (self.leaves.leaf(leaf, active, vectors),))
 
     def _may_hold(self, leaf: loop_ast.Leaf, loop: Loop, own: Collection[str]) -> bool:
         """Return whether what *leaf* writes may hold a value where a lane of *loop* is missing."""
-        statement = self.scop.by_name[leaf.statement]
+        statement = self.text.scop.by_name[leaf.statement]
         array = statement.write.array
         if statement.kind is Kind.UPDATE:
             return True
-        if not self._is_private(array) or array in own:
+        if not self.text.is_private(array) or array in own:
             return False
-        others = (self.scop.by_name[name] for name in self.mapped.paths if name != statement.name)
+        others = (
+            self.text.scop.by_name[name]
+            for name in self.text.mapped.paths
+            if name != statement.name
+        )
         is_shared = any(write.array == array for other in others for write in other.writes)
-        return is_shared or may_be_parted(self.mapped, loop)
+        return is_shared or may_be_parted(self.text.mapped, loop)
 
     def _lanes_here(
         self, bounds: tuple[Code, Code], loop: Loop, leaves: Sequence[loop_ast.Leaf]
@@ -345,10 +360,10 @@ class LanesPrinter(LeafPrinter):
         width = loop.extent or 0
         if bounds == (ZERO, code(width - 1)):
             return [], _Lanes()
-        first, last = f"w_from{self.n_lanes}", f"w_to{self.n_lanes}"
-        self.n_lanes += 1
-        statements = [self.scop.by_name[leaf.statement] for leaf in leaves]
-        turns_around = () if may_be_parted(self.mapped, loop) else self.turns
+        first, last = f"w_from{self.text.n_lanes}", f"w_to{self.text.n_lanes}"
+        self.text.n_lanes += 1
+        statements = [self.text.scop.by_name[leaf.statement] for leaf in leaves]
+        turns_around = () if may_be_parted(self.text.mapped, loop) else self.text.turns
         values = []
         for bound, lane in ((bounds[0], 0), (bounds[1], width - 1)):
             outside: list[Code] = []
@@ -361,7 +376,7 @@ class LanesPrinter(LeafPrinter):
             is_outside = paren(chain("||", outside)) if outside else None
             values.append(bound if is_outside is None else choice(is_outside, lane, bound))
         variables = tuple(map(Variable, (first, last), values))
-        declared = Declare(Type(self.index_type), variables, before="const ")
+        declared = Declare(Type(self.text.index_type), variables, before="const ")
         return [declared], _Lanes((Name(first), Name(last)))
 
     def _leaves(self, node: loop_ast.AstNode) -> list[loop_ast.Leaf] | None:
@@ -372,7 +387,7 @@ class LanesPrinter(LeafPrinter):
         match node:
             case loop_ast.Leaf():
                 return [node]
-            case loop_ast.Mark(name=name, body=body) if self.loops[name].kind not in MAPPED:
+            case loop_ast.Mark(name=name, body=body) if self.text.loops[name].kind not in MAPPED:
                 return self._leaves(body)
             case loop_ast.Block(children=children):
                 found = [self._leaves(child) for child in children]
@@ -390,11 +405,11 @@ class LanesPrinter(LeafPrinter):
         names: Mapping[tuple[str, Code], str],
     ) -> Vectors:
         """Return which accesses of *leaf* are lanes of which vector."""
-        statement = self.scop.by_name[leaf.statement]
-        first = self._printer(leaf).at_lane_zero(variable)
+        statement = self.text.scop.by_name[leaf.statement]
+        first = self.text.printer(leaf).at_lane_zero(variable)
         found = {}
         for position, access in enumerate((*statement.writes, *statement.reads)):
-            if self._is_private(access.array) or not access.is_exact:
+            if self.text.is_private(access.array) or not access.is_exact:
                 continue
             name = names.get((access.array, first.outside_element(access)))
             if name is not None:
@@ -414,14 +429,14 @@ class LanesPrinter(LeafPrinter):
         # array, first element, is a vector, is a write, the statement
         order: list[tuple[str, Code, bool, bool, str]] = []
         for leaf in leaves:
-            statement = self.scop.by_name[leaf.statement]
-            wide = vector_accesses(self.scop, statement, loop, width, self.placements)
+            statement = self.text.scop.by_name[leaf.statement]
+            wide = vector_accesses(self.text.scop, statement, loop, width, self.text.placements)
             wide = frozenset(p for p in wide if self._is_aligned(statement, p, width))
-            first = self._printer(leaf).at_lane_zero(variable)
+            first = self.text.printer(leaf).at_lane_zero(variable)
             n_writes = len(statement.writes)
             accesses = list(enumerate((*statement.writes, *statement.reads)))
             for position, access in [*accesses[n_writes:], *accesses[:n_writes]]:
-                if self._is_private(access.array):
+                if self.text.is_private(access.array):
                     continue
                 element = first.outside_element(access)
                 is_write = position < n_writes
@@ -441,31 +456,31 @@ class LanesPrinter(LeafPrinter):
             assert isinstance(element, Index), "a vector is in memory"
             key = (array, element)
             if key not in vectors:
-                dtype = self.scop.arrays[array].dtype
+                dtype = self.text.scop.arrays[array].dtype
                 self._align(array, width * dtype.size_bytes)
-                name = f"w_vector{self.n_vectors}"
-                self.n_vectors += 1
+                name = f"w_vector{self.text.n_vectors}"
+                self.text.n_vectors += 1
                 type_ = vector_type(c_type(dtype), width)
                 vectors[key] = _Vector(
                     array, element, name, type_, width, not is_write, name_of_statement,
-                    is_streamed=array in self.streamed,
-                    is_changing=array in self.context.changing.get(name_of_statement, ()),
+                    is_streamed=array in self.text.streamed,
+                    is_changing=array in self.text.context.changing.get(name_of_statement, ()),
                 )  # fmt: skip
             vectors[key].is_stored |= is_write
         return list(vectors.values())
 
     def _is_aligned(self, statement: Statement, position: int, width: int) -> bool:
-        array = self.scop.arrays[(*statement.writes, *statement.reads)[position].array]
+        array = self.text.scop.arrays[(*statement.writes, *statement.reads)[position].array]
         size_bytes = width * array.dtype.size_bytes
-        return size_bytes <= self.parent.known_alignments.get(array.argument, VECTOR_BYTES)
+        return size_bytes <= self.text.parent.known_alignments.get(array.argument, VECTOR_BYTES)
 
     def _align(self, array: str, size_bytes: int) -> None:
-        if array in self.placements:
-            self.wide_shared.add(array)
-        elif self.scop.arrays[array].storage is Storage.ARGUMENT:
-            argument = self.scop.arrays[array].argument
-            known = self.parent.alignments.get(argument, 1)
-            self.parent.alignments[argument] = max(known, size_bytes)
+        if array in self.text.placements:
+            self.text.wide_shared.add(array)
+        elif self.text.scop.arrays[array].storage is Storage.ARGUMENT:
+            argument = self.text.scop.arrays[array].argument
+            known = self.text.parent.alignments.get(argument, 1)
+            self.text.parent.alignments[argument] = max(known, size_bytes)
 
 
 def _for_each(variable: str, count: int, body: Sequence[Node]) -> Node:

@@ -21,28 +21,31 @@ from tcdsl.poly.scop import Kind
 from tcdsl.schedule.mapping import RANK
 
 
-class LeafPrinter(KernelText):
+class LeafPrinter:
     """Prints leaves."""
 
-    def _leaf(
+    def __init__(self, text: KernelText) -> None:
+        self.text = text
+
+    def leaf(
         self, leaf: loop_ast.Leaf, active: Sequence[Code], vectors: Vectors | None = None
     ) -> Node:
-        printer = self._printer(leaf, vectors)
-        guards = self._guards(leaf, active, is_pinned=False) if vectors is None else []
-        statement = self.scop.by_name[leaf.statement]
-        result = self.folded.get(leaf.statement)
-        if is_block_collective(self.mapped, statement):
+        printer = self.text.printer(leaf, vectors)
+        guards = self.guards(leaf, active, is_pinned=False) if vectors is None else []
+        statement = self.text.scop.by_name[leaf.statement]
+        result = self.text.folded.get(leaf.statement)
+        if is_block_collective(self.text.mapped, statement):
             # All threads of a block agree on what is about blocks: it may stand around the call.
             inside = [guard for guard in guards if not self._is_about_blocks(guard)]
             is_fold = statement.kind is Kind.FOLD
             nodes = printer.fold(inside, result) if is_fold else printer.nodes()
             if result is None:
-                self._count_call(leaf, is_at_once=False)
+                self.count_call(leaf, is_at_once=False)
             guards = [guard for guard in guards if self._is_about_blocks(guard)]
         elif statement.event is not None:
             nodes = event_nodes(printer, printer.sums_in_flight())
-        elif id(leaf) in self.late:
-            nodes = printer.note_wrong(*self.late[id(leaf)])
+        elif id(leaf) in self.text.late:
+            nodes = printer.note_wrong(*self.text.late[id(leaf)])
         else:
             is_fold = statement.kind is Kind.FOLD
             nodes = printer.fold([], result) if is_fold else printer.nodes()
@@ -53,39 +56,41 @@ class LeafPrinter(KernelText):
 
     def _is_about_blocks(self, guard: Code) -> bool:
         """Return whether all blocks of a cluster agree on *guard*, which is no thread's."""
-        is_rank = self.mapped.cluster > 1 and thread_index(RANK) in walk(guard)
+        is_rank = self.text.mapped.cluster > 1 and thread_index(RANK) in walk(guard)
         return "blockIdx" in names(guard) and not is_rank
 
-    def _guards(
+    def guards(
         self, leaf: loop_ast.Leaf, active: Sequence[Code], *, is_pinned: bool = True
     ) -> list[Code]:
         """Return the conditions under which a thread runs *leaf*."""
         guards = list(active)
-        for loop in self.eliminated:
-            if loop.name in self.guarded or loop.name not in leaf.values:
+        for loop in self.text.eliminated:
+            if loop.name in self.text.guarded or loop.name not in leaf.values:
                 continue
-            if (mine := self._is_mine(loop, leaf.values[loop.name])) is not None:
+            if (mine := self.text.is_mine(loop, leaf.values[loop.name])) is not None:
                 guards.append(mine)
-        return [*guards, *self._printer(leaf).pins()] if is_pinned else guards
+        return [*guards, *self.text.printer(leaf).pins()] if is_pinned else guards
 
     def _indices(self, leaf: loop_ast.Leaf, nodes: Sequence[Node]) -> list[Node]:
         """Return the declaration of the statement's indices that *nodes* mention."""
-        statement, needed = self.scop.by_name[leaf.statement], mentioned(nodes)
+        statement, needed = self.text.scop.by_name[leaf.statement], mentioned(nodes)
         variables = tuple(
             Variable(name, value)
             for index, value in zip(statement.indices, leaf.iterators, strict=True)
-            if (name := self.names.of("index", index)) in needed
+            if (name := self.text.names.of("index", index)) in needed
         )
-        return [Declare(Type(self.index_type), variables, before="const ")] if variables else []
+        return (
+            [Declare(Type(self.text.index_type), variables, before="const ")] if variables else []
+        )
 
-    def _count_call(self, leaf: loop_ast.Leaf, *, is_at_once: bool) -> None:
+    def count_call(self, leaf: loop_ast.Leaf, *, is_at_once: bool) -> None:
         """Note a call of the fold *leaf*, if it is as is said of a fold with a number."""
         name = leaf.statement
-        if name in self.slots.numbers and is_at_once == (name in self.slots.lanes):
-            self.numbered.append(name)
+        if name in self.text.slots.numbers and is_at_once == (name in self.text.slots.lanes):
+            self.text.numbered.append(name)
 
-    def _why_not_once(self) -> str | None:
+    def why_not_once(self) -> str | None:
         """Return why slots would be used twice, or None: isl decides how often a leaf stands."""
-        if self.numbered == list(self.slots.numbers):
+        if self.text.numbered == list(self.text.slots.numbers):
             return None
-        return f"folds with slots of their own are called as {self.numbered}"
+        return f"folds with slots of their own are called as {self.text.numbered}"

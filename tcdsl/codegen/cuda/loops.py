@@ -30,16 +30,18 @@ from tcdsl.codegen.ast.build import (
 )
 from tcdsl.codegen.ast.isl_code import CUDA
 from tcdsl.codegen.ast.nodes import Code, Declare, Evaluate, If, Literal, Name, Node, Type, Variable
-from tcdsl.codegen.ast.opened_loops import is_without_loop
+from tcdsl.codegen.ast.opened_loops import is_without_loop, unopened_loops
 from tcdsl.codegen.ast.walk import names, of_statement
 from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.boxes import box_copy
-from tcdsl.codegen.cuda.kernel import AXES
+from tcdsl.codegen.cuda.kernel import AXES, KernelText
+from tcdsl.codegen.cuda.lanes import LanesPrinter
 from tcdsl.codegen.cuda.late_checks import late_checks
+from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.products import fragment_of, is_whole, product
 from tcdsl.codegen.cuda.spans import Span
 from tcdsl.codegen.cuda.sums import SumsPrinter
-from tcdsl.codegen.passes.blocked_sums import BlockedSums
+from tcdsl.codegen.cuda.turns import TurnsPrinter
 from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr
@@ -48,12 +50,23 @@ from tcdsl.poly.scop import PRODUCER
 from tcdsl.schedule.stitching import kept_axes
 
 
-class LoopPrinter(SumsPrinter):
-    """Prints all that is in a kernel; *sums* are set once its loops are known."""
+class LoopPrinter:
+    """Prints all that is in a kernel."""
 
-    sums: BlockedSums
+    def __init__(self, text: KernelText) -> None:
+        self.text = text
+        self.leaves = LeafPrinter(text)
+        self.lanes = LanesPrinter(text, self.leaves)
+        self.turns = TurnsPrinter(text)
+        self.blocks = SumsPrinter(text, self.lanes, self.turns)
+        text.nodes = self.nodes
 
-    def _nodes(
+    def tree(self, ast: loop_ast.AstNode) -> list[Node]:
+        """Return the kernel *ast*, or what one of its roles does."""
+        self.sums = self.blocks.blocked_sums(ast)
+        return [*self.text.locals_in([None, *unopened_loops(ast)]), *self.nodes(ast, (), [])]
+
+    def nodes(
         self, node: loop_ast.AstNode, pending: tuple[Loop, ...], active: Sequence[Code]
     ) -> list[Node]:
         """Return *node* as CUDA.
@@ -64,52 +77,60 @@ class LoopPrinter(SumsPrinter):
         match node:
             case loop_ast.Block(children=children):
                 return self._sequence(children, pending, active)
-            case loop_ast.Mark(name=name, body=body) if self.loops[name].kind is LoopKind.LAST:
-                return [self._last(body, self.loops[name], pending)]
+            case loop_ast.Mark(name=name, body=body) if self.text.loops[name].kind is LoopKind.LAST:
+                return [self._last(body, self.text.loops[name], pending)]
             case loop_ast.Mark(name=name, body=body) if (
-                self.loops[name].kind is LoopKind.COLLECTIVE
+                self.text.loops[name].kind is LoopKind.COLLECTIVE
             ):
                 return [self._product(node, active)]
             case loop_ast.Mark(name=name, body=body):
-                return self._sequence([body], (*pending, self.loops[name]), active)
+                return self._sequence([body], (*pending, self.text.loops[name]), active)
             case loop_ast.If():
                 return self._if(node, pending, active)
             case loop_ast.For():
                 *lost, own = pending
-                before, of_threads, spans = self.eliminated, self.of_threads, self.spans
-                self.eliminated = [*before, *lost]
-                self.of_threads = self._of_threads(node, own)
-                self.spans = self._spans(node, own)
+                before, of_threads, spans = (
+                    self.text.eliminated,
+                    self.text.of_threads,
+                    self.text.spans,
+                )
+                self.text.eliminated = [*before, *lost]
+                self.text.of_threads = self._of_threads(node, own)
+                self.text.spans = self._spans(node, own)
                 found = self._for(node, own, active)
-                self.eliminated, self.of_threads, self.spans = before, of_threads, spans
+                self.text.eliminated, self.text.of_threads, self.text.spans = (
+                    before,
+                    of_threads,
+                    spans,
+                )
                 return found
             case loop_ast.Leaf():
-                before = self.eliminated
-                self.eliminated = [*before, *pending]
-                leaf = self._leaf(node, active)
-                self.eliminated = before
+                before = self.text.eliminated
+                self.text.eliminated = [*before, *pending]
+                leaf = self.leaves.leaf(node, active)
+                self.text.eliminated = before
                 return [leaf]
 
     def _product(self, node: loop_ast.Mark, active: Sequence[Code]) -> Node:
         """Return a statement that all threads of a warp run together, or one for all."""
         (leaf,) = loop_ast.leaves(node)
-        if self.scop.by_name[leaf.statement].role == PRODUCER:
+        if self.text.scop.by_name[leaf.statement].role == PRODUCER:
             return self._box(node, leaf, active)
-        fragment = fragment_of(leaf.statement, self.mapped.paths[leaf.statement])
-        guards = self._guards(leaf, active)
-        if fragment is None or guards or not is_whole(node, self.loops):
+        fragment = fragment_of(leaf.statement, self.text.mapped.paths[leaf.statement])
+        guards = self.leaves.guards(leaf, active)
+        if fragment is None or guards or not is_whole(node, self.text.loops):
             why = f"{leaf.statement} is not what an instruction multiplies, or not whole"
-            raise INTERNAL(where=f"printing {self.name}", what=why, repro="the program")
-        return replace(product(self._printer(leaf), node, fragment), statement=leaf.statement)
+            raise INTERNAL(where=f"printing {self.text.name}", what=why, repro="the program")
+        return replace(product(self.text.printer(leaf), node, fragment), statement=leaf.statement)
 
     def _box(self, node: loop_ast.Mark, leaf: loop_ast.Leaf, active: Sequence[Code]) -> Node:
         """Return the copy of a whole box."""
-        guards = self._guards(leaf, active, is_pinned=False)
-        if guards or self.pipeline is None or not is_whole(node, self.loops):
+        guards = self.leaves.guards(leaf, active, is_pinned=False)
+        if guards or self.text.pipeline is None or not is_whole(node, self.text.loops):
             why = f"{leaf.statement} is no copy of a whole box"
-            raise INTERNAL(where=f"printing {self.name}", what=why, repro="the program")
-        steps, stages = self.pipeline.path[-1], self.pipeline.stages
-        copied = box_copy(self._printer(leaf), node, steps, stages)
+            raise INTERNAL(where=f"printing {self.text.name}", what=why, repro="the program")
+        steps, stages = self.text.pipeline.path[-1], self.text.pipeline.stages
+        copied = box_copy(self.text.printer(leaf), node, steps, stages)
         return replace(copied, statement=leaf.statement)
 
     def _sequence(
@@ -126,14 +147,14 @@ class LoopPrinter(SumsPrinter):
         found: list[Node] = []
         for guards, group in groupby(nodes, lambda node: self._block_guards(node, pending)):
             members = list(group)
-            before = self.guarded
+            before = self.text.guarded
             is_leaf = len(members) == 1 and isinstance(members[0], loop_ast.Leaf)
             if guards and not is_leaf:
-                self.guarded = before | {name for name, _ in guards}
-            inside = [own for node in members for own in self._nodes(node, pending, active)]
+                self.text.guarded = before | {name for name, _ in guards}
+            inside = [own for node in members for own in self.nodes(node, pending, active)]
             if guards and not is_leaf:
                 inside = [If(both(condition for _, condition in guards), tuple(inside))]
-            self.guarded = before
+            self.text.guarded = before
             found += inside
         return found
 
@@ -144,28 +165,28 @@ class LoopPrinter(SumsPrinter):
         guards = []
         for loop in pending:
             is_lost = loop is not pending[-1] or is_without_loop(node)
-            if loop.kind is not LoopKind.BLOCK or loop.name in self.guarded or not is_lost:
+            if loop.kind is not LoopKind.BLOCK or loop.name in self.text.guarded or not is_lost:
                 continue
             values = {leaf.values.get(loop.name) for leaf in loop_ast.leaves(node)}
             value = values.pop() if len(values) == 1 else None
             if value is None or (known := number(value)) is None or known < 0:
                 continue
-            if (mine := self._is_mine(loop, value)) is not None:
+            if (mine := self.text.is_mine(loop, value)) is not None:
                 guards.append((loop.name, mine))
         return tuple(guards)
 
     def _last(self, body: loop_ast.AstNode, last: Loop, pending: tuple[Loop, ...]) -> Node:
         """Return what the last block does: each takes a ticket, numbered by what is kept."""
         ticket: Code | None = None
-        for axis in reversed(kept_axes(self.mapped)):
-            me, width = member("blockIdx", AXES[axis]), self.mapped.grid[axis]
+        for axis in reversed(kept_axes(self.text.mapped)):
+            me, width = member("blockIdx", AXES[axis]), self.text.mapped.grid[axis]
             around = None if ticket is None else binary(paren(ticket), "*", width)
             ticket = me if around is None else binary(around, "+", me)
-        tickets = Name(self.names.of("ticket", "tickets"))
+        tickets = Name(self.text.names.of("ticket", "tickets"))
         place = tickets if ticket is None else binary(tickets, "+", ticket)
         is_last = replace(call("tc_last_block", place, last.width), participants="xyz")
         comment = f"the last of {last.width} blocks"
-        return If(is_last, tuple(self._nodes(body, pending, [])), comment=comment)
+        return If(is_last, tuple(self.nodes(body, pending, [])), comment=comment)
 
     def _if(
         self, node: loop_ast.If, pending: tuple[Loop, ...], active: Sequence[Code]
@@ -173,10 +194,10 @@ class LoopPrinter(SumsPrinter):
         """Return a guard; where all threads of a block must come to what is in it, a predicate."""
 
         def branch(of: loop_ast.AstNode | None, active: Sequence[Code]) -> list[Node]:
-            return [] if of is None else self._nodes(of, pending, active)
+            return [] if of is None else self.nodes(of, pending, active)
 
-        if self._must_be_met([node.condition], node):
-            name, predicate = self._predicate(node.condition)
+        if self.text.must_be_met([node.condition], node):
+            name, predicate = self.text.predicate(node.condition)
             then = branch(node.then, [*active, name])
             return [predicate, *then, *branch(node.otherwise, [*active, negated(name)])]
         then = branch(node.then, active)
@@ -185,57 +206,57 @@ class LoopPrinter(SumsPrinter):
     def _of_threads(self, node: loop_ast.For, loop: Loop) -> frozenset[str]:
         """Return the variables in the body of *node* that may differ between threads."""
         bounds = names(node.init) if node.condition is None else names(node.init, node.condition)
-        differs = loop.kind is LoopKind.THREAD or not bounds.isdisjoint(self.of_threads)
+        differs = loop.kind is LoopKind.THREAD or not bounds.isdisjoint(self.text.of_threads)
         own = frozenset({node.variable})
-        return self.of_threads | own if differs else self.of_threads - own
+        return self.text.of_threads | own if differs else self.text.of_threads - own
 
     def _spans(self, node: loop_ast.For, loop: Loop) -> Mapping[str, Span]:
         """Return the values of the variables in the body of *node*, where one turn has them all."""
-        around = {name: span for name, span in self.spans.items() if name != node.variable}
-        if loop.kind in MAPPED and loop.has_one_turn and self._has_many(loop):
+        around = {name: span for name, span in self.text.spans.items() if name != node.variable}
+        if loop.kind in MAPPED and loop.has_one_turn and self.text.has_many(loop):
             around[node.variable] = 0, loop.width - 1
         return around
 
     def _for(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> list[Node]:
-        if active and not self._has_collective(node.body):
+        if active and not self.text.has_collective(node.body):
             return [If(both(active), tuple(self._for(node, loop, [])))]
         assert node.condition is not None, "isl prints no loop of one iteration"
         nodes: list[Node] = []
-        late = [] if active else late_checks(self.scop, node, loop, self.placements)
+        late = [] if active else late_checks(self.text.scop, node, loop, self.text.placements)
         for leaf in late:
-            wrong = f"w_wrong{len(self.late)}"
-            self.late[id(leaf)] = wrong, node.variable
+            wrong = f"w_wrong{len(self.text.late)}"
+            self.text.late[id(leaf)] = wrong, node.variable
             variable = Variable(wrong, Literal("-1"))
-            nodes.append(Declare(Type(self.index_type), (variable,), statement=leaf.statement))
+            nodes.append(Declare(Type(self.text.index_type), (variable,), statement=leaf.statement))
         nodes += self._loop(node, loop, active)
         return [*nodes, *map(self._record, late)]
 
     def _record(self, leaf: loop_ast.Leaf) -> Node:
         """Return the check *leaf* for the iteration of the loop before at which it failed."""
-        wrong, variable = self.late[id(leaf)]
+        wrong, variable = self.text.late[id(leaf)]
         values = tuple(substituted(at, {variable: Name(wrong)}) for at in leaf.iterators)
         where = loop_ast.Leaf(leaf.statement, values, kept=leaf.kept)
-        return If(binary(wrong, ">=", 0), (self._leaf(where, []),), statement=leaf.statement)
+        return If(binary(wrong, ">=", 0), (self.leaves.leaf(where, []),), statement=leaf.statement)
 
     def _loop(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> list[Node]:
-        found = loaded_bounds(self.scop, node, loop)
+        found = loaded_bounds(self.text.scop, node, loop)
         before, bounded = ([], None) if found is None else self._bounded(node, found, active)
         node = bounded or node
-        blocks = None if self._has_collective(node.body) else self.sums.of(node, loop)
+        blocks = None if self.text.has_collective(node.body) else self.sums.of(node, loop)
         if bounded is not None and blocks is not None and blocks.turns:
             # Most ranges are short: what their blocks take would be more than what they add.
-            width = loop.width if loop.kind in MAPPED and self._has_many(loop) else 1
+            width = loop.width if loop.kind in MAPPED and self.text.has_many(loop) else 1
             assert isinstance(node.init, Name)
             length = binary(f"{node.init.text}_end", "-", node.init)
-            batches = self._in_batches(node, loop, active)
+            batches = self.turns.in_batches(node, loop, active)
             short = self._whole_loop(node, loop, active) if batches is None else batches
-            long = self._in_blocks(node, loop, blocks, active)
+            long = self.blocks.in_blocks(node, loop, blocks, active)
             assert long is not None
             is_short = binary(length, "<=", SHORT_RANGE * width)
             return [*before, If(is_short, tuple(short), tuple(long))]
-        whole = None if blocks is None else self._in_blocks(node, loop, blocks, active)
+        whole = None if blocks is None else self.blocks.in_blocks(node, loop, blocks, active)
         if whole is None and bounded is not None:
-            whole = self._in_batches(node, loop, active)
+            whole = self.turns.in_batches(node, loop, active)
         if whole is None:
             whole = self._whole_loop(node, loop, active)
         return [*before, *whole]
@@ -243,36 +264,38 @@ class LoopPrinter(SumsPrinter):
     def _whole_loop(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> list[Node]:
         """Return *node*, its sums not in blocks."""
         if loop.kind in MAPPED:
-            return self._mapped_loop(node, loop, active)
+            return self.turns.mapped_loop(node, loop, active)
         if loop.kind in (LoopKind.UNROLL, LoopKind.LANES):
-            return self._lanes_or_unrolled(node, loop, active)
+            return self.lanes.lanes_or_unrolled(node, loop, active)
         ahead = self._prefetches(node, loop)
-        return [self._plain_loop(node, (*ahead, *self._body(node, loop, active)))]
+        return [self.turns.plain_loop(node, (*ahead, *self.text.body(node, loop, active)))]
 
     def _bounded(
         self, node: loop_ast.For, found: LoadedBounds, active: Sequence[Code]
     ) -> tuple[list[Node], loop_ast.For | None]:
         """Return what loads bounds of *node*, and the loop between them; None if they change."""
-        name = f"w_range{self.n_ranges}"
+        name = f"w_range{self.text.n_ranges}"
 
         def outside(leaf: loop_ast.Leaf, expr: Expr) -> Code:
-            return self._printer(leaf).outside(expr)
+            return self.text.printer(leaf).outside(expr)
 
-        bounded = found.bounded(node, name, outside, CUDA, is_narrow=not self.wide)
+        bounded = found.bounded(node, name, outside, CUDA, is_narrow=not self.text.wide)
         if bounded is None:
             return [], None
-        self.n_ranges += 1
+        self.text.n_ranges += 1
         nodes = []
         for end, value in ((name, bounded.first), (f"{name}_end", bounded.end)):
             # A thread that is not active has no row, and would load from outside its arrays.
             chosen = choice(both(active), value, 0) if active else value
-            nodes.append(constant(self.index_type, end, cast(self.index_type, paren(chosen))))
+            nodes.append(
+                constant(self.text.index_type, end, cast(self.text.index_type, paren(chosen)))
+            )
         return of_statement(nodes, found.leaves[0].statement), bounded.node
 
     def _prefetches(self, node: loop_ast.For, loop: Loop) -> list[Node]:
         """Return what asks for what the next iteration of *loop* loads."""
         values = next(loop_ast.leaves(node)).values
-        found = self.ahead.get(loop.name, ())
+        found = self.text.ahead.get(loop.name, ())
         if not found or node.step != ONE or values.get(loop.name) != Name(node.variable):
             return []
         assert node.condition is not None
@@ -281,12 +304,12 @@ class LoopPrinter(SumsPrinter):
         has_next = substituted(node.condition, {node.variable: after})
         first = [
             binary(member("threadIdx", axis), "==", 0)
-            for axis, n in zip(AXES, self.mapped.block, strict=True)
+            for axis, n in zip(AXES, self.text.mapped.block, strict=True)
             if n > 1
         ]
         calls = []
         for prefetch in found:
-            array = self.names.of("array", prefetch.array)
+            array = self.text.names.of("array", prefetch.array)
             terms: list[Code] = [
                 binary(factor, "*", as_factor(values[name]))
                 for name, factor in prefetch.factors.items()
@@ -295,5 +318,5 @@ class LoopPrinter(SumsPrinter):
             terms += [code(prefetch.constant)] if prefetch.constant else []
             place = address(index(array, chain("+", terms)))
             calls.append(Evaluate(call("tc_prefetch", place, prefetch.size_bytes)))
-        next_ = constant(self.index_type, "w_next", binary(node.variable, "+", 1))
+        next_ = constant(self.text.index_type, "w_next", binary(node.variable, "+", 1))
         return [next_, If(both([*first, has_next]), tuple(calls))]

@@ -10,7 +10,7 @@ Loops above the threads' have bounds that no thread number is in: the threads of
 together, and meet every barrier.  A collective below a guarded thread loop is called by all
 threads, and the guard moves to what is around the call.
 
-From the whole to its parts, of which each knows only those below it::
+From the whole to its parts: each has those that it prints by, and all have the kernel's text::
 
     printer       the text of a plan, the function of a kernel
     overlap       which kernels begin before others have ended
@@ -34,10 +34,11 @@ from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import binary, both, template
 from tcdsl.codegen.ast.isl_code import CUDA
 from tcdsl.codegen.ast.nodes import Call, Evaluate, If, Node, Type
-from tcdsl.codegen.ast.opened_loops import lost_loops, unopened_loops
+from tcdsl.codegen.ast.opened_loops import lost_loops
 from tcdsl.codegen.ast.text import Line, lines
 from tcdsl.codegen.ast.walk import library_names
 from tcdsl.codegen.cuda.boxes import BARRIERS, map_name
+from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.library_calls import library_call
 from tcdsl.codegen.cuda.loops import LoopPrinter
 from tcdsl.codegen.cuda.memsets import memset_of
@@ -101,11 +102,11 @@ class _PlanPrinter(PlanText):
                 found.append(Line(""))
                 launches.append(other)
                 continue
-            printer = _KernelPrinter(self, kernel, number, starts[number])
+            printer = _KernelPrinter(KernelText(self, kernel, number, starts[number]))
             body = printer.body(starts[number + 1])
             found += [*map(Line, printer.head()), Line("{"), *lines(body, 1), Line("}"), Line("")]
             used |= library_names(body)
-            launches.append(printer.launch)
+            launches.append(printer.text.launch)
         helpers = [text for name, text in _HELPERS.items() if name in used]
         found[:0] = [Line(line) for helper in helpers for line in helper.split("\n")]
         return CudaSource(
@@ -123,51 +124,57 @@ class _PlanPrinter(PlanText):
         return memset_of(self.scop, kernel, self.parameter(self.scop.arrays[names[0]]))
 
 
-class _KernelPrinter(LoopPrinter):
+class _KernelPrinter:
     """Prints one kernel."""
+
+    def __init__(self, text: KernelText) -> None:
+        self.text = text
+        self.loops = LoopPrinter(text)
 
     def body(self, follower: Start) -> list[Node]:
         """Return the nodes of the kernel; *follower* begins next.
 
         :raises InternalError: not all threads would meet a barrier.
         """
-        nodes = self._tree(self.kernel.tree) if self.pipeline is None else self._roles()
+        nodes = self._tree(self.text.kernel.tree) if self.text.pipeline is None else self._roles()
         # The alignment of what is shared is known now.
-        body = without_idle_braces([*self._shared(), *nodes])
-        sizes = map(self.parent.sizes.name, self.parent.sizes.integers)
-        uniform = [*sizes, self.names.of("ticket", "tickets"), *self._unchanged()]
-        reason = why_not_uniform(body, self.mapped.threads, uniform) or self._why_not_once()
+        body = without_idle_braces([*self.text.shared_arrays(), *nodes])
+        sizes = map(self.text.parent.sizes.name, self.text.parent.sizes.integers)
+        uniform = [*sizes, self.text.names.of("ticket", "tickets"), *self._unchanged()]
+        reason = (
+            why_not_uniform(body, self.text.mapped.threads, uniform)
+            or self.loops.leaves.why_not_once()
+        )
         if reason is not None:
-            raise INTERNAL(where=f"printing {self.name}", what=reason, repro="the program")
-        if self.mapped.cluster > 1:
-            count = len(self.slots.numbers)
+            raise INTERNAL(where=f"printing {self.text.name}", what=reason, repro="the program")
+        if self.text.mapped.cluster > 1:
+            count = len(self.text.slots.numbers)
             slots = (Type(str(count)),) if count else ()
             begin, end = (Call(f"tc_cluster_{end}", template=slots) for end in ("begin", "end"))
             body = (Evaluate(begin), *body, Evaluate(end))
-        touched = self.start.first_touched
+        touched = self.text.start.first_touched
         ordered = None if touched is None else self._names_of(touched)
-        return with_waits(body, self.start.overlap, follower.overlap, ordered)
+        return with_waits(body, self.text.start.overlap, follower.overlap, ordered)
 
     def _tree(self, tree: Tree) -> list[Node]:
         """Return the nodes of *tree*."""
-        ast = loop_ast.generate(self.scop, tree, self.placements, self._asked, CUDA)
-        self.sums = self._blocked_sums(ast)
-        return [*self._locals([None, *unopened_loops(ast)]), *self._nodes(ast, (), [])]
+        ast = loop_ast.generate(self.text.scop, tree, self.text.placements, self._asked, CUDA)
+        return self.loops.tree(ast)
 
     def _roles(self) -> list[Node]:
         """Return what each role does; a thread of the last warp is the producer."""
-        assert self.pipeline is not None
-        _, _, warps = self.mapped.block
-        begin = template("tc_begin_pipeline", [self.pipeline.stages, warps], BARRIERS)
+        assert self.text.pipeline is not None
+        _, _, warps = self.text.mapped.block
+        begin = template("tc_begin_pipeline", [self.text.pipeline.stages, warps], BARRIERS)
         nodes: list[Node] = [Evaluate(replace(begin, participants="xyz"))]
         is_other = binary(thread_index(2), "<", warps)
         is_producer = both([
             binary(thread_index(2), "==", warps), binary(thread_index(0), "==", 0)
         ])  # fmt: skip
-        for role, names in roles_of(self.scop, self.kernel.tree).items():
-            tree = only(self.kernel.tree, names)
+        for role, names in roles_of(self.text.scop, self.text.kernel.tree).items():
+            tree = only(self.text.kernel.tree, names)
             assert tree is not None, "a role without statements"
-            self.role = frozenset(names)
+            self.text.role = frozenset(names)
             condition = is_producer if role == PRODUCER else is_other
             comment = role or "the others"
             nodes.append(If(condition, tuple(self._tree(tree)), comment=comment, is_role=True))
@@ -175,38 +182,46 @@ class _KernelPrinter(LoopPrinter):
 
     def _names_of(self, arrays: Collection[str]) -> set[str]:
         """Return the names by which the kernel knows *arrays*."""
-        copies = (self.scop.by_name[name] for name in self.pipeline.copies) if self.pipeline else ()
-        maps = {map_name(self.names, copy) for copy in copies if copy.reads[0].array in arrays}
-        return maps | {self.names.of("array", name) for name in arrays}
+        copies = (
+            (self.text.scop.by_name[name] for name in self.text.pipeline.copies)
+            if self.text.pipeline
+            else ()
+        )
+        maps = {map_name(self.text.names, copy) for copy in copies if copy.reads[0].array in arrays}
+        return maps | {self.text.names.of("array", name) for name in arrays}
 
     def head(self) -> list[str]:
         """Return the lines before the body."""
-        x, y, z = self.mapped.launched
-        cluster = self.mapped.cluster
-        parameters = ",\n    ".join(p.declaration for p in self.launch.parameters)
+        x, y, z = self.text.mapped.launched
+        cluster = self.text.mapped.cluster
+        parameters = ",\n    ".join(p.declaration for p in self.text.launch.parameters)
         dims = f"__cluster_dims__(1, 1, {cluster}) " if cluster > 1 else ""
-        beside = f", {self.kernel.beside}" if self.kernel.beside else ""
+        beside = f", {self.text.kernel.beside}" if self.text.kernel.beside else ""
         bounds = f"__launch_bounds__({x * y * z}{beside})"
         return [
-            f"// {self.kernel.name}: {_times(self.launch.grid)} blocks of"
-            f" {_times(self.launch.block)} threads",
-            *map("// {}".format, self.launch.why),
-            f'extern "C" __global__ void {dims}{bounds} {self.name}(',
+            f"// {self.text.kernel.name}: {_times(self.text.launch.grid)} blocks of"
+            f" {_times(self.text.launch.block)} threads",
+            *map("// {}".format, self.text.launch.why),
+            f'extern "C" __global__ void {dims}{bounds} {self.text.name}(',
             *f"    {parameters})".split("\n"),
         ]
 
     def _unchanged(self) -> list[str]:
         """Return the arrays in memory that the kernel only reads: all threads find the same."""
-        written = {w.array for name in self.mapped.paths for w in self.scop.by_name[name].writes}
-        read = {r.array for name in self.mapped.paths for r in self.scop.by_name[name].reads}
-        names = sorted(read - written - self.placements.keys())
-        return [self.names.of("array", name) for name in names]
+        written = {
+            w.array for name in self.text.mapped.paths for w in self.text.scop.by_name[name].writes
+        }
+        read = {
+            r.array for name in self.text.mapped.paths for r in self.text.scop.by_name[name].reads
+        }
+        names = sorted(read - written - self.text.placements.keys())
+        return [self.text.names.of("array", name) for name in names]
 
     def _asked(self, ast: loop_ast.AstNode) -> Collection[str]:
         """Return the loops whose coordinates leaves tell: who runs them, what is prefetched."""
-        ahead = {name for found in self.ahead.values() for p in found for name in p.factors}
-        lost = {name for name in lost_loops(ast) if self.loops[name].kind in MAPPED}
-        return ahead | {name for name in lost if self._has_many(self.loops[name])}
+        ahead = {name for found in self.text.ahead.values() for p in found for name in p.factors}
+        lost = {name for name in lost_loops(ast) if self.text.loops[name].kind in MAPPED}
+        return ahead | {name for name in lost if self.text.has_many(self.text.loops[name])}
 
 
 def _times(dims: Sequence[int]) -> str:

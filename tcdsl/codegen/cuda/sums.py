@@ -18,6 +18,7 @@ from tcdsl.codegen.ast.build import ONE, ZERO, binary, call, code, number
 from tcdsl.codegen.ast.nodes import Code, For, If, Name, Node, Type
 from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.index_width import STRIDE_LIMIT
+from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.lanes import LanesPrinter
 from tcdsl.codegen.cuda.turns import TurnsPrinter
 from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_aside
@@ -30,34 +31,39 @@ _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 16, 32, 8
 _LONG_SUMS = (64, 256)
 
 
-class SumsPrinter(LanesPrinter, TurnsPrinter):
+class SumsPrinter:
     """Prints loops in blocks."""
 
-    def _blocked_sums(self, ast: loop_ast.AstNode) -> BlockedSums:
+    def __init__(self, text: KernelText, lanes: LanesPrinter, turns: TurnsPrinter) -> None:
+        self.text = text
+        self.lanes = lanes
+        self.turns = turns
+
+    def blocked_sums(self, ast: loop_ast.AstNode) -> BlockedSums:
         """Return which loops of the kernel *ast* are printed in blocks."""
         policy = Policy(self._turns, _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE, _LONG_SUMS)
-        return BlockedSums(self.scop, ast, self.loops, self.placements, policy)
+        return BlockedSums(self.text.scop, ast, self.text.loops, self.text.placements, policy)
 
     def _turns(self, loop: Loop) -> int | None:
         """Return how often a thread runs the body of *loop*."""
-        is_shared = loop.kind in MAPPED and self._has_many(loop)
+        is_shared = loop.kind in MAPPED and self.text.has_many(loop)
         return loop.extent and -(-loop.extent // loop.width) if is_shared else loop.extent
 
-    def _in_blocks(
+    def in_blocks(
         self, node: loop_ast.For, loop: Loop, blocks: Blocks, active: Sequence[Code]
     ) -> list[Node] | None:
         """Return *loop*, its sums in *blocks*; None where it has another form than that."""
         if not blocks.turns:
             before, after = self._set_aside(blocks)
-            return [*before, *self._lanes_or_unrolled(node, loop, active), *after]
+            return [*before, *self.lanes.lanes_or_unrolled(node, loop, active), *after]
         last = last_of(node)
-        is_shared = loop.kind in MAPPED and self._has_many(loop)
+        is_shared = loop.kind in MAPPED and self.text.has_many(loop)
         if last is None or (is_shared and node.step != ONE):
             return None
         first, step = node.init, loop.width if is_shared else number(node.step)
         assert step is not None, "the last value is known"
         if is_shared:
-            me = self._me(loop)
+            me = self.text.me(loop)
             first = me if first == ZERO else call("tcdsl_first", first, me, step)
         around: list[tuple[For, list[Node]]] = []
         for size in reversed(blocks.turns):
@@ -76,9 +82,9 @@ class SumsPrinter(LanesPrinter, TurnsPrinter):
 
         A block ends *stride* values after it begins, or with the loop.
         """
-        block, end = f"w_block{self.n_blocks}", f"w_last{self.n_blocks}"
-        self.n_blocks += 1
-        type_ = "int64_t" if stride >= STRIDE_LIMIT else self.index_type
+        block, end = f"w_block{self.text.n_blocks}", f"w_last{self.text.n_blocks}"
+        self.text.n_blocks += 1
+        type_ = "int64_t" if stride >= STRIDE_LIMIT else self.text.index_type
         limit = constant(type_, end, call("tc_imin", last, binary(block, "+", stride - 1)))
         before, after = self._set_aside(blocks)
         is_left = binary(block, "<=", last)
@@ -95,10 +101,10 @@ class SumsPrinter(LanesPrinter, TurnsPrinter):
     ) -> list[Node]:
         """Return the iterations of a block, which are *size* if it is whole."""
         first, last, step = bounds
-        if not self._is_simple(node.body):
+        if not self.turns.is_simple(node.body):
             return [self._between(node, bounds, loop, active)]
         is_whole = binary(binary(first, "+", step * (size - 1)), "<=", last)
-        whole = self._in_turns(node, (first, step), Turns(size, size), loop, active)
+        whole = self.turns.in_turns(node, (first, step), Turns(size, size), loop, active)
         return [If(is_whole, tuple(whole), (self._between(node, bounds, loop, active),))]
 
     def _between(
@@ -111,17 +117,19 @@ class SumsPrinter(LanesPrinter, TurnsPrinter):
         """Return the iterations of *node* from a first value to a last one, in steps."""
         first, last, step = bounds
         is_left = binary(node.variable, "<=", last)
-        body = self._body(node, loop, active)
-        return For(Type(self.index_type), node.variable, first, is_left, code(step), body)
+        body = self.text.body(node, loop, active)
+        return For(Type(self.text.index_type), node.variable, first, is_left, code(step), body)
 
     def _set_aside(self, blocks: Blocks) -> tuple[list[Node], list[Node]]:
         """Return what clears the accumulators of *blocks*, and adds to them what they held."""
         before: list[Node] = []
         after: list[Node] = []
         for placement in blocks.accumulators:
-            aside = f"w_sum{self.n_blocks}"
-            self.n_blocks += 1
-            clear, back = set_aside(placement, self.scop, self.names, aside, "#pragma unroll")
+            aside = f"w_sum{self.text.n_blocks}"
+            self.text.n_blocks += 1
+            clear, back = set_aside(
+                placement, self.text.scop, self.text.names, aside, "#pragma unroll"
+            )
             before += clear
             after += back
         return before, after

@@ -25,25 +25,28 @@ RANGE_BATCH = gpu_thresholds.RANGE_ITERATIONS
 MOST_LEAVES_IN_TURNS = 4  # statements of a loop that is printed by turns
 
 
-class TurnsPrinter(KernelText):
+class TurnsPrinter:
     """Prints loops that blocks or threads share."""
 
-    def _plain_loop(self, node: loop_ast.For, body: tuple[Node, ...]) -> Node:
+    def __init__(self, text: KernelText) -> None:
+        self.text = text
+
+    def plain_loop(self, node: loop_ast.For, body: tuple[Node, ...]) -> Node:
         """Return *node* as isl made it."""
         assert node.condition is not None, "isl prints no loop of one iteration"
         step = None if node.step == ONE else node.step
-        return For(Type(self.index_type), node.variable, node.init, node.condition, step, body)
+        return For(Type(self.text.index_type), node.variable, node.init, node.condition, step, body)
 
-    def _mapped_loop(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> list[Node]:
+    def mapped_loop(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> list[Node]:
         """Return a loop over blocks or threads: each takes every width-th iteration."""
-        if not self._has_many(loop):
-            return [self._plain_loop(node, self._body(node, loop, active))]
+        if not self.text.has_many(loop):
+            return [self.plain_loop(node, self.text.body(node, loop, active))]
         if loop.has_one_turn:
             return [self._one_turn(node, loop, active)]
         turns = turns_of(node, loop.width) if node.init == ZERO else None
-        if turns is None or not self._is_simple(node.body):
+        if turns is None or not self.is_simple(node.body):
             return [self._strided(node, loop, active)]
-        counted = self._in_turns(node, (self._me(loop), loop.width), turns, loop, active)
+        counted = self.in_turns(node, (self.text.me(loop), loop.width), turns, loop, active)
         if turns.condition is None:
             return counted
         return [If(turns.condition, tuple(counted), (self._strided(node, loop, active),))]
@@ -55,21 +58,21 @@ class TurnsPrinter(KernelText):
             assert node.condition is not None
             guards.append(node.condition)
         guards += step_guard(node)
-        own = constant(self.index_type, node.variable, self._me(loop))
-        return Scope((own, *self._guarded_body(node, loop, guards, active)))
+        own = constant(self.text.index_type, node.variable, self.text.me(loop))
+        return Scope((own, *self.text.guarded_body(node, loop, guards, active)))
 
     def _strided(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> Node:
         """Return a loop over blocks or threads as a stride over its values."""
         assert node.condition is not None
-        me, width = self._me(loop), loop.width
+        me, width = self.text.me(loop), loop.width
         first = me if node.init == ZERO else call("tcdsl_first", node.init, me, width)
-        inside = self._body(node, loop, active)
+        inside = self.text.body(node, loop, active)
         for between in step_guard(node):
             inside = (If(between, inside),)
-        type_ = Type(self.index_type)
+        type_ = Type(self.text.index_type)
         return For(type_, node.variable, first, node.condition, code(width), inside)
 
-    def _in_turns(
+    def in_turns(
         self,
         node: loop_ast.For,
         way: tuple[Code, int],
@@ -83,77 +86,80 @@ class TurnsPrinter(KernelText):
         """
         first, step = way
         assert node.condition is not None
-        is_of_thread = first == self._me(loop)
+        is_of_thread = first == self.text.me(loop)
         batch = batch_of(self._load_bytes(node.body))
         batched, total = turns.in_batches(batch)
         found: list[Node] = []
         for start, stop in ((0, batched), (batched, total)):
             if start == stop:
                 continue
-            turn = f"w_turn{self.n_turns}"
-            self.n_turns += 1
-            own = cast(self.index_type, turn) if self.wide else Name(turn)
+            turn = f"w_turn{self.text.n_turns}"
+            self.text.n_turns += 1
+            own = cast(self.text.index_type, turn) if self.text.wide else Name(turn)
             value = binary(first, "+", own if step == 1 else binary(step, "*", own))
             if is_of_thread:
-                self.turns.append(Turn(turn, loop, step, total))
-            inside = self._body(node, loop, active)
+                self.text.turns.append(Turn(turn, loop, step, total))
+            inside = self.text.body(node, loop, active)
             if stop > turns.whole:
                 # Unrolled, the whole turns ask nothing.
                 guard, is_whole = node.condition, binary(turn, "<", turns.whole)
                 guard = binary(is_whole, "||", guard) if turns.whole > start else guard
                 inside = (If(guard, inside),)
             if is_of_thread:
-                self.turns.pop()
-            body = (constant(self.index_type, node.variable, value), *inside)
+                self.text.turns.pop()
+            body = (constant(self.text.index_type, node.variable, value), *inside)
             pragma = f"#pragma unroll {batch}" if stop == batched else "#pragma unroll"
             is_left = binary(turn, "<", stop)
             found.append(For(Type("int"), turn, code(start), is_left, None, body, pragma))
         return found
 
-    def _in_batches(
+    def in_batches(
         self, node: loop_ast.For, loop: Loop, active: Sequence[Code]
     ) -> list[Node] | None:
         """Return a loop between loaded bounds in batches, whose loads start together.
 
         None where it has another form than that, or is no loop of one thread.
         """
-        is_shared = loop.kind is LoopKind.THREAD and self._has_many(loop)
+        is_shared = loop.kind is LoopKind.THREAD and self.text.has_many(loop)
         batch = min(RANGE_BATCH, batch_of(self._load_bytes(node.body)))
-        if batch < 2 or node.step != ONE or not self._is_simple(node.body):
+        if batch < 2 or node.step != ONE or not self.is_simple(node.body):
             return None
         if not is_shared and loop.kind is not LoopKind.SERIAL:
             return None
         assert node.condition is not None
         width, first = 1, node.init
         if is_shared:
-            width, first = loop.width, call("tcdsl_first", node.init, self._me(loop), loop.width)
-        turn, start = f"w_turn{self.n_turns}", f"w_first{self.n_turns}"
-        self.n_turns += 1
-        type_ = Type(self.index_type)
+            width, first = (
+                loop.width,
+                call("tcdsl_first", node.init, self.text.me(loop), loop.width),
+            )
+        turn, start = f"w_turn{self.text.n_turns}", f"w_first{self.text.n_turns}"
+        self.text.n_turns += 1
+        type_ = Type(self.text.index_type)
         offset = Name(turn) if width == 1 else binary(width, "*", turn)
-        own = constant(self.index_type, node.variable, binary(start, "+", offset))
-        guarded = If(node.condition, self._body(node, loop, active))
+        own = constant(self.text.index_type, node.variable, binary(start, "+", offset))
+        guarded = If(node.condition, self.text.body(node, loop, active))
         is_left = binary(turn, "<", batch)
         one = For(Type("int"), turn, ZERO, is_left, None, (own, guarded), "#pragma unroll")
         begun = substituted(node.condition, {node.variable: Name(start)})
         stride = code(batch * width)
         return [For(type_, start, first, begun, stride, (one,), "#pragma unroll 1")]
 
-    def _is_simple(self, node: loop_ast.AstNode) -> bool:
+    def is_simple(self, node: loop_ast.AstNode) -> bool:
         """Return whether *node* is a few statements, or the lanes of vectors: worth unrolling."""
         leaves = list(loop_ast.leaves(node))
         return len(leaves) <= MOST_LEAVES_IN_TURNS and all(
-            self.loops[name].kind in (LoopKind.LANES, LoopKind.UNROLL)
+            self.text.loops[name].kind in (LoopKind.LANES, LoopKind.UNROLL)
             for name in opened_loops(node)
         )
 
     def _load_bytes(self, node: loop_ast.AstNode) -> int:
         """Return the bytes that a thread loads from memory in *node*, where that is simple."""
-        lanes = prod(self.loops[name].extent or 1 for name in opened_loops(node))
+        lanes = prod(self.text.loops[name].extent or 1 for name in opened_loops(node))
         reads = {
             read.array
             for leaf in loop_ast.leaves(node)
-            for read in self.scop.by_name[leaf.statement].reads
-            if not self._is_private(read.array)
+            for read in self.text.scop.by_name[leaf.statement].reads
+            if not self.text.is_private(read.array)
         }
-        return lanes * sum(self.scop.arrays[name].dtype.size_bytes for name in reads)
+        return lanes * sum(self.text.scop.arrays[name].dtype.size_bytes for name in reads)
