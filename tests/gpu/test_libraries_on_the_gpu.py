@@ -175,3 +175,24 @@ def test_the_same_bits_every_time() -> None:
     first = f(left, right)
     assert all(torch.equal(first, f(left, right)) for _ in range(5))
     torch.testing.assert_close(first.double(), left.double() @ right.double(), rtol=0.02, atol=2.0)
+
+
+LAYER = """
+def f(bfloat16(M,K) X, bfloat16(K,N) Y, bfloat16(N) b) -> (bfloat16(M,N) D) {
+    C(m,n) +=! X(m,k) * Y(k,n)
+    D(m,n) = relu(C(m,n) + b(n))
+}
+"""
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1024, 1536, 512), (777, 512, 300), (128, 128, 64)])
+def test_calls_that_a_plan_weighs_by_itself(m: int, n: int, k: int) -> None:
+    f = tcdsl.define(LAYER).f
+    x, y, b = (torch.randn(s, device="cuda").bfloat16() for s in ((m, k), (k, n), (n,)))
+    found = f(x, y, b, options=tcdsl.Options(libraries=True))
+    executable = f.compile(x, y, b, options=tcdsl.Options(libraries=True))
+    assert "a call of cublas at S0" in executable.explain() or calls_of(executable)
+    exact = torch.relu(x.double() @ y.double() + b.double())
+    torch.testing.assert_close(found.double(), exact, rtol=0.02, atol=0.3)
+    for options in (tcdsl.Options(), tcdsl.Options(libraries=False)):
+        assert not calls_of(f.compile(x, y, b, options=options))

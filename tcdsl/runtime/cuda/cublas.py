@@ -26,7 +26,7 @@ from typing import Any
 
 from tcdsl.codegen.cuda.source import Dim3, LibraryCall
 from tcdsl.costmodel.matrix_products import SIZES, Matrix, leading_dimension
-from tcdsl.errors import CUDA_FAILED, LIBRARY_MISSING
+from tcdsl.errors import CUDA_FAILED, LIBRARY_MISSING, TCError
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.steps import Prepared, Values, selector
 
@@ -132,7 +132,11 @@ def _call(name: str, *args: Any) -> None:
     """
     status = getattr(library(), name)(*args)
     if status != 0:
-        raise CUDA_FAILED(call=name, why=f"cublasStatus_t {status}")
+        raise _error(name, status)
+
+
+def _error(name: str, status: int) -> TCError:
+    return CUDA_FAILED(call=name, why=f"cublasStatus_t {status}")
 
 
 def _new(name: str, *args: Any) -> ctypes.c_void_p:
@@ -162,7 +166,7 @@ class ProductStep:
     """One product of the library, on any stream; a captured graph gets the nodes of it."""
 
     __slots__ = (
-        "_algorithms", "_arrays", "_description", "_handle", "_layouts", "_numbers",
+        "_algorithms", "_arrays", "_description", "_factors", "_handle", "_layouts", "_matmul",
         "_offsets", "_workspace_bytes", "name", "positions", "select",
     )  # fmt: skip
     needs_driver: bool = False
@@ -182,7 +186,8 @@ class ProductStep:
             compute = _COMPUTE_TF32
         self._description = _new("cublasLtMatmulDescCreate", compute, _TYPES[product.summed])
         number = ctypes.c_double if product.summed == "float64" else ctypes.c_float
-        self._numbers = number(1.0), number(float(product.accumulates))
+        self._factors = [ctypes.byref(number(x)) for x in (1.0, float(product.accumulates))]
+        self._matmul = library().cublasLtMatmul
         found = leading_dimension(product.result, product.rows, product.columns)
         assert found is not None, "why no product"
         is_turned = found[0]
@@ -197,7 +202,7 @@ class ProductStep:
                 _set("MatmulDesc", self._description, attribute, ctypes.c_int32(_TRANSPOSE))
         self._arrays = order
         self._offsets = [matrix.offset * SIZES[matrix.dtype] for matrix, _ in product.matrices]
-        self._algorithms: dict[tuple[int, ...], _Heuristic] = {}
+        self._algorithms: dict[tuple[int, int, int], Any] = {}  # references to them
 
     def at(self, grid: Dim3 | None) -> "ProductStep":
         """Return the step itself: it has no grid."""
@@ -209,19 +214,23 @@ class ProductStep:
 
     def launch(self, values: Values, stream: int) -> None:
         """Multiply at *values*, addresses; the context must be current."""
-        first, second, result = (values[n] + self._offsets[n] for n in self._arrays)
-        alignments = tuple(_alignment(address) for address in (first, second, result))
-        found = self._algorithms.get(alignments) or self._chosen(alignments)
-        one, beta = self._numbers
+        n, m, k = self._arrays
+        first, second = values[n] + self._offsets[n], values[m] + self._offsets[m]
+        result = values[k] + self._offsets[k]
+        key = first % _MOST_ALIGNMENT, second % _MOST_ALIGNMENT, result % _MOST_ALIGNMENT
+        algorithm = self._algorithms.get(key) or self._chosen(key)
+        one, beta = self._factors
         a, b, c = self._layouts
-        _call(
-            "cublasLtMatmul", self._handle, self._description, ctypes.byref(one), first, a, second,
-            b, ctypes.byref(beta), result, c, result, c, ctypes.byref(found), values[3],
-            self._workspace_bytes, stream,
+        status = self._matmul(
+            self._handle, self._description, one, first, a, second, b, beta, result, c, result, c,
+            algorithm, values[3], self._workspace_bytes, stream,
         )  # fmt: skip
+        if status != 0:
+            raise _error("cublasLtMatmul", status)
 
-    def _chosen(self, alignments: tuple[int, ...]) -> _Heuristic:
-        """Return the library's choice for pointers that are multiples of *alignments*."""
+    def _chosen(self, places: tuple[int, int, int]) -> Any:
+        """Return the library's choice for pointers with the remainders *places*."""
+        alignments = [place & -place or _MOST_ALIGNMENT for place in places]
         preference = _new("cublasLtMatmulPreferenceCreate")
         numbers = [(_WORKSPACE_BYTES, ctypes.c_uint64(self._workspace_bytes)),
                    (_REDUCTIONS, ctypes.c_uint32(_SUMS_IN_THEIR_TYPE))]  # fmt: skip
@@ -240,8 +249,8 @@ class ProductStep:
         _call("cublasLtMatmulPreferenceDestroy", preference)
         if count.value < 1 or found.state != 0:
             raise CUDA_FAILED(call="cublasLtMatmul", why=f"it has no algorithm for {self.name}")
-        self._algorithms[alignments] = found
-        return found
+        self._algorithms[places] = ctypes.byref(found)
+        return self._algorithms[places]
 
 
 def _layout(matrix: Matrix, batch: int, rows: int, columns: int) -> tuple[bool, ctypes.c_void_p]:
@@ -255,8 +264,3 @@ def _layout(matrix: Matrix, batch: int, rows: int, columns: int) -> tuple[bool, 
         _set("MatrixLayout", layout, _BATCH_COUNT, ctypes.c_int32(batch))
         _set("MatrixLayout", layout, _BATCH_STRIDE, ctypes.c_int64(matrix.batch))
     return is_row_major, layout
-
-
-def _alignment(address: int) -> int:
-    """Return the largest power of two that divides *address*, as far as the library cares."""
-    return min(address & -address, _MOST_ALIGNMENT)
