@@ -35,8 +35,7 @@ def library_rewrites(options: Options, gpu: Chip) -> tuple[Rewrite, ...]:
         return product if isinstance(product, str) else None
 
     return tuple(
-        Rewrite(f"a call of {library}", _products, why_not, partial(_called, library))
-        for library in gpu.libraries
+        Rewrite(library, _products, why_not, partial(_called, library)) for library in gpu.libraries
     )
 
 

@@ -191,7 +191,7 @@ def test_calls_that_a_plan_weighs_by_itself(m: int, n: int, k: int) -> None:
     x, y, b = (torch.randn(s, device="cuda").bfloat16() for s in ((m, k), (k, n), (n,)))
     found = f(x, y, b, options=tcdsl.Options(libraries=True))
     executable = f.compile(x, y, b, options=tcdsl.Options(libraries=True))
-    assert "a call of cublas at S0" in executable.explain() or calls_of(executable)
+    assert "cublas of S0" in executable.explain() or calls_of(executable)
     exact = torch.relu(x.double() @ y.double() + b.double())
     torch.testing.assert_close(found.double(), exact, rtol=0.02, atol=0.3)
     for options in (tcdsl.Options(), tcdsl.Options(libraries=False)):
