@@ -52,8 +52,11 @@ WITH: Mapping[str, tuple[str, str]] = {
 }
 KEYS = (
     "rows", "columns", "warp_rows", "warp_columns", "step", "stages", "loader", "swath", "chunks",
-    "turns",
+    "is_persistent",
 )  # fmt: skip
+
+
+VALUES: Mapping[str, bool] = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ def jobs_of(args: argparse.Namespace) -> list[Job]:
 def forced(job: Job, exe: Any, text: str) -> Options:
     """Return the options of the variant *text*, KEY=VALUE,KEY=VALUE."""
     pairs = (pair.split("=") for pair in text.split(","))
-    forces = [Force("", key, int(v) if v.lstrip("-").isdigit() else v) for key, v in pairs]
+    forces = [Force("", key, VALUES.get(v, int(v) if v.isdigit() else v)) for key, v in pairs]
     choices = with_forces(exe.choices, exe.candidates, forces)
     return Options(choices=json.dumps(choices))
 
@@ -108,12 +111,14 @@ def variants(job: Job, function: Any, inputs: Sequence[Any], most: int) -> Itera
     """Yield the default executable of *job*, and what is asked for beside it."""
     exe = function.compile(*inputs)
     yield exe
-    for text in job.forces:
-        yield function.compile(*inputs, options=forced(job, exe, text))
     own = [c for c in exe.candidates if c.get("template") == "tile_mma" and "config" in c]
-    for candidate in [c for c in own if not c.get("is_chosen")][:most]:
-        text = ",".join(f"{key}={value}" for key, value in candidate["config"].items())
-        yield function.compile(*inputs, options=forced(job, exe, text))
+    likely = [c["config"] for c in own if not c.get("is_chosen")][:most]
+    texts = [",".join(f"{k}={v}" for k, v in config.items()).lower() for config in likely]
+    for text in (*job.forces, *texts):
+        try:
+            yield function.compile(*inputs, options=forced(job, exe, text))
+        except tcdsl.TCError as error:
+            print("failed", job, text, str(error).splitlines()[0][:200], flush=True)
 
 
 def config_of(exe: Any) -> dict[str, Any]:

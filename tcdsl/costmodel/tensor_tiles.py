@@ -51,12 +51,13 @@ class TensorWork:
     loads: tuple[int, int] = (1, 1)  # instructions for 16 rows and columns of an instruction
     is_boxed: bool = False  # operands come in boxes, and products wait for no barrier of the block
     chunk_bytes: float = 0.0  # of sums that blocks share: stored, and added up by another kernel
+    turns: int = 1  # tiles that a block has, one after another, of which the next is on its way
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
         along, across = self.warps
         warps = along * across
-        steps = -(-self.terms // self.step)
+        steps = -(-self.terms // self.step) * self.turns
         terms = steps * self.step
         block_lines = along * self.rows + across * self.columns
         element_bytes, at_once = self.element_bytes, BYTES // self.element_bytes
@@ -104,7 +105,7 @@ class TensorWork:
 
     def _boxed(self, chip: Chip) -> Chain:
         """Return what a block waits for whose operands come in boxes, some steps ahead."""
-        steps = -(-self.terms // self.step)
+        steps = -(-self.terms // self.step) * self.turns
         results = prod(self.warps) * self.rows * self.columns
         own = (
             results
@@ -117,4 +118,5 @@ class TensorWork:
         return Chain(dram_loads=1, cycles=late * steps + self._ends())
 
     def _ends(self) -> float:
-        return END_CYCLES + RESULT_CYCLES * prod(self.warps) * self.rows * self.columns
+        stored = RESULT_CYCLES * prod(self.warps) * self.rows * self.columns
+        return END_CYCLES + self.turns * stored

@@ -19,7 +19,7 @@ from enum import StrEnum
 import islpy as isl
 
 from tcdsl.poly.isl_utils import Extent, constant_bounds, on_space, val
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Scop, Statement
 
 
 class LoopKind(StrEnum):
@@ -199,6 +199,16 @@ def values_of(scop: Scop, statement: str, loops: Iterable[Loop]) -> isl.Map:
         one = isl.Map.from_pw_aff(isl.PwAff.from_aff(function))
         values = values.flat_range_product(one)
     return values
+
+
+def time_of(loops: Iterable[Loop], statement: Statement) -> isl.Aff:
+    """Return the number of the iteration of *loops*, one inside another, that runs an instance."""
+    space = statement.domain.get_space()
+    total = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
+    for loop in loops:
+        number = loop.coordinates[statement.name].function(space)
+        total = total.scale_val(val(loop.extent or 1)).add(number)
+    return total
 
 
 def schedule_of(scop: Scop, tree: Node) -> isl.Schedule:

@@ -154,12 +154,16 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a pipeline of *stages*: of the iteration q, or (*lag*) of q - lag."""
+    """An event of a pipeline of *stages*: of the iteration q, or (*lag*) of q - lag.
+
+    Where stages run on over a loop around that of the steps, q counts *steps* for each iteration.
+    """
 
     kind: EventKind
     stages: int = 0
     size_bytes: int = 0  # of ACQUIRE: what is to come
     lag: int = 0  # of RELEASE: as many iterations' products may still read
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

@@ -17,6 +17,9 @@ all but one group are waited for, so that q - 1 is released after q: the produce
 Events are derived here and checked by :func:`why_not_pipelined`: nothing else crosses roles, both
 meet the same iterations from 0 on without gaps (a stage's uses are told apart by their parity), and
 every pair of instances with one place is at least S iterations apart.
+
+Where a block has several tiles, one after another, stages run on: q counts the steps of all tiles,
+and the producer is in the next one's while what the last products gave is stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +29,15 @@ import islpy as isl
 
 from tcdsl.costmodel.chip import WARP
 from tcdsl.poly.isl_utils import constant_bounds, val
-from tcdsl.poly.loop_tree import Leaf, Loop, Node, loops_around, statements_of, values_of
+from tcdsl.poly.loop_tree import (
+    Leaf,
+    Loop,
+    Node,
+    loops_around,
+    statements_of,
+    time_of,
+    values_of,
+)
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import PRODUCER, Event, EventKind, Scop, Statement
 from tcdsl.schedule.arrivals import without_gaps
@@ -39,13 +50,24 @@ Pair = tuple[str, str, isl.Map]  # source, sink, { source -> sink }
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """Stages in turn, the loop that takes them, and who fills and reads them."""
+    """Stages in turn, the loops that take them, and who fills and reads them."""
 
     stages: int
     size_bytes: int  # of a stage
     path: tuple[Loop, ...]  # down to the loop over steps
+    n_inner: int  # of these, the last ones: those that stages run on over
     copies: tuple[str, ...]
     readers: tuple[str, ...]
+
+    @property
+    def inner(self) -> tuple[Loop, ...]:
+        """The loops that stages run on over."""
+        return self.path[-self.n_inner :]
+
+    @property
+    def steps(self) -> int:
+        """How many steps an iteration of the loop around has, 0 where stages do not run on."""
+        return (self.path[-1].extent or 0) if self.n_inner > 1 else 0
 
     @property
     def lag(self) -> int:
@@ -72,11 +94,11 @@ def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:
     rings = [placements[tile].ring for tile in sorted(tiles) if tile in placements]
     buffers = {(ring.buffers, ring.loops) for ring in rings if ring is not None}
     assert len(rings) == len(tiles) and len(buffers) == 1, "stages in turn"
-    ((stages, (name,)),) = buffers
+    ((stages, inner),) = buffers
     path = mapped.paths[copies[0]]
-    depth = next(n for n, loop in enumerate(path) if loop.name == name)
+    depth = next(n for n, loop in enumerate(path) if loop.name == inner[-1])
     sizes = (_stage_bytes(mapped.scop, placements[tile]) for tile in tiles)
-    return Pipeline(stages, sum(sizes), path[: depth + 1], copies, readers)
+    return Pipeline(stages, sum(sizes), path[: depth + 1], len(inner), copies, readers)
 
 
 def _stage_bytes(scop: Scop, placement: Placement) -> int:
@@ -97,13 +119,18 @@ def with_events(
         event_statement(scop, f"{event.kind}{number}", names, around, event, role)
         for event, names, around, role in (
             (
-                Event(EventKind.ACQUIRE, stages, pipeline.size_bytes),
+                Event(EventKind.ACQUIRE, stages, pipeline.size_bytes, steps=pipeline.steps),
                 pipeline.copies,
                 path,
                 PRODUCER,
             ),
-            (Event(EventKind.AWAIT, stages), pipeline.readers, path, ""),
-            (Event(EventKind.RELEASE, stages, lag=pipeline.lag), pipeline.readers, path, ""),
+            (Event(EventKind.AWAIT, stages, steps=pipeline.steps), pipeline.readers, path, ""),
+            (
+                Event(EventKind.RELEASE, stages, lag=pipeline.lag, steps=pipeline.steps),
+                pipeline.readers,
+                path,
+                "",
+            ),
             (Event(EventKind.END), pipeline.readers, path[:-1], ""),
         )
     )
@@ -207,7 +234,23 @@ def _why_not_events(mapped: Mapped, pipeline: Pipeline) -> str | None:
     domains = [one[2].domain.reset_tuple_id() for one in (acquire, await_, release)]
     if any(not domain.is_equal(domains[0]) for domain in domains):
         return "the roles do not meet the same stages"
-    return _why_not_from_zero(domains[0])
+    if any(event.steps != pipeline.steps for _, event, _ in events.values()):
+        return "stages are not counted as they run on"
+    return _why_not_running_on(domains[0], pipeline) or _why_not_from_zero(domains[0])
+
+
+def _why_not_running_on(domain: isl.Set, pipeline: Pipeline) -> str | None:
+    """Return why *domain*, of the iterations, leaves out stages between two tiles, or None."""
+    last = domain.dim(isl.dim_type.set) - 1
+    for loop in reversed(pipeline.inner[1:]):
+        ends = domain.fix_val(isl.dim_type.set, last, val((loop.extent or 0) - 1))
+        around = domain.project_out(isl.dim_type.set, last, 1)
+        if not around.is_subset(ends.project_out(isl.dim_type.set, last, 1)):
+            return "tiles have fewer steps than are counted"
+        if reason := _why_not_from_zero(around):
+            return reason
+        domain, last = around, last - 1
+    return None
 
 
 def _why_not_from_zero(domain: isl.Set) -> str | None:
@@ -262,7 +305,7 @@ def _why_not_counted(mapped: Mapped, pipeline: Pipeline, placements: Placements)
             dim, rank = placement.ring.dim, access.relation.dim(isl.dim_type.out)
             element = access.relation.project_out(isl.dim_type.out, dim + 1, rank - dim - 1)
             element = element.project_out(isl.dim_type.out, 0, dim).reset_tuple_id(isl.dim_type.out)
-            time = values_of(mapped.scop, name, pipeline.path[-1:])
+            time = isl.Map.from_pw_aff(isl.PwAff.from_aff(time_of(pipeline.inner, statement)))
             apart = constant_bounds(element.reverse().apply_range(time).deltas(), 0)
             if apart not in (None, (0, 0)):
                 return f"{name} has another stage than its iteration's"
@@ -278,12 +321,20 @@ def _distances(
     """
     if relation.is_empty():
         return None
-    times = relation.apply_domain(values_of(mapped.scop, source, pipeline.path))
-    deltas = times.apply_range(values_of(mapped.scop, sink, pipeline.path)).deltas()
-    *around, own = [constant_bounds(deltas, dim) for dim in range(len(pipeline.path))]
+    times = relation.apply_domain(_uses(mapped, pipeline, source))
+    deltas = times.apply_range(_uses(mapped, pipeline, sink)).deltas()
+    n_outer = len(pipeline.path) - pipeline.n_inner
+    *around, own = [constant_bounds(deltas, dim) for dim in range(n_outer + 1)]
     if own is None or any(bounds != (0, 0) for bounds in around):
         return -1, -1
     return own
+
+
+def _uses(mapped: Mapped, pipeline: Pipeline, name: str) -> isl.Map:
+    """Return { instance of *name* -> [the block's coordinates, q] }."""
+    around = values_of(mapped.scop, name, pipeline.path[: -pipeline.n_inner])
+    q = time_of(pipeline.inner, mapped.scop.by_name[name])
+    return around.flat_range_product(isl.Map.from_pw_aff(isl.PwAff.from_aff(q)))
 
 
 def roles_of(scop: Scop, tree: Node) -> Mapping[str, tuple[str, ...]]:

@@ -35,6 +35,7 @@ from tcdsl.poly.loop_tree import (
     LoopKind,
     Node,
     statements_of,
+    time_of,
 )
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.schedule.mapping import RANK, Mapped
@@ -309,7 +310,7 @@ class _Kernel:
         lives: isl.Map | None = None
         dims = set(range(self.scop.arrays[uses[0][1].array].rank))
         for statement, access in uses:
-            time = isl.Map.from_pw_aff(isl.PwAff.from_aff(_time(loops, statement)))
+            time = isl.Map.from_pw_aff(isl.PwAff.from_aff(time_of(loops, statement)))
             one = access.relation.reverse().apply_range(time)
             lives = one if lives is None else lives.union(one)
             if any(access is write for write in statement.writes):
@@ -330,7 +331,8 @@ class _Kernel:
             outer = list(takewhile(lambda loop: loop.kind is LoopKind.BLOCK, outer))
         ranks = [RANK] if RANK in self.mapped.axes and self._all_mapped(uses, RANK) else []
         fixed = {s.name: self._fixed(s, outer, ranks) for s, _ in uses}
-        ring = self._ring(uses, outer, 1) if array.name in self.staged else None
+        depth = None if buffers > 1 else 1
+        ring = self._ring(uses, outer, depth) if array.name in self.staged else None
         if ring is not None:
             ring = replace(ring, buffers=max(ring.buffers, buffers))
         dims: list[LocalDim] = []
@@ -362,16 +364,6 @@ def _in_turn(elements: isl.Map, ring: Ring) -> isl.Map:
     places = isl.MultiAff.identity_on_domain_space(space)
     place = places.get_at(ring.dim).mod_val(val(ring.buffers))
     return elements.apply_range(isl.Map.from_multi_aff(places.set_at(ring.dim, place)))
-
-
-def _time(loops: Sequence[Loop], statement: Statement) -> isl.Aff:
-    """Return the number of the iteration of *loops*, one inside another, that runs an instance."""
-    space = statement.domain.get_space()
-    total = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
-    for loop in loops:
-        number = loop.coordinates[statement.name].function(space)
-        total = total.scale_val(val(loop.extent or 1)).add(number)
-    return total
 
 
 def _walks(elements: isl.Map, dim: int, time: isl.Map) -> bool:

@@ -121,7 +121,8 @@ class Tensor:
 
     A step takes one value of *others*.  Operands of *stages* steps are in shared memory at once;
     copies of *boxes* bring them, which a warp of its own issues.  Neighbouring blocks have *swath*
-    tiles of rows before they have other columns.  Blocks that share sums have *chunk* terms each.
+    tiles of rows before they have other columns; *in_turn*, each has such tiles of all rows, one
+    after another.  Blocks that share sums have *chunk* terms each.
     """
 
     row: Axis
@@ -133,6 +134,7 @@ class Tensor:
     boxes: bool = False
     swath: int = 1
     chunk: int = 0
+    in_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

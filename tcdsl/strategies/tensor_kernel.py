@@ -55,7 +55,7 @@ class TensorKernel:
 
     scop: Scop
     name: str  # the contraction's statement
-    outer: tuple[Mapping[str, Level], ...]  # over blocks
+    outer: tuple[Mapping[str, Level], ...]  # over blocks, and the tiles of one
     step: Mapping[str, Level]  # around the copies and the product
     before: tuple[str, ...]  # the accumulators' initialisation
     inside: tuple[str, ...]
@@ -109,6 +109,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     for name in after:
         levels[name] = held(tiles, At(row[name]), At(column[name]))
     outer = [_with(scop, loop, lead, (init, store)) for loop in _blocks(problem, product)]
+    outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
     step = _step(product, shape.extents)
     kernel = TensorKernel(
         scop, lead, tuple(outer), {lead: step}, (init,), (lead,), (store, *after), levels, (),
@@ -175,20 +176,25 @@ def _at(scop: Scop, name: str, indices: Sequence[str]) -> list[At]:
 def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKernel:
     """Return *kernel* with the read *number* of the product from a tile, and what fills that."""
     lead, step = kernel.name, kernel.step[kernel.name]
-    around = tuple(level[lead].coordinate for level in (*kernel.outer, kernel.step))
+    blocks = [loop for loop in kernel.outer if loop[lead].kind is LoopKind.BLOCK]
+    around = (*(loop[lead].coordinate for loop in blocks), _time(kernel))
     read = kernel.scop.by_name[lead].reads[number]
     array, only = read.array, {read.subscripts}  # an array may be both operands
     tile = f"{array}.tile{number}{lead}"
     cached = cache_read(kernel.scop, array, [lead], {lead: around}, tile, only, is_padded=True)
     outer = [
         {**loop, cached.copy: _along(loop[lead], cached.outer[depth])}
-        for depth, loop in enumerate(kernel.outer)
+        for depth, loop in enumerate(blocks)
     ]
+    time = cached.outer[len(outer)]
     if product.boxes:  # the producer's loop is its own: nothing is shifted
-        own = boxed(cached.elements, cached.sizes)
-        ahead, done = _along(step, cached.outer[len(outer)]), _of_producer(cached)
+        own, done = boxed(cached.elements, cached.sizes), _of_producer(cached)
+        ahead = replace(step, coordinate=_inner(time, step, kernel))
+        for loop in kernel.outer[len(blocks) :]:
+            level = replace(loop[lead], coordinate=Coordinate(time, 0, step.extent))
+            outer.append({**loop, cached.copy: level})
     else:
-        ahead = _ahead(step, cached.outer[len(outer)], product.stages - 1)
+        ahead = _ahead(step, time, product.stages - 1)
         lines = [d for d, size in enumerate(cached.sizes) if size > 1]
         line, within = (At(cached.elements[d]) for d in lines)
         vector = vector_of(kernel.scop.arrays[array])
@@ -203,6 +209,22 @@ def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKern
         levels={**kernel.levels, cached.copy: own},
         staged=(*kernel.staged, cached.array),
     )
+
+
+def _time(kernel: TensorKernel) -> AnyCoordinate:
+    """Return the number of a step, which runs on over the tiles of a block."""
+    step, lead = kernel.step[kernel.name], kernel.name
+    turns = [loop[lead] for loop in kernel.outer if loop[lead].kind is not LoopKind.BLOCK]
+    if not turns:
+        return step.coordinate
+    (turn,) = turns
+    return AffineCoordinate(((step.extent, turn.coordinate), (1, step.coordinate)))
+
+
+def _inner(time: int, step: Level, kernel: TensorKernel) -> Coordinate:
+    """Return the step of a copy whose dimension *time* is the number of its step."""
+    is_one = all(loop[kernel.name].kind is LoopKind.BLOCK for loop in kernel.outer)
+    return Coordinate(time, 0, 1, 0 if is_one else step.extent)
 
 
 def _of_producer(cached: Cached) -> Scop:
@@ -238,6 +260,7 @@ def _in_swaths(
         x: tile of rows % 8     y: tile of columns     z: tile of rows / 8
 
     Blocks start in the order of x, y, z: those that run at once share rows and columns in caches.
+    Where tiles are taken in turn, a block has those of all z.
     """
     level, size = loop[problem.lead], product.swath
     if size == 1 or level.coordinate.position != product.row[problem.lead]:
@@ -245,8 +268,11 @@ def _in_swaths(
         return
     count = -(-level.extent // size)
     for axis, extent, div, mod in ((Z, count, size, 0), (X, size, 1, size)):
+        is_serial = product.in_turn and axis == Z
+        kind, width = (LoopKind.SERIAL, 0) if is_serial else (level.kind, extent)
         yield {
-            name: replace(own, extent=extent, axis=axis, width=extent, coordinate=replace(
+            name: replace(own, kind=kind, extent=extent, axis=0 if is_serial else axis, width=width,
+                          coordinate=replace(
                 own.coordinate, div=own.coordinate.div * div, mod=mod
             ))
             for name, own in loop.items()

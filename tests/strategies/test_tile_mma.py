@@ -46,6 +46,7 @@ def source_of(form: str, dtype: str = "bfloat16", rest: str = "") -> str:
     return f"def f({dtype}({a}) A, {dtype}({b}) B{rest}) -> (C) {{ C(m,n) +=! {terms} }}"
 
 
+FEW = replace(load_chip("h200"), multiprocessors=4)  # blocks have several tiles
 FORMS = {
     "batches": (
         "def f(half(B,M,K) A, half(B,K,N) W) -> (C) { C(b,m,n) +=! A(b,m,k) * W(b,k,n) }",
@@ -118,7 +119,7 @@ def test_other_forms(form: str, check_emulated: CheckAll, monkeypatch: Any) -> N
 def asked(unit: Any, config: Mapping[str, Any]) -> Options:
     """Return the options that ask for *config* for the only kernel of *unit*."""
     (weighed,) = unit.done.plan.weighed
-    plain = {"loader": "threads", "swath": 1, "chunks": 1}
+    plain = {"loader": "threads", "swath": 1, "chunks": 1, "is_persistent": False}
     choice = {"kernel": weighed.kernel, "template": "tile_mma", **plain, **config}
     return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
 
@@ -195,10 +196,28 @@ def test_blocks_that_share_sums(form: str, cuda_unit: MakeUnit, emulated: Any) -
         check(program, *own)
 
 
+@pytest.mark.slow_but("nt")
+@pytest.mark.parametrize("form", PRODUCTS)
+def test_blocks_with_several_tiles(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    """Stages run on: 4 blocks have 5 tiles of rows by 2 of columns, 3 stages and 4 or 5 steps."""
+    source, of = source_of(form, "half"), PRODUCTS[form][1]
+    units, inputs = [], []
+    for sizes in ((312, 72, 264), (320, 128, 256)):
+        shapes = of(*sizes)
+        config = {**boxes(64, 4, 3, swath=2), "is_persistent": True}
+        options = asked(cuda_unit(source, *shapes, gpu=FEW), config)
+        units.append(cuda_unit(source, *shapes, gpu=FEW, options=options))
+        assert not units[-1].done.is_fallback
+        assert units[-1].source.launches[0].grid == (2, 2, 1)
+        inputs.append(drawn(FLOAT16, shapes))
+    for program, own in zip(emulated(units), inputs, strict=True):
+        check(program, *own)
+
+
 def sharing(unit: Any, config: Mapping[str, Any]) -> Options:
     """Return the options that ask for *config* for the product of *unit*, sums of chunks apart."""
     choice = {"kernel": unit.done.plan.weighed[0].kernel, "template": "tile_mma"}
-    own = {"loader": "threads", "swath": 1, **config}
+    own = {"loader": "threads", "swath": 1, "is_persistent": False, **config}
     kernels = [{**choice, **own}]
     return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": kernels})
 
@@ -361,6 +380,7 @@ def test_faults_in_the_code_are_found(fault: str, cuda_unit: MakeUnit) -> None:
 def assert_found(
     source: CudaSource, shapes: list[tuple[int, ...]], fault: tuple[str, str, str]
 ) -> None:
+    """Assert that the *fault* is an error whose message it says, or (also: "x|") shows."""
     pattern, new, message = fault
     text = re.sub(pattern, new, source.text)
     assert text != source.text
@@ -374,7 +394,7 @@ def assert_found(
         except EmulationError as error:
             assert program is broken and re.search(message, error.message)
             return
-    assert not message and (results[0] != results[1]).any()
+    assert message[-1:] in ("", "|") and (results[0] != results[1]).any()
 
 
 GROUP_FAULTS = {
@@ -436,6 +456,50 @@ def test_faults_in_pipelines_are_found(fault: str, cuda_unit: MakeUnit) -> None:
     options = asked(cuda_unit(source_of("nn"), *shapes), boxes(128, 4, 3))
     unit = cuda_unit(source_of("nn"), *shapes, options=options)
     assert_found(unit.source, shapes, BOX_FAULTS[fault])
+
+
+RUNNING_FAULTS = {
+    "stages begin anew with each tile": (
+        r"tc_await<3>\(w_barriers, 5 \* c2 \+ c3\)", "tc_await<3>(w_barriers, c3)",
+        "data race|never written|deadlock",
+    ),
+    "a tile's products of other stages": (
+        r"(tc_wgmma<.*?)\(\(5 \* c2 \+ c3\) % 3\)", r"\1(c3 % 3)", "data race|never written|",
+    ),
+    "no release of what runs on": (
+        r"tc_release<3>\(w_barriers, 5 \* c2 \+ c3 - 1\)",
+        "if (c3 > 0) tc_release<3>(w_barriers, 5 * c2 + c3 - 1)", "deadlock",
+    ),
+    "the rows of the tile before": (r" \+ 128 \* c2\)", ")", ""),
+    "sums go on": (
+        r"(\n *)(u0_C_part0\[.*?\] = 0\.0f;)", r"\1if (c2 == 0) \2", "never written|",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow_but("no release of what runs on")
+@pytest.mark.parametrize("fault", RUNNING_FAULTS)
+def test_faults_in_stages_that_run_on_are_found(fault: str, cuda_unit: MakeUnit) -> None:
+    shapes = [(320, 264), (264, 128)]
+    config = {**boxes(64, 4, 3, swath=2), "is_persistent": True}
+    options = asked(cuda_unit(source_of("nn"), *shapes, gpu=FEW), config)
+    unit = cuda_unit(source_of("nn"), *shapes, gpu=FEW, options=options)
+    assert_found(unit.source, shapes, RUNNING_FAULTS[fault])
+
+
+@pytest.mark.parametrize(("steps", "why"), [(0, "as they run on"), (4, "as they run on")])
+def test_stages_that_do_not_run_on_are_refused(steps: int, why: str, cuda_unit: MakeUnit) -> None:
+    shapes = [(320, 264), (264, 128)]
+    config = {**boxes(64, 4, 3, swath=2), "is_persistent": True}
+    options = asked(cuda_unit(source_of("nn"), *shapes, gpu=FEW), config)
+    plan = cuda_unit(source_of("nn"), *shapes, gpu=FEW, options=options).done.plan
+    statements = tuple(
+        replace(s, event=replace(s.event, steps=steps)) if s.event and s.event.steps else s
+        for s in plan.scop.statements
+    )
+    scop, deps = plan.scop.with_statements(statements), dependences_of(plan.scop)
+    mapped = Mapped(scop, plan.kernels[0].tree)
+    assert why in (why_not_synchronised(mapped, deps, plan.placements) or "")
 
 
 def without(node: Node, name: str) -> Node:

@@ -10,7 +10,7 @@ The loops must be whole.  Where the array has no element a box has zeros, as a p
 from collections.abc import Sequence
 
 from tcdsl.codegen.ast import loop_ast
-from tcdsl.codegen.ast.build import ZERO, binary, call, simplified, substituted, template
+from tcdsl.codegen.ast.build import ZERO, as_factor, binary, call, simplified, substituted, template
 from tcdsl.codegen.ast.nodes import Code, Evaluate, Name, Node
 from tcdsl.codegen.cuda.products import variables_of
 from tcdsl.codegen.cuda.source import TensorMap
@@ -64,7 +64,7 @@ def box_copy(
         )
     ]
     coordinate = step.coordinates[statement.name]
-    assert isinstance(coordinate, Coordinate) and coordinate == Coordinate(coordinate.position)
+    assert isinstance(coordinate, Coordinate) and (coordinate.shift, coordinate.div) == (0, 1)
     use = first.leaf.iterators[coordinate.position]
     to = Name(printer.names.of("array", statement.write.array))
     place = binary(to, "+", first.offset_in_tile(statement.write, tile))
@@ -80,6 +80,9 @@ def event_nodes(printer: CudaStatementPrinter, sums: Sequence[str]) -> list[Node
     if event.kind is EventKind.END:
         return [Evaluate(call("tc_end_products", one)) for one in sums]
     use = printer.leaf.iterators[-1]
+    if event.steps:
+        around = as_factor(printer.leaf.iterators[-2])
+        use = binary(binary(event.steps, "*", around), "+", as_factor(use))
     if event.kind is EventKind.ACQUIRE:
         sizes = [event.stages, event.size_bytes]
         return [Evaluate(template("tc_acquire", sizes, BARRIERS, use))]

@@ -275,7 +275,7 @@ def _reading(
             return node
         inside = [
             Const(0, INT32) if size == 1
-            else _plain(builder, _distance(s, _aff_expression(offset, values)))
+            else _plain(builder, _distance(s, _aff_expression(offset, values)), statement, size)
             for s, offset, size in zip(node.subscripts, box.offsets, box.sizes, strict=True)
         ]  # fmt: skip
         subscripts = (*values, *(inside[dim] for dim in order))
@@ -310,8 +310,11 @@ def _distance(subscript: Expr, offset: Expr) -> Expr:
     return minus_expr(subscript, offset)
 
 
-def _plain(builder: Builder, expr: Expr) -> Expr:
-    """Return the index that *expr* always is, or else *expr*: registers are found by indices."""
+def _plain(builder: Builder, expr: Expr, statement: Statement, size: int) -> Expr:
+    """Return the index that *expr* always is, or else *expr*: registers are found by indices.
+
+    Of several indices it may be one's remainder by the *size* of the box.
+    """
     function = builder.affine(expr)
     if function is None or isinstance(expr, Index):
         return expr
@@ -320,6 +323,11 @@ def _plain(builder: Builder, expr: Expr) -> Expr:
         index = builder.affine(Index(name))
         if index is not None and function.plain_is_equal(index):
             return Index(name)
+    for name in sorted(names) if len(names) > 1 else ():
+        digit = Binary("%", Index(name), Const(size, INT32), INT32)
+        own = builder.affine(digit)
+        if own is not None and statement.domain.is_subset(function.eq_set(own)):
+            return digit
     return expr
 
 

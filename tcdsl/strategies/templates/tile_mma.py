@@ -70,6 +70,7 @@ class TensorConfig:
     loader: str = THREADS
     swath: int = 1  # tiles of rows that neighbouring blocks have before they have other columns
     chunks: int = 1  # blocks that share the terms of a tile
+    is_persistent: bool = False  # a block has tiles of all swaths, one after another
 
     @property
     def tiles(self) -> WarpTiles:
@@ -240,18 +241,22 @@ def _configs(problem: Problem) -> Iterator[TensorConfig]:
     if element.is_half and why_not_boxes(problem) is None:
         for shape, stages in product(BOX_SHAPES, BOX_STAGES):
             swath = _swath(problem, shape[0] * shape[2])
-            yield TensorConfig(*shape, GROUP_STEP, stages, WARPS, BOXES, swath)
+            yield (plain := TensorConfig(*shape, GROUP_STEP, stages, WARPS, BOXES, swath))
+            if (own := _swath_in_turn(problem, plain)) > 0:
+                yield replace(plain, swath=own, is_persistent=True)
 
 
 def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[TensorConfig]:
     """Yield *configs*, and where tiles are few the same with blocks that share sums."""
     axes = axes_of(problem)
     assert axes is not None
-    several = sum(problem.extent(axis) > 1 for axis in problem.parallel)
-    may_share = len(problem.group.members) == 1 and not axes[3] and several < len(problem.gpu.grid)
+    may_share = len(problem.group.members) == 1 and not axes[3]
+    may_share &= _count_cut(problem) < len(problem.gpu.grid)
     terms = problem.shapes[problem.lead].extents[axes[2]]
     for config in configs:
         yield config
+        if config.is_persistent:
+            continue
         tiles, most = _tiles(problem, config), terms // (LEAST_STEPS * config.step)
         full = round(problem.gpu.multiprocessors / tiles)
         for count in sorted(
@@ -272,13 +277,35 @@ def _chunk(problem: Problem, config: TensorConfig) -> int:
     return -(-terms // (config.chunks * config.step)) * config.step
 
 
+def _swath_in_turn(problem: Problem, config: TensorConfig) -> int:
+    """Return how many tiles of rows neighbouring blocks have, that each has tiles of all rows.
+
+    As many as there is a multiprocessor for; 0 where each has one tile, or rows are not cut.
+    """
+    rows, columns = _tiles_along(problem, config)
+    swath = problem.gpu.multiprocessors // columns
+    return swath if _count_cut(problem) == 2 and 1 < swath < rows else 0
+
+
+def _turns(problem: Problem, config: TensorConfig) -> int:
+    """Return how many tiles a block has, at most."""
+    return -(-_tiles_along(problem, config)[0] // config.swath) if config.is_persistent else 1
+
+
+def _tiles_along(problem: Problem, config: TensorConfig) -> list[int]:
+    """Return the numbers of tiles along rows and columns."""
+    axes = axes_of(problem)
+    assert axes is not None
+    sizes = [problem.extent(axis) for axis in axes[:2]]
+    return [-(-n // size) for n, size in zip(sizes, config.tiles.block, strict=True)]
+
+
 def _tiles(problem: Problem, config: TensorConfig) -> int:
     """Return how many tiles the results have."""
     axes = axes_of(problem)
     assert axes is not None
-    sizes = [problem.extent(axis) for axis in axes[:2]]
-    tiles = prod(-(-n // size) for n, size in zip(sizes, config.tiles.block, strict=True))
-    return tiles * (prod(problem.extent(axis) for axis in problem.parallel) // prod(sizes))
+    others = [problem.extent(axis) for axis in problem.parallel if axis not in axes[:2]]
+    return prod(_tiles_along(problem, config)) * prod(others)
 
 
 def why_not_boxes(problem: Problem) -> str | None:
@@ -302,8 +329,13 @@ def _swath(problem: Problem, rows: int) -> int:
     """Return how many tiles of *rows* neighbouring blocks have: 1 where there are batches."""
     axes = axes_of(problem)
     assert axes is not None
-    several = sum(problem.extent(axis) > 1 for axis in problem.parallel)
-    return SWATH if several == 2 and problem.extent(axes[0]) > SWATH * rows else 1
+    is_long = problem.extent(axes[0]) > SWATH * rows
+    return SWATH if is_long and _count_cut(problem) == 2 else 1
+
+
+def _count_cut(problem: Problem) -> int:
+    """Return how many axes blocks are along."""
+    return sum(problem.extent(axis) > 1 for axis in problem.parallel)
 
 
 def _work(problem: Problem, config: TensorConfig) -> Work:
@@ -318,15 +350,21 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     operands = _operands(problem)
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
     return TensorWork(
-        _tiles(problem, config) * config.chunks, (config.warp_rows, config.warp_columns),
+        _blocks(problem, config), (config.warp_rows, config.warp_columns),
         config.rows, config.columns, terms, config.step, config.stages, config.together,
         unit_of(operands[0].dtype), copy_bytes,
         sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
         operands[0].dtype.size_bytes, _loads(problem),
         config.loader == BOXES,
         4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
-        if config.chunks > 1 else 0.0,
+        if config.chunks > 1 else 0.0, _turns(problem, config),
     ).work(problem.gpu)  # fmt: skip
+
+
+def _blocks(problem: Problem, config: TensorConfig) -> int:
+    if config.is_persistent:
+        return config.swath * _tiles_along(problem, config)[1]
+    return _tiles(problem, config) * config.chunks
 
 
 def _operands(problem: Problem) -> list[Array]:
@@ -361,6 +399,8 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         f"steps of {config.step} along {problem.shapes[problem.lead].statement.indices[axes[2]]},"
         f" {config.stages} of them in shared memory",
     )
+    if config.is_persistent:
+        why = (*why, f"a block has {_turns(problem, config)} tiles, one after another")
     chunk = _chunk(problem, config) if config.chunks > 1 else 0
     if chunk:
         why = (*why, f"{config.chunks} blocks share the terms of a tile, {chunk} each")
@@ -368,7 +408,10 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=why,
         work=_work(problem, config),
-        tensor=Tensor(*axes, tiles, config.stages, config.loader == BOXES, config.swath, chunk),
+        tensor=Tensor(
+            *axes, tiles, config.stages, config.loader == BOXES, config.swath, chunk,
+            config.is_persistent,
+        ),
     )  # fmt: skip
 
 
