@@ -56,6 +56,7 @@ KEYS = (
 )  # fmt: skip
 
 
+STARTING, STARTING_S = "starting", 60.0  # PyTorch is imported
 VALUES: Mapping[str, bool] = {"true": True, "false": False}
 
 
@@ -224,14 +225,15 @@ def watched(args: argparse.Namespace, jobs: Sequence[Job]) -> Iterator[dict[str,
         lines: queue.Queue[str] = queue.Queue()
         reader = threading.Thread(target=_read, args=(child, lines), daemon=True)
         reader.start()
-        last = "starting"
+        last = STARTING
         while True:
+            patience = max(args.patience, STARTING_S if last == STARTING else 0.0)
             try:
-                text = lines.get(timeout=min(args.patience, max(0.1, end - time.monotonic())))
+                text = lines.get(timeout=min(patience, max(0.1, end - time.monotonic())))
             except queue.Empty:
                 child.kill()
                 print(f"ended while {last}", flush=True)
-                if time.monotonic() > end:
+                if time.monotonic() > end or last == STARTING:
                     return
                 break
             if not text:
