@@ -6,7 +6,8 @@
     python benchmarks/products.py 1024 --candidates 12 --lines FILE   the likeliest by the estimate
     python benchmarks/products.py --from benchmarks/measured/products_h200.jsonl      without a GPU
 
-A size is M x N x K, or one number for all three.  --force is a variant that is timed beside the
+A size is M x N x K, or one number for all three; 4096:nt,tt:half:residual says forms, types and
+what is computed of the product, for this size alone.  --force is a variant that is timed beside the
 default: values of its configuration, as in ``tcdsl bench``.  Results of each are compared with
 float64 before they are timed (results begin as NaN), and are computed twice.  The second-level
 cache is written over before each call; times are medians.  A variant that hangs is ended after
@@ -93,10 +94,13 @@ class Job:
 
 def jobs_of(args: argparse.Namespace) -> list[Job]:
     found = []
-    for size, dtype, form in product(args.sizes, args.dtype.split(","), args.forms.split(",")):
+    for given in args.sizes:
+        size, *own = given.split(":")
+        forms, dtypes, rest = [*own, *(args.forms, args.dtype, args.rest)[len(own) :]]
         numbers = [int(n) for n in size.split("x")]
         m, n, k = numbers if len(numbers) == 3 else numbers * 3
-        found.append(Job((m, n, k), form, dtype, args.rest, tuple(args.force)))
+        for dtype, form in product(dtypes.split(","), forms.split(",")):
+            found.append(Job((m, n, k), form, dtype, rest, tuple(args.force)))
     return found
 
 
