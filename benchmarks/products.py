@@ -96,7 +96,8 @@ def jobs_of(args: argparse.Namespace) -> list[Job]:
     found = []
     for given in args.sizes:
         size, *own = given.split(":")
-        forms, dtypes, rest = [*own, *(args.forms, args.dtype, args.rest)[len(own) :]]
+        defaults: list[str] = [args.forms, args.dtype, args.rest]
+        forms, dtypes, rest = [*own, *defaults[len(own) :]]
         numbers = [int(n) for n in size.split("x")]
         m, n, k = numbers if len(numbers) == 3 else numbers * 3
         for dtype, form in product(dtypes.split(","), forms.split(",")):
