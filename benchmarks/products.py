@@ -94,7 +94,7 @@ class Job:
 
 def jobs_of(args: argparse.Namespace) -> list[Job]:
     found = []
-    for given in args.sizes:
+    for given in map(str, args.sizes):
         size, *own = given.split(":")
         defaults: list[str] = [args.forms, args.dtype, args.rest]
         forms, dtypes, rest = [*own, *defaults[len(own) :]]
