@@ -101,7 +101,7 @@ def estimate(work: Work, chip: Chip) -> Estimate:
 
 def _fill(work: Work, chip: Chip, blocks: int) -> float:
     """Return what it costs that the chip fills with loads, and empties: less, the more threads."""
-    if not work.dram_bytes:
+    if not work.dram_bytes or work.is_ahead:
         return 0.0
     return FILL * chip.dram_latency_s * chip.threads / (blocks * work.threads)
 

@@ -19,7 +19,7 @@ GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barr
 BOX_RATE, BOX_CYCLES, BOX_SHARE = 1.0, 1600, 0.45
 # Of any block, from its start to its first products and from its last ones to its end; for each
 # result, which a thread stores two at a time.
-END_CYCLES, RESULT_CYCLES = 2200, 0.05
+END_CYCLES, RESULT_CYCLES = 2000, 0.03
 # From 40 configurations of products of 2048 and 4096 on an H200.
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
 COPY_INSTRUCTIONS = 3  # of a copy, its addresses included
@@ -98,6 +98,7 @@ class TensorWork:
             in_flight_bytes=(self.stages - 1) * self.step * block_lines * element_bytes
             / (WARP * warps),
             chain=chain,
+            is_ahead=self.is_boxed,
             launches=2 if self.chunk_bytes else 1,
             finish=Chain(l2_loads=2, cycles=self.chunk_bytes / chip.l2_bytes_per_s * chip.clock_hz)
             if self.chunk_bytes else Chain(),

@@ -61,6 +61,7 @@ class Work:
     chain: Chain = NOTHING
     finish: Chain = NOTHING
     same_atomics: float = 0  # that go to one address
+    is_ahead: bool = False  # memory is asked for whatever threads do, as much as is in flight
     launches: int = 1
     is_programmatic: bool = False  # may begin before the kernel before it has ended
 

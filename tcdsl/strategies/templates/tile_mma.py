@@ -255,16 +255,16 @@ def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Te
     terms = problem.shapes[problem.lead].extents[axes[2]]
     for config in configs:
         yield config
-        if config.is_persistent:
+        if config.is_persistent or not may_share:
             continue
-        tiles, most = _tiles(problem, config), terms // (LEAST_STEPS * config.step)
-        full = round(problem.gpu.multiprocessors / tiles)
-        for count in sorted(
-            {min(n, most) for n in (full // 2, full, 2 * full)} if may_share else ()
-        ):
-            own = replace(config, chunks=count, swath=1)
-            if count > 1 and -(-terms // _chunk(problem, own)) == count:
-                yield own
+        most = terms // (LEAST_STEPS * config.step)
+        full = round(problem.gpu.multiprocessors / _tiles(problem, config))
+        wanted = (
+            replace(config, chunks=min(n, most), swath=1) for n in (full // 2, full, 2 * full)
+        )
+        sizes = (_chunk(problem, one) for one in wanted if one.chunks > 1)
+        for chunks in sorted({-(-terms // size) for size in sizes} - {1}):  # of whole steps
+            yield replace(config, chunks=chunks, swath=1)
 
 
 def _chunk(problem: Problem, config: TensorConfig) -> int:
