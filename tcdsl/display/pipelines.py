@@ -13,10 +13,11 @@ the second-level cache and the tensor cores take; copies also wait for memory un
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 
 from tcdsl.display.html import Html, join, tag
 from tcdsl.display.svg import arrow, drawing, label, line, rect
-from tcdsl.poly.loop_tree import loops_around, statements_of
+from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
 from tcdsl.poly.scop import Event, EventKind
 from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.strategies.catalogue import candidates
@@ -73,7 +74,8 @@ def _timeline(plan: Plan, kernel: Kernel) -> Timeline | None:
     problem = made.candidates.args[0]
     chosen = next(c for c in candidates(problem) if c.choice.as_data() == made.choice)
     name, acquire = events[EventKind.ACQUIRE]
-    steps = loops_around(kernel.tree, name)[-1].extent or 1
+    around = [loop for loop in loops_around(kernel.tree, name) if loop.kind is LoopKind.SERIAL]
+    steps = prod(loop.extent or 1 for loop in around)  # of all tiles of a block
     share = problem.gpu.multiprocessors / (chosen.work.blocks * steps)
     ((unit, _), *_) = chosen.work.operations
     return Timeline(
