@@ -31,6 +31,7 @@ from tcdsl.strategies.templates import (
     row_split,
     serial,
     stencil,
+    tile_implicit,
     tile_mma,
     tile_simt,
 )
@@ -38,7 +39,7 @@ from tcdsl.strategies.work import work_of
 
 ALIKE = 1.02  # times that differ by less are the same, as far as the estimate can tell
 
-TILES = (stencil.TEMPLATE, tile_mma.TEMPLATE, tile_simt.TEMPLATE)
+TILES = (stencil.TEMPLATE, tile_implicit.TEMPLATE, tile_mma.TEMPLATE, tile_simt.TEMPLATE)
 RAGGED = (ragged_long.TEMPLATE, ragged.TEMPLATE)
 _GPU: tuple[Template[Any], ...] = (
     *TILES,

@@ -43,7 +43,7 @@ from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.long_groups import with_long_groups
 from tcdsl.strategies.operations import is_chunkable, work_of
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.templates import tile_mma, tile_simt
+from tcdsl.strategies.templates import tile_implicit, tile_mma, tile_simt
 from tcdsl.strategies.tiled_chains import why_not_beside
 
 ENOUGH = gpu_thresholds.PARALLELISM_KEPT
@@ -112,7 +112,8 @@ def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:
 
 def _has_tiles(problem: Problem) -> bool:
     """Return whether *problem* looks like a contraction that tiles pay for."""
-    return tile_mma.why_not(problem) is None or tile_simt.is_tiled(problem)
+    tensor = any(t.why_not(problem) is None for t in (tile_mma, tile_implicit))
+    return tensor or tile_simt.is_tiled(problem)
 
 
 class _Policy:

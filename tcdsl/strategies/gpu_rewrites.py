@@ -27,6 +27,7 @@ from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import trees_by_isl
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.implicit_kernel import implicit_kernel
 from tcdsl.strategies.library_candidates import library_candidates
 from tcdsl.strategies.library_kernels import LibraryKernel, library_kernel, library_of
 from tcdsl.strategies.operand_tiles import with_operand_tiles
@@ -146,6 +147,9 @@ class _Rewriter:
         """Apply the rewrites of *sketch*, and queue it."""
         if sketch.tensor is not None:
             kernel = tensor_kernel(problem, sketch, sketch.tensor)
+            return self._queue_tensor(group, problem, kernel)
+        if sketch.implicit is not None:
+            kernel = implicit_kernel(problem, sketch, sketch.implicit)
             return self._queue_tensor(group, problem, kernel)
         notes = ["+".join(group.members)]
         queued = {n for q in self.queue if isinstance(q.kernel, Sketch) for n in q.kernel.members}

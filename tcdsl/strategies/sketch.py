@@ -149,6 +149,15 @@ class Bands:
 
 
 @dataclass(frozen=True, slots=True)
+class Implicit:
+    """A sum of products as a matrix product: *chunks* blocks share its terms (implicit_product)."""
+
+    tiles: WarpTiles
+    stages: int
+    chunks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Sketch:
     """See the module's docstring; *why* explains the choices to the user.
 
@@ -177,6 +186,7 @@ class Sketch:
     held: tuple[str, ...] = ()  # arrays that registers hold for some iterations of loops
     tensor: Tensor | None = None  # of a contraction on tensor cores (tensor_kernel.py)
     bands: Bands | None = None  # of isl's schedule (gpu_generic.py)
+    implicit: Implicit | None = None  # of one whose operands are packed (implicit_kernel.py)
     work: Work | None = None  # where it is not read off the loops (work.py)
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once

@@ -183,7 +183,7 @@ def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKern
     tile = f"{array}.tile{number}{lead}"
     cached = cache_read(kernel.scop, array, [lead], {lead: around}, tile, only, is_padded=True)
     outer = [
-        {**loop, cached.copy: _along(loop[lead], cached.outer[depth])}
+        {**loop, cached.copy: along(loop[lead], cached.outer[depth])}
         for depth, loop in enumerate(blocks)
     ]
     time = cached.outer[len(outer)]
@@ -194,18 +194,19 @@ def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKern
             level = replace(loop[lead], coordinate=Coordinate(time, 0, step.extent))
             outer.append({**loop, cached.copy: level})
     else:
-        ahead = _ahead(step, time, product.stages - 1)
+        ahead = ahead_of(step, time, product.stages - 1)
         lines = [d for d, size in enumerate(cached.sizes) if size > 1]
         line, within = (At(cached.elements[d]) for d in lines)
         vector = vector_of(kernel.scop.arrays[array])
         own = copied(line, within, [cached.sizes[d] for d in lines], product.tiles, vector)
         done = cached.scop
+    is_shifted = product.tiles.together > 1 and not product.boxes
     return replace(
         kernel,
         scop=done,
         outer=tuple(outer),
         step={**kernel.step, cached.copy: ahead},
-        inside=_in_order(product, (*kernel.inside, cached.copy), lead),
+        inside=in_order((*kernel.inside, cached.copy), lead, is_shifted=is_shifted),
         levels={**kernel.levels, cached.copy: own},
         staged=(*kernel.staged, cached.array),
     )
@@ -234,10 +235,9 @@ def _of_producer(cached: Cached) -> Scop:
     return cached.scop.with_statements(tuple(own))
 
 
-def _in_order(product: Tensor, names: Sequence[str], lead: str) -> tuple[str, ...]:
+def in_order(names: Sequence[str], lead: str, *, is_shifted: bool) -> tuple[str, ...]:
     """Return the statements of a step: copies first, unless products go on meanwhile."""
     copies = [name for name in names if name != lead]
-    is_shifted = product.tiles.together > 1 and not product.boxes
     return (lead, *copies) if is_shifted else (*copies, lead)
 
 
@@ -249,7 +249,7 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
     own += [problem.tile(axis) for axis in reversed(problem.parallel) if axis not in taken]
     chunk = ({problem.lead: product.term}, product.chunk) if product.chunk else None
     loops = Assembly(problem.group, problem.shapes, problem.gpu, own, chunk=chunk).block_loops()
-    return [part for loop in loops for part in _in_swaths(_levels(loop), problem, product)]
+    return [part for loop in loops for part in _in_swaths(levels_of(loop), problem, product)]
 
 
 def _in_swaths(
@@ -280,7 +280,7 @@ def _in_swaths(
         }  # fmt: skip
 
 
-def _levels(loop: OuterLoop) -> dict[str, Level]:
+def levels_of(loop: OuterLoop) -> dict[str, Level]:
     return {
         name: Level(loop.kind, piece.coordinate, piece.extent, piece.axis, piece.width)
         for name, piece in loop.pieces.items()
@@ -303,11 +303,11 @@ def _with(
     return found
 
 
-def _along(level: Level, position: int) -> Level:
+def along(level: Level, position: int) -> Level:
     """Return *level* for a copy, whose dimension *position* is the loop's iteration."""
     return replace(level, coordinate=Coordinate(position))
 
 
-def _ahead(level: Level, position: int, steps: int) -> Level:
+def ahead_of(level: Level, position: int, steps: int) -> Level:
     """Return *level* for a copy that runs some *steps* before what uses it."""
     return replace(level, coordinate=Coordinate(position, steps), extent=level.extent + steps)

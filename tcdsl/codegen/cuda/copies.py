@@ -1,12 +1,15 @@
 """Statements that copy one element, and those that copy one where it is there and else zero."""
 
 from dataclasses import dataclass
+from functools import reduce
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Cast, Const, Expr, Load, Select
+from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Load, Select
+from tcdsl.lang.ranges.affine import Builder
 from tcdsl.poly.loop_tree import AnyCoordinate
-from tcdsl.poly.scop import Kind, Statement
+from tcdsl.poly.lowering import builder_of
+from tcdsl.poly.scop import Array, Kind, Scop, Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,53 @@ def copy_of(statement: Statement) -> Copy | None:
         case value:
             load = _uncast(value)
             return Copy(load) if isinstance(load, Load) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """When a copy's element is there: subscripts of *dims* are in the array, and *rest* holds."""
+
+    dims: tuple[int, ...]
+    rest: tuple[Expr, ...]
+
+
+def guard_of(scop: Scop, statement: Statement, copy: Copy) -> Guard:
+    """Return the condition of *copy*, by the bounds of its array where these imply it.
+
+    The subscripts are computed in any case, in terms of the loops around them.
+    """
+    assert copy.condition is not None
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    array, domain = scop.arrays[copy.load.tensor], statement.domain
+    inside = {
+        dim: within
+        for dim, subscript in enumerate(copy.load.subscripts)
+        if (within := _within(builder, subscript, array, dim)) is not None
+        and not domain.is_subset(within)
+    }
+    there = reduce(isl.Set.intersect, inside.values(), domain)
+    needed = tuple(
+        one for one in _conjuncts(copy.condition) if not there.is_subset(builder.truth(one).below)
+    )
+    return Guard(tuple(inside), needed)
+
+
+def _conjuncts(condition: Expr) -> list[Expr]:
+    match condition:
+        case Binary(op="&&", left=left, right=right):
+            return [*_conjuncts(left), *_conjuncts(right)]
+        case _:
+            return [condition]
+
+
+def _within(builder: Builder, subscript: Expr, array: Array, dim: int) -> isl.Set | None:
+    """Return where *subscript* is in dimension *dim* of *array*, None if it cannot be told."""
+    origin, extent = array.origin[dim], array.shape[dim]
+    function = builder.affine(subscript)
+    if function is None or not isinstance(origin, int) or not isinstance(extent, int):
+        return None
+    low, high = builder.constant(origin), builder.constant(origin + extent - 1)
+    return function.ge_set(low).intersect(function.le_set(high))
 
 
 def _uncast(expr: Expr | None) -> Expr | None:

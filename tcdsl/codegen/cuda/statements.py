@@ -41,7 +41,7 @@ from tcdsl.codegen.ast.nodes import (
 )
 from tcdsl.codegen.c.expressions import c_type, cast_code, combine, identity, suffix
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
-from tcdsl.codegen.cuda.copies import copy_of
+from tcdsl.codegen.cuda.copies import Copy, copy_of, guard_of
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
 from tcdsl.lang.types.dtypes import FLOAT32
@@ -162,8 +162,23 @@ class CudaStatementPrinter(StatementPrinter):
             function = "tc_copy_async_some" if ends else "tc_copy_async"
             return Evaluate(template(function, [width], to, from_, *ends))
         assert not ends, "a padded tile has whole vectors"
-        condition = self.outside(copied.condition)
-        return Evaluate(template("tc_copy_async_or_zero", [width], to, from_, condition))
+        conditions = self._are_there(copied)
+        if not conditions:
+            return Evaluate(template("tc_copy_async", [width], to, from_))
+        return Evaluate(template("tc_copy_async_or_zero", [width], to, from_, both(conditions)))
+
+    def _are_there(self, copied: Copy) -> list[Code]:
+        """Return the conditions under which there is an element to copy."""
+        guard = guard_of(self.scop, self.statement, copied)
+        array = self.scop.arrays[copied.load.tensor]
+        subscripts = self.outside_subscripts(self.statement.reads[0])
+        found: list[Code] = []
+        for dim in guard.dims:  # what is below 0 is a large number without a sign
+            origin, extent = array.origin[dim], array.shape[dim]
+            assert isinstance(origin, int) and isinstance(extent, int), "guard_of"
+            at = binary(paren(subscripts[dim]), "-", origin) if origin else subscripts[dim]
+            found.append(binary(cast("uint32_t", paren(at)), "<", extent))
+        return [*found, *(self.outside(one) for one in guard.rest)]
 
     def is_pure(self, is_private: Callable[[str], bool]) -> bool:
         """Return whether a lane that is not there may run: it only computes, in registers.

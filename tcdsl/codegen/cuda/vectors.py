@@ -14,6 +14,7 @@ import islpy as isl
 
 from tcdsl.codegen.cuda.copies import copy_of, is_whole
 from tcdsl.costmodel.locality import access_stride, array_strides, runs_of
+from tcdsl.lang.comprehension import Binary, walk
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, statements_of, values_of
 from tcdsl.poly.lowering import builder_of, row_start
@@ -83,7 +84,7 @@ def _is_vector(
     if lane.position < 0 or (array.strides is not None and None in array.strides):
         return False
     index = statement.indices[lane.position]
-    if access_stride(array, access, index) != 1:
+    if access_stride(array, access, index) != 1 and not _divides(access):
         return False
     if placement is not None:
         address = _address_in_tile(scop, statement, access, placement)
@@ -95,7 +96,7 @@ def _is_vector(
     first = isl.PwAff.from_aff(lane.function(space)).zero_set().intersect(statement.domain)
     is_aligned = bool(first.is_subset(address.mod_val(val(width)).zero_set()))
     has_digits = placement is not None or array.skew is not None
-    has_digits = has_digits or bool(runs_of(array, access, index))
+    has_digits = has_digits or bool(runs_of(array, access, index)) or _divides(access)
     return is_aligned and (
         _grows(address, lane.position)
         or (has_digits and _is_together(statement, address, lane, width))
@@ -117,6 +118,12 @@ def is_run(scop: Scop, statement: Statement, columns: Coordinate, width: int) ->
     place = Coordinate(columns.position, columns.shift, 1, width)
     own = isl.PwAff.from_aff(place.function(statement.domain.get_space()))
     return bool(statement.domain.is_subset(address.mod_val(val(width)).eq_set(own)))
+
+
+def _divides(access: Access) -> bool:
+    """Return whether a subscript has a quotient or a remainder: of one index's several digits."""
+    exprs = (node for subscript in access.subscripts for node in walk(subscript))
+    return any(isinstance(node, Binary) and node.op in ("/", "%") for node in exprs)
 
 
 def address_of(scop: Scop, statement: Statement, access: Access, array: Array) -> isl.PwAff | None:

@@ -1,0 +1,331 @@
+"""Convolutions and their two gradients beside cuDNN: layers of ResNet-50 and others, in bfloat16.
+
+    python benchmarks/convolutions.py --list                  what each takes, without a GPU
+    python benchmarks/convolutions.py --seconds 60            times, by turns with torch's
+    python benchmarks/convolutions.py --only '*weights nhwc' --candidates 4
+
+Each result is compared with torch's in float64 first, outputs poisoned.  cuDNN may search
+(``benchmark``), and has channels last in memory where ours has: the table tells microseconds and
+time(cuDNN) / time(ours), above 1 where ours is faster.  ``--candidates`` times so many of the
+configurations, too, those of the least predicted time.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import tcdsl
+from tcdsl.options import Options
+
+CHIP_BYTES = 1 << 28  # written between runs, so that the second-level cache has nothing of them
+ROUNDS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer: N images of C channels and H x H pixels, F filters of T x T taps."""
+
+    N: int
+    H: int
+    C: int
+    F: int
+    T: int = 1
+    stride: int = 1
+    pad: int = 0
+    dilation: int = 1
+
+    @property
+    def P(self) -> int:
+        """How many rows and columns the results have."""
+        return (self.H + 2 * self.pad - self.dilation * (self.T - 1) - 1) // self.stride + 1
+
+    @property
+    def operations(self) -> float:
+        return 2.0 * self.N * self.P**2 * self.F * self.C * self.T**2
+
+
+LAYERS: Mapping[str, Layer] = {
+    "3x3 56": Layer(32, 56, 64, 64, 3, 1, 1),
+    "3x3 28": Layer(32, 28, 128, 128, 3, 1, 1),
+    "3x3 14": Layer(32, 14, 256, 256, 3, 1, 1),
+    "3x3 7": Layer(32, 7, 512, 512, 3, 1, 1),
+    "1x1 56": Layer(32, 56, 64, 256),
+    "1x1 14": Layer(32, 14, 1024, 256),
+    "7x7s2": Layer(32, 224, 3, 64, 7, 2, 3),
+    "3x3s2 56": Layer(32, 56, 128, 128, 3, 2, 1),
+    "3x3d2 28": Layer(32, 28, 128, 128, 3, 1, 2, 2),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A layer's text: forward, or its gradient by the data or by the weights."""
+
+    layer: str
+    what: str  # forward, data, weights
+    is_last: bool  # channels last
+
+    @property
+    def label(self) -> str:
+        return f"{self.layer} {self.what} {'nhwc' if self.is_last else 'nchw'}"
+
+    @property
+    def of(self) -> Layer:
+        return LAYERS[self.layer]
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the extents of images, filters and results."""
+        one = self.of
+        extents = {
+            "I": (one.N, one.C, one.H, one.H), "K": (one.F, one.C, one.T, one.T),
+            "O": (one.N, one.F, one.P, one.P),
+        }  # fmt: skip
+        return {n: self._in_order(shape) for n, shape in extents.items()}
+
+    def _in_order(self, dims: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (dims[0], *dims[2:], dims[1]) if self.is_last else dims
+
+    def element(self, name: str, *dims: str) -> str:
+        return f"{name}({','.join(self._in_order(dims))})"
+
+    def text(self) -> str:
+        """Return the def."""
+        one, half = self.of, "bfloat16"
+        filters = self.element("K", "f", "c", "r", "s")
+        sizes = {
+            "I": self.element("", "N", "C", "H", "H"), "O": self.element("", "N", "F", "P", "P"),
+            "K": self.element("", "F", "C", str(one.T), str(one.T)),
+        }  # fmt: skip
+        ranges = f"h in 0:{one.P}, w in 0:{one.P}, r in 0:{one.T}, s in 0:{one.T}"
+        if self.what == "data":
+            image, guarded = self.element("I", "n", "c", "y", "x"), self._of_results()
+            ranges = f"y in 0:{one.H}, x in 0:{one.H}, r in 0:{one.T}, s in 0:{one.T}"
+            head = f"{half}{sizes['O']} O, {half}{sizes['K']} K"
+            body = f"{image} +=! {guarded} * {filters} where c in 0:C, f in 0:F, {ranges}"
+            return f"def data({head}) -> (I) {{ {body} }}"
+        results, image = self.element("O", "n", "f", "h", "w"), self._of_image()
+        if self.what == "weights":
+            head = f"{half}{sizes['O']} O, {half}{sizes['I']} I"
+            body = f"{filters} +=! {results} * {image} where c in 0:C, {ranges}"
+            return f"def weights({head}) -> (K) {{ {body} }}"
+        head = f"{half}{sizes['I']} I, {half}{sizes['K']} K"
+        body = f"{results} +=! {image} * {filters} where n in 0:N, c in 0:C, {ranges}"
+        return f"def forward({head}) -> (O) {{ {body} }}"
+
+    def _of_image(self) -> str:
+        """Return the pixel that a result reads with a tap, 0 outside the image."""
+        one = self.of
+        at = [f"{one.stride}*{p} + {one.dilation}*{t} - {one.pad}" for p, t in ("hr", "ws")]
+        image = self.element("I", "n", "c", *at)
+        guard = " && ".join(f"{a} >= 0 && {a} < H" for a in at)
+        return f"(({guard}) ? {image} : 0)" if one.pad else image
+
+    def _of_results(self) -> str:
+        """Return the result that reads a pixel with a tap, 0 where none does."""
+        one = self.of
+        at = [f"{p} + {one.pad} - {one.dilation}*{t}" for p, t in ("yr", "xs")]
+        guards = [f"{a} >= 0 && {a} < {one.stride * one.P}" for a in at]
+        guards += [f"({a}) % {one.stride} == 0" for a in at if one.stride > 1]
+        places = [f"({a}) / {one.stride}" if one.stride > 1 else a for a in at]
+        results = self.element("O", "n", "f", *places)
+        is_plain = one.T == 1 and one.stride == 1
+        return results if is_plain else f"(({' && '.join(guards)}) ? {results} : 0)"
+
+    def inputs(self) -> tuple[str, str]:
+        """Return which arrays the def takes."""
+        return {"forward": ("I", "K"), "data": ("O", "K"), "weights": ("O", "I")}[self.what]
+
+    @property
+    def result(self) -> str:
+        return {"forward": "O", "data": "I", "weights": "K"}[self.what]
+
+
+PROGRAMS = tuple(
+    Program(layer, what, is_last)
+    for is_last in (True, False)
+    for layer in LAYERS
+    for what in ("forward", "data", "weights")
+)
+
+
+def executable(
+    program: Program,
+    inputs: Any,
+    choice: Mapping[str, Any] | None = None,
+    target: str = "cuda",
+) -> Any:
+    """Return the executable for *inputs*, with a *choice* for its first kernel."""
+    options = None
+    if choice is not None:
+        own = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+        options = Options(choices=own)
+    function = tcdsl.define(program.text())[program.what]
+    return function.compile(*inputs, target=target, options=options)
+
+
+def candidates(exe: Any, most: int) -> Iterator[dict[str, Any]]:
+    """Yield *most* other choices for the first kernel, those of the least predicted time."""
+    kernel = exe.choices["kernels"][0]["kernel"]
+    own = [c for c in exe.candidates if c["kernel"] == kernel and "predicted_us" in c]
+    own = sorted((c for c in own if not c["is_chosen"]), key=lambda c: float(c["predicted_us"]))
+    kinds: dict[tuple[Any, ...], int] = {}
+    for c in own:  # no two that differ in stages or chunks alone, as long as there are others
+        config = c["config"]
+        kind = tuple(config.get(key) for key in ("rows", "columns", "warp_rows", "warp_columns"))
+        kinds[kind] = kinds.get(kind, 0) + 1
+        if kinds[kind] <= 2 and most > 0:
+            most -= 1
+            yield {"kernel": kernel, "template": c["template"], **config}
+
+
+def short(choice: Mapping[str, Any]) -> str:
+    """Return *choice* in a few words."""
+    if "warp_rows" not in choice:
+        return str(choice["template"])
+    rows, columns = (choice[n] * choice[f"warp_{n}"] for n in ("rows", "columns"))
+    how = "wgmma" if choice["together"] > 1 else "mma"
+    more = f" /{choice['chunks']}" if choice.get("chunks", 1) > 1 else ""
+    loader = f" {choice['loader']}" if "loader" in choice else ""
+    name = choice["template"].removeprefix("tile_")
+    return f"{name} {how} {rows}x{columns} s{choice['stages']}{more}{loader}"
+
+
+def listed(programs: tuple[Program, ...]) -> None:
+    """Print what each program's kernels are, for an H200."""
+    for program in programs:
+        shapes = program.shapes()
+        inputs = [tcdsl.spec(shapes[name], "bfloat16") for name in program.inputs()]
+        exe = executable(program, inputs, target="emulate")
+        least = program.of.operations / 785e6
+        chosen = [c for c in exe.candidates if c.get("is_chosen")]
+        us = sum(float(c.get("predicted_us", 0)) for c in chosen)
+        own = ", ".join(short(c) for c in exe.choices["kernels"])
+        print(
+            f"{program.label:24} predicted {us:7.1f} us (products {least:5.1f}) {own}", flush=True
+        )
+
+
+class Bench:
+    """Times programs beside torch until the time is over."""
+
+    def __init__(self, seconds: float, out: str) -> None:
+        import torch
+
+        self.torch = torch
+        self.stop = time.monotonic() + seconds
+        self.out = out
+        self.flush = torch.empty(CHIP_BYTES, dtype=torch.uint8, device="cuda")
+        torch.backends.cudnn.benchmark = True
+        torch.manual_seed(0)
+
+    def arrays(self, program: Program) -> dict[str, Any]:
+        """Return random arrays, as views with the channel second."""
+        found = {}
+        for name, shape in program.shapes().items():
+            own = self.torch.randn(shape, device="cuda").to(self.torch.bfloat16)
+            found[name] = own.permute(0, 3, 1, 2) if program.is_last else own
+        return found
+
+    def peer(self, program: Program, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+        """Return the call of cuDNN."""
+        one, functional = program.of, self.torch.ops.aten.convolution_backward
+        geometry = [one.stride] * 2, [one.pad] * 2, [one.dilation] * 2
+        if program.what == "forward":
+            call = self.torch.nn.functional.conv2d
+            return lambda: call(arrays["I"], arrays["K"], None, *geometry)
+        mask = [program.what == "data", program.what == "weights", False]
+        place = mask.index(True)
+        operands = arrays["O"], arrays["I"], arrays["K"]
+        return lambda: functional(*operands, None, *geometry, False, [0, 0], 1, mask)[place]
+
+    def timed(self, calls: list[Callable[[], Any]]) -> list[float]:
+        """Return the medians of the *calls*' times by turns, in us."""
+        times: list[list[float]] = [[] for _ in calls]
+        for _ in range(ROUNDS):
+            for call, own in zip(calls, times, strict=True):
+                self.flush.zero_()
+                start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                call()
+                end.record()
+                end.synchronize()
+                own.append(1e3 * start.elapsed_time(end))
+        return [statistics.median(own) for own in times]
+
+    def run(self, program: Program, most: int) -> None:
+        """Compare and time *program*, with *most* other candidates."""
+        arrays = self.arrays(program)
+        peer = self.peer(program, arrays)
+        expected = self.double(program, arrays)
+        scale = expected.norm()
+        theirs = float((peer().double() - expected).norm() / scale)
+        plain = {n: a.permute(0, 2, 3, 1) if program.is_last else a for n, a in arrays.items()}
+        inputs = [plain[name] for name in program.inputs()]
+        begun = time.monotonic()
+        first = executable(program, inputs)
+        seconds = time.monotonic() - begun
+        calls, names, verdicts = [peer], ["torch"], [""]
+        for choice in [None, *candidates(first, most)]:
+            exe = first if choice is None else executable(program, inputs, choice)
+            result = self.torch.full_like(plain[program.result], float("nan"))
+            bound = exe.bind(*inputs, out=result)
+            bound()
+            own = result.permute(0, 3, 1, 2) if program.is_last else result
+            error = float((own.double() - expected).norm() / scale)
+            calls.append(bound)
+            names.append(short((choice and {**choice}) or exe.choices["kernels"][0]))
+            verdicts.append("right" if error <= 1.05 * theirs + 1e-6 else f"WRONG {error:.2g}")
+        times = self.timed(calls)
+        for us, name, verdict in list(zip(times, names, verdicts, strict=True))[1:]:
+            rate = program.of.operations / us / 1e6
+            beside = f"cuDNN {times[0]:7.1f}: {times[0] / us:5.2f} {verdict}"
+            took = f"{us:7.1f} us {rate:4.0f} TF {beside} {name} ({seconds:.1f} s)"
+            print(f"{program.label:24} {took}", flush=True)
+            line = {"program": program.label, "us": us, "cudnn_us": times[0], "choice": name,
+                    "verdict": verdict}  # fmt: skip
+            if self.out:
+                with open(self.out, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+
+    def double(self, program: Program, arrays: Mapping[str, Any]) -> Any:
+        """Return the result in float32 without tf32, of the same operands, as float64."""
+        wide = {name: array.float() for name, array in arrays.items()}
+        return self.peer(program, wide)().double()
+
+    def all(self, programs: tuple[Program, ...], most: int) -> None:
+        self.torch.backends.cudnn.allow_tf32 = False
+        for program in programs:
+            if time.monotonic() > self.stop:
+                print("the time is over")
+                return
+            try:
+                self.run(program, most)
+            except (tcdsl.TCError, RuntimeError) as error:
+                print(f"{program.label}: {str(error)[:200]}", flush=True)
+
+
+def main() -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="*", help="labels, with * and ?")
+    parser.add_argument("--list", action="store_true", help="print what is chosen")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--candidates", type=int, default=0, help="others that are timed, too")
+    parser.add_argument("--out", default="", help="a file of lines of JSON")
+    arguments = parser.parse_args()
+    chosen = tuple(p for p in PROGRAMS if fnmatchcase(p.label, arguments.only))
+    if arguments.list:
+        listed(chosen)
+    else:
+        Bench(arguments.seconds, arguments.out).all(chosen, arguments.candidates)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

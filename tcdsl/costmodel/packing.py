@@ -1,0 +1,39 @@
+"""What packing adds to a product on tensor cores: addresses and guards of each copy.
+
+    along the terms    a thread has its rows for good: what a step adds is a guard and a sum
+    else               each line is another term, whose indices are divided out in each step
+
+A copy of one element moves through registers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.work import Chain, Work
+
+KEPT, DIVIDED = 14, 26  # instructions of a copy
+BY_REGISTERS = 6  # more, where one element is loaded and stored
+PART_BYTES = 4
+
+
+def with_loaders(
+    work: Work, copied: Sequence[tuple[float, int, bool]], shared_sums: float, chip: Chip
+) -> Work:
+    """Return *work* with packing loaders, and with *shared_sums* added up by a kernel after it.
+
+    :arg copied: elements of each operand, how many one copy moves, and whether along the terms.
+    """
+    more = 0.0
+    for elements, vector, is_along in copied:
+        each = (KEPT if is_along else DIVIDED) + (BY_REGISTERS if vector == 1 else 0)
+        more += each * elements / vector
+    work = replace(work, instructions=work.instructions + more)
+    if not shared_sums:
+        return work
+    part_bytes = PART_BYTES * shared_sums
+    return replace(
+        work, l2_bytes=work.l2_bytes + part_bytes, launches=2,
+        is_programmatic=chip.overlaps_kernels,
+        finish=Chain(l2_loads=2, cycles=part_bytes / chip.l2_bytes_per_s * chip.clock_hz),
+    )  # fmt: skip

@@ -1,0 +1,153 @@
+"""Index classes of a sum of products, each merged to one index: a matrix product in disguise.
+
+    O[n,h,w,f] += I[n,h+r,w+s,c] * K[f,r,s,c]       rows (n,h,w), columns (f), terms (r,s,c)
+    ---> p[m,f] += I[m/(H W), m/W%H + k/(S C), m%W + k/C%S, k%C] * K[f, k/(S C), k/C%S, k%C]
+         O[m/(H W), m/W%H, m%W, f] = p[m,f]
+
+An index is of the rows if one factor alone depends on it, of the columns if the other alone does,
+of the terms if it is reduced; what both factors depend on are batches.  A merged index counts the
+values of a class, the last of its indices fastest.
+
+Legal iff every index has its whole range for any of the others, from 0 on: then all instances are
+there once, and those of one sum are added in any order.  After Goto and van de Geijn, "Anatomy of
+High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008, doi:10.1145/1356052.1356053, whose
+packing the loaders are.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.types.dtypes import INT32
+from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.scop import Scop, Statement, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """An index for several, of these extents; the last of them is the fastest."""
+
+    name: str
+    indices: tuple[str, ...]
+    extents: tuple[int, ...]
+
+    @property
+    def extent(self) -> int:
+        return prod(self.extents)
+
+    def values(self) -> dict[str, Expr]:
+        """Return each index as a function of the merged one."""
+        found: dict[str, Expr] = {}
+        for place, (index, extent) in enumerate(zip(self.indices, self.extents, strict=True)):
+            after = prod(self.extents[place + 1 :])
+            value: Expr = Index(self.name)
+            if after > 1:
+                value = Binary("/", value, Const(after, INT32), INT32)
+            if prod(self.extents[:place]) > 1:
+                value = Binary("%", value, Const(extent, INT32), INT32)
+            found[index] = Const(0, INT32) if extent == 1 else value
+        return found
+
+
+def merged_index(
+    indices: Sequence[str], extents: Mapping[str, int], taken: Collection[str]
+) -> Merged:
+    """Return one index for *indices*, whose name none of those *taken* has."""
+    several = [index for index in indices if extents[index] > 1] or list(indices[-1:])
+    name = "_".join(several) or "one"
+    while name in taken and [name] != list(indices):
+        name += "_"
+    return Merged(name, tuple(indices), tuple(extents[index] for index in indices))
+
+
+def why_not_merged(statement: Statement) -> str | None:
+    """Return why indices of *statement* are not merged, or None if any may be."""
+    domain = statement.domain
+    if domain.dim(isl.dim_type.param) or not domain.is_box():
+        return "its instances are no product of ranges"
+    for dim, index in enumerate(statement.indices):
+        bounds = constant_bounds(domain, dim)
+        if bounds is None or bounds[0] != 0:
+            return f"{index} does not begin at 0"
+    return None
+
+
+def with_merged_indices(scop: Scop, names: Sequence[str], merged: Sequence[Merged]) -> Scop:
+    """Return *scop* whose statements *names* have the *merged* indices for those of their classes.
+
+    So have the arrays that they alone use, where all subscripts are indices.
+    """
+    own = [scop.by_name[name] for name in names]
+    places = {
+        name: place
+        for name, array in scop.arrays.items()
+        if array.storage is Storage.SCRATCH and (place := _place(scop, own, name, merged))
+    }
+    flat = {
+        name: replace(
+            scop.arrays[name], origin=(0,) * len(place), shape=tuple(one.extent for one in place),
+            strides=None,
+        )
+        for name, place in places.items()
+    }  # fmt: skip
+    wide = replace(scop, arrays={**scop.arrays, **flat})
+    subscripts = {name: tuple(Index(one.name) for one in place) for name, place in places.items()}
+    new = {s.name: _with_merged(wide, s, merged, subscripts) for s in own}
+    return wide.with_statements(tuple(new.get(s.name, s) for s in scop.statements))
+
+
+def _place(
+    scop: Scop, own: Sequence[Statement], array: str, merged: Sequence[Merged]
+) -> tuple[Merged, ...]:
+    """Return the merged indices whose values number the elements of *array*; () if none do."""
+    users = [(s, a) for s in scop.statements for a in (*s.writes, *s.reads) if a.array == array]
+    found = {access.subscripts for _, access in users}
+    if len(found) != 1 or any(statement not in own for statement, _ in users):
+        return ()
+    (subscripts,) = found
+    names = {s.name for s in subscripts if isinstance(s, Index)}
+    place = tuple(one for one in merged if set(one.indices) <= names)
+    covered = {index for one in place for index in one.indices}
+    return place if covered == names and len(names) == len(subscripts) else ()
+
+
+def _with_merged(
+    scop: Scop,
+    statement: Statement,
+    merged: Sequence[Merged],
+    places: Mapping[str, tuple[Expr, ...]],
+) -> Statement:
+    mine = [one for one in merged if set(one.indices) <= set(statement.indices)]
+    values: dict[str, Expr] = {}
+    for one in mine:
+        values |= one.values()
+    indices = tuple(one.name for one in mine)
+    builder = builder_of(indices, statement.name, scop.sizes)
+    domain = box(builder, indices, {one.name: (0, one.extent) for one in mine})
+
+    def change(node: Expr) -> Expr:
+        match node:
+            case Index(name=name):
+                return values.get(name, node)
+            case Load(tensor=tensor) if tensor in places:
+                return replace(node, subscripts=places[tensor])
+            case _:
+                return node
+
+    write = statement.write
+    subscripts = tuple(rewrite(subscript, change) for subscript in write.subscripts)
+    subscripts = places.get(write.array, subscripts)
+    new = replace(
+        statement,
+        domain=domain,
+        indices=indices,
+        n_left=sum(set(one.indices) <= set(statement.left) for one in mine),
+        write=access(builder, write.array, subscripts, scop.arrays, domain),
+        value=None if statement.value is None else rewrite(statement.value, change),
+    )
+    return replace(new, reads=guarded_reads(builder, domain, evaluated(new), scop.arrays))

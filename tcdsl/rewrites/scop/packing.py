@@ -1,0 +1,212 @@
+"""Packing: a factor of a product, as a tile of one iteration has it, is computed into that tile.
+
+    S[m,n,k]:  p[m,n] += (g(m,k) ? I[f(m,k)] : 0) * K[n,k]        under o = (m/64, n/64, k/32)
+        --->
+    tile_copy[o0,o1,o2,e0,e1]:  tile[o0,o1,o2,e0,e1] = 64 o0 + e0 < M && 32 o2 + e1 < T
+                                                     && g(64 o0 + e0, 32 o2 + e1)
+                                                       ? I[f(64 o0 + e0, 32 o2 + e1)] : 0
+    S[m,n,k]:  p[m,n] += tile[m/64, n/64, k/32, m%64, k%32] * K[n,k]
+
+What a tile has beyond the rows, or beyond the terms, is 0.  ``caching.cache_read`` copies the box
+around what an iteration reads; here a tile has one element a pair of values, wherever f is.
+
+Legal iff nothing writes the array between the copy and S.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Select, Unary
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.types.dtypes import BOOL, INT32, arithmetic
+from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
+from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.rewrites.scop.caching import coordinate_expression, insertion
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """An element, or 0 where *condition* does not hold; *expr* is how it stands in the product."""
+
+    expr: Expr
+    load: Load
+    condition: Expr | None = None
+
+
+def factor_of(expr: Expr) -> Factor | None:
+    """Return what the operand *expr* of a product is, None if it computes anything else."""
+    match _uncast(expr):
+        case Load() as load:
+            return Factor(expr, load)
+        case Select(condition=condition, if_true=value, if_false=other):
+            if _is_zero(value):
+                value, other, condition = other, value, Unary("!", condition, BOOL)
+            inner = factor_of(value) if _is_zero(other) else None
+            if inner is None:
+                return None
+            return Factor(expr, inner.load, _both(condition, inner.condition))
+    return None
+
+
+def _uncast(expr: Expr) -> Expr:
+    return expr.operand if isinstance(expr, Cast) else expr
+
+
+def _is_zero(expr: Expr) -> bool:
+    value = _uncast(expr)
+    return isinstance(value, Const) and value.value == 0
+
+
+def _both(one: Expr, other: Expr | None) -> Expr:
+    return one if other is None else Binary("&&", one, other, BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A dimension of a tile: an index of the statement, *size* values of it, *extent* in all."""
+
+    index: str
+    size: int
+    extent: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """The new scop, the tile and the statement that fills it."""
+
+    scop: Scop
+    array: str
+    copy: str
+    outer: tuple[int, ...]  # positions of the copy's dimensions: the outer loops' coordinates
+    elements: tuple[int, int]  # those of a line, and of an element in it
+
+
+def pack(
+    scop: Scop,
+    name: str,
+    factor: Factor,
+    outer: Sequence[tuple[AnyCoordinate, int]],
+    sides: tuple[Side, Side],
+    tile_name: str,
+) -> Packed:
+    """Serve *factor* of the statement *name* from the new array *tile_name*.
+
+    :arg outer: the coordinates of the loops around it and the copy, and their extents.
+    :arg sides: the lines of a tile, and what is in one.
+    """
+    statement = scop.by_name[name]
+    array = scop.arrays[factor.load.tensor]
+    shape = (*(extent for _, extent in outer), *(side.size for side in sides))
+    tile = Array(tile_name, array.dtype, (0,) * len(shape), shape, Storage.SCRATCH)
+    wide = replace(scop, arrays={**scop.arrays, tile.name: tile})
+    copy = _copy(wide, statement, factor, tile, [at for at, _ in outer], sides)
+    around = [coordinate_expression(at, statement.indices) for at, _ in outer]
+    inside = [_remainder(side) for side in sides]
+    load = Load(tile.name, (*around, *inside), tile.dtype)
+    served: Expr = load if factor.expr.dtype == tile.dtype else Cast(load, factor.expr.dtype)
+    reader = _reading(wide, statement, factor.expr, served)
+    result = [reader if s is statement else s for s in scop.statements]
+    result.insert(insertion(scop, [name]), copy)
+    n_outer = len(outer)
+    return Packed(
+        wide.with_statements(tuple(result)), tile.name, copy.name, tuple(range(n_outer)),
+        (n_outer, n_outer + 1),
+    )  # fmt: skip
+
+
+def _remainder(side: Side) -> Expr:
+    index = Index(side.index)
+    return Binary("%", index, Const(side.size, INT32), INT32)
+
+
+def _copy(
+    scop: Scop,
+    statement: Statement,
+    factor: Factor,
+    tile: Array,
+    outer: Sequence[AnyCoordinate],
+    sides: tuple[Side, Side],
+) -> Statement:
+    """Return ``tile[o, e] = factor where the loops o and the elements e are, or 0``."""
+    name = f"{tile.name}_copy"
+    indices = (*(f"o{number}" for number in range(len(outer))), "e0", "e1")
+    builder = builder_of(indices, name, scop.sizes)
+    extents = {index: (0, extent) for index, extent in zip(indices, tile.shape, strict=True)}
+    domain = box(builder, indices, extents)
+    values = _values(statement, outer)
+    for side, element in zip(sides, ("e0", "e1"), strict=True):
+        values[side.index] = _sum(values.get(side.index), Index(element))
+
+    nothing = Const(0, INT32)  # of an index without loops, which has one value
+
+    def change(node: Expr) -> Expr:
+        return values.get(node.name, nothing) if isinstance(node, Index) else node
+
+    load = rewrite(factor.load, change)
+    bounds = [
+        Binary("<", values[side.index], Const(side.extent, INT32), BOOL) for side in sides
+    ]  # fmt: skip
+    needed: list[Expr] = [b for b in bounds if not domain.is_subset(builder.truth(b).below)]
+    if factor.condition is not None:
+        needed.append(rewrite(factor.condition, change))
+    wide = arithmetic(tile.dtype)
+    value: Expr = load if wide == tile.dtype else Cast(load, wide)
+    if needed:
+        zero = Const(0.0 if wide.is_float else 0, wide)
+        value = Select(reduce(_both, needed), value, zero, wide)
+    return Statement(
+        name=name,
+        domain=domain,
+        indices=indices,
+        n_left=len(indices),
+        kind=Kind.ASSIGN,
+        write=access(builder, tile.name, tuple(map(Index, indices)), scop.arrays, domain),
+        value=value,
+        reads=guarded_reads(builder, domain, (value,), scop.arrays),
+        source_name=statement.source_name,
+        span=statement.span,
+    )
+
+
+def _values(statement: Statement, outer: Sequence[AnyCoordinate]) -> dict[str, Expr]:
+    """Return the least value of each index in an iteration of *outer*, from its digits there."""
+    found: dict[str, Expr] = {}
+
+    def add(coordinate: AnyCoordinate, value: Expr) -> None:
+        assert isinstance(coordinate, Coordinate) and coordinate.shift == 0
+        index = statement.indices[coordinate.position]
+        found[index] = _sum(found.get(index), _scaled(value, coordinate.div))
+
+    for number, coordinate in enumerate(outer):
+        value: Expr = Index(f"o{number}")
+        match coordinate:
+            case AffineCoordinate(terms=((count, slow), (1, fast))):
+                add(slow, Binary("/", value, Const(count, INT32), INT32))
+                add(fast, Binary("%", value, Const(count, INT32), INT32))
+            case _:
+                add(coordinate, value)
+    return found
+
+
+def _scaled(value: Expr, factor: int) -> Expr:
+    return value if factor == 1 else Binary("*", Const(factor, INT32), value, INT32)
+
+
+def _sum(one: Expr | None, other: Expr) -> Expr:
+    return other if one is None else Binary("+", one, other, INT32)
+
+
+def _reading(scop: Scop, statement: Statement, old: Expr, served: Expr) -> Statement:
+    """Return *statement* with *served* for its factor *old*."""
+    assert isinstance(statement.value, Binary)
+    left, right = statement.value.left, statement.value.right
+    value = (
+        replace(statement.value, left=served)
+        if left is old
+        else replace(statement.value, right=served if right is old else right)
+    )
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    new = replace(statement, value=value)
+    return replace(new, reads=guarded_reads(builder, new.domain, evaluated(new), scop.arrays))

@@ -1,0 +1,218 @@
+"""An implicit matrix product's kernel on tensor cores: the tree of its loops, and the rewrites.
+
+    blocks over m / 128, n / 64 [, chunks of the terms]
+      warps:  part = 0
+      for steps, terms / 64:
+        threads:  A.tile, B.tile = ... or 0    some steps ahead, packed (packing.py)
+        warps:    part += A.tile * B.tile      one collective
+      warps:  C = part; what else the group computes from it
+
+As ``tensor_kernel`` makes it of plain operands.  Where blocks share the terms each stores its own
+sums, and what follows adds them up in order.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.rewrites.scop.packing import Side, pack
+from tcdsl.rewrites.scop.padding import padded
+from tcdsl.rewrites.scop.rfactor import Partial, rfactor
+from tcdsl.strategies.assembly import Assembly
+from tcdsl.strategies.fragments import At, Level, WarpTiles, copied, held, multiplied
+from tcdsl.strategies.implicit_product import (
+    Classes,
+    Form,
+    classes_of,
+    factors_of,
+    flat_classes_of,
+    form_of,
+)
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import Implicit, Sketch, Tile
+from tcdsl.strategies.tensor_kernel import TensorKernel, ahead_of, along, in_order, levels_of
+
+
+def classes_for(problem: Problem, chunks: int) -> Classes:
+    """Return the classes of a kernel whose blocks share the terms in so many *chunks*."""
+    classes = classes_of(problem) if chunks == 1 else flat_classes_of(problem)
+    assert classes is not None, "the template asks first"
+    return classes
+
+
+def chunk_size(classes: Classes, step: int, chunks: int) -> int:
+    """Return how many terms a chunk has: whole steps."""
+    return -(-classes.term.extent // (step * chunks)) * step
+
+
+def implicit_kernel(problem: Problem, sketch: Sketch, product: Implicit) -> TensorKernel:
+    """Return the kernel of *problem* that *sketch* says."""
+    return _Builder(problem, product).kernel(sketch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """The statements around the updates: what initialises their sums and what stores these."""
+
+    scop: Scop
+    init: str
+    store: str
+    after: tuple[str, ...]  # in the kernel
+    left: tuple[str, ...] = ()  # after it
+    chunk: str = ""  # the index of chunks
+
+
+class _Builder:
+    """Makes one kernel."""
+
+    def __init__(self, problem: Problem, product: Implicit) -> None:
+        self.problem = problem
+        self.product = product
+        self.lead = problem.lead
+        self.tiles: WarpTiles = product.tiles
+        self.classes = classes_for(problem, product.chunks)
+        self.form: Form = form_of(problem, self.classes)
+        self.size = chunk_size(self.classes, self.tiles.step, product.chunks)
+        self.count = -(-self.classes.term.extent // self.size)
+
+    def kernel(self, sketch: Sketch) -> TensorKernel:
+        """Return the kernel that *sketch* explains."""
+        sums = self._sums()
+        scop = self._padded(sums.scop)
+        row, column, term = self.classes.row, self.classes.column, self.classes.term
+
+        def at(name: str, index: str) -> At:
+            return At(scop.by_name[name].indices.index(index))
+
+        lead = self.lead
+        levels = {
+            name: held(self.tiles, at(name, row.name), at(name, column.name))
+            for name in (sums.init, sums.store, *sums.after)
+        }
+        levels[lead] = multiplied(
+            self.tiles, at(lead, row.name), at(lead, column.name), at(lead, term.name)
+        )
+        outer = tuple(self._with(scop, loop, sums) for loop in self._blocks())
+        kernel = TensorKernel(
+            scop, lead, outer, {lead: self._step()}, (sums.init,), (lead,),
+            (sums.store, *sums.after), levels, (), 1, sketch.why, sums.left, sketch.template,
+            sketch.config,
+        )  # fmt: skip
+        for number in range(2):
+            kernel = self._with_copy(kernel, number)
+        return kernel
+
+    def _sums(self) -> _Sums:
+        """Return the statements, sums of a chunk each where blocks share the terms."""
+        form, members = self.form, self.form.group.members
+        after = tuple(name for name in members if name not in (self.lead, form.store))
+        if self.count == 1:
+            return _Sums(form.scop, form.init, form.store, after)
+        term = self.classes.term
+        part = Partial(term.name, 0, self.size, 0, self.count, False)
+        before = set(form.scop.by_name)
+        shared = rfactor(form.scop, self.lead, (part,))
+        whole = [
+            s.name for s in shared.statements if s.name not in before and s.kind is not Kind.INIT
+        ]
+        scop = rfactor(shared, self.lead, ())
+        own = [s for s in scop.statements if s.name not in {*shared.by_name}]
+        init = next(s.name for s in own if s.kind is Kind.INIT)
+        store = next(s for s in own if s.kind is not Kind.INIT)
+        (chunk,) = set(store.indices) - set(scop.by_name[self.lead].indices)
+        left = (form.init, *whole, form.store, *after)
+        return _Sums(scop, init, store.name, (), left, chunk)
+
+    def _padded(self, scop: Scop) -> Scop:
+        """Return *scop* with whole tiles of the product."""
+        rows, columns = self.tiles.block
+        row, column, term = self.classes.row, self.classes.column, self.classes.term
+        spans = {
+            one.name: (0, -(-one.extent // size) * size)
+            for one, size in ((row, rows), (column, columns))
+        }
+        found = padded(scop, self.lead, spans, {term.name: (0, self.size * self.count)})
+        assert found is not None, "its indices are merged"
+        return found
+
+    def _step(self) -> Level:
+        """Return the loop over steps of the terms, for each value of the other indices."""
+        names = self.form.scop.by_name[self.lead].indices
+        position = names.index(self.classes.term.name)
+        count = self.size // self.tiles.step
+        terms = Coordinate(position, 0, self.tiles.step, count if self.count > 1 else 0)
+        steps = self.classes.steps
+        if steps is None:
+            return Level(LoopKind.SERIAL, terms, count)
+        slow = Coordinate(names.index(steps.name))
+        return Level(
+            LoopKind.SERIAL, AffineCoordinate(((count, slow), (1, terms))), count * steps.extent
+        )
+
+    def _blocks(self) -> list[dict[str, Level]]:
+        form, classes = self.form, self.classes
+        rows, columns = self.tiles.block
+        tiles = [
+            Tile(form.axis(one), one.extent, 0, repeat=size)
+            for one, size in ((classes.column, columns), (classes.row, rows))
+        ]
+        tiles += [Tile(form.axis(one), one.extent, 0) for one in reversed(classes.batches)]
+        chunk = None
+        if self.count > 1:
+            names = form.scop.by_name[self.lead].indices
+            chunk = {self.lead: names.index(classes.term.name)}, self.size
+        loops = Assembly(form.group, form.shapes, self.problem.gpu, tiles, chunk=chunk)
+        return [levels_of(loop) for loop in loops.block_loops()]
+
+    def _with(self, scop: Scop, loop: Mapping[str, Level], sums: _Sums) -> dict[str, Level]:
+        """Return *loop* over blocks for the lead, and for what is with it in the kernel."""
+        level = loop[self.lead]
+        coordinate = level.coordinate
+        assert isinstance(coordinate, Coordinate)
+        index = scop.by_name[self.lead].indices[coordinate.position]
+        found = {self.lead: level}
+        for name in (sums.init, sums.store, *sums.after):
+            indices = scop.by_name[name].indices
+            if index == self.classes.term.name:
+                at = Coordinate(indices.index(sums.chunk))
+            else:
+                at = replace(coordinate, position=indices.index(index))
+            found[name] = replace(level, coordinate=at)
+        return found
+
+    def _with_copy(self, kernel: TensorKernel, number: int) -> TensorKernel:
+        """Return *kernel* with the rows' or the columns' factor from a tile."""
+        lead, step = kernel.name, kernel.step[kernel.name]
+        classes, stages = self.classes, self.product.stages
+        around = [*(level[lead] for level in kernel.outer), step]
+        outer: list[tuple[AnyCoordinate, int]] = [(one.coordinate, one.extent) for one in around]
+        factors = factors_of(kernel.scop.by_name[lead])
+        assert factors is not None
+        factor = factors[classes.factors[number]]
+        merged = (classes.row, classes.column)[number]
+        sides = (
+            Side(merged.name, self.tiles.block[number], merged.extent),
+            Side(classes.term.name, self.tiles.step, classes.term.extent),
+        )
+        loaded = classes.loaded[number]
+        sides = sides if loaded.is_along_terms else (sides[1], sides[0])
+        name = f"{factor.load.tensor}.tile{number}{lead}"
+        packed = pack(kernel.scop, lead, factor, outer, sides, name)
+        blocks = [
+            {**loop, packed.copy: along(loop[lead], packed.outer[depth])}
+            for depth, loop in enumerate(kernel.outer)
+        ]
+        line, within = map(At, packed.elements)
+        own = copied(line, within, [side.size for side in sides], self.tiles, loaded.vector)
+        return replace(
+            kernel,
+            scop=packed.scop,
+            outer=tuple(blocks),
+            step={**kernel.step, packed.copy: ahead_of(step, packed.outer[-1], stages - 1)},
+            inside=in_order(
+                (*kernel.inside, packed.copy), lead, is_shifted=self.tiles.together > 1
+            ),
+            levels={**kernel.levels, packed.copy: own},
+            staged=(*kernel.staged, packed.array),
+        )

@@ -1,0 +1,218 @@
+"""Sums of products on tensor cores whose operands are packed: convolutions and their gradients.
+
+    O(n,h,w,f) +=! (h+r >= 1 && ... ? I(n,h+r-1,w+s-1,c) : 0) * K(f,r,s,c)
+    ---> rows (n,h,w), columns f, terms (r,s,c): tiles as of ``tile_mma``, each element fetched by
+         its own address, zeros where the guard does not hold
+
+For what ``tile_mma`` does not take or takes slower: guards, windows, several long reduced indices,
+rows that are short in each index.  Where tiles are few, blocks share the terms (split-K): each
+stores its sums, a kernel after it adds them in order.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import inf, prod
+from typing import Any
+
+from tcdsl.costmodel.chip import Feature
+from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.packing import with_loaders
+from tcdsl.costmodel.tensor_tiles import TensorWork
+from tcdsl.costmodel.work import Work
+from tcdsl.lang.comprehension import Operator
+from tcdsl.strategies.contracted import why_not_contracted
+from tcdsl.strategies.fragments import WarpTiles
+from tcdsl.strategies.implicit_kernel import chunk_size, classes_for
+from tcdsl.strategies.implicit_product import Classes, classes_of, factors_of, why_not_named
+from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.sketch import Implicit, Sketch
+from tcdsl.strategies.template import Template
+from tcdsl.strategies.templates import tile_mma, tile_simt
+from tcdsl.strategies.tensor_types import unit_of, why_not_made
+
+NAME = "tile_implicit"
+CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+LEAST_STEPS = 4  # of a chunk
+FULL = 3  # blocks for a multiprocessor, of those that share sums
+STEP = 64
+LEAST_EXTENT = 12  # of rows, columns and terms
+SURELY = 1.15  # as much longer others must be estimated to take
+
+
+@dataclass(frozen=True, slots=True)
+class ImplicitConfig:
+    """How the product is cut: see :class:`WarpTiles`; *chunks* blocks share the terms."""
+
+    rows: int
+    columns: int
+    warp_rows: int
+    warp_columns: int
+    step: int
+    stages: int
+    together: int = 1
+    chunks: int = 1
+
+    @property
+    def tiles(self) -> WarpTiles:
+        warps = self.warp_rows, self.warp_columns
+        return WarpTiles(self.rows, self.columns, *warps, self.step, self.together)
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why *problem* is not made so, or None."""
+    if reason := why_not_contracted(problem) or _why_not_factors(problem):
+        return reason
+    classes = classes_of(problem)
+    if classes is None:
+        return "its indices have no classes: rows, columns and terms"
+    if reason := why_not_named(problem):
+        return reason
+    if min(one.extent for one in (classes.row, classes.column, classes.term)) < LEAST_EXTENT:
+        return "most of a tile would be empty"
+    if tile_mma.why_not(problem) is None and all(len(one.indices) == 1 for one in classes.all):
+        return "it is a plain product: tile_mma"
+    found = _ranked(problem)
+    if not found:
+        return "no tile fits"
+    for other in (tile_mma.TEMPLATE, tile_simt.TEMPLATE):
+        least = _least(problem, other) if other.why_not(problem) is None else inf
+        if least <= SURELY * found[0][0]:
+            own = 1e6 * found[0][0]
+            return f"{other.name} takes {1e6 * least:.1f} us by the estimate, not {own:.1f}"
+    return None
+
+
+def _least(problem: Problem, template: Template[Any]) -> float:
+    """Return the seconds that the likeliest configuration of *template* takes."""
+    config = next(template.space(problem), None)
+    if config is None:
+        return inf
+    work = template.schedule(problem, config).work
+    return inf if work is None else estimate(work, problem.gpu).seconds
+
+
+def _why_not_factors(problem: Problem) -> str | None:
+    statement = problem.shapes[problem.lead].statement
+    factors, reduction = factors_of(statement), statement.reduction
+    if factors is None or reduction is None or reduction.operator is not Operator.ADD:
+        return "it adds no products of two elements"
+    loads = [factor.load for factor in factors]
+    types = [problem.scop.arrays[load.tensor].dtype for load in loads]
+    if not all(dtype.is_half for dtype in types):
+        return "its factors are of no half type"
+    return why_not_made(types, reduction.dtype, problem.gpu, problem.options)
+
+
+def space(problem: Problem) -> Iterator[ImplicitConfig]:
+    """Yield the configurations, first those that are estimated to take the least time."""
+    yield from (config for _, config in _ranked(problem))
+
+
+@analysis
+def _ranked(problem: Problem) -> list[tuple[float, ImplicitConfig]]:
+    """Return what fits, and the seconds that it takes, the fastest first."""
+    found = []
+    room = problem.gpu.shared_bytes_per_block
+    for config in _configs(problem):
+        classes = classes_for(problem, config.chunks)
+        steps = chunk_size(classes, config.step, config.chunks) // config.step
+        steps *= 1 if classes.steps is None else classes.steps.extent
+        if config.stages - 1 > steps or (config.chunks > 1 and steps < LEAST_STEPS):
+            continue
+        work = _work(problem, config)
+        seconds = estimate(work, problem.gpu).seconds
+        if seconds < inf and work.shared_bytes <= room:
+            found.append((seconds, config))
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _configs(problem: Problem) -> Iterator[ImplicitConfig]:
+    ways = [(shape, 1, tile_mma.STAGES) for shape in tile_mma.SHAPES]
+    if problem.gpu.has(Feature.WARPGROUP_PRODUCTS):
+        groups = tile_mma.GROUP_SHAPES
+        ways += [(shape, tile_mma.WARPS, tile_mma.GROUP_STAGES) for shape in groups]
+    for shape, together, all_stages in ways:
+        for stages in all_stages:
+            config = ImplicitConfig(*shape, STEP, stages, together)
+            yield config
+            yield from (replace(config, chunks=n) for n in _chunks(problem, config))
+
+
+def _chunks(problem: Problem, config: ImplicitConfig) -> Iterator[int]:
+    """Yield how many blocks may share the terms: as many as fill the chip some times over."""
+    if len(problem.group.members) > 1:
+        return
+    classes = classes_for(problem, 2)
+    tiles = _tiles(classes, config)
+    if sum(n > 1 for n in (*_counts(classes, config), *(b.extent for b in classes.batches))) > 2:
+        return
+    for chunks in CHUNKS[1:]:
+        count = -(-classes.term.extent // chunk_size(classes, config.step, chunks))
+        if count == chunks and _is_filled(problem, tiles * chunks):
+            yield chunks
+
+
+def _is_filled(problem: Problem, blocks: int) -> bool:
+    """Return whether *blocks* that share terms are enough for the chip, and not too many."""
+    return problem.gpu.multiprocessors <= 2 * blocks <= 2 * FULL * problem.gpu.multiprocessors
+
+
+def _counts(classes: Classes, config: ImplicitConfig) -> list[int]:
+    sides = zip((classes.row, classes.column), config.tiles.block, strict=True)
+    return [-(-side.extent // size) for side, size in sides]
+
+
+def _tiles(classes: Classes, config: ImplicitConfig) -> int:
+    return prod(_counts(classes, config)) * prod(batch.extent for batch in classes.batches)
+
+
+def _work(problem: Problem, config: ImplicitConfig) -> Work:
+    """Return what the kernel costs, and what adds up its chunks."""
+    classes = classes_for(problem, config.chunks)
+    members = [problem.scop.by_name[name] for name in problem.group.members]
+    arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
+    written = {access.array for s in members for access in s.writes}
+    moved = {name: problem.scop.arrays[name].size_bytes() or 0 for name in arrays}
+    terms = chunk_size(classes, config.step, config.chunks)
+    terms *= 1 if classes.steps is None else classes.steps.extent
+    dtype = problem.scop.arrays[problem.shapes[problem.lead].statement.reads[0].array].dtype
+    blocks = _tiles(classes, config) * config.chunks
+    plain = TensorWork(
+        blocks, (config.warp_rows, config.warp_columns), config.rows, config.columns,
+        terms, config.step, config.stages, config.together, unit_of(dtype), 16,
+        sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
+        dtype.size_bytes,
+    ).work(problem.gpu)  # fmt: skip
+    copied = [
+        (float(blocks) * terms * size, loaded.vector, loaded.is_along_terms)
+        for size, loaded in zip(config.tiles.block, classes.loaded, strict=True)
+    ]
+    results = _results(classes) if config.chunks > 1 else 0
+    return with_loaders(plain, copied, results * config.chunks, problem.gpu)
+
+
+def _results(classes: Classes) -> int:
+    return prod(one.extent for one in (*classes.batches, classes.row, classes.column))
+
+
+def schedule(problem: Problem, config: ImplicitConfig) -> Sketch:
+    """Return the schedule that *config* asks for."""
+    classes = classes_for(problem, config.chunks)
+    rows, columns = config.tiles.block
+    groups = [one for one in (classes.steps, classes.term) if one is not None]
+    along = " and ".join(f"({', '.join(one.indices)})" for one in groups)
+    why = [
+        f"{rows} x {columns} results a block, {config.rows} x {config.columns} a warp: rows along"
+        f" ({', '.join(classes.row.indices)}), columns along ({', '.join(classes.column.indices)})",
+        f"steps of {config.step} along {along}, {config.stages} of them in shared memory",
+    ]
+    if config.chunks > 1:
+        why.append(f"{config.chunks} blocks share the terms of a result")
+    members = problem.group.members
+    return Sketch(
+        members, (), dict.fromkeys(members, ()), why=tuple(why), work=_work(problem, config),
+        implicit=Implicit(config.tiles, config.stages, config.chunks),
+    )  # fmt: skip
+
+
+TEMPLATE = Template(NAME, ImplicitConfig, why_not, space, schedule)
