@@ -30,8 +30,8 @@ def code_of(notebook: Any) -> list[str]:
     return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def test_there_are_nine_and_the_readme_lists_them() -> None:
-    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{number:02}" for number in range(1, 10)]
+def test_there_are_ten_and_the_readme_lists_them() -> None:
+    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{number:02}" for number in range(1, 11)]
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| \[(\w+)\]\(\1\.md\)", readme, re.MULTILINE)
     assert listed == [path.stem for path in NOTEBOOKS]

@@ -95,7 +95,7 @@ def _leaf(scop: Scop, name: str) -> Html:
     statement = scop.by_name[name]
     if statement.kind is Kind.BARRIER:
         what = "barrier of the cluster" if statement.is_wide else "barrier"
-        return tag("li", badge(what, "last"))
+        return tag("li", badge(str(statement.event.kind) if statement.event else what, "last"))
     text = f"{name}[{', '.join(statement.indices)}]"
     kind = tag("span", f" {statement.kind}", class_="note")
     atomic = badge("atomic", "last") if statement.is_atomic else None

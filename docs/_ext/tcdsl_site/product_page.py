@@ -56,8 +56,10 @@ SQUARE = ((4096, 4096), (4096, 4096))
 OTHERS = (
     Other("", NN, SQUARE),
     Other("both transposed", "C(m, n) +=! A(k, m) * B(n, k)", SQUARE, "half"),
-    Other("batches", "C(b, m, n) +=! A(b, m, k) * B(b, k, n)", ((16, 1024, 512), (16, 512, 1024))),
-    Other("a convolution, channels last", "C(b, h, w, n) +=! A(b, h + r, w + s, k) * B(r, s, k, n)",
+    Other("16 batches of 1,024 x 512 x 1,024", "C(b, m, n) +=! A(b, m, k) * B(b, k, n)",
+          ((16, 1024, 512), (16, 512, 1024))),
+    Other("32 images of 58 x 58 x 128, 128 filters of 3 x 3",
+          "C(b, h, w, n) +=! A(b, h + r, w + s, k) * B(r, s, k, n)",
           ((32, 58, 58, 128), (3, 3, 128, 128))),
     Other("rows of 4,100 elements", NN, ((4096, 4100), (4100, 4100))),
     Other("rows of 4,097 elements", NN, ((4096, 4097), (4097, 4097))),
@@ -204,12 +206,12 @@ def _space_table(page: str) -> str:
         (
             "**chosen**" if c["is_chosen"] else "",
             *(str(value) for name, value in c["config"].items() if name in varying),
-            f"{c['predicted_us']:,.1f}", c["limiter"],
+            f"{c['predicted_us']:,.1f}",
         )
         for c in own[:FASTEST]
     ]  # fmt: skip
     names = (name for name in own[0]["config"] if name in varying)
-    return table(("", *names, "predicted us", "limiter"), rows)
+    return table(("", *names, "predicted us"), rows)
 
 
 def _kinds(page: str) -> Mapping[tuple[str, str, int], list[Mapping[str, Any]]]:
@@ -282,14 +284,9 @@ def _instructions_table(page: str) -> str:
         _, chosen = _problem(compiled)
         text, config = compiled.source.text, chosen.choice.as_data()
         made = [name for call, name in CALLS.items() if call in text] or ["fused multiply-adds"]
-        product_ = one.text if one.text != NN else "A B"
-        shapes = ", ".join(" x ".join(f"{n:,}" for n in shape) for shape in one.shapes)
-        rows.append((
-            one.dtype, f"`{product_}`" + (f", {one.what}" if one.what else ""), shapes,
-            config["template"], _loader(text), made[0], _tile(config),
-        ))  # fmt: skip
-    head = ("type", "product", "operands", "template", "copies", "instruction", "results a block")
-    return table(head, rows)
+        what = ", ".join(filter(None, (f"`{one.text}`" if one.text != NN else "", one.what)))
+        rows.append((one.dtype, what, _loader(text), made[0], _tile(config)))
+    return table(("type", "", "copies", "instruction", "results of a tile"), rows)
 
 
 def _loader(text: str) -> str:
