@@ -205,6 +205,7 @@ class GpuBackend(Backend[CudaSource]):
 
     def why_not_legal(self, plan: Plan) -> str | None:
         with late_import():
+            from tcdsl.schedule.grid_phases import why_not_across_blocks, why_not_at_once
             from tcdsl.schedule.mapping import Mapped, why_not_mapped
             from tcdsl.schedule.stitching import why_not_stitched
             from tcdsl.schedule.synchronisation import why_not_synchronised
@@ -215,6 +216,8 @@ class GpuBackend(Backend[CudaSource]):
             reason = (
                 why_not_mapped(mapped)
                 or why_not_stitched(mapped)
+                or why_not_at_once(mapped, plan.placements, kernel.beside, self.gpu)
+                or why_not_across_blocks(mapped, dependences)
                 or why_not_synchronised(mapped, dependences, plan.placements)
             )
             if reason is not None:

@@ -39,6 +39,7 @@ class Weighing:
     candidates: tuple[Candidate, ...] = ()
     apart: tuple[tuple[str, str, str], ...] = ()
     rewrites: tuple[tuple[str, str, str], ...] = ()
+    launches: tuple[Candidate, ...] = ()  # of kernels that share a launch, or might
 
     def of(self, kernel: str) -> list[Candidate]:
         """Return the candidates of *kernel*."""
@@ -60,7 +61,13 @@ def read_weighing(text: str) -> Weighing:
         tuple(
             (line["rewrite"], line["site"], line["result"]) for line in lines if "rewrite" in line
         ),
+        tuple(_as_kernel(line) for line in lines if "launch" in line),
     )
+
+
+def _as_kernel(line: Mapping[str, Any]) -> Candidate:
+    """Return *line* of a launch as that of a kernel."""
+    return {"kernel": line["launch"], **{k: v for k, v in line.items() if k != "launch"}}
 
 
 def config_text(config: Mapping[str, Any], varying: Collection[str] = ()) -> str:
@@ -144,7 +151,39 @@ def apart_lines(weighing: Weighing) -> list[str]:
     for one, other, reason in weighing.apart:
         pairs.setdefault(reason, []).append(f"{one} | {other}")
     lines = [f"apart  {_some(found)}: {reason}" for reason, found in pairs.items()]
+    lines += launch_lines(weighing.launches)
     return [*lines, *(f"rewrite  {w} of {site}: {result}" for w, site, result in weighing.rewrites)]
+
+
+def launch_lines(launches: Iterable[Candidate]) -> list[str]:
+    """Return which kernels share a launch, and why others do not, each reason with its pairs."""
+    best: dict[str, Candidate] = {}
+    for one in launches:
+        before = best.get(one["kernel"])
+        if before is None or _order(one) < _order(before):
+            best[one["kernel"]] = one
+    said: dict[str, list[str]] = {}
+    for name, one in best.items():
+        said.setdefault(_said(one), []).append(name)
+    return [f"launch  {_some(names)}: {what}" for what, names in said.items()]
+
+
+def _order(launch: Candidate) -> tuple[bool, float]:
+    return not launch.get("is_chosen", False), launch.get("predicted_us", 0.0)
+
+
+def _said(launch: Candidate) -> str:
+    """Return what became of *launch*."""
+    if "why_not" in launch:
+        return f"not {launch['template']}: {launch['why_not']}"
+    config = config_text(launch["config"])
+    what = f"{launch['template']}: {config}" if config else launch["template"]
+    if "predicted_us" not in launch:
+        return what if launch["is_chosen"] else f"not {what}: nobody predicts its time"
+    time = f"{launch['predicted_us']:.3g} us"
+    if launch["is_chosen"]:
+        return f"{what}, {time}"
+    return f"not {what}: {time}, apart {launch.get('apart_us', 0.0):.3g} us"
 
 
 def _some(pairs: Sequence[str]) -> str:

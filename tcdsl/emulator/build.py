@@ -25,7 +25,7 @@ from tcdsl.runtime.cache import default_cache, key_of
 
 RUNTIME_FILES = (
     "switch.h", "state.h", "order.h", "memory.h", "access.h", "instrumentation.h", "fibres.h",
-    "cluster.h", "async.h", "mbarriers.h", "products.h", "collectives.h", "intrinsics.h",
+    "cluster.h", "async.h", "mbarriers.h", "products.h", "collectives.h", "grid.h", "intrinsics.h",
     "session.h", "runtime.cpp", "sanitized_main.cpp",
 )  # fmt: skip
 KERNEL_FILE = "kernels.cu"  # in messages: the generated text, lines counted from its first

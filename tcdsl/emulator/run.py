@@ -104,7 +104,9 @@ class EmulatedProgram:
         cluster = max((launch.cluster for launch in self.source.kernels), default=1)
         with _one_at_a_time:
             try:
-                if not self._library.emu_begin(chosen, len(sizes) + 3, room, cluster):
+                if not self._library.emu_begin(
+                    chosen, len(sizes) + 3, room, cluster, self.source.residents
+                ):
                     raise MemoryError(f"the emulator has no room for {room} bytes of arrays")
                 return self._run(source, arrays, integers, written, chosen)
             finally:
@@ -156,7 +158,9 @@ class EmulatedProgram:
         if (cluster := self._clusters.get(launch.name, 1)) != launch.cluster:
             what = f"clusters of {launch.cluster} blocks, of a kernel with clusters of {cluster}"
             raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
-        sizes = (ctypes.c_uint32 * 7)(*launch.grid, *launch.block, launch.cluster)
+        sizes = (ctypes.c_uint32 * 8)(
+            *launch.grid, *launch.block, launch.cluster, launch.is_cooperative
+        )
         packed = (ctypes.c_uint64 * max(1, len(values)))(*(value % 2**64 for value in values))
         outcome = self._library.emu_launch(
             self._numbers[launch.name], sizes, launch.shared_bytes, packed, len(values)
@@ -233,7 +237,7 @@ def _attributes(text: str, attribute: "re.Pattern[str]") -> dict[str, int]:
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     u32, u64, i64, text = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_char_p
     signatures: dict[str, tuple[Any, list[Any]]] = {
-        "emu_begin": (ctypes.c_int32, [u64, u64, u64, u32]),
+        "emu_begin": (ctypes.c_int32, [u64, u64, u64, u32, u64]),
         "emu_end": (None, []),
         "emu_allocate": (u64, [u64, u32, u32, u32, text]),
         "emu_only_elements": (None, [u64, u32, ctypes.POINTER(i64), ctypes.POINTER(i64), u64]),

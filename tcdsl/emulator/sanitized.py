@@ -57,7 +57,7 @@ def run_sanitized(
     tickets = bytes(TICKETS_BYTES if source.has_tickets else 0)
     workspace = tickets + b"\xff" * (source.workspace_bytes - len(tickets))
     contents += [workspace, bytes(8 * FAULT_WORDS)]
-    words = _words(seed, len(contents))
+    words = _words(seed, source.residents, len(contents))
     words += b"".join(_words(len(content)) + content for content in contents)
     words += _words(len(source.launches))
     words += b"".join(_packed(source, launch, names, integers) for launch in source.launches)
@@ -82,7 +82,7 @@ def _packed(
         words = _words(-1, launch.value, launch.width, launch.count)
     else:
         number = kernel_names(source).index(launch.name)
-        words = _words(number, *launch.grid, *launch.block, launch.cluster)
+        words = _words(number, *launch.grid, *launch.block, launch.cluster, launch.is_cooperative)
         words += _words(launch.shared_bytes, len(launch.parameters))
     for parameter in launch.parameters:
         match parameter.kind:

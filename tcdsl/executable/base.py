@@ -150,7 +150,8 @@ class Executable(Documented):
         ``is_chosen``; of a template that does not apply, or of a configuration that does not fit:
         ``why_not``.
         """
-        return [dict(candidate) for candidate in self._weighing.candidates]
+        both = (*self._weighing.candidates, *self._weighing.launches)
+        return [dict(candidate) for candidate in both]
 
     @cached_property
     def _weighing(self) -> "Weighing":

@@ -24,6 +24,7 @@ from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
+from tcdsl.plan.launches import Known, Part, launched
 from tcdsl.plan.library_rewrite import with_asked_calls
 from tcdsl.plan.regrouping import regroup, without_stored, without_temporary
 from tcdsl.plan.search import groups_of, with_rewrites
@@ -204,7 +205,7 @@ def _serial(scop: Scop, options: Options, gpu: Chip) -> Plan:
         problem = Problem(scop, group, shapes, gpu, options, scheme=Scheme.SERIAL)
         queue.append(Queued(fastest(problem).schedule(problem), name, problem=problem))
     # What is asked for is of the usual kernels, for which this plan stands in.
-    return _nest(scop, queue, replace(options, choices=""), gpu)
+    return _nest(scop, queue, replace(options, choices="", fuse="none"), gpu)
 
 
 def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> Plan:
@@ -224,9 +225,14 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
             kernel = replace(kernel, ahead_bytes=ahead, beside=queued.kernel.beside)
         kernels.append(kernel)
     record("nesting", scop, kernels)
-    stitched = _stitched(kernels, [queued.is_finish for queued in queue])
-    if len(stitched) < len(kernels):
-        record("stitching", scop, stitched)
+    parts = _parts(kernels, queue)
+    if len(parts) < len(kernels):
+        record("stitching", scop, [part.kernel for part in parts])
+    asked = asked_for(options)
+    shared = launched(parts, Known(scop, dependences, gpu), asked, is_fixed=options.fuse == "none")
+    if len(shared.kernels) < len(parts):
+        record("launches", shared.scop, shared.kernels)
+    scop = shared.scop
     own = [q.kernel for q in queue if not isinstance(q.kernel, IslKernel | LibraryKernel)]
     staged = {
         name: kernel.buffers if isinstance(kernel, TensorKernel) else 1
@@ -234,10 +240,10 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
         for name in kernel.staged
     }
     held = [name for kernel in own if isinstance(kernel, Sketch) for name in kernel.held]
-    plan = _finished(scop, stitched, gpu, staged, held)
+    plan = _finished(scop, shared.kernels, gpu, staged, held)
     weighed = tuple(one for queued in queue if (one := queued.weighed()) is not None)
-    require_followed(asked_for(options), weighed)
-    return replace(plan, weighed=weighed, precision=options.precision)
+    require_followed(asked, (*weighed, *shared.weighed))
+    return replace(plan, weighed=weighed, launches=shared.weighed, precision=options.precision)
 
 
 def _tree(
@@ -257,20 +263,21 @@ def _tree(
     return tree
 
 
-def _stitched(kernels: Sequence[Kernel], are_finishes: Sequence[bool]) -> list[Kernel]:
+def _parts(kernels: Sequence[Kernel], queue: Sequence[Queued]) -> list[Part]:
     """Return *kernels*, each that is the finish of the one before it as a part of that one."""
-    found: list[Kernel] = []
-    for position, (kernel, is_finish) in enumerate(zip(kernels, are_finishes, strict=True)):
-        tree = stitch(found[-1].tree, kernel.tree, f"k{position}.last") if is_finish else None
+    found: list[Part] = []
+    for position, (kernel, queued) in enumerate(zip(kernels, queue, strict=True)):
+        before = found[-1].kernel if queued.is_finish else kernel
+        tree = stitch(before.tree, kernel.tree, f"k{position}.last") if queued.is_finish else None
         if tree is None:
-            found.append(kernel)
+            found.append(Part(kernel.name, kernel, (kernel,), queued.work()))
             continue
-        before = found.pop()
         added = (f"{kernel.name}: {', '.join(kernel.why)}",) if kernel.why else ()
         name = f"{before.name}+{kernel.name}"
         template = f"{before.template} + {kernel.template}"
         why = (*before.why, *added)
-        found.append(replace(before, name=name, tree=tree, why=why, template=template))
+        both = replace(before, name=name, tree=tree, why=why, template=template)
+        found[-1] = replace(found[-1], kernel=both, phases=(*found[-1].phases, kernel))
     return found
 
 

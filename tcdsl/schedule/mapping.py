@@ -153,7 +153,8 @@ def why_not_mapped(mapped: Mapped) -> str | None:
     """Return why the tree is no kernel, or None.
 
     Blocks run in no order, so that BLOCK loops must stand around everything; and an axis is mapped
-    once on a path.  Below a LAST loop one block runs what others have left.  Clusters lie along z.
+    once on a path.  Below a LAST loop one block runs what others have left; all come to a barrier
+    of all blocks.  Clusters lie along z.
     """
     if mapped.has_roles and (mapped.block[:2] != (WARP, 1) or mapped.cluster > 1):
         return "warps with roles are not along z"
@@ -175,7 +176,7 @@ def why_not_mapped(mapped: Mapped) -> str | None:
             if is_mapped and loop.has_one_turn and not _has_enough(mapped.scop.by_name[name], loop):
                 return f"{loop.name} has more iterations of {name} than it says"
         missing = [a for a, n in enumerate(mapped.grid) if n > 1 and not _is_on_blocks(path, a)]
-        if missing and LoopKind.LAST not in kinds:
+        if missing and LoopKind.LAST not in kinds and not mapped.scop.by_name[name].is_grid:
             return f"every block would run {name}"
     return None
 

@@ -64,7 +64,8 @@ class Plan:
     """Kernels over one scop.  *placements* holds the local arrays; other scratch is memory.
 
     *apart* says why statements are in two kernels, *weighed* what each was chosen from, *tried*
-    which rewrites were weighed, *precision* what Options ask of libraries' products of float32.
+    which rewrites were weighed, *launches* which kernels share one, or might, *precision* what
+    Options ask of libraries' products of float32.
     """
 
     scop: Scop
@@ -73,6 +74,7 @@ class Plan:
     weighed: tuple[Weighed, ...] = ()
     apart: tuple[Apart, ...] = ()
     tried: tuple[Tried, ...] = ()
+    launches: tuple[Weighed, ...] = ()
     precision: str = "float32"
 
 

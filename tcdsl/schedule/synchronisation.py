@@ -45,6 +45,7 @@ from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.schedule.arrivals import Ends, groups_left, has_arrived, without_gaps
 from tcdsl.schedule.events import barrier_statement, with_event_coordinates
+from tcdsl.schedule.grid_phases import is_separated
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.pipelines import pipeline_of, why_not_pipelined, with_events
 from tcdsl.schedule.placement import Placements, Ring, Space, accesses_of
@@ -86,6 +87,8 @@ def _dependent(mapped: Mapped, dependences: Dependences, placements: Placements)
                 found.append(Crossing(edge.source, edge.sink, edge.relation))
             continue
         if is_finished(mapped, edge.source, edge.sink):
+            continue
+        if is_separated(mapped, edge.source, edge.sink):
             continue
         relation = _on_different_threads(mapped, edge, mapped.axes, placements)
         is_arrival = edge.is_flow and _is_staged(edge.array, placements)

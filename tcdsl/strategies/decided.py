@@ -2,8 +2,8 @@
 
     choices        what Executable.choices returns, as JSON
     candidates     a line of JSON each: the target and its chip's rates; every candidate of
-                   Executable.candidates; pairs of kernels, and why they are two; rewrites
-                   that were weighed
+                   Executable.candidates; those for kernels that might share a launch; pairs
+                   of kernels, and why they are two; rewrites that were weighed
 
 Code from the disk cache need not be planned again to be explained.  An estimate takes up to a
 millisecond: the target's compiler runs meanwhile.
@@ -20,7 +20,8 @@ from tcdsl.strategies.asked import data_of
 
 def choices_text(plan: Plan, target: str) -> str:
     """Return the choices of *plan* as JSON."""
-    return json.dumps(data_of(plan.weighed, target), indent=1) + "\n"
+    shared = [one for one in plan.launches if one.choice]
+    return json.dumps(data_of((*plan.weighed, *shared), target), indent=1) + "\n"
 
 
 def candidates_text(plan: Plan, target: str, chip: Chip | None = None) -> str:
@@ -42,6 +43,9 @@ def _lines(plan: Plan, target: str, chip: Chip | None) -> Iterator[Mapping[str, 
     for one in plan.weighed:
         for candidate in one.candidates():
             yield {"kernel": one.kernel, **candidate}
+    for one in plan.launches:
+        for candidate in one.candidates():
+            yield {"launch": one.kernel, **candidate}
     for pair in plan.apart:
         yield {"apart": [pair.one, pair.other], "why_not": pair.reason}
     for tried in plan.tried:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.work import Work
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import statements_of
@@ -37,6 +38,7 @@ from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.sketch import Bands, Layout, Sketch, apply
 from tcdsl.strategies.templates import last_block
 from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel
+from tcdsl.strategies.work import work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,12 @@ class Queued:
     name: str
     is_finish: bool = False  # by the last blocks of the kernel before it
     problem: Problem | None = None  # which it solves; None if another kernel of the queue does
+
+    def work(self) -> Work | None:
+        """Return what it costs, None if no template says so."""
+        if self.problem is None or not isinstance(self.kernel, Sketch):
+            return None
+        return work_of(self.problem, self.kernel)
 
     def weighed(self) -> Weighed | None:
         """Return what it was made with, and what else there was."""

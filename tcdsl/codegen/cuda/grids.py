@@ -4,7 +4,7 @@
 
 The loops' widths are those at the greatest sizes.  A block whose number is no iteration of any
 statement would do nothing, and is not launched.  Where the blocks of a kernel are counted, for the
-last of them to go on (schedule/stitching), all are launched.
+last of them, or all, to go on (schedule/stitching, grid_phases), all are launched.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from tcdsl.codegen.cuda.source import Count, Counts
 from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
 from tcdsl.poly.scop import Scop
+from tcdsl.schedule.grid_phases import has_phases
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.stitching import last_loop
 
@@ -24,7 +25,7 @@ def grid_counts(mapped: Mapped, sizes: Sequence[str]) -> tuple[Counts, Counts, C
 
     :arg sizes: the open sizes, in the order in which a call gives them.
     """
-    if not sizes or last_loop(mapped.tree) is not None:
+    if not sizes or last_loop(mapped.tree) is not None or has_phases(mapped.scop, mapped.tree):
         return (), (), ()
     loops = [loop for loop in loops_of(mapped.tree) if loop.kind is LoopKind.BLOCK]
     x, y, z = (

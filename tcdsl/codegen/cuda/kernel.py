@@ -31,6 +31,7 @@ from tcdsl.codegen.names import plain
 from tcdsl.costmodel import chip
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
 from tcdsl.schedule.fold_slots import fold_slots
+from tcdsl.schedule.grid_phases import has_phases
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.pipelines import pipeline_of
 from tcdsl.schedule.placement import Layout, Placement, Space, accesses_of
@@ -126,6 +127,7 @@ class KernelText:
             tuple(parameters_of(self.parent, self.kernel, self.start.awaited)),
             self.kernel.name, (*self.kernel.why, *self.start.why), cluster, self.start.overlap,
             grid_counts(self.mapped, self.parent.sizes.open_sizes),
+            has_phases(self.scop, self.kernel.tree),
         )  # fmt: skip
 
     def _barriers(self) -> int:

@@ -22,7 +22,7 @@ written: what that stored is sure to be seen only after a wait of one's own.  It
 since whoever comes later waits for j alone: of each kernel that has ended, all before it have.
 
 A kernel begins in order where nothing, a memset or a library's call is before it: these wait for
-all.
+all.  So does one whose blocks wait for all others (schedule/grid_phases): they want the whole chip.
 
 After NVIDIA's CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization".
 """
@@ -34,6 +34,7 @@ from tcdsl.codegen.cuda.plan import PlanText
 from tcdsl.codegen.cuda.source import Overlap
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Storage
+from tcdsl.schedule.grid_phases import has_phases
 from tcdsl.schedule.plan import Kernel, arrays_of
 
 _WORKSPACE = _TICKETS = ""  # the name of no argument, and of no array
@@ -103,7 +104,7 @@ def starts_of(text: PlanText, steps: Sequence[Kernel | None]) -> list[Start]:
             running, since = [], []
             continue
         own = list(_touched(text, kernel))
-        if number == 0 or steps[number - 1] is None:
+        if number == 0 or steps[number - 1] is None or has_phases(text.scop, kernel.tree):
             starts.append(Start(Overlap.ORDERED))
             since = []
         else:

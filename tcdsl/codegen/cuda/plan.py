@@ -18,13 +18,15 @@ from tcdsl.costmodel.matrix_products import workspace_bytes
 from tcdsl.lang.faults import Site
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Array, Storage
+from tcdsl.schedule.grid_phases import has_phases
 from tcdsl.schedule.mapping import Mapped
-from tcdsl.schedule.plan import Plan, arrays_of
+from tcdsl.schedule.plan import Kernel, Plan, arrays_of
 from tcdsl.schedule.stitching import last_loop, ticket_count
 from tcdsl.strategies.library_kernels import product_of
 
 _SMALL_BYTES = 1 << 20
 _TICKET_BYTES = 4
+_GRID_TICKETS = 2  # see tc_grid_barrier
 
 
 class PlanText:
@@ -63,9 +65,9 @@ class PlanText:
         have the first.
         """
         sizes = {
-            kernel.name: _TICKET_BYTES * ticket_count(Mapped(self.scop, kernel.tree))
+            kernel.name: _TICKET_BYTES * self._ticket_count(kernel)
             for kernel in self.plan.kernels
-            if last_loop(kernel.tree)
+            if last_loop(kernel.tree) or has_phases(self.scop, kernel.tree)
         }
         ends = list(accumulate(sizes.values()))
         if not ends or ends[-1] > TICKETS_BYTES:
@@ -73,6 +75,11 @@ class PlanText:
         return {
             name: (end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)
         }
+
+    def _ticket_count(self, kernel: Kernel) -> int:
+        if has_phases(self.scop, kernel.tree):
+            return _GRID_TICKETS
+        return ticket_count(Mapped(self.scop, kernel.tree))
 
     def _scratch(self) -> tuple[dict[str, int], int]:
         """Return the offset of every scratch array in memory, and the workspace's bytes.

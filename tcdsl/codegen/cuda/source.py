@@ -180,6 +180,7 @@ class Launch:
     cluster: int = 1  # blocks of a cluster
     overlap: Overlap = Overlap.ORDERED
     counts: tuple[Counts, Counts, Counts] = ((), (), ())  # of blocks, where sizes are open
+    is_cooperative: bool = False  # all blocks are there at once, for barriers of all
 
     def at(self, integers: Sequence[int], places: Mapping[int, int] = NOWHERE) -> "Launch":
         """Return the launch at the open sizes among *integers*: without idle blocks.
@@ -207,6 +208,7 @@ class Launch:
             "cluster": self.cluster,
             "overlap": self.overlap,
             "counts": [[count.to_json() for count in counts] for counts in self.counts],
+            "is_cooperative": self.is_cooperative,
         }
 
     @classmethod
@@ -223,6 +225,7 @@ class Launch:
             int(data.get("cluster", 1)),
             Overlap(data.get("overlap", Overlap.ORDERED)),
             _counts(data.get("counts", ((), (), ()))),
+            bool(data.get("is_cooperative", False)),
         )
 
     def described(self) -> dict[str, Any]:
@@ -414,6 +417,12 @@ class CudaSource:
     @property
     def has_tickets(self) -> bool:
         return has_tickets(self.launches)
+
+    @property
+    def residents(self) -> int:
+        """The threads that are there at once in the largest cooperative launch; 0 without one."""
+        sizes = (prod(k.grid) * prod(k.block) for k in self.kernels if k.is_cooperative)
+        return max(sizes, default=0)
 
     def at(self, integers: Sequence[int]) -> "CudaSource":
         """Return the same code with grids and workspace for the open sizes among *integers*."""

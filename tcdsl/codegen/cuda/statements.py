@@ -6,6 +6,7 @@ registers of different threads, and all of them take part.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
@@ -46,6 +47,7 @@ from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
 from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.scop import Access, Kind, Statement
+from tcdsl.schedule.grid_phases import grid_barriers
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import Layout, Placement, Space
 
@@ -242,6 +244,8 @@ class CudaStatementPrinter(StatementPrinter):
 
     def nodes(self) -> list[Node]:
         statement = self.statement
+        if statement.is_grid:
+            return [Evaluate(self._grid_barrier())]
         if statement.kind is Kind.BARRIER:
             return [
                 *self._ends(),
@@ -257,6 +261,16 @@ class CudaStatementPrinter(StatementPrinter):
             return self._selected(self.vectors.where)
         body = self._atomic() if statement.is_atomic else super().nodes()
         return _guarded(self.pins(), body)
+
+    def _grid_barrier(self) -> Call:
+        """Return the barrier of all blocks: the one of so many."""
+        every = [barrier.name for barrier in grid_barriers(self.mapped)]
+        number = every.index(self.statement.name) + 1
+        tickets = self.context.names.of("ticket", "tickets")
+        is_last = "true" if number == len(every) else "false"
+        which = (str(number), is_last)
+        barrier = template("tc_grid_barrier", which, Name(tickets), prod(self.mapped.grid))
+        return replace(barrier, participants="xyzg")
 
     def _arrivals(self) -> list[Node]:
         """Return what waits for this thread's asynchronous copies, as many as a barrier needs."""

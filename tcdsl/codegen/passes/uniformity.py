@@ -7,7 +7,8 @@
 This is asked of the finished nodes, because isl decides what stands in which loop and guard.  A
 number differs along the axes along which anything in it differs; what is read from memory that the
 kernel changes differs along all, and so does every name that the nodes do not declare.  Which
-threads wait for one another in a call, the call says; blocks of a cluster differ in blockIdx.z.
+threads wait for one another in a call, the call says; blocks of a cluster differ in blockIdx.z, and
+where all blocks wait for one another none may stay away.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,13 +31,14 @@ from tcdsl.codegen.ast.text import head, text
 from tcdsl.codegen.ast.walk import expressions, inner, pieces, walk
 
 _AXES = "xyzc"  # c: the rank in a cluster
+_GRID = "g"  # along which blocks differ
 _ROLE = "r"  # along which roles differ: what all threads of a block meet is in none
 _ALL_THREADS = frozenset("xyz")
-_EVERYWHERE = frozenset(_AXES)
+_EVERYWHERE = frozenset(_AXES + _GRID)
 _NOWHERE: frozenset[str] = frozenset()
 _NUMBERS = ("int", "int64_t", "bool")
 _THREADS = {("threadIdx", axis): frozenset(axis) for axis in "xyz"}
-_THREADS["blockIdx", "z"] = frozenset("c")
+_THREADS |= {("blockIdx", axis): frozenset("cg" if axis == "z" else "g") for axis in "xyz"}
 _SAME_EVERYWHERE = ("threadIdx", "blockIdx", "gridDim")
 
 # Functions of their arguments alone, as bounds that are read from memory are made of.
@@ -59,7 +61,7 @@ def why_not_uniform(
         arrays that it does not change.
     """
     several = frozenset(axis for axis, width in zip(_AXES, block, strict=False) if width > 1)
-    several |= {_ROLE}
+    several |= {_ROLE, _GRID}
     known = dict.fromkeys((*_SAME_EVERYWHERE, *uniform), _NOWHERE)
     return next(_reasons(nodes, known, {}, several), None)
 

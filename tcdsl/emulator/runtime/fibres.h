@@ -5,8 +5,9 @@
 static const size_t STACK_BYTES = 256 << 10, GUARD_BYTES = 4096; /* most is never touched */
 
 static Fibre fibres[MAX_CLUSTER * MAX_THREADS]; /* block after block */
-static char *free_stacks[MAX_CLUSTER * MAX_THREADS];
+static char **free_stacks;
 static uint32_t n_free_stacks, n_stacks;
+static const uint32_t MOST_GUARDS = 1 << 14; /* a process has room for some 65,000 mappings */
 static uint64_t random_state;
 
 static uint32_t random_below(uint32_t bound) { /* xorshift64* */
@@ -29,7 +30,8 @@ template <typename T> static void shuffle(T *items, uint32_t n) {
 static char *take_stack() {
   if (n_free_stacks) return free_stacks[--n_free_stacks];
   char *guard = (char *)stacks + n_stacks++ * (STACK_BYTES + GUARD_BYTES);
-  mprotect(guard, GUARD_BYTES, PROT_NONE); /* stacks grow down, into the guard */
+  if (n_stacks <= MOST_GUARDS)
+    mprotect(guard, GUARD_BYTES, PROT_NONE); /* stacks grow down, into the guard */
   return guard + GUARD_BYTES;
 }
 
@@ -56,6 +58,9 @@ EMU_COLD static const char *what_waits(const Fibre &f) {
   static char text[160];
   if (f.state == AT_CLUSTER_BARRIER)
     snprintf(text, sizeof text, "waits at the barrier of the cluster of %s:%d", f.site.file,
+             f.site.line);
+  else if (f.state == AT_GRID_BARRIER)
+    snprintf(text, sizeof text, "waits at the barrier of all blocks of %s:%d", f.site.file,
              f.site.line);
   else if (f.state == AT_BARRIER)
     snprintf(text, sizeof text, "waits at the barrier of %s:%d", f.site.file, f.site.line);

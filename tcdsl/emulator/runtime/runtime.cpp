@@ -3,9 +3,11 @@
  * The blocks of a launch run one after the other, in a shuffled order.  The threads of a block run
  * in a shuffled order too, each until it waits at a barrier or for other lanes of its warp.
  * Clusters run one after the other likewise, the blocks of one in turns, each until all its threads
- * wait.  Every memory access is checked (access.h).  The first finding ends the run. */
+ * wait.  The blocks of a cooperative launch run until each waits for all others (grid.h).  Every
+ * memory access is checked (access.h).  The first finding ends the run. */
 #include <signal.h>
 
+#include "grid.h"
 #include "instrumentation.h"
 #include "intrinsics.h"
 #include "session.h"
@@ -45,7 +47,7 @@ static void start_block(Block &b, uint32_t index) {
     f.phase = nullptr;
     f.groups = 0;
   }
-  b.position = b.threads_done = b.at_barrier = b.barrier_sum = 0;
+  b.position = b.threads_done = b.at_barrier = b.barrier_sum = b.at_grid_barrier = 0;
   b.ticks = b.ordered = 0;
   memset(b.published, 0, sizeof b.published);
 }
@@ -59,6 +61,7 @@ static void start_cluster_or_block() {
   poison_shared();
   for (uint32_t rank = 0; rank < launch.cluster; ++rank)
     start_block(blocks[rank], first + rank * blocks_of_a_rank());
+  if (grid_phase) resume_block(*blocks);
   shuffle(turns, launch.cluster);
   own = &blocks[turns[turn = 0]];
   has_run = false;
@@ -79,6 +82,11 @@ EMU_COLD static void deadlock() {
   if (const Fibre *f = find_in_cluster(&b, [](const Fibre &g) { return g.state == AT_PHASE; })) {
     fail(DEADLOCK, f->site, "deadlock: this thread waits for a phase of parity %u; %u arrivals and "
          "%lld bytes are missing", f->mask, f->phase->pending, (long long)f->phase->bytes);
+    return set_thread(b->index, f->thread);
+  }
+  if (const Fibre *f = find_in_cluster(&b, [](const Fibre &g) { return g.state == AT_GRID_BARRIER; })) {
+    fail(DEADLOCK, f->site, "deadlock: this thread waits at the barrier of all blocks, and others of its "
+         "block do not come there");
     return set_thread(b->index, f->thread);
   }
   const Fibre *f = find_in_cluster(&b, [](const Fibre &g) { return g.state == AT_EXCHANGE; });
@@ -128,6 +136,11 @@ static bool run_cluster() {
   for (;;) {
     if (!run_block()) return false;
     if (has_ended()) break;
+    if (is_at_grid_barrier()) {
+      park_block();
+      cluster_runs = false;
+      return true;
+    }
     if (++turn == launch.cluster) {
       if (!has_run) {
         deadlock();
@@ -154,7 +167,10 @@ static int32_t advance() {
     }
     if (!cluster_runs) start_cluster_or_block();
     if (!run_cluster()) break;
-    ++clusters_done;
+    if (++clusters_done < launch.n_blocks || !n_parked) continue;
+    if (!end_grid_phase()) break;
+    shuffle(cluster_order, launch.n_blocks);
+    clusters_done = 0;
   }
   return outcome;
 }
@@ -238,7 +254,8 @@ static bool make_dynamic_shared(uint64_t bytes) {
   return outcome != FOUND;
 }
 
-/* Start kernel number *kernel*; *sizes* are those of the grid, of a block, and of a cluster. */
+/* Start kernel number *kernel*; *sizes* are those of the grid, of a block, and of a cluster, and
+ * whether the launch is cooperative. */
 EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shared_bytes,
                            const uint64_t *arguments, uint32_t n_arguments) {
   if (n_arguments > MAX_VALUES) abort();
@@ -247,6 +264,7 @@ EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shar
   launch.grid = {sizes[0], sizes[1], sizes[2]};
   launch.block = {sizes[3], sizes[4], sizes[5]};
   launch.cluster = sizes[6];
+  launch.is_cooperative = sizes[7];
   memset(&finding, 0, sizeof finding);
   outcome = ENDED;
   current = paused = nullptr;
@@ -265,5 +283,6 @@ EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shar
   cluster_order = (uint32_t *)launch_memory(blocks_of_a_rank() * sizeof(uint32_t));
   shuffle(cluster_order, blocks_of_a_rank());
   clusters_done = 0;
+  start_grid();
   return emu_resume();
 }

@@ -1,7 +1,8 @@
 /* A program that runs emulated kernels under the address sanitizer, with arrays on the heap.
  *
  * In: 8-byte words and bytes, as sanitized.py writes them.
- *     seed, number of arrays, { bytes, content }, number of launches, { kernel, 7 sizes, bytes of
+ *     seed, threads of the largest cooperative launch, number of arrays, { bytes, content },
+ *     number of launches, { kernel, 8 sizes, bytes of
  *     dynamic shared memory, number of arguments, { array or -1, offset or value } }, or for a
  *     memset in a launch's place { -1, value, width, count, array, offset }
  * Out: the arrays' contents. */
@@ -11,7 +12,8 @@
 #include <string.h>
 
 extern "C" {
-int32_t emu_begin(uint64_t seed, uint64_t n_arrays, uint64_t bytes, uint32_t ranks);
+int32_t emu_begin(uint64_t seed, uint64_t n_arrays, uint64_t bytes, uint32_t ranks,
+                  uint64_t residents);
 int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shared_bytes,
                    const uint64_t *arguments, uint32_t n_arguments);
 int32_t emu_resume();
@@ -46,7 +48,7 @@ static bool launch(const Array *arrays) {
   const uint64_t number = read_word();
   if (number == (uint64_t)-1) return fill(arrays);
   const uint32_t kernel = (uint32_t)number;
-  uint32_t sizes[7];
+  uint32_t sizes[8];
   for (uint32_t &size : sizes) size = (uint32_t)read_word();
   const uint64_t shared_bytes = read_word();
   const uint32_t n = (uint32_t)read_word();
@@ -63,7 +65,8 @@ static bool launch(const Array *arrays) {
 }
 
 int main() {
-  if (!emu_begin(read_word(), 0, 0, 1)) return 4;
+  const uint64_t seed = read_word();
+  if (!emu_begin(seed, 0, 0, 1, read_word())) return 4;
   const uint64_t n_arrays = read_word();
   Array *arrays = (Array *)malloc((n_arrays + 1) * sizeof(Array));
   for (uint64_t i = 0; i < n_arrays; ++i) {

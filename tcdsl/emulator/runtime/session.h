@@ -7,13 +7,15 @@
 static char *memory;
 static uint64_t memory_size;
 
-static bool reserve_memory(uint64_t arena_bytes) {
-  const uint64_t most_threads = most_ranks * MAX_THREADS;
+static bool reserve_memory(uint64_t arena_bytes, uint64_t residents) {
+  const uint64_t of_cluster = most_ranks * MAX_THREADS;
+  const uint64_t most_threads = residents > of_cluster ? residents : of_cluster;
   const uint64_t chunk_table = arena_bytes / CHUNK * sizeof(uint16_t);
   const uint64_t static_table = distance_of(most_ranks) / 16 * sizeof(uint16_t);
-  const uint64_t knowledge_size = most_threads * sizeof(Knowledge);
+  const uint64_t knowledge_size = of_cluster * sizeof(Knowledge);
+  const uint64_t free_size = most_threads * sizeof(char *);
   stacks_size = most_threads * (STACK_BYTES + GUARD_BYTES);
-  memory_size = arena_bytes + stacks_size + chunk_table + static_table + knowledge_size;
+  memory_size = arena_bytes + stacks_size + chunk_table + static_table + knowledge_size + free_size;
   memory = (char *)reserve(memory_size, PROT_NONE);
   if (!memory) return false;
   char *const tables = memory + arena_bytes;
@@ -23,6 +25,7 @@ static bool reserve_memory(uint64_t arena_bytes) {
   chunk_regions = (uint16_t *)(tables + stacks_size);
   static_regions = (uint16_t *)(tables + stacks_size + chunk_table);
   Knowledge *const knowledge = (Knowledge *)(tables + stacks_size + chunk_table + static_table);
+  free_stacks = (char **)((char *)knowledge + knowledge_size);
   for (uint32_t rank = 0; rank < most_ranks; ++rank) {
     blocks[rank].rank = rank;
     blocks[rank].knowledge = knowledge + rank * MAX_THREADS;
@@ -46,15 +49,15 @@ EMU_API void emu_end() {
   arena = arena_size = stacks_size = 0;
 }
 
-/* Begin a run with *n_arrays_to_come* arrays of *bytes* in all, and clusters of up to *ranks*
- * blocks; false if there is no memory. */
+/* Begin a run with *n_arrays_to_come* arrays of *bytes* in all, clusters of up to *ranks* blocks,
+ * and up to *residents* threads of a launch that is cooperative; false if there is no memory. */
 EMU_API int32_t emu_begin(uint64_t seed, uint64_t n_arrays_to_come, uint64_t bytes,
-                          uint32_t ranks) {
+                          uint32_t ranks, uint64_t residents) {
   emu_end();
   most_ranks = ranks < 1 ? 1 : ranks > MAX_CLUSTER ? MAX_CLUSTER : ranks;
   arena_used = distance_of(most_ranks);
   const uint64_t arrays = n_arrays_to_come * room_for(0) + (2 * bytes / CHUNK + 1) * CHUNK;
-  if (!reserve_memory(arena_used + arrays)) return 0;
+  if (!reserve_memory(arena_used + arrays, residents)) return 0;
   for (uint32_t rank = 0; rank < most_ranks; ++rank) {
     uint16_t *const of_block = chunk_regions + rank * BLOCK_CHUNKS;
     for (uint64_t chunk = DYNAMIC_CHUNK; chunk < STATIC_CHUNK - 1; ++chunk)

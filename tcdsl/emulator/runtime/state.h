@@ -41,9 +41,10 @@ struct Launch {
   Dim grid, block;
   uint32_t n_blocks, n_threads, n_warps; /* threads and warps of one block */
   uint32_t cluster;                      /* blocks that run at the same time, along z */
+  bool is_cooperative;                   /* all blocks are there at once, and may wait for all */
 };
 
-enum State : uint8_t { READY, AT_BARRIER, AT_EXCHANGE, AT_CLUSTER_BARRIER, AT_PHASE, DONE };
+enum State : uint8_t { READY, AT_BARRIER, AT_EXCHANGE, AT_CLUSTER_BARRIER, AT_GRID_BARRIER, AT_PHASE, DONE };
 
 /* Where a kernel calls the runtime: file and line if it says so, and where it returns to. */
 struct Site { const char *file; int line; const void *code; };
@@ -84,7 +85,7 @@ struct Block {
   Knowledge *knowledge; /* by thread */
   uint16_t *order;      /* in which its threads run, ... */
   uint32_t position;    /* ... and where that stands */
-  uint32_t threads_done, at_barrier, barrier_sum, barrier_result;
+  uint32_t threads_done, at_barrier, barrier_sum, barrier_result, at_grid_barrier;
   const Fibre *first_at_barrier;
   /* In a cluster only (order.h): */
   uint32_t ticks, ordered, published[4];

@@ -399,8 +399,10 @@ class LaunchAttribute(ctypes.Structure):
     _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_int * 16))
 
 
-# CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: begin before the kernel before has ended.
-_PROGRAMMATIC = 6
+# CU_LAUNCH_ATTRIBUTE_COOPERATIVE: all blocks are there at once, or the launch fails;
+# _PROGRAMMATIC_STREAM_SERIALIZATION: begin before the kernel before has ended.
+_COOPERATIVE, _PROGRAMMATIC = 2, 6
+COOPERATIVE = LaunchAttribute(_COOPERATIVE, 0, (ctypes.c_int * 16)(1))
 BEGINS_EARLY = LaunchAttribute(_PROGRAMMATIC, 0, (ctypes.c_int * 16)(1))
 
 

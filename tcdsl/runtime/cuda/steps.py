@@ -2,7 +2,8 @@
 
 PyCUDA launches kernels on the default stream.  On streams of other libraries a :class:`RawKernel`
 takes the place of a kernel's step, and everywhere where the kernel begins before the one before
-it has ended, which PyCUDA cannot ask for; the driver's memset takes any stream.
+it has ended, or all its blocks must be there at once, which PyCUDA cannot ask for; the driver's
+memset takes any stream.
 """
 
 import ctypes
@@ -43,6 +44,7 @@ class Step:
         "encoders",
         "format",
         "grid",
+        "is_cooperative",
         "launch_kernel",
         "name",
         "positions",
@@ -67,6 +69,7 @@ class Step:
         self.name = launch.name
         self.attributes = attributes
         self.begins_early = begins_early
+        self.is_cooperative = launch.is_cooperative
         self.grid: Dim3 = launch.grid
         self.block: Dim3 = launch.block
         self.shared = launch.shared_bytes
@@ -88,8 +91,15 @@ class Step:
 
     @property
     def needs_driver(self) -> bool:
-        """Whether PyCUDA cannot launch it: it begins early, or takes tensor maps."""
-        return self.begins_early or bool(self.encoders)
+        """Whether PyCUDA cannot launch it: it has an attribute, or takes tensor maps."""
+        return self.launch_attribute is not None or bool(self.encoders)
+
+    @property
+    def launch_attribute(self) -> libcuda.LaunchAttribute | None:
+        """What the driver is told of the launch; never both: early ones wait for no others."""
+        if self.is_cooperative:
+            return libcuda.COOPERATIVE
+        return libcuda.BEGINS_EARLY if self.begins_early else None
 
     def prepared(self, values: Values) -> Prepared:
         """Return the launch with the parameters *values* on the default stream."""
@@ -168,9 +178,10 @@ class RawKernel:
 
     def _new_record(self) -> "Record":
         step, size_bytes = self._step, self._step.format.size
-        early = ctypes.addressof(libcuda.BEGINS_EARLY) if step.begins_early else None
+        attribute = step.launch_attribute
+        place = None if attribute is None else ctypes.addressof(attribute)
         config = libcuda.LaunchConfig(
-            step.grid, step.block, step.shared, None, early, int(step.begins_early)
+            step.grid, step.block, step.shared, None, place, int(attribute is not None)
         )
         buffer = ctypes.create_string_buffer(max(size_bytes + MAP_BYTES * len(self._encoders), 1))
         if self._encoders:

@@ -13,6 +13,7 @@
     collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
     atomic atomic8                      tc_atomic_<op>_<type>
     ticket                              tc_last_block
+    grid                                tc_grid_barrier
     cluster                             tc_cluster_begin, _sync, _end
                                         tc_fold_xc, tc_fold_yc, tc_argfold_xc
     async                               tc_copy_async, tc_copy_async_some, tc_copy_async_or_zero,
@@ -44,7 +45,8 @@ sanitizer, which has no clusters either):
 
     emu_cluster_arrive(file, line), emu_cluster_wait(file, line): the two halves of the barrier of a
     cluster    emu_cluster_map(p, rank, file, line): p, in shared memory, of the cluster's block
-    of that rank    emu_copy_async(to, from or null, bytes, file, line), emu_copy_wait(file, line),
+    of that rank    emu_grid_barrier(number, is_last, file, line): a barrier of all blocks
+    emu_copy_async(to, from or null, bytes, file, line), emu_copy_wait(file, line),
     emu_copy_end_group(), emu_copy_wait_but(groups, file, line)    emu_product(run, sums,
     A, a, B, b, file, line): it runs when that is waited for, by emu_end_products(left)
     emu_phases_begin, emu_phases_arrive, emu_phases_wait, emu_copy_box: see part "pipeline"
@@ -73,7 +75,8 @@ SCALAR_PARTS: tuple[str, ...] = (
 )  # fmt: skip
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "atomic8",
-    "ticket", "cluster", "async", "mma", "mma_of", "wgmma", "pipeline", "overlap", "changing",
+    "ticket", "grid", "cluster", "async", "mma", "mma_of", "wgmma", "pipeline", "overlap",
+    "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -145,7 +148,7 @@ def _functions() -> dict[str, str]:
         | {f"tc_{kind}{pair}": "compensated" for pair in COMPENSATED for kind in ("", "op_add_")}
         | dict.fromkeys([*folds, "tc_pair"], "collective")
         | atomics
-        | {"tc_last_block": "ticket"}
+        | {"tc_last_block": "ticket", "tc_grid_barrier": "grid"}
         | dict.fromkeys([f"tc_cluster_{call}" for call in ("begin", "sync", "end")], "cluster")
         | dict.fromkeys(["tc_fold_xc", "tc_fold_yc", "tc_argfold_xc"], "cluster")
         | dict.fromkeys(_COPIES, "async")

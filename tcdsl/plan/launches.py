@@ -1,0 +1,420 @@
+"""Launches: which kernels of a plan share one, chosen by the estimate as groups are.
+
+    kernels    A        B        C
+    launches   {A}      {B}      {C}       each on its own                  9.0 us
+               {A then B}        {C}       a barrier of all blocks          schedule/grid_phases
+               {A beside C}      {B}       blocks are shared                schedule/packing
+
+Both moves are declared alike (:class:`Move`): the word that joins the names, why they do not apply
+to two launches, how long the launch takes, and its loops.  What is asked for is done first; then
+the move that saves most, until none is predicted to save as much as a launch takes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
+from math import ceil, inf, prod
+from typing import Any
+
+from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.estimate import chain_seconds, estimate, resident_blocks
+from tcdsl.costmodel.work import Chain, Work
+from tcdsl.poly.dependences import Dependences
+from tcdsl.poly.loop_tree import Node, statements_of
+from tcdsl.poly.scop import Scop
+from tcdsl.schedule.grid_phases import common_grid, joined, why_not_one_launch
+from tcdsl.schedule.mapping import Dim3, Mapped
+from tcdsl.schedule.packing import idle_blocks, packed, why_not_packed
+from tcdsl.schedule.plan import Kernel, Weighed
+from tcdsl.strategies.asked import Asked, misfit
+
+APART = "apart"  # the template of launches that are to stay two
+MARGIN = 1.0  # launches that a move must save by the estimate: no GPU has timed one yet
+BLOCKS = (1, 2, 4, 8)  # of a multiprocessor, that wait for one another
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A kernel, and what its last blocks do; *work* is None where no template made it."""
+
+    name: str
+    kernel: Kernel  # with its last blocks' part
+    phases: tuple[Kernel, ...]  # both, apart
+    work: Work | None
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """Parts that are one launch, by one *move*, or one part alone (None)."""
+
+    parts: tuple[Part, ...]
+    move: "Move | None" = None
+    config: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return (
+            f" {self.move.word} ".join(p.name for p in self.parts)
+            if self.move
+            else self.parts[0].name
+        )
+
+    @cached_property
+    def members(self) -> frozenset[str]:
+        return frozenset(n for p in self.parts for k in p.phases for n in statements_of(k.tree))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What does not change from move to move."""
+
+    scop: Scop
+    dependences: Dependences
+    gpu: Chip
+
+    def mapped(self, parts: Sequence[Part]) -> list[Mapped]:
+        return [Mapped(self.scop, kernel.tree) for part in parts for kernel in part.phases]
+
+    def depends(self, later: Launch, earlier: Launch) -> bool:
+        """Return whether some statement of *later* must run after one of *earlier*."""
+        return any(
+            edge.source in earlier.members and edge.sink in later.members
+            for edge in self.dependences.edges
+        )
+
+    def seconds(self, launch: Launch) -> float:
+        """Return how long *launch* is predicted to take; infinity where nobody knows."""
+        if launch.move is not None:
+            return launch.move.seconds(launch.parts, dict(launch.config), self)
+        work = launch.parts[0].work
+        return inf if work is None else estimate(work, self.gpu).seconds
+
+    def saved(self, own: Sequence[Launch], whole: Launch) -> float:
+        """Return what *whole* saves of *own*; launches that run beside each other do so before."""
+        assert whole.move is not None
+        if whole.move.needs_neighbours:
+            return sum(map(self.seconds, own)) - self.seconds(whole)
+        launches = [self.launch_seconds(launch) for launch in own]
+        return sum(launches) - max(launches) - _idle_seconds(whole.parts, self)
+
+    def launch_seconds(self, launch: Launch) -> float:
+        works = [part.work for part in launch.parts if part.work is not None]
+        if len(works) < len(launch.parts):
+            return inf
+        return max(estimate(work, self.gpu).term("launch") for work in works)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Two launches as one: *spaces* are its configurations; see the module's docstring."""
+
+    template: str
+    word: str
+    why_not: Callable[[Sequence[Part], Known], str | None]
+    space: Callable[[Sequence[Part], Known], list[dict[str, int]]]
+    seconds: Callable[[Sequence[Part], Mapping[str, int], Known], float]
+    made: Callable[[Sequence[Part], Mapping[str, int], Known, str], tuple[Scop, Kernel]]
+    needs_neighbours: bool  # the second follows the first; else neither depends on the other
+
+
+# --- a barrier of all blocks -------------------------------------------------------------------
+
+
+def _why_not_phases(parts: Sequence[Part], known: Known) -> str | None:
+    return _why_not_loops(parts) or why_not_one_launch(known.mapped(parts))
+
+
+def _why_not_loops(parts: Sequence[Part]) -> str | None:
+    called = (kernel.library for part in parts for kernel in part.phases if kernel.library)
+    return next((f"{library} is called in the place of loops" for library in called), None)
+
+
+def _resident(parts: Sequence[Part], known: Known) -> int:
+    """Return how many blocks of a multiprocessor may wait for one another."""
+    return min((resident_blocks(p.work, known.gpu) for p in parts if p.work is not None), default=1)
+
+
+def _phases_space(parts: Sequence[Part], known: Known) -> list[dict[str, int]]:
+    most = max(1, _resident(parts, known))
+    return [{"blocks_per_multiprocessor": n} for n in BLOCKS if n <= most]
+
+
+def _phases_grid(parts: Sequence[Part], config: Mapping[str, int], known: Known) -> Dim3:
+    most = config["blocks_per_multiprocessor"] * known.gpu.multiprocessors
+    return common_grid([mapped.grid for mapped in known.mapped(parts)], most)
+
+
+def _phases_seconds(parts: Sequence[Part], config: Mapping[str, int], known: Known) -> float:
+    """Return a launch, each kernel by the blocks that there are at once, and the barriers.
+
+    A kernel with such barriers begins in order.
+    """
+    blocks, gpu = prod(_phases_grid(parts, config, known)), known.gpu
+    total = gpu.launch_s + (sum(len(p.phases) for p in parts) - 1) * gpu.grid_barrier_s
+    for part in parts:
+        if part.work is None:
+            return inf
+        turns = ceil(part.work.blocks / blocks)
+        chain = _times(part.work.chain, turns)
+        here = replace(part.work, blocks=min(blocks, part.work.blocks), chain=chain, launches=0)
+        total += estimate(here, gpu).seconds
+        if len(part.phases) > 1:  # its own phase: what it loads is in the second-level cache
+            total += chain_seconds(part.work.finish, gpu)
+    return total
+
+
+def _times(chain: Chain, turns: int) -> Chain:
+    return Chain(**{name: turns * getattr(chain, name) for name in Chain.__slots__})
+
+
+def _phases(
+    parts: Sequence[Part], config: Mapping[str, int], known: Known, prefix: str
+) -> tuple[Scop, Kernel]:
+    grid = _phases_grid(parts, config, known)
+    kernels = [kernel for part in parts for kernel in part.phases]
+    scop, tree = joined(known.scop, [kernel.tree for kernel in kernels], grid, prefix)
+    count = f"{prod(grid)} blocks, all there at once"
+    why = f"{count}, which wait for all others between {len(kernels)} phases"
+    return scop, _one(kernels, tree, why, ceil(prod(grid) / known.gpu.multiprocessors))
+
+
+# --- blocks side by side -----------------------------------------------------------------------
+
+
+def _why_not_beside(parts: Sequence[Part], known: Known) -> str | None:
+    if any(len(part.phases) > 1 for part in parts):
+        return "the last block has a part of its own"
+    return _why_not_loops(parts) or why_not_packed(known.mapped(parts))
+
+
+def _beside_seconds(parts: Sequence[Part], config: Mapping[str, int], known: Known) -> float:
+    """Return a launch, and what takes longest: one kernel, or the units that all of them use."""
+    works = [part.work for part in parts if part.work is not None]
+    if len(works) < len(parts):
+        return inf
+    longest = busy = launch = 0.0
+    registers = max(work.registers for work in works)
+    shared_bytes = sum(work.shared_bytes for work in works)
+    for work in works:
+        of_all = replace(work, registers=registers, shared_bytes=shared_bytes)
+        alone = estimate(of_all, known.gpu)
+        launch = max(launch, alone.term("launch"))
+        body = alone.seconds - alone.term("launch")
+        waiting = min(body, alone.term("latency"))
+        longest, busy = max(longest, body), busy + max(body - waiting, _throughput(alone.terms))
+    return launch + max(longest, busy) + _idle_seconds(parts, known)
+
+
+def _idle_seconds(parts: Sequence[Part], known: Known) -> float:
+    return idle_blocks(known.mapped(parts)) * known.gpu.block_start_s
+
+
+def _throughput(terms: Sequence[tuple[str, float]]) -> float:
+    return max((s for n, s in terms if n not in ("latency", "launch", "finish")), default=0.0)
+
+
+def _beside(
+    parts: Sequence[Part], config: Mapping[str, int], known: Known, prefix: str
+) -> tuple[Scop, Kernel]:
+    kernels = [kernel for part in parts for kernel in part.phases]
+    why = f"the blocks of {len(kernels)} kernels, none of which depends on another"
+    return known.scop, _one(kernels, packed(known.mapped(parts)), why, 0)
+
+
+def _one(kernels: Sequence[Kernel], tree: Node, why: str, beside: int) -> Kernel:
+    """Return *kernels* as one, with the loops *tree*."""
+    return Kernel(
+        "+".join(kernel.name for kernel in kernels),
+        tree,
+        (why, *dict.fromkeys(own for kernel in kernels for own in kernel.why)),
+        ahead_bytes=min(kernel.ahead_bytes for kernel in kernels),
+        beside=max(beside, *(kernel.beside for kernel in kernels)),
+        template=" + ".join(dict.fromkeys(kernel.template for kernel in kernels)),
+    )
+
+
+MOVES = (
+    Move("grid_phases", "then", _why_not_phases, _phases_space, _phases_seconds, _phases, True),
+    Move("packed", "beside", _why_not_beside, lambda *_: [{}], _beside_seconds, _beside, False),
+)
+
+
+# --- the search --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The kernels of a plan after the moves, over *scop*; what was weighed, and what came of it."""
+
+    scop: Scop
+    kernels: tuple[Kernel, ...]
+    weighed: tuple[Weighed, ...] = ()
+
+
+def launched(
+    parts: Sequence[Part], known: Known, asked: Asked, *, is_fixed: bool = False
+) -> Launched:
+    """Return the kernels of *parts*, in order, with those that share a launch as one.
+
+    :arg is_fixed: only what is asked for.
+    """
+    search = _Search([Launch((part,)) for part in parts], known, asked)
+    search.follow()
+    while not is_fixed and search.improve():
+        pass
+    return search.done()
+
+
+class _Search:
+    """Launches in order, and what has been said of every pair that was weighed."""
+
+    def __init__(self, launches: list[Launch], known: Known, asked: Asked) -> None:
+        self.launches = launches
+        self.known = known
+        self.asked = {name: one for name, one in asked.items() if _words(name)}
+        self.refused: dict[str, tuple[Move, str]] = {}
+        self.weighed: dict[str, tuple[Launch, float]] = {}  # and the seconds of its parts apart
+
+    def follow(self) -> None:
+        """Make the launches that are asked for.
+
+        :raises OptionError: (TC060) one of them does not fit, and why.
+        """
+        for name, wanted in self.asked.items():
+            move = _move_of(name, wanted["template"])
+            names = name.split(f" {move.word} ")
+            by_name = {launch.name: launch for launch in self.launches}
+            if missing := [own for own in names if own not in by_name]:
+                raise misfit(
+                    name, f"there is no kernel {missing[0]}; there are {', '.join(by_name)}"
+                )
+            if wanted["template"] == APART:
+                continue
+            own = [by_name[n] for n in names]
+            parts = [part for launch in own for part in launch.parts]
+            reason = self._why_not_in_order(move, own) or move.why_not(parts, self.known)
+            if reason is not None:
+                raise misfit(name, f"template {move.template!r} does not apply: {reason}")
+            space = move.space(parts, self.known)
+            data = {k: v for k, v in wanted.items() if k not in ("kernel", "template")}
+            if unknown := sorted(data.keys() - space[0].keys()):
+                raise misfit(name, f"template {move.template!r} has no {unknown[0]!r} to choose")
+            fitting = [c for c in space if data.items() <= c.items()]
+            if not fitting:
+                raise misfit(name, f"{data} is none of {', '.join(map(str, space))}")
+            launches = [Launch(tuple(parts), move, tuple(config.items())) for config in fitting]
+            self._replace(own, min(launches, key=self.known.seconds))
+
+    def improve(self) -> bool:
+        """Make the move that saves most, and return whether there is one."""
+        best: tuple[float, list[Launch], Launch] | None = None
+        for first, one in enumerate(self.launches):
+            for other in self.launches[first + 1 :]:
+                for move in MOVES:
+                    found = self._weigh(move, [one, other])
+                    if found is not None and (best is None or found[0] > best[0]):
+                        best = found[0], [one, other], found[1]
+        if best is None:
+            return False
+        self._replace(best[1], best[2])
+        return True
+
+    def _weigh(self, move: Move, own: list[Launch]) -> tuple[float, Launch] | None:
+        """Return what *move* saves of *own*, and their launch; None where it is not to be made."""
+        if move.needs_neighbours and not self.known.depends(own[1], own[0]):
+            return None
+        parts = tuple(part for launch in own for part in launch.parts)
+        name = f" {move.word} ".join(launch.name for launch in own)
+        if self.asked.get(name, {}).get("template") == APART:
+            return None
+        if self._why_not_in_order(move, own) is not None:
+            return None
+        if (reason := move.why_not(parts, self.known)) is not None:
+            self.refused[name] = move, reason
+            return None
+        launches = [Launch(parts, move, tuple(c.items())) for c in move.space(parts, self.known)]
+        best = min(launches, key=self.known.seconds)
+        before, after = sum(map(self.known.seconds, own)), self.known.seconds(best)
+        self.weighed[name] = best, before
+        saved = self.known.saved(own, best) if max(before, after) < inf else 0.0
+        return (saved, best) if saved > MARGIN * self.known.gpu.launch_s else None
+
+    def _why_not_in_order(self, move: Move, own: Sequence[Launch]) -> str | None:
+        """Return why the order of dependences does not allow *own* to be one launch, or None."""
+        known = self.known
+        if any(launch.move not in (None, move) for launch in own):
+            return "one of them is made of kernels in another way"
+        for one, other in pairwise(own):
+            first, last = self.launches.index(one), self.launches.index(other)
+            between = self.launches[first + 1 : last]
+            if first > last:
+                return f"{other.name} comes first"
+            if any(known.depends(c, one) or known.depends(other, c) for c in between):
+                return "another kernel runs between them"
+            if not move.needs_neighbours and known.depends(other, one):
+                return f"{other.name} depends on {one.name}"
+        return None
+
+    def _replace(self, own: list[Launch], whole: Launch) -> None:
+        place = self.launches.index(own[-1])
+        self.launches[place] = whole
+        self.launches = [launch for launch in self.launches if launch not in own]
+
+    def done(self) -> Launched:
+        scop, kernels, weighed = self.known.scop, list[Kernel](), list[Weighed]()
+        for number, launch in enumerate(self.launches):
+            if launch.move is None:
+                kernels.append(launch.parts[0].kernel)
+                continue
+            config = dict(launch.config)
+            known = replace(self.known, scop=scop)
+            scop, kernel = launch.move.made(launch.parts, config, known, f"grid_barrier{number}")
+            kernels.append(kernel)
+            choice = {"template": launch.move.template, **config}
+            weighed.append(Weighed(launch.name, choice, partial(self._candidates, launch)))
+        apart = [name for name, one in self.asked.items() if one["template"] == APART]
+        weighed += [Weighed(name, {"template": APART}) for name in apart]
+        made = {launch.name for launch in self.launches}
+        weighed += [
+            Weighed(name, {}, partial(self._candidates, launch, before))
+            for name, (launch, before) in self.weighed.items()
+            if name not in made
+        ]
+        weighed += [
+            Weighed(name, {}, partial(_refused, move, reason))
+            for name, (move, reason) in self.refused.items()
+        ]
+        return Launched(scop, tuple(kernels), tuple(weighed))
+
+    def _candidates(self, launch: Launch, before: float | None = None) -> list[dict[str, Any]]:
+        """Return the configurations of *launch*; *before* is what its parts take apart, if taken."""
+        assert launch.move is not None
+        found = []
+        for config in launch.move.space(launch.parts, self.known):
+            one = replace(launch, config=tuple(config.items()))
+            is_chosen = before is None and one.config == launch.config
+            own = {"template": launch.move.template, "config": config, "is_chosen": is_chosen}
+            seconds = self.known.seconds(one)
+            if seconds < inf:
+                own |= {"predicted_us": 1e6 * seconds, "limiter": "launch"}
+            if before is not None and before < inf:
+                own["apart_us"] = 1e6 * before
+            found.append(own)
+        return found
+
+
+def _refused(move: Move, reason: str) -> list[dict[str, Any]]:
+    return [{"template": move.template, "why_not": reason}]
+
+
+def _words(name: str) -> bool:
+    return any(f" {move.word} " in name for move in MOVES)
+
+
+def _move_of(name: str, template: str) -> Move:
+    for move in MOVES:
+        if template in (move.template, APART) and f" {move.word} " in name:
+            return move
+    listed = ", ".join(f"{move.template} (A {move.word} B)" for move in MOVES)
+    raise misfit(name, f"there is no such launch; there are {listed}, {APART}")
