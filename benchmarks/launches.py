@@ -1,0 +1,200 @@
+"""Kernels that share a launch, beside the same kernels apart: times on a GPU, by turns.
+
+    python benchmarks/launches.py                    every case
+    python benchmarks/launches.py --only 'softmax*' --rounds 5
+
+Each case compiles twice: as chosen with every shared launch forbidden, and with kernels of equal
+blocks that share one (a barrier of all blocks, or blocks side by side).  Results are compared first.
+A line each: the case, what was forced (blocks of a multiprocessor), kernels, microseconds by calls
+and by replays of a captured graph.
+"""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from statistics import median
+from typing import Any
+
+import tcdsl
+
+SOFTMAX = """def softmax(float(M,N) x) -> (y) {
+    top(m) max=! x(m,n)
+    power(m,n) = exp(x(m,n) - top(m))
+    total(m) +=! power(m,n)
+    y(m,n) = power(m,n) / total(m)
+}"""
+BATCHNORM = """def batchnorm(float(N,C,P) x, float(C) gamma, float(C) beta) -> (y) {
+    mean(c) +=! x(n,c,p)
+    square(c) +=! x(n,c,p) * x(n,c,p)
+    scale(c) = gamma(c) * rsqrt(square(c) / (float(N) * float(P))
+               - mean(c) * mean(c) / (float(N) * float(P) * float(N) * float(P)) + 0.00001)
+    y(n,c,p) = (x(n,c,p) - mean(c) / (float(N) * float(P))) * scale(c) + beta(c)
+}"""
+SCALED = "def scaled(float(N) x, float(N) z) -> (y) { s +=! x(i) * x(i)\n y(i) = z(i) * rsqrt(s) }"
+SUMS = """def sums({params}) -> ({results}) {{
+{lines}
+}}"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, its shapes, and how kernels share a launch."""
+
+    name: str
+    source: str
+    shapes: tuple[tuple[int, ...], ...]
+    word: str  # "then" or "beside"
+
+
+def _sums(count: int) -> str:
+    names = range(count)
+    return SUMS.format(
+        params=", ".join(f"float(M{n},N{n}) x{n}" for n in names),
+        results=", ".join(f"y{n}" for n in names),
+        lines="\n".join(f"    y{n}(i) +=! x{n}(i,j)" for n in names),
+    )
+
+
+def cases() -> Iterator[Case]:
+    for shape in ((64, 1 << 20), (16, 1 << 20), (4, 1 << 20), (4, 1 << 18)):
+        yield Case(f"softmax {shape}", SOFTMAX, (shape,), "then")
+    for n in (1 << 16, 1 << 20, 1 << 24):
+        yield Case(f"scaled {n}", SCALED, ((n,), (n,)), "then")
+    for shape in ((32, 64, 12544),):
+        channels = (shape[1],)
+        yield Case(f"batchnorm {shape}", BATCHNORM, (shape, channels, channels), "then")
+    for count in (2, 4, 8):
+        small = tuple((256 + 64 * n, 1024) for n in range(count))
+        large = tuple((8192 + 64 * n, 1024) for n in range(count))
+        yield Case(f"{count} sums, small", _sums(count), small, "beside")
+        yield Case(f"{count} sums, large", _sums(count), large, "beside")
+
+
+def asked(kernels: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {"format": "tcdsl choices", "version": 1, "target": "cuda", "kernels": list(kernels)}
+
+
+def forced(
+    function: Any,
+    case: Case,
+    arrays: Sequence[Any],
+    extra: dict[str, int],
+    target: str | None = None,
+) -> Any:
+    """Return *case* with all its kernels in one launch, of the first one's threads."""
+    plain = function.compile(*arrays, target=target)
+    made = [k for k in plain.choices["kernels"] if k["template"] != "last_block"]
+    threads = {one["kernel"]: _threads(one) for one in made}
+    errors = []
+    for wanted in sorted(set(threads.values()), reverse=case.word == "beside"):
+        kernels = [_with_threads(one, wanted) for one in made]
+        name = f" {case.word} ".join(threads)
+        template = "grid_phases" if case.word == "then" else "packed"
+        both = {"kernel": name, "template": template, **extra}
+        try:
+            return function.compile(*arrays, target=target, choices=asked([*kernels, both]))
+        except tcdsl.TCError as error:
+            errors.append(str(error).splitlines()[0])
+    raise ValueError("; ".join(errors))
+
+
+def _threads(one: dict[str, Any]) -> int:
+    return int(one.get("threads", one.get("threads_x", 0)))
+
+
+def _with_threads(one: dict[str, Any], wanted: int) -> dict[str, Any]:
+    if _threads(one) == wanted:
+        return one
+    key = "threads_x" if "threads_x" in one else "threads"
+    kept = {"kernel": one["kernel"], "template": one["template"], key: wanted}
+    return kept
+
+
+def timed(calls: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
+    """Return the median microseconds of each of *calls*, by turns, the cache cold as it falls."""
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    found: list[list[float]] = [[] for _ in calls]
+    for number in range(rounds + 1):
+        for call, times in zip(calls, found, strict=True):
+            torch.cuda.synchronize()
+            start.record()
+            for _ in range(20):
+                call()
+            end.record()
+            end.synchronize()
+            if number:
+                times.append(1000 * start.elapsed_time(end) / 20)
+    return [median(times) for times in found]
+
+
+def measured(case: Case, rounds: int) -> Iterator[str]:
+    import torch
+
+    program = tcdsl.define(case.source)
+    function = program[program.names[0]]
+    arrays = [torch.randn(*shape, device="cuda") for shape in case.shapes]
+    plain = function.compile(*arrays)
+    want = _listed(plain(*arrays))
+    variants = [("apart", plain)]
+    sizes: list[dict[str, int]] = [{}]
+    if case.word == "then":
+        sizes = [{"blocks_per_multiprocessor": n} for n in (1, 2, 4)]
+    for extra in sizes:
+        try:
+            exe = forced(function, case, arrays, extra)
+        except (tcdsl.TCError, ValueError) as error:
+            yield f"{case.name}: {extra} refused: {str(error).splitlines()[0][:150]}"
+            continue
+        for own, other in zip(_listed(exe(*arrays)), want, strict=True):
+            torch.testing.assert_close(own, other, rtol=2e-4, atol=2e-4)
+        variants.append((str(*extra.values()) or "one", exe))
+    bound = [exe.bind(*arrays) for _, exe in variants]
+    graphs = [_captured(call) for call in bound]
+    times = timed(bound, rounds)
+    for (name, exe), us, graph in zip(variants, times, timed(graphs, rounds), strict=True):
+        yield f"{case.name}: {name} {len(exe.kernels)} kernels {us:.2f} us, in a graph {graph:.2f}"
+
+
+def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the replay of *call* as a CUDA graph."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        call()
+    return graph.replay
+
+
+def _listed(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, tuple) else [results]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="*")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    failed = 0
+    for case in cases():
+        if not fnmatchcase(case.name, arguments.only):
+            continue
+        try:
+            for line in measured(case, arguments.rounds):
+                print(line, flush=True)
+        except Exception:  # noqa: BLE001  (the other cases are to be timed)
+            failed += 1
+            print(f"{case.name}: {traceback.format_exc(limit=-1)}"[-400:], flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
