@@ -6,7 +6,7 @@
 Each case compiles twice: as chosen with every shared launch forbidden, and with kernels of equal
 blocks that share one (a barrier of all blocks, or blocks side by side).  Results are compared first.
 A line each: the case, what was forced (blocks of a multiprocessor), kernels, microseconds by calls
-and by replays of a captured graph.
+and by replays of a graph.
 """
 
 import argparse
@@ -190,7 +190,7 @@ def main() -> int:
         try:
             for line in measured(case, arguments.rounds):
                 print(line, flush=True)
-        except Exception:  # noqa: BLE001  (the other cases are to be timed)
+        except Exception:  # the other cases are to be timed
             failed += 1
             print(f"{case.name}: {traceback.format_exc(limit=-1)}"[-400:], flush=True)
     return failed

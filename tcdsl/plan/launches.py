@@ -388,7 +388,7 @@ class _Search:
         return Launched(scop, tuple(kernels), tuple(weighed))
 
     def _candidates(self, launch: Launch, before: float | None = None) -> list[dict[str, Any]]:
-        """Return the configurations of *launch*; *before*: seconds of its parts, which are apart."""
+        """Return the configurations of *launch*; *before* is given where its parts are apart."""
         assert launch.move is not None
         found = []
         for config in launch.move.space(launch.parts, self.known):
