@@ -4,7 +4,8 @@
     python benchmarks/launches.py --only 'softmax*' --rounds 5
 
 Each case compiles twice: as chosen with every shared launch forbidden, and with kernels of equal
-blocks that share one (a barrier of all blocks, or blocks side by side).  Results are compared first.
+blocks that share one (a barrier of all blocks, or blocks side by side).  Results are compared
+first.
 A line each: the case, what was forced (blocks of a multiprocessor), kernels, microseconds by calls
 and by replays of a graph.
 """

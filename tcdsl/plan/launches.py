@@ -158,7 +158,8 @@ def _phases_seconds(parts: Sequence[Part], config: Mapping[str, int], known: Kno
         turns = ceil(part.work.blocks / blocks)
         chain = _times(part.work.chain, turns)
         here = replace(part.work, blocks=min(blocks, part.work.blocks), chain=chain, launches=0)
-        total += estimate(here, gpu).seconds
+        alone = estimate(part.work, gpu)
+        total += max(estimate(here, gpu).seconds, alone.seconds - alone.term("launch"))
         if len(part.phases) > 1:  # its own phase: what it loads is in the second-level cache
             total += chain_seconds(part.work.finish, gpu)
     return total

@@ -149,6 +149,7 @@ OTHER_USES = {
     "tc_begin_next_kernel": "tc_begin_next_kernel(); p[0] = 1;",
     "tc_await_kernels": "tc_await_kernels(); p[0] = 1;",
     "tc_changing": "p[0] = tc_changing(p[1]) + tc_changing((uint8_t)p[2]);",
+    "tc_grid_barrier": "tc_grid_barrier<1, true>((unsigned int *)p, 3u);",
     "tc_last_block": "p[0] = tc_last_block((unsigned int *)p, 3);",
     "tc_floordiv": "p[0] = tc_floordiv(p[1], 3) + tc_floordiv((int)p[1], 3);",
     "tc_imin": "p[0] = tc_imin(p[1], 3);",
