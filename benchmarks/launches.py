@@ -168,7 +168,7 @@ def measured(case: Case, rounds: int) -> Iterator[str]:
 
 
 def _numbers(shape: tuple[int, ...]) -> Any:
-    """Return numbers between -1 and 1, the same every time (a captured graph wants no generator)."""
+    """Return numbers between -1 and 1, the same every time: no generator, for captured graphs."""
     import torch
 
     count = 1
