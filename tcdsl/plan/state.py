@@ -10,6 +10,8 @@ ties them, and the predicted time of every group that was ever asked for.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf, prod
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
@@ -18,6 +20,7 @@ from tcdsl.costmodel.matrix_products import estimated
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Statement
 from tcdsl.schedule.fusion import Group, join_all, shareable
 from tcdsl.strategies.catalogue import fastest
 from tcdsl.strategies.gpu_grouping import Grouped
@@ -27,6 +30,9 @@ from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.templates.tile_simt import is_tiled
 from tcdsl.strategies.work import traffic_of, work_of
+
+# { first member of a group -> { what else matters -> seconds } }
+_known: WeakKeyDictionary[Statement, dict[tuple[Any, ...], float]] = WeakKeyDictionary()
 
 FEW = 4  # times the values that a member has, the kernel has others: unequal work
 SLOW = 3.0  # times what is moved
@@ -54,6 +60,10 @@ class Evaluator:
         self._seconds: dict[frozenset[str], float] = {}
         self._joined: dict[frozenset[str], Group | None] = {}
         self._fixed: dict[tuple[str, ...], bool] = {}
+        self._users: dict[str, list[Statement]] = {}  # by array
+        for statement in grouped.scop.statements:
+            for array in {a.array for a in (*statement.writes, *statement.reads)}:
+                self._users.setdefault(array, []).append(statement)
 
     def state(self, groups: Sequence[Group]) -> State:
         """Return the state of *groups*, which are in a legal order."""
@@ -63,8 +73,28 @@ class Evaluator:
         """Return how long *group* takes as a kernel, made as it would be."""
         key = frozenset(group.members)
         if key not in self._seconds:
-            self._seconds[key] = self._predicted(group)
+            first, *others = self._what_matters(group)
+            known = _known.setdefault(first, {})
+            inside = tuple(others)
+            if inside not in known:
+                known[inside] = self._predicted(group)
+            self._seconds[key] = known[inside]
         return self._seconds[key]
+
+    def _what_matters(self, group: Group) -> tuple[Any, ...]:
+        """Return all that the time of *group* depends on, its first member before the rest.
+
+        Most groups are the same in a program and in what a rewrite makes of it: their statements,
+        whoever else uses their arrays, and these.
+        """
+        scop = self.grouped.scop
+        members = [scop.by_name[name] for name in group.members]
+        arrays = dict.fromkeys(a.array for s in members for a in (*s.writes, *s.reads))
+        users = dict.fromkeys(s for array in arrays for s in self._users[array])
+        others = (s for s in users if s not in members)
+        axes = tuple(tuple(axis.items()) for axis in group.axes)
+        own = (scop.arrays[name] for name in arrays)
+        return (*members, *others, *own, axes, self.options, self.gpu)
 
     @property
     def predictions(self) -> int:

@@ -51,10 +51,14 @@ class Queued:
     problem: Problem | None = None  # which it solves; None if another kernel of the queue does
 
     def work(self) -> Work | None:
-        """Return what it costs, None if no template says so."""
+        """Return what it costs, None if no template says so.
+
+        Nor of asynchronous copies: those of another kernel in the launch would hold them up.
+        """
         if self.problem is None or not isinstance(self.kernel, Sketch):
             return None
-        return work_of(self.problem, self.kernel)
+        is_copied = self.kernel.staged or self.kernel.steps is not None
+        return None if is_copied else work_of(self.problem, self.kernel)
 
     def weighed(self) -> Weighed | None:
         """Return what it was made with, and what else there was."""

@@ -112,7 +112,7 @@ class Record:
     """The memory of one launch: its shape and stream, its parameters, and references to these.
 
     Parameters are packed one after another, or (*pointers*) each told where it is: maps lie where
-    the driver wants them, which it alone knows.
+    the driver wants them, which it alone knows; and for cooperative launches.
     """
 
     config: libcuda.LaunchConfig
@@ -184,7 +184,7 @@ class RawKernel:
             step.grid, step.block, step.shared, None, place, int(attribute is not None)
         )
         buffer = ctypes.create_string_buffer(max(size_bytes + MAP_BYTES * len(self._encoders), 1))
-        if self._encoders:
+        if self._encoders or step.is_cooperative:  # a graph takes no packed ones of the latter
             pointers = self._pointers(ctypes.addressof(buffer))
             size = ctypes.c_size_t(0)
             return Record(config, buffer, size, ctypes.byref(config), None, pointers)
