@@ -543,6 +543,7 @@ FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "check_indices": ([True, False], [None, "yes"]),
     "scheduler": (["auto", "isl", "source_order"], ["pluto", "textual", None]),
     "precision": (["float32", "tf32"], ["bfloat16", None, "fp32"]),
+    "libraries": (["named", True, False], ["cublas", None, 1]),
     "reassociate": ([True, False], [None, "yes"]),
     "summation": (["plain", "compensated"], ["kahan", None]),
     "choices": (["", NO_CHOICES], ["{", 3, None, {"kernels": []}]),
