@@ -21,6 +21,10 @@ BOX_RATE, BOX_CYCLES, BOX_SHARE = 1.0, 1600, 0.45
 # result, which a thread stores two at a time.
 END_CYCLES, RESULT_CYCLES = 2000, 0.03
 # From 40 configurations of products of 2048 and 4096 on an H200.
+# Of products of float32 in parts, all waits of a step (benchmarks/split_products.py, H200).
+SPLIT_RATE, SPLIT_PRODUCTS, SPLIT_REGISTERS = 0.78, 3, 32
+SPLIT_CYCLES, SPLIT_COLUMN_CYCLES = 500, 9  # of a step, and of each of its columns
+GROUP_ROWS = 64  # of an instruction of four warps
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
 COPY_INSTRUCTIONS = 3  # of a copy, its addresses included
 OTHER_REGISTERS = 44  # operands, addresses and counters, of a thread
@@ -52,6 +56,7 @@ class TensorWork:
     is_boxed: bool = False  # operands come in boxes, and products wait for no barrier of the block
     chunk_bytes: float = 0.0  # of sums that blocks share: stored, and added up by another kernel
     turns: int = 1  # tiles that a block has, one after another, of which the next is on its way
+    is_split: bool = False  # each product is three of parts: see strategies/tensor_types.py
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -85,10 +90,20 @@ class TensorWork:
             share, crossing, asked, chain = BOX_RATE, BOX_SHARE, 0.0, self._boxed(chip)
             lines = self.together * self.rows + self.columns  # that four warps read in a step
             loaded = float(self.blocks) * warps // self.together * terms * lines * element_bytes
+        parts_bytes = 0
+        if self.is_split:
+            share = SPLIT_RATE / SPLIT_PRODUCTS
+            of_step = SPLIT_CYCLES + SPLIT_COLUMN_CYCLES * self.columns
+            chain = Chain(dram_loads=1, cycles=of_step * steps + self._ends())
+            fragments += self.rows * self.columns // WARP + SPLIT_REGISTERS
+            parts_bytes = 2 * self.columns * across * self.step * element_bytes
+            # Columns are read, their parts written, and read by each product of 64 rows.
+            lines_read = 3 * self.columns + along * self.rows * (1 + 3 * self.columns / GROUP_ROWS)
+            loaded = float(self.blocks) * terms * lines_read * element_bytes
         return Work(
             self.blocks, WARP * (warps + self.is_boxed),
             registers=self.rows * self.columns // WARP + fragments + OTHER_REGISTERS,
-            shared_bytes=self.stages * self.step * block_lines * element_bytes,
+            shared_bytes=self.stages * self.step * block_lines * element_bytes + parts_bytes,
             read_bytes=self.operand_bytes,
             written_bytes=self.result_bytes,
             l2_bytes=crossing * copied + self.result_bytes + self.chunk_bytes,

@@ -33,7 +33,6 @@ from tcdsl.poly.loop_tree import (
     Leaf,
     Loop,
     Node,
-    loops_around,
     statements_of,
     time_of,
     values_of,
@@ -58,6 +57,7 @@ class Pipeline:
     n_inner: int  # of these, the last ones: those that stages run on over
     copies: tuple[str, ...]
     readers: tuple[str, ...]
+    lag: int  # iterations after which what was read is known to have been read
 
     @property
     def inner(self) -> tuple[Loop, ...]:
@@ -69,16 +69,15 @@ class Pipeline:
         """How many steps an iteration of the loop around has, 0 where stages do not run on."""
         return (self.path[-1].extent or 0) if self.n_inner > 1 else 0
 
-    @property
-    def lag(self) -> int:
-        """How many iterations later what was read is known to have been read."""
-        loops = (loop for loop in self.path[-1:])
-        return int(any(_is_unfinished(loop.body, name) for loop in loops for name in self.readers))
 
+def _is_unfinished(mapped: Mapped, name: str) -> bool:
+    """Return whether *name* goes on after it was issued: products of four warps, of half types.
 
-def _is_unfinished(node: Node, name: str) -> bool:
-    """Return whether *name* goes on after it was issued: products of four warps."""
-    return any(loop.width > WARP for loop in loops_around(node, name) if loop.kind == "collective")
+    Those of other types are added to their sums by the threads, which wait for them.
+    """
+    reads = mapped.scop.by_name[name].reads
+    is_half = all(mapped.scop.arrays[read.array].dtype.is_half for read in reads)
+    return is_half and mapped.together(name) > WARP
 
 
 def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:
@@ -98,7 +97,8 @@ def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:
     path = mapped.paths[copies[0]]
     depth = next(n for n, loop in enumerate(path) if loop.name == inner[-1])
     sizes = (_stage_bytes(mapped.scop, placements[tile]) for tile in tiles)
-    return Pipeline(stages, sum(sizes), path[: depth + 1], len(inner), copies, readers)
+    lag = int(any(_is_unfinished(mapped, name) for name in readers))
+    return Pipeline(stages, sum(sizes), path[: depth + 1], len(inner), copies, readers, lag)
 
 
 def _stage_bytes(scop: Scop, placement: Placement) -> int:

@@ -4,9 +4,27 @@
     int8, uint8          int32      mma.m16n8k32: exact, sums wrap
     float8               float32    from sm_89 on as float16, which holds all of both types
     float64              float64    mma.m16n8k4: as exact as fused multiply-adds
-    float32              float32    mma.m16n8k8 as tf32, if ``Options(precision="tf32")``
+    float32              float32    mma.m16n8k8 as tf32, if ``Options(precision="tf32")``; wgmma,
+                                    each product as three of tf32 parts, if it is "tf32x3"
 
 The two factors are of one type, or of two that have a byte.  PTX ISA, "mma".
+
+**float32 in three products.**  With x = h + l, h the nearest tf32 (11 bits) and l = x - h, which is
+exact, has 12 bits and is cut to 11, and u = 2^-24::
+
+    x y = hx hy + hx ly + lx hy + r,    |r| <= |x y| (2 2^-23 + 2^-22) = 8 u |x y|
+
+Tensor cores align the 8 addends of an instruction, and what they are added to, to the largest, and
+truncate: at most 2^-23 of it is lost by each.  So a sum of 32 terms, of 4 instructions of large
+parts after 8 of small ones (whose loss is 2^-11 of that), is off by at most 4 9 2^-23 = 72 u of the
+sum of the sizes; the sums of steps are added by ordinary additions.  For n terms in s steps the
+error is at most (8 + 72 + s) u sum |x y|, of fused multiply-adds n u sum |x y|: from n - s = 80
+on that is the larger one, and the bound of ``testing.check``, which is the latter, holds for both.
+Typical errors are of another order: sqrt(s) u beside sqrt(n) u.  We ask for n - s >= SPLIT_TERMS,
+where measured errors are the smaller ones, too.
+After M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, Numerical behavior of NVIDIA tensor cores,
+PeerJ Computer Science 7:e330, 2021, doi:10.7717/peerj-cs.330; H. Ootomo, R. Yokota, Recovering
+single precision accuracy from Tensor Cores, IJHPCA 36(4), 2022, doi:10.1177/10943420221090256.
 """
 
 from collections.abc import Sequence
@@ -26,6 +44,7 @@ from tcdsl.lang.types.dtypes import (
 )
 from tcdsl.options import Options
 
+SPLIT_TERMS = 224  # that a sum of float32 in parts has more than steps
 # { factor's type: the sum's, the unit, what a chip must have }
 _MADE = {
     BFLOAT16: (FLOAT32, Unit.TENSOR_BF16, Feature.ASYNC_COPY),
@@ -43,8 +62,10 @@ def why_not_made(
     factors: Sequence[DType], total: DType, chip: Chip, options: Options
 ) -> str | None:
     """Return why *chip* has no tensor cores for sums of type *total* of *factors*, or None."""
-    if FLOAT32 in factors and options.precision != "tf32":
+    if FLOAT32 in factors and options.precision == "float32":
         return "it has factors of float32, and tf32 is not asked for"
+    if is_split(factors[0], options) and not chip.has(Feature.WARPGROUP_PRODUCTS):
+        return f"it has factors of float32, whose parts {chip.arch} does not multiply"
     if any(factor not in _MADE for factor in factors):
         return f"tensor cores do not multiply {' by '.join(map(str, factors))}"
     one, other = (_MADE[factor] for factor in factors)
@@ -55,6 +76,11 @@ def why_not_made(
     if not (chip.has(one[2]) and chip.rate(one[1])):
         return f"{chip.arch} has no tensor cores for it"
     return None
+
+
+def is_split(factor: DType, options: Options) -> bool:
+    """Return whether a product of *factor* is made as three products of parts."""
+    return factor == FLOAT32 and options.precision == "tf32x3"
 
 
 def unit_of(factor: DType) -> Unit:

@@ -189,6 +189,10 @@ OTHER_USES = {
         "__shared__ __align__(1024) uint16_t s[8192]; float sums[32] = {};"
         " tc_wgmma<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, s, 0, s, 4096); p[0] = (int)sums[5];"
     ),
+    "tc_wgmma_f32": (
+        "__shared__ __align__(1024) float s[4096]; float sums[32] = {};"
+        " tc_wgmma_f32<64, 1, 32, 64, 1, 64, 32, 0>(sums, s, 0, s + 2048, 0); p[0] = (int)sums[5];"
+    ),
     "tc_mma_of": (
         "__shared__ __align__(16) uint8_t s[4096]; int32_t sums[16] = {};"
         " tc_mma_of<tc_of_u8_u8, 1, 4, 1, 32, 1, 32, 0>(sums, s, 0, s, 2048); p[0] = sums[5];"
@@ -221,7 +225,7 @@ def test_a_part_defines_its_functions(part: str, arch: str) -> None:
     chosen = parts_for(names)
     if part in ("collective", "cluster"):
         chosen |= {"operators"}  # of which a kernel names those that it passes
-    if part == "wgmma" and arch == "sm_90":
+    if part in ("wgmma", "wgmma_f32") and arch == "sm_90":
         arch = "sm_90a"
     assert compile_cuda(header_text(chosen) + "".join(map(use, names)), arch)
 

@@ -497,7 +497,8 @@ def in_layout(placement: Placement, offset: Code, element_bytes: int) -> Code:
             sizes = [length] if element_bytes == 2 else [length, element_bytes]
             return template("tc_swizzled", sizes, offset)
         case Layout.ATOMS:
-            return template("tc_in_atoms", [length, placement.rows], offset)
+            sizes = [length, placement.rows, *([] if element_bytes == 2 else [element_bytes])]
+            return template("tc_in_atoms", sizes, offset)
         case _:
             return offset
 

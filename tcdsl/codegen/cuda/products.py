@@ -20,7 +20,7 @@ from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.passes.turns import covers
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Expr, Index, walk
-from tcdsl.lang.types.dtypes import BFLOAT16
+from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
 from tcdsl.poly.scop import Access, Statement
 from tcdsl.schedule.placement import Placement, Placements
@@ -37,6 +37,7 @@ class Fragment:
     column: tuple[int, int]
     term: tuple[int, int]
     threads: int
+    groups: int = 0  # of four warps, where these multiply together: with the same columns
 
 
 def fragment_of(statement: str, path: Sequence[Loop]) -> Fragment | None:
@@ -62,7 +63,11 @@ def fragment_of(statement: str, path: Sequence[Loop]) -> Fragment | None:
             and (not _is_group(path) or _has_groups(statement, path, Coordinate(row, low, 16)))
         ):  # fmt: skip
             together = max(loop.width for loop in path if loop.kind is LoopKind.COLLECTIVE)
-            return Fragment((row, 8 * rows), (column, 8 * columns), (term, terms), together)
+            along = (loop for loop in path if loop.kind is LoopKind.THREAD and loop.axis == 2)
+            warps = max((loop.width for loop in along), default=0)
+            return Fragment(
+                (row, 8 * rows), (column, 8 * columns), (term, terms), together, warps // WARPS
+            )
     return None
 
 
@@ -120,6 +125,9 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
         sizes += [tile.extents[-1], *lines, int(_mentions(read.subscripts[-1], terms))]
         name = Name(printer.names.of("array", read.array))
         arguments += [name, first.offset_in_tile(read, tile)]
+    if types[0] == FLOAT32 and is_group:
+        sizes[1] = fragment.groups
+        return Evaluate(replace(template("tc_wgmma_f32", sizes, *arguments), participants="xz"))
     if not types[0].is_half:
         of = "_".join(["tc_of", *map(suffix, types)])
         return Evaluate(replace(template("tc_mma_of", [of, *sizes], *arguments), participants="x"))

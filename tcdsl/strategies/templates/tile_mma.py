@@ -29,7 +29,13 @@ from tcdsl.strategies.fragments import WarpTiles, vector_of
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis, Sketch, Tensor
 from tcdsl.strategies.template import Template
-from tcdsl.strategies.tensor_types import loads_of, unit_of, why_not_made
+from tcdsl.strategies.tensor_types import (
+    SPLIT_TERMS,
+    is_split,
+    loads_of,
+    unit_of,
+    why_not_made,
+)
 
 NAME = "tile_mma"
 # Results of a warp, rows and columns; warps of a block along rows and columns.
@@ -46,9 +52,12 @@ STEPS = (128, 64)  # bytes along the terms
 # Of those whose operands come in boxes, beside a producer's warp, and how many stages are tried.
 BOX_SHAPES = ((16, 256, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1))
 BOX_STAGES = (4, 6, 3)
+# Of float32 in parts: as many accumulators again hold what was added before the step.
+SPLIT_SHAPES, SPLIT_STAGES = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
 SWATH = 8
 LEAST_STEPS = 4  # of a block that shares sums
 THREADS, BOXES = "threads", "boxes"  # who brings operands
+BOX_BYTES_A_LINE = 128
 BOX_BYTES, BOX_RANK = 16, 5  # strides are multiples of; most dimensions
 STAGES = (2, 3, 4)
 # Of rows, of columns; the reduced dimension whose terms are in a step, and the others.
@@ -97,7 +106,26 @@ def why_not(problem: Problem) -> str | None:
             return f"{name} comes before it"
     if axes_of(problem) is None:
         return "no two operands share a reduced index"
-    return _why_not_copied(problem)
+    return _why_not_copied(problem) or _why_not_split(problem)
+
+
+def is_in_parts(problem: Problem) -> bool:
+    """Return whether each product of *problem* is made as several, of parts of its factors."""
+    return is_split(_operands(problem)[0].dtype, problem.options)
+
+
+def _why_not_split(problem: Problem) -> str | None:
+    """Return why *problem*, if its factors are taken in parts, is not made here, or None."""
+    axes = axes_of(problem)
+    assert axes is not None
+    if not is_in_parts(problem):
+        return None
+    extents = problem.shapes[problem.lead].extents
+    others = prod(extents[dim] for dim in axes[3])
+    step = BOX_BYTES_A_LINE // _operands(problem)[0].dtype.size_bytes
+    if others * (extents[axes[2]] - -(-extents[axes[2]] // step)) < SPLIT_TERMS:
+        return "its sums are too short to be as accurate in three products of tf32"
+    return why_not_boxes(problem)
 
 
 def _why_not_factors(problem: Problem) -> str | None:
@@ -232,6 +260,12 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
 
 def _configs(problem: Problem) -> Iterator[TensorConfig]:
     element = _operands(problem)[0].dtype
+    if is_in_parts(problem):
+        for shape, stages in product(SPLIT_SHAPES, SPLIT_STAGES):
+            swath = _swath(problem, shape[0] * shape[2])
+            step = BOX_BYTES_A_LINE // element.size_bytes
+            yield TensorConfig(*shape, step, stages, WARPS, BOXES, swath)
+        return
     shapes = [s for s in SHAPES if element.size_bytes < 8 or prod(s[:2]) <= MOST_DOUBLES]
     for shape, step, stages in product(shapes, STEPS, STAGES):
         yield TensorConfig(*shape, step // element.size_bytes, stages)
@@ -357,7 +391,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         operands[0].dtype.size_bytes, _loads(problem),
         config.loader == BOXES,
         4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
-        if config.chunks > 1 else 0.0, _turns(problem, config),
+        if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
     ).work(problem.gpu)  # fmt: skip
 
 

@@ -1,18 +1,19 @@
 /* tcdsl device library for CUDA, part "wgmma": products of half types by four warps together (sm_90a).
  *
- * Both operands are read from shared memory, where they lie in atoms: 64 elements of each line, the
- * lines one after another, swizzled as tc_swizzled<64> does; then the next 64 elements of the lines.
+ * Both operands are read from shared memory, where they lie in atoms: 128 bytes of each line, the
+ * lines one after another, swizzled as tc_swizzled does; then the next 128 bytes of the lines.
  * The atoms of a tile begin at multiples of 1024 bytes.  The warps are neighbours along z.  Results
  * lie as in part "mma", with 16 rows a warp.  Needs "mma". */
 
 /* The place of an element of a tile of LINES lines, counted along lines; vectors stay whole. */
-template <int LINE, int LINES> TC_FN int tc_in_atoms(int at)
+template <int LINE, int LINES, int BYTES = 2> TC_FN int tc_in_atoms(int at)
 {
-  static_assert(LINE % 64 == 0 && LINES % 8 == 0, "a tile is made of whole atoms");
+  constexpr int WIDTH = 128 / BYTES;
+  static_assert(LINE % WIDTH == 0 && LINES % 8 == 0, "a tile is made of whole atoms");
   const uint32_t tile = (uint32_t)at / (LINE * LINES), within = (uint32_t)at % LINE;
   const uint32_t line = (uint32_t)at / LINE % LINES;
-  const int in_atom = tc_swizzled<64>((int)(line * 64 + within % 64));
-  return (int)(tile * (LINE * LINES) + within / 64 * (64 * LINES)) + in_atom;
+  const int in_atom = tc_swizzled<WIDTH, BYTES>((int)(line * WIDTH + within % WIDTH));
+  return (int)(tile * (LINE * LINES) + within / WIDTH * (WIDTH * LINES)) + in_atom;
 }
 
 /* What copies have brought is for tensor cores, which read it by another way than threads do. */

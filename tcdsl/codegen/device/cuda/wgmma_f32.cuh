@@ -1,0 +1,274 @@
+/* tcdsl device library for CUDA, part "wgmma_f32": products of float32 by four warps together, each
+ * as three products of tf32 (sm_90a).
+ *
+ *     x = high + low    high: the nearest tf32 (11 bits); low = x - high, exact, of 12 bits, of which
+ *                       the instruction reads 11
+ *     x y ~ low_x high_y + high_x low_y + high_x high_y
+ *
+ * What is left out is at most 2^-22 |x y|, and each low loses at most 2^-23 of its factor.  Tensor
+ * cores add up with less than float32 has, and truncate: so 32 terms alone are added there, from 0,
+ * and their sum by a plain addition (it is "promoted").
+ *
+ * Factors that are not finite, or whose high is not, would give NaN (infinity minus infinity); low
+ * parts of tiny ones (below 2^-103) are no numbers of tf32.  A step that has such a factor, or whose
+ * sum is not finite, is done again as plain float32 arithmetic does it, by each thread for its own.
+ *
+ * A comes by way of registers, so that its lines may go either way.  B's parts are put into shared
+ * memory, with the terms next to one another, as instructions on tf32 need it.  Layouts as in part
+ * "wgmma", which it needs; a step has 32 terms. */
+
+#define TC_LEAST_SPLIT 0x18000000u /* of 2^-103, twice its bits: its exponent is 24 */
+
+TC_FN uint32_t tc_high_tf32(float x) { return (tc_bits_f32(x) + 0x1000u) & ~0x1fffu; }
+TC_FN uint32_t tc_low_tf32(float x, uint32_t high)
+{
+  return tc_bits_f32(x - tc_float_u32(high));
+}
+/* Larger than TC_LEAST_SPLIT unless x is tiny; 0 is not. */
+TC_FN uint32_t tc_size_tf32(float x) { return 2 * tc_bits_f32(x) - 1; }
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+/* d += a * b, or d = a * b: 64 x N results of 8 terms; a comes from registers. */
+TC_FN void tc_multiply_tf32(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int is_more)
+{
+#define TC_D(i) "+f"(d[i])
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; "
+               "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {"
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
+               "%30, %31"
+               "}, {%32, %33, %34, %35}, %36, p, 1, 1;}"
+               : TC_D(0), TC_D(1), TC_D(2), TC_D(3), TC_D(4), TC_D(5), TC_D(6), TC_D(7),
+                 TC_D(8), TC_D(9), TC_D(10), TC_D(11), TC_D(12), TC_D(13), TC_D(14), TC_D(15),
+                 TC_D(16), TC_D(17), TC_D(18), TC_D(19), TC_D(20), TC_D(21), TC_D(22),
+                 TC_D(23), TC_D(24), TC_D(25), TC_D(26), TC_D(27), TC_D(28), TC_D(29),
+                 TC_D(30), TC_D(31)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_more));
+#undef TC_D
+}
+TC_FN void tc_multiply_tf32(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int is_more)
+{
+#define TC_D(i) "+f"(d[i])
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0; "
+               "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
+               "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
+               "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, "
+               "%58, %59, %60, %61, %62, %63"
+               "}, {%64, %65, %66, %67}, %68, p, 1, 1;}"
+               : TC_D(0), TC_D(1), TC_D(2), TC_D(3), TC_D(4), TC_D(5), TC_D(6), TC_D(7),
+                 TC_D(8), TC_D(9), TC_D(10), TC_D(11), TC_D(12), TC_D(13), TC_D(14), TC_D(15),
+                 TC_D(16), TC_D(17), TC_D(18), TC_D(19), TC_D(20), TC_D(21), TC_D(22),
+                 TC_D(23), TC_D(24), TC_D(25), TC_D(26), TC_D(27), TC_D(28), TC_D(29),
+                 TC_D(30), TC_D(31), TC_D(32), TC_D(33), TC_D(34), TC_D(35), TC_D(36),
+                 TC_D(37), TC_D(38), TC_D(39), TC_D(40), TC_D(41), TC_D(42), TC_D(43),
+                 TC_D(44), TC_D(45), TC_D(46), TC_D(47), TC_D(48), TC_D(49), TC_D(50),
+                 TC_D(51), TC_D(52), TC_D(53), TC_D(54), TC_D(55), TC_D(56), TC_D(57),
+                 TC_D(58), TC_D(59), TC_D(60), TC_D(61), TC_D(62), TC_D(63)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_more));
+#undef TC_D
+}
+#endif
+
+/* ---- parts --------------------------------------------------------------------------------- */
+template <int N> struct tc_parts { /* of N columns and 32 terms, each a column's terms in a row */
+  uint32_t high[32 * N], low[32 * N];
+};
+
+/* Where the element of a row, or column, and of a term is in the tile of a step.  *line_of_8* is the
+ * line modulo 8, where a compiler would not find that it is the same for several. */
+template <int LINES> TC_FN int tc_place_f32(int line, int line_of_8, int at)
+{
+  return at / 32 * (32 * LINES) + line * 32 + (at % 32 / 4 ^ line_of_8) * 4 + at % 4;
+}
+template <int LINES, bool IS_ALONG> TC_FN int tc_of_line(int line, int term)
+{
+  return IS_ALONG ? tc_place_f32<LINES>(line, line % 8, term)
+                  : tc_place_f32<LINES>(term, term % 8, line);
+}
+
+/* This thread's share of B, one of THREADS: SHARE times four terms of a column. */
+template <int N, int THREADS, bool IS_B> struct tc_share_f32 {
+  static constexpr int SHARE = 8 * N / THREADS, APART = THREADS / N; /* in chunks, if not IS_B */
+  static_assert(IS_B || THREADS % N == 0, "threads have one column each");
+  float x[SHARE][4];
+  int column, chunk;
+
+  __device__ __forceinline__ void load(const float *B, int thread)
+  {
+    column = IS_B ? thread / 8 : thread % N, chunk = IS_B ? thread % 8 : thread / N;
+#pragma unroll
+    for (int s = 0; s < SHARE; s++) {
+      if constexpr (IS_B) { /* of columns a multiple of 8 apart */
+        const int place = tc_place_f32<N>(column, column % 8, 4 * chunk);
+        const tc_vec<float, 4> own = tc_vload<4>(B + place + s * (THREADS / 8 * 32));
+#pragma unroll
+        for (int t = 0; t < 4; t++) x[s][t] = own[t];
+      } else {
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+          const int line = 4 * (chunk + APART * s) + t;
+          x[s][t] = B[tc_place_f32<32>(line, (4 * (APART > 1 ? chunk : s) + t) % 8, column)];
+        }
+      }
+    }
+  }
+
+  /* Its parts; returns the size of the least factor. */
+  __device__ __forceinline__ uint32_t store(tc_parts<N> &to) const
+  {
+    uint32_t least = ~0u;
+#pragma unroll
+    for (int s = 0; s < SHARE; s++) {
+      tc_vec<uint32_t, 4> high, low;
+#pragma unroll
+      for (int t = 0; t < 4; t++) {
+        high[t] = tc_high_tf32(x[s][t]);
+        low[t] = tc_low_tf32(x[s][t], high[t]);
+        const uint32_t size = tc_size_tf32(x[s][t]);
+        least = size < least ? size : least;
+      }
+      const int own = IS_B ? chunk : chunk + APART * s;
+      const int at = tc_place_f32<N>(column, column % 8, 4 * own) + (IS_B ? s * (THREADS / 8 * 32) : 0);
+      tc_vstore(to.high + at, high);
+      tc_vstore(to.low + at, low);
+    }
+    return least;
+  }
+};
+
+/* The sum of a step for one row and column, as plain float32 arithmetic has it. */
+template <int MA, bool IS_A, int MB, bool IS_B>
+TC_FN float tc_plain_step(const float *A, const float *B, int row, int column)
+{
+  float sum = 0;
+#pragma unroll 1
+  for (int k = 0; k < 32; k++)
+    sum = tc_fma_f32(A[tc_of_line<MA, IS_A>(row, k)],
+                     B[tc_of_line<MB, IS_B>(column, k)], sum);
+  return sum;
+}
+
+#ifndef __CUDA_ARCH__
+/* What the instructions add up: 8 terms at a time, exactly, then rounded; low parts are truncated. */
+template <int N, int MA, bool IS_A, int MB, bool IS_B>
+void tc_run_f32(float (&step)[N / 2], uint32_t &least, const float *A, const float *B, int row)
+{
+  const auto high_of = [](float x) { return tc_float_u32(tc_high_tf32(x)); };
+  const auto low_of = [](float x) {
+    return tc_float_u32(tc_low_tf32(x, tc_high_tf32(x)) & ~0x1fffu);
+  };
+  const int column = (int)threadIdx.x % 4 * 2;
+  float x[2][32];
+  for (int k = 0; k < 64; k++)
+    x[k / 32][k % 32] = A[tc_of_line<MA, IS_A>(row + k / 32 * 8, k % 32)];
+  for (int i = 0; i < N / 4; i++) {
+    float y[32];
+    for (int k = 0; k < 32; k++)
+      y[k] = B[tc_of_line<MB, IS_B>(i / 2 * 8 + column + i % 2, k)];
+    for (int h = 0; h < 2; h++) {
+      float &sum = step[i / 2 * 4 + h * 2 + i % 2];
+      sum = 0;
+      for (int part = 0; part < 3; part++)
+        for (int first = 0; first < 32; first += 8) {
+          double exact = sum;
+          for (int k = first; k < first + 8; k++)
+            exact += (double)(part == 0 ? low_of(x[h][k]) : high_of(x[h][k]))
+                     * (double)(part == 1 ? low_of(y[k]) : high_of(y[k]));
+          sum = (float)exact;
+        }
+    }
+    for (int k = 0; k < 96; k++) {
+      const uint32_t size = tc_size_tf32(k < 64 ? x[k / 32][k % 32] : y[k % 32]);
+      least = size < least ? size : least;
+    }
+  }
+}
+#endif
+
+/* sums += A * B: 64 x N results of four warps, of 32 terms each.  GROUPS of four warps have the same
+ * columns, and share their parts.  Operands as in tc_wgmma. */
+template <int N, int GROUPS, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B>
+TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float *B, int b)
+{
+  static_assert((IS_A ? LA : MA) == 32 && (IS_B ? LB : MB) == 32, "a step has 32 terms");
+  const int lane = (int)threadIdx.x, warp = (int)threadIdx.z;
+  const int row = 16 * warp + lane / 4, column = lane % 4 * 2;
+  A += a - warp * 16 * (IS_A ? LA : 1), B += b; /* the tiles of this step */
+  float step[N / 2]; /* 4 j + q: row + 8 (q / 2), column + 8 j + q % 2 */
+  uint32_t least = ~0u;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr int THREADS = 128 * GROUPS;
+  __shared__ __align__(1024) tc_parts<N> parts;
+  tc_share_f32<N, THREADS, IS_B> share;
+  share.load(B, warp * 32 + lane);
+  float x[4][4];
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+      const int term = lane % 4 + q / 2 * 4, line = row + q % 2 * 8;
+      x[k][q] = A[IS_A ? tc_place_f32<MA>(line, lane / 4, 8 * k + term)
+                       : tc_place_f32<MA>(8 * k + term, term, line)];
+    }
+  asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); /* the step before has read them */
+  least = share.store(parts);
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  uint32_t high[4][4], low[4][4];
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+      high[k][q] = tc_high_tf32(x[k][q]);
+      low[k][q] = tc_low_tf32(x[k][q], high[k][q]);
+      const uint32_t size = tc_size_tf32(x[k][q]);
+      least = size < least ? size : least;
+    }
+  uint32_t is_tiny;
+  asm volatile("{.reg .pred p, q; setp.lt.u32 p, %1, %2; bar.red.or.pred q, 1, %3, p; "
+               "selp.u32 %0, 1, 0, q;}"
+               : "=r"(is_tiny) : "r"(least), "r"(TC_LEAST_SPLIT), "n"(THREADS) : "memory");
+  const uint64_t y_high = tc_matrix((const uint16_t *)parts.high, 0);
+  const uint64_t y_low = tc_matrix((const uint16_t *)parts.low, 0);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int k = 0; k < 4; k++) { /* 8 terms are 32 bytes of a line */
+    tc_multiply_tf32(step, low[k], y_high + 2 * k, k > 0);
+    tc_multiply_tf32(step, high[k], y_low + 2 * k, 1);
+  }
+#pragma unroll
+  for (int k = 0; k < 4; k++) tc_multiply_tf32(step, high[k], y_high + 2 * k, 1);
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < N / 2; i++) asm volatile("" : "+f"(step[i])::"memory");
+#elif defined(__CUDA_ARCH__)
+  __trap(); /* not compiled for sm_90a */
+  const bool is_tiny = false;
+#else
+  tc_run_f32<N, MA, IS_A, MB, IS_B>(step, least, A, B, row);
+  const bool is_tiny = least < TC_LEAST_SPLIT;
+#endif
+  float check = 0; /* NaN where a sum is not finite */
+#pragma unroll
+  for (int i = 0; i < N / 2; i++) check = tc_fma_f32(step[i], 0, check);
+  if (is_tiny || check != 0) {
+#pragma unroll 1
+    for (int i = 0; i < N / 2; i++) {
+      const int q = i % 4, own_row = row + q / 2 * 8, own_column = i / 4 * 8 + column + q % 2;
+      bool is_again = is_tiny;
+#pragma unroll
+      for (int j = 0; j < N / 2; j++) is_again |= j == i && step[j] * 0 != 0;
+      if (!is_again) continue;
+      const float sum = tc_plain_step<MA, IS_A, MB, IS_B>(A, B, own_row, own_column);
+#pragma unroll
+      for (int j = 0; j < N / 2; j++) step[j] = j == i ? sum : step[j];
+    }
+  }
+  __syncwarp(); /* its first thread says for all that they have read the tiles */
+#pragma unroll
+  for (int i = 0; i < N / 2; i++) {
+    sums[(i / 2 % 2 * (N / 8) + i / 4) * 2 + i % 2] += step[i];
+  }
+}

@@ -1,0 +1,99 @@
+"""Products of float32 as three products of tf32: when, that they are right, infinities and NaN."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.options import Options
+from tcdsl.runtime.nvrtc import why_no_cuda_compiler
+from tcdsl.testing.comparison import check
+
+MakeUnit = Callable[..., Any]
+needs_nvrtc = pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="no NVRTC")
+PARTS = Options(precision="tf32x3")
+FORMS = {"nn": ("mk", "kn"), "nt": ("mk", "nk"), "tn": ("km", "kn"), "tt": ("km", "nk")}
+
+
+def source_of(form: str, sizes: dict[str, int]) -> tuple[str, list[tuple[int, ...]]]:
+    """Return a product's text and its inputs' shapes."""
+    one, other = (", ".join(axes) for axes in FORMS[form])
+    text = f"""def f(float({one.upper()}) A, float({other.upper()}) B) -> (C) {{
+        C(m, n) +=! A({one}) * B({other})
+    }}"""
+    return text, [tuple(sizes[axis] for axis in axes) for axes in FORMS[form]]
+
+
+def asked(unit: Any, columns: int, warps: int, stages: int, swath: int = 1) -> Options:
+    """Return the options that ask for tiles of 16 *warps* rows and *columns*."""
+    (weighed,) = unit.done.plan.weighed
+    choice = {
+        "kernel": weighed.kernel, "template": "tile_mma", "rows": 16, "columns": columns,
+        "warp_rows": warps, "warp_columns": 1, "step": 32, "stages": stages, "together": 4,
+        "loader": "boxes", "swath": swath,
+    }  # fmt: skip
+    return Options(
+        precision="tf32x3", choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+    )
+
+
+@pytest.fixture(autouse=True)
+def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+
+
+def drawn(shapes: list[tuple[int, ...]], seed: int = 0) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+@pytest.mark.slow_but("nn")
+@pytest.mark.parametrize("form", FORMS)
+def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    units, inputs = [], []
+    for sizes, tile in (((72, 72, 264), (64, 4, 3)), ((136, 136, 256), (128, 8, 2))):
+        source, shapes = source_of(form, dict(zip("mnk", sizes, strict=True)))
+        options = asked(cuda_unit(source, *shapes, options=PARTS), *tile)
+        units.append(cuda_unit(source, *shapes, options=options))
+        inputs.append(drawn(shapes))
+        assert "tc_wgmma_f32" in units[-1].source.functions and not units[-1].done.is_fallback
+        assert units[-1].source.arch("sm_90") == "sm_90a"
+    for program, own in zip(emulated(units), inputs, strict=True):
+        check(program, *own)
+
+
+def test_infinities_and_nan_are_those_of_float32(cuda_unit: MakeUnit, emulated: Any) -> None:
+    source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 288})
+    unit = cuda_unit(
+        source, *shapes, options=asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+    )
+    a, b = drawn(shapes)
+    a[3, 5], a[9, 100], a[17, 200], a[20, 7] = np.inf, -np.inf, np.nan, 3.3e38
+    b[7, 5], b[30, 287], b[40, 0] = 0, np.inf, np.nan
+    a[:, 287] = np.abs(a[:, 287])
+    a[21, 0], b[:, 0], a[50, 64], b[50, 64] = 2e38, np.abs(b[:, 0]) + 1, 1e38, 1e38  # overflows
+    (program,) = emulated([unit])
+    check(program, a, b)
+    c = np.empty((64, 64), np.float32)
+    program(a, b, out=c)
+    with np.errstate(all="ignore"):
+        plain = np.zeros((64, 64), np.float32)  # in order, as fused multiply-adds have specials
+        for k in range(288):
+            plain += a[:, k, None] * b[None, :, k]
+    special = ~np.isfinite(plain)
+    assert special.any() and not special.all() and np.isnan(c[3, 7]) and np.isinf(c[50, 50])
+    assert np.array_equal(c[special], plain[special], equal_nan=True)
+    assert np.isfinite(c[~special]).all()
+
+
+@pytest.mark.parametrize("exponent", [-60, -100, -110, -126, -140])
+def test_tiny_factors_are_as_exact_as_others(
+    exponent: int, cuda_unit: MakeUnit, emulated: Any
+) -> None:
+    source, shapes = source_of("nn", {"m": 64, "n": 64, "k": 256})
+    options = asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+    (program,) = emulated([cuda_unit(source, *shapes, options=options)])
+    a, b = drawn(shapes)
+    check(program, (a * 2.0**exponent).astype(np.float32), b)
+    check(program, a, (b * 2.0**exponent).astype(np.float32))
