@@ -160,6 +160,7 @@ OTHER_USES = {
     "tc_vstore": "tc_vstore(p, tc_vload<2>(p + 2));",
     "tc_vload_some": "p[0] = tc_vload_some<2>(p + 2, p, 1, (int)p[9])[1];",
     "tc_vload_some_once": "p[0] = tc_vload_some_once<2>(p + 2, p, 1, (int)p[9])[1];",
+    "tc_vload_quad": "tc_vec<uint16_t, 2> w[4]; tc_vload_quad(w, (uint16_t *)p); p[0] = w[0][1];",
     "tc_vstore_quad": "tc_vec<uint16_t, 2> w[4] = {}; tc_vstore_quad((uint16_t *)p, w);",
     "tc_vstore_some": "tc_vstore_some(p, tc_vload<2>(p + 2), (int)p[9], 1);",
     "tc_pair": "tc_pair<int64_t, int64_t> pair = {p[0], p[1]}; p[2] = pair.index;",

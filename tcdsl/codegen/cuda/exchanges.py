@@ -1,15 +1,16 @@
-"""Stores of pairs that four neighbouring threads exchange first, so that each stores 16 bytes.
+"""Pairs that four neighbouring threads exchange, so that each loads and stores 16 bytes.
 
     for c7 in 0:4                               tc_vec<uint16_t, 2> w_pairs0[4];
       w_vector0 = ...                           for c7 in 0:4
       tc_vstore(&C[8 * c7 + 2 * q], ..)  --->     w_vector0 = ...;  w_pairs0[c7] = w_vector0;
                                                 tc_vstore_quad(&C[8 * q + 2 * q], w_pairs0);
 
-with q = threadIdx.x % 4.  Fragments of tensor cores are held so (strategies/fragments.py): eight
-rows would be written 16 bytes each by one instruction, and are written 64 bytes each.
+with q = threadIdx.x % 4; loads of pairs are exchanged in the same way before the loop.  Fragments
+of tensor cores are held so (strategies/fragments.py): eight rows would be written 16 bytes each by
+one instruction, and are written 64 bytes each.
 
-Legal iff the threads run the loop together, which the fragments' rows say, nothing in the kernel
-reads the array, and runs of eight elements lie at multiples of 16 bytes.
+Legal iff the threads run the loop together, which the fragments' rows say, nothing else in the
+kernel touches the array if it is written, and runs of eight elements lie at multiples of 16 bytes.
 """
 
 from dataclasses import dataclass, field
@@ -50,6 +51,14 @@ class Exchange:
     variable: str
     guards: tuple[Code, ...]
     pairs: list[tuple[str, str, Index, str]] = field(default_factory=list)
+    loads: list[tuple[str, str, Index, str]] = field(default_factory=list)
+
+    def take(self, type_: str, vector: str, first: Index, statement: str) -> Node:
+        """Return the declaration of *vector*, a pair at *first*, of what is loaded before."""
+        name = f"w_loads{len(self.loads)}"
+        self.loads.append((name, type_, first, statement))
+        variable = Variable(vector, index(name, self.variable))
+        return Declare(vector_type(type_, PAIR), (variable,), "const ", statement=statement)
 
     def keep(self, type_: str, vector: str, first: Index, statement: str) -> Node:
         """Return what keeps *vector*, a pair at *first*, for the store after the loop."""
@@ -58,27 +67,38 @@ class Exchange:
         return Assign(index(name, self.variable), Name(vector), statement)
 
     def declarations(self) -> list[Node]:
+        """Return what stands before the loop, loads included."""
         zeros = Literal("{}") if self.guards else None
-        return [
+        number = binary(cast("int", member("threadIdx", "x")), "%", QUAD)
+        quad = Declare(Type("int"), (Variable("w_quad", number),), "const ")
+        arrays: list[Node] = [
             Declare(
                 vector_type(type_, PAIR),
                 (Variable(name, zeros, size=str(QUAD)),),
                 statement=statement,
             )
-            for name, type_, _, statement in self.pairs
+            for name, type_, _, statement in [*self.pairs, *self.loads]
         ]
+        loads: list[Node] = [
+            Evaluate(call("tc_vload_quad", name, *self._run(first)), statement)
+            for name, _, first, statement in self.loads
+        ]
+        return [quad, *arrays, *loads]
+
+    def _run(self, first: Index) -> list[Code]:
+        """Return where the thread's pair of the run of its number is, and whether there is one."""
+        own: dict[str, Code] = {self.variable: Name("w_quad")}
+        place = address(Index(first.array, substituted(first.index, own)))
+        guards = [substituted(guard, own) for guard in self.guards]
+        return [place, *([both(guards)] if guards else [])]
 
     def stores(self) -> list[Node]:
         """Return the stores: each thread stores the run of its number."""
-        own: dict[str, Code] = {self.variable: Name("w_quad")}
         found: list[Node] = []
         for name, _, first, statement in self.pairs:
-            place = address(Index(first.array, substituted(first.index, own)))
-            guards = [substituted(guard, own) for guard in self.guards]
-            arguments = [place, Name(name), *([both(guards)] if guards else [])]
-            found.append(Evaluate(call("tc_vstore_quad", *arguments), statement))
-        number = binary(cast("int", member("threadIdx", "x")), "%", QUAD)
-        return [Declare(Type("int"), (Variable("w_quad", number),), "const "), *found]
+            place, *where = self._run(first)
+            found.append(Evaluate(call("tc_vstore_quad", place, name, *where), statement))
+        return found
 
 
 def is_straight(node: loop_ast.AstNode) -> bool:

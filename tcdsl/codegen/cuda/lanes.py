@@ -56,6 +56,7 @@ from tcdsl.codegen.cuda.vectors import is_run, may_be_parted, turns_without, vec
 from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
 from tcdsl.poly.loop_tree import MAPPED, Coordinate, Loop, LoopKind
 from tcdsl.poly.scop import Kind, Statement, Storage
+from tcdsl.schedule.placement import accesses_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,43 +145,56 @@ class LanesPrinter:
         self.text.exchange = around
         self.text.turns.pop()
         whole = _for_each(variable, loop.extent, body)
-        if exchange is None or not exchange.pairs:
+        if exchange is None or not (exchange.pairs or exchange.loads):
             return whole
         return Scope((*exchange.declarations(), whole, *exchange.stores()))
 
     def _may_exchange(self, vector: "_Vector", loop: Loop) -> bool:
-        """Return whether threads may store each other's pairs of *vector*."""
-        statement, array = (
-            self.text.scop.by_name[vector.statement],
-            self.text.scop.arrays[vector.array],
-        )
+        """Return whether threads may load or store each other's pairs of *vector*."""
+        scop, name = self.text.scop, vector.array
+        statement, array = scop.by_name[vector.statement], scop.arrays[name]
         columns = loop.coordinates[statement.name]
-        run_bytes = QUAD * PAIR * array.dtype.size_bytes
-        others = (self.text.scop.by_name[name] for name in self.text.mapped.paths)
+        uses = [(s, a) for s, a in accesses_of(scop, name) if s.name in self.text.mapped.paths]
+        own = [access for user, access in uses if user is statement]
+        known = self.text.parent.known_alignments.get(array.argument, VECTOR_BYTES)
+        is_written = any(use is write for user, use in uses for write in user.writes)
         return (
-            self.text.exchange is not None
-            and vector.is_stored and not vector.is_loaded
-            and (vector.width, run_bytes) == (PAIR, VECTOR_BYTES)
-            and array.storage is Storage.ARGUMENT
-            and self.text.parent.known_alignments.get(array.argument, VECTOR_BYTES) >= VECTOR_BYTES
-            and statement.write.array == array.name and len(statement.writes) == 1
-            and not any(array.name in {r.array for r in other.reads} for other in others)
+            vector.is_stored != vector.is_loaded and not vector.is_changing
+            and (vector.width, QUAD * PAIR * array.dtype.size_bytes) == (PAIR, VECTOR_BYTES)
+            and array.storage is Storage.ARGUMENT and known >= VECTOR_BYTES
+            and len(own) == 1 and (len(uses) == 1 or not is_written)
             and isinstance(columns, Coordinate)
-            and is_run(self.text.scop, statement, columns, QUAD * PAIR)
+            and is_run(scop, statement, own[0], columns, QUAD * PAIR)
         )  # fmt: skip
+
+    def _exchanged(
+        self, vector: "_Vector", lanes: _Lanes, loop: Loop, is_guarded: bool
+    ) -> Exchange | None:
+        """Return the exchange that moves *vector*, None if its thread moves it by itself."""
+        if self.text.exchange is None or is_guarded or lanes.ends:
+            return None
+        if not self._may_exchange(vector, loop):
+            return None
+        self._align(vector.array, VECTOR_BYTES)
+        return self.text.exchange
+
+    def _loaded(self, vector: "_Vector", lanes: _Lanes, loop: Loop, is_guarded: bool) -> Node:
+        """Return the declaration of *vector*, with its load if there is one."""
+        exchange = None
+        if vector.is_loaded:
+            exchange = self._exchanged(vector, lanes, loop, is_guarded)
+        if exchange is None:
+            return vector.declaration(lanes)
+        element = c_type(self.text.scop.arrays[vector.array].dtype)
+        return exchange.take(element, vector.name, vector.first, vector.statement)
 
     def _stored(self, vector: "_Vector", lanes: _Lanes, loop: Loop, is_guarded: bool) -> Node:
         """Return the store of *vector*, or what keeps it until threads have exchanged theirs."""
-        if (
-            self.text.exchange is None
-            or is_guarded
-            or lanes.ends
-            or not self._may_exchange(vector, loop)
-        ):
+        exchange = self._exchanged(vector, lanes, loop, is_guarded)
+        if exchange is None:
             return vector.store(lanes)
-        self._align(vector.array, VECTOR_BYTES)
         element = c_type(self.text.scop.arrays[vector.array].dtype)
-        return self.text.exchange.keep(element, vector.name, vector.first, vector.statement)
+        return exchange.keep(element, vector.name, vector.first, vector.statement)
 
     def _folds_at_once(self, node: loop_ast.For, loop: Loop) -> tuple[list[Node], dict[str, Code]]:
         """Return the folds of a short loop as one for all of its iterations, before it.
@@ -232,10 +246,11 @@ class LanesPrinter:
             first = self.text.printer(leaves[0]).at_lane_zero(node.variable)
             body: list[Node] = [*declared, first.copy(width, to, from_, lanes.ends)]
         else:
-            body = [*declared, *(vector.declaration(lanes) for vector in vectors)]
+            is_guarded = bool(guards[0])
+            body = [*declared, *(self._loaded(v, lanes, loop, is_guarded) for v in vectors)]
             body += self._by_lanes(node, leaves, vectors, lanes, loop, active)
             stored = (vector for vector in vectors if vector.is_stored)
-            body += [self._stored(vector, lanes, loop, bool(guards[0])) for vector in stored]
+            body += [self._stored(vector, lanes, loop, is_guarded) for vector in stored]
         # Stores are outside the lanes: what guards a lane guards them too.
         return If(both(guards[0]), tuple(body)) if guards[0] else Scope(tuple(body))
 

@@ -103,13 +103,16 @@ def _is_vector(
     )
 
 
-def is_run(scop: Scop, statement: Statement, columns: Coordinate, width: int) -> bool:
-    """Return whether *statement* writes runs of *width* neighbours, which begin at multiples of it.
+def is_run(
+    scop: Scop, statement: Statement, access: Access, columns: Coordinate, width: int
+) -> bool:
+    """Return whether *access* is to runs of *width* neighbours, which begin at multiples of it.
 
     :arg columns: whose dimension they are neighbours along, counted from its shift.
     """
-    access, array = statement.write, scop.arrays[statement.write.array]
-    index = statement.indices[columns.position]
+    array, index = scop.arrays[access.array], statement.indices[columns.position]
+    if not statement.domain.is_subset(access.relation.domain()):
+        return False
     if not access.is_exact or statement.conditions or access_stride(array, access, index) != 1:
         return False
     address = address_of(scop, statement, access, array)

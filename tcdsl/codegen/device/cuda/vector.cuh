@@ -82,24 +82,11 @@ template <typename T, int N> TC_FN void tc_vstore_some(T *p, tc_vec<T, N> v, int
   }
 }
 
-/* Four neighbouring threads store what they have of four runs of neighbours, a pair of each: thread
- * q gets the pairs of the others of run q.  p is where its own pair of that belongs; is_there says
- * whether there is such a run.
- *
- *     thread 0   a0 b0 c0 d0                       a0 a1 a2 a3
- *     thread 1   a1 b1 c1 d1    the pairs   --->   b0 b1 b2 b3   eight elements, 16 bytes each
- *     thread 2   a2 b2 c2 d2    of runs            c0 c1 c2 c3
- *     thread 3   a3 b3 c3 d3    a, b, c, d         d0 d1 d2 d3
- */
-template <typename T>
-TC_FN void tc_vstore_quad(T *p, const tc_vec<T, 2> (&pairs)[4], bool is_there = true)
+/* Thread q of four neighbours gets word q of each of them, and gives them its others. */
+TC_FN void tc_exchange_quad(int (&x)[4])
 {
-  static_assert(sizeof(T) == 2, "a pair is a word");
   const int q = (int)threadIdx.x % 4;
   const unsigned mask = 15u << ((int)threadIdx.x % 32 - q);
-  int x[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) x[i] = (int)((uint32_t)pairs[i][0] | (uint32_t)pairs[i][1] << 16);
 #pragma unroll
   for (int distance = 1; distance < 4; distance *= 2) { /* blocks of a matrix change sides */
     const bool is_low = (q & distance) == 0;
@@ -113,11 +100,48 @@ TC_FN void tc_vstore_quad(T *p, const tc_vec<T, 2> (&pairs)[4], bool is_there = 
         x[i] = other;
     }
   }
+}
+
+/* Four neighbouring threads store what they have of four runs of neighbours, a pair of each: thread
+ * q gets the pairs of the others of run q.  p is where its own pair of that belongs; is_there says
+ * whether there is such a run.
+ *
+ *     thread 0   a0 b0 c0 d0                       a0 a1 a2 a3
+ *     thread 1   a1 b1 c1 d1    the pairs   --->   b0 b1 b2 b3   eight elements, 16 bytes each
+ *     thread 2   a2 b2 c2 d2    of runs            c0 c1 c2 c3
+ *     thread 3   a3 b3 c3 d3    a, b, c, d         d0 d1 d2 d3
+ */
+template <typename T>
+TC_FN void tc_vstore_quad(T *p, const tc_vec<T, 2> (&pairs)[4], bool is_there = true)
+{
+  static_assert(sizeof(T) == 2, "a pair is a word");
+  int x[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) x[i] = (int)((uint32_t)pairs[i][0] | (uint32_t)pairs[i][1] << 16);
+  tc_exchange_quad(x);
   tc_vec<T, 8> run;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     run[2 * i] = (T)(x[i] & 0xffff);
     run[2 * i + 1] = (T)((uint32_t)x[i] >> 16);
   }
-  if (is_there) tc_vstore(p - 2 * q, run);
+  if (is_there) tc_vstore(p - 2 * (int)(threadIdx.x % 4), run);
+}
+
+/* The same for loads: p is where thread q has its pair of run q; its pairs of the four runs. */
+template <typename T>
+TC_FN void tc_vload_quad(tc_vec<T, 2> (&pairs)[4], const T *p, bool is_there = true)
+{
+  static_assert(sizeof(T) == 2, "a pair is a word");
+  tc_vec<T, 8> run = {};
+  if (is_there) run = tc_vload<8>(p - 2 * (int)(threadIdx.x % 4));
+  int x[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) x[i] = (int)((uint32_t)run[2 * i] | (uint32_t)run[2 * i + 1] << 16);
+  tc_exchange_quad(x);
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    pairs[i][0] = (T)(x[i] & 0xffff);
+    pairs[i][1] = (T)((uint32_t)x[i] >> 16);
+  }
 }

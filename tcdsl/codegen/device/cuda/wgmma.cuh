@@ -137,6 +137,11 @@ template <int N> TC_FN void tc_end_products(float (&sums)[N])
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(sums[i])::"memory"); /* no use of it before */
+  /* A branch that nothing takes: else ptxas moves what is computed of sums to before the wait, and
+   * then has products run one at a time (its C7514). */
+  uint32_t lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  if (lane > 31) __trap();
 #elif !defined(__CUDA_ARCH__) && !defined(EMU_ADDRESS_SANITIZER)
   emu_end_products(0);
 #endif
