@@ -1,8 +1,11 @@
 """Contractions on tensor cores: when, that they are right, and that faults are found."""
 
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -227,6 +230,54 @@ def test_few_tiles_share_their_sums(cuda_unit: MakeUnit) -> None:
     plan = cuda_unit(source_of("nn"), (64, 200000), (200000, 96)).done.plan
     (own, *_) = [c for c in plan.weighed[0].candidates() if c.get("is_chosen")]
     assert own["config"]["chunks"] > 16 and len(plan.kernels) == 2
+
+
+RESIDUAL = """def f({t}(M,K) A, {t}(K,N) B, {t}(N) b, {t}(M,N) x) -> ({t}(M,N) C) {{
+    c(m,n) +=! A(m,k) * B(k,n)
+    C(m,n) = c(m,n) + b(n) + x(m,n)
+}}"""
+GELU = """def f({t}(M,K) A, {t}(K,N) B, {t}(N) b, {t}(M,N) x) -> ({t}(M,N) C) {{
+    c(m,n) +=! A(m,k) * B(k,n)
+    C(m,n) = 0.5 * c(m,n) * (1.0 + erf(0.70710678 * (c(m,n) + b(n))))
+}}"""
+
+
+@pytest.mark.slow_but("(264, 264, 200)")
+@pytest.mark.parametrize("sizes", [(264, 264, 200), (315, 200, 136)], ids=str)
+def test_what_fragments_are_added_to(
+    sizes: tuple[int, int, int], cuda_unit: MakeUnit, emulated: Any
+) -> None:
+    """Threads exchange what they load, too, where runs of eight are whole: rows may be odd."""
+    m, n, k = sizes
+    shapes = [(m, k), (k, n), (n,), (m, n)]
+    source = RESIDUAL.format(t="half")
+    options = asked(cuda_unit(source, *shapes), boxes(128, 4, 3))
+    unit = cuda_unit(source, *shapes, options=options)
+    assert {"tc_vload_quad", "tc_vstore_quad"} <= set(unit.source.functions)
+    (program,) = emulated([unit])
+    check(program, *drawn(FLOAT16, shapes))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+@pytest.mark.parametrize("source", [RESIDUAL, GELU, source_of("nn")], ids=["x", "gelu", "bare"])
+def test_products_do_not_wait_for_one_another(
+    source: str, cuda_unit: MakeUnit, tmp_path: Path
+) -> None:
+    """What is computed of sums stays behind the wait for them: else ptxas says C7510 or C7514."""
+    shapes = [(4096, 4096), (4096, 4096), (4096,), (4096, 4096)]
+    shapes = shapes if "{t}" in source else shapes[:2]
+    source = source.format(t="bfloat16") if "{t}" in source else source
+    made = cuda_unit(source, *shapes).source
+    assert "tc_copy_box" in made.functions
+    text = tmp_path / "kernel.cu"
+    text.write_text(header_text(parts_for(made.functions)) + made.text)
+    flags = ["-std=c++17", "--fmad=false", "-arch=sm_90a", "-cubin", "-Xptxas", "-v"]
+    out = subprocess.run(
+        ["nvcc", *flags, str(text), "-o", str(tmp_path / "k.cubin")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "registers" in out.stderr and "(C75" not in out.stderr
 
 
 @needs_nvrtc
