@@ -68,7 +68,7 @@ from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.schedule.trace import Step, recorded
 from tcdsl.settings import settings
 from tcdsl.strategies.decided import candidates_text, choices_text
-from tcdsl.strategies.library_kernels import with_libraries
+from tcdsl.strategies.library_kernels import require_products, with_libraries
 from tcdsl.strategies.planner import plan_scop
 from tcdsl.strategies.problem import Scheme
 
@@ -445,11 +445,11 @@ def _compile(
         scop = with_lets_apart(
             scop, canonical.comprehension.statements, only_gathered=backend.kernels_cost
         )
-        allowed = backend.libraries if options.libraries else ()
-        is_plain = options.summation == "plain"
-        scop = with_libraries(scop, allowed, comprehension.source, is_plain=is_plain)
+        scop = with_libraries(scop, backend.libraries if options.libraries else ())
     if reason := why_not_open(scop):
         raise CannotOpenError(reason)
+    with steps.step("lowering", is_generous=True):
+        require_products(scop, comprehension.source, is_plain=options.summation == "plain")
     with steps.step("planning"), recorded() as transforms:
         plan = backend.plan(scop, options, steps.rung)
     with steps.step("printing"):

@@ -45,34 +45,35 @@ def library_of(scop: Scop, names: Iterable[str]) -> str:
     return next((scop.by_name[n].library for n in names if scop.by_name[n].library), "")
 
 
-def with_libraries(
-    scop: Scop, libraries: Collection[str], source: Source, *, is_plain: bool = True
-) -> Scop:
-    """Return *scop* without the libraries that are none of *libraries*.
-
-    :arg is_plain: sums are not compensated.
-    :raises SemanticError: (TC094) what a library is to compute is no product of matrices.
-    """
+def with_libraries(scop: Scop, libraries: Collection[str]) -> Scop:
+    """Return *scop* without the libraries that are none of *libraries*, and those of no terms."""
     if not any(statement.library for statement in scop.statements):
         return scop
-    found = []
-    for statement in scop.statements:
-        if statement.library and statement.library not in libraries:
-            statement = replace(statement, library="")
-        if statement.domain.is_empty():  # a sum of nothing
-            statement = replace(statement, library="")
-        if statement.library:
-            product = matrix_product(scop, statement)
-            reason = product if isinstance(product, str) else ""
-            if not is_plain:
-                reason = "its sums are compensated"
-            if reason:
-                raise NOT_THE_LIBRARYS(
-                    source, statement.span, call=_call_text(statement),
-                    what=f"the product is not a matrix product because {reason}", advice=ADVICE,
-                )  # fmt: skip
-        found.append(statement)
+    found = (
+        s if s.library in libraries and not s.domain.is_empty() else replace(s, library="")
+        for s in scop.statements
+    )
     return scop.with_statements(tuple(found))
+
+
+def require_products(scop: Scop, source: Source, *, is_plain: bool) -> None:
+    """Raise unless what libraries are to compute are products of matrices.
+
+    :arg is_plain: sums are not compensated.
+    :raises SemanticError: (TC094) one is none.
+    """
+    for statement in scop.statements:
+        if not statement.library:
+            continue
+        product = matrix_product(scop, statement)
+        reason = product if isinstance(product, str) else ""
+        if not is_plain:
+            reason = "its sums are compensated"
+        if reason:
+            raise NOT_THE_LIBRARYS(
+                source, statement.span, call=_call_text(statement),
+                what=f"the product is not a matrix product because {reason}", advice=ADVICE,
+            )  # fmt: skip
 
 
 def _call_text(statement: Statement) -> str:

@@ -147,6 +147,16 @@ def test_the_emulator_checks_where_the_result_goes(cuda_unit: MakeUnit, emulated
         found.program.run({**arrays, "C": np.zeros((33, 17), np.float32)})
 
 
+@pytest.mark.parametrize(("library", "target"), [("cublas", "emulate"), ("blas", "cpu")])
+def test_open_sizes_are_compiled_one_by_one(library: str, target: str) -> None:
+    f = tcdsl.define(product("NN", library=library)).f
+    executable = f.compile(
+        *random_inputs("NN"), target=target, options=Options(dynamic_sizes=("M",))
+    )
+    assert executable.opened == () and "cannot be left open" in executable.explain()
+    assert [kernel["library"] for kernel in executable.kernels] == [library]
+
+
 # --- a CPU ----------------------------------------------------------------------------------
 
 
