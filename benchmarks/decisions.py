@@ -171,14 +171,18 @@ def _gpu_line(kernel: Kernel, launch: Any) -> str:
     if not hasattr(launch, "grid"):  # by no import: older revisions have it elsewhere
         return f"memset: {launch.count} x {launch.width} bytes"
     grid = (*launch.grid[:2], launch.grid[2] // launch.cluster)
+    if hasattr(kernel, "code"):
+        resident, ahead = kernel.code.resident_blocks, kernel.code.prefetch_bytes
+    else:  # of an older revision
+        resident, ahead = kernel.beside, kernel.ahead_bytes
     words = [
         f"{_template(kernel)}: {_times(grid)} blocks of {_times(launch.block)} threads",
         _widths("vectors", kernel, LoopKind.LANES),
         f"clusters of {launch.cluster}" if launch.cluster > 1 else "",
         f"{launch.shared_bytes} bytes staged" if launch.shared_bytes else "",
-        f"{kernel.beside} blocks beside" if kernel.beside else "",
+        f"{resident} blocks beside" if resident else "",
         "backwards" if kernel.is_reversed else "",
-        "asks ahead" if kernel.ahead_bytes else "",
+        "asks ahead" if ahead else "",
         launch.overlap.value if launch.overlap.value != "ordered" else "",
         kernel.name,
     ]

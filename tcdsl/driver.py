@@ -216,7 +216,7 @@ class GpuBackend(Backend[CudaSource]):
             reason = (
                 why_not_mapped(mapped)
                 or why_not_stitched(mapped)
-                or why_not_at_once(mapped, plan.placements, kernel.beside, self.gpu)
+                or why_not_at_once(mapped, plan.placements, kernel.code.resident_blocks, self.gpu)
                 or why_not_across_blocks(mapped, dependences)
                 or why_not_synchronised(mapped, dependences, plan.placements)
             )

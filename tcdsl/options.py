@@ -178,7 +178,9 @@ def text_of_choices(given: object) -> str:
 
 def _is_choice(given: object) -> bool:
     named = ("kernel", "template")
-    return isinstance(given, Mapping) and all(isinstance(given.get(key), str) for key in named)
+    if not isinstance(given, Mapping) or not isinstance(given.get("code", {}), Mapping):
+        return False
+    return all(isinstance(given.get(key), str) for key in named)
 
 
 def _not_choices(what: str) -> OptionError:

@@ -24,6 +24,11 @@ def softmax() -> Any:
     return tcdsl.define(SOFTMAX).softmax
 
 
+def config_of(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of *entry*'s template."""
+    return {k: v for k, v in entry.items() if k not in ("kernel", "template", "code")}
+
+
 def changed(choices: dict[str, Any], **entry: Any) -> dict[str, Any]:
     """Return *choices* with other values in the entry of the first kernel."""
     found: dict[str, Any] = json.loads(json.dumps(choices))
@@ -61,7 +66,7 @@ def test_candidates_have_times_or_reasons() -> None:
     exe = softmax().compile(X, target="emulate")
     assert len(exe.candidates) > 10
     (chosen,) = [c for c in exe.candidates if c.get("is_chosen")]
-    own = {k: v for k, v in exe.choices["kernels"][0].items() if k not in ("kernel", "template")}
+    own = config_of(exe.choices["kernels"][0])
     assert chosen["config"] == own and chosen["template"] == "row"
     for candidate in exe.candidates:
         assert candidate["kernel"] == exe.choices["kernels"][0]["kernel"]
@@ -80,7 +85,7 @@ def test_explain_says_what_was_chosen_and_from_what() -> None:
     lines = exe.explain().split("\n\n")[0].splitlines()
     shown = [line.strip() for line in lines[lines.index("choices") + 1 :]]
     assert shown[0] == "S0+S1+S2_row0+S2: 30 weighed"
-    own = {k: v for k, v in exe.choices["kernels"][0].items() if k not in ("kernel", "template")}
+    own = config_of(exe.choices["kernels"][0])
     assert shown[1].startswith("chosen ") and f"row: threads {own['threads']}" in shown[1]
     assert [line.split()[0] for line in shown[1:6]] == ["chosen", "or", "or", "or", "or"]
     times = [float(line.split()[1]) for line in shown[1:5]]
@@ -187,6 +192,59 @@ def test_last_blocks_and_bands_of_isl_are_chosen_like_others(
     assert other.source != exe.source
     with pytest.raises(OptionError, match="threads=7 is none of"):
         compiled({**exe.choices, "kernels": [{**own, "threads": 7}]})
+
+
+# --- codegen's own choices ---------------------------------------------------------------------
+
+ROWS = "def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }"
+CHANGED = {  # another value, and what the text has with one of both
+    "resident_blocks": (SOFTMAX, 2, "__launch_bounds__(256, 2)"),
+    "streaming": (ROWS, False, "_once<"),
+    "unrolled_bytes": (ALL, 32, "#pragma unroll 2"),
+    "sum_terms": (ALL, 8, "w_turn0 < 8;"),
+}
+
+
+@pytest.mark.parametrize("key", CHANGED)
+def test_code_is_chosen_like_loops(key: str) -> None:
+    source, value, text = CHANGED[key]
+    (name,) = tcdsl.define(source)
+    spec = tcdsl.spec((1 << 26,), "float32") if source == ALL else X
+    exe = tcdsl.define(source)[name].compile(spec, target="emulate")
+    own = exe.choices["kernels"][0]
+    assert own["code"][key] != value
+    forced = changed(exe.choices, code={**own["code"], key: value})
+    other = tcdsl.define(source)[name].compile(spec, target="emulate", choices=forced)
+    assert other.choices["kernels"][0]["code"][key] == value
+    assert (text in exe.source) != (text in other.source)
+
+
+def test_kernels_begin_in_order_if_asked() -> None:
+    f = tcdsl.define("def f(float(N) x) -> (s, y) { s +=! x(i)\n y(i) = x(i) / s }").f
+    spec = tcdsl.spec((1 << 22,), "float32")
+    exe = f.compile(spec, target="emulate")
+    first, _, second = exe.choices["kernels"]
+    assert "tc_await_kernels" in exe.source and second["code"]["early"] is True
+    late = {**second, "code": {"early": False}}
+    forced = {**exe.choices, "kernels": [first, late]}
+    other = f.compile(spec, target="emulate", choices=forced)
+    assert "tc_await_kernels" not in other.source
+    assert other.choices["kernels"][2]["code"]["early"] is False
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ({"erly": True}, "its code has no 'erly'; it has prefetch_bytes, resident_blocks, early"),
+        ({"early": 1}, "code early=1 is none of True, False"),
+        ({"prefetch_bytes": 4096}, "code prefetch_bytes=4096 is none of 0"),
+        ({"sum_terms": 1000}, "code sum_terms=1000 is none of 8, 16, 32"),
+    ],
+)
+def test_code_that_does_not_fit_is_named(code: dict[str, Any], words: str) -> None:
+    exe = softmax().compile(X, target="emulate")
+    with pytest.raises(OptionError, match=re.escape(words)):
+        softmax().compile(X, target="emulate", choices=changed(exe.choices, code=code))
 
 
 @pytest.mark.parametrize(

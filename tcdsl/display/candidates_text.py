@@ -91,7 +91,8 @@ def varying_in(candidates: Iterable[Candidate]) -> set[str]:
 
 def choice_text(kernel: Mapping[str, Any]) -> str:
     """Return an entry of ``Executable.choices`` for people."""
-    config = {key: value for key, value in kernel.items() if key not in ("kernel", "template")}
+    others = ("kernel", "template", "code")
+    config = {key: value for key, value in kernel.items() if key not in others}
     return ", ".join(filter(None, (f"template {kernel['template']}", config_text(config))))
 
 

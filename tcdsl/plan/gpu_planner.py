@@ -20,7 +20,6 @@ from functools import partial
 from types import MappingProxyType
 
 from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
-from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
@@ -220,9 +219,8 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
         kernel = Kernel(queued.name, tree, queued.kernel.why, template=queued.kernel.template)
         if isinstance(queued.kernel, LibraryKernel):
             kernel = replace(kernel, library=queued.kernel.library)
-        if isinstance(queued.kernel, Sketch):
-            ahead = bytes_ahead(gpu) if queued.kernel.turns else 0
-            kernel = replace(kernel, ahead_bytes=ahead, beside=queued.kernel.beside)
+        else:
+            kernel = replace(kernel, code=queued.kernel.code)
         kernels.append(kernel)
     record("nesting", scop, kernels)
     parts = _parts(kernels, queue)

@@ -236,12 +236,18 @@ def _beside(
 
 def _one(kernels: Sequence[Kernel], tree: Node, why: str, beside: int) -> Kernel:
     """Return *kernels* as one, with the loops *tree*."""
+    own = [kernel.code for kernel in kernels]
+    code = replace(
+        own[0],
+        prefetch_bytes=min(code.prefetch_bytes for code in own),
+        resident_blocks=max(beside, *(code.resident_blocks for code in own)),
+        early=all(code.early for code in own),
+    )
     return Kernel(
         "+".join(kernel.name for kernel in kernels),
         tree,
-        (why, *dict.fromkeys(own for kernel in kernels for own in kernel.why)),
-        ahead_bytes=min(kernel.ahead_bytes for kernel in kernels),
-        beside=max(beside, *(kernel.beside for kernel in kernels)),
+        (why, *dict.fromkeys(reason for kernel in kernels for reason in kernel.why)),
+        code=code,
         template=" + ".join(dict.fromkeys(kernel.template for kernel in kernels)),
     )
 

@@ -4,10 +4,36 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tcdsl.costmodel.gpu_thresholds import UNROLLED_BYTES
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import Apart
 from tcdsl.schedule.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What is chosen of a GPU kernel's code beside its loops, as data in ``Executable.choices``.
+
+    Blocks ask for what they will load in the next iteration of their loops if that is no more than
+    *prefetch_bytes*, of all blocks together.
+    If *resident_blocks* is not 0, threads are to have so few registers that a multiprocessor holds
+    as many blocks at once.
+    *early*: it begins before the kernel before it has ended, where dependences allow that.
+    *streaming*: what nothing reads again is loaded past the first-level cache.
+    Turns of a thread are unrolled till they load *unrolled_bytes*.
+    *sum_terms* are added one after another; then the sum is set aside (pairwise summation).
+    """
+
+    prefetch_bytes: int = 0
+    resident_blocks: int = 0
+    early: bool = True
+    streaming: bool = True
+    unrolled_bytes: int = UNROLLED_BYTES
+    sum_terms: int = 16  # accumulators are registers: few additions more, and few values set aside
+
+
+DEFAULT_CODE = Code()
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +43,13 @@ class Kernel:
     *template* is the name of the strategy that made it.
     Blocks of a GPU start in the order of their numbers.  With *is_reversed* the first of them runs
     the last iterations: what the kernel before has touched last is in the cache still.
-    Blocks ask for what they will load in the next iteration of their loops if that is no more than
-    *ahead_bytes*, of all blocks together.
-    If *beside* is not 0, threads are to have so few registers that a multiprocessor holds as many
-    blocks at once.
     """
 
     name: str
     tree: Node
     why: tuple[str, ...] = ()
     is_reversed: bool = False
-    ahead_bytes: int = 0
-    beside: int = 0
+    code: Code = DEFAULT_CODE
     template: str = ""
     library: str = ""  # whose call runs in its place; the loops say what it computes
 

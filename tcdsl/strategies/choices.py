@@ -19,6 +19,8 @@ from tcdsl.strategies.catalogue import Candidate, candidates, fastest
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.template import Choice, Template
 
+NO_CONFIG = ("kernel", "template", "code")
+
 
 def choice_for(problem: Problem, asked: Asked) -> Choice:
     """Return the choice for *problem*: what is asked for, or else the likeliest.
@@ -29,7 +31,7 @@ def choice_for(problem: Problem, asked: Asked) -> Choice:
     wanted = asked.get(name)
     if wanted is None:
         return fastest(problem)
-    data = {key: value for key, value in wanted.items() if key not in ("kernel", "template")}
+    data = {key: value for key, value in wanted.items() if key not in NO_CONFIG}
     template = _template(name, wanted["template"])
     if reason := template.why_not(problem):
         raise misfit(name, f"template {template.name!r} does not apply: {reason}")
@@ -41,7 +43,7 @@ def choice_for(problem: Problem, asked: Asked) -> Choice:
     own = {**asdict(next(iter(space.values()))), **data}
     if _text(own) not in space:
         raise misfit(name, _why_not_in(own, [asdict(config) for config in space.values()], data))
-    return Choice(template, space[_text(own)])
+    return Choice(template, space[_text(own)], wanted.get("code", {}))
 
 
 def _text(config: Mapping[str, Any]) -> str:

@@ -39,6 +39,7 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scheduler import Band, Instances, Member, Parts, Scheduled
 from tcdsl.poly.scop import Scop
+from tcdsl.schedule.plan import DEFAULT_CODE, Code
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
 from tcdsl.strategies.sketch import Bands
@@ -57,6 +58,7 @@ class IslKernel:
     why: tuple[str, ...]
     template: str = "isl_band"
     config: Mapping[str, Any] = field(default_factory=dict)
+    code: Code = DEFAULT_CODE
 
 
 def threads_of(tree: Node) -> int:

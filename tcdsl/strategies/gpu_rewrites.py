@@ -8,7 +8,7 @@ next one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from tcdsl.costmodel.chip import Chip
@@ -68,7 +68,10 @@ class Queued:
             own = partial(library_candidates, self.problem, self.kernel)
             return Weighed(self.name, {"template": self.kernel.template}, own)
         others = partial(candidates_of, self.problem, self.kernel.config)
-        return Weighed("+".join(self.problem.group.members), self.kernel.config, others)
+        # What last blocks do is a part of the kernel before.
+        code = {} if self.is_finish else {"code": asdict(self.kernel.code)}
+        name = "+".join(self.problem.group.members)
+        return Weighed(name, {**self.kernel.config, **code}, others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,7 @@ class _Rewriter:
         self._queue_alone(found.before)
         for number, kernel in enumerate(found.kernels):
             name = "+".join(statements_of(kernel.tree))
-            own = replace(kernel, config=sketch.config)
+            own = replace(kernel, config=sketch.config, code=sketch.code)
             self.queue.append(Queued(own, name, problem=None if number else problem))
         return _Left()
 

@@ -22,6 +22,7 @@ from tcdsl.poly.scop import Access, Kind, Scop, Statement
 from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Nester, Piece, Remaining
+from tcdsl.schedule.plan import DEFAULT_CODE, Code
 from tcdsl.strategies.fragments import WarpTiles
 
 VECTOR_BYTES = chip.VECTOR_BYTES
@@ -197,6 +198,7 @@ class Sketch:
     is_summed: bool = False  # the copies are in memory, and a kernel of its own adds them up
     template: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)  # of the template, as plain data
+    code: Code = DEFAULT_CODE
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ dataclass of numbers and names, so that it can be written down, compared, and as
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from tcdsl.strategies.assembly import Assembly, Chunk, Lane
+from tcdsl.strategies.code_choices import code_for
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.requested import resized
 from tcdsl.strategies.sketch import Sketch, Tile
@@ -34,10 +35,11 @@ class Template(Generic[Config]):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A template and one of its configurations."""
+    """A template and one of its configurations; *code*: what is asked of the kernel's code."""
 
     template: Template[Any]
     config: Any
+    code: Mapping[str, Any] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
         """Return the choice as plain data."""
@@ -46,7 +48,8 @@ class Choice:
     def schedule(self, problem: Problem) -> Sketch:
         """Return the schedule of *problem* that is chosen."""
         made = self.template.schedule(problem, self.config)
-        return replace(made, template=self.template.name, config=self.as_data())
+        code = code_for(problem, made, self.code)
+        return replace(made, template=self.template.name, config=self.as_data(), code=code)
 
 
 def assembled(

@@ -32,6 +32,7 @@ from tcdsl.rewrites.scop.padding import Spans, padded
 from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Nester
+from tcdsl.schedule.plan import DEFAULT_CODE, Code
 from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.fragments import (
     At,
@@ -67,6 +68,7 @@ class TensorKernel:
     left: tuple[str, ...] = ()  # what is to be done after the kernel: sums over chunks
     template: str = "tile_mma"
     config: Mapping[str, Any] = field(default_factory=dict)
+    code: Code = DEFAULT_CODE
 
     def tree(self, nester: Nester) -> Node:
         """Return the loops."""
@@ -114,6 +116,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     kernel = TensorKernel(
         scop, lead, tuple(outer), {lead: step}, (init,), (lead,), (store, *after), levels, (),
         product.stages if product.boxes else 1, sketch.why, left, sketch.template, sketch.config,
+        sketch.code,
     )  # fmt: skip
     for number in range(len(scop.by_name[lead].reads)):
         kernel = _with_copy(kernel, product, number)

@@ -49,7 +49,7 @@ def test_only_whole_turns_are_taken_in_batches() -> None:
 
 
 def test_a_batch_has_as_many_loads_as_registers_hold() -> None:
-    assert [batch_of(size) for size in (0, 2, 4, 16, 32, 1024)] == [16, 16, 16, 8, 4, 2]
+    assert [batch_of(size, 128) for size in (0, 2, 4, 16, 32, 1024)] == [16, 16, 16, 8, 4, 2]
 
 
 def test_a_bound_that_differs_between_blocks_is_no_number() -> None:

@@ -22,7 +22,7 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.grid_phases import common_grid, grid_barriers, is_separated, with_grid
 from tcdsl.schedule.mapping import Mapped
-from tcdsl.schedule.plan import Plan
+from tcdsl.schedule.plan import Code, Plan
 
 Lower = Callable[..., Scop]
 H200 = load_chip("h200")
@@ -53,7 +53,7 @@ def test_kernels_are_phases_of_one_wave(plan: Plan) -> None:
     (kernel,) = plan.kernels
     mapped = Mapped(plan.scop, kernel.tree)
     x, y, z = mapped.grid
-    assert y == z == 1 and 1 < x <= kernel.beside * H200.multiprocessors
+    assert y == z == 1 and 1 < x <= kernel.code.resident_blocks * H200.multiprocessors
     names = [barrier.name for barrier in grid_barriers(mapped)]
     assert len(names) == 2  # the sums of blocks are a phase of their own
     assert is_separated(mapped, "S0", "S1") and not is_separated(mapped, "S1", "S0")
@@ -72,7 +72,7 @@ def test_a_barrier_that_is_missing_is_noticed(plan: Plan) -> None:
 
 def test_more_blocks_than_there_are_at_once_are_refused(plan: Plan) -> None:
     (kernel,) = plan.kernels
-    scarce = replace(kernel, beside=0)
+    scarce = replace(kernel, code=Code())
     chip = replace(H200, multiprocessors=2)
     reason = GpuBackend(chip, {}).why_not_legal(replace(plan, kernels=(scarce,)))
     assert reason is not None and "2 are there at once" in reason

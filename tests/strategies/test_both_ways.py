@@ -158,8 +158,10 @@ def test_all_blocks_are_on_the_chip_at_once(cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(source, *shapes_of("layernorm_backward", 16384, 4096))
     (kernel,) = crossing(unit)
     launch = unit.source.launches[0]
-    assert launch.grid[0] <= kernel.beside * load_chip("h200").multiprocessors
-    assert f"__launch_bounds__({launch.block[0]}, {kernel.beside})" in unit.source.text
+    assert launch.grid[0] <= kernel.code.resident_blocks * load_chip("h200").multiprocessors
+    assert (
+        f"__launch_bounds__({launch.block[0]}, {kernel.code.resident_blocks})" in unit.source.text
+    )
 
 
 def test_explained(cuda_unit: MakeUnit) -> None:

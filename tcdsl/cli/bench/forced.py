@@ -2,6 +2,7 @@
 
     --force threads=128               every kernel whose template has a "threads"
     --force S0+S1:threads=128         one kernel, by its statements; also template=column
+    --force code.early=false          what is chosen of a kernel's code beside its loops
     --choices FILE                    as Executable.choices has them: tcdsl show --stage choices
 
 What is forced stands for itself: the other values of a configuration are those of the fastest
@@ -23,6 +24,7 @@ from tcdsl.library import Case, source_for
 from tcdsl.options import BAD_ARGUMENT, Options, text_of_choices
 
 FORCED = "forced"  # the column of the table
+CODE = "code."  # before the keys of what is chosen of a kernel's code
 
 Values = Mapping[str, Any]
 Candidates = Sequence[Mapping[str, Any]]
@@ -143,9 +145,14 @@ def _kernels_of(force: Force, kernels: Sequence[Values], candidates: Candidates)
         raise _bad(f"there is no kernel {force.kernel!r}", advice)
     if force.kernel:
         return [force.kernel]
+    own = {
+        kernel["kernel"]: [f"{CODE}{key}" for key in kernel.get("code", ())] for kernel in kernels
+    }
     has = {c["kernel"] for c in candidates if force.key in ("template", *c.get("config", ()))}
+    has |= {name for name, keys in own.items() if force.key in keys}
     if not has:
         keys = sorted({key for c in candidates for key in c.get("config", ())})
+        keys += sorted({key for keys in own.values() for key in keys})
         advice = f"there are template, {', '.join(keys)}" if keys else "try the target cuda"
         raise _bad(f"no kernel has {force.key!r} to choose", advice)
     return [name for name in names if name in has]
@@ -153,8 +160,11 @@ def _kernels_of(force: Force, kernels: Sequence[Values], candidates: Candidates)
 
 def _fastest(kernel: Values, wanted: Values, candidates: Candidates) -> dict[str, Any]:
     """Return the choice for *kernel* that has the values *wanted*."""
+    code = {k.removeprefix(CODE): value for k, value in wanted.items() if k.startswith(CODE)}
+    if len(code) == len(wanted):
+        return {**kernel, "code": {**kernel.get("code", {}), **code}}
     template = wanted.get("template", kernel["template"])
-    config = {key: value for key, value in wanted.items() if key != "template"}
+    config = {k: v for k, v in wanted.items() if k != "template" and not k.startswith(CODE)}
     known = [
         c
         for c in candidates
@@ -167,7 +177,8 @@ def _fastest(kernel: Values, wanted: Values, candidates: Candidates) -> dict[str
             f"kernel {kernel['kernel']} has no candidate with {text}", _allowed(known, config)
         )
     best = min(agreeing, key=lambda c: float(c.get("predicted_us", inf)))
-    return {"kernel": kernel["kernel"], "template": template, **best["config"]}
+    found = {"kernel": kernel["kernel"], "template": template, **best["config"]}
+    return {**found, "code": code} if code else found
 
 
 def _allowed(known: Candidates, config: Values) -> str:

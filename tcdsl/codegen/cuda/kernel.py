@@ -110,7 +110,7 @@ class KernelText:
         for placement in self.placements.values():
             if placement.array in own:
                 self.local_of.setdefault(placement.loop, []).append(placement)
-        self.ahead = prefetches_of(self.mapped, self.placements, kernel.ahead_bytes)
+        self.ahead = prefetches_of(self.mapped, self.placements, kernel.code.prefetch_bytes)
         self.pipeline = pipeline_of(self.mapped, self.placements)
         self.role: frozenset[str] = frozenset(self.mapped.paths)  # statements that are printed
         self.staged = self._staged_bytes()

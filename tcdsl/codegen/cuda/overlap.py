@@ -104,7 +104,8 @@ def starts_of(text: PlanText, steps: Sequence[Kernel | None]) -> list[Start]:
             running, since = [], []
             continue
         own = list(_touched(text, kernel))
-        if number == 0 or steps[number - 1] is None or has_phases(text.scop, kernel.tree):
+        is_late = not kernel.code.early or has_phases(text.scop, kernel.tree)
+        if number == 0 or steps[number - 1] is None or is_late:
             starts.append(Start(Overlap.ORDERED))
             since = []
         else:

@@ -75,6 +75,8 @@ def streamed_arrays(scop: Scop, kernel: Kernel) -> frozenset[str]:
 
     No other kernel reads them either: it would find less of them in the second-level cache.
     """
+    if not kernel.code.streaming:
+        return frozenset()
     statements = [scop.by_name[name] for name in statements_of(kernel.tree)]
     touched = [a.array for s in scop.statements for a in (*s.writes, *s.reads)]
     found = {

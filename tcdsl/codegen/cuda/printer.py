@@ -196,8 +196,8 @@ class _KernelPrinter:
         cluster = self.text.mapped.cluster
         parameters = ",\n    ".join(p.declaration for p in self.text.launch.parameters)
         dims = f"__cluster_dims__(1, 1, {cluster}) " if cluster > 1 else ""
-        beside = f", {self.text.kernel.beside}" if self.text.kernel.beside else ""
-        bounds = f"__launch_bounds__({x * y * z}{beside})"
+        resident = self.text.kernel.code.resident_blocks
+        bounds = f"__launch_bounds__({x * y * z}{f', {resident}' if resident else ''})"
         return [
             f"// {self.text.kernel.name}: {_times(self.text.launch.grid)} blocks of"
             f" {_times(self.text.launch.block)} threads",

@@ -25,8 +25,7 @@ from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_a
 from tcdsl.codegen.passes.turns import Turns, last_of
 from tcdsl.poly.loop_tree import MAPPED, Loop
 
-# Accumulators are registers: few additions more, and few values set aside.
-_SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 16, 32, 8
+_MOST_BLOCKS, _MOST_SET_ASIDE = 32, 8
 # The four of a column take a block of threads from 32 registers each to 44.
 _LONG_SUMS = (64, 256)
 
@@ -41,7 +40,8 @@ class SumsPrinter:
 
     def blocked_sums(self, ast: loop_ast.AstNode) -> BlockedSums:
         """Return which loops of the kernel *ast* are printed in blocks."""
-        policy = Policy(self._turns, _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE, _LONG_SUMS)
+        terms = self.text.kernel.code.sum_terms
+        policy = Policy(self._turns, terms, _MOST_BLOCKS, _MOST_SET_ASIDE, _LONG_SUMS)
         return BlockedSums(self.text.scop, ast, self.text.loops, self.text.placements, policy)
 
     def _turns(self, loop: Loop) -> int | None:

@@ -87,7 +87,7 @@ class TurnsPrinter:
         first, step = way
         assert node.condition is not None
         is_of_thread = first == self.text.me(loop)
-        batch = batch_of(self._load_bytes(node.body))
+        batch = self._batch(node.body)
         batched, total = turns.in_batches(batch)
         found: list[Node] = []
         for start, stop in ((0, batched), (batched, total)):
@@ -121,7 +121,7 @@ class TurnsPrinter:
         None where it has another form than that, or is no loop of one thread.
         """
         is_shared = loop.kind is LoopKind.THREAD and self.text.has_many(loop)
-        batch = min(RANGE_BATCH, batch_of(self._load_bytes(node.body)))
+        batch = min(RANGE_BATCH, self._batch(node.body))
         if batch < 2 or node.step != ONE or not self.is_simple(node.body):
             return None
         if not is_shared and loop.kind is not LoopKind.SERIAL:
@@ -152,6 +152,10 @@ class TurnsPrinter:
             self.text.loops[name].kind in (LoopKind.LANES, LoopKind.UNROLL)
             for name in opened_loops(node)
         )
+
+    def _batch(self, node: loop_ast.AstNode) -> int:
+        """Return how many turns of *node* to unroll."""
+        return batch_of(self._load_bytes(node), self.text.kernel.code.unrolled_bytes)
 
     def _load_bytes(self, node: loop_ast.AstNode) -> int:
         """Return the bytes that a thread loads from memory in *node*, where that is simple."""

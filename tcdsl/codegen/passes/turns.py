@@ -28,7 +28,6 @@ from tcdsl.codegen.ast.walk import walk
 from tcdsl.costmodel import gpu_thresholds
 
 MOST_UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
-BYTES_UNROLLED = gpu_thresholds.UNROLLED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +60,9 @@ def turns_of(node: loop_ast.For, width: int) -> Turns | None:
     return Turns((last + 1) // width, -(-(last + 1) // width), condition)
 
 
-def batch_of(load_bytes: int) -> int:
-    """Return how many turns to unroll, each of which loads *load_bytes*."""
-    return max(2, min(MOST_UNROLLED, BYTES_UNROLLED // max(load_bytes, 1)))
+def batch_of(load_bytes: int, most_bytes: int) -> int:
+    """Return how many turns to unroll, each of which loads *load_bytes*, all *most_bytes*."""
+    return max(2, min(MOST_UNROLLED, most_bytes // max(load_bytes, 1)))
 
 
 def last_number(node: loop_ast.For) -> int | None:

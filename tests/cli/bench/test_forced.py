@@ -84,6 +84,18 @@ def test_what_no_candidate_has(force: str, words: list[str]) -> None:
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def test_code_is_forced_beside_a_configuration() -> None:
+    code = {"early": True, "sum_terms": 16}
+    (own, other) = CHOICES["kernels"]  # type: ignore[misc]
+    choices = {**CHOICES, "kernels": [{**own, "code": code}, other]}  # type: ignore[dict-item]
+    alone = with_forces(choices, CANDIDATES, [force_of("code.early=false")])["kernels"]
+    assert alone == [{**own, "code": {"early": False, "sum_terms": 16}}, other]  # type: ignore[dict-item]
+    both = with_forces(choices, CANDIDATES, [force_of("code.sum_terms=8"), force_of("threads=128")])
+    assert both["kernels"][0]["threads"] == 128 and both["kernels"][0]["code"] == {"sum_terms": 8}
+    with pytest.raises(TCError, match=r"code\.early, code\.sum_terms"):
+        with_forces(choices, CANDIDATES, [force_of("code.erly=false")])
+
+
 def test_without_times_the_first_candidate_that_agrees() -> None:
     untimed = [{k: v for k, v in c.items() if k != "predicted_us"} for c in CANDIDATES]
     found = with_forces(CHOICES, untimed, [force_of("threads=128")])

@@ -1,0 +1,68 @@
+"""What may be chosen of a kernel's code beside its loops (``schedule.plan.Code``), and what is.
+
+    "code": {"prefetch_bytes": 0, "resident_blocks": 2, "early": true, "streaming": true,
+             "unrolled_bytes": 128, "sum_terms": 16}
+
+The defaults are what measurements favour.  Options and the chip filter the rest: only kernels whose
+blocks have several rows in turn prefetch, and compensated sums are not cut into blocks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.prefetches import bytes_ahead
+from tcdsl.schedule.plan import Code
+from tcdsl.strategies.asked import misfit
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import Sketch
+
+RESIDENT_BLOCKS = (0, 1, 2, 3, 4, 6, 8)
+UNROLLED_BYTES = (32, 64, 128, 256)
+SUM_TERMS = (8, 16, 32)  # bounds of errors (interp/error_bounds) are for 64 and fewer
+
+
+def default_code(problem: Problem, sketch: Sketch) -> Code:
+    """Return what is chosen of the code of *sketch* where nothing is asked for."""
+    if not isinstance(problem.machine, Chip):
+        return Code()
+    prefetch_bytes = bytes_ahead(problem.gpu) if sketch.turns else 0
+    return Code(prefetch_bytes, sketch.beside)
+
+
+def code_space(problem: Problem, sketch: Sketch) -> dict[str, tuple[int | bool, ...]]:
+    """Return the values that each choice may have."""
+    default = default_code(problem, sketch)
+    is_plain = problem.options.summation == "plain"
+    both = (True, False)
+    return {
+        "prefetch_bytes": tuple(dict.fromkeys((0, default.prefetch_bytes))),
+        "resident_blocks": tuple(sorted({*RESIDENT_BLOCKS, default.resident_blocks})),
+        "early": both if problem.gpu.overlaps_kernels else (default.early,),
+        "streaming": both,
+        "unrolled_bytes": UNROLLED_BYTES,
+        "sum_terms": SUM_TERMS if is_plain else (default.sum_terms,),
+    }
+
+
+def code_for(problem: Problem, sketch: Sketch, asked: Mapping[str, Any]) -> Code:
+    """Return the code of *sketch*: what is *asked* for, or else the default.
+
+    :raises OptionError: (TC060) there is no such choice, or no such value of it.
+    """
+    default = default_code(problem, sketch)
+    if not asked:
+        return default
+    kernel = "+".join(problem.group.members)
+    if not isinstance(problem.machine, Chip):
+        raise misfit(kernel, "of a CPU's code nothing is left to choose")
+    space = code_space(problem, sketch)
+    for key, value in asked.items():
+        if key not in space:
+            names = ", ".join(field.name for field in fields(Code))
+            raise misfit(kernel, f"its code has no {key!r}; it has {names}")
+        if (type(value), value) not in [(type(known), known) for known in space[key]]:
+            allowed = ", ".join(map(repr, space[key]))
+            raise misfit(kernel, f"code {key}={value!r} is none of {allowed}")
+    return Code(**{**asdict(default), **asked})
