@@ -9,8 +9,11 @@ import pytest
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, DType
 from tcdsl.options import Options
+from tcdsl.testing import contractions
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
+from tests.conftest import arrays_for, comprehension_of, strides_of
+from tests.hunts import drawn as drawn_programs
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -75,6 +78,7 @@ def templates(unit: Any) -> list[str]:
     return [kernel.template for kernel in unit.done.plan.kernels]
 
 
+@pytest.mark.slow_but("masked")
 @pytest.mark.parametrize("name", CASES)
 def test_right(name: str, cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
     source, shapes = CASES[name]
@@ -94,6 +98,7 @@ FOURS = {"rows": 16, "columns": 64, "warp_rows": 4, "warp_columns": 1, "together
 PAIRS = {"rows": 32, "columns": 32, "warp_rows": 2, "warp_columns": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shapes", "config"),
     [
@@ -122,3 +127,23 @@ def test_other_configurations(
 
 def drawn(dtype: DType, shapes: list[tuple[int, ...]]) -> list[Array]:
     return [values(dtype, shape, "real", seed) for seed, shape in enumerate(shapes)]
+
+
+@pytest.mark.slow
+def test_random_convolutions(cuda_unit: MakeUnit, emulated: Any) -> None:
+    """Random contractions of half types, whose operands are packed wherever they may be."""
+    pytest.importorskip("hypothesis")
+    units, inputs = [], []
+    for number, (source, given) in enumerate(drawn_programs(9100, 120, contractions())):
+        if "half" not in source and "float16" not in source:
+            continue
+        c = comprehension_of(source)
+        arrays = arrays_for(c, given, number)
+        shapes = [array.shape for array in arrays]
+        unit = cuda_unit(source, *shapes, strides=strides_of(c, arrays))
+        if "tile_implicit" in templates(unit):
+            units.append(unit)
+            inputs.append(arrays)
+    assert len(units) > 8, "few of them are products of half types"
+    for program, own in zip(emulated(units), inputs, strict=True):
+        check(program, *own)

@@ -84,7 +84,8 @@ def _is_vector(
     if lane.position < 0 or (array.strides is not None and None in array.strides):
         return False
     index = statement.indices[lane.position]
-    if access_stride(array, access, index) != 1 and not _divides(access):
+    has_digits = placement is None and _divides(access)
+    if access_stride(array, access, index) != 1 and not has_digits:
         return False
     if placement is not None:
         address = _address_in_tile(scop, statement, access, placement)
@@ -95,8 +96,8 @@ def _is_vector(
     space = statement.domain.get_space()
     first = isl.PwAff.from_aff(lane.function(space)).zero_set().intersect(statement.domain)
     is_aligned = bool(first.is_subset(address.mod_val(val(width)).zero_set()))
-    has_digits = placement is not None or array.skew is not None
-    has_digits = has_digits or bool(runs_of(array, access, index)) or _divides(access)
+    has_digits = has_digits or placement is not None or array.skew is not None
+    has_digits = has_digits or bool(runs_of(array, access, index))
     return is_aligned and (
         _grows(address, lane.position)
         or (has_digits and _is_together(statement, address, lane, width))
