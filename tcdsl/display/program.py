@@ -94,7 +94,8 @@ def _range_lines(statement: Statement) -> Iterator[Html]:
     for index, (lower, upper) in zip(statement.indices, statement.ranges, strict=True):
         text = f"{index} in {size_text(lower)}:{size_text(upper)}"
         is_reduced = index in statement.reduced
-        yield tag("div", code(text), [" ", badge("reduced", "relaxed")] if is_reduced else None)
+        reduced = [" ", badge("reduced", "relaxed")] if is_reduced else None
+        yield tag("div", code(text), reduced, class_="range")
     yield from _limits(statement)
 
 

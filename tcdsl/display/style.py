@@ -108,6 +108,7 @@ font-size:.82em;line-height:1.45;white-space:nowrap}
 .tcdsl svg text{font-family:system-ui,sans-serif}
 .tcdsl :target{background:var(--tc-mark)}
 .tcdsl .plain{list-style:none;padding-left:0}
+.tcdsl .range{white-space:nowrap}
 .tcdsl .iterations{margin-left:.7em}
 .tcdsl .mark{margin:0 .5em;font:11px ui-monospace,monospace;opacity:.75}
 .tcdsl .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24em),1fr));

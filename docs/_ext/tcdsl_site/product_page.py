@@ -31,8 +31,9 @@ from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.poly.loop_tree import AffineCoordinate
 from tcdsl.strategies.catalogue import Candidate, candidates
 from tcdsl.strategies.fragments import COLUMNS, ROWS, At, lane
+from tcdsl.strategies.implicit_kernel import classes_for
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.templates.tile_mma import axes_of
+from tcdsl.strategies.templates import tile_implicit, tile_mma
 from tcdsl_site.choice_page import PROGRAM, estimate_table, table, work_table
 
 SIZES = 4096  # M, N, K
@@ -48,10 +49,14 @@ class Other:
     shapes: tuple[tuple[int, ...], ...]
     dtype: str = "bfloat16"
     chip: str = "h200"
-    precision: Literal["float32", "tf32"] = "float32"
+    precision: Literal["float32", "tf32x3", "tf32"] = "float32"
 
 
 NN = "C(m, n) +=! A(m, k) * B(k, n)"
+PADDED = (
+    "C(b, h, w, n) +=! (1 <= h + r && h + r < 57 && 1 <= w + s && w + s < 57 "
+    "? A(b, h + r - 1, w + s - 1, k) : 0) * B(r, s, k, n) where h in 0:56, w in 0:56"
+)
 SQUARE = ((4096, 4096), (4096, 4096))
 OTHERS = (
     Other("", NN, SQUARE),
@@ -61,6 +66,12 @@ OTHERS = (
     Other("32 images of 58 x 58 x 128, 128 filters of 3 x 3",
           "C(b, h, w, n) +=! A(b, h + r, w + s, k) * B(r, s, k, n)",
           ((32, 58, 58, 128), (3, 3, 128, 128))),
+    Other("the same, padded by a guard", PADDED, ((32, 56, 56, 128), (3, 3, 128, 128))),
+    Other("the same, channels first", "C(b, n, h, w) +=! A(b, k, h + r, w + s) * B(n, k, r, s)",
+          ((32, 128, 58, 58), (128, 128, 3, 3))),
+    Other("the same, its gradient by weights",
+          "C(r, s, k, n) +=! A(b, h + r, w + s, k) * B(b, h, w, n)",
+          ((32, 58, 58, 128), (32, 56, 56, 128))),
     Other("rows of 4,100 elements", NN, ((4096, 4100), (4100, 4100))),
     Other("rows of 4,097 elements", NN, ((4096, 4097), (4097, 4097))),
     Other("an A100", NN, SQUARE, chip="a100"),
@@ -68,10 +79,20 @@ OTHERS = (
     Other("", NN, SQUARE, "float8_e4m3"),
     Other("", NN, SQUARE, "float64"),
     Other('precision="tf32"', NN, SQUARE, "float32", precision="tf32"),
+    Other('precision="tf32x3"', NN, SQUARE, "float32", precision="tf32x3"),
     Other("", NN, SQUARE, "float32"),
 )  # fmt: skip
+BECOMES = {
+    "M": "rows of a tile", "N": "columns of a tile", "K": "terms of a step",
+    "steps": "steps for each value", "batch": "blocks for each value",
+}  # fmt: skip
 # What the text of a kernel calls: the instruction that it becomes.
-CALLS = {"tc_wgmma<": "`wgmma`", "tc_mma<": "`mma.sync`", "tc_mma_of<": "`mma.sync`"}
+CALLS = {
+    "tc_wgmma<": "wgmma",
+    "tc_wgmma_f32<": "wgmma",
+    "tc_mma<": "mma.sync",
+    "tc_mma_of<": "mma.sync",
+}
 
 
 def step(argument: str, page: str) -> str:
@@ -116,9 +137,9 @@ def _numpy(dtype: str) -> str:
 
 
 def _problem(compiled: Compiled[CudaSource] | Executable) -> tuple[Problem, Candidate]:
-    """Return the problem of the one kernel, and what was chosen for it."""
+    """Return the problem of the first kernel, and what was chosen for it."""
     plan = compiled.compilation.plan.value if isinstance(compiled, Executable) else compiled.plan
-    (made,) = (w for w in plan.weighed if isinstance(w.candidates, partial))
+    made = next(w for w in plan.weighed if isinstance(w.candidates, partial))
     assert isinstance(made.candidates, partial)
     problem: Problem = made.candidates.args[0]
     chosen = (c for c in candidates(problem) if c.choice.as_data() == made.choice)
@@ -133,38 +154,32 @@ def _timeline(page: str) -> Timeline:
 # --- steps ---------------------------------------------------------------------------------------
 
 
-def _classes(problem: Problem) -> tuple[tuple[str, int, str, str], ...]:
-    """Return the indices of the product with their class, number of values, and what it does."""
-    found = axes_of(problem)
-    shape = problem.shapes[problem.lead]
-    if found is None:
-        return ()
+def _classes(problem: Problem, chosen: Candidate) -> Mapping[str, str]:
+    """Return the class of each index of the product: M, N, K, steps (along K) or batch."""
+    statement, lead = problem.shapes[problem.lead].statement, problem.lead
+    if isinstance(chosen.choice.config, tile_implicit.ImplicitConfig):
+        merged = classes_for(problem, chosen.choice.config.chunks)
+        own = dict.fromkeys(merged.row.indices, "M") | dict.fromkeys(merged.column.indices, "N")
+        own |= dict.fromkeys(merged.term.indices, "K")
+        return own | dict.fromkeys(merged.steps.indices if merged.steps else (), "steps")
+    found = tile_mma.axes_of(problem)
+    assert found is not None, "the page's products are on tensor cores"
     row, column, term, steps = found
-    own = {row[problem.lead]: ("M", "rows of a block's tile"), term: ("K", "terms of a step"),
-           column[problem.lead]: ("N", "columns of a block's tile")}  # fmt: skip
-    own |= dict.fromkeys(steps, ("K", "a step for each value"))
-    return tuple(
-        (name, extent, *own.get(dim, ("batch", "blocks")))
-        for dim, (name, extent) in enumerate(
-            zip(shape.statement.indices, shape.extents, strict=True)
-        )
-    )
+    classes = {row[lead]: "M", column[lead]: "N", term: "K"} | dict.fromkeys(steps, "steps")
+    return {name: classes.get(dim, "batch") for dim, name in enumerate(statement.indices)}
 
 
 def _classes_table(page: str) -> str:
-    problem, _ = _problem(_compiled(page))
-    statement = problem.shapes[problem.lead].statement
-    arrays = [*(read.array for read in statement.reads), statement.write.array]
-    accesses = [*statement.reads, statement.write]
-    rows = [
-        (
-            f"`{name}`", f"{extent:,}",
-            *("yes" if _mentions(access.subscripts, name) else "" for access in accesses),
-            class_, what,
-        )
-        for name, extent, class_, what in _classes(problem)
-    ]  # fmt: skip
-    return table(("index", "values", *(f"in `{a}`" for a in arrays), "class", "becomes"), rows)
+    problem, chosen = _problem(_compiled(page))
+    shape = problem.shapes[problem.lead]
+    accesses = [*shape.statement.reads, shape.statement.write]
+    classes, rows = _classes(problem, chosen), []
+    for name, extent in zip(shape.statement.indices, shape.extents, strict=True):
+        there = ("yes" if _mentions(access.subscripts, name) else "" for access in accesses)
+        own = classes[name]
+        rows.append((f"`{name}`", f"{extent:,}", *there, own, BECOMES[own]))
+    arrays = (f"in `{access.array}`" for access in accesses)
+    return table(("index", "values", *arrays, "class", "becomes"), rows)
 
 
 def _mentions(subscripts: Sequence[Expr], name: str) -> bool:
@@ -173,15 +188,16 @@ def _mentions(subscripts: Sequence[Expr], name: str) -> bool:
 
 def _classes_of_others(page: str) -> str:
     rows = []
-    for one in OTHERS[1:4]:
-        problem, _ = _problem(_other(one))
+    for one in OTHERS:
+        if one.text == NN:
+            continue
+        problem, chosen = _problem(_other(one))
         classes: dict[str, list[str]] = {}
-        for name, _extent, class_, what in _classes(problem):
-            key = "steps" if what.endswith("value") else class_
-            classes.setdefault(key, []).append(f"`{name}`")
+        for name, own in _classes(problem, chosen).items():
+            classes.setdefault(own, []).append(name)
         cells = (", ".join(classes.get(key, ())) for key in ("M", "N", "K", "steps", "batch"))
-        rows.append((f"`{one.text}`", *cells))
-    return table(("product", "M", "N", "K: terms", "K: steps", "blocks"), rows)
+        rows.append((f"`{one.text}`", chosen.choice.template.name, *cells))
+    return table(("product", "template", "M", "N", "K", "steps", "blocks"), rows)
 
 
 def _kinds_table(page: str) -> str:
@@ -283,16 +299,28 @@ def _instructions_table(page: str) -> str:
         compiled = _other(one)
         _, chosen = _problem(compiled)
         text, config = compiled.source.text, chosen.choice.as_data()
-        made = [name for call, name in CALLS.items() if call in text] or ["fused multiply-adds"]
-        what = ", ".join(filter(None, (f"`{one.text}`" if one.text != NN else "", one.what)))
-        rows.append((one.dtype, what, _loader(text), made[0], _tile(config)))
-    return table(("type", "", "copies", "instruction", "results of a tile"), rows)
+        size_bytes = tcdsl.spec((1,), _numpy(one.dtype)).dtype.size_bytes
+        made = [name for call, name in CALLS.items() if call in text] or ["FMA"]
+        rows.append(
+            (
+                one.dtype,
+                one.what,
+                config["template"],
+                _loader(text, size_bytes),
+                made[0],
+                _tile(config),
+            )
+        )
+    return table(("type", "", "template", "copies", "instruction", "tile"), rows)
 
 
-def _loader(text: str) -> str:
+def _loader(text: str, size_bytes: int) -> str:
+    """Return how operands come to shared memory: boxes, or what a thread copies at once."""
     if "tc_copy_box<" in text:
         return "boxes"
-    return "`cp.async`" if "tc_copy_async" in text else "loads and stores"
+    counts = {int(n) for n in re.findall(r"tc_copy_async\w*<(\d+)>", text)}
+    sizes = sorted({n * size_bytes for n in counts}, reverse=True)
+    return " and ".join(f"{size} bytes" for size in sizes) or "loads and stores"
 
 
 def _tile(config: Mapping[str, object]) -> str:
