@@ -19,8 +19,9 @@ from tcdsl.display.html import Html, join, tag
 from tcdsl.display.svg import arrow, drawing, label, line, rect
 from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
 from tcdsl.poly.scop import Event, EventKind
-from tcdsl.schedule.plan import Kernel, Plan
-from tcdsl.strategies.catalogue import candidates
+from tcdsl.schedule.plan import Kernel, Plan, Weighed
+from tcdsl.strategies.catalogue import Candidate, candidates
+from tcdsl.strategies.problem import Problem
 
 WIDTH, LEFT, RIGHT = 760.0, 92.0, 752.0
 TOP, ROW, BAR, LANE = 12.0, 54.0, 15.0, 29.0  # of a stage; of its two lanes; between these
@@ -72,7 +73,7 @@ def _timeline(plan: Plan, kernel: Kernel) -> Timeline | None:
     if EventKind.ACQUIRE not in events or made is None or not isinstance(made.candidates, partial):
         return None
     problem = made.candidates.args[0]
-    chosen = next(c for c in candidates(problem) if c.choice.as_data() == made.choice)
+    chosen = chosen_of(problem, made)
     name, acquire = events[EventKind.ACQUIRE]
     around = [loop for loop in loops_around(kernel.tree, name) if loop.kind is LoopKind.SERIAL]
     steps = prod(loop.extent or 1 for loop in around)  # of all tiles of a block
@@ -83,6 +84,12 @@ def _timeline(plan: Plan, kernel: Kernel) -> Timeline | None:
         problem.gpu.dram_loaded_latency_s,
         share * chosen.estimate.term("L2"), share * chosen.estimate.term(str(unit)),
     )  # fmt: skip
+
+
+def chosen_of(problem: Problem, made: Weighed) -> Candidate:
+    """Return the candidate for *problem* that *made* has; what it says of code is no part of it."""
+    config = {key: value for key, value in made.choice.items() if key != "code"}
+    return next(c for c in candidates(problem) if c.choice.as_data() == config)
 
 
 def uses(of: Timeline, count: int) -> list[Use]:

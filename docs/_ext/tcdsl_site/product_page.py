@@ -19,6 +19,7 @@ from tcdsl.display.html import fragment
 from tcdsl.display.pipelines import (
     Timeline,
     caption,
+    chosen_of,
     drawn_steps,
     pipeline,
     pipeline_rows,
@@ -29,7 +30,7 @@ from tcdsl.driver import Compiled, compile_to_cuda
 from tcdsl.executable import Executable
 from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.poly.loop_tree import AffineCoordinate
-from tcdsl.strategies.catalogue import Candidate, candidates
+from tcdsl.strategies.catalogue import Candidate
 from tcdsl.strategies.fragments import COLUMNS, ROWS, At, lane
 from tcdsl.strategies.implicit_kernel import classes_for
 from tcdsl.strategies.problem import Problem
@@ -142,8 +143,7 @@ def _problem(compiled: Compiled[CudaSource] | Executable) -> tuple[Problem, Cand
     made = next(w for w in plan.weighed if isinstance(w.candidates, partial))
     assert isinstance(made.candidates, partial)
     problem: Problem = made.candidates.args[0]
-    chosen = (c for c in candidates(problem) if c.choice.as_data() == made.choice)
-    return problem, next(chosen)
+    return problem, chosen_of(problem, made)
 
 
 def _timeline(page: str) -> Timeline:
