@@ -13,6 +13,7 @@ what one is ahead of the other.  With element q at q % S two dependences cross r
 
 Products go on after they were issued; those of q are done when those of q + 1 have been issued and
 all but one group are waited for, so that q - 1 is released after q: the producer is S - 1 ahead.
+Those that threads wait for in the step (float32 in parts) are released in it.
 
 Events are derived here and checked by :func:`why_not_pipelined`: nothing else crosses roles, both
 meet the same iterations from 0 on without gaps (a stage's uses are told apart by their parity), and

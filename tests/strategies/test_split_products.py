@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcdsl.codegen.device.cuda import header_text, parts_for
+from tcdsl.costmodel.chip import load_chip
 from tcdsl.options import Options
-from tcdsl.runtime.nvrtc import why_no_cuda_compiler
+from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.testing.comparison import check
 
 MakeUnit = Callable[..., Any]
@@ -27,7 +29,7 @@ def source_of(form: str, sizes: dict[str, int]) -> tuple[str, list[tuple[int, ..
 
 def asked(unit: Any, columns: int, warps: int, stages: int, swath: int = 1) -> Options:
     """Return the options that ask for tiles of 16 *warps* rows and *columns*."""
-    (weighed,) = unit.done.plan.weighed
+    weighed = unit.done.plan.weighed[0]  # a fold of shared sums may follow
     choice = {
         "kernel": weighed.kernel, "template": "tile_mma", "rows": 16, "columns": columns,
         "warp_rows": warps, "warp_columns": 1, "step": 32, "stages": stages, "together": 4,
@@ -97,3 +99,52 @@ def test_tiny_factors_are_as_exact_as_others(
     a, b = drawn(shapes)
     check(program, (a * 2.0**exponent).astype(np.float32), b)
     check(program, a, (b * 2.0**exponent).astype(np.float32))
+
+
+FORMS_AROUND = {
+    "batches, bias and activation": (
+        """def f(float(B,M,K) A, float(B,K,N) W, float(N) b) -> (C) {
+            c(b0,m,n) +=! A(b0,m,k) * W(b0,k,n)
+            C(b0,m,n) = fmax(c(b0,m,n) + b(n), 0.0)
+        }""",
+        [(2, 72, 256), (2, 256, 72), (72,)],
+    ),
+    "convolution with channels last": (
+        """def f(float(N,H,W,C) I, float(F,KH,KW,C) K) -> (O) {
+            O(n,h,w,f) +=! I(n,h+kh,w+kw,c) * K(f,kh,kw,c)
+        }""",
+        [(1, 5, 20, 40), (72, 3, 3, 40)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS_AROUND)
+def test_forms(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    source, shapes = FORMS_AROUND[form]
+    options = asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+    unit = cuda_unit(source, *shapes, options=options)
+    assert "tc_wgmma_f32" in unit.source.functions and not unit.done.is_fallback
+    (program,) = emulated([unit])
+    check(program, *drawn(shapes))
+
+
+def test_short_sums_and_other_chips_have_plain_products(cuda_unit: MakeUnit) -> None:
+    sizes = {"m": 1024, "n": 1024, "k": 64}
+    for form, gpu in (("nn", "h200"), ("nt", "a100")):
+        source, shapes = source_of(form, sizes | ({"k": 1024} if gpu == "a100" else {}))
+        unit = cuda_unit(source, *shapes, gpu=load_chip(gpu), options=PARTS)
+        assert "tc_wgmma_f32" not in unit.source.functions and not unit.done.is_fallback
+    source, shapes = source_of("nn", sizes | {"k": 1024})
+    assert "tc_wgmma_f32" in cuda_unit(source, *shapes, options=PARTS).source.functions
+    assert "tc_wgmma_f32" not in cuda_unit(source, *shapes).source.functions
+
+
+@needs_nvrtc
+def test_four_warps_keep_their_sums_in_registers(cuda_unit: MakeUnit) -> None:
+    source, shapes = source_of("nn", {"m": 512, "n": 512, "k": 512})
+    config = asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+    unit = cuda_unit(source, *shapes, options=config)
+    text = header_text(parts_for(unit.source.functions)) + unit.source.text
+    ptx = compile_cuda(text, unit.source.arch("sm_90"), ptx=True).decode()
+    assert ptx.count("wgmma.mma_async") == 12 and ".local" not in ptx
