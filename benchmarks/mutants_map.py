@@ -30,6 +30,7 @@ MAPPED = (
     "costmodel",
     "derivatives",
     "emulator",
+    "plan",
     "poly",
     "runtime",
     "strategies",

@@ -44,24 +44,25 @@ def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]
     threads = [p for p in pieces if p.kind is LoopKind.THREAD and p.axis != RANK]
     threads.sort(key=lambda piece: piece.axis)
     vector = prod(piece.extent for piece in pieces if piece.kind is LoopKind.LANES)
-    active = min(WARP, prod(min(piece.extent, piece.width) for piece in threads))
+    counts = [(p.coordinate.position, min(p.extent, p.width)) for p in threads]
+    active = min(WARP, prod(count for _, count in counts))
     statement = shape.statement
     accesses = (*statement.writes, *statement.reads)
     for access, strides in zip(accesses, shape.strides, strict=True):
         size = problem.scop.arrays[access.array].dtype.size_bytes
         moved = prod(n for n, stride in zip(shape.counts, strides, strict=True) if stride)
         # What no thread loop tells apart is accessed once, outside the loops that do not move it.
-        requests = max(moved, moved * _copies(threads, strides)) / vector / active
-        lanes = prod(min(p.extent, p.width) for p in threads if strides[p.coordinate.position])
+        copies = lanes = 1  # threads that access the same element, and others
+        for position, count in counts:
+            if strides[position]:
+                lanes *= count
+            else:
+                copies *= count
+        requests = max(moved, moved * copies) / vector / active
         whole = max(1.0, min(WARP, lanes) * vector * size / LINE_BYTES)
         lines = whole + 3 * max(0.0, _lines(threads, strides, size, vector) - whole)
         run, row = _run(shape, pieces, strides, size)
         yield Access(access.array, requests, lines, moved * size, run, row)
-
-
-def _copies(threads: Sequence[Piece], strides: Sequence[int]) -> int:
-    """Return how many threads access the same element."""
-    return prod(min(p.extent, p.width) for p in threads if not strides[p.coordinate.position])
 
 
 def _lines(threads: Sequence[Piece], strides: Sequence[int], size: int, vector: int) -> float:

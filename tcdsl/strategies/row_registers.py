@@ -19,7 +19,7 @@ from tcdsl.lang.comprehension import Call, Index, walk
 from tcdsl.poly.scop import Kind, Storage
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.block_sizes import power_of_two
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import VECTOR_BYTES
 
 MAX_RESIDENT = gpu_thresholds.KEPT_VALUES
@@ -94,18 +94,22 @@ def resident_arrays(problem: Problem, lanes: Mapping[str, int], length: int) -> 
 
 def live_arrays(problem: Problem, arrays: Sequence[str]) -> int:
     """Return of how many of *arrays* a thread keeps an element from one member to the next."""
-    users = [
-        {a.array for a in (*s.writes, *s.reads)}
-        for s in (problem.shapes[name].statement for name in problem.group.members)
-    ]
-    return max(
-        (
-            sum(any(a in u for u in users[:gap]) and any(a in u for u in users[gap:])
-                for a in arrays)
-            for gap in range(1, len(users))
-        ),
-        default=0,
-    )  # fmt: skip
+    lives = _lives(problem)
+    spans = [lives[array] for array in arrays if array in lives]
+    gaps = range(1, len(problem.group.members))
+    return max((sum(first < gap <= last for first, last in spans) for gap in gaps), default=0)
+
+
+@analysis
+def _lives(problem: Problem) -> dict[str, tuple[int, int]]:
+    """Return the first and the last member that uses each array."""
+    found: dict[str, tuple[int, int]] = {}
+    for place, name in enumerate(problem.group.members):
+        statement = problem.shapes[name].statement
+        for access in (*statement.writes, *statement.reads):
+            first, _ = found.get(access.array, (place, place))
+            found[access.array] = first, place
+    return found
 
 
 def share_of_row(problem: Problem, row: Row) -> kept_rows.Share:

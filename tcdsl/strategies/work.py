@@ -13,6 +13,7 @@ Counts are of boxes, which may be larger than domains: it takes microseconds, an
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, log2, prod
+from weakref import WeakKeyDictionary
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory, seconds_of_fold
@@ -22,7 +23,7 @@ from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL, TICKET
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.loop_tree import LoopKind
-from tcdsl.poly.scop import Kind
+from tcdsl.poly.scop import Kind, Statement
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.access_costs import accesses_of
@@ -380,10 +381,16 @@ def operations_of(problem: Problem) -> tuple[tuple[Unit, float], ...]:
 
 def _expression(shape: Shape) -> tuple[int, int]:
     """Return the simple operations of an instance, and its calls of functions."""
+    if (known := _expressions.get(shape.statement)) is not None:
+        return known
     value = shape.statement.value
     nodes = list(walk(value)) if value is not None else []
     calls = sum(isinstance(node, Call) for node in nodes)
-    return 1 + len(nodes) // 3 + 6 * calls, calls
+    _expressions[shape.statement] = found = 1 + len(nodes) // 3 + 6 * calls, calls
+    return found
+
+
+_expressions: WeakKeyDictionary[Statement, tuple[int, int]] = WeakKeyDictionary()
 
 
 def _is_double(problem: Problem, shape: Shape) -> bool:
