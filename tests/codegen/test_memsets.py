@@ -215,16 +215,17 @@ def test_temporaries_are_filled_in_the_workspace(
         q(j) max=! x(i,j)
         v(j) = q(j) - s(j) / M
     }"""
-    unit = cuda_unit(source, (9001, N), options=ATOMIC)
+    apart = replace(ATOMIC, fuse="none")  # else both begin in one launch
+    unit = cuda_unit(source, (9001, N), options=apart)
     first, second = memsets(unit)
     assert {first.target.kind, second.target.kind} == {ParameterKind.SCRATCH}
     assert first.target.offset != second.target.offset
-    check_emulated([(source, [(9001, N)])], options=ATOMIC)
+    check_emulated([(source, [(9001, N)])], options=apart)
 
 
 def test_two_arrays_in_one_kernel_stay_there(cuda_unit: MakeUnit) -> None:
     source = "def f(float(M,N) x) -> (y, z) { y(j) +=! x(i,j)\n z(j) max=! x(i,j) }"
-    unit = cuda_unit(source, (0, N))
+    unit = cuda_unit(source, (0, N), options=Options(fuse="none"))
     assert len(memsets(unit)) == 2
     plan = unit.done.plan
     both = Kernel("both", sequence([kernel.tree for kernel in plan.kernels]))
