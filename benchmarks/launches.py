@@ -91,7 +91,7 @@ def forced(
 ) -> Any:
     """Return *case* with all its kernels in one launch, of the first one's threads."""
     plain = function.compile(*arrays, target=target)
-    made = [k for k in plain.choices["kernels"] if k["template"] != "last_block"]
+    made = [k for k in _own(plain.choices["kernels"]) if k["template"] != "last_block"]
     threads = {one["kernel"]: _threads(one) for one in made}
     errors = []
     for wanted in sorted(set(threads.values()), reverse=case.word == "beside"):
@@ -187,10 +187,15 @@ def _copy(array: Any) -> Any:
 
 def apart(kernels: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the choices of *kernels*, each in a launch of its own."""
-    own = [k for k in kernels if not any(f" {word} " in k["kernel"] for word in WORDS)]
+    own = _own(kernels)
     names = [k["kernel"] for k in own if k["template"] != "last_block"]
     pairs = [f" {word} ".join(pair) for pair in combinations(names, 2) for word in WORDS]
     return asked([*own, *({"kernel": pair, "template": "apart"} for pair in pairs)])
+
+
+def _own(kernels: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the choices of single kernels, without those of what shares a launch."""
+    return [k for k in kernels if not any(f" {word} " in k["kernel"] for word in WORDS)]
 
 
 def compared(

@@ -518,6 +518,7 @@ def test_what_a_launch_costs_with_cupy(record_property: Any) -> None:
     require_costs(costs, record_property)
 
 
+@pytest.mark.alone
 def test_what_else_a_warm_call_costs(prog: Any, record_property: Any) -> None:
     """Numbers, a gather's fault record, other arrays each time: what most real calls have."""
     torch = pytest.importorskip("torch")
