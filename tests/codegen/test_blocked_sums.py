@@ -13,6 +13,7 @@ from tcdsl.codegen.ast.loop_ast import Block, For
 from tcdsl.codegen.ast.text import text
 from tcdsl.codegen.c import printer as c_printer
 from tcdsl.codegen.cuda import sums as cuda_sums
+from tcdsl.codegen.passes.blocked_sums import Policy
 from tcdsl.codegen.passes.turns import last_of
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
@@ -90,7 +91,7 @@ def test_in_many_blocks_on_the_cpu(check_all: CheckAll, monkeypatch: pytest.Monk
 def test_in_many_blocks_on_a_gpu(
     check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch, small_chip: Chip
 ) -> None:
-    monkeypatch.setattr(cuda_sums, "_SUM_BLOCK", 3)
+    monkeypatch.setattr(cuda_sums, "Policy", lambda turns, _, *most: Policy(turns, 3, *most))
     monkeypatch.setattr(cuda_sums, "_MOST_BLOCKS", 3)
     monkeypatch.setattr(cuda_sums, "_LONG_SUMS", (8, 8))
     check_emulated(CASES, gpu=small_chip)
