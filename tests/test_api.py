@@ -203,6 +203,7 @@ def test_out_that_cannot_be_written() -> None:
     np.testing.assert_array_equal(x, ramp(4))
 
 
+@pytest.mark.slow_but("reference")
 @TARGETS
 def test_inputs_in_any_layout(target: str) -> None:
     a, b = ramp(6, 4), ramp(4, 5)
@@ -781,6 +782,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_fork_while_another_thread_compiles() -> None:
     program = """
 import os, sys, threading, time, warnings

@@ -36,6 +36,7 @@ def changed(choices: dict[str, Any], **entry: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow_but("source0-specs0-cpu", "source0-specs0-emulate")
 @pytest.mark.parametrize("target", ["emulate", "cpu"])
 @pytest.mark.parametrize(
     ("source", "specs"),

@@ -345,6 +345,7 @@ def test_row_17_empty_and_trivial_sizes(check_all: Callable[..., None]) -> None:
     assert run(body("y = s * s", "float s"), np.array(3, F4)).shape == ()
 
 
+@pytest.mark.slow
 def test_row_18_layouts() -> None:
     f = tcdsl.define(MATMUL).mm
     a, b = ramp(5, 7), ramp(7, 3)
@@ -383,6 +384,7 @@ def test_row_20_out_that_is_read_only() -> None:
 SIZES = (1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 67, 127, 129)
 
 
+@pytest.mark.slow
 def test_row_25_sizes_around_every_tile(check_all: Callable[..., None]) -> None:
     rng = np.random.default_rng(0)
     sizes = [tuple(map(int, rng.choice(SIZES, 3))) for _ in range(16)]

@@ -27,6 +27,7 @@ def test_all_finds_are_told_at_the_end(check_all: Callable[..., None]) -> None:
     assert "of (3, 3)" in message and "of (5,)" in message and "TC0" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

@@ -109,6 +109,7 @@ def test_a_test_that_caught_others_in_the_module_is_likely() -> None:
     assert found == ["tests/test_x.py", "tests/slow.py", "tests/quick.py"]
 
 
+@pytest.mark.slow
 def test_the_map_knows_the_functions_with_defects() -> None:
     """By the names that they have: `python benchmarks/mutants.py --map` after many have moved."""
     coverage = runner.Coverage.read(runner.MAP.read_text(encoding="utf-8"))

@@ -171,6 +171,7 @@ def test_one_kernel_is_right_for_all_sizes(name: str, compilations: list[str]) -
     assert len(compilations) == 1
 
 
+@pytest.mark.slow
 def test_all_sizes_of_a_matrix_product_are_open(compilations: list[str]) -> None:
     f = Opened(MATMUL)
     for m, k, n in [

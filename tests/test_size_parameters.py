@@ -146,6 +146,7 @@ def test_a_kept_head_knows_them() -> None:
     assert again.onehot(LABELS, 4, target="reference").shape == (3, 4)
 
 
+@pytest.mark.slow
 def test_benchmark_and_explore() -> None:
     from tcdsl.frontends.benchmark import benchmark
     from tcdsl.frontends.explore import explore

@@ -17,6 +17,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path / "cache"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(why_no_compiler() is not None, reason="no C compiler")
 def test_the_cpu_is_measured_and_kept(tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure_cpu, "RUNS", 1)

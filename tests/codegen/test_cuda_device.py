@@ -215,6 +215,9 @@ OTHER_USES = {
 }
 
 
+@pytest.mark.slow_but(
+    "cluster-sm_80", "ticket-sm_80", "changing-sm_80", "index-sm_80", "pairs-sm_80", "pairs-sm_90"
+)
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("part", PARTS)
@@ -401,6 +404,7 @@ def test_nothing_is_contracted_but_what_asks_for_it() -> None:
 
 
 # --- C++, as the emulator has it -----------------------------------------------------------
+@pytest.mark.slow
 @needs_gxx
 def test_the_c_library_is_a_c_plus_plus_library_too(tmp_path: Path) -> None:
     assert GXX is not None
@@ -636,6 +640,7 @@ def block_kernel(body: str, threads: tuple[int, int], *functions: str) -> CudaSo
     return source
 
 
+@pytest.mark.slow
 @needs_gxx
 def test_folds_of_many_shapes() -> None:
     shapes = cases.SHAPES
@@ -665,6 +670,7 @@ def test_folds_of_every_operator_and_type() -> None:
     cases.check_folds(emulate, chosen)
 
 
+@pytest.mark.slow
 @needs_gxx
 def test_arg_folds() -> None:
     shapes = [*cases.FEW_SHAPES, (1000, 1), (3, 85), (16, 64)]
@@ -686,6 +692,7 @@ def test_atomics() -> None:
     cases.check_atomics(emulate, cases.ATOMIC)
 
 
+@pytest.mark.slow
 @needs_gxx
 def test_folds_over_clusters_of_every_operator_and_type() -> None:
     shapes = clusters.FEW_SHAPES
@@ -701,6 +708,7 @@ def test_folds_over_clusters_of_every_operator_and_type() -> None:
     clusters.check_folds(emulate, chosen)
 
 
+@pytest.mark.slow
 @needs_gxx
 def test_folds_of_columns_over_clusters() -> None:
     shapes = clusters.FEW_COLUMNS

@@ -91,12 +91,14 @@ def test_golden_kernels_are_right(check_emulated: CheckAll) -> None:
     check_emulated(cases)
 
 
+@pytest.mark.slow
 def test_a_text_repeats_itself(cuda_unit: MakeUnit) -> None:
     for source, shapes in GOLDEN.values():
         first, second = (cuda_unit(source, *shapes).source for _ in range(2))
         assert first == second
 
 
+@pytest.mark.slow
 def test_a_source_survives_json(cuda_unit: MakeUnit) -> None:
     for source, shapes in GOLDEN.values():
         made = cuda_unit(source, *shapes).source
@@ -292,6 +294,7 @@ def test_row_17_nothing_to_do_is_no_launch(shape: tuple[int, int], cuda_unit: Ma
     assert cuda_unit(TWICE, shape).source.launches == ()
 
 
+@pytest.mark.slow
 def test_row_17_a_sum_of_nothing_is_zero(check_emulated: CheckAll, cuda_unit: MakeUnit) -> None:
     for source in (ROW_SUM, COLUMN_SUM, ALL_SUM.replace("(N)", "(M,N)").replace("(i)", "(i,j)")):
         for operator in ("+=!", "max=!", "min=!", "*=!"):

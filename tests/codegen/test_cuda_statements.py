@@ -206,6 +206,7 @@ def test_an_extreme_by_atomics_is_the_same_each_time(
     assert all((y == results[0]).all() for y in results)
 
 
+@pytest.mark.slow
 def test_what_every_thread_could_write_is_written_by_one(check_emulated: CheckAll) -> None:
     """Scalars between rows: pinned where memory is written, replicated where it is not."""
     source = """def f(float(N) x) -> (s, t, y) {
@@ -218,6 +219,7 @@ def test_what_every_thread_could_write_is_written_by_one(check_emulated: CheckAl
         check_emulated([(source, [(n,)]) for n in (1, 31, 300, 5000)], options=options)
 
 
+@pytest.mark.slow
 def test_half_types_are_rounded_once(check_emulated: CheckAll, small_chip: Chip) -> None:
     cases = [
         (form.format(t=dtype, op=op), [shape])

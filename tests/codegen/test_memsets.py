@@ -207,6 +207,7 @@ def test_an_array_of_which_all_begins_elsewhere(
     check_emulated([(source, [(9001, N)])], options=ATOMIC)
 
 
+@pytest.mark.slow
 def test_temporaries_are_filled_in_the_workspace(
     cuda_unit: MakeUnit, check_emulated: CheckAll
 ) -> None:

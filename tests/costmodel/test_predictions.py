@@ -15,6 +15,7 @@ def _compared(step: int) -> tuple[list[float], list[float]]:
     return [us for us, _ in known], [predicted for _, predicted in known]
 
 
+@pytest.mark.slow
 def test_times_are_in_the_order_of_those_measured() -> None:
     assert predictions.rank_correlation(*_compared(23)) > 0.95
 

@@ -130,6 +130,7 @@ def test_results_are_fresh_arrays_of_the_callers_library() -> None:
     assert isinstance(y, torch.Tensor) and (y == 2).all()
 
 
+@pytest.mark.slow
 def test_inputs_of_any_layout() -> None:
     f = function(ROW_SUM)
     x = np.random.default_rng(3).normal(size=(66, 140)).astype(np.float32)
@@ -207,6 +208,7 @@ def test_an_index_out_of_range_is_an_error() -> None:
     np.testing.assert_array_equal(f(table, np.array([6, 0], np.int32), target="emulate"), [6, 0])
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_wrong_is_an_emulation_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def test_random_einsums(call: tuple[str, list[tuple[int, ...]], int]) -> None:
     agree(text, *(rng.integers(-3, 4, shape).astype(np.float64) for shape in shapes))
 
 
+@pytest.mark.slow
 @seed(8)
 @settings(QUICK, max_examples=150)
 @given(calls(), st.sampled_from((np.int64, np.int8, np.bool_)))

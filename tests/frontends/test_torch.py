@@ -185,6 +185,7 @@ def test_forward_mode_is_refused() -> None:
         torch.func.jvp(lambda x: op(x, weight, bias), (x,), (x,))
 
 
+@pytest.mark.slow
 def test_one_graph_without_breaks_for_all_sizes() -> None:
     conv, graphs = register("conv"), []
 
@@ -251,6 +252,7 @@ def test_an_exported_program_is_saved_and_loaded() -> None:
     torch.testing.assert_close(again(x), module(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [torch.channels_last, torch.contiguous_format])
 def test_memory_formats(form: Any) -> None:
     """An argument is read in its format; results are contiguous, also in a graph."""

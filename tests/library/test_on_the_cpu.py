@@ -43,7 +43,7 @@ def test_every_program_in_every_type(group: str, check_all: CheckAll) -> None:
     check_all(batch(GROUPS[group], all_dtypes=True))
 
 
-@pytest.mark.slow_but("reduction 0", "graph 0")
+@pytest.mark.slow_but("reduction 0")
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_program_at_every_small_size(group: str, check_all: CheckAll) -> None:
     check_all(batch(GROUPS[group], all_dtypes=False), threads=2)

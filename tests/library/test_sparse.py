@@ -27,6 +27,7 @@ def batch(*, all_dtypes: bool) -> list[tuple[str, list[Any]]]:
     return found
 
 
+@pytest.mark.slow
 def test_on_the_cpu(check_all: CheckAll) -> None:
     check_all(batch(all_dtypes=True), threads=2)
 
@@ -36,6 +37,7 @@ def test_on_the_emulator(check_emulated: CheckAll) -> None:
     check_emulated(batch(all_dtypes=True))
 
 
+@pytest.mark.slow
 def test_on_the_emulator_with_every_threshold_lowered(
     check_emulated: CheckAll, small_chip: Chip
 ) -> None:

@@ -90,6 +90,7 @@ def test_why_kernels_stay_two_is_told_with_both_times(lower: Lower) -> None:
     assert re.fullmatch(r"one kernel would take \S+ us, two take \S+ us", found.reason)
 
 
+@pytest.mark.slow_but("shape0")
 @pytest.mark.parametrize("shape", [(1, 1), (5, 37), (33, 130)])
 def test_results(shape: tuple[int, int], check_emulated: CheckAll) -> None:
     m, n = shape

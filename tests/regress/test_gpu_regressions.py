@@ -90,6 +90,7 @@ def test_a_temporary_of_two_statements_in_one_vector_loop(
     check_emulated([(source, [(n,), (n,)]) for n in (1, 64, 1000, 20_000)], gpu=gpu)
 
 
+@pytest.mark.slow
 def test_a_fold_of_partial_sums_that_are_no_registers(check_emulated: CheckAll, gpu: Chip) -> None:
     """Cross-entropy on one block: each thread's partial sum is in shared memory or in memory."""
     source = """def f(float(B,C) x, int32(B) label) -> (loss) {
@@ -126,6 +127,7 @@ def test_a_scattered_sum_of_nothing(check_emulated: CheckAll, gpu: Chip) -> None
     check_emulated([(source, [(16,), nothing, (0,)]), (source, [(0,), nothing, (0,)])], gpu=gpu)
 
 
+@pytest.mark.slow
 def test_shared_memory_that_another_turn_of_a_block_reuses(check_emulated: CheckAll) -> None:
     """A product of one step had no barrier at its end; but the loop over blocks has turns."""
     source = """def f(float(N,C,H,W) I, float(F,C,3,3) K) -> (O) {
@@ -181,6 +183,7 @@ def test_columns_are_no_rows_that_clusters_share(cuda_unit: Callable[..., Any]) 
     assert all(prod(launch.grid) >= load_chip("h200").multiprocessors for launch in launches)
 
 
+@pytest.mark.slow_but("text1-shape1-double")
 @pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="there is no NVRTC")
 @pytest.mark.parametrize(
     ("text", "shape", "dtype"),
@@ -273,7 +276,7 @@ def test_every_third_element(check_emulated: CheckAll, gpu: Chip) -> None:
     check_emulated([*cases, (column, [(3, 20000)]), (diagonal, [(300, 7)])], gpu=gpu)
 
 
-@pytest.mark.slow_but("on a small chip")
+@pytest.mark.slow
 def test_sums_of_nothing_at_the_ends(check_emulated: CheckAll, gpu: Chip) -> None:
     """Threads were made for the updates alone: each such program fell back, one could not."""
     last = "def f(float(M,N) x) -> (y) { y(i) max=! x(i,j) where i in 0:M, j in 0:N, exists j < i }"
@@ -291,6 +294,7 @@ def test_sums_of_nothing_at_the_ends(check_emulated: CheckAll, gpu: Chip) -> Non
     check_emulated([*cases, *((square, [shape]) for shape in shapes[:4])], gpu=gpu)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stages", "is_held"), [(3, False), (4, False), (4, True)])
 def test_tiles_with_fewer_steps_than_copies_are_ahead(
     stages: int, is_held: bool, check_emulated: CheckAll, small_chip: Chip

@@ -401,6 +401,7 @@ def store_and_check(root: Path, seed: int) -> None:
         assert cache.get(key_of(n=n)) == Entry(code, {"n": n})
 
 
+@pytest.mark.slow
 def test_sixteen_processes_at_once(root: Path) -> None:
     processes = [FORK.Process(target=store_and_check, args=(root, seed)) for seed in range(16)]
     for process in processes:

@@ -26,6 +26,7 @@ def test_cache_sizes(tmp_path: Path) -> None:
     assert measure_cpu.cache_sizes(tmp_path / "nowhere") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(why_no_compiler() is not None, reason="no C compiler")
 def test_this_cpu_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine, too: what must hold of every one is asked, with room."""

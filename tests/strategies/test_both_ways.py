@@ -224,6 +224,7 @@ def test_right_in_other_types(dtype: str, check_emulated: CheckAll, eager: Chip)
     ], gpu=eager)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_right_for_heads(check_emulated: CheckAll, eager: Chip) -> None:
     shapes = [(2, 3, 5, 16), (1, 1, 7, 9), (4, 1, 1, 33), (3, 2, 4, 1)]
     check_emulated([(HEADS.format(t="float"), [shape, shape]) for shape in shapes], gpu=eager)

@@ -57,7 +57,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     keep_all_columns(monkeypatch)
 
 
-@pytest.mark.slow_but("batchnorm", "statistics as outputs", "softmax")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("always")
 def test_one_kernel_reads_a_column_once(name: str, cuda_unit: MakeUnit) -> None:
@@ -116,6 +116,7 @@ def test_small_images_have_one_kernel_of_sectors(cuda_unit: MakeUnit) -> None:
     assert launch.grid[0] * 4 * x == 256 and 1568 % y == 0
 
 
+@pytest.mark.slow
 def test_clusters_share_what_one_block_does_not_hold(cuda_unit: MakeUnit) -> None:
     (launch,) = launches(cuda_unit, 6272, 256)
     assert (

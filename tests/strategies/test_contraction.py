@@ -233,7 +233,7 @@ OF_ROWS = [
 
 
 @pytest.mark.parametrize("lowered", [False, True])
-@pytest.mark.slow_but("False")
+@pytest.mark.slow
 def test_rows_of_data(check_all: CheckAll, monkeypatch: pytest.MonkeyPatch, lowered: bool) -> None:
     """Short bags, long ones and none, rows of any length; subscripts to the last one."""
     if lowered:

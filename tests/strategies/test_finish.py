@@ -125,6 +125,7 @@ def test_a_gather_is_checked_by_the_last_block(
     check_emulated(cases)
 
 
+@pytest.mark.slow
 def test_small_graphs_are_right(check_emulated: CheckAll) -> None:
     cases = [
         (source, [tuple(max(1, n // cut) for n in s) for s in shapes])
@@ -134,6 +135,7 @@ def test_small_graphs_are_right(check_emulated: CheckAll) -> None:
     check_emulated(cases)
 
 
+@pytest.mark.slow
 def test_small_graphs_on_a_small_chip(check_emulated: CheckAll, small_chip: Chip) -> None:
     cases = [
         (source, [tuple(max(1, n // cut) for n in s) for s in shapes])

@@ -103,7 +103,7 @@ def kinds(compiled: Compiled) -> list[str]:
     return [loop.kind.value for loop in all_loops(compiled)]
 
 
-@pytest.mark.slow_but("isl in tiles")
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_results_are_right(check_all: CheckAll, name: str) -> None:

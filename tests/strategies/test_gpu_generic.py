@@ -424,6 +424,7 @@ def test_what_is_not_legal_is_refused(lower: Lower, monkeypatch: pytest.MonkeyPa
     assert isinstance(found(), str)
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_compiled_all_the_same(
     cuda_unit: MakeUnit, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,7 +80,7 @@ def violations(plan: Plan) -> bool:
     return not violated_dependences(schedule, strict, plan.scop).is_empty()
 
 
-@pytest.mark.slow_but("1-matmul", "1-dot", "1-softmax", "1-rows and columns")
+@pytest.mark.slow_but("1-rows and columns")
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("threads", [1, 4])
 def test_plans_are_legal_at_every_size(name: str, threads: int, compiled: Compile) -> None:
@@ -145,6 +145,7 @@ OPTIONS: Mapping[str, Options] = {
 }
 
 
+@pytest.mark.slow
 def test_every_option_gives_right_results(
     unit: Callable[..., Any], batch: Callable[..., Any]
 ) -> None:

@@ -87,7 +87,7 @@ def copied(scop: Scop, gpu: Chip, options: Options | None = None) -> list[str]:
     return [s.write.array for s in plan.scop.statements if s.is_atomic and s.write.array in shared]
 
 
-@pytest.mark.slow_but("memory-+=", "shared memory-max=")
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["+=", "max=", "min="])
 def test_types_and_operators(op: str, either: Chip, check_emulated: CheckAll) -> None:
     given = [(5, 6), places(70, 5), (70, 6)]
@@ -104,6 +104,7 @@ def test_rows_and_columns(shape: tuple[int, int], either: Chip, check_emulated: 
     )
 
 
+@pytest.mark.slow
 def test_subscripts(either: Chip, check_emulated: CheckAll) -> None:
     check_emulated([
         (SHIFTED, [(40,), places(90, 38), (90,)]),

@@ -28,6 +28,7 @@ def launches(unit: Any) -> list[tuple[Any, Any]]:
     return [(launch.grid, launch.block) for launch in unit.source.launches]
 
 
+@pytest.mark.slow
 def test_no_vectors_where_none_are_wanted(cuda_unit: MakeUnit) -> None:
     cases: list[tuple[str, list[tuple[int, ...]]]] = [
         ("def f(float(N) x) -> (y) { y(i) = 2.0 * x(i) }", [(1 << 20,)]),
@@ -75,6 +76,7 @@ def test_lanes_are_written_out_and_nothing_else(cuda_unit: MakeUnit) -> None:
     )
 
 
+@pytest.mark.slow
 def test_threads_of_a_block_meet_in_its_folds(
     cuda_unit: MakeUnit, check_emulated: CheckAll
 ) -> None:

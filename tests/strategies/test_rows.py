@@ -35,7 +35,7 @@ def matrix(statement: str, dtype: str = "float") -> str:
     return f"def f({dtype}(M,N) x) -> (y) {{ {statement} }}"
 
 
-@pytest.mark.slow_but("1")
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 def test_reductions_of_a_matrix(threads: int, check_all: CheckAll) -> None:
     check_all(
@@ -66,7 +66,7 @@ def test_middle_axes(check_all: CheckAll) -> None:
     ])  # fmt: skip
 
 
-@pytest.mark.slow_but("half")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype", ["half", "bfloat16", "double", "int8", "uint8", "int32", "int64", "bool"]
 )
@@ -216,7 +216,7 @@ GRIDS = {
 }
 
 
-@pytest.mark.slow_but("1")
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 def test_recurrences(threads: int, check_all: CheckAll) -> None:
     cases: list[tuple[str, list[Any]]] = [

@@ -53,6 +53,7 @@ def tiny_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return found
 
 
+@pytest.mark.slow
 def test_a_block_has_planes_and_registers(cuda_unit: Callable[..., Any]) -> None:
     unit = cuda_unit(HARRIS, (1531, 2048, 3), ())
     (kernel,) = unit.done.plan.kernels

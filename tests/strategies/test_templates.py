@@ -104,6 +104,7 @@ def forced(name: str, target: str = "emulate") -> Iterator[Options]:
         yield Options(choices=json.dumps(choices), threads=3 if target == "cpu" else 0)
 
 
+@pytest.mark.slow_but("elementwise")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_choices_that_are_not_the_likeliest_are_right(name: str, check_emulated: CheckAll) -> None:
     for options in list(forced(name))[::7]:

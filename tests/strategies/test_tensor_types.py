@@ -94,7 +94,7 @@ def test_tiles(
 
 
 @needs_nvrtc
-@pytest.mark.slow_but("types1", "types8")
+@pytest.mark.slow
 @pytest.mark.parametrize("types", [*TYPES, ("float32", "float32")])
 def test_what_is_printed_for_a_gpu_compiles(types: tuple[str, str], cuda_unit: MakeUnit) -> None:
     source, shapes = source_of("nt", types, dict.fromkeys("mnk", 4096))

@@ -50,7 +50,7 @@ def grid_and_block(unit: Any, kernel: int = 0) -> tuple[Any, Any]:
 # --- right ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_but("column")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_of_a_matrix(name: str, check_emulated: CheckAll) -> None:
     check_emulated([(matrix(REDUCTIONS[name]), [shape]) for shape in (*SMALL, *LARGE)])
@@ -62,7 +62,7 @@ def test_reductions_on_a_small_chip(name: str, check_emulated: CheckAll, small_c
     check_emulated([(matrix(REDUCTIONS[name]), [shape]) for shape in SMALL], gpu=small_chip)
 
 
-@pytest.mark.slow_but("double")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["double", "half", "bfloat16", "int8", "uint32", "int64"])
 def test_reductions_in_other_types(dtype: str, check_emulated: CheckAll) -> None:
     shapes = [(3, 7), (2000, 16), (9, 4099), (700, 65)]
@@ -239,7 +239,7 @@ GRAPHS = {
 GRAPH_SIZES = [(1, 1), (0, 5), (5, 0), (5, 7), (63, 64), (64, 65), (65, 300), (3000, 9)]
 
 
-@pytest.mark.slow_but("softmax", "rows_and_columns")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_graphs(name: str, check_emulated: CheckAll) -> None:
     check_emulated([(GRAPHS[name], [shape]) for shape in GRAPH_SIZES])

@@ -280,6 +280,7 @@ def test_products_do_not_wait_for_one_another(
     assert "registers" in out.stderr and "(C75" not in out.stderr
 
 
+@pytest.mark.slow
 @needs_nvrtc
 def test_four_warps_keep_what_they_multiply_in_registers(cuda_unit: MakeUnit) -> None:
     shapes = [(512, 512), (512, 512)]

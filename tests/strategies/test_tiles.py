@@ -84,7 +84,7 @@ def test_products_with_rests(form: str, check_emulated: CheckAll) -> None:
     check_emulated([(source, shapes(*sizes)) for sizes in ((65, 67, 70), (130, 33, 100))])
 
 
-@pytest.mark.slow_but("half")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["double", "half", "bfloat16", "int32", "int8"])
 def test_products_in_other_types(dtype: str, check_emulated: CheckAll, small_chip: Chip) -> None:
     cases = [(MATMUL.replace("float", dtype), [(17, 19), (19, 13)])]
@@ -126,6 +126,7 @@ def test_the_next_step_arrives_while_this_one_is_computed(cuda_unit: MakeUnit) -
     assert {"tc_copy_async", "tc_copy_wait_but"} <= unit.source.functions
 
 
+@pytest.mark.slow
 def test_each_kernel_has_buffers_of_its_own(cuda_unit: MakeUnit) -> None:
     source = """def f(float(M,K) A, float(K,N) B, float(N,L) D) -> (C, E) {
         C(m,n) +=! A(m,k) * B(k,n)

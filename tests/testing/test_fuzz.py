@@ -149,6 +149,7 @@ def reads_itself(s: Statement) -> bool:
     return s.reduction is None and any(load.tensor == s.target for load in loads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("condition", "statements"), [
     (is_least, ["T0 min=! A0(i)"]),
     (reads_itself, ["T0(i) = A0(i)", "T0(i) = float32(T0(i) + T0(i))"]),

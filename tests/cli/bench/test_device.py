@@ -65,6 +65,7 @@ def precompiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return jobs
 
 
+@pytest.mark.slow
 def test_it_prints_rates_and_launches(precompiled: list[Any], tcdsl: Tcdsl, tmp_path: Path) -> None:
     code, printed, errors = tcdsl("bench", "softmax", *QUICK, "--json", tmp_path / "t.json")
     assert (code, errors) == (0, ""), printed
@@ -139,6 +140,7 @@ def test_cub_and_cudnn_are_peers_of_what_they_have(
     assert about["cub"] == about["cudnn"] == "9.9"
 
 
+@pytest.mark.slow
 def test_a_table_in_every_type_that_its_cases_admit(
     precompiled: list[Any], tcdsl: Tcdsl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -191,6 +193,7 @@ def test_first_calls_on_a_device(
     assert "of 1 first calls take more than" in printed and "| row_sum" in printed
 
 
+@pytest.mark.slow
 def test_torch_compile_is_asked_for_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[Any] = []
 

@@ -6,6 +6,7 @@ from tcdsl.cli.bench import latency
 from tcdsl.library import case
 
 
+@pytest.mark.slow
 def test_scripts_print_positive_numbers(tmp_path: Path) -> None:
     assert latency.run_script(latency.IMPORT, tmp_path)[0] > 0
     first, *rest = latency.run_script(latency.FIRST_RESULT, tmp_path / "cache", "tmm", "warm")

@@ -57,6 +57,7 @@ def test_update_works_in_place() -> None:
     assert w == pytest.approx(np.full(5, 0.6))
 
 
+@pytest.mark.slow
 def test_the_network_learns() -> None:
     network = digits.Network(digits.load())
     before = network.accuracy()

@@ -116,6 +116,7 @@ def test_results_on_the_emulator(check_emulated: CheckAll) -> None:
     check_emulated(CASES)
 
 
+@pytest.mark.slow
 def test_options_keep_the_order(tmp_path: object) -> None:
     arrays = [np.ones(shape, np.float32) for shape in ((100, 200), (200, 300), (300, 4))]
     f = tcdsl.define(CHAIN).f

@@ -162,6 +162,7 @@ def test_the_results_are_right(dtype: str, check_emulated: CheckAll) -> None:
     check_emulated([(source, [shape] * n) for shape in ODD for source, n in ((sums, 1), (back, 2))])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("flat_rows")
 def test_nothing_and_views_are_right(check_emulated: CheckAll) -> None:
     x = np.linspace(-3, 3, 4 * 6 * 40, dtype=np.float32).reshape(4, 6, 40)

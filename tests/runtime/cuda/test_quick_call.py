@@ -481,6 +481,7 @@ def test_row_34_also_for_bound_calls(add: Any, gpuarray: Make, fake: Any) -> Non
         assert caught.value.code == "TC085" and "new one" in (caught.value.hint or "")
 
 
+@pytest.mark.slow
 def test_row_35_a_warm_call_without_memory(add: Any, gpuarray: Make, fake: Any) -> None:
     x = gpuarray(X)
     kept = add(x, x)
