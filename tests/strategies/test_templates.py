@@ -182,4 +182,5 @@ def test_what_is_kept_has_other_configurations(name: str, cuda_unit: Callable[..
         }))  # fmt: skip
         done = cuda_unit(source, *shapes, options=options).done
         assert not done.is_fallback
-        assert choice in [{"kernel": one.kernel, **one.choice} for one in done.plan.weighed]
+        (found,) = [one.choice for one in done.plan.weighed if one.kernel == weighed.kernel]
+        assert candidate["config"].items() <= found.items() and found["template"] == template
