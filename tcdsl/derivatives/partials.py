@@ -109,7 +109,7 @@ def _binary(expr: Binary, factor: Expr) -> tuple[Expr, Expr]:
         case "-":
             return factor, terms.negative(factor)
         case "*":
-            return terms.product(factor, right), terms.product(factor, left)
+            return terms.times_operand(factor, right), terms.times_operand(factor, left)
         case "/":
             # x / y again, and not y * y, which overflows sooner.
             by = Binary("/", terms.product(factor, expr), right, dtype)

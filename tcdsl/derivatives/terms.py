@@ -6,7 +6,7 @@ What is dropped is exact: no product with a literal 0 is, unless all of a term i
 from collections.abc import Iterable
 from functools import reduce
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Select, Unary
+from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Load, Select, Unary
 from tcdsl.lang.types.dtypes import BOOL, DType
 
 
@@ -65,6 +65,27 @@ def product(factor: Expr, by: Expr) -> Expr:
     if isinstance(factor, Unary) and factor.op == "-":
         return negative(product(factor.operand, by))
     return Binary("*", factor, by, factor.dtype)
+
+
+def times_operand(factor: Expr, operand: Expr) -> Expr:
+    """Return ``factor * operand``, an operand of the program: a guarded read stays what it is.
+
+    ``factor * (c ? x(i) : 0)`` is not ``c ? factor * x(i) : 0`` where *factor* is infinite, and
+    is a product of two operands still, as products on tensor cores take them.
+    """
+    if _is_guarded_read(operand) and not is_number(factor, 1.0) and not is_number(factor, -1.0):
+        return Binary("*", factor, operand, factor.dtype)
+    return product(factor, operand)
+
+
+def _is_guarded_read(expr: Expr) -> bool:
+    """Return whether *expr* is ``c ? x(i) : 0``."""
+    if not isinstance(expr, Select) or not is_number(expr.if_false, 0):
+        return False
+    read = expr.if_true
+    while isinstance(read, Cast):
+        read = read.operand
+    return isinstance(read, Load)
 
 
 def _scaled(factor: Expr, by: Expr) -> Expr:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import tcdsl
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, DType
 from tcdsl.options import Options
@@ -84,6 +85,15 @@ def test_right(name: str, cuda_unit: MakeUnit, check_emulated: CheckAll) -> None
     source, shapes = CASES[name]
     assert templates(cuda_unit(source, *shapes))[0] == "tile_implicit"
     check_emulated([(source, shapes)])
+
+
+def test_derived_gradients(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    """Both gradients of a convolution are products of two operands, made from its text alone."""
+    source, (image, weights) = CASES["forward"]
+    backward = tcdsl.vjp(tcdsl.define(source)["f"]).source
+    shapes = [image, weights, (*image[:3], weights[0])]
+    assert templates(cuda_unit(backward, *shapes))[:2] == ["tile_implicit", "tile_implicit"]
+    check_emulated([(backward, shapes)])
 
 
 def asked(unit: Any, **config: Any) -> Options:
