@@ -8,6 +8,10 @@
 Both moves are declared alike (:class:`Move`): the word that joins the names, why they do not apply
 to two launches, how long the launch takes, and its loops.  What is asked for is done first; then
 the move that saves most, until none is predicted to save enough (``MARGIN``).
+
+Launches are the nodes of a graph, dependences its edges; a move makes one node of several.  It is
+legal if there is an order of the nodes still: no path leads from one of them through another node
+to one of them, and none at all where blocks are side by side.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -288,8 +292,10 @@ class _Search:
     """Launches in order, and what has been said of every pair that was weighed."""
 
     def __init__(self, launches: list[Launch], known: Known, asked: Asked) -> None:
-        self.launches = launches
+        self.first = self.launches = launches
         self.known = known
+        self.places = {launch.name: place for place, launch in enumerate(launches)}
+        self.followed: set[str] = set()  # launches that are asked for, which stay as they are
         self.asked = {name: one for name, one in asked.items() if _words(name)}
         self.refused: dict[str, tuple[Move, str]] = {}
         self.weighed: dict[str, tuple[Launch, float]] = {}  # and the seconds of its parts apart
@@ -302,16 +308,20 @@ class _Search:
         for name, wanted in self.asked.items():
             move = _move_of(name, wanted["template"])
             names = name.split(f" {move.word} ")
-            by_name = {launch.name: launch for launch in self.launches}
+            is_apart = wanted["template"] == APART  # of kernels, whatever launches they are in now
+            there = self.first if is_apart else self.launches
+            by_name = {launch.name: launch for launch in there}
             if missing := [own for own in names if own not in by_name]:
                 raise misfit(
                     name, f"there is no kernel {missing[0]}; there are {', '.join(by_name)}"
                 )
-            if wanted["template"] == APART:
+            if len(set(names)) < len(names):
+                raise misfit(name, "it names a kernel twice")
+            if is_apart:
                 continue
             own = [by_name[n] for n in names]
             parts = [part for launch in own for part in launch.parts]
-            reason = self._why_not_in_order(move, own) or move.why_not(parts, self.known)
+            reason = self._why_not_one(move, own) or move.why_not(parts, self.known)
             if reason is not None:
                 raise misfit(name, f"template {move.template!r} does not apply: {reason}")
             space = move.space(parts, self.known)
@@ -323,12 +333,14 @@ class _Search:
                 raise misfit(name, f"{data} is none of {', '.join(map(str, space))}")
             launches = [Launch(tuple(parts), move, tuple(config.items())) for config in fitting]
             self._replace(own, min(launches, key=self.known.seconds))
+            self.followed.add(name)
 
     def improve(self) -> bool:
         """Make the move that saves most, and return whether there is one."""
         best: tuple[float, list[Launch], Launch] | None = None
-        for first, one in enumerate(self.launches):
-            for other in self.launches[first + 1 :]:
+        free = [launch for launch in self.launches if launch.name not in self.followed]
+        for first, one in enumerate(free):
+            for other in free[first + 1 :]:
                 for move in MOVES:
                     found = self._weigh(move, [one, other])
                     if found is not None and (best is None or found[0] > best[0]):
@@ -343,8 +355,10 @@ class _Search:
         if move.needs_neighbours and not self.known.depends(own[1], own[0]):
             return None
         parts = tuple(part for launch in own for part in launch.parts)
-        name = f" {move.word} ".join(launch.name for launch in own)
-        if self.asked.get(name, {}).get("template") == APART:
+        if not move.needs_neighbours:  # in the plan's order, however they were found
+            parts = tuple(sorted(parts, key=lambda part: self.places[part.name]))
+        name = f" {move.word} ".join(part.name for part in parts)
+        if self._is_kept_apart(move, parts):
             return None
         if self._why_not_in_order(move, own) is not None:
             return None
@@ -374,10 +388,53 @@ class _Search:
                 return f"{other.name} depends on {one.name}"
         return None
 
+    def _is_kept_apart(self, move: Move, parts: Sequence[Part]) -> bool:
+        """Return whether some of *parts* are asked not to be together."""
+        names = {part.name for part in parts}
+        word = f" {move.word} "
+        apart = (n for n, one in self.asked.items() if one["template"] == APART and word in n)
+        return any(names.issuperset(name.split(word)) for name in apart)
+
+    def _why_not_one(self, move: Move, own: list[Launch]) -> str | None:
+        """Return why *own*, which are asked for, cannot be one launch, or None."""
+        if any(launch.move is not None for launch in own):
+            return "one of them shares a launch already"
+        places = [self.launches.index(launch) for launch in own]
+        for (_, first), (other, last) in pairwise(zip(own, places, strict=True)):
+            if first > last:
+                return f"{other.name} comes first"
+        for number, one in enumerate(own):
+            for other in () if move.needs_neighbours else own[number + 1 :]:
+                if self.known.depends(other, one):
+                    return f"{other.name} depends on {one.name}"
+        parts = tuple(part for launch in own for part in launch.parts)
+        if self._ordered(own, Launch(parts, move)) is None:
+            return "another kernel runs between them"
+        return None
+
     def _replace(self, own: list[Launch], whole: Launch) -> None:
-        place = self.launches.index(own[-1])
-        self.launches[place] = whole
-        self.launches = [launch for launch in self.launches if launch not in own]
+        ordered = self._ordered(own, whole)
+        assert ordered is not None, "the move was found to be legal"
+        self.launches = ordered
+
+    def _ordered(self, own: list[Launch], whole: Launch) -> list[Launch] | None:
+        """Return the launches in order, *whole* in the place of *own*; None if there is no order.
+
+        Of those that could be next the one comes first whose last part does in the plan.
+        """
+        left = [whole, *(launch for launch in self.launches if launch not in own)]
+        left.sort(key=lambda launch: max(self.places[part.name] for part in launch.parts))
+        found: list[Launch] = []
+        while left:
+            ready = (
+                x for x in left if not any(self.known.depends(x, y) for y in left if y is not x)
+            )
+            following = next(ready, None)
+            if following is None:
+                return None
+            left.remove(following)
+            found.append(following)
+        return found
 
     def done(self) -> Launched:
         scop, kernels, weighed = self.known.scop, list[Kernel](), list[Weighed]()

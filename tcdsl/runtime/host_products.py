@@ -33,8 +33,9 @@ def matrices_at(product: MatrixProduct, addresses: Sequence[int]) -> tuple[_Arra
 def multiplied(product: MatrixProduct, left: _Array, right: _Array, result: _Array) -> _Array:
     """Return the product of the views of :func:`matrices_at`, with the result before it."""
     summed = BY_NAME[product.summed].numpy
-    value: _Array = np.matmul(left.astype(summed, copy=False), right.astype(summed, copy=False))
-    return value + result.astype(summed, copy=False) if product.accumulates else value
+    with np.errstate(all="ignore"):
+        value: _Array = np.matmul(left.astype(summed, copy=False), right.astype(summed, copy=False))
+        return value + result.astype(summed, copy=False) if product.accumulates else value
 
 
 _by_text: dict[int, MatrixProduct] = {}  # by the text's address, in code that stays loaded
@@ -64,7 +65,8 @@ def _multiply(text: int, left: int, right: int, result: int) -> None:
         if product is None:
             data = json.loads(ctypes.string_at(text))
             product = _by_text[text] = MatrixProduct.from_json(data)
-        _multiply_into(product, *matrices_at(product, (left, right, result)))
+        with np.errstate(all="ignore"):  # infinities and NaN are results like others
+            _multiply_into(product, *matrices_at(product, (left, right, result)))
     except BaseException as error:
         _failures[get_ident()] = error
 

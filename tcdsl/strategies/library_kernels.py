@@ -65,7 +65,8 @@ def require_products(scop: Scop, source: Source, *, is_plain: bool) -> None:
     for statement in scop.statements:
         if not statement.library:
             continue
-        product = matrix_product(scop, statement)
+        inits = [scop.by_name[i] for i, lead in leaders_of(scop).items() if lead == statement.name]
+        product = product_of(scop, [*inits, statement])
         reason = product if isinstance(product, str) else ""
         if not is_plain:
             reason = "its sums are compensated"
@@ -100,9 +101,9 @@ def library_kernel(
 
 def product_of(scop: Scop, statements: Sequence[Statement]) -> MatrixProduct | str:
     """Return what *statements* compute, one update and what initialises it; or why no product."""
-    found = with_initialisation(scop, statements)
+    found = with_initialisation(statements)
     if found is None:
-        return "other statements are in its kernel"
+        return "what is set to 0 is more than what the product writes"
     update, is_initialised = found
     product = matrix_product(scop, update)
     if isinstance(product, str):

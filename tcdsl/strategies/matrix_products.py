@@ -62,9 +62,7 @@ def matrix_product(scop: Scop, statement: Statement) -> MatrixProduct | str:
     return product
 
 
-def with_initialisation(
-    scop: Scop, statements: Sequence[Statement]
-) -> tuple[Statement, bool] | None:
+def with_initialisation(statements: Sequence[Statement]) -> tuple[Statement, bool] | None:
     """Return the update among *statements*, and whether the others initialise what it adds to."""
     updates = [s for s in statements if s.kind is Kind.UPDATE]
     inits = [s for s in statements if s.kind is Kind.INIT]

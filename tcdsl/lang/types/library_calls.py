@@ -47,16 +47,29 @@ _DROP = "drop the '<=>': tcdsl compiles the statement itself"
 
 
 def factors_of(value: Expr) -> tuple[Load, Load] | None:
-    """Return the two loads that *value* multiplies, conversions aside, or None."""
-    value = _unconverted(value)
+    """Return the two loads that *value* multiplies, or None.
+
+    Only conversions that keep every value are left out: a library multiplies what is in memory.
+    """
     if not (isinstance(value, Binary) and value.op == "*"):
         return None
-    left, right = _unconverted(value.left), _unconverted(value.right)
+    left, right = _loaded(value.left), _loaded(value.right)
     return (left, right) if isinstance(left, Load) and isinstance(right, Load) else None
 
 
-def _unconverted(expr: Expr) -> Expr:
-    return _unconverted(expr.operand) if isinstance(expr, Cast) else expr
+def _loaded(expr: Expr) -> Expr:
+    """Return what *expr* converts, if its type holds every value of that."""
+    while isinstance(expr, Cast) and _holds(expr.dtype, expr.operand.dtype):
+        expr = expr.operand
+    return expr
+
+
+def _holds(dtype: DType, narrow: DType) -> bool:
+    return (
+        dtype == narrow
+        or (dtype in (FLOAT32, FLOAT64) and narrow.is_half)
+        or ((dtype, narrow) == (FLOAT64, FLOAT32))
+    )
 
 
 def why_not_product(statement: Statement) -> Reason | None:
