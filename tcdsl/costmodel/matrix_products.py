@@ -119,7 +119,6 @@ VECTOR_BYTES, UNALIGNED_SHARE = 16, 0.14
 CALL_S = 12.5e-6  # that the host takes for a call; the GPU may take longer
 # Of a call's workspace; NVIDIA recommends 32 MiB on Hopper.
 LEAST_WORKSPACE, MOST_WORKSPACE, MOST_PARTS, ALIGNMENT = 64 << 10, 32 << 20, 32, 256
-TILE = 128
 
 
 def bytes_of(product: MatrixProduct) -> tuple[float, float]:
