@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 BATCH = 50  # programs that are compiled together
+OF_A_SEED = 100  # programs of each seed of a hunt, so that processes share the seeds
 
 Program = tuple[str, list[Any]]
 
@@ -59,9 +60,23 @@ def drawn(number: int, count: int, strategy: "SearchStrategy[tuple[str, Any]]") 
     return found
 
 
+def with_seeds(ordinary: int, count: int, hunted: range) -> Any:
+    """Parametrise a test by *number* and *count*: *count* programs of *ordinary*, or a hunt."""
+    found = [pytest.param(number, OF_A_SEED, marks=pytest.mark.fuzz) for number in hunted]
+    return pytest.mark.parametrize(("number", "count"), [(ordinary, count), *found])
+
+
 def batches(cases: Sequence[Program]) -> Iterator[Sequence[Program]]:
     for start in range(0, len(cases), BATCH):
         yield cases[start : start + BATCH]
+
+
+def hunt_in_batches(
+    cases: Sequence[Program], check_cases: Callable[..., None], **choices: Any
+) -> None:
+    with Hunt() as found:
+        for batch in batches(cases):
+            found.run("", check_cases, batch, **choices)
 
 
 class Hunt:

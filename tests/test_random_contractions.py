@@ -1,7 +1,8 @@
 """The hunt for wrong sums of products: random contractions, with what surrounds them.
 
-    pytest -m fuzz tests/test_random_contractions.py                the emulator, the CPU, plans
-    pytest -m "gpu and fuzz" tests/test_random_contractions.py      5,000 of real sizes on a GPU
+    pytest -m fuzz -n 16 tests/test_random_contractions.py      5,000 on the emulator with either
+                                                                chip, the CPU, plans alone
+    pytest -m "gpu and fuzz" tests/test_random_contractions.py  5,000 of real sizes on a GPU
 
 The ordinary run has some dozens.  A wrong result, a plan that falls back on another one (which is a
 warning) and an internal error are finds.  The seeds are those that docs/design.md reports; another
@@ -19,51 +20,39 @@ from tcdsl.driver import compile_to_cuda
 from tcdsl.options import Options
 from tcdsl.testing import check, contractions
 from tests.conftest import comprehension_of, specialisation_of
-from tests.hunts import Hunt, batches, drawn, for_each
+from tests.hunts import OF_A_SEED, Hunt, drawn, for_each, hunt_in_batches, with_seeds
 
 pytest.importorskip("hypothesis")
 
 ORDINARY = 24  # without -m fuzz
-CONTRACTIONS = 5_000
 GPU_SEEDS = range(6000, 6050)
-GPU_CONTRACTIONS = 100  # of each seed
 
 CheckAll = Callable[..., None]
 
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 
 
-def fuzzed(number: int, count: int) -> Any:
-    return pytest.param(number, count, marks=pytest.mark.fuzz)
-
-
-def hunt(number: int, count: int, check_cases: CheckAll, **choices: Any) -> None:
-    with Hunt() as found:
-        for cases in batches(drawn(number, count, contractions())):
-            found.run("", check_cases, cases, **choices)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "count"), [(5000, ORDINARY), fuzzed(5001, CONTRACTIONS)])
+@with_seeds(5000, ORDINARY, range(5100, 5150))
 @pytest.mark.timeout(4 * 3600)
 def test_contractions_on_the_emulator(number: int, count: int, check_emulated: CheckAll) -> None:
-    hunt(number, count, check_emulated)
+    hunt_in_batches(drawn(number, count, contractions()), check_emulated)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "count"), [(5010, ORDINARY), fuzzed(5011, CONTRACTIONS)])
+@with_seeds(5010, ORDINARY, range(5200, 5250))
 @pytest.mark.timeout(4 * 3600)
 def test_contractions_on_a_small_chip(
     number: int, count: int, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
-    hunt(number, count, check_emulated, gpu=small_chip)
+    hunt_in_batches(drawn(number, count, contractions()), check_emulated, gpu=small_chip)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "count"), [(5020, ORDINARY), fuzzed(5021, CONTRACTIONS)])
+@with_seeds(5020, ORDINARY, range(5300, 5350))
 @pytest.mark.timeout(4 * 3600)
 def test_contractions_on_the_cpu(number: int, count: int, check_all: CheckAll) -> None:
-    hunt(number, count, check_all)
+    hunt_in_batches(drawn(number, count, contractions()), check_all)
 
 
 @pytest.mark.gpu
@@ -79,11 +68,11 @@ def test_contractions_on_a_gpu(number: int) -> None:
             f = tcdsl.define(source)["f"]
             found.run(case, check, f, *inputs.values(), targets=("cuda", "cuda"))
 
-        for_each(number, GPU_CONTRACTIONS, contractions("real"), run)
+        for_each(number, OF_A_SEED, contractions("real"), run)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "count"), [(5030, 8), fuzzed(5031, CONTRACTIONS)])
+@with_seeds(5030, 8, range(5400, 5450))
 @pytest.mark.timeout(4 * 3600)
 def test_plans_of_contractions_for_a_gpu(number: int, count: int) -> None:
     chip = load_chip("h200")

@@ -1,6 +1,7 @@
 """The hunt for plans that are refused: random graphs of broadcasts and reductions.
 
-    pytest -m fuzz tests/test_random_graphs.py                the emulator, the CPU, plans alone
+    pytest -m fuzz -n 16 tests/test_random_graphs.py          3,000 on the emulator with either
+                                                              chip and on the CPU, plans alone
     pytest -m "gpu and fuzz" tests/test_random_graphs.py      20,000 graphs of real sizes on a GPU
 
 The ordinary run has some dozens.  A wrong result, a plan that falls back on another one (which is a
@@ -20,51 +21,39 @@ from tcdsl.driver import compile_to_c, compile_to_cuda
 from tcdsl.options import Options
 from tcdsl.testing import graphs
 from tests.conftest import comprehension_of, specialisation_of
-from tests.hunts import Hunt, batches, drawn, for_each
+from tests.hunts import OF_A_SEED, Hunt, drawn, for_each, hunt_in_batches, with_seeds
 
 pytest.importorskip("hypothesis")
 
 ORDINARY = 12  # without -m fuzz
-GRAPHS = 3_000
 GPU_SEEDS = range(4000, 4200)
-GPU_GRAPHS = 100  # of each seed
 
 CheckAll = Callable[..., None]
 
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 
 
-def fuzzed(number: int, count: int) -> Any:
-    return pytest.param(number, count, marks=pytest.mark.fuzz)
-
-
-def hunt(number: int, count: int, check_cases: CheckAll, **choices: Any) -> None:
-    with Hunt() as found:
-        for cases in batches(drawn(number, count, graphs())):
-            found.run("", check_cases, cases, **choices)
-
-
 # --- results --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("number", "count"), [(3000, ORDINARY), fuzzed(3001, GRAPHS)])
+@with_seeds(3000, ORDINARY, range(3100, 3130))
 @pytest.mark.timeout(4 * 3600)
 def test_graphs_on_the_emulator(number: int, count: int, check_emulated: CheckAll) -> None:
-    hunt(number, count, check_emulated)
+    hunt_in_batches(drawn(number, count, graphs()), check_emulated)
 
 
-@pytest.mark.parametrize(("number", "count"), [(3010, ORDINARY), fuzzed(3011, GRAPHS)])
+@with_seeds(3010, ORDINARY, range(3200, 3230))
 @pytest.mark.timeout(4 * 3600)
 def test_graphs_on_a_small_chip(
     number: int, count: int, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
-    hunt(number, count, check_emulated, gpu=small_chip)
+    hunt_in_batches(drawn(number, count, graphs()), check_emulated, gpu=small_chip)
 
 
-@pytest.mark.parametrize(("number", "count"), [(3020, ORDINARY), fuzzed(3021, GRAPHS)])
+@with_seeds(3020, ORDINARY, range(3300, 3330))
 @pytest.mark.timeout(4 * 3600)
 def test_graphs_on_the_cpu(number: int, count: int, check_all: CheckAll) -> None:
-    hunt(number, count, check_all)
+    hunt_in_batches(drawn(number, count, graphs()), check_all)
 
 
 @pytest.mark.gpu
@@ -82,7 +71,7 @@ def test_graphs_on_a_gpu(number: int) -> None:
             f = tcdsl.define(source)["f"]
             found.run(case, check_dense, f, inputs, "cuda", "cuda")
 
-        for_each(number, GPU_GRAPHS, graphs("real"), run)
+        for_each(number, OF_A_SEED, graphs("real"), run)
 
 
 # --- plans alone, at real sizes ---------------------------------------------------------------
@@ -97,14 +86,14 @@ def hunt_plans(number: int, count: int, plan: Callable[..., object]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "count"), [(3030, ORDINARY), fuzzed(3031, GRAPHS)])
+@with_seeds(3030, ORDINARY, range(3400, 3430))
 @pytest.mark.timeout(4 * 3600)
 def test_plans_for_a_gpu(number: int, count: int) -> None:
     chip = load_chip("h200")
     hunt_plans(number, count, lambda c, s: compile_to_cuda(c, s, {}, Options(), chip))
 
 
-@pytest.mark.parametrize(("number", "count"), [(3040, ORDINARY), fuzzed(3041, GRAPHS)])
+@with_seeds(3040, ORDINARY, range(3500, 3530))
 @pytest.mark.timeout(4 * 3600)
 def test_plans_for_a_cpu(number: int, count: int) -> None:
     hunt_plans(number, count, lambda c, s: compile_to_c(c, s, {}, Options(), Cpu(16)))
