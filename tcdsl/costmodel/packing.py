@@ -3,7 +3,7 @@
     along the terms    a thread has its rows for good: what a step adds is a guard and a sum
     else               each line is another term, whose indices are divided out in each step
 
-A copy of one element moves through registers.
+A copy of one element of a half type moves through registers.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,16 @@ from tcdsl.costmodel.work import Chain, Work
 
 KEPT, DIVIDED = 14, 26  # instructions of a copy
 BY_REGISTERS = 6  # more, where one element is loaded and stored
+LEAST_COPY = 4  # bytes that an asynchronous copy moves
 PART_BYTES = 4
 
 
 def with_loaders(
-    work: Work, copied: Sequence[tuple[float, int, bool]], shared_sums: float, chip: Chip
+    work: Work,
+    copied: Sequence[tuple[float, int, bool]],
+    element_bytes: int,
+    shared_sums: float,
+    chip: Chip,
 ) -> Work:
     """Return *work* with packing loaders, and with *shared_sums* added up by a kernel after it.
 
@@ -26,7 +31,9 @@ def with_loaders(
     """
     more = 0.0
     for elements, vector, is_along in copied:
-        each = (KEPT if is_along else DIVIDED) + (BY_REGISTERS if vector == 1 else 0)
+        each = (KEPT if is_along else DIVIDED) + (
+            BY_REGISTERS if vector * element_bytes < LEAST_COPY else 0
+        )
         more += each * elements / vector
     work = replace(work, instructions=work.instructions + more)
     if not shared_sums:

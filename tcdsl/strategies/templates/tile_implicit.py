@@ -20,6 +20,7 @@ from tcdsl.costmodel.packing import with_loaders
 from tcdsl.costmodel.tensor_tiles import TensorWork
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Operator
+from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.strategies.contracted import why_not_contracted
 from tcdsl.strategies.fragments import WarpTiles
 from tcdsl.strategies.implicit_kernel import chunk_size, classes_for
@@ -28,15 +29,19 @@ from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import tile_mma, tile_simt
-from tcdsl.strategies.tensor_types import unit_of, why_not_made
+from tcdsl.strategies.tensor_types import SPLIT_TERMS, is_split, loads_of, unit_of, why_not_made
 
 NAME = "tile_implicit"
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LEAST_STEPS = 4  # of a chunk
 FULL = 3  # blocks for a multiprocessor, of those that share sums
-STEP = 64
+STEP_BYTES = 128  # along the terms
+# Of float32 in parts, by four warps together each, and how many stages are tried.
+SPLIT_SHAPES = ((16, 64, 4, 1), (16, 64, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1))
+SPLIT_STAGES = (3, 2, 4)
 LEAST_EXTENT = 12  # of rows, columns and terms
 SURELY = 1.15  # as much longer others must be estimated to take
+Way = tuple[tuple[int, int, int, int], int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,8 @@ def why_not(problem: Problem) -> str | None:
         return reason
     if min(one.extent for one in (classes.row, classes.column, classes.term)) < LEAST_EXTENT:
         return "most of a tile would be empty"
+    if _is_split(problem) and _terms(classes) - _steps(classes) < SPLIT_TERMS:
+        return "its sums are too short to be as accurate in three products of tf32"
     if tile_mma.why_not(problem) is None and all(len(one.indices) == 1 for one in classes.all):
         return "it is a plain product: tile_mma"
     found = _ranked(problem)
@@ -98,9 +105,30 @@ def _why_not_factors(problem: Problem) -> str | None:
         return "it adds no products of two elements"
     loads = [factor.load for factor in factors]
     types = [problem.scop.arrays[load.tensor].dtype for load in loads]
-    if not all(dtype.is_half for dtype in types):
-        return "its factors are of no half type"
+    if not all(dtype.is_half or dtype == FLOAT32 for dtype in types):
+        return "its factors are neither of a half type nor of float32"
     return why_not_made(types, reduction.dtype, problem.gpu, problem.options)
+
+
+def _factor_type(problem: Problem) -> DType:
+    reads = problem.shapes[problem.lead].statement.reads
+    return problem.scop.arrays[reads[0].array].dtype
+
+
+def _is_split(problem: Problem) -> bool:
+    """Return whether each product of *problem* is made as several, of parts of its factors."""
+    return is_split(_factor_type(problem), problem.options)
+
+
+def _terms(classes: Classes) -> int:
+    """Return how many products a sum has."""
+    return classes.term.extent * (1 if classes.steps is None else classes.steps.extent)
+
+
+def _steps(classes: Classes) -> int:
+    """Return in how many steps a sum of float32 is made."""
+    steps = 1 if classes.steps is None else classes.steps.extent
+    return -(-classes.term.extent // (STEP_BYTES // FLOAT32.size_bytes)) * steps
 
 
 def space(problem: Problem) -> Iterator[ImplicitConfig]:
@@ -126,14 +154,22 @@ def _ranked(problem: Problem) -> list[tuple[float, ImplicitConfig]]:
     return sorted(found, key=lambda pair: pair[0])
 
 
-def _configs(problem: Problem) -> Iterator[ImplicitConfig]:
-    ways = [(shape, 1, tile_mma.STAGES) for shape in tile_mma.SHAPES]
-    if problem.gpu.has(Feature.WARPGROUP_PRODUCTS):
+def _ways(problem: Problem) -> list[Way]:
+    """Return what warps have, how many multiply together, and how many stages are tried."""
+    if _is_split(problem):
+        return [(shape, tile_mma.WARPS, SPLIT_STAGES) for shape in SPLIT_SHAPES]
+    ways: list[Way] = [(shape, 1, tile_mma.STAGES) for shape in tile_mma.SHAPES]
+    if problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and _factor_type(problem).is_half:
         groups = tile_mma.GROUP_SHAPES
         ways += [(shape, tile_mma.WARPS, tile_mma.GROUP_STAGES) for shape in groups]
-    for shape, together, all_stages in ways:
+    return ways
+
+
+def _configs(problem: Problem) -> Iterator[ImplicitConfig]:
+    step = STEP_BYTES // _factor_type(problem).size_bytes
+    for shape, together, all_stages in _ways(problem):
         for stages in all_stages:
-            config = ImplicitConfig(*shape, STEP, stages, together)
+            config = ImplicitConfig(*shape, step, stages, together)
             yield config
             yield from (replace(config, chunks=n) for n in _chunks(problem, config))
 
@@ -175,20 +211,26 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
     moved = {name: problem.scop.arrays[name].size_bytes() or 0 for name in arrays}
     terms = chunk_size(classes, config.step, config.chunks)
     terms *= 1 if classes.steps is None else classes.steps.extent
-    dtype = problem.scop.arrays[problem.shapes[problem.lead].statement.reads[0].array].dtype
+    dtype = _factor_type(problem)
     blocks = _tiles(classes, config) * config.chunks
     plain = TensorWork(
         blocks, (config.warp_rows, config.warp_columns), config.rows, config.columns,
         terms, config.step, config.stages, config.together, unit_of(dtype), 16,
         sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
-        dtype.size_bytes,
+        dtype.size_bytes, _loads(dtype, classes), is_split=_is_split(problem),
     ).work(problem.gpu)  # fmt: skip
     copied = [
         (float(blocks) * terms * size, loaded.vector, loaded.is_along_terms)
         for size, loaded in zip(config.tiles.block, classes.loaded, strict=True)
     ]
     results = _results(classes) if config.chunks > 1 else 0
-    return with_loaders(plain, copied, results * config.chunks, problem.gpu)
+    return with_loaders(plain, copied, dtype.size_bytes, results * config.chunks, problem.gpu)
+
+
+def _loads(dtype: DType, classes: Classes) -> tuple[int, int]:
+    """Return the instructions with which a thread gets its part of 16 rows, and 16 columns."""
+    rows, columns = (loads_of(dtype, is_along=one.is_along_terms) for one in classes.loaded)
+    return rows, columns
 
 
 def _results(classes: Classes) -> int:
