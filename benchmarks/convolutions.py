@@ -1,13 +1,16 @@
-"""Convolutions and their two gradients beside cuDNN: layers of ResNet-50 and others, in bfloat16.
+"""Convolutions and their two gradients beside cuDNN: layers of ResNet-50 and others.
 
     python benchmarks/convolutions.py --list                  what each takes, without a GPU
     python benchmarks/convolutions.py --seconds 60            times, by turns with torch's
     python benchmarks/convolutions.py --only '*weights nhwc' --candidates 4
+    python benchmarks/convolutions.py --type float32 --precision tf32x3
 
-Each result is compared with torch's in float64 first, outputs poisoned.  cuDNN may search
-(``benchmark``), and has channels last in memory where ours has: the table tells microseconds and
-time(cuDNN) / time(ours), above 1 where ours is faster.  ``--candidates`` times so many of the
-configurations, too, those of the least predicted time.
+Of bfloat16, or of another ``--type``; torch's float32 is without tf32.  Each result is compared
+with torch's of a wider type first, outputs poisoned.  cuDNN may search (``benchmark``), and has
+channels last in memory where ours has: the table tells microseconds and time(cuDNN) / time(ours),
+above 1 where ours is faster.  ``--candidates`` times so many of the configurations, too, those of
+the least predicted time.  ``--warm`` compiles alone, in one of several processes, into the cache on
+disk.
 """
 
 import argparse
@@ -16,7 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -70,6 +73,7 @@ class Program:
     layer: str
     what: str  # forward, data, weights
     is_last: bool  # channels last
+    dtype: str = "bfloat16"
 
     @property
     def label(self) -> str:
@@ -96,7 +100,7 @@ class Program:
 
     def text(self) -> str:
         """Return the def."""
-        one, half = self.of, "bfloat16"
+        one, half = self.of, "float" if self.dtype == "float32" else self.dtype
         filters = self.element("K", "f", "c", "r", "s")
         sizes = {
             "I": self.element("", "N", "C", "H", "H"), "O": self.element("", "N", "F", "P", "P"),
@@ -159,12 +163,12 @@ def executable(
     inputs: Any,
     choice: Mapping[str, Any] | None = None,
     target: str = "cuda",
+    options: Options | None = None,
 ) -> Any:
     """Return the executable for *inputs*, with a *choice* for its first kernel."""
-    options = None
     if choice is not None:
         own = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
-        options = Options(choices=own)
+        options = replace(options or Options(), choices=own)
     function = tcdsl.define(program.text())[program.what]
     return function.compile(*inputs, target=target, options=options)
 
@@ -196,12 +200,12 @@ def short(choice: Mapping[str, Any]) -> str:
     return f"{name} {how} {rows}x{columns} s{choice['stages']}{more}{loader}"
 
 
-def listed(programs: tuple[Program, ...]) -> None:
+def listed(programs: tuple[Program, ...], options: Options) -> None:
     """Print what each program's kernels are, for an H200."""
     for program in programs:
         shapes = program.shapes()
-        inputs = [tcdsl.spec(shapes[name], "bfloat16") for name in program.inputs()]
-        exe = executable(program, inputs, target="emulate")
+        inputs = [tcdsl.spec(shapes[name], program.dtype) for name in program.inputs()]
+        exe = executable(program, inputs, target="emulate", options=options)
         least = program.of.operations / 785e6
         chosen = [c for c in exe.candidates if c.get("is_chosen")]
         us = sum(float(c.get("predicted_us", 0)) for c in chosen)
@@ -214,10 +218,11 @@ def listed(programs: tuple[Program, ...]) -> None:
 class Bench:
     """Times programs beside torch until the time is over."""
 
-    def __init__(self, seconds: float, out: str) -> None:
+    def __init__(self, seconds: float, out: str, options: Options) -> None:
         import torch
 
         self.torch = torch
+        self.options = options
         self.stop = time.monotonic() + seconds
         self.out = out
         self.flush = torch.empty(CHIP_BYTES, dtype=torch.uint8, device="cuda")
@@ -228,7 +233,7 @@ class Bench:
         """Return random arrays, as views with the channel second."""
         found = {}
         for name, shape in program.shapes().items():
-            own = self.torch.randn(shape, device="cuda").to(self.torch.bfloat16)
+            own = self.torch.randn(shape, device="cuda").to(getattr(self.torch, program.dtype))
             found[name] = own.permute(0, 3, 1, 2) if program.is_last else own
         return found
 
@@ -268,11 +273,13 @@ class Bench:
         plain = {n: a.permute(0, 2, 3, 1) if program.is_last else a for n, a in arrays.items()}
         inputs = [plain[name] for name in program.inputs()]
         begun = time.monotonic()
-        first = executable(program, inputs)
+        first = executable(program, inputs, options=self.options)
         seconds = time.monotonic() - begun
         calls, names, verdicts = [peer], ["torch"], [""]
         for choice in [None, *candidates(first, most)]:
-            exe = first if choice is None else executable(program, inputs, choice)
+            exe = first
+            if choice is not None:
+                exe = executable(program, inputs, choice, options=self.options)
             result = self.torch.full_like(plain[program.result], float("nan"))
             bound = exe.bind(*inputs, out=result)
             bound()
@@ -294,9 +301,24 @@ class Bench:
                     file.write(json.dumps(line) + "\n")
 
     def double(self, program: Program, arrays: Mapping[str, Any]) -> Any:
-        """Return the result in float32 without tf32, of the same operands, as float64."""
-        wide = {name: array.float() for name, array in arrays.items()}
+        """Return the result of the same operands in the next wider type, as float64."""
+        is_half = program.dtype != "float32"
+        wide = {n: array.float() if is_half else array.double() for n, array in arrays.items()}
         return self.peer(program, wide)().double()
+
+    def warm(self, programs: tuple[Program, ...], most: int) -> None:
+        """Compile what :meth:`run` times."""
+        for program in programs:
+            arrays = {
+                name: self.torch.empty(
+                    shape, device="cuda", dtype=getattr(self.torch, program.dtype)
+                )
+                for name, shape in program.shapes().items()
+            }
+            inputs = [arrays[name] for name in program.inputs()]
+            first = executable(program, inputs, options=self.options)
+            for choice in candidates(first, most):
+                executable(program, inputs, choice, options=self.options)
 
     def all(self, programs: tuple[Program, ...], most: int) -> None:
         self.torch.backends.cudnn.allow_tf32 = False
@@ -313,17 +335,31 @@ class Bench:
 def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default="*", help="labels, with * and ?")
+    parser.add_argument("--only", default="*", help="labels, with * and ?, by commas")
     parser.add_argument("--list", action="store_true", help="print what is chosen")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--candidates", type=int, default=0, help="others that are timed, too")
     parser.add_argument("--out", default="", help="a file of lines of JSON")
+    parser.add_argument("--type", default="bfloat16", help="of images, filters and results")
+    parser.add_argument("--precision", default="", help="see Options.precision")
+    parser.add_argument("--warm", default="", help="I/N: compile every Nth program from I on")
     arguments = parser.parse_args()
-    chosen = tuple(p for p in PROGRAMS if fnmatchcase(p.label, arguments.only))
+    chosen = tuple(
+        replace(p, dtype=arguments.type)
+        for only in arguments.only.split(",")
+        for p in PROGRAMS
+        if fnmatchcase(p.label, only)
+    )
+    options = Options(precision=arguments.precision) if arguments.precision else Options()
     if arguments.list:
-        listed(chosen)
+        listed(chosen, options)
+        return 0
+    bench = Bench(arguments.seconds, arguments.out, options)
+    if arguments.warm:
+        first, count = map(int, arguments.warm.split("/"))
+        bench.warm(chosen[first::count], arguments.candidates)
     else:
-        Bench(arguments.seconds, arguments.out).all(chosen, arguments.candidates)
+        bench.all(chosen, arguments.candidates)
     return 0
 
 
