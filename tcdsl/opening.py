@@ -102,7 +102,8 @@ class _Family:
     # On a GPU: what is compiled for each combination of classes, or why nothing is.
     classes: dict[Any, Any] = field(default_factory=dict)
     values: dict[str, set[int]] = field(default_factory=dict)  # of the sizes that may be left open
-    reduced: frozenset[str] | None = None  # the sizes of reduced ranges, once they are asked for
+    # The sizes of reduced ranges and of contractions' results, once they are asked for.
+    roles: tuple[frozenset[str], frozenset[str]] | None = None
     asked: frozenset[str] = frozenset()  # the sizes to be left open from the first call on
 
     def __post_init__(self) -> None:
@@ -130,7 +131,7 @@ class _Family:
     def _in_class(self, sized: SizedDef, specs: Specs) -> Executable:
         """Return code for a GPU: open within the classes of the sizes that are to be open."""
         names = self._names_to_open(sized)
-        classes = classes_of(sized.sizes, names, self._reduced(sized)) if names else None
+        classes = classes_of(sized.sizes, names, *self._of_contractions(sized)) if names else None
         if not classes:
             return self._build(sized, specs)
         fixed = tuple((n, size) for n, size in sized.sizes.items() if n not in classes)
@@ -148,23 +149,18 @@ class _Family:
         for name in leading_sizes(sized.definition.head) - self.opened:
             known = self.values.setdefault(name, set())
             known.add(sized.sizes[name])
-            if len(known) == VALUES_BEFORE + 1 and name not in self._tiled(sized):
+            if len(known) == VALUES_BEFORE + 1:
                 self.opened |= {name}
         return [name for name in sized.sizes if name in self.opened]
 
-    def _reduced(self, sized: SizedDef) -> frozenset[str]:
+    def _of_contractions(self, sized: SizedDef) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the sizes of reduced ranges, and those that tiles of contractions cut."""
         with late_import():
-            from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes
+            from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes, tiled_sizes
 
-        if self.reduced is None:
-            self.reduced = reduced_sizes(sized.comprehension)
-        return self.reduced
-
-    def _tiled(self, sized: SizedDef) -> frozenset[str]:
-        with late_import():
-            from tcdsl.lang.ranges.roles_of_sizes import tiled_sizes
-
-        return tiled_sizes(sized.comprehension)
+        if self.roles is None:
+            self.roles = reduced_sizes(sized.comprehension), tiled_sizes(sized.comprehension)
+        return self.roles
 
     def _class(self, sized: SizedDef, specs: Specs, classes: Mapping[str, tuple[int, int]]) -> Any:
         """Return the code of a class, or why there is none."""

@@ -136,6 +136,17 @@ def array_strides(array: Array) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def stride_divisors(array: Array) -> tuple[int, ...]:
+    """Return numbers that divide the strides of *array*: themselves, unless a size is open."""
+    if array.strides is not None:
+        return tuple(1 if n is None else _plain(n) for n in array.strides)
+    found, step = [], 1
+    for extent in reversed(array.shape):
+        found.append(step)
+        step *= extent if isinstance(extent, int) else 1
+    return tuple(reversed(found))
+
+
 def _plain(stride: Stride) -> int:
     if isinstance(stride, Interleaved):
         return stride.step

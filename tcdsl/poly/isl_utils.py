@@ -83,6 +83,15 @@ def minus(one: Extent, other: Extent) -> Extent:
     return plus(one, -other if isinstance(other, int) else other.neg())
 
 
+def whole_tiles(end: Extent, size: int, first: int = 0) -> Extent:
+    """Return the end of the tiles of *size* values, from *first* on, that reach *end*."""
+    if isinstance(end, int):
+        return first - (first - end) // size * size
+    count = plus(end, size - 1 - first)
+    assert isinstance(count, isl.PwAff)
+    return plus(count.scale_down_val(val(size)).floor().scale_val(val(size)), first)
+
+
 def greatest(extent: Extent) -> int | None:
     """Return the greatest value of *extent*, None if it has none: open sizes may be bounded."""
     if isinstance(extent, int):

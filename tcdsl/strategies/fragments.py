@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tcdsl.costmodel.chip import WARP
-from tcdsl.costmodel.locality import array_strides
+from tcdsl.costmodel.locality import stride_divisors
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Array
 
@@ -129,7 +129,7 @@ def multiplied(tiles: WarpTiles, row: At, column: At, term: At) -> list[Level]:
 
 def vector_of(array: Array) -> int:
     """Return how many elements of *array* a copy may move at once, 1 if only one."""
-    *strides, _ = array_strides(array)
+    *strides, _ = stride_divisors(array)
     counts = [size // array.dtype.size_bytes for size in COPIES]
     return next((n for n in counts if n > 1 and not any(s % n for s in strides)), 1)
 

@@ -17,12 +17,15 @@ from functools import cached_property, wraps
 from math import prod
 from typing import TypeVar
 
+import islpy as isl
+
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape, coefficient_of, runs_of
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
+from tcdsl.poly.isl_utils import Extent, dim_bounds
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.rfactor import why_not_laned
@@ -134,6 +137,19 @@ class Problem:
 
     def lower(self, axis: Axis) -> int:
         return lower_of(axis, self.shapes)
+
+    def end(self, name: str, dim: int) -> Extent:
+        """Return the value after the last of dimension *dim* of *name*: a function of open sizes.
+
+        What costs ask for is ``extent``, at the greatest sizes.
+        """
+        return dim_bounds(self.scop.by_name[name].domain, dim, self.scop.context)[1]
+
+    def is_open(self, axis: Axis) -> bool:
+        """Return whether the length of *axis* is only known at the call."""
+        has_sizes = self.scop.context.dim(isl.dim_type.param) > 0
+        ends = (self.end(name, dim) for name, dim in axis.items() if has_sizes)
+        return any(not isinstance(end, int) for end in ends)
 
     def name_of(self, axis: Axis) -> str:
         return self.shapes[self.lead].statement.indices[axis[self.lead]]

@@ -110,7 +110,7 @@ class Steps:
     widths: tuple[int, ...]
     stages: int
     threads: tuple[int, int]
-    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    spans: Mapping[str, tuple[int, Extent]] = field(default_factory=dict)
     copies: tuple[str, ...] = ()
     is_held: bool = False
     points: OuterLoop | None = None

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tcdsl.poly.isl_utils import whole_tiles
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
     AnyCoordinate,
@@ -168,8 +169,8 @@ def _padded(scop: Scop, lead: str, problem: Problem, product: Tensor) -> Scop:
 
 def _spans(problem: Problem, dim: int, size: int) -> Spans:
     """Return the range of the lead's dimension *dim* in whole tiles of *size*."""
-    shape = problem.shapes[problem.lead]
-    return {shape.statement.indices[dim]: (0, -(-shape.extents[dim] // size) * size)}
+    statement = problem.shapes[problem.lead].statement
+    return {statement.indices[dim]: (0, whole_tiles(problem.end(problem.lead, dim), size))}
 
 
 def _at(scop: Scop, name: str, indices: Sequence[str]) -> list[At]:

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ZERO, as_factor, binary, call, simplified, substituted, template
 from tcdsl.codegen.ast.nodes import Code, Evaluate, Name, Node
+from tcdsl.codegen.cuda.grids import extent_counts
 from tcdsl.codegen.cuda.products import variables_of
 from tcdsl.codegen.cuda.source import TensorMap
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.locality import array_strides
+from tcdsl.poly.isl_utils import Extent, greatest
 from tcdsl.poly.loop_tree import Coordinate, Loop
 from tcdsl.poly.scop import EventKind, Scop, Statement
 
@@ -25,19 +27,22 @@ BARRIERS = "w_barriers"
 BARRIER_BYTES = 8
 
 
-def tensor_map(scop: Scop, copy: Statement) -> TensorMap:
-    """Return the map of what *copy* reads, with its boxes."""
+def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str]) -> TensorMap:
+    """Return the map of what *copy* reads, with its boxes; of open *sizes*, functions of them."""
     array, tile = (scop.arrays[one.array] for one in (copy.reads[0], copy.write))
     element = array.dtype.size_bytes
-    sizes, box = (tuple(map(_number, own)) for own in (array.shape, tile.shape[-array.rank :]))
+    most, box = (tuple(map(_number, own)) for own in (array.shape, tile.shape[-array.rank :]))
     strides = tuple(element * stride for stride in array_strides(array)[:-1])
     box = (*box[:-1], LINE_BYTES // element)
-    return TensorMap(array.dtype.name, sizes[::-1], strides[::-1], box[::-1])
+    is_open = any(not isinstance(extent, int) for extent in array.shape)
+    counts = [extent_counts(extent, sizes) for extent in array.shape[::-1] if is_open]
+    return TensorMap(array.dtype.name, most[::-1], strides[::-1], box[::-1], tuple(counts))
 
 
-def _number(extent: object) -> int:
-    assert isinstance(extent, int), "sizes are known on a GPU"
-    return extent
+def _number(extent: Extent) -> int:
+    number = greatest(extent)
+    assert number is not None, "sizes are bounded on a GPU"
+    return number
 
 
 def map_name(names: Names, copy: Statement) -> str:

@@ -53,7 +53,9 @@ def _map_of(parent: PlanText, copy: Statement) -> Parameter:
         parent.alignments[array.argument] = max(known, VECTOR_BYTES)
     text = f"const __grid_constant__ tc_map {map_name(parent.names, copy)}"
     own = parent.parameter(array)
-    return replace(own, declaration=text, map=tensor_map(parent.scop, copy))
+    return replace(
+        own, declaration=text, map=tensor_map(parent.scop, copy, parent.sizes.open_sizes)
+    )
 
 
 def _is_restricted(kernel: Kernel, name: str, statements: Sequence[Statement]) -> bool:

@@ -51,15 +51,25 @@ class TensorMap:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]  # in bytes, of all dimensions but the first, whose neighbours are
     box: tuple[int, ...]
+    counts: tuple["Counts", ...] = ()  # the sizes, where some are open: the others are the greatest
+
+    def at(self, integers: Sequence[int]) -> "TensorMap":
+        """Return the map at the open sizes among *integers*: beyond them a box has zeros."""
+        if not self.counts:
+            return self
+        sizes = tuple(largest(counts, integers) for counts in self.counts)
+        return replace(self, sizes=sizes, counts=())
 
     def to_json(self) -> list[Any]:
-        return [self.dtype, list(self.sizes), list(self.strides), list(self.box)]
+        counts = [[count.to_json() for count in own] for own in self.counts]
+        return [self.dtype, list(self.sizes), list(self.strides), list(self.box), counts]
 
     @classmethod
     def from_json(cls, data: Any) -> "TensorMap":
-        dtype, *numbers = data
+        dtype, *numbers, counts = data
         sizes, strides, box = (tuple(map(int, own)) for own in numbers)
-        return cls(str(dtype), sizes, strides, box)
+        read = (tuple(map(Count.from_json, own)) for own in counts)
+        return cls(str(dtype), sizes, strides, box, tuple(read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +197,24 @@ class Launch:
 
         :arg places: { offset in the workspace -> that at these sizes }.
         """
-        if not any(self.counts) and not places:
+        if not any(self.counts) and not places and not self.has_open_maps:
             return self
         x, y, z = (
             min(most, max(1, largest(counts, integers))) if counts else most
             for most, counts in zip(self.grid, self.counts, strict=True)
         )
-        parameters = tuple(_moved(parameter, places) for parameter in self.parameters)
+        moved = (_moved(parameter, places) for parameter in self.parameters)
+        parameters = tuple(
+            parameter if parameter.map is None
+            else replace(parameter, map=parameter.map.at(integers))
+            for parameter in moved
+        )  # fmt: skip
         return replace(self, grid=(x, y, z), parameters=parameters)
+
+    @property
+    def has_open_maps(self) -> bool:
+        """Whether a parameter is a map whose sizes are known at the call."""
+        return any(p.map is not None and p.map.counts for p in self.parameters)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -426,7 +446,7 @@ class CudaSource:
 
     def at(self, integers: Sequence[int]) -> "CudaSource":
         """Return the same code with grids and workspace for the open sizes among *integers*."""
-        if not self.rooms and not any(any(launch.counts) for launch in self.kernels):
+        if not self.integers:
             return self
         launches, size_bytes = launches_at(self.launches, self.rooms, integers)
         return replace(self, launches=launches, workspace_bytes=size_bytes or self.workspace_bytes)

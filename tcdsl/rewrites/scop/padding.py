@@ -3,7 +3,8 @@
     C[m] += A[m,k] * B[k]     m < 1000        --->     C[m] += ...     m < 1024, C: 1024 elements
     y[m] = C[m]               m < 1000                 y[m] = C[m]     m < 1000
 
-So that no thread asks which of its results there are while it computes them.
+So that no thread asks which of its results there are while it computes them.  Of an open size the
+last tile is that at the call's size: m < 64 ceil(M / 64).
 
 Legal iff the instances are a product of a range of the index and the rest, the accumulator is an
 array of its own that the index is a subscript of, and every value is one of any operands: what is
@@ -18,11 +19,11 @@ from types import MappingProxyType
 import islpy as isl
 
 from tcdsl.lang.comprehension import Index
-from tcdsl.poly.isl_utils import within
+from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within_bounds
 from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 
-Spans = Mapping[str, tuple[int, int]]  # index -> its first value, and the one after its last
+Spans = Mapping[str, tuple[int, Extent]]  # index -> its first value, and the one after its last
 NONE: Spans = MappingProxyType({})
 
 
@@ -71,7 +72,7 @@ def _grown(array: Array, write: Access, spans: Spans) -> Array | None:
         if origin[dim] != first:
             return None
         found.add(subscript.name)
-        shape[dim] = end - first
+        shape[dim] = minus(end, first)
     return replace(array, shape=tuple(shape)) if found == set(spans) else None
 
 
@@ -86,11 +87,13 @@ def _widened(statement: Statement, spans: Spans) -> isl.Set | None:
     wide, own = free, free
     for index, (first, end) in spans.items():
         dim = statement.indices.index(index)
-        low, high = domain.dim_min_val(dim), domain.dim_max_val(dim)
-        if not (low.is_int() and high.is_int()) or low.to_python() < first:
+        if domain.is_empty():
             return None
-        own = within(own, isl.dim_type.set, dim, low.to_python(), high.to_python())
-        wide = within(wide, isl.dim_type.set, dim, first, end - 1)
+        low, after = dim_bounds(domain, dim, domain.params())
+        if not isinstance(low, int) or low < first:
+            return None
+        own = within_bounds(own, dim, low, after)
+        wide = within_bounds(wide, dim, first, end)
     return wide if own.is_subset(domain) and domain.is_subset(wide) else None
 
 

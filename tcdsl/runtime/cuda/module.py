@@ -21,7 +21,6 @@ from typing import Any
 from tcdsl.codegen.cuda.source import (
     TICKETS_BYTES,
     AnyLaunch,
-    Dim3,
     Launch,
     LibraryCall,
     Memset,
@@ -174,7 +173,8 @@ class Loaded:
         self._code = code
         self._lock = threading.Lock()
         self._raw: list[Raw] | None = None
-        self._others: tuple[Loaded, Sequence[Dim3 | None]] | None = None  # the kernels, and grids
+        # The kernels that these are, and their launches at the sizes of these.
+        self._others: tuple[Loaded, Sequence[Launch | None]] | None = None
         driver = pycuda()
         self.driver_error: type[Exception] = driver.Error
         with context.pushed(), libcuda.relaxed_capture():
@@ -249,12 +249,11 @@ class Loaded:
         manifest = self.manifest.at(integers)
         if manifest is self.manifest:
             return self
-        kernels = manifest.launches
-        grids = [launch.grid if isinstance(launch, Launch) else None for launch in kernels]
+        launches = [one if isinstance(one, Launch) else None for one in manifest.launches]
         found = copy(self)
         found.manifest = manifest
-        found.steps = [step.at(grid) for step, grid in zip(self.steps, grids, strict=True)]
-        found._raw, found._others = None, (self, grids)
+        found.steps = [step.at(one) for step, one in zip(self.steps, launches, strict=True)]
+        found._raw, found._others = None, (self, launches)
         found._lock = threading.Lock()  # it asks these for theirs
         return found
 
@@ -288,9 +287,9 @@ class Loaded:
 
     def _load_raw(self, steps: Sequence[AnyStep]) -> list[Raw]:
         if self._others is not None:
-            loaded, grids = self._others
-            pairs = zip(loaded.raw_kernels(), grids, strict=True)
-            return [raw.at(grid) for raw, grid in pairs]
+            loaded, launches = self._others
+            pairs = zip(loaded.raw_kernels(), launches, strict=True)
+            return [raw.at(launch) for raw, launch in pairs]
         module = libcuda.load_module(self._code)
         return [self._raw_kernel(module, step) for step in steps]
 

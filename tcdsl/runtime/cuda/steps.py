@@ -75,18 +75,16 @@ class Step:
         self.shared = launch.shared_bytes
         self.launch_kernel: Callable[..., None] = function._launch_kernel
         self.format = struct.Struct("=" + formats)
-        self.encoders = {
-            number: MapEncoder(parameter.map)
-            for number, parameter in enumerate(launch.parameters)
-            if parameter.map is not None
-        }
+        self.encoders = _encoders(launch)
         self.positions = tuple(positions)
         self.select = selector(positions)
 
-    def at(self, grid: Dim3 | None) -> "Step":
-        """Return the same kernel with another *grid*."""
+    def at(self, launch: Launch | None) -> "Step":
+        """Return the same kernel with the grid and the maps of *launch*."""
+        assert launch is not None, "a kernel's"
         found = copy(self)
-        found.grid = grid or self.grid
+        found.grid = launch.grid
+        found.encoders = _encoders(launch) if self.encoders else self.encoders
         return found
 
     @property
@@ -105,6 +103,15 @@ class Step:
         """Return the launch with the parameters *values* on the default stream."""
         parameters = self.format.pack(*values)
         return self.launch_kernel, (self.grid, self.block, parameters, self.shared, None)
+
+
+def _encoders(launch: Launch) -> dict[int, MapEncoder]:
+    """Return { number of a parameter -> what encodes its map }."""
+    return {
+        number: MapEncoder(parameter.map)
+        for number, parameter in enumerate(launch.parameters)
+        if parameter.map is not None
+    }
 
 
 @dataclass(slots=True, eq=False)
@@ -144,10 +151,10 @@ class RawKernel:
         self._encoders = step.encoders
         self._free: list[Record] = []
 
-    def at(self, grid: Dim3 | None) -> "RawKernel":
-        """Return the same kernel with another *grid*."""
+    def at(self, launch: Launch | None) -> "RawKernel":
+        """Return the same kernel with the grid and the maps of *launch*."""
         assert self._function.value is not None
-        return RawKernel(self._function.value, self._step.at(grid))
+        return RawKernel(self._function.value, self._step.at(launch))
 
     def prepared(self, values: Values) -> Prepared:
         """Return the launch with the parameters *values* on the default stream."""
@@ -218,7 +225,7 @@ class MemsetStep:
         self._function: Callable[..., int] = getattr(libcuda.library(), self._call)
         self._value, self._count = memset.value, memset.count
 
-    def at(self, grid: Dim3 | None) -> "MemsetStep":
+    def at(self, launch: Launch | None) -> "MemsetStep":
         """Return the memset itself: it has no grid."""
         return self
 
@@ -241,7 +248,7 @@ class StreamStep(Protocol):
     positions: tuple[int, ...]
     select: Select
 
-    def at(self, grid: Dim3 | None) -> "StreamStep": ...
+    def at(self, launch: Launch | None) -> "StreamStep": ...
 
     def prepared(self, values: Values) -> Prepared: ...
 

@@ -225,7 +225,8 @@ def _why_not_copied(problem: Problem) -> str | None:
         if array.skew is not None or vector_of(array) == 1:
             return f"rows of {read.array} are not all aligned to 4 bytes"
         inner = next(d for d, i in enumerate(statement.indices) if Index(i) == read.subscripts[-1])
-        if problem.shapes[problem.lead].extents[inner] % vector_of(array):
+        end = problem.end(problem.lead, inner)
+        if not isinstance(end, int) or end % vector_of(array):
             return f"rows of {read.array} end inside of what a copy moves at once"
     if any(low for name in problem.group.members for low in problem.shapes[name].lower):
         return "it begins elsewhere than at 0"
@@ -239,8 +240,10 @@ def _has_more_terms(problem: Problem, read: Access, reduced: int) -> bool:
     """
     shape = problem.shapes[problem.lead]
     dim = read.subscripts.index(Index(shape.statement.indices[reduced]))
-    is_cut = shape.extents[reduced] % max(STEPS) != 0
-    return is_cut and problem.scop.arrays[read.array].shape[dim] != shape.extents[reduced]
+    end, extent = problem.end(problem.lead, reduced), problem.scop.arrays[read.array].shape[dim]
+    if isinstance(end, int) or isinstance(extent, int):
+        return shape.extents[reduced] % max(STEPS) != 0 and extent != shape.extents[reduced]
+    return not extent.is_equal(end)
 
 
 def space(problem: Problem) -> Iterator[TensorConfig]:
@@ -349,9 +352,10 @@ def why_not_boxes(problem: Problem) -> str | None:
         return f"{gpu.arch} has no copies of boxes"
     for read in problem.shapes[problem.lead].statement.reads:
         array = problem.scop.arrays[read.array]
-        if array.rank > BOX_RANK or any(not isinstance(n, int) for n in array.shape):
+        if array.rank > BOX_RANK:
             return f"{read.array} has too many dimensions"
-        if array.strides is not None and any(not isinstance(n, int) for n in array.strides):
+        plain = (*array.origin, *(array.strides or array.shape[1:]))
+        if any(not isinstance(n, int) for n in plain):
             return f"{read.array} has no plain strides"
         *strides, _ = (n * array.dtype.size_bytes for n in array_strides(array))
         if any(n <= 0 or n % BOX_BYTES for n in strides):

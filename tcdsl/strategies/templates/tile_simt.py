@@ -20,6 +20,7 @@ from math import prod
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.tiles import Product, TileConfig, work_of_tiles
+from tcdsl.poly.isl_utils import Extent, whole_tiles
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.rewrites.scop.rfactor import Partial
@@ -242,13 +243,20 @@ def schedule(problem: Problem, config: TileConfig) -> Sketch:
     )  # fmt: skip
 
 
-def _spans(problem: Problem, tiles: Sequence[Tile]) -> dict[str, tuple[int, int]]:
+def _spans(problem: Problem, tiles: Sequence[Tile]) -> dict[str, tuple[int, Extent]]:
     """Return the first value, and the one after the last tile, of each index that tiles cut."""
     return {
-        problem.name_of(tile.axis): (tile.lower, tile.lower + tile.blocks * tile.block)
+        problem.name_of(tile.axis): (tile.lower, _whole(problem, tile))
         for tile in tiles
-        if tile.extent % tile.block
+        if tile.extent % tile.block or (tile.block > 1 and problem.is_open(tile.axis))
     }
+
+
+def _whole(problem: Problem, tile: Tile) -> Extent:
+    """Return the value after the last *tile*: of an open size, a function of it."""
+    if not problem.is_open(tile.axis):
+        return tile.lower + tile.blocks * tile.block
+    return whole_tiles(problem.end(problem.lead, tile.axis[problem.lead]), tile.block, tile.lower)
 
 
 def _why(config: TileConfig, along: str) -> Iterator[str]:
