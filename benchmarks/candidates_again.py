@@ -16,9 +16,9 @@ from tcdsl.costmodel.chip import Chip, chip_stems, load_chip
 from tcdsl.driver import compile_to_cuda
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.request import Request
 from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.sema import analyse
-from tcdsl.options import Options
 from tcdsl.schedule.plan import Plan
 from tcdsl.source import Source
 
@@ -33,7 +33,7 @@ def plan_of(case_name: str, dtype: str, sizes: Mapping[str, int], chip: Chip) ->
     case = library.case(case_name)
     comprehension = analyse(parse_program(Source(library.source_for(case, dtype))))[-1]
     special = specialise(comprehension, bind_sizes(comprehension, case.input_shapes(sizes)))
-    return compile_to_cuda(comprehension, special, {}, Options(), chip).plan
+    return compile_to_cuda(Request(comprehension, special), chip).plan
 
 
 def again(lines: Iterable[Line]) -> Iterator[Line]:

@@ -36,7 +36,7 @@ from tcdsl.codegen.device import c as c_library
 from tcdsl.codegen.device import cuda as cuda_library
 from tcdsl.costmodel import machine
 from tcdsl.driver import compile_to_c, compile_to_cuda
-from tcdsl.lang.comprehension import Comprehension
+from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.ranges.specialiser import specialise
 from tcdsl.lang.syntax.parser import parse_program
@@ -131,6 +131,15 @@ def some(target: str, step: int) -> list[Job]:
 # --- what is decided -------------------------------------------------------------------------
 
 
+def _request(comprehension: Comprehension, special: Specialisation) -> tuple[Any, ...]:
+    """Return what the pipeline is called with, of this revision or of an older one."""
+    try:
+        from tcdsl.lang.request import Request
+    except ImportError:
+        return comprehension, special, {}, Options()
+    return (Request(comprehension, special),)
+
+
 def row_of(job: Job) -> Row:
     """Compile *job* as far as its text, and return what was decided."""
     case = library.case(job.case)
@@ -138,12 +147,12 @@ def row_of(job: Job) -> Row:
     shapes = case.input_shapes(dict(job.sizes))
     special = specialise(comprehension, bind_sizes(comprehension, shapes))
     if job.target == GPU:
-        cuda = compile_to_cuda(comprehension, special, {}, Options(), _chip())
+        cuda = compile_to_cuda(*_request(comprehension, special), _chip())
         steps = zip(cuda.plan.kernels, cuda.source.launches, strict=True)
         lines = [_gpu_line(kernel, launch) for kernel, launch in steps]
         text, is_fallback = cuda.source.text, cuda.is_fallback
     else:
-        done = compile_to_c(comprehension, special, {}, Options(), machine.Cpu(CPU_THREADS))
+        done = compile_to_c(*_request(comprehension, special), machine.Cpu(CPU_THREADS))
         lines = [_cpu_line(kernel) for kernel in done.plan.kernels]
         text, is_fallback = done.source.body, done.is_fallback
     if is_fallback:

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 
+from tcdsl.lang.request import Request
+
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 ATTENTION = """def f(float(B,M,D) Q, float(B,N,D) K, float(B,N,E) V) -> (O) {
     s(b,m,n) +=! Q(b,m,d) * K(b,n,d)
@@ -86,7 +88,6 @@ def measure(case: str, target: str) -> dict[str, float]:
         from tcdsl.driver import compile_to_c, compile_to_cuda
         from tcdsl.lang.ranges.binding import bind_sizes
         from tcdsl.lang.ranges.specialiser import specialise
-        from tcdsl.options import Options
         from tcdsl.runtime import c_compiler, nvrtc
 
         if name == "cuda":
@@ -97,11 +98,9 @@ def measure(case: str, target: str) -> dict[str, float]:
             comprehension.inputs, specs, strict=True)})  # fmt: skip
         special = specialise(comprehension, sizes)
         if name == "cpu":
-            source = compile_to_c(comprehension, special, {}, Options(), Cpu(2)).source
+            source = compile_to_c(Request(comprehension, special), Cpu(2)).source
         else:
-            kernels = compile_to_cuda(
-                comprehension, special, {}, Options(), load_chip("h200")
-            ).source
+            kernels = compile_to_cuda(Request(comprehension, special), load_chip("h200")).source
     with step("compiler"):
         if name == "cpu":
             c_compiler.compile_shared(source.text)

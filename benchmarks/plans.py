@@ -30,9 +30,9 @@ from tcdsl.costmodel.lower_bounds import least_bytes
 from tcdsl.driver import compile_to_cuda
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.request import Request
 from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.sema import analyse
-from tcdsl.options import Options
 from tcdsl.source import Source
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,7 +81,7 @@ def planned(job: Job) -> Planned:
     shapes = {name: tuple(shape) for name, shape in job.shapes}
     special = specialise(comprehension, bind_sizes(comprehension, shapes))
     start = thread_time()
-    done = compile_to_cuda(comprehension, special, {}, Options(), chip)
+    done = compile_to_cuda(Request(comprehension, special), chip)
     seconds = thread_time() - start
     moved = least_bytes(comprehension, special) / chip.dram_copy_bytes_per_s
     return Planned(

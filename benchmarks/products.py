@@ -35,6 +35,7 @@ from tcdsl.costmodel.chip import load_chip
 from tcdsl.driver import compile_to_cuda
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.request import Request
 from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
@@ -284,7 +285,7 @@ def predicted(path: Path) -> Iterator[str]:
         names = ["A", "B", *({"bias_gelu": ["b"], "residual": ["x"]}.get(job.rest, []))]
         sizes = bind_sizes(comprehension, dict(zip(names, job.shapes, strict=True)))
         special = specialise(comprehension, sizes)
-        plan = compile_to_cuda(comprehension, special, {}, Options(), chip).plan
+        plan = compile_to_cuda(Request(comprehension, special), chip).plan
         asked = {key: value for key, value in line["config"].items() if key in KEYS}
         every = [c for one in plan.weighed for c in one.candidates()]
         for c in every:

@@ -29,7 +29,7 @@ from tcdsl.options import (
     text_of_choices,
 )
 from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
-from tcdsl.runtime.documented import Documented
+from tcdsl.runtime.documented import Documented, documented_names
 from tcdsl.runtime.fitting import described, require_count
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import LazyDef, LazyProgram, SizedDef, analysed_def
@@ -74,7 +74,7 @@ def define(source: str, name: str = "<tc>") -> "Program":
     return Program(LazyProgram(text, analysed, {"kind": "program"}).defs, text)
 
 
-class Program(Documented):
+class Program(metaclass=Documented):
     """The definitions of a source text: ``prog.name`` or ``prog["name"]`` is a :class:`Function`.
 
     ``len(prog)``, ``name in prog`` and ``for name in prog`` refer to the definitions' names.
@@ -121,7 +121,7 @@ class Program(Documented):
         return define, (self.source.text, self.source.name)
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.names]
+        return [*documented_names(self), *self.names]
 
     def __repr__(self) -> str:
         return f"<tcdsl.Program {', '.join(self.names)}>"
@@ -135,7 +135,7 @@ class Program(Documented):
         return program_bundle(defs, self.source.text)
 
 
-class Function(Documented):
+class Function(metaclass=Documented):
     """A definition, callable on arrays of NumPy, PyTorch and other libraries."""
 
     _documented = ("compile", "output_shapes", "ranges", "reference", "source")

@@ -34,15 +34,15 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.flattening import InterleavedRow, why_flat
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.errors import INTERNAL, InternalError, TCError, warn
-from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.ranges.open_sizes import (
     AnySpecialisation,
-    Bounds,
     CannotOpenError,
     leave_open,
     open_names,
 )
 from tcdsl.lang.ranges.reads import size_names_in
+from tcdsl.lang.request import Request, Strides
 from tcdsl.lang.types.index_values import with_wide_indices
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
@@ -63,7 +63,7 @@ from tcdsl.rewrites.comprehension.flattening import flatten
 from tcdsl.rewrites.comprehension.merging import Coalesced
 from tcdsl.rewrites.scop.let_values import with_lets_apart
 from tcdsl.runtime.imports import late_import
-from tcdsl.runtime.repro import write_repro
+from tcdsl.runtime.repro import Failure, write_repro
 from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.schedule.trace import Step, recorded
 from tcdsl.settings import settings
@@ -71,8 +71,6 @@ from tcdsl.strategies.decided import candidates_text, choices_text
 from tcdsl.strategies.library_kernels import require_products, with_libraries
 from tcdsl.strategies.planner import plan_scop
 from tcdsl.strategies.problem import Scheme
-
-Strides = Mapping[str, tuple[int | None, ...] | None]
 
 # isl operations that a plan for open sizes may take, some seconds; usually it is a tenth of it.
 OPEN_OPERATIONS = 20_000_000
@@ -235,69 +233,46 @@ class GpuBackend(Backend[CudaSource]):
 
 
 def compile_to_cuda(
-    comprehension: Comprehension,
-    special: Specialisation,
-    strides: Strides,
-    options: Options,
-    gpu: Chip,
-    alignments: Mapping[str, int] | None = None,
-    printed: Callable[[CudaSource], None] | None = None,
-    bounds: Bounds | None = None,
+    request: Request, gpu: Chip, printed: Callable[[CudaSource], None] | None = None
 ) -> Compiled[CudaSource]:
-    """Return the CUDA of *comprehension* at the sizes of *special*; see :func:`compile_to_c`.
+    """Return the CUDA of *request*.  The plan for open sizes is that at their greatest values.
 
-    :arg alignments: bytes of which arguments' pointers are multiples; 16 for others.
     :arg printed: called with what was printed, before it is verified, and again where that fails:
         what it had last is what is returned.
-    :arg bounds: the least and the greatest value of sizes that stay open: the plan is that at the
-        greatest, with all values guarded.
-    :raises CannotOpenError: there is no code for all of them, or it takes too long to find.
-    """
-    backend = GpuBackend(gpu, alignments or {}, printed)
-    if bounds:
-        return _opened(comprehension, special, strides, options, backend, bounds)
-    with COMPILE_LOCK:
-        return _by_ladder(comprehension, special, strides, options, backend)
-
-
-def compile_to_c(
-    comprehension: Comprehension,
-    special: Specialisation,
-    strides: Strides,
-    options: Options,
-    cpu: Cpu,
-    opened: Collection[str] = (),
-) -> Compiled[CSource]:
-    """Return the C of *comprehension* at the sizes of *special*, for all values of those *opened*.
-
-    :arg strides: in elements, of the arguments that are not dense and row-major; None: open.
     :raises CannotOpenError: there is no code for all values, or it takes too long to find.
     """
-    if not opened:
-        with COMPILE_LOCK:
-            return _by_ladder(comprehension, special, strides, options, CpuBackend(cpu))
-    bounds = dict.fromkeys(opened)
-    return _opened(comprehension, special, strides, options, CpuBackend(cpu), bounds)
+    return _compiled(request, GpuBackend(gpu, request.alignments, printed))
 
 
-def _opened(
-    comprehension: Comprehension,
-    special: Specialisation,
-    strides: Strides,
-    options: Options,
-    backend: Backend[Source],
-    opened: Mapping[str, tuple[int, int] | None],
-) -> Compiled[Source]:
-    """Return the code for all values of the sizes *opened*, within bounds where they have some."""
+def compile_to_c(request: Request, cpu: Cpu) -> Compiled[CSource]:
+    """Return the C of *request*.
+
+    :raises CannotOpenError: there is no code for all values, or it takes too long to find.
+    """
+    return _compiled(request, CpuBackend(cpu))
+
+
+def _compiled(request: Request, backend: Backend[Source]) -> Compiled[Source]:
+    if request.opened:
+        return _opened(request, backend)
+    with COMPILE_LOCK:
+        return _by_ladder(request, backend)
+
+
+def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
+    """Return the code for all values of the open sizes, within bounds where they have some."""
     # isl's parameters are printed into C by their own names: sizes get names that are safe there.
     names = Names()
-    safe = {name: names.of("size", name) for name in comprehension.sizes}
+    c = request.comprehension
+    safe = {name: names.of("size", name) for name in c.sizes}
     with COMPILE_LOCK:
         try:
             with bounded(OPEN_OPERATIONS):
-                bounds = {name: ends for name, ends in opened.items() if ends is not None}
-                general, context = leave_open(comprehension, special.sizes, opened, safe, bounds)
-                compiled = _compile(general, context, strides, options, backend, _Steps())
+                bounds = {name: ends for name, ends in request.opened.items() if ends is not None}
+                sizes = {name: n for name, n in request.special.sizes.items() if n is not None}
+                general, context = leave_open(c, sizes, request.opened, safe, bounds)
+                opened = replace(request, comprehension=general, special=context)
+                compiled = _compile(opened, backend, _Steps())
         except CannotOpenError:
             raise
         except Exception as error:  # whatever failed: fixed sizes have the ladder
@@ -309,26 +284,20 @@ def _opened(
     return replace(compiled, source=replace(compiled.source, integers=integers))
 
 
-def _by_ladder(
-    comprehension: Comprehension,
-    special: Specialisation,
-    strides: Strides,
-    options: Options,
-    backend: Backend[Source],
-) -> Compiled[Source]:
+def _by_ladder(request: Request, backend: Backend[Source]) -> Compiled[Source]:
     """Return the code of the first rung that gets through.
 
     :raises InternalError: the last did not; or, under ``TCDSL_DEBUG``, the first that fails.
     """
-    name = comprehension.name
+    name = request.comprehension.name
     ladder: tuple[Rung, ...] = LADDER
-    if options.scheduler == "source_order":
+    if request.options.scheduler == "source_order":
         ladder = USUAL, SERIAL
     reasons: list[str] = []
     for rung, below in zip(ladder, (*ladder[1:], None), strict=True):
         steps = _Steps(rung)
         try:
-            compiled = _compile(comprehension, special, strides, options, backend, steps)
+            compiled = _compile(request, backend, steps)
             _warn_of(reasons)
             return replace(compiled, is_fallback=rung is not USUAL)
         except QuotaExceededError as error:
@@ -344,9 +313,7 @@ def _by_ladder(
                 f"{below.what}: set TCDSL_ISL_OPERATIONS higher (0: no bound), or split the def"
             )
         else:
-            internal = _internal(
-                comprehension, special, strides, options, backend, steps.stage, failure
-            )
+            internal = _internal(request, backend, Failure(steps.stage, failure, backend.target))
             if below is None or settings().debug:
                 _warn_of(reasons)
                 raise internal from failure
@@ -366,26 +333,18 @@ def is_users(error: Exception) -> bool:
     return isinstance(error, TCError) and not isinstance(error, InternalError)
 
 
-def _internal(
-    comprehension: Comprehension,
-    special: Specialisation,
-    strides: Strides,
-    options: Options,
-    backend: Backend[Any],
-    stage: str,
-    failure: Exception,
-) -> TCError:
+def _internal(request: Request, backend: Backend[Any], failure: Failure) -> TCError:
     """Return the InternalError for *failure*, whose hint names a script that reproduces it."""
-    repro = write_repro(
-        comprehension, special, strides, options, backend.threads, stage, failure, backend.target
-    )
+    c = request.comprehension
+    options = replace(request.options, threads=backend.threads)
     return INTERNAL(
-        comprehension.source, comprehension.span,
-        where=f"the {stage} of {comprehension.name!r}", what=_summary(failure), repro=repro,
+        c.source, c.span,
+        where=f"the {failure.stage} of {c.name!r}", what=_summary(failure.error),
+        repro=write_repro(replace(request, options=options), failure),
     )  # fmt: skip
 
 
-def _summary(failure: Exception) -> str:
+def _summary(failure: BaseException) -> str:
     if isinstance(failure, InternalError):  # "internal error in <where>: <what>"
         return failure.message.partition(": ")[2] or failure.message
     lines = str(failure).splitlines()
@@ -418,15 +377,9 @@ class _Steps:
             yield
 
 
-def _compile(
-    comprehension: Comprehension,
-    special: AnySpecialisation,
-    strides: Strides,
-    options: Options,
-    backend: Backend[Source],
-    steps: _Steps,
-) -> Compiled[Source]:
+def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compiled[Source]:
     """Run steps 4 to 8."""
+    comprehension, special, options = request.comprehension, request.special, request.options
     scheme = steps.rung.scheme if steps.rung is not None else None
     if scheme in (Scheme.TEXTUAL, Scheme.SERIAL):
         options = replace(options, coalesce=False)
@@ -435,7 +388,7 @@ def _compile(
         paired, sized = wide, special
         if is_reassociated(options):
             paired, sized = in_pairs(wide, special, backend.products_per_element)
-        canonical = canonicalise(paired, sized, strides, options)
+        canonical = canonicalise(paired, sized, request.strides, options)
         if options.coalesce:
             canonical = flatten(canonical, backend.why_flat)
     with steps.step("lowering", is_generous=True):

@@ -30,6 +30,7 @@ from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.request import Request
 from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
@@ -142,7 +143,7 @@ def compiled() -> Callable[..., Compiled]:
     ) -> Compiled:
         c = comprehension_of(source)
         special = specialisation_of(c, shapes)
-        return compile_to_c(c, special, {}, options or Options(), Cpu(threads))
+        return compile_to_c(Request(c, special, {}, options or Options()), Cpu(threads))
 
     return compiled_
 
@@ -231,9 +232,8 @@ def unit() -> Callable[..., Unit]:
     ) -> Unit:
         c = comprehension_of(source)
         special = specialisation_of(c, shapes)
-        return Unit(
-            c, special, compile_to_c(c, special, {}, options or Options(), Cpu(threads)).source
-        )
+        request = Request(c, special, {}, options or Options())
+        return Unit(c, special, compile_to_c(request, Cpu(threads)).source)
 
     return unit_
 
@@ -310,7 +310,7 @@ def check_all() -> Callable[..., None]:
             shapes = [array.shape for array in inputs]
             special = specialisation_of(c, shapes)
             try:
-                done = compile_to_c(c, special, {}, options or Options(), Cpu(threads))
+                done = compile_to_c(Request(c, special, {}, options or Options()), Cpu(threads))
             except (TCError, TCWarning) as error:
                 failures.append(f"{shapes}: {error}\n{source}")
                 continue
@@ -406,8 +406,8 @@ def cuda_unit_of(
     special = specialisation_of(c, shapes)
     given = {name: value for name, value in (strides or {}).items() if name not in c.outputs}
     chip = gpu or load_chip("h200")
-    done = compile_to_cuda(c, special, given, options or Options(), chip, alignments)
-    return CudaUnit(c, special, done)
+    request = Request(c, special, given, options or Options(), alignments or {})
+    return CudaUnit(c, special, compile_to_cuda(request, chip))
 
 
 def emulate_all(units: Sequence[CudaUnit]) -> list[Emulated]:

@@ -21,10 +21,11 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled
 from tcdsl.errors import InternalError, ShapeError, TCWarning
 from tcdsl.lang.ranges.isl_bounds import QuotaExceededError, bounded
+from tcdsl.lang.request import Request
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Loop, LoopKind
 from tcdsl.poly.scop import Scop
-from tcdsl.runtime.repro import repro_script
+from tcdsl.runtime.repro import Failure, repro_script
 from tcdsl.schedule.plan import Plan
 from tcdsl.strategies.planner import plan_scop
 from tcdsl.strategies.problem import Scheme
@@ -236,7 +237,7 @@ def test_what_was_printed_last_is_what_is_returned(
     monkeypatch.setattr(driver.GpuBackend, "why_not_legal", why_not_legal)
     with pytest.warns(TCWarning, match="for a test"):
         done = driver.compile_to_cuda(
-            unit.comprehension, unit.special, {}, Options(), load_chip("h200"), None,
+            Request(unit.comprehension, unit.special), load_chip("h200"),
             lambda source: seen.append((source, len(verified))),
         )  # fmt: skip
     assert [count for _, count in seen] == [0, 1]  # each before its verification
@@ -398,7 +399,7 @@ def test_the_script_holds_the_settings_that_matter(
     monkeypatch.setenv("TCDSL_CFLAGS", "-g")
     f = tcdsl.define("def f(bfloat16(N) x) -> (y) { y(i) = x(i) }").f
     special = f.specialise(tcdsl.spec((7,), "bfloat16"))
-    text = repro_script(f.comprehension, special, {}, Options(), "lowering", KeyError("x"))
+    text = repro_script(Request(f.comprehension, special), Failure("lowering", KeyError("x")))
     assert "os.environ['TCDSL_CFLAGS'] = '-g'" in text
     assert "'x': spec((7,), 'bfloat16')," in text
 

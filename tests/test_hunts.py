@@ -1,14 +1,16 @@
 """Hunts tell all that they find."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tcdsl.codegen.c.printer import CSource
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled, compile_to_c
 from tcdsl.errors import TCWarning
-from tcdsl.lang.comprehension import Comprehension
+from tcdsl.lang.request import Request
 from tcdsl.testing import contractions, graphs, programs
 from tests import conftest
 from tests.conftest import comprehension_of
@@ -48,10 +50,12 @@ def test_plans_that_fail_do_not_hide_wrong_results(
 ) -> None:
     """Of one batch: one plan is refused, and another program's code is that of a third."""
 
-    def compiled(c: Comprehension, *args: Any) -> Compiled[CSource]:
-        if "* 2" in c.source.text:
+    def compiled(request: Request, cpu: Cpu) -> Compiled[CSource]:
+        text = request.comprehension.source.text
+        if "* 2" in text:
             raise TCWarning("refused")
-        return compile_to_c(comprehension_of(c.source.text.replace("+ 1", "+ 2")), *args)
+        other = comprehension_of(text.replace("+ 1", "+ 2"))
+        return compile_to_c(replace(request, comprehension=other), cpu)
 
     monkeypatch.setattr(conftest, "compile_to_c", compiled)
     texts = [f"def f(float(N) x) -> (y) {{ y(i) = x(i) {form} }}" for form in ("* 2", "+ 1", "")]

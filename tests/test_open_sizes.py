@@ -14,6 +14,7 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import compile_to_c
 from tcdsl.errors import OptionError, RangeError, ShapeError, TCError
 from tcdsl.lang.ranges.open_sizes import CannotOpenError, leave_open
+from tcdsl.lang.request import Request
 from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
@@ -363,7 +364,7 @@ def test_the_driver_says_why_sizes_cannot_be_opened() -> None:
     ).f
     special = f.specialise(drawn((10,)), drawn((3,)))
     with pytest.raises(CannotOpenError, match="product with an open size"):
-        compile_to_c(f.comprehension, special, {}, Options(), Cpu(1), opened=("S",))
+        compile_to_c(Request(f.comprehension, special, opened={"S": None}), Cpu(1))
 
 
 # --- executables -----------------------------------------------------------------------------

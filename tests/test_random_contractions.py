@@ -17,7 +17,7 @@ import pytest
 import tcdsl
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.driver import compile_to_cuda
-from tcdsl.options import Options
+from tcdsl.lang.request import Request
 from tcdsl.testing import check, contractions
 from tests.conftest import comprehension_of, specialisation_of
 from tests.hunts import OF_A_SEED, Hunt, drawn, for_each, hunt_in_batches, with_seeds
@@ -81,4 +81,5 @@ def test_plans_of_contractions_for_a_gpu(number: int, count: int) -> None:
             c = comprehension_of(source)
             shapes = [given.shape for given in inputs]
             case = f"{shapes}\n{source}"
-            found.run(case, compile_to_cuda, c, specialisation_of(c, shapes), {}, Options(), chip)
+            request = Request(c, specialisation_of(c, shapes))
+            found.run(case, compile_to_cuda, request, chip)

@@ -18,7 +18,7 @@ import tcdsl
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import compile_to_c, compile_to_cuda
-from tcdsl.options import Options
+from tcdsl.lang.request import Request
 from tcdsl.testing import graphs
 from tests.conftest import comprehension_of, specialisation_of
 from tests.hunts import OF_A_SEED, Hunt, drawn, for_each, hunt_in_batches, with_seeds
@@ -90,10 +90,10 @@ def hunt_plans(number: int, count: int, plan: Callable[..., object]) -> None:
 @pytest.mark.timeout(4 * 3600)
 def test_plans_for_a_gpu(number: int, count: int) -> None:
     chip = load_chip("h200")
-    hunt_plans(number, count, lambda c, s: compile_to_cuda(c, s, {}, Options(), chip))
+    hunt_plans(number, count, lambda c, s: compile_to_cuda(Request(c, s), chip))
 
 
 @with_seeds(3040, ORDINARY, range(3500, 3530))
 @pytest.mark.timeout(4 * 3600)
 def test_plans_for_a_cpu(number: int, count: int) -> None:
-    hunt_plans(number, count, lambda c, s: compile_to_c(c, s, {}, Options(), Cpu(16)))
+    hunt_plans(number, count, lambda c, s: compile_to_c(Request(c, s), Cpu(16)))

@@ -22,6 +22,7 @@ zeros, not finite and not wrong.  Without ``!`` what the target held before is a
 Of several assignments to one element the last counts.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcdsl.derivatives import terms
@@ -62,11 +63,11 @@ def extreme(step: Step, seed: Expr, names: Names, box: Left) -> Found:
         return Select(attains(term, subscripts), one, zero, dtype)
 
     old = _old(step)
-    lines = _accumulated(ties, "+", zero, step, box, count(value, line.subscripts),
-                         None if old is None else count(old, _left(step)))  # fmt: skip
-    before = None
+    counts, before = [count(value, line.subscripts)], None
     if old is not None:
+        counts.append(count(old, _left(step)))
         before = share(old, _whole_seed(seed, step), _left(step))
+    lines = _accumulated(ties, "+", zero, step, box, counts)
     return Found(lines, share(value, seed, line.subscripts), before)
 
 
@@ -110,7 +111,7 @@ def product(step: Step, seed: Expr, names: Names, box: Left) -> Found:
         """Return the lines of a reduction of *zero_term* of zeros and *other* of other terms."""
         values = [Select(is_zero(term), zero_term or term, other or term, dtype)
                   for term, _, _ in seeds]  # fmt: skip
-        return _accumulated(name, operator, identity, step, box, values[0], *values[1:])
+        return _accumulated(name, operator, identity, step, box, values)
 
     lines = (
         *accumulated(rest, "*", one, one, None),
@@ -180,14 +181,13 @@ def _accumulated(
     identity: Expr,
     step: Step,
     box: Left,
-    term: Expr,
-    old: Expr | None = None,
+    values: Sequence[Expr],
 ) -> tuple[Line, ...]:
-    """Return the lines that reduce *term* over the instances of *step*, after the term *old*."""
-    line = step.line
-    if old is not None:
+    """Return the lines that reduce a term over the instances of *step*, after an old one if any."""
+    line, (term, *old) = step.line, values
+    if old:
         assert step.copy is not None
-        first = Line(name, step.copy.subscripts, "=", old, step.copy.instances)
+        first = Line(name, step.copy.subscripts, "=", old[0], step.copy.instances)
     elif any(not isinstance(subscript, Index) for subscript in line.subscripts):
         first = Line(name, box[0], "=", identity, box[1])
     else:

@@ -35,7 +35,7 @@ Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
 Bounds: TypeAlias = Mapping[str, tuple[int, int]]  # open size -> its least and greatest value
 
 
-class Executable(Documented):
+class Executable(metaclass=Documented):
     """Compiled code: callable, with ``source``, ``schedule``, ``kernels`` and ``explain()``."""
 
     _documented = (

@@ -71,12 +71,12 @@ class CpuExecutable(Executable):
     def _compiled_again(self) -> "Compiled[CSource]":
         with late_import():
             from tcdsl.driver import compile_to_c
+            from tcdsl.lang.request import Request
 
         strides = gaps_of(self.comprehension, self.specs, self.opened)
-        cpu = cpu_of(thread_count(self.options.threads))
-        return compile_to_c(
-            self.comprehension, self.special, strides, self.options, cpu, self.opened
-        )
+        opened = dict.fromkeys(self.opened)
+        request = Request(self.comprehension, self.special, strides, self.options, opened=opened)
+        return compile_to_c(request, cpu_of(thread_count(self.options.threads)))
 
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         addresses = [
@@ -176,8 +176,10 @@ def cpu_program(
     # Imported here so that a cached program starts without the polyhedral part.
     with late_import():
         from tcdsl.driver import compile_to_c, with_decisions
+        from tcdsl.lang.request import Request
 
-    compiled = compile_to_c(comprehension, special, strides, options, cpu, opened)
+    request = Request(comprehension, special, strides, options, opened=dict.fromkeys(opened))
+    compiled = compile_to_c(request, cpu)
     compiled = with_decisions(compiled, "cpu")
     dump_stages(comprehension, compiled.stages)
     code = compile_shared(compiled.source.text, flags, compiler=compiler)

@@ -106,13 +106,15 @@ class CudaExecutable(Executable):
     def _compiled_again(self) -> "Compiled[CudaSource]":
         with late_import():
             from tcdsl.driver import compile_to_cuda
+            from tcdsl.lang.request import Request
 
         alignments = {name: spec.alignment for name, spec in self.specs.items()}
         gpu = gpu_for(primary_context(ordinal_of(self.specs)), self.options)
-        return compile_to_cuda(
-            self.comprehension, self.special, gaps_of(self.head, self.specs, self.bounds),
-            self.options, gpu, alignments, bounds=self.bounds,
-        )  # fmt: skip
+        strides = gaps_of(self.head, self.specs, self.bounds)
+        request = Request(
+            self.comprehension, self.special, strides, self.options, alignments, self.bounds
+        )
+        return compile_to_cuda(request, gpu)
 
     # --- calls -----------------------------------------------------------------------------
 
@@ -240,12 +242,12 @@ class CudaExecutable(Executable):
         results = Results(c, self._extents, name)
         loaded = self.program.loaded(context).at(self._integers())
         owners = [None if specs[i].is_number else specs[i].library for i in c.inputs]
-        others = [
-            (library(other), tuple(n for n, owner in enumerate(owners) if owner == other))
-            for other in dict.fromkeys(owners)
-            if other is not None and other != name
+        libraries = [
+            (library(one), tuple(n for n, owner in enumerate(owners) if owner == one))
+            for one in dict.fromkeys((name, *owners))
+            if one is not None
         ]
-        return DeviceCall(c, results, operands, self._integers(), loaded, chosen, others)
+        return DeviceCall(c, results, operands, self._integers(), loaded, libraries)
 
     def _operand(self, name: str, arg: Any, spec: ArraySpec) -> Operand:
         compiled = self.specs[name]
@@ -412,6 +414,7 @@ def _begun(
     with late_import():
         from tcdsl.codegen.device.cuda import header_text, parts_for
         from tcdsl.driver import compile_to_cuda, with_decisions
+        from tcdsl.lang.request import Request
 
     begun: list[Callable[[], bytes]] = []
 
@@ -420,8 +423,9 @@ def _begun(
         arch = printed.arch(gpu.arch)
         begun.append(begin_cuda(text, arch, fast_math=options.fast_math, compiler=compiler))
 
-    compiled = compile_to_cuda(
-        sized.comprehension, sized.special, layout.strides, options, gpu, layout.alignments, begin,
+    request = Request(
+        sized.comprehension, sized.special, layout.strides, options, layout.alignments,
         layout.bounds,
     )  # fmt: skip
+    compiled = compile_to_cuda(request, gpu, begin)
     return with_decisions(compiled, "cuda", gpu), begun[-1]

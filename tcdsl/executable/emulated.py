@@ -68,12 +68,13 @@ class EmulatedExecutable(Executable):
     def _compiled_again(self) -> "Compiled[CudaSource]":
         with late_import():
             from tcdsl.driver import compile_to_cuda
+            from tcdsl.lang.request import Request
 
         strides = gaps_of(self.head, self.specs, self.bounds)
-        return compile_to_cuda(
-            self.comprehension, self.special, strides, self.options, EMULATED_GPU,
-            bounds=self.bounds,
-        )  # fmt: skip
+        request = Request(
+            self.comprehension, self.special, strides, self.options, opened=self.bounds
+        )
+        return compile_to_cuda(request, EMULATED_GPU)
 
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         c = self.head
@@ -125,8 +126,10 @@ def emulated_executable(
             return EmulatedExecutable(sized, specs, options, program, stages, bounds)
     with late_import():
         from tcdsl.driver import compile_to_cuda, with_decisions
+        from tcdsl.lang.request import Request
 
-    compiled = compile_to_cuda(c, special, strides, options, EMULATED_GPU, bounds=bounds)
+    request = Request(c, special, strides, options, opened=bounds)
+    compiled = compile_to_cuda(request, EMULATED_GPU)
     compiled = with_decisions(compiled, "emulate", EMULATED_GPU)
     dump_stages(c, compiled.stages)
     code = compile_emulated(compiled.source)

@@ -1,17 +1,26 @@
-"""Public classes whose ``dir``, and so the completion of shells, is what docs/api.md describes.
-
-What the compiler's own layers use of them stays reachable; it is not listed.
-"""
+"""Public classes of which ``dir`` shows what is documented, and nothing else."""
 
 from abc import ABCMeta
+from collections.abc import Mapping
 from typing import Any
 
 
-class _Listed(ABCMeta):
-    """The type of classes that list what is documented."""
+class Documented(ABCMeta):
+    """The type of classes, also abstract ones, that name their public members in ``_documented``.
+
+    It is a metaclass, for ``dir`` of the class itself is to be short too.
+    """
+
+    def __new__(cls, name: str, bases: tuple[type, ...], members: Mapping[str, Any]) -> type:
+        return super().__new__(cls, name, bases, {"__dir__": documented_names, **members})
 
     def __dir__(cls) -> list[str]:
         return _listed(cls, super().__dir__())
+
+
+def documented_names(self: object) -> list[str]:
+    """Return what ``dir`` shows of an instance."""
+    return _listed(type(self), object.__dir__(self))
 
 
 def _listed(cls: type, names: Any) -> list[str]:
@@ -19,10 +28,4 @@ def _listed(cls: type, names: Any) -> list[str]:
     return sorted({*own, *(name for name in names if name.startswith("__"))})
 
 
-class Documented(metaclass=_Listed):
-    """A base: subclasses name their public members in ``_documented``."""
-
-    _documented: tuple[str, ...] = ()
-
-    def __dir__(self) -> list[str]:
-        return _listed(type(self), super().__dir__())
+__all__ = ["Documented", "documented_names"]

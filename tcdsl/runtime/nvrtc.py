@@ -302,6 +302,17 @@ def compile_cuda(
     )()
 
 
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A text to be compiled for *arch*, and for how long at most."""
+
+    text: str
+    arch: str
+    flags: tuple[str, ...]
+    is_ptx: bool
+    timeout_s: float
+
+
 def begin_cuda(
     text: str,
     arch: str,
@@ -316,18 +327,18 @@ def begin_cuda(
     An nvcc begins when it is waited for: a process that nobody waits for would be left behind.
     """
     chosen = compiler or find_cuda_compiler()
-    flags = cuda_flags(fast_math=fast_math)
-    begun = None if chosen.is_nvcc else _begin_nvrtc(chosen, text, arch, flags, ptx, timeout_s)
+    unit = _Unit(text, arch, cuda_flags(fast_math=fast_math), ptx, timeout_s)
+    begun = None if chosen.is_nvcc else _begin_nvrtc(chosen, unit)
 
     def code_of() -> bytes:
         worked = chosen
         try:
             if begun is None:
-                code, log = _run_nvcc(chosen, text, arch, flags, ptx, timeout_s)
+                code, log = _run_nvcc(chosen, unit)
             else:
                 code, log = begun()
         except _NvrtcFailedError as failure:
-            worked, code, log = _run_instead(chosen, text, arch, flags, ptx, timeout_s, failure)
+            worked, code, log = _run_instead(chosen, unit, failure)
         if code is None:
             raise CUDA_REJECTED(compiler=_name(worked), message=first_error(log), path=_keep(text))
         return code
@@ -339,27 +350,21 @@ def _name(compiler: CudaCompiler) -> str:
     return "nvcc" if compiler.is_nvcc else f"NVRTC {version_text(compiler.path)}"
 
 
-def _begin_nvrtc(
-    compiler: CudaCompiler,
-    text: str,
-    arch: str,
-    flags: tuple[str, ...],
-    ptx: bool,
-    timeout_s: float,
-) -> Callable[[], tuple[bytes | None, str]]:
-    """Let a thread compile *text*, and return what waits for it, *timeout_s* at most."""
+def _begin_nvrtc(compiler: CudaCompiler, unit: _Unit) -> Callable[[], tuple[bytes | None, str]]:
+    """Let a thread compile *unit*, and return what waits for it, as long as it may take."""
     try:
         nvrtc = _load(compiler.path)
     except (OSError, AttributeError) as error:
         raise NO_CUDA_COMPILER(why=f"{compiler.path}: {error}", advice=ADVICE) from None
-    chosen, must_be_ptx = choose_arch(arch, nvrtc.archs, _name(compiler))
-    is_ptx = ptx or must_be_ptx
+    chosen, must_be_ptx = choose_arch(unit.arch, nvrtc.archs, _name(compiler))
+    is_ptx = unit.is_ptx or must_be_ptx
     virtual = chosen.replace("sm_", "compute_") if is_ptx else chosen
     results: list[tuple[bytes | None, str] | Exception] = []
 
     def work() -> None:
         try:
-            results.append(nvrtc.compile(text, (f"--gpu-architecture={virtual}", *flags), is_ptx))
+            options = (f"--gpu-architecture={virtual}", *unit.flags)
+            results.append(nvrtc.compile(unit.text, options, is_ptx))
         except Exception as error:  # handed to the thread that waits
             results.append(error)
         finally:
@@ -367,13 +372,13 @@ def _begin_nvrtc(
 
     # A daemon: one that never returns must not keep the process for ever (_wait_for_compilations).
     thread = threading.Thread(target=work, name="tcdsl-nvrtc", daemon=True)
-    _running[thread] = time.monotonic() + timeout_s
+    _running[thread] = time.monotonic() + unit.timeout_s
     thread.start()
 
     def result() -> tuple[bytes | None, str]:
-        thread.join(timeout_s)
+        thread.join(unit.timeout_s)
         if not results:
-            raise _timed_out(_name(compiler), timeout_s, text)
+            raise _timed_out(_name(compiler), unit)
         if isinstance(results[0], Exception):
             raise results[0]
         return results[0]
@@ -393,22 +398,16 @@ def _wait_for_compilations() -> None:
 
 
 def _run_instead(
-    failed: CudaCompiler,
-    text: str,
-    arch: str,
-    flags: tuple[str, ...],
-    ptx: bool,
-    timeout_s: float,
-    failure: Exception,
+    failed: CudaCompiler, unit: _Unit, failure: Exception
 ) -> tuple[CudaCompiler, bytes | None, str]:
-    """Return what nvcc makes of *text*, which NVRTC has failed on.
+    """Return what nvcc makes of *unit*, which NVRTC has failed on.
 
     :raises InternalError: (TC077) there is none, or it fails too.
     """
     nvcc = _find_nvcc(_places())
     if nvcc is None:
-        raise COMPILER_CRASHED(compiler=_name(failed), message=str(failure), path=_keep(text))
-    code, log = _run_nvcc(nvcc, text, arch, flags, ptx, timeout_s)
+        raise COMPILER_CRASHED(compiler=_name(failed), message=str(failure), path=_keep(unit.text))
+    code, log = _run_nvcc(nvcc, unit)
     if code is not None:
         warn(f"{_name(failed)} failed ({failure}): nvcc compiled the program instead, slowly")
     return nvcc, code, log
@@ -449,9 +448,11 @@ def _keep(text: str) -> Path:
     return Path(path)
 
 
-def _timed_out(compiler: str, limit_s: float, text: str) -> TCError:
-    hint = f"the generated CUDA is kept in {_keep(text)}; fewer fused statements compile faster"
-    return COMPILATION_TIMED_OUT(compiler=compiler, limit_s=limit_s, hint=hint)
+def _timed_out(compiler: str, unit: _Unit) -> TCError:
+    hint = (
+        f"the generated CUDA is kept in {_keep(unit.text)}; fewer fused statements compile faster"
+    )
+    return COMPILATION_TIMED_OUT(compiler=compiler, limit_s=unit.timeout_s, hint=hint)
 
 
 # --- nvcc ----------------------------------------------------------------------------------
@@ -459,20 +460,13 @@ def _timed_out(compiler: str, limit_s: float, text: str) -> TCError:
 _NVCC_FLAGS = {"--std=c++17": "-std=c++17", "--fmad=false": "-fmad=false"}
 
 
-def _run_nvcc(
-    compiler: CudaCompiler,
-    text: str,
-    arch: str,
-    flags: tuple[str, ...],
-    ptx: bool,
-    timeout_s: float,
-) -> tuple[bytes | None, str]:
+def _run_nvcc(compiler: CudaCompiler, unit: _Unit) -> tuple[bytes | None, str]:
     # nvcc has no -default-device; the device library marks its functions.
-    words = [_NVCC_FLAGS.get(flag, flag) for flag in flags if flag != "-default-device"]
-    kind = "-ptx" if ptx else "-cubin"
-    real = arch.replace("sm_", "compute_") if ptx else arch
+    words = [_NVCC_FLAGS.get(flag, flag) for flag in unit.flags if flag != "-default-device"]
+    kind = "-ptx" if unit.is_ptx else "-cubin"
+    real = unit.arch.replace("sm_", "compute_") if unit.is_ptx else unit.arch
     with tempfile.TemporaryDirectory(prefix="tcdsl-", ignore_cleanup_errors=True) as folder:
-        Path(folder, "kernel.cu").write_text(text, encoding="utf-8")
+        Path(folder, "kernel.cu").write_text(unit.text, encoding="utf-8")
         command = [compiler.path, kind, f"-arch={real}", "-w", *words, "kernel.cu", "-o", "out"]
         try:
             process = subprocess.Popen(
@@ -482,9 +476,9 @@ def _run_nvcc(
         except OSError as error:
             raise NO_CUDA_COMPILER(why=f"{compiler.path}: {error}", advice=ADVICE) from None
         try:
-            log, _ = process.communicate(timeout=timeout_s)
+            log, _ = process.communicate(timeout=unit.timeout_s)
         except subprocess.TimeoutExpired:
-            raise _timed_out("nvcc", timeout_s, text) from None
+            raise _timed_out("nvcc", unit) from None
         finally:
             # Also on an interrupt: nvcc's own children must not go on.
             with suppress(ProcessLookupError):
@@ -493,8 +487,8 @@ def _run_nvcc(
         result = Path(folder, "out")
         if process.returncode < 0:  # killed by a signal, for want of memory perhaps
             name = signal.Signals(-process.returncode).name
-            raise COMPILER_CRASHED(compiler="nvcc", message=name, path=_keep(text))
+            raise COMPILER_CRASHED(compiler="nvcc", message=name, path=_keep(unit.text))
         if process.returncode != 0 or not result.is_file():
             return None, log.decode(errors="replace")
         code = result.read_bytes()
-        return code + b"\0" if ptx else code, ""
+        return code + b"\0" if unit.is_ptx else code, ""

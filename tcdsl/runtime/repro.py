@@ -8,16 +8,13 @@ import contextlib
 import os
 import tempfile
 import traceback
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 
 from tcdsl.errors import TCError
-from tcdsl.lang.comprehension import Comprehension, Specialisation
+from tcdsl.lang.comprehension import Comprehension
+from tcdsl.lang.request import Request
 from tcdsl.lang.syntax.parser import parse_program
-from tcdsl.options import Options
 from tcdsl.version import __version__
-
-Strides = Mapping[str, tuple[int | None, ...] | None]
 
 _SCRIPT = '''\
 """An internal error of tcdsl {version}, in {stage}; running this file shows it again.
@@ -68,20 +65,22 @@ f = Function(analyse_statements(parse_statements(source), source, types))
 _SETTINGS = ("TCDSL_ISL_OPERATIONS", "TCDSL_CC", "TCDSL_CFLAGS")
 
 
-def repro_script(
-    comprehension: Comprehension,
-    special: Specialisation,
-    strides: Strides,
-    options: Options,
-    stage: str,
-    error: BaseException,
-    target: str = "cpu",
-) -> str:
-    """Return the script for the compilation for *target* that *error* ended in *stage*."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Failure:
+    """The *error* in which a compilation for *target* ended, and in which *stage*."""
+
+    stage: str
+    error: BaseException
+    target: str = "cpu"
+
+
+def repro_script(request: Request, failure: Failure) -> str:
+    """Return the script for the compilation of *request* that ended in *failure*."""
+    comprehension = request.comprehension
     inputs = [
-        f"    {name!r}: {special.sizes[name]},"
+        f"    {name!r}: {request.special.sizes[name]},"
         if name in comprehension.size_parameters
-        else f"    {name!r}: {_spec_text(comprehension, special, strides, name)},"
+        else f"    {name!r}: {_spec_text(request, name)},"
         for name in comprehension.parameters
     ]
     settings = [
@@ -90,12 +89,12 @@ def repro_script(
     function = _OF_DEF if has_def(comprehension) else _OF_STATEMENTS
     return _SCRIPT.format(
         version=__version__,
-        stage=stage,
-        target=target,
-        traceback="\n".join(f"# {line}" for line in _traceback(error)),
+        stage=failure.stage,
+        target=failure.target,
+        traceback="\n".join(f"# {line}" for line in _traceback(failure.error)),
         settings="\n".join(settings),
         source=text_literal(comprehension.source.text),
-        options=repr(options.to_json()),
+        options=repr(request.options.to_json()),
         inputs="\n".join(inputs),
         function=function.format(name=comprehension.name),
     )
@@ -113,11 +112,10 @@ def has_def(comprehension: Comprehension) -> bool:
     return False
 
 
-def _spec_text(
-    comprehension: Comprehension, special: Specialisation, strides: Strides, name: str
-) -> str:
-    shape, dtype = tuple(special.shapes[name]), comprehension.tensors[name].dtype.name
-    given = strides.get(name)
+def _spec_text(request: Request, name: str) -> str:
+    shape = tuple(request.special.shapes[name])
+    dtype = request.comprehension.tensors[name].dtype.name
+    given = request.strides.get(name)
     tail = "" if given is None else f", {given!r}"
     return f"spec({shape!r}, {dtype!r}{tail})"
 
@@ -128,21 +126,11 @@ def text_literal(text: str) -> str:
     return "(\n" + "\n".join(lines or ["    ''"]) + "\n)"
 
 
-def write_repro(
-    comprehension: Comprehension,
-    special: Specialisation,
-    strides: Strides,
-    options: Options,
-    threads: int,
-    stage: str,
-    error: BaseException,
-    target: str = "cpu",
-) -> str:
+def write_repro(request: Request, failure: Failure) -> str:
     """Write the script to the folder for temporary files; return its path, or why there is none."""
-    options = replace(options, threads=threads)
-    script = repro_script(comprehension, special, strides, options, stage, error, target)
+    script = repro_script(request, failure)
     try:
-        number, path = tempfile.mkstemp(".py", f"tcdsl-{comprehension.name[:40]}-")
+        number, path = tempfile.mkstemp(".py", f"tcdsl-{request.comprehension.name[:40]}-")
         with os.fdopen(number, "w", encoding="utf-8") as file:
             file.write(script)
     except OSError as failure:

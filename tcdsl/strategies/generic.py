@@ -16,7 +16,8 @@ doi:10.1145/2400682.2400713) and Pluto (Bondhugula et al., PLDI 2008, doi:10.114
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
@@ -48,44 +49,32 @@ WAVEFRONT_INSTANCES = cpu_thresholds.WAVEFRONT_INSTANCES
 WAVEFRONT_TILE = cpu_thresholds.WAVEFRONT_TILE
 
 
-def generic_tree(
-    scop: Scop,
-    names: Sequence[str],
-    dependences: Dependences,
-    shapes: Mapping[str, Shape],
-    cpu: Cpu,
-    tile: Sequence[int] = (),
-    prefix: str = "",
-) -> Node:
-    """Return the loops of isl's schedule of the statements *names*, tiled and mapped to threads.
+@dataclass(eq=False)
+class IslLoops:
+    """Isl's schedule of the statements *names* of one kernel, tiled and mapped to threads.
 
-    :arg tile: iterations a tile of each permutable band, outermost loop first; () for 32 each.
+    *tile*: iterations a tile of each permutable band, outermost loop first; () for 32 each.
+    *prefix*: of the names of loops.
     """
-    scheduled = schedule_by_isl(scop, dependences, names)
-    mapper = _Mapper(scop, names, dependences, shapes, cpu, tuple(tile), prefix)
-    return mapper.node(scheduled, may_fork=cpu.threads > 1, iterations=1)
 
+    scop: Scop
+    names: Sequence[str]
+    dependences: Dependences
+    shapes: Mapping[str, Shape]
+    cpu: Cpu
+    tile: Sequence[int] = ()
+    prefix: str = ""
+    _n_loops: int = field(default=0, init=False)
 
-class _Mapper:
-    """Opens the loops of one kernel."""
+    @cached_property
+    def accumulating(self) -> set[str]:
+        """The statements that add to what they hold, in any order."""
+        return {e.source for e in self.dependences.relaxed if e.source in self.names}
 
-    def __init__(
-        self,
-        scop: Scop,
-        names: Sequence[str],
-        dependences: Dependences,
-        shapes: Mapping[str, Shape],
-        cpu: Cpu,
-        tile: tuple[int, ...],
-        prefix: str,
-    ) -> None:
-        self.scop = scop
-        self.shapes = shapes
-        self.cpu = cpu
-        self.tile = tile
-        self.prefix = prefix
-        self.accumulating = {e.source for e in dependences.relaxed if e.source in names}
-        self._n_loops = 0
+    def tree(self) -> Node:
+        """Return the loops."""
+        scheduled = schedule_by_isl(self.scop, self.dependences, self.names)
+        return self.node(scheduled, may_fork=self.cpu.threads > 1, iterations=1)
 
     def node(self, scheduled: Scheduled, *, may_fork: bool, iterations: int) -> Node:
         """Return the loops of *scheduled*.

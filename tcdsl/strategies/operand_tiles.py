@@ -13,7 +13,7 @@ from dataclasses import replace
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
-from tcdsl.rewrites.scop.caching import Cached, cache_read, why_not_cached
+from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read, why_not_cached
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.schedule.nesting import Nester, Piece
 from tcdsl.strategies.contracted import copied_along
@@ -106,11 +106,10 @@ def _cached(
 ) -> Cached | None:
     """Return *scop* with a copy of what an iteration of *loops* reads, None if it cannot be."""
     array, only = operand.access.array, {operand.access.subscripts}
-    if why_not_cached(scop, [reader], array, {reader: loops}, only) is not None:
+    if why_not_cached(scop, array, {reader: loops}, only) is not None:
         return None
-    return cache_read(
-        scop, array, [reader], {reader: loops}, name, only, operand.order, is_padded=is_padded
-    )
+    tile = Buffer(name, operand.order, is_padded)
+    return cache_read(scop, array, {reader: loops}, tile, only)
 
 
 def _with(loop: OuterLoop, name: str, piece: Piece) -> OuterLoop:

@@ -44,8 +44,8 @@ from tcdsl.strategies.contraction import (
     why_not_contraction,
 )
 from tcdsl.strategies.generic import (
+    IslLoops,
     bare_sketch,
-    generic_tree,
     has_parallel_loop,
     is_recurrence,
     plain_sketch,
@@ -221,7 +221,8 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
             tile = options.tile
             if not tile and options.scheduler == "auto":
                 tile = wavefront_tile(shapes[sketch.members[0]])
-            tree = generic_tree(scop, sketch.members, dependences, shapes, cpu, tile, prefix)
+            loops = IslLoops(scop, sketch.members, dependences, shapes, cpu, tile, prefix)
+            tree = loops.tree()
             if options.scheduler == "isl" or has_parallel_loop(tree):
                 why = ("the loops that isl's scheduler found",)
                 kernels.append(Kernel(queued.name, tree, why, template="isl"))

@@ -23,7 +23,7 @@ from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop, Statement, Storage
-from tcdsl.rewrites.scop.caching import Cached, cache_read, why_not_cached
+from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read, why_not_cached
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.sketch import OuterLoop, Sketch
@@ -45,9 +45,9 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
         and any(read.array == array for read in scop.by_name[name].reads)
     ]
     outer = {name: _around(sketch, name) for name in readers}
-    if len(readers) < 2 or why_not_cached(scop, readers, array, outer) is not None:
+    if len(readers) < 2 or why_not_cached(scop, array, outer) is not None:
         return scop, sketch
-    cached = cache_read(scop, array, readers, outer, f"{array}.row{len(scop.arrays)}")
+    cached = cache_read(scop, array, outer, Buffer(f"{array}.row{len(scop.arrays)}"))
     ways = {_pieces(cached, sketch, name) for name in readers}
     pieces = ways.pop()
     own = {piece.coordinate.position for piece in pieces}

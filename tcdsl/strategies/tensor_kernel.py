@@ -28,7 +28,7 @@ from tcdsl.poly.loop_tree import (
     sequence,
 )
 from tcdsl.poly.scop import PRODUCER, Scop
-from tcdsl.rewrites.scop.caching import Cached, cache_read
+from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read
 from tcdsl.rewrites.scop.padding import Spans, padded
 from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor
 from tcdsl.schedule.fusion import textual
@@ -184,8 +184,8 @@ def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKern
     around = (*(loop[lead].coordinate for loop in blocks), _time(kernel))
     read = kernel.scop.by_name[lead].reads[number]
     array, only = read.array, {read.subscripts}  # an array may be both operands
-    tile = f"{array}.tile{number}{lead}"
-    cached = cache_read(kernel.scop, array, [lead], {lead: around}, tile, only, is_padded=True)
+    tile = Buffer(f"{array}.tile{number}{lead}", is_padded=True)
+    cached = cache_read(kernel.scop, array, {lead: around}, tile, only)
     outer = [
         {**loop, cached.copy: along(loop[lead], cached.outer[depth])}
         for depth, loop in enumerate(blocks)

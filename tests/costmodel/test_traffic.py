@@ -10,7 +10,7 @@ from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.traffic import Traffic, traffic_of
 from tcdsl.driver import compile_to_c, compile_to_cuda
-from tcdsl.options import Options
+from tcdsl.lang.request import Request
 from tcdsl.schedule.mapping import Mapped
 
 MATMUL = "def mm(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
@@ -28,10 +28,8 @@ def planned(source: str, *shapes: tuple[int, ...], gpu: bool = False) -> Any:
     function = program[program.names[0]]
     special = function.specialise(*(tcdsl.spec(shape, "float32") for shape in shapes))
     if gpu:
-        return compile_to_cuda(
-            function.comprehension, special, {}, Options(), load_chip("h200")
-        ).plan
-    return compile_to_c(function.comprehension, special, {}, Options(), Cpu(2)).plan
+        return compile_to_cuda(Request(function.comprehension, special), load_chip("h200")).plan
+    return compile_to_c(Request(function.comprehension, special), Cpu(2)).plan
 
 
 def found(plan: Any) -> list[dict[tuple[str, bool], Traffic]]:
@@ -76,6 +74,7 @@ def test_local_arrays_move_nothing(gpu: bool) -> None:
 def test_open_sizes_are_not_counted() -> None:
     function = tcdsl.define(SOFTMAX).softmax
     special = function.specialise(tcdsl.spec((64, 1000), "float32"))
-    made = compile_to_c(function.comprehension, special, {}, Options(), Cpu(2), ("M",))
+    request = Request(function.comprehension, special, opened={"M": None})
+    made = compile_to_c(request, Cpu(2))
     for traffic in found(made.plan):
         assert traffic["x", False].once_bytes is None

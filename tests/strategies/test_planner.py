@@ -12,6 +12,7 @@ from tcdsl.driver import Compiled, compile_to_c
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.ranges.specialiser import specialise
+from tcdsl.lang.request import Request
 from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
@@ -177,7 +178,7 @@ RANDOM = settings(
 def planned(source: str, inputs: Mapping[str, Array], options: Options, threads: int) -> Any:
     c = analyse(parse_program(Source(source)))[-1]
     special = specialise(c, bind_sizes(c, {name: a.shape for name, a in inputs.items()}))
-    return compile_to_c(c, special, {}, options, Cpu(threads))
+    return compile_to_c(Request(c, special, {}, options), Cpu(threads))
 
 
 @pytest.mark.slow

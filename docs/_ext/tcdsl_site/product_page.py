@@ -29,6 +29,7 @@ from tcdsl.display.pipelines import (
 from tcdsl.driver import Compiled, compile_to_cuda
 from tcdsl.executable import Executable
 from tcdsl.lang.comprehension import Expr, Index, walk
+from tcdsl.lang.request import Request
 from tcdsl.poly.loop_tree import AffineCoordinate
 from tcdsl.strategies.catalogue import Candidate
 from tcdsl.strategies.fragments import COLUMNS, ROWS, At, lane
@@ -130,7 +131,7 @@ def _other(one: Other) -> Compiled[CudaSource]:
     f = tcdsl.define(f"def f({parameters}) -> (C) {{ {text} }}").f
     special = f.specialise(*(tcdsl.spec(shape, _numpy(one.dtype)) for shape in one.shapes))
     options = tcdsl.Options(precision=one.precision)
-    return compile_to_cuda(f.comprehension, special, {}, options, load_chip(one.chip))
+    return compile_to_cuda(Request(f.comprehension, special, {}, options), load_chip(one.chip))
 
 
 def _numpy(dtype: str) -> str:

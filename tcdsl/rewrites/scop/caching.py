@@ -57,16 +57,36 @@ class Cached:
         return self.box.sizes
 
 
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """The new array: its *name*, and how the box lies in it.
+
+    *order*: of the array's dimensions in the tile, outermost first; as in the array if empty.
+    *is_padded*: it has all of the box, zeros where the array has no element.
+    """
+
+    name: str
+    order: Sequence[int] = ()
+    is_padded: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Move:
+    """The *box* of the array *source* is in *tile*, its dimensions in *order*."""
+
+    source: Array
+    tile: Array
+    box: Box
+    order: Sequence[int]
+
+
 def why_not_cached(
-    scop: Scop,
-    readers: Sequence[str],
-    array: str,
-    outer: Outer,
-    only: Collection[Subscripts] | None = None,
+    scop: Scop, array: str, outer: Outer, only: Collection[Subscripts] | None = None
 ) -> str | None:
-    """Return why *array* is not served to *readers* from a tile, or None if it may be."""
+    """Return why *array* is not served to the readers from a tile, or None if it may be."""
+    readers = list(outer)
     assert len({len(outer[name]) for name in readers}) == 1, "the outer loops are shared"
-    uses = _uses(scop, readers, array, outer, only)
+    uses = _uses(scop, array, outer, only)
     if not uses:
         return f"{array} is not read"
     if any(use.statement.kind is Kind.FOLD for use in uses):
@@ -87,48 +107,40 @@ def why_not_cached(
 def cache_read(
     scop: Scop,
     array: str,
-    readers: Sequence[str],
     outer: Outer,
-    name: str,
+    into: Buffer,
     only: Collection[Subscripts] | None = None,
-    order: Sequence[int] = (),
-    *,
-    is_padded: bool = False,
 ) -> Cached:
-    """Serve the reads of *array* in the statements *readers* from the new array *name*.
+    """Serve the reads of *array* in some statements from a new array.
 
     :arg outer: for every reader the coordinates of the loops around it and the copy.
     :arg only: the subscripts of the loads that are served; None for all loads of *array*.
-    :arg order: of the array's dimensions in the tile, outermost first; as in the array if empty.
-    :arg is_padded: the tile has all of the box, zeros where the array has no element.
     """
-    reason = why_not_cached(scop, readers, array, outer, only)
+    reason = why_not_cached(scop, array, outer, only)
     assert reason is None, reason
-    uses = _uses(scop, readers, array, outer, only)
+    uses = _uses(scop, array, outer, only)
     box = box_hull(scop, uses)
     assert box is not None
-    statements = [scop.by_name[reader] for reader in readers]
+    statements = [scop.by_name[reader] for reader in outer]
     iterations = _iterations(statements, outer)
-    order = order or range(len(box.sizes))
-    tile = _tile(scop, scop.arrays[array], iterations, [box.sizes[d] for d in order], name)
-    assert name not in scop.arrays, f"there is an array {name} already"
-    wide = replace(scop, arrays={**scop.arrays, name: tile})
+    order = into.order or range(len(box.sizes))
+    tile = _tile(scop, scop.arrays[array], iterations, [box.sizes[d] for d in order], into.name)
+    assert into.name not in scop.arrays, f"there is an array {into.name} already"
+    wide = replace(scop, arrays={**scop.arrays, into.name: tile})
+    move = _Move(scop.arrays[array], tile, box, order)
     first = min(statements, key=lambda statement: scop.position(statement.name))
-    copy = _copy(wide, scop.arrays[array], tile, iterations, box, order, first)
-    if is_padded:
+    copy = _copy(wide, move, iterations, first)
+    if into.is_padded:
         copy = _whole(wide, copy, iterations, box)
     assert copy.name not in scop.by_name, f"there is a statement {copy.name} already"
     served = {use.access.subscripts for use in uses}
-    new = {
-        s.name: _reading(wide, s, array, tile, outer[s.name], box, order, served)
-        for s in statements
-    }
+    new = {s.name: _reading(wide, s, move, outer[s.name], served) for s in statements}
     result = [new.get(statement.name, statement) for statement in scop.statements]
-    result.insert(insertion(scop, readers), copy)
+    result.insert(insertion(scop, list(outer)), copy)
     n_outer, rank = iterations.dim(isl.dim_type.set), len(box.sizes)
     return Cached(
         replace(wide, statements=tuple(result)),
-        name,
+        into.name,
         copy.name,
         tuple(range(n_outer)),
         tuple(range(n_outer, n_outer + rank)),
@@ -136,16 +148,10 @@ def cache_read(
     )
 
 
-def _uses(
-    scop: Scop,
-    readers: Sequence[str],
-    array: str,
-    outer: Outer,
-    only: Collection[Subscripts] | None,
-) -> list[Use]:
+def _uses(scop: Scop, array: str, outer: Outer, only: Collection[Subscripts] | None) -> list[Use]:
     return [
-        Use(scop.by_name[name], read, outer[name])
-        for name in readers
+        Use(scop.by_name[name], read, around)
+        for name, around in outer.items()
         for read in scop.by_name[name].reads
         if read.array == array and (only is None or read.subscripts in only)
     ]
@@ -184,17 +190,10 @@ def _tile(scop: Scop, array: Array, iterations: isl.Set, sizes: Sequence[int], n
     return Array(name, array.dtype, origin, shape, Storage.SCRATCH)
 
 
-def _copy(
-    scop: Scop,
-    array: Array,
-    tile: Array,
-    iterations: isl.Set,
-    box: Box,
-    order: Sequence[int],
-    reader: Statement,
-) -> Statement:
+def _copy(scop: Scop, move: _Move, iterations: isl.Set, reader: Statement) -> Statement:
     """Return ``tile[o, e] = array[offset(o) + e]``, wherever that element exists."""
-    name = f"{tile.name}_copy"
+    array, box = move.source, move.box
+    name = f"{move.tile.name}_copy"
     outer = tuple(f"o{dim}" for dim in range(iterations.dim(isl.dim_type.set)))
     elements = tuple(f"e{dim}" for dim in range(len(box.sizes)))
     builder = builder_of((*outer, *elements), name, scop.sizes)
@@ -213,14 +212,14 @@ def _copy(
     value: Expr = Load(array.name, subscripts, array.dtype)
     if arithmetic(array.dtype) != array.dtype:
         value = Cast(value, arithmetic(array.dtype))
-    target = tuple(map(Index, (*outer, *(elements[dim] for dim in order))))
+    target = tuple(map(Index, (*outer, *(elements[dim] for dim in move.order))))
     return Statement(
         name=name,
         domain=domain,
         indices=(*outer, *elements),
         n_left=len(outer) + len(elements),
         kind=Kind.ASSIGN,
-        write=access(builder, tile.name, target, scop.arrays, domain),
+        write=access(builder, move.tile.name, target, scop.arrays, domain),
         value=value,
         reads=(access(builder, array.name, subscripts, scop.arrays, domain),),
         source_name=reader.source_name,
@@ -259,14 +258,12 @@ def _bounds(array: Array, subscripts: Sequence[Expr]) -> Iterator[Expr]:
 def _reading(
     scop: Scop,
     statement: Statement,
-    array: str,
-    tile: Array,
+    move: _Move,
     outer: tuple[AnyCoordinate, ...],
-    box: Box,
-    order: Sequence[int],
     served: Collection[Subscripts],
 ) -> Statement:
-    """Return *statement* with its loads of *array* at the subscripts *served* from *tile*."""
+    """Return *statement* with its loads of the array at the subscripts *served* from the tile."""
+    array, tile, box = move.source.name, move.tile, move.box
     values = [coordinate_expression(coordinate, statement.indices) for coordinate in outer]
     builder = builder_of(statement.indices, statement.name, scop.sizes)
 
@@ -278,7 +275,7 @@ def _reading(
             else _plain(builder, _distance(s, _aff_expression(offset, values)), statement, size)
             for s, offset, size in zip(node.subscripts, box.offsets, box.sizes, strict=True)
         ]  # fmt: skip
-        subscripts = (*values, *(inside[dim] for dim in order))
+        subscripts = (*values, *(inside[dim] for dim in move.order))
         return Load(tile.name, subscripts, tile.dtype, node.span)
 
     def changed(exprs: Sequence[Expr]) -> tuple[Expr, ...]:

@@ -78,14 +78,16 @@ def place_after(scop: Scop, name: str) -> Scop:
     is_largest = reduction.operator is Operator.ARGMAX
     extreme = Reduction(Operator.MAX if is_largest else Operator.MIN, True, reduction.dtype)
     first = Reduction(Operator.MIN, True, wide)
-    made: list[Statement] = []
     top = _known_extreme(scop, statement, extreme.operator)
+    is_known = top is not None
     if top is None:
         top = f"{name}.top"
         arrays[top] = Array(top, reduction.dtype, target.origin, target.shape, Storage.SCRATCH)
+    wider, made = replace(scop, arrays=arrays), list[Statement]()
+    if not is_known:
         made = [
-            _started(scop, init, f"{name}_top", extreme, top, arrays),
-            _summed(scop, statement, f"{name}_top", extreme, value, top, arrays),
+            _started(wider, init, f"{name}_top", extreme, top),
+            _summed(wider, statement, f"{name}_top", extreme, value, top),
         ]
     own = _as(Load(top, statement.write.subscripts, arrays[top].dtype), reduction.dtype)
     term = _as(value, reduction.dtype)
@@ -101,9 +103,9 @@ def place_after(scop: Scop, name: str) -> Scop:
     is_none = Binary("==", least, Const(LAST[wide], wide), BOOL)
     result = Select(is_none, Const(-1, wide), least, wide)
     made += [
-        _started(scop, init, f"{name}_place", first, place, arrays),
-        _summed(scop, statement, f"{name}_place", first, found, place, arrays),
-        _assigned(scop, init, name, result, arrays),
+        _started(wider, init, f"{name}_place", first, place),
+        _summed(wider, statement, f"{name}_place", first, found, place),
+        _assigned(wider, init, name, result),
     ]
     statements: list[Statement] = []
     for old in scop.statements:
@@ -111,7 +113,7 @@ def place_after(scop: Scop, name: str) -> Scop:
             statements += made
         elif old is not init:
             statements.append(old)
-    return replace(scop, arrays=arrays, statements=tuple(statements))
+    return replace(wider, statements=tuple(statements))
 
 
 def _place_type(statement: Statement) -> DType:
@@ -163,46 +165,36 @@ def _is_companion(statement: Statement, array: str) -> bool:
     return statement.companion is not None and statement.companion.array == array
 
 
-def _started(
-    scop: Scop, init: Statement, owner: str, kind: Reduction, array: str, arrays: dict[str, Array]
-) -> Statement:
+def _started(scop: Scop, init: Statement, owner: str, kind: Reduction, array: str) -> Statement:
     """Return the initialisation of *array*, which *owner* reduces into."""
     name = f"{owner}_init"
     builder, domain = builder_of(init.indices, name, scop.sizes), init.domain.set_tuple_name(name)
     return replace(
         init, name=name, domain=domain, value=None, reduction=kind, companion=None,
-        write=access(builder, array, init.write.subscripts, arrays, domain), source_name=owner,
+        write=access(builder, array, init.write.subscripts, scop.arrays, domain), source_name=owner,
     )  # fmt: skip
 
 
 def _summed(
-    scop: Scop,
-    statement: Statement,
-    name: str,
-    kind: Reduction,
-    value: Expr,
-    array: str,
-    arrays: dict[str, Array],
+    scop: Scop, statement: Statement, name: str, kind: Reduction, value: Expr, array: str
 ) -> Statement:
     """Return the updates *name* of an array by *value*, for each instance of *statement*."""
     builder = builder_of(statement.indices, name, scop.sizes)
     domain = statement.domain.set_tuple_name(name)
     return replace(
         statement, name=name, domain=domain, value=value, reduction=kind, companion=None,
-        write=access(builder, array, statement.write.subscripts, arrays, domain),
-        reads=guarded_reads(builder, domain, (value,), arrays), arg_origin=0, source_name=name,
+        write=access(builder, array, statement.write.subscripts, scop.arrays, domain),
+        reads=guarded_reads(builder, domain, (value,), scop.arrays), arg_origin=0, source_name=name,
     )  # fmt: skip
 
 
-def _assigned(
-    scop: Scop, init: Statement, name: str, value: Expr, arrays: dict[str, Array]
-) -> Statement:
+def _assigned(scop: Scop, init: Statement, name: str, value: Expr) -> Statement:
     """Return the statement *name* that stores *value* where *init* stored -1."""
     builder, domain = builder_of(init.indices, name, scop.sizes), init.domain.set_tuple_name(name)
-    value = _as(value, arrays[init.write.array].dtype)
+    value = _as(value, scop.arrays[init.write.array].dtype)
     return replace(
         init, name=name, domain=domain, kind=Kind.ASSIGN, value=value, reduction=None,
         companion=None,
-        write=access(builder, init.write.array, init.write.subscripts, arrays, domain),
-        reads=guarded_reads(builder, domain, (value,), arrays),
+        write=access(builder, init.write.array, init.write.subscripts, scop.arrays, domain),
+        reads=guarded_reads(builder, domain, (value,), scop.arrays),
     )  # fmt: skip

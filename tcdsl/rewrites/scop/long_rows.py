@@ -256,7 +256,7 @@ class _Rows:
         assert reduction is not None
         start, name = replace(reduction, initialise=True), f"{self.statement.name}_long"
         return self._made(
-            scop, "sum_init", ("s", "c"), Kind.INIT, self.sums.name, (Index("s"), Index("c")),
+            scop, "sum_init", Kind.INIT, (self.sums.name, (Index("s"), Index("c"))),
             reduction=start, source_name=name,
         )  # fmt: skip
 
@@ -294,23 +294,22 @@ class _Rows:
         place = tuple(map(self._in_list, statement.write.subscripts))
         value = Load(self.sums.name, (Index("s"), Index("c")), self.sums.dtype)
         return self._made(
-            scop, "add", ("s", "c"), Kind.UPDATE, statement.write.array, place, value,
+            scop, "add", Kind.UPDATE, (statement.write.array, place), value=value,
             reduction=replace(statement.reduction, initialise=False), is_atomic=True,
             source_name=f"{statement.name}_add",
         )  # fmt: skip
 
     def _made(
-        self, scop: Scop, what: str, indices: tuple[str, ...], kind: Kind, array: str,
-        subscripts: tuple[Expr, ...], value: Expr | None = None, **others: Any,
-    ) -> Statement:  # fmt: skip
-        """Return a statement of long rows."""
-        name = f"{self.statement.name}_{what}"
+        self, scop: Scop, what: str, kind: Kind, target: tuple[str, tuple[Expr, ...]], **others: Any
+    ) -> Statement:
+        """Return a statement of the chunks c of long rows s, that writes the array *target*."""
+        name, indices = f"{self.statement.name}_{what}", ("s", "c")
         builder = builder_of(indices, name, scop.sizes)
         domain = self._domain(builder)
         made = Statement(
             name=name, domain=domain, indices=indices, n_left=len(indices), kind=kind,
-            write=access(builder, array, subscripts, scop.arrays, domain), value=value, reads=(),
-            conditions=self._conditions(), span=self.statement.span, **others,
+            write=access(builder, *target, scop.arrays, domain), reads=(),
+            conditions=self._conditions(), span=self.statement.span, **{"value": None, **others},
         )  # fmt: skip
         return replace(made, reads=guarded_reads(builder, domain, evaluated(made), scop.arrays))
 

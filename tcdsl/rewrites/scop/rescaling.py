@@ -155,8 +155,9 @@ class _Rewriter:
             after += self._whole(statement, total.subscripts, self._weighed(partial))
             records.append(self._record(statement, total.subscripts, partial))
         publish = self._statement(
-            f"{self.peak.name}_top", (*self.left, self.chunk), Kind.ASSIGN, self.published,
-            self._at(self.of_chunk), self.peak,
+            replace(self.peak, name=f"{self.peak.name}_top", indices=(*self.left, self.chunk),
+                    kind=Kind.ASSIGN, value=self._at(self.of_chunk), reduction=None),
+            self.published,
         )  # fmt: skip
         return Chunked(
             self._arranged([*before, publish], after, records),
@@ -228,35 +229,33 @@ class _Rewriter:
     def _in_chunk(self, statement: Statement, target: Array, value: Expr) -> list[Statement]:
         """Return the reduction of a chunk to its element of *target*."""
         outer = (*self.left, self.chunk)
-        init = self._statement(
-            f"{statement.name}_chunk_init", outer, Kind.INIT, target, None, statement
+        init = replace(
+            statement,
+            name=f"{statement.name}_chunk_init",
+            indices=outer,
+            kind=Kind.INIT,
+            value=None,
         )
-        update = self._statement(
-            statement.name, (*outer, self.inner), Kind.UPDATE, target, value, statement
-        )
-        return [init, update]
+        update = replace(statement, indices=(*outer, self.inner), value=value)
+        return [self._statement(init, target), self._statement(update, target)]
 
     def _whole(
         self, statement: Statement, subscripts: tuple[Expr, ...], value: Expr
     ) -> list[Statement]:
         """Return the reduction of the chunks' *value* to the program's own target."""
         update = self._statement(
-            f"{statement.name}_whole", (*self.left, self.chunk), Kind.UPDATE,
-            self.scop.arrays[statement.write.array], value, statement, subscripts,
+            replace(statement, name=f"{statement.name}_whole", value=value,
+                    indices=(*self.left, self.chunk)),
+            self.scop.arrays[statement.write.array], subscripts,
         )  # fmt: skip
         init = initialisation(self.scop, statement)
         return [update] if init is None else [init, update]
 
     def _statement(
-        self,
-        name: str,
-        indices: tuple[str, ...],
-        kind: Kind,
-        target: Array,
-        value: Expr | None,
-        origin: Statement,
-        subscripts: tuple[Expr, ...] | None = None,
+        self, draft: Statement, target: Array, subscripts: tuple[Expr, ...] | None = None
     ) -> Statement:
+        """Return *draft*, which has its name, indices, kind and value, over its domain."""
+        name, indices, kind, value = draft.name, draft.indices, draft.kind, draft.value
         builder = builder_of(indices, name, self.scop.sizes)
         domain = isl.Set.universe(builder.space).intersect_params(self.scop.context)
         for dim, index in enumerate(indices):
@@ -278,9 +277,9 @@ class _Rewriter:
             write=access(builder, target.name, subscripts, self.scop.arrays, domain),
             value=value,
             reads=guarded_reads(builder, domain, exprs, self.scop.arrays),
-            reduction=None if kind is Kind.ASSIGN else origin.reduction,
-            source_name=origin.source_name,
-            span=origin.span,
+            reduction=draft.reduction,
+            source_name=draft.source_name,
+            span=draft.span,
         )
 
     def _record(

@@ -23,7 +23,7 @@ from tcdsl.runtime.cuda.libraries import Library, deliver
 from tcdsl.runtime.cuda.module import Loaded
 from tcdsl.runtime.cuda.operands import Operand, Temporaries, copy_to_output, prepared
 from tcdsl.runtime.cuda.outputs import Outputs, Target
-from tcdsl.runtime.cuda.quick_call import QuickCall, why_not_quick
+from tcdsl.runtime.cuda.quick_call import QuickCall, Slots, why_not_quick
 from tcdsl.runtime.cuda.steps import selector
 from tcdsl.runtime.results import Results
 from tcdsl.settings import reader, settings
@@ -44,10 +44,13 @@ class DeviceCall:
         operands: Sequence[Operand],
         integers: Sequence[int],
         loaded: Loaded,
-        library: Library,
-        others: Sequence[tuple[Library, Sequence[int]]],
+        libraries: Sequence[tuple[Library, Sequence[int]]],
     ) -> None:
-        """Take what the call needs; *others*: further libraries, and which arguments are theirs."""
+        """Take what the call needs.
+
+        :arg libraries: that of the results first, each with the positions of its arguments.
+        """
+        (library, _), *others = libraries
         self.context = loaded.context
         self.library = library
         self.loaded = loaded
@@ -72,8 +75,9 @@ class DeviceCall:
         self._faults = loaded.state.faults
         self.run: Callable[[Sequence[Any], Any], Any] = self.run_slowly
         if not others and why_not_quick(operands, self.outputs, library) is None:
+            slots = Slots(order, self._tail)
             self.run = QuickCall(
-                loaded, library, operands, self.outputs, order, self._tail, self.run_slowly
+                loaded, library, operands, self.outputs, slots, self.run_slowly
             ).run
 
     def run_slowly(self, args: Sequence[Any], out: Any = None) -> Any:

@@ -10,6 +10,7 @@ reported a fault, a number is out of range, memory is needed while a graph is ca
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tcdsl.errors import FORKED
@@ -44,6 +45,14 @@ def packer(dtype: DType, found: DType) -> Callable[[Any], bytes] | None:
     return struct.Struct("=" + text).pack
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What a launch is given: inputs and outputs in some *order*, then the numbers of *tail*."""
+
+    order: Sequence[int]
+    tail: Sequence[int]
+
+
 class QuickCall:
     """The launches of a :class:`~tcdsl.runtime.cuda.call.DeviceCall` whose arguments are direct.
 
@@ -64,11 +73,9 @@ class QuickCall:
         library: Library,
         operands: Sequence[Operand],
         outputs: Outputs,
-        order: Sequence[int],
-        tail: Sequence[int],
+        slots: Slots,
         slowly: Callable[[Sequence[Any], Any], Any],
     ) -> None:
-        """Take the *order* of inputs and outputs among the slots, and the slots after these."""
         manifest = loaded.manifest
         self._loaded = loaded
         self._slowly = slowly
@@ -97,9 +104,9 @@ class QuickCall:
         self._workspace_bytes, self._offsets = manifest.workspace_bytes, manifest.offsets
         self._has_tickets = manifest.has_tickets
         self._n_addresses = len(operands) + len(outputs.outputs) + len(self._offsets)
-        self._tail = tuple(tail)
+        self._tail = tuple(slots.tail)
         self._selects = [
-            _select(step.positions, order, len(operands), outputs) for step in loaded.steps
+            _select(step.positions, slots.order, len(operands), outputs) for step in loaded.steps
         ]
         self._prepares = [
             (step.prepared, select)

@@ -31,7 +31,13 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.lowering import builder_of, lower_comprehension
 from tcdsl.poly.scop import Kind, Scop, Storage, loads_of
 from tcdsl.poly.verify import why_not_in_bounds, why_not_legal
-from tcdsl.rewrites.scop.caching import Cached, cache_read, coordinate_expression, why_not_cached
+from tcdsl.rewrites.scop.caching import (
+    Buffer,
+    Cached,
+    cache_read,
+    coordinate_expression,
+    why_not_cached,
+)
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
 from tcdsl.schedule.placement import place
 from tcdsl.schedule.plan import Kernel, Plan
@@ -99,7 +105,7 @@ def tree_of(cached: Cached, readers: Sequence[str], outer: Outer, swapped: bool 
 
 
 def cached_of(scop: Scop, array: str, readers: Sequence[str], outer: Outer) -> Cached:
-    return cache_read(scop, array, readers, dict.fromkeys(readers, outer), f"{array}.tile")
+    return cache_read(scop, array, dict.fromkeys(readers, outer), Buffer(f"{array}.tile"))
 
 
 def why_not(scop: Scop, tree: Node) -> str | None:
@@ -293,7 +299,7 @@ def test_each_operand_of_a_product_with_itself_has_a_tile(lower: Lower) -> None:
     scop, tiles = before, []
     for read in before.by_name["S0"].reads:
         name = f"A.tile{len(tiles)}"
-        made = cache_read(scop, "A", ["S0"], {"S0": OUTER}, name, only=[read.subscripts])
+        made = cache_read(scop, "A", {"S0": OUTER}, Buffer(name), only=[read.subscripts])
         scop, tiles = made.scop, [*tiles, made]
     assert [made.sizes for made in tiles] == [(64, 16), (64, 16)]
     assert {load.tensor for s in [scop.by_name["S0"]] for load in loads_of(s.value)} == {
@@ -424,7 +430,7 @@ def test_why_not_cached(
 ) -> None:
     scop = lower(source, *shapes)
     outer: dict[str, Outer] = dict.fromkeys(readers, (tile(0, 4),))
-    found = why_not_cached(scop, readers, array, outer)
+    found = why_not_cached(scop, array, outer)
     assert found is None if reason is None else found is not None and reason in found
 
 
@@ -433,7 +439,7 @@ def test_a_fold_is_not_served(lower: Lower) -> None:
     scop = rfactor(before, "S0", (Partial("j", 0, 1, 8, 8, True),))
     (fold,) = [s for s in scop.statements if s.kind is Kind.FOLD]
     (read,) = fold.reads
-    reason = why_not_cached(scop, [fold.name], read.array, {fold.name: (tile(0, 4),)})
+    reason = why_not_cached(scop, read.array, {fold.name: (tile(0, 4),)})
     assert reason is not None and "lanes" in reason
 
 
@@ -468,7 +474,7 @@ def test_tiles_of_open_sizes(
 def test_a_box_of_open_size_is_refused() -> None:
     scop = opened(MATMUL, ("K",), M=4, K=5, N=6)
     without_k = {"S0": (tile(0, 64), tile(1, 64))}
-    reason = why_not_cached(scop, ["S0"], "A", without_k)
+    reason = why_not_cached(scop, "A", without_k)
     assert reason is not None and "no constant size" in reason
 
 

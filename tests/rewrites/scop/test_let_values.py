@@ -9,9 +9,9 @@ import tcdsl
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.driver import compile_to_cuda
 from tcdsl.lang.ranges.range_inference import bind_sizes, specialise
+from tcdsl.lang.request import Request
 from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.sema import analyse
-from tcdsl.options import Options
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.let_values import with_lets_apart
@@ -77,7 +77,7 @@ def test_lets_cost_what_statements_cost() -> None:
     kernels = []
     for source in (RESIZE, APART):
         c, special, _ = lowered(source, *shapes)
-        cuda = compile_to_cuda(c, special, {}, Options(), load_chip("h200"))
+        cuda = compile_to_cuda(Request(c, special), load_chip("h200"))
         cpu = tcdsl.define(source).resize.compile(*inputs, target="cpu")
         calls = cpu.source[cpu.source.index("tcdsl_entry") :].count("tc_floor_f32(")
         kernels.append((len(cuda.plan.kernels), cuda.source.text.count("tc_div_f32("), calls))
@@ -169,4 +169,4 @@ def test_on_a_gpu_no_kernel_is_made_for_a_factor() -> None:
     text = "def f(float(M, N) x, float(N) g) -> (y) { y(i, j) = x(i, j) * s where s = tanh(g(j)) }"
     c, special, scop = lowered(text, (64, 64), (64,))
     assert len(scop.statements) == 2
-    assert len(compile_to_cuda(c, special, {}, Options(), load_chip("h200")).plan.kernels) == 1
+    assert len(compile_to_cuda(Request(c, special), load_chip("h200")).plan.kernels) == 1

@@ -430,7 +430,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch, fake: Any, tmp_path: Any) -> Calla
         compiled = SimpleNamespace(source=source, stages={"code": "text"}, is_fallback=False)
 
         def compile_to_cuda(*args: Any) -> Any:
-            args[6](source)  # it is compiled while it is verified
+            args[2](source)  # it is compiled while it is verified
             return compiled
 
         monkeypatch.setattr(driver, "compile_to_cuda", compile_to_cuda)
