@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcdsl import cuda
 from tcdsl.errors import BAD_IDENTIFIER, BAD_NAMED, UNKNOWN_DEF, UNKNOWN_TARGET, TCError
-from tcdsl.executable import Executable, Run
+from tcdsl.executable import Executable, Run, SizedCalls
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.syntax.spelling import did_you_mean, other_case
 from tcdsl.lang.types.dtypes import DType
@@ -37,7 +37,7 @@ from tcdsl.runtime.signatures import SignatureOfCall
 from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.tracebacks import at_the_call, errors_at_the_call
 from tcdsl.runtime.typed_calls import array_method, statements_call
-from tcdsl.runtime.warm_path import remember, signature, target_setting
+from tcdsl.runtime.warm_path import form_of, remember, signature, target_setting
 from tcdsl.settings import settings
 from tcdsl.source import Source
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 TARGETS = ("cuda", "cpu", "emulate", "reference")
 _NO_SIZES: Mapping[str, int] = {}
+_MOST_SIZED = 7  # classes of sizes that calls at new sizes are looked for in, besides the last
 _OF_A_CALL = ("out", "target", "options")
 
 
@@ -153,6 +154,8 @@ class Function(metaclass=Documented):
         self.__doc__ = head.signature
         self._plans: dict[Any, Executable] = {}
         self._runs: dict[Any, Run] = {}  # what a call goes through, by the same keys
+        # Of code with open sizes: what makes calls at new ones, by the form of their arguments.
+        self._sized: dict[Any, list[SizedCalls]] = {}
         self._opening = Opening(definition)
 
     def __getattr__(self, name: str) -> Any:
@@ -210,7 +213,7 @@ class Function(metaclass=Documented):
             key = self._key(args, sizes, target, options)
             run = self._runs.get(key)
             if run is None:
-                run = self._executable(key, args, sizes, target, options).runner(args)
+                run = self._sized_run(key) or self._new_run(key, args, sizes, target, options)
                 run = remember(self._runs, key, run)
             return run(args, out)
         except TCError as error:  # written out here: a decorator would cost each call a frame
@@ -362,6 +365,32 @@ class Function(metaclass=Documented):
             executable = self._opening.executable(*found, chosen)
             executable = remember(self._plans, key, executable)
         return executable
+
+    def _sized_run(self, key: Any) -> Run | None:
+        """Return a call at sizes that are new, by code that is known to be for them, if any is."""
+        found = form_of(key) if self._sized else None
+        if found is None:
+            return None
+        form, shapes = found
+        runs = (calls.run_at(shapes) for calls in self._sized.get(form, ()))
+        return next((run for run in runs if run is not None), None)
+
+    def _new_run(
+        self,
+        key: Any,
+        args: Sequence[Any],
+        sizes: Mapping[str, int],
+        target: str | None,
+        options: Options | None,
+    ) -> Run:
+        """Return a call of *key*, made in full."""
+        executable = self._executable(key, args, sizes, target, options)
+        run = executable.runner(args)
+        if executable.opened and (found := form_of(key)) is not None:
+            calls = executable.sized_calls(args)
+            if calls is not None:
+                self._sized[found[0]] = [calls, *self._sized.get(found[0], ())[:_MOST_SIZED]]
+        return run
 
     def _key(
         self,

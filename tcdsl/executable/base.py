@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,15 @@ if TYPE_CHECKING:
     from tcdsl.lang.comprehension import Comprehension, Specialisation
 
 Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
+
+
+class SizedCalls(Protocol):
+    """Makes calls at new sizes, of code that leaves sizes open."""
+
+    def run_at(self, shapes: Sequence[tuple[int, ...]]) -> Run | None:
+        """Return a call on dense arrays of these *shapes*, None if the code is not for them."""
+
+
 Bounds: TypeAlias = Mapping[str, tuple[int, int]]  # open size -> its least and greatest value
 
 
@@ -238,6 +247,10 @@ class Executable(metaclass=Documented):
         if all(map(is_direct, args)):
             return self.run
         return lambda args, out: self.run(self.views(args), out)
+
+    def sized_calls(self, args: Sequence[Any]) -> SizedCalls | None:
+        """Return what makes calls at other open sizes from that on *args*, if anything does."""
+        return None
 
     def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
         """Return *args* as the code can read them, after checking that it may.

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tcdsl.runtime.arrays import WIDEST_ACCESS, NDArray, describe, is_addressable
+from tcdsl.runtime.arrays import WIDEST_ACCESS, NDArray, describe, is_addressable, row_major
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.settings import reader
 
@@ -44,6 +44,33 @@ def output_signature(x: object) -> Hashable:
     if sign is None:
         return None
     return sign(x), getattr(x, "requires_grad", False)
+
+
+def form_of(key: Sequence[Any]) -> tuple[Hashable, list[tuple[int, ...]]] | None:
+    """Return what is equal of *key* for dense arrays of other extents, and the arrays' extents.
+
+    :arg key: a signature, and what else calls depend on.
+    :return: None where an argument is no dense array of PyTorch or PyCUDA on a GPU.
+    """
+    own, *rest = key
+    form: list[Hashable] = rest
+    shapes = []
+    for entry in own:
+        if type(entry) is not tuple:  # the context that is current
+            form.append(entry)
+            continue
+        if len(entry) != 6:
+            return None
+        if entry[0] == "pycuda":
+            _, dtype, shape, strides, *others = entry
+            is_dense = strides == tuple([dtype.itemsize * n for n in row_major(shape)])
+        else:
+            dtype, shape, is_dense, *others = entry
+        if is_dense is not True:
+            return None
+        shapes.append(shape)
+        form.append((dtype, len(shape), *others))
+    return tuple(form), shapes
 
 
 class _Signers(dict[type[Any], Callable[[Any], Hashable]]):

@@ -74,11 +74,11 @@ class DeviceCall:
         self._tail = (loaded.fault_address, *integers)
         self._faults = loaded.state.faults
         self.run: Callable[[Sequence[Any], Any], Any] = self.run_slowly
+        self.quick: QuickCall | None = None
         if not others and why_not_quick(operands, self.outputs, library) is None:
             slots = Slots(order, self._tail)
-            self.run = QuickCall(
-                loaded, library, operands, self.outputs, slots, self.run_slowly
-            ).run
+            self.quick = QuickCall(loaded, library, operands, self.outputs, slots, self.run_slowly)
+            self.run = self.quick.run
 
     def run_slowly(self, args: Sequence[Any], out: Any = None) -> Any:
         """Launch on *args*, and return the outputs in arrays of their library.

@@ -20,7 +20,7 @@ from tcdsl.runtime.cuda.libraries import Library
 from tcdsl.runtime.cuda.module import Loaded
 from tcdsl.runtime.cuda.operands import Operand
 from tcdsl.runtime.cuda.outputs import Outputs
-from tcdsl.runtime.cuda.steps import Prepared, Raw, Select, selector
+from tcdsl.runtime.cuda.steps import Prepared, Raw, Select, Values, selector
 from tcdsl.runtime.warm_path import output_signature
 from tcdsl.settings import reader
 
@@ -62,9 +62,9 @@ class QuickCall:
 
     __slots__ = (
         "_arrays", "_context_of", "_error", "_first", "_fitting", "_handle", "_has_tickets",
-        "_known", "_loaded", "_makers", "_may_be_fresh", "_n_addresses", "_numbers", "_offsets",
-        "_outputs", "_pointers", "_prepares", "_raw", "_records", "_selects", "_slowly", "_state",
-        "_stream", "_tail", "_workspace_bytes",
+        "_known", "_library", "_loaded", "_makers", "_may_be_fresh", "_n_addresses", "_numbers",
+        "_offsets", "_outputs", "_pointers", "_prepares", "_raw", "_records", "_selects", "_slowly",
+        "_state", "_stream", "_tail", "_workspace_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +78,7 @@ class QuickCall:
     ) -> None:
         manifest = loaded.manifest
         self._loaded = loaded
+        self._library = library
         self._slowly = slowly
         self._context_of: Callable[[Any], int] = libcuda.library().cuCtxGetCurrent
         self._handle = loaded.context.handle
@@ -108,14 +109,42 @@ class QuickCall:
         self._selects = [
             _select(step.positions, slots.order, len(operands), outputs) for step in loaded.steps
         ]
-        self._prepares = [
-            (step.prepared, select)
-            for step, select in zip(loaded.steps, self._selects, strict=True)
-        ]
+        self._prepares = self._prepared()
         self._raw: list[tuple[Raw, Select]] | None = None
         # By the addresses of inputs and outputs, which are apart (and then of the workspace): the
         # launches with their parameters.  Most programs call on few arrays, again and again.
         self._known: dict[tuple[int, ...], list[Prepared]] = {}
+
+    def _prepared(self) -> list[tuple[Callable[[Values], Prepared], Select]]:
+        steps = zip(self._loaded.steps, self._selects, strict=True)
+        return [(step.prepared, select) for step, select in steps]
+
+    def at(
+        self, loaded: Loaded, results: Sequence[tuple[tuple[int, ...], DType]], sizes: Sequence[int]
+    ) -> "QuickCall":
+        """Return the call with kernels *loaded* for other open *sizes*, and *results* like these.
+
+        The long way, which knows about ``out=``, is still to be told: see :meth:`become_slow`.
+        """
+        found = QuickCall.__new__(QuickCall)
+        for name in QuickCall.__slots__:
+            setattr(found, name, getattr(self, name))
+        manifest, make = loaded.manifest, self._library.maker
+        found._loaded, found._raw, found._known = loaded, None, {}
+        found._makers = [make(shape, dtype, loaded.context) for shape, dtype in results]
+        found._fitting, found._outputs = [{} for _ in results], []
+        found._workspace_bytes, found._offsets = manifest.workspace_bytes, manifest.offsets
+        found._tail = (self._tail[0], *sizes)
+        found._prepares = found._prepared()
+        return found
+
+    def become_slow(self, slowly: Callable[[Sequence[Any], Any], Any]) -> None:
+        """Go the long way by *slowly*."""
+        self._slowly = slowly
+
+    def become(self, other: "QuickCall") -> None:
+        """Go the way of *other*, the same call made in full, where arrays are given for results."""
+        self._fitting, self._outputs, self._slowly = other._fitting, other._outputs, other._slowly
 
     def run(self, args: Sequence[Any], out: Any = None) -> Any:
         """Launch on *args*, and return the outputs in arrays of their library."""

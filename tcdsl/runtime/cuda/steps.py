@@ -9,7 +9,6 @@ memset takes any stream.
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
@@ -82,7 +81,9 @@ class Step:
     def at(self, launch: Launch | None) -> "Step":
         """Return the same kernel with the grid and the maps of *launch*."""
         assert launch is not None, "a kernel's"
-        found = copy(self)
+        found = Step.__new__(Step)  # as copy.copy does, in a fifth of its time
+        for name in Step.__slots__:
+            setattr(found, name, getattr(self, name))
         found.grid = launch.grid
         found.encoders = _encoders(launch) if self.encoders else self.encoders
         return found

@@ -15,6 +15,7 @@ from tcdsl.codegen.cuda.source import (
     Parameter,
     ParameterKind,
 )
+from tcdsl.executable import cuda as cuda_executable
 from tcdsl.runtime.cuda import libraries
 
 Make = Callable[..., Any]
@@ -85,3 +86,70 @@ def test_a_second_process_finds_it(f: Any, fake: Any, monkeypatch: pytest.Monkey
     again = tcdsl.define(DOUBLE).f
     np.testing.assert_array_equal(again(array(33), target="cuda", options=OPTIONS), 2 * array(33))
     assert fake.grids[-1] == (9, 1, 1)
+
+
+@pytest.fixture
+def full_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The sizes at which calls were made in full."""
+    made: list[Any] = []
+    plain = cuda_executable.CudaExecutable._new_call
+
+    def counted(self: Any, *args: Any) -> Any:
+        made.append(tuple(self._extents.sizes.values()))
+        return plain(self, *args)
+
+    monkeypatch.setattr(cuda_executable.CudaExecutable, "_new_call", counted)
+    return made
+
+
+def test_calls_at_new_sizes_are_not_made_in_full(
+    f: Any, gpuarray: Make, fake: Any, full_calls: list[Any]
+) -> None:
+    for size in (17, 256, 20, 100, 20):
+        found = f(gpuarray(array(size)), options=OPTIONS).get()
+        np.testing.assert_array_equal(found, 2 * array(size))
+    assert fake.grids == [(n, 1, 1) for n in (5, 64, 5, 25, 5)]
+    assert full_calls == [(17, 3)]
+    # Another class of sizes, and options, are code of their own.
+    f(gpuarray(array(300)), options=OPTIONS)
+    f(gpuarray(array(17)), options=tcdsl.Options(dynamic_sizes=("B",), fast_math=True))
+    f(gpuarray(array(301)), options=OPTIONS)
+    f(gpuarray(array(18)), options=OPTIONS)
+    assert full_calls == [(17, 3), (300, 3), (17, 3)]
+
+
+def test_results_are_given_at_new_sizes(
+    f: Any, gpuarray: Make, fake: Any, full_calls: list[Any]
+) -> None:
+    f(gpuarray(array(17)), options=OPTIONS)
+    for size in (20, 100):
+        x, y = gpuarray(array(size)), gpuarray(np.zeros((size, 3), "f4"))
+        for _ in range(3):  # the first of a size is made in full, for it looks at what is given
+            assert f(x, out=y, options=OPTIONS) is y
+        np.testing.assert_array_equal(y.get(), 2 * array(size))
+        np.testing.assert_array_equal(f(x, out=x, options=OPTIONS).get(), 2 * array(size))
+        with pytest.raises(tcdsl.ShapeError):
+            f(x, out=gpuarray(np.zeros((size + 1, 3), "f4")), options=OPTIONS)
+    assert full_calls == [(17, 3), (20, 3), (100, 3)]
+
+
+@pytest.mark.parametrize("shape", [(30, 4), (0, 3), (20,), (20, 3, 1)])
+def test_other_shapes_go_the_long_way(f: Any, gpuarray: Make, shape: tuple[int, ...]) -> None:
+    f(gpuarray(array(17)), options=OPTIONS)
+    known = [calls for own in f._sized.values() for calls in own]
+    assert known and all(calls.run_at([shape]) is None for calls in known if len(shape) == 2)
+    if len(shape) != 2:
+        with pytest.raises(tcdsl.ShapeError):
+            f(gpuarray(np.zeros(shape, "f4")), options=OPTIONS)
+
+
+def test_what_does_not_hold_at_a_new_size_is_said(compiles: Make, gpuarray: Make) -> None:
+    compiles(source(Overlap.ORDERED), lambda values: None)
+    f = tcdsl.define(
+        "def f(float(B,N) x, float(M) z) -> (y) { y(b,n) = x(b,n) + z(b) where b in 0:B }"
+    ).f
+    z = gpuarray(np.zeros(50, "f4"))
+    f(gpuarray(array(17)), z, options=OPTIONS)
+    f(gpuarray(array(50)), z, options=OPTIONS)
+    with pytest.raises(tcdsl.RangeError):
+        f(gpuarray(array(51)), z, options=OPTIONS)
