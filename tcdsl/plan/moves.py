@@ -36,7 +36,7 @@ class NoMerge:
 def merges(state: State, known: Evaluator) -> Iterator[Merge | NoMerge]:
     """Yield what may be merged in *state* and would be faster; and which pairs would not."""
     free = [group for group in state.groups if not known.is_fixed(group)]
-    for parts in (*combinations(free, 2), *_readers(free, known)):
+    for parts in (*combinations(free, 2), *_readers(free, known), *_chains(state, known)):
         whole = known.joined(parts)
         if whole is None or in_order(_replaced(state.groups, parts, whole), known) is None:
             continue
@@ -47,6 +47,13 @@ def merges(state: State, known: Evaluator) -> Iterator[Merge | NoMerge]:
             yield Merge(parts, whole, apart + waiting - seconds)
         elif len(parts) == 2:
             yield NoMerge(*parts, _slower(seconds, apart))
+
+
+def _chains(state: State, known: Evaluator) -> Iterator[tuple[Group, ...]]:
+    """Yield pairs of groups, one of them fixed, whose members are a chain of products."""
+    for one, other in combinations(state.groups, 2):
+        if (known.is_fixed(one) or known.is_fixed(other)) and known.is_chain((one, other)):
+            yield one, other
 
 
 def _readers(groups: Sequence[Group], known: Evaluator) -> Iterator[tuple[Group, ...]]:

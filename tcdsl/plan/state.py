@@ -28,6 +28,7 @@ from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.matrix_products import matrix_product
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.templates import product_chain
 from tcdsl.strategies.templates.tile_simt import is_tiled
 from tcdsl.strategies.work import traffic_of, work_of
 
@@ -223,6 +224,17 @@ class Evaluator:
             or is_tiled(Problem(known.scop, group, known.shapes, self.gpu))
             or self.seconds(group) == inf
         )
+
+    def is_chain(self, parts: Sequence[Group]) -> bool:
+        """Return whether *parts* are a chain of products that one kernel may be."""
+        known = self.grouped
+        if any(library_of(known.scop, part.members) for part in parts):
+            return False
+        whole = self.joined(parts)
+        if whole is None:
+            return False
+        problem = Problem(known.scop, whole, known.shapes, self.gpu, self.options)
+        return product_chain.why_not(problem) is None
 
     def needs(self, group: Group) -> set[str]:
         """Return the statements that must run before some member of *group*."""

@@ -131,7 +131,7 @@ class Nester:
     def _partition(self, members: Sequence[str], remaining: Remaining) -> list[list[str]]:
         """Partition *members* into groups that share their next loop, in a legal order."""
         groups: list[list[str]] = []
-        for name in members:
+        for name in self._with_late_inits(members, remaining):
             before = self.alignment.predecessors(name)
             earliest = max(
                 (position for position, group in enumerate(groups) if before & set(group)),
@@ -144,10 +144,29 @@ class Nester:
             else:
                 # An initialisation stands as early as it may, out of the way of what could share
                 # loops on both sides of it.
-                is_init = self.shapes[name].statement.kind is Kind.INIT
-                groups.insert(earliest + 1 if is_init else len(groups), [name])
+                is_early = self._is_init(name) and not _part_of(name, remaining)
+                groups.insert(earliest + 1 if is_early else len(groups), [name])
         is_ragged = any(data_ranges_of(self.shapes[name].statement) for name in members)
         return self._merged(members, groups, remaining) if is_ragged else groups
+
+    def _with_late_inits(self, members: Sequence[str], remaining: Remaining) -> list[str]:
+        """Return *members*, those initialisations whose loops are apart before what they are of.
+
+        What waits for other members would find them too early for a loop of both.
+        """
+        late = [n for n in members if self._is_init(n) and _part_of(n, remaining)]
+        found: list[str] = []
+        for name in members:
+            if name in late:
+                continue
+            part = _part_of(name, remaining)
+            own = [init for init in late if part and _part_of(init, remaining) == part]
+            late = [init for init in late if init not in own]
+            found += [*own, name]
+        return found + late
+
+    def _is_init(self, name: str) -> bool:
+        return self.shapes[name].statement.kind is Kind.INIT
 
     def _merged(
         self, members: Sequence[str], groups: Sequence[list[str]], remaining: Remaining
@@ -314,3 +333,8 @@ class Nester:
             piece.axis,
             piece.width,
         )
+
+
+def _part_of(name: str, remaining: Remaining) -> str:
+    """Return which loops *name* shares alone, "" where it may share any."""
+    return remaining[name][0].apart if remaining[name] else ""

@@ -24,6 +24,7 @@ from tcdsl.strategies.templates import (
     isl_band,
     last_block,
     private,
+    product_chain,
     ragged,
     ragged_long,
     row,
@@ -52,6 +53,7 @@ _GPU: tuple[Template[Any], ...] = (
     column_cluster.TEMPLATE,
     column.TEMPLATE,
     elementwise.TEMPLATE,
+    product_chain.TEMPLATE,
 )
 PRIVATE = private.over(_GPU)
 LOOPS = (serial.TEMPLATE, isl_band.TEMPLATE)  # of other origin than a problem's axes

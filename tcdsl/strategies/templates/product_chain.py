@@ -1,0 +1,181 @@
+"""Chains of small products: a block has some values of what all share, and all that lies between.
+
+    h(b,o) +=! x(b,n) * V(o,n)      blocks over tiles of b
+    y(b,p) +=! h(b,o) * W(p,o)      { threads: h, some results each | barrier | threads: y }
+
+What one member hands to the next is shared memory where threads exchange it, else registers
+(schedule/promotion finds out).  Threads are along columns, rows and depth of each member's results
+(``chained``).  Weights are read through the first-level cache, in vectors along the terms.
+
+Legal as any sketch is: the loops over blocks are along axes that all members share in parallel.
+"""
+
+from collections.abc import Iterator
+from math import inf
+
+from tcdsl.costmodel.estimate import estimate
+from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.schedule.nesting import Piece
+from tcdsl.strategies.assembly import Assembly
+from tcdsl.strategies.chain_work import (
+    UNROLLED,
+    ChainConfig,
+    chain_work,
+    configs,
+    has_room,
+    share_of,
+    shares,
+    tile_of,
+)
+from tcdsl.strategies.chained import Member, run_of, why_not_chained
+from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.sketch import Sketch, Tile
+from tcdsl.strategies.template import Template
+
+NAME = "product_chain"
+LISTED = 24  # configurations
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why the members are no chain of products, or None."""
+    if problem.options.tile or problem.chunks is not None:
+        return "tiles are asked for, or blocks share rows"
+    if reason := why_not_chained(problem):
+        return reason
+    return None if has_room(problem) else "what lies between does not fit a block's shared memory"
+
+
+def space(problem: Problem) -> Iterator[ChainConfig]:
+    """Yield the configurations of the least estimated times, the fastest first."""
+    yield from _ranked(problem)
+
+
+@analysis
+def _ranked(problem: Problem) -> list[ChainConfig]:
+    found = []
+    for share in shares(problem):
+        for config in configs(problem, share):
+            seconds = estimate(chain_work(problem, share, config), problem.gpu).seconds
+            if seconds < inf:
+                found.append((seconds, config))
+    return [config for _, config in sorted(found, key=lambda pair: pair[0])[:LISTED]]
+
+
+def schedule(problem: Problem, config: ChainConfig) -> Sketch:
+    """Return the schedule of a block for some values of what all members share."""
+    share = share_of(problem, config.sizes)
+    members = share.members
+    tiles = [
+        Tile(axis, problem.extent(axis), problem.lower(axis), repeat=size)
+        for axis, size in reversed(list(zip(problem.parallel, config.sizes, strict=True)))
+    ]
+    blocks = Assembly(problem.group, problem.shapes, problem.gpu, tiles).block_loops()
+    sizes = " x ".join(map(str, config.sizes))
+    names = ", ".join(map(problem.name_of, problem.parallel))
+    threads = f"{config.threads_x} x {config.threads_y} x {config.threads_z}"
+    return Sketch(
+        problem.group.members,
+        tuple(blocks),
+        {name: _inside(problem, config, member) for name, member in members.items()},
+        {name: () for name, member in members.items() if member.reduced},
+        why=(
+            f"a block has {sizes} values of {names}, and all that lies between",
+            f"{threads} threads, {config.rows} x {config.columns} results of each at once",
+        ),
+        in_registers=True,
+        work=chain_work(problem, share, config),
+    )
+
+
+def _inside(problem: Problem, config: ChainConfig, member: Member) -> tuple[Piece, ...]:
+    """Return the loops of *member* in a block: threads, turns, terms, what a thread has at once."""
+    rows, columns = tile_of(member, config)
+    along = _Along(problem, member)
+    threads, turns, at_once = [], [], []
+    for dim, axis, width, before, after in (
+        (member.depth, 2, config.threads_z, 1, 1),
+        (member.row, 1, config.threads_y, 1, rows),
+        (member.column, 0, config.threads_x, columns, 1),
+    ):
+        if dim < 0:
+            continue
+        digits = along.cut(dim, (before, width, after))
+        (lane, thread, repeat, turn) = digits
+        if thread is not None:
+            threads.append(along.piece(dim, *thread, LoopKind.THREAD, axis, width))
+        if turn is not None:
+            turns.append(along.piece(dim, *turn, LoopKind.SERIAL))
+        if repeat is not None:
+            at_once.append(along.piece(dim, *repeat, LoopKind.UNROLL))
+        if lane is not None:
+            at_once.append(along.piece(dim, *lane, LoopKind.LANES))
+    turns += [along.whole(dim) for dim in member.rest]
+    terms = [along.whole(dim) for dim in member.reduced[:-1]]
+    run, is_vector = run_of(problem, member)
+    of_run = []
+    if member.reduced:
+        several = max(1, min(UNROLLED // run, member.extents[member.term] // run))
+        several = 1 << (several.bit_length() - 1)
+        lane, unrolled, _, steps = along.cut(member.term, (run, several, 1))
+        kind = LoopKind.LANES if is_vector else LoopKind.UNROLL
+        if steps is not None:
+            terms.append(along.piece(member.term, *steps, LoopKind.SERIAL))
+        if unrolled is not None:
+            terms.append(along.piece(member.term, *unrolled, LoopKind.UNROLL))
+        of_run = [along.piece(member.term, *lane, kind)] if lane is not None else []
+    return (*threads, *turns, *terms, *at_once, *of_run)
+
+
+Digit = tuple[int, int, int]  # div, mod (0: the rest), extent
+
+
+class _Along:
+    """The loops along the dimensions of a member, in a block."""
+
+    def __init__(self, problem: Problem, member: Member) -> None:
+        self.shape = problem.shapes[member.name]
+        self.member = member
+        self._lower = list(self.shape.lower)
+        self._cut: dict[int, int] = {}
+        for axis in problem.parallel:
+            dim = axis[member.name]
+            self._lower[dim] = problem.lower(axis)
+            if member.extents[dim] < problem.extent(axis):
+                self._cut[dim] = member.extents[dim]
+
+    def cut(self, dim: int, counts: tuple[int, int, int]) -> list[Digit | None]:
+        """Return three digits of *dim* with *counts* values, the least first, and what is left."""
+        extent = self.member.extents[dim]
+        size = self._cut.get(dim, 0)
+        found: list[Digit | None] = []
+        div = 1
+        for count in counts:
+            left = -(-extent // div)
+            if count == 1 or left == 1:
+                found.append(None)
+                continue
+            is_last = left <= count
+            mod = count if not is_last else (size // div if size else 0)
+            found.append((div, mod, min(count, left)))
+            div *= count
+        left = -(-extent // div)
+        found.append((div, size // div if size else 0, left) if left > 1 else None)
+        return found
+
+    def piece(
+        self, dim: int, div: int, mod: int, extent: int, kind: LoopKind,
+        axis: int = 0, width: int = 0,
+    ) -> Piece:  # fmt: skip
+        """Return a loop along *dim*."""
+        coordinate = Coordinate(dim, self._lower[dim], div, mod)
+        role = self.shape.roles[dim]
+        return Piece(coordinate, extent, role, kind, axis, width, self.member.part)
+
+    def whole(self, dim: int) -> Piece:
+        """Return the loop along all of *dim*."""
+        return self.piece(
+            dim, 1, self._cut.get(dim, 0), self.member.extents[dim], LoopKind.SERIAL
+        )
+
+
+TEMPLATE = Template(NAME, ChainConfig, why_not, space, schedule)
