@@ -238,7 +238,8 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
         for name in kernel.staged
     }
     held = [name for kernel in own if isinstance(kernel, Sketch) for name in kernel.held]
-    plan = _finished(scop, shared.kernels, gpu, staged, held)
+    large = [name for kernel in own if isinstance(kernel, Sketch) for name in kernel.large]
+    plan = _finished(scop, shared.kernels, gpu, staged, held, large)
     weighed = tuple(one for queued in queue if (one := queued.weighed()) is not None)
     require_followed(asked, (*weighed, *shared.weighed))
     return replace(plan, weighed=weighed, launches=shared.weighed, precision=options.precision)
@@ -285,14 +286,16 @@ def _finished(
     gpu: Chip,
     staged: Mapping[str, int] = MappingProxyType({}),
     held: Sequence[str] = (),
+    large: Sequence[str] = (),
 ) -> Plan:
     """Place the scratch arrays, put the barriers in, and turn what is to go backwards.
 
     :arg staged: arrays that are in shared memory, and for how many iterations at least.
     :arg held: those that registers hold for some iterations of loops.
+    :arg large: those in shared memory that the launch asks for.
     """
     trees = [kernel.tree for kernel in kernels]
-    placements = promote(scop, trees, gpu, staged, held)
+    placements = promote(scop, trees, gpu, staged, held, large)
     scop, trees = synchronise(scop, trees, dependences_of(scop), placements)
     kernels = [replace(k, tree=tree) for k, tree in zip(kernels, trees, strict=True)]
     turned = _turned(scop, kernels, gpu)

@@ -143,7 +143,7 @@ def _is_split(loop: Loop) -> bool:
 
 
 def static_bytes(mapped: Mapped, placements: Placements, slots: FoldSlots) -> int:
-    """Return the shared memory of a block but for staged arrays: arrays, slots and counters."""
+    """Return the shared memory of a block but for what a launch asks for: arrays, slots and counters."""
     statements = [mapped.scop.by_name[name] for name in mapped.paths]
     touched = {access.array for s in statements for access in (*s.writes, *s.reads)}
     arrays = sum(
@@ -151,7 +151,7 @@ def static_bytes(mapped: Mapped, placements: Placements, slots: FoldSlots) -> in
         for placement in placements.values()
         if placement.array in touched
         and placement.space is Space.SHARED
-        and not placement.is_staged
+        and not placement.is_dynamic
     )
     counters = _COUNTER_BYTES * MOST_NUMBERED if slots.numbers else 0
     return arrays + counters + sum(_slot_bytes(mapped, placements, slots).values())

@@ -90,6 +90,7 @@ class Placement:
 
     *padding* elements follow each row of a shared array, so that columns are in different banks.
     A *staged* one is filled by asynchronous copies, which are waited for at the next barrier.
+    A *dynamic* one is in shared memory that the launch asks for, as a staged one is.
     With a *ring* it holds what several iterations of a loop inside use.
     """
 
@@ -101,6 +102,7 @@ class Placement:
     is_staged: bool = False
     ring: Ring | None = None
     layout: Layout = Layout.ROWS
+    is_dynamic: bool = False
 
     @property
     def extents(self) -> tuple[int, ...]:

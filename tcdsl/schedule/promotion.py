@@ -68,16 +68,18 @@ def promote(
     gpu: Chip,
     staged: Mapping[str, int] = MappingProxyType({}),
     held: Collection[str] = (),
+    large: Collection[str] = (),
 ) -> dict[str, Placement]:
     """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory.
 
     :arg staged: arrays that are to be in shared memory, of which a block may ask for more then,
         and for how many iterations at least each has room.
     :arg held: those that registers hold for some iterations of loops.
+    :arg large: those in shared memory that the launch asks for: a block has more of it.
     """
     placements: dict[str, Placement] = {}
     for tree in trees:
-        placements |= _Kernel(scop, tree, gpu, staged, held).placements()
+        placements |= _Kernel(scop, tree, gpu, staged, held, large).placements()
     return placements
 
 
@@ -85,13 +87,20 @@ class _Kernel:
     """Places the arrays that one kernel has for itself."""
 
     def __init__(
-        self, scop: Scop, tree: Node, gpu: Chip, staged: Mapping[str, int], held: Collection[str]
+        self,
+        scop: Scop,
+        tree: Node,
+        gpu: Chip,
+        staged: Mapping[str, int],
+        held: Collection[str],
+        large: Collection[str],
     ) -> None:
         self.scop = scop
         self.mapped = Mapped(scop, tree)
         self.gpu = gpu
         self.staged = staged
         self.held = held
+        self.large = large
         names = set(statements_of(tree))
         self.arrays: dict[str, Uses] = {}
         for array in scop.arrays.values():
@@ -262,13 +271,15 @@ class _Kernel:
                 candidates.append((size_bytes, name, placement))
         left = self.gpu.static_shared_bytes_per_block - self._collective_bytes()
         more = self.gpu.shared_bytes_per_block
-        if self._collective_bytes() or any(name not in self.staged for _, name, _ in candidates):
+        asked = {*self.staged, *self.large}
+        if self._collective_bytes() or any(name not in asked for _, name, _ in candidates):
             more -= self.gpu.static_shared_bytes_per_block
         found = {}
         for size_bytes, name, placement in sorted(candidates, key=lambda c: c[:2]):
             rounded = -(-size_bytes // 16) * 16
-            if name in self.staged and rounded <= more:
-                found[name] = replace(placement, is_staged=True)
+            if name in asked and rounded <= more:
+                is_staged = name in self.staged
+                found[name] = replace(placement, is_staged=is_staged, is_dynamic=True)
                 more -= rounded
             elif rounded <= left:
                 found[name] = placement

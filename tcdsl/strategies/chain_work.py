@@ -68,7 +68,7 @@ class Share:
 def shares(problem: Problem) -> Iterator[Share]:
     """Yield the shares of a block that has room for what lies between."""
     for sizes in dict.fromkeys(_sizes(problem)):
-        if shared_bytes(problem, sizes) <= problem.gpu.static_shared_bytes_per_block:
+        if shared_bytes(problem, sizes) <= problem.gpu.shared_bytes_per_block:
             yield share_of(problem, sizes)
 
 
@@ -85,7 +85,7 @@ def share_of(problem: Problem, sizes: tuple[int, ...]) -> Share:
 def has_room(problem: Problem) -> bool:
     """Return whether the least share of a block fits its shared memory."""
     least = tuple(1 for _ in problem.parallel)
-    return shared_bytes(problem, least) <= problem.gpu.static_shared_bytes_per_block
+    return shared_bytes(problem, least) <= problem.gpu.shared_bytes_per_block
 
 
 def configs(problem: Problem, share: Share) -> Iterator[ChainConfig]:
@@ -132,11 +132,15 @@ def _power(number: int) -> int:
 
 def shared_bytes(problem: Problem, sizes: tuple[int, ...]) -> int:
     """Return the bytes of what lies between members in a block, if all of it is shared memory."""
-    total = 0
-    for array, is_read in inside_of(problem).items():
-        if is_read and problem.scop.arrays[array].storage is Storage.SCRATCH:
-            total += -(-_footprint(problem, array, sizes) // 16) * 16
-    return total
+    between = between_of(problem)
+    return sum(-(-_footprint(problem, array, sizes) // 16) * 16 for array in between)
+
+
+def between_of(problem: Problem) -> list[str]:
+    """Return the arrays that members hand on, and nobody else has."""
+    arrays = problem.scop.arrays
+    inside = inside_of(problem).items()
+    return [name for name, is_read in inside if is_read and arrays[name].storage is Storage.SCRATCH]
 
 
 def _footprint(problem: Problem, array: str, sizes: tuple[int, ...]) -> int:

@@ -57,7 +57,7 @@ class Queued:
         """
         if self.problem is None or not isinstance(self.kernel, Sketch):
             return None
-        is_copied = self.kernel.staged or self.kernel.steps is not None
+        is_copied = self.kernel.staged or self.kernel.large or self.kernel.steps is not None
         return None if is_copied else work_of(self.problem, self.kernel)
 
     def weighed(self) -> Weighed | None:

@@ -183,6 +183,7 @@ class Sketch:
     beside: int = 0  # blocks that a multiprocessor is to hold at once; 0: as many as it may
     is_staged: bool = False  # the arguments among them in shared memory, not in registers
     staged: tuple[str, ...] = ()  # the copies there
+    large: tuple[str, ...] = ()  # arrays that are more than a block has without asking for it
     steps: Steps | None = None  # of a contraction in tiles (operand_tiles.py)
     held: tuple[str, ...] = ()  # arrays that registers hold for some iterations of loops
     tensor: Tensor | None = None  # of a contraction on tensor cores (tensor_kernel.py)

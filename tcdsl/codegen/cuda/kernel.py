@@ -139,7 +139,7 @@ class KernelText:
         staged = {}
         for placements in self.local_of.values():
             for placement in placements:
-                if placement.is_staged:
+                if placement.is_dynamic:
                     element = self.scop.arrays[placement.array].dtype.size_bytes
                     size = -(-placement.elements() * element // VECTOR_BYTES) * VECTOR_BYTES
                     staged[placement.array] = size
@@ -162,7 +162,7 @@ class KernelText:
             yield Declare(Type("uint64_t"), (Variable(BARRIERS, start, pointer="*const "),))
         for placements in self.local_of.values():
             for placement in placements:
-                if placement.space is Space.SHARED and not placement.is_staged:
+                if placement.space is Space.SHARED and not placement.is_dynamic:
                     is_wide = placement.array in self.wide_shared
                     before = f"__shared__ {'__align__(16) ' if is_wide else ''}"
                     yield self._declared(placement, before)

@@ -20,6 +20,7 @@ from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.chain_work import (
     UNROLLED,
     ChainConfig,
+    between_of,
     chain_work,
     configs,
     has_room,
@@ -73,6 +74,7 @@ def schedule(problem: Problem, config: ChainConfig) -> Sketch:
     sizes = " x ".join(map(str, config.sizes))
     names = ", ".join(map(problem.name_of, problem.parallel))
     threads = f"{config.threads_x} x {config.threads_y} x {config.threads_z}"
+    is_large = share.shared_bytes > problem.gpu.static_shared_bytes_per_block
     return Sketch(
         problem.group.members,
         tuple(blocks),
@@ -83,6 +85,7 @@ def schedule(problem: Problem, config: ChainConfig) -> Sketch:
             f"{threads} threads, {config.rows} x {config.columns} results of each at once",
         ),
         in_registers=True,
+        large=tuple(between_of(problem)) if is_large else (),
         work=chain_work(problem, share, config),
     )
 
