@@ -41,7 +41,10 @@ from tcdsl.strategies.work import work_of
 
 ALIKE = 1.02  # times that differ by less are the same, as far as the estimate can tell
 
-TILES = (stencil.TEMPLATE, tile_implicit.TEMPLATE, tile_mma.TEMPLATE, tile_simt.TEMPLATE)
+TILES = (
+    stencil.TEMPLATE, product_chain.TEMPLATE, tile_implicit.TEMPLATE, tile_mma.TEMPLATE,
+    tile_simt.TEMPLATE,
+)  # fmt: skip
 RAGGED = (ragged_long.TEMPLATE, ragged.TEMPLATE)
 _GPU: tuple[Template[Any], ...] = (
     *TILES,
@@ -53,7 +56,6 @@ _GPU: tuple[Template[Any], ...] = (
     column_cluster.TEMPLATE,
     column.TEMPLATE,
     elementwise.TEMPLATE,
-    product_chain.TEMPLATE,
 )
 PRIVATE = private.over(_GPU)
 LOOPS = (serial.TEMPLATE, isl_band.TEMPLATE)  # of other origin than a problem's axes

@@ -1,0 +1,120 @@
+"""Chains of small products in one kernel: decisions, and right results at sizes nothing divides."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tcdsl.library import load
+from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
+from tcdsl.strategies.templates.product_chain import NAME
+
+CheckAll = Callable[..., None]
+MakeUnit = Callable[..., Any]
+
+KRONECKER, MLP, WAVENET = load("kronecker3"), load("mlp3"), load("wavenet")
+HALF = KRONECKER.replace("float", "bfloat16")
+TWO = """def f(float(B,N) x, float(O,N) V, float(P,O) W) -> (y) {
+    h(b,o) +=! x(b,n) * V(o,n)
+    y(b,p) +=! h(b,o) * W(p,o)
+}"""
+# What lies between is a result too; the second product reads it the other way round.
+SHOWN = """def f(float(B,N,M) x, float(M,O) V) -> (h, y) {
+    h(b,n,o) +=! x(b,n,m) * V(m,o)
+    y(b,o,p) +=! h(b,n,o) * x(b,n,p)
+}"""
+
+
+def kronecker_shapes(m: int, n: tuple[int, ...], d: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [*zip(d, n, strict=True), (m, *n)]
+
+
+def mlp_shapes(b: int, n: int, o: int, p: int, q: int) -> list[tuple[int, ...]]:
+    return [(b, n), (o, n), (o,), (p, o), (p,), (q, p), (q,)]
+
+
+def wavenet_shapes(b: int, r: int, t: int, d: int, s: int, taps: int) -> list[tuple[int, ...]]:
+    return [(b, r, t), (d, r, 2), (d,), (d, r, 2), (d,), (r, d), (r,), (s, d), (s,), (taps,)]
+
+
+def forced(kernel: str, **config: Any) -> Options:
+    one = {"kernel": kernel, "template": NAME, **config}
+    return Options(choices=json.dumps({
+        "format": CHOICES_FORMAT, "version": CHOICES_VERSION, "kernels": [one],
+    }))  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "n"), [(KRONECKER, 16), (KRONECKER, 32), (HALF, 16), (HALF, 32)])
+def test_kronecker_s_factors_are_one_kernel(source: str, n: int, cuda_unit: MakeUnit) -> None:
+    shapes = kronecker_shapes(256, (n, n, n), (16, 16, 16))
+    made = cuda_unit(source, *shapes)
+    (kernel,) = made.done.plan.kernels
+    assert kernel.template == NAME
+    spaces = {p.array: (p.space, p.is_dynamic) for p in made.done.plan.placements.values()}
+    assert {"XW1", "XW2"} <= set(spaces)
+
+
+def test_statements_that_share_no_parallel_axis_are_no_chain(cuda_unit: MakeUnit) -> None:
+    """Each value of y needs all of h: no block has it."""
+    source = """def f(float(N,M) x, float(M,O) V, float(N,P) W) -> (y) {
+        h(n,o) +=! x(n,m) * V(m,o)
+        y(o,p) +=! h(n,o) * W(n,p)
+    }"""
+    made = cuda_unit(source, (512, 64), (64, 64), (512, 64))
+    assert all(kernel.template != NAME for kernel in made.done.plan.kernels)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float", "bfloat16", "double"])
+def test_kronecker_is_right_at_sizes_that_nothing_divides(
+    dtype: str, check_emulated: CheckAll
+) -> None:
+    shapes = [
+        kronecker_shapes(2, (5, 7, 3), (3, 2, 5)),
+        kronecker_shapes(3, (17, 13, 24), (16, 11, 8)),
+        kronecker_shapes(3, (16, 16, 16), (16, 16, 16)),
+        kronecker_shapes(2, (33, 32, 32), (16, 16, 16)),  # more than 48 KB lie between
+        kronecker_shapes(1, (1, 1, 1), (1, 1, 1)),
+        kronecker_shapes(0, (5, 7, 3), (3, 2, 5)),
+        kronecker_shapes(2, (5, 0, 3), (3, 2, 5)),
+    ]
+    source = KRONECKER.replace("float", dtype)
+    check_emulated([(source, one) for one in shapes])
+
+
+@pytest.mark.slow
+def test_wavenet_is_one_kernel_and_right(check_emulated: CheckAll, cuda_unit: MakeUnit) -> None:
+    """Guarded taps, sums of two products, and results that others of the kernel read."""
+    shapes = [wavenet_shapes(1, 8, 37, 9, 17, 3), wavenet_shapes(2, 5, 64, 8, 16, 1)]
+    kernels = cuda_unit(WAVENET, *wavenet_shapes(1, 32, 4000, 32, 256, 32)).done.plan.kernels
+    assert [kernel.template for kernel in kernels] == [NAME]
+    check_emulated([(source, one) for source in (WAVENET, WAVENET.replace("float", "half"))
+                    for one in shapes])  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "shapes"),
+    [
+        (MLP, mlp_shapes(7, 13, 11, 5, 3)),
+        (MLP, mlp_shapes(33, 128, 64, 32, 2)),
+        (TWO, [(33, 32), (64, 32), (16, 64)]),
+        (KRONECKER, kronecker_shapes(3, (16, 8, 16), (8, 16, 16))),
+    ],
+    ids=["odd", "mlp3", "two", "kronecker3"],
+)
+def test_other_configurations_are_right(
+    source: str, shapes: list[tuple[int, ...]], cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    (weighed,) = cuda_unit(source, *shapes).done.plan.weighed
+    every = [c["config"] for c in weighed.candidates() if c["template"] == NAME and "config" in c]
+    assert len(every) > 16
+    for config in every[:: len(every) // 6]:
+        check_emulated([(source, shapes)], options=forced(weighed.kernel, **config))
+
+
+@pytest.mark.slow
+def test_what_lies_between_may_be_a_result(check_emulated: CheckAll) -> None:
+    shapes = [[(5, 6, 7), (7, 9)], [(3, 16, 8), (8, 16)], [(2, 1, 5), (5, 1)]]
+    check_emulated([(SHOWN, one) for one in shapes])
