@@ -62,14 +62,18 @@ def variants(function: Any, inputs: list[Any], most: int) -> Iterator[tuple[str,
     if len(kernels) == 1 and "+" in kernels[0]["kernel"]:
         yield "apart", Options(fuse="none"), 0.0
     for number, kernel in enumerate(kernels):
-        own = [c for c in chosen.candidates if "predicted_us" in c and c["kernel"] == kernel["kernel"]]
+        own = [
+            c for c in chosen.candidates if "predicted_us" in c and c["kernel"] == kernel["kernel"]
+        ]
         for name in TEMPLATES:
             ranked = sorted((c for c in own if c["template"] == name),
                             key=lambda c: c["predicted_us"])  # fmt: skip
             for one in ranked[: most if name == TEMPLATES[0] else 2]:
                 data = json.loads(json.dumps(chosen.choices))
                 data["kernels"][number] = {
-                    "kernel": kernel["kernel"], "template": name, **one["config"]
+                    "kernel": kernel["kernel"],
+                    "template": name,
+                    **one["config"],
                 }
                 label = f"{name} {list(one['config'].values())}"
                 yield label, Options(choices=json.dumps(data)), one["predicted_us"]

@@ -143,7 +143,7 @@ def _is_split(loop: Loop) -> bool:
 
 
 def static_bytes(mapped: Mapped, placements: Placements, slots: FoldSlots) -> int:
-    """Return the shared memory of a block but for what a launch asks for: arrays, slots and counters."""
+    """Return a block's shared memory but for what a launch asks for: arrays, slots, counters."""
     statements = [mapped.scop.by_name[name] for name in mapped.paths]
     touched = {access.array for s in statements for access in (*s.writes, *s.reads)}
     arrays = sum(

@@ -2,16 +2,17 @@
 
     block    member by member: loads (first-level cache, shared memory), products | barrier
 
-Factors that no member writes are read through the caches: each block reads those that it needs, from
-the second level.  A thread's loads of a factor are as many as the rows or columns that it has, in
+Factors that no member writes are read through the caches: each block reads what it needs from the
+second level.  A thread's loads of a factor are as many as the rows or columns that it has, in
 vectors where neighbours are along the terms or along columns.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
-from tcdsl.costmodel.chip import Chip, Unit
+from tcdsl.costmodel.chip import VECTOR_BYTES, WARP, Unit
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.poly.scop import Storage
 from tcdsl.strategies.chained import (
@@ -26,13 +27,15 @@ from tcdsl.strategies.problem import Problem
 THREADS = (128, 256, 512, 64)
 ROWS = (4, 2, 8, 1)
 COLUMNS = (4, 2, 1)
-MOST_X = 64
+MOST_X, MOST_Z = 64, 64
 MOST_SIZE = 64  # values of an axis that a block shares in part
 LOAD_ISSUE = 2.5  # instructions that a load is worth, with its address
 LOAD_CYCLES = 40  # that a load waits for, from the first-level cache or shared memory
 UNROLLED = 16  # terms that are written out
 OTHER_REGISTERS = 32
 IN_FLIGHT_BYTES = 32.0  # of a thread
+LINE_BYTES, LINES_AT_ONCE = 128, 4  # lines that one lookup finds, of a warp's load
+WORD_BYTES = 4  # of a store to shared memory
 ONCE = 0.5  # part of the loads from shared memory that is not another thread's at once
 
 
@@ -75,8 +78,7 @@ def shares(problem: Problem) -> Iterator[Share]:
 def share_of(problem: Problem, sizes: tuple[int, ...]) -> Share:
     """Return what a block has with *sizes*."""
     blocks = prod(
-        -(-problem.extent(axis) // size)
-        for axis, size in zip(problem.parallel, sizes, strict=True)
+        -(-problem.extent(axis) // size) for axis, size in zip(problem.parallel, sizes, strict=True)
     )
     own = shared_bytes(problem, sizes)
     return Share(sizes, members_of(problem, sizes), blocks, own, *_memory(problem, sizes, blocks))
@@ -116,13 +118,11 @@ def _threads(sizes: tuple[int, ...], members: Mapping[str, Member]) -> Iterator[
             if rows > 1 and rows > max(m.extent(m.row) for m in own):
                 continue
             down = {_power(-(-m.extent(m.row) // rows)) for m in own}
-            for x in sorted({min(n, MOST_X) for n in across}):
-                for y in sorted(down):
-                    for threads in THREADS:
-                        z = threads // (x * y)
-                        most = max(_power(m.extent(m.depth)) for m in own)
-                        if 1 <= z <= min(64, most) or (z > most and x * y * most >= 32):
-                            yield ChainConfig(sizes, x, y, min(z, most), rows, columns)
+            deep = max(_power(m.extent(m.depth)) for m in own)
+            for x, y, threads in product({min(n, MOST_X) for n in across}, down, THREADS):
+                if x * y <= threads:
+                    z = min(threads // (x * y), deep, MOST_Z)
+                    yield ChainConfig(sizes, x, y, z, rows, columns)
 
 
 def _power(number: int) -> int:
@@ -185,9 +185,7 @@ def chain_work(problem: Problem, share: Share, config: ChainConfig) -> Work:
     )  # fmt: skip
 
 
-def _memory(
-    problem: Problem, sizes: tuple[int, ...], blocks: int
-) -> tuple[float, float, float]:
+def _memory(problem: Problem, sizes: tuple[int, ...], blocks: int) -> tuple[float, float, float]:
     """Return the bytes read from memory, written to it, and those that blocks read and write."""
     inside = inside_of(problem)
     whole = tuple(problem.extent(axis) for axis in problem.parallel)
@@ -226,8 +224,7 @@ class _Counts:
 
     def add(self, member: Member) -> None:
         """Add what *member* does."""
-        problem, config = self.problem, self.config
-        shape = problem.shapes[member.name]
+        config, shape = self.config, self.problem.shapes[member.name]
         rows, columns = tile_of(member, config)
         turns = (
             -(-member.extent(member.row) // (config.threads_y * rows))
@@ -235,41 +232,58 @@ class _Counts:
             * -(-member.extent(member.depth) // config.threads_z)
             * prod(member.extents[d] for d in member.rest)
         )  # fmt: skip
-        run, is_vector = run_of(problem, member)
-        reads = zip(
-            shape.statement.reads, shape.strides[len(shape.statement.writes) :], strict=True
-        )
-        inside, registers, loads = inside_of(problem), rows * columns * 9 // 8, 0.0
-        for access, row in reads:
-            each = (rows if _moves(row, member.row) else 1) * (
-                columns if _moves(row, member.column) else 1
-            )
-            is_wide = is_vector and row[member.term] == 1
-            is_wide |= _moves(row, member.column) and row[member.column] == 1
-            size_bytes = problem.scop.arrays[access.array].dtype.size_bytes
-            width = max(1, min(run if is_vector and row[member.term] == 1 else columns,
-                               16 // size_bytes)) if is_wide else 1  # fmt: skip
-            number = turns * member.terms * each
-            loads += number / width
-            registers += each * (run if is_vector else 1)
-            traffic = ONCE * number * size_bytes * config.threads
-            if inside.get(access.array, False):
-                self.shared += traffic
-            else:
-                self.lines += number / width * config.threads / 32
-        is_double = shape.statement.reduction is not None and (
-            shape.statement.reduction.dtype.size_bytes > 4
-        )
+        loads = self._loads(member, turns, rows, columns)
+        reduction = shape.statement.reduction
+        is_double = reduction is not None and reduction.dtype.size_bytes > 4
         unit = Unit.FMA_F64 if is_double else Unit.FMA_F32
         products = float(turns) * rows * columns * member.terms
         self.operations[unit] = self.operations.get(unit, 0.0) + products * config.threads
         stored = turns * rows * columns
-        self.shared += stored * 4 * config.threads
-        each = products + LOAD_ISSUE * loads + 2 * stored
-        self.instructions += each * config.threads
-        steps = turns * max(1.0, member.terms / max(run, UNROLLED))
-        self.cycles += LOAD_CYCLES * (steps + 1)
+        self.shared += stored * WORD_BYTES * config.threads
+        self.instructions += (products + LOAD_ISSUE * loads + 2 * stored) * config.threads
+        self.cycles += LOAD_CYCLES * (turns * max(1.0, member.terms / UNROLLED) + 1)
+
+    def _loads(self, member: Member, turns: int, rows: int, columns: int) -> float:
+        """Return how often a thread loads for *member*: each row and column of a factor once."""
+        problem, shape = self.problem, self.problem.shapes[member.name]
+        run, is_vector = run_of(problem, member)
+        inside, registers, loads = inside_of(problem), rows * columns * 9 // 8, 0.0
+        strides = shape.strides[len(shape.statement.writes) :]
+        for access, row in zip(shape.statement.reads, strides, strict=True):
+            each = rows if _moves(row, member.row) else 1
+            each *= columns if _moves(row, member.column) else 1
+            size_bytes = problem.scop.arrays[access.array].dtype.size_bytes
+            width = 1
+            if is_vector and row[member.term] == 1:
+                width = run
+            elif _moves(row, member.column) and row[member.column] == 1:
+                width = columns
+            elements = turns * member.terms * each
+            number = elements / max(1, min(width, VECTOR_BYTES // size_bytes))
+            loads += number
+            registers += each * (run if is_vector else 1)
+            if inside.get(access.array, False):
+                self.shared += ONCE * elements * size_bytes * self.config.threads
+            else:
+                lines = self._lines(member, row, size_bytes, columns)
+                self.lines += number * lines * self.config.threads / WARP
         self.registers = max(self.registers, OTHER_REGISTERS + registers)
+        return loads
+
+    def _lines(self, member: Member, row: tuple[int, ...], size_bytes: int, columns: int) -> float:
+        """Return how often the first-level cache is looked up for a warp's load."""
+        config, left, lines = self.config, WARP, 1.0
+        for dim, threads, step in (
+            (member.column, config.threads_x, columns),
+            (member.row, config.threads_y, 1),
+            (member.depth, config.threads_z, 1),
+        ):
+            own = min(left, threads)
+            left //= own
+            if _moves(row, dim):
+                apart = min(1.0, row[dim] * step * size_bytes / LINE_BYTES)
+                lines *= max(1.0, min(own, member.extent(dim)) * apart)
+        return max(1.0, lines / LINES_AT_ONCE)
 
 
 def tile_of(member: Member, config: ChainConfig) -> tuple[int, int]:

@@ -121,9 +121,7 @@ def members_of(problem: Problem, sizes: Sequence[int]) -> Mapping[str, Member]:
     return found
 
 
-def _member(
-    problem: Problem, name: str, sizes: Sequence[int], before: Sequence[Member]
-) -> Member:
+def _member(problem: Problem, name: str, sizes: Sequence[int], before: Sequence[Member]) -> Member:
     shape = problem.shapes[name]
     extents = list(shape.extents)
     for axis, size in zip(problem.parallel, sizes, strict=True):
@@ -132,19 +130,27 @@ def _member(
     term = _term(problem, name, reduced)
     reduced = [*(d for d in reduced if d != term), *([term] if reduced else [])]
     own = [d for d in shape.order if shape.roles[d] is Role.PARALLEL and extents[d] > 1]
-    maker = next((m for m in reversed(before) if not reduced and _follows(problem, name, m)), None)
-    if maker is not None:
-        dims = {d: e for d, e in _same(problem, name, maker).items() if d in own}
-        by_role = {role: d for d, e in dims.items() for role in ("column", "row", "depth")
-                   if getattr(maker, role) == e}  # fmt: skip
-        if set(dims) == set(own) and len(by_role) == sum(
-            getattr(maker, role) >= 0 for role in ("column", "row", "depth")
-        ):
-            rest = tuple(d for e in maker.rest for d in own if dims[d] == e)
-            roles = (by_role.get(role, -1) for role in ("column", "row", "depth"))
-            return Member(name, tuple(extents), *roles, rest, (), maker.part)
+    for maker in reversed(before) if not reduced else ():
+        if _follows(problem, name, maker):
+            followed = _as_made(problem, name, maker, own, extents)
+            if followed is not None:
+                return followed
+            break
     column, row, depth, rest = _roles(problem, name, own, extents)
     return Member(name, tuple(extents), column, row, depth, rest, tuple(reduced), name)
+
+
+def _as_made(
+    problem: Problem, name: str, maker: Member, own: Sequence[int], extents: Sequence[int]
+) -> Member | None:
+    """Return *name* with the roles that *maker* has, None if it has other dimensions in a block."""
+    place = {e: d for d, e in _same(problem, name, maker).items() if d in own}
+    theirs = [d for d in (maker.column, maker.row, maker.depth, *maker.rest) if d >= 0]
+    if set(place) != set(theirs) or len(place) != len(own):
+        return None
+    column, row, depth = (place.get(d, -1) for d in (maker.column, maker.row, maker.depth))
+    rest = tuple(place[d] for d in maker.rest)
+    return Member(name, tuple(extents), column, row, depth, rest, (), maker.part)
 
 
 def _follows(problem: Problem, name: str, maker: Member) -> bool:
@@ -171,7 +177,9 @@ def _term(problem: Problem, name: str, reduced: Sequence[int]) -> int:
     shape = problem.shapes[name]
     reads = shape.strides[len(shape.statement.writes) :]
     count = {d: sum(row[d] == 1 for row in reads) for d in reduced}
-    return max(reduced, key=lambda d: (shape.extents[d] > 1, count[d], shape.extents[d]), default=-1)
+    return max(
+        reduced, key=lambda d: (shape.extents[d] > 1, count[d], shape.extents[d]), default=-1
+    )
 
 
 def _roles(

@@ -178,9 +178,7 @@ class _Along:
 
     def whole(self, dim: int) -> Piece:
         """Return the loop along all of *dim*."""
-        return self.piece(
-            dim, 1, self._cut.get(dim, 0), self.member.extents[dim], LoopKind.SERIAL
-        )
+        return self.piece(dim, 1, self._cut.get(dim, 0), self.member.extents[dim], LoopKind.SERIAL)
 
 
 TEMPLATE = Template(NAME, ChainConfig, why_not, space, schedule)
