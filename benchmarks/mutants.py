@@ -56,7 +56,9 @@ COPIED = (*CODE, "tests", "benchmarks", "setup.cfg", "pyproject.toml", "README.m
 # The tests of what has no functions, such as device code, ...
 DEVICE_TESTS = ("tests/codegen/test_cuda_device.py", "tests/codegen/test_gpu_defects.py",
                 "tests/codegen/test_folds.py", "tests/codegen/test_compensated_device.py",
-                "tests/codegen/test_ptx.py", "tests/emulator")  # fmt: skip
+                "tests/codegen/test_ptx.py", "tests/emulator", "tests/strategies/test_tile_mma.py",
+                "tests/strategies/test_tensor_types.py", "tests/strategies/test_split_products.py",
+                "tests/strategies/test_tile_implicit.py")  # fmt: skip
 # ... and all that have something to say about kernels.
 TESTS = (
     "tests/codegen/test_gpu_defects.py",
