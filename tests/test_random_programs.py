@@ -1,12 +1,14 @@
 """The hunt: random programs, compiled, against the oracle.
 
-    pytest -m fuzz tests/test_random_programs.py        4,400 programs, some minutes
+    pytest -m fuzz -n 16 tests/test_random_programs.py          3,000 on the CPU, on the emulator
+                                                                with either chip, ...
+    pytest -m "gpu and fuzz" tests/test_random_programs.py      5,000 on a GPU
 
 The ordinary run has 300 of them, as CUDA on the emulator.  The seeds are those that docs/design.md
 reports; another hunt takes others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -16,12 +18,12 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.strategies import contraction, operations, planner
 from tcdsl.strategies.templates import cpu_row, cpu_tile
 from tcdsl.testing import check, programs
-from tests.hunts import Hunt, batches, drawn
+from tests.hunts import OF_A_SEED, Hunt, batches, drawn, for_each, with_seeds
 
 pytest.importorskip("hypothesis")
 
-PROGRAMS = 1100
 ORDINARY = 150  # of each kind, without -m fuzz
+GPU_SEEDS = range(2700, 2750)
 
 CheckAll = Callable[..., None]
 
@@ -33,10 +35,14 @@ pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 # --- for the CPU ----------------------------------------------------------------------------
 
 
-def hunt(number: int) -> None:
+def hunt(number: int, target: str = "cpu") -> None:
     with Hunt() as found:
-        for source, inputs in drawn(number, PROGRAMS, programs()):
-            found.run(source, check, tcdsl.define(source)["f"], *inputs)
+
+        def run(source: str, inputs: Mapping[str, Any]) -> None:
+            f = tcdsl.define(source)["f"]
+            found.run(source, check, f, *inputs.values(), targets=(target,))
+
+        for_each(number, OF_A_SEED, programs(), run)
 
 
 def hunt_in_batches(number: int, count: int, check_cases: CheckAll, **choices: Any) -> None:
@@ -49,14 +55,16 @@ def hunt_in_batches(number: int, count: int, check_cases: CheckAll, **choices: A
 
 @pytest.mark.fuzz
 @pytest.mark.timeout(3600)
-def test_random_programs_as_they_are() -> None:
-    hunt(2026)
+@pytest.mark.parametrize("number", range(2100, 2130))
+def test_random_programs_as_they_are(number: int) -> None:
+    hunt(number)
 
 
 @pytest.mark.fuzz
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("number", range(2200, 2211))
 def test_random_programs_with_every_threshold_lowered(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: object
+    number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     """Small programs get threads, chunks, register tiles and materialised operands too."""
     # The cache knows nothing of thresholds.
@@ -68,27 +76,21 @@ def test_random_programs_with_every_threshold_lowered(
     monkeypatch.setattr(cpu_row, "PARALLEL_WORK", 1)
     monkeypatch.setattr(planner, "PARALLEL_WORK", 1)
     monkeypatch.setattr(cpu_row, "MIN_TILE", 3)
-    hunt(2027)
+    hunt(number)
 
 
 # --- for the GPU, on the emulator -----------------------------------------------------------
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "count"),
-    [(2028, ORDINARY), pytest.param(2030, PROGRAMS, marks=pytest.mark.fuzz)],
-)
+@with_seeds(2028, ORDINARY, range(2300, 2330))
 @pytest.mark.timeout(1800)
 def test_random_programs_on_the_emulator(number: int, count: int, check_emulated: CheckAll) -> None:
     hunt_in_batches(number, count, check_emulated)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "count"),
-    [(2029, ORDINARY), pytest.param(2031, PROGRAMS, marks=pytest.mark.fuzz)],
-)
+@with_seeds(2029, ORDINARY, range(2400, 2430))
 @pytest.mark.timeout(1800)
 def test_random_programs_on_a_small_chip(
     number: int, count: int, check_emulated: CheckAll, small_chip: Chip
@@ -101,10 +103,7 @@ def test_random_programs_on_a_small_chip(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "count"),
-    [(2032, 30), pytest.param(2033, PROGRAMS, marks=pytest.mark.fuzz)],
-)
+@with_seeds(2032, 30, range(2500, 2511))
 @pytest.mark.timeout(1800)
 def test_random_programs_with_compensated_sums(
     number: int, count: int, check_all: CheckAll, check_emulated: CheckAll, small_chip: Chip
@@ -114,3 +113,14 @@ def test_random_programs_with_compensated_sums(
         for cases in batches(drawn(number, count, programs())):
             found.run("", check_all, cases, options=options)
             found.run("", check_emulated, cases, gpu=small_chip, options=options)
+
+
+# --- on a GPU -------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.fuzz
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("number", GPU_SEEDS)
+def test_random_programs_on_a_gpu(number: int) -> None:
+    hunt(number, "cuda")
