@@ -200,6 +200,7 @@ def main() -> None:
     options = parser.parse_args()
     stop = time.perf_counter() + options.seconds
     ratios: list[float] = []
+    slowest: list[tuple[float, str]] = []
     print(f"calls of softmax: {calls()}", flush=True)
     found = product_jobs() if options.products else jobs()
     chosen = [job for job in found if not options.only or job.case in options.only]
@@ -221,6 +222,7 @@ def main() -> None:
             for value, times in line["times"].items():
                 ratios.append(times["open"] / times["one"])
                 parts.append(f"{value}: {times['one']:.1f} {times['open']:.1f} {ratios[-1]:.2f}")
+                slowest.append((ratios[-1], f"{job.case} {parts[-1]}"))
             worst = max(line["differ"])
             state = "" if line["is_open"] else "  NOT OPEN"
             note = (
@@ -229,6 +231,7 @@ def main() -> None:
                 else ""
             )
             print(f"{job.case:28} {job.opened:3} {', '.join(parts)}{state}{note}", flush=True)
+    print("; ".join(text for _, text in sorted(slowest, reverse=True)[:16]))
     if ratios:
         print(
             f"{len(ratios)} sizes: median {statistics.median(ratios):.3f}, most {max(ratios):.2f}"

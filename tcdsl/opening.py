@@ -102,8 +102,7 @@ class _Family:
     # On a GPU: what is compiled for each combination of classes, or why nothing is.
     classes: dict[Any, Any] = field(default_factory=dict)
     values: dict[str, set[int]] = field(default_factory=dict)  # of the sizes that may be left open
-    # The sizes of reduced ranges and of contractions' results, once they are asked for.
-    roles: tuple[frozenset[str], frozenset[str]] | None = None
+    narrow: frozenset[str] | None = None  # the sizes whose classes are, once they are asked for
     asked: frozenset[str] = frozenset()  # the sizes to be left open from the first call on
 
     def __post_init__(self) -> None:
@@ -131,7 +130,7 @@ class _Family:
     def _in_class(self, sized: SizedDef, specs: Specs) -> Executable:
         """Return code for a GPU: open within the classes of the sizes that are to be open."""
         names = self._names_to_open(sized)
-        classes = classes_of(sized.sizes, names, *self._of_contractions(sized)) if names else None
+        classes = classes_of(sized.sizes, names, self._narrow(sized)) if names else None
         if not classes:
             return self._build(sized, specs)
         fixed = tuple((n, size) for n, size in sized.sizes.items() if n not in classes)
@@ -153,14 +152,14 @@ class _Family:
                 self.opened |= {name}
         return [name for name in sized.sizes if name in self.opened]
 
-    def _of_contractions(self, sized: SizedDef) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the sizes of reduced ranges, and those that tiles of contractions cut."""
+    def _narrow(self, sized: SizedDef) -> frozenset[str]:
+        """Return the sizes whose classes are narrow: of reduced ranges, and those tiles cut."""
         with late_import():
             from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes, tiled_sizes
 
-        if self.roles is None:
-            self.roles = reduced_sizes(sized.comprehension), tiled_sizes(sized.comprehension)
-        return self.roles
+        if self.narrow is None:
+            self.narrow = reduced_sizes(sized.comprehension) | tiled_sizes(sized.comprehension)
+        return self.narrow
 
     def _class(self, sized: SizedDef, specs: Specs, classes: Mapping[str, tuple[int, int]]) -> Any:
         """Return the code of a class, or why there is none."""

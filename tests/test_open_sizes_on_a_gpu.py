@@ -190,14 +190,10 @@ def test_classes() -> None:
     assert class_of(1) == (1, 16) and class_of(16) == (1, 16) and class_of(17) == (17, 256)
     assert classes_of({"A": 0, "B": 3}, ["A", "B"]) is None
     assert classes_of({"A": 0, "B": 3}, ["B"]) == {"B": (1, 16)}
-    assert classes_of({"A": 65, "B": 65}, ["A", "B"], ["A"]) == {"A": (65, 128), "B": (17, 256)}
-    assert classes_of({"A": 65, "B": 65}, ["A", "B"], ["A"], ["A", "B"]) == {
-        "A": (65, 128),
-        "B": (65, 256),
-    }
-    assert classes_of({"A": 1}, ["A"], tiled=["A"]) == {"A": (1, 64)}
+    assert classes_of({"A": 65, "B": 65}, ["A", "B"], ["A"]) == {"A": (65, 256), "B": (17, 256)}
+    assert classes_of({"A": 1}, ["A"], ["A"]) == {"A": (1, 64)}
     assert class_of(2**31 - 1) == (2**28 + 1, 2**31 - 1)
-    assert classes_of({"A": 2**31 - 1}, ["A"], ["A"]) == {"A": (2**30 + 1, 2**31 - 1)}
+    assert classes_of({"A": 2**31 - 1}, ["A"], ["A"]) == {"A": (2**28 + 1, 2**31 - 1)}
 
 
 def test_leading_sizes() -> None:

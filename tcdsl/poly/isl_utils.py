@@ -89,7 +89,10 @@ def whole_tiles(end: Extent, size: int, first: int = 0) -> Extent:
         return first - (first - end) // size * size
     count = plus(end, size - 1 - first)
     assert isinstance(count, isl.PwAff)
-    return plus(count.scale_down_val(val(size)).floor().scale_val(val(size)), first)
+    found = plus(count.scale_down_val(val(size)).floor().scale_val(val(size)), first)
+    assert isinstance(found, isl.PwAff)
+    most = greatest(found)  # one tile is no function of the size
+    return found if most is None or not found.min_val().eq(val(most)) else most
 
 
 def greatest(extent: Extent) -> int | None:

@@ -11,7 +11,9 @@ serial ones first, lanes of vectors last.  The choices are those of ``threads``.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from functools import cached_property
+from math import lcm, prod
+from typing import NamedTuple
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
@@ -24,7 +26,22 @@ from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.sketch import Axis, Layout, OuterLoop, Sketch, Tile
 
-Chunk = tuple[Axis, int]  # a reduced axis, and the values of it that one block takes
+DEALT = 8  # runs of a chunk that is dealt: more than a class's greatest size is times its least
+
+
+class Chunk(NamedTuple):
+    """A reduced axis, and the *size* values of it that one block takes.
+
+    Where *is_dealt*, as runs of some values in turn, not as one: at a size that is less than that
+    of the plan all blocks have less to do, instead of few blocks as much.
+
+        i = 0 .. 15, 4 blocks     0 0 0 0 1 1 1 1 2 2 2 2 3 3 3 3
+        dealt in runs of two      0 0 1 1 2 2 3 3 0 0 1 1 2 2 3 3
+    """
+
+    axis: Axis
+    size: int
+    is_dealt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +105,8 @@ class Assembly:
             for tile in self.tiles
         ]  # fmt: skip
         if self.chunk is not None:
-            axis, size = self.chunk
-            found.insert(0, (self._chunks(), axis, lower_of(axis, self.shapes), size, 0))
+            axis = self.chunk.axis
+            found.insert(0, (self._chunks(), axis, lower_of(axis, self.shapes), self.run, 0))
         numbers = self.grid
         if numbers is None:
             numbers = grid_axes([count for count, *_ in found])
@@ -99,12 +116,14 @@ class Assembly:
                 continue
             width = min(count, self.gpu.grid[number]) if number >= 0 else 0
             kind = LoopKind.BLOCK if number >= 0 else LoopKind.SERIAL
+            mod = self._dealt_to(axis)
             pieces = {
                 name: Piece(
-                    Coordinate(dim, lower, size), count, Role.PARALLEL, kind, max(number, 0), width
+                    Coordinate(dim, lower, size, mod), count, Role.PARALLEL, kind, max(number, 0),
+                    width,
                 )
                 for name, dim in axis.items()
-            }
+            }  # fmt: skip
             loops.append(OuterLoop(pieces, kind, limit))
         loops.reverse()  # they were innermost first
         return sorted(loops, key=lambda loop: loop.kind is not LoopKind.BLOCK)
@@ -117,6 +136,10 @@ class Assembly:
         for dim in shape.order:
             low, size = self._start(name, dim)
             extent = size or shape.extents[dim]
+            if size and (turns := self._turns(dim, shape.roles[dim])) is not None:
+                serial.append(turns)
+                if size == 1:
+                    continue
             if dim in by_dim:
                 last += point_pieces(by_dim[dim], dim)
             elif lane is not None and lane.dim == dim:
@@ -139,11 +162,11 @@ class Assembly:
         if statement.kind is not Kind.UPDATE or why_not_laned(statement):
             return None
         partials = []
-        if self.chunk is not None and shape.roles[self.chunk[0][name]] is Role.REDUCED:
-            axis, size = self.chunk
+        if self.chunk is not None and shape.roles[self.chunk.axis[name]] is Role.REDUCED:
+            axis = self.chunk.axis
             index = statement.indices[axis[name]]
-            lower = lower_of(axis, self.shapes)
-            partials.append(Partial(index, lower, size, 0, self._chunks(), False))
+            lower, mod = lower_of(axis, self.shapes), self._dealt_to(axis)
+            partials.append(Partial(index, lower, self.run, mod, self._chunks(), False))
         if lane is not None and shape.roles[lane.dim] is Role.REDUCED:
             low, _ = self._start(name, lane.dim)
             width = lane.threads
@@ -160,18 +183,48 @@ class Assembly:
         """Return how many chunks there are."""
         if self.chunk is None:
             return 1
-        axis, size = self.chunk
-        return -(-extent_of(axis, self.shapes) // size)
+        return -(-extent_of(self.chunk.axis, self.shapes) // self.chunk.size)
+
+    @cached_property
+    def run(self) -> int:
+        """How many neighbours of its chunk a block takes at once: all, unless chunks are dealt.
+
+        Threads have whole parts of them, as of a chunk (shared_sums._whole).
+        """
+        assert self.chunk is not None
+        axis, size, is_dealt = self.chunk
+        if not is_dealt:
+            return size
+        unit = 1
+        for name, lane in self.lanes.items():
+            if axis.get(name) == lane.dim:
+                is_reduced = self.shapes[name].roles[lane.dim] is Role.REDUCED
+                unit = lcm(unit, lane.vector * (lane.threads * lane.cluster if is_reduced else 1))
+        return min(-(-size // (DEALT * unit)) * unit, size)
+
+    def _dealt_to(self, axis: Axis) -> int:
+        """Return how many blocks the values of *axis* are dealt to, 0 if they are not."""
+        is_dealt = self.chunk is not None and axis is self.chunk.axis and self.run < self.chunk.size
+        return self._chunks() if is_dealt else 0
+
+    def _turns(self, dim: int, role: Role) -> Piece | None:
+        """Return the loop over what a block takes in turn of *dim*, None if that is all at once."""
+        assert self.chunk is not None
+        axis, count = self.chunk.axis, self._dealt_to(self.chunk.axis)
+        if not count:
+            return None
+        turn, low = self.run * count, lower_of(axis, self.shapes)
+        turns = -(-extent_of(axis, self.shapes) // turn)
+        return Piece(Coordinate(dim, low, turn), turns, role, LoopKind.SERIAL)
 
     def _start(self, name: str, dim: int) -> tuple[int, int]:
         """Return where dimension *dim* of *name* is counted from, and the size of its chunks.
 
-        That is 0 where it is not cut into any.
+        That is 0 where it is not cut into any; where they are dealt, of what is taken at once.
         """
-        if self.chunk is None or self.chunk[0].get(name) != dim:
+        if self.chunk is None or self.chunk.axis.get(name) != dim:
             return self.shapes[name].lower[dim], 0
-        axis, size = self.chunk
-        return lower_of(axis, self.shapes), size
+        return lower_of(self.chunk.axis, self.shapes), self.run
 
     def _layout(self) -> Layout | None:
         """Return the mapping for what last blocks do: those of each tile, or the last of all."""

@@ -19,7 +19,7 @@ from tcdsl.poly.scop import Kind, Scop
 from tcdsl.rewrites.scop.packing import Side, pack
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
-from tcdsl.strategies.assembly import Assembly
+from tcdsl.strategies.assembly import Assembly, Chunk
 from tcdsl.strategies.fragments import At, Level, WarpTiles, copied, held, multiplied
 from tcdsl.strategies.implicit_product import (
     Classes,
@@ -161,7 +161,7 @@ class _Builder:
         chunk = None
         if self.count > 1:
             names = form.scop.by_name[self.lead].indices
-            chunk = {self.lead: names.index(classes.term.name)}, self.size
+            chunk = Chunk({self.lead: names.index(classes.term.name)}, self.size)
         loops = Assembly(form.group, form.shapes, self.problem.gpu, tiles, chunk=chunk)
         return [levels_of(loop) for loop in loops.block_loops()]
 

@@ -98,7 +98,10 @@ def chunk_of(problem: Problem, size: int) -> tuple[Chunk | None, tuple[str, ...]
         return None, ()
     count = -(-problem.extent(axis) // size)
     reduced = problem.name_of(axis)
-    return (axis, size), (f"{count} blocks over chunks of {size} of the reduced {reduced}",)
+    is_dealt = problem.is_open(axis)
+    how = ", dealt in turn" if is_dealt else ""
+    why = f"{count} blocks over chunks of {size} of the reduced {reduced}{how}"
+    return Chunk(axis, size, is_dealt), (why,)
 
 
 def chunked_axis(problem: Problem) -> Axis | None:

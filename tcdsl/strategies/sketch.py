@@ -318,7 +318,7 @@ def _with_partial(
     for loop in sketch.outer:
         piece = loop.pieces[name]
         index = names[piece.coordinate.position]
-        if index in chunk_at and piece.coordinate.div > 1 and index not in positions:
+        if index in chunk_at and index not in positions:
             chunk, start = chunk_at[index]
             before = (start - piece.coordinate.shift) // piece.coordinate.div
             coordinate = Coordinate(positions[chunk], -before)

@@ -34,7 +34,7 @@ from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Nester
 from tcdsl.schedule.plan import DEFAULT_CODE, Code
-from tcdsl.strategies.assembly import Assembly
+from tcdsl.strategies.assembly import Assembly, Chunk
 from tcdsl.strategies.fragments import (
     At,
     Level,
@@ -251,7 +251,7 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
     own = [Tile(axis, problem.extent(axis), problem.lower(axis), repeat=n) for axis, n in cut]
     taken = product.row, product.column
     own += [problem.tile(axis) for axis in reversed(problem.parallel) if axis not in taken]
-    chunk = ({problem.lead: product.term}, product.chunk) if product.chunk else None
+    chunk = Chunk({problem.lead: product.term}, product.chunk) if product.chunk else None
     loops = Assembly(problem.group, problem.shapes, problem.gpu, own, chunk=chunk).block_loops()
     return [part for loop in loops for part in _in_swaths(levels_of(loop), problem, product)]
 

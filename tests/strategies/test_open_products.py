@@ -28,6 +28,7 @@ BATCH = "def f(half(M,L,K) A, half(M,K,N) B) -> (C) { C(b,l,n) +=! A(b,l,k) * B(
 TERMS = "def f(half(M,L) A, half(M,N) B) -> (C) { C(l,n) +=! A(m,l) * B(m,n) }"
 PRODUCTS: dict[str, tuple[str, dict[str, Any], list[Any], tuple[int, ...]]] = {
     "threads": (NT, WARPS, [("M", 72), (136, 72)], (1, 64, 5, 33)),
+    "one tile": (NN, GROUPS, [("M", 136), (136, 136)], (1, 64, 63)),
     "boxes": (NN, GROUPS, [("M", 72), (72, 136)], (65, 256, 127, 128)),
     "swaths": (NN, {**GROUPS, "swath": 8}, [("M", 136), (136, 72)], (257, 700, 1024)),
     "in turn": (NN, {**GROUPS, "swath": 44, "is_persistent": True}, [("M", 136), (136, 136)],

@@ -23,7 +23,7 @@ from tcdsl.costmodel.both_ways import BothWays, Share, best_share, shares
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Storage
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.assembly import Lane
+from tcdsl.strategies.assembly import Chunk, Lane
 from tcdsl.strategies.operations import is_chunkable
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_registers import live_arrays, resident_arrays
@@ -93,7 +93,7 @@ def schedule(problem: Problem, config: RowColumnConfig) -> Sketch:
         f" {problem.name_of(found.mixed[0])}, {config.threads} threads a row;"
         f" {kept}the sums of columns in registers"
     )
-    chunk = found.mixed[0], config.per_block
+    chunk = Chunk(found.mixed[0], config.per_block, problem.is_open(found.mixed[0]))
     sketch = assembled(problem, problem.unit_tiles, lanes, chunk, (why,))
     remaining = {
         name: _outside([axis[name] for axis in found.mixed], pieces)

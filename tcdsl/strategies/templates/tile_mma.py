@@ -254,6 +254,8 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
     for config in _in_chunks(problem, _configs(problem)):
         if config.stages - 1 > -(-_chunk(problem, config) // config.step):  # ahead of nothing
             continue
+        if config.loader == THREADS and not _fits_grid(problem, config):
+            continue  # copies by threads are in loops over blocks alone
         work = _work(problem, config)
         seconds = estimate(work, problem.gpu).seconds
         if seconds < inf and work.shared_bytes <= room:
@@ -369,6 +371,15 @@ def _swath(problem: Problem, rows: int) -> int:
     assert axes is not None
     is_long = problem.extent(axes[0]) > SWATH * rows
     return SWATH if is_long and _count_cut(problem) == 2 else 1
+
+
+def _fits_grid(problem: Problem, config: TensorConfig) -> bool:
+    """Return whether the grid has an axis for each loop over blocks."""
+    axes = axes_of(problem)
+    assert axes is not None
+    others = (problem.extent(axis) for axis in problem.parallel if axis not in axes[:2])
+    counts = (*_tiles_along(problem, config), *others, config.chunks)
+    return sum(count > 1 for count in counts) <= len(problem.gpu.grid)
 
 
 def _count_cut(problem: Problem) -> int:

@@ -216,9 +216,9 @@ def schedule(problem: Problem, config: TileConfig) -> Sketch:
     if config.chunks > 1:
         size = -(-shape.extents[k] // config.chunks // config.step) * config.step
         count = -(-shape.extents[k] // size)
-        chunk = {problem.lead: k}, size
+        chunk = Chunk({problem.lead: k}, size)
         partials = (Partial(shape.statement.indices[k], low, size, 0, count, False),)
-        why.append(f"{count} blocks over chunks of {size} of {problem.name_of(chunk[0])}")
+        why.append(f"{count} blocks over chunks of {size} of {problem.name_of(chunk.axis)}")
     step = Piece(
         Coordinate(k, low, config.step, size // config.step),
         -(-(size or shape.extents[k]) // config.step), Role.REDUCED, LoopKind.SERIAL,
