@@ -165,10 +165,13 @@ def test_products_of_boxes(form: str, cuda_unit: MakeUnit, emulated: Any) -> Non
     dtype = BFLOAT16 if form == "nt" else FLOAT16
     source, of = source_of(form, "bfloat16" if dtype is BFLOAT16 else "half"), PRODUCTS[form][1]
     units, inputs = [], []
-    for sizes, config in (
+    cases = [
         ((72, 136, 200), boxes(64, 4, 3)), ((136, 72, 136), boxes(128, 8, 3)),
-        ((616, 72, 264), boxes(64, 4, 3, swath=8)),
-    ):  # fmt: skip
+        ((616, 72, 264), boxes(64, 4, 3, swath=8)), ((136, 200, 136), boxes(192, 8, 3)),
+    ]  # fmt: skip
+    if form.endswith("t"):  # atoms of 128 bytes are along the terms
+        cases.append(((72, 40, 520), boxes(32, 4, 8)))
+    for sizes, config in cases:
         shapes = of(*sizes)
         options = asked(cuda_unit(source, *shapes), config)
         units.append(cuda_unit(source, *shapes, options=options))
@@ -284,7 +287,7 @@ def test_products_do_not_wait_for_one_another(
 @needs_nvrtc
 def test_four_warps_keep_what_they_multiply_in_registers(cuda_unit: MakeUnit) -> None:
     shapes = [(512, 512), (512, 512)]
-    for own in (groups(256, 8, 3), boxes(256, 8, 4)):
+    for own in (groups(256, 8, 3), boxes(192, 8, 4), boxes(256, 8, 4)):
         config = asked(cuda_unit(source_of("nn"), *shapes), own)
         source = cuda_unit(source_of("nn"), *shapes, options=config).source
         text = header_text(parts_for(source.functions)) + source.text

@@ -50,8 +50,11 @@ GROUP_STEP, WARPS = 64, 4
 GROUP_STAGES = (4, 3, 2)  # of equal estimates the first: copies take as long as products
 STEPS = (128, 64)  # bytes along the terms
 # Of those whose operands come in boxes, beside a producer's warp, and how many stages are tried.
-BOX_SHAPES = ((16, 256, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1))
-BOX_STAGES = (4, 6, 3)
+BOX_SHAPES = (
+    (16, 256, 8, 1), (16, 192, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1),
+    (16, 32, 4, 1),
+)  # fmt: skip
+BOX_STAGES = (4, 6, 3, 8, 12)
 # Of float32 in parts: as many accumulators again hold what was added before the step.
 SPLIT_SHAPES, SPLIT_STAGES = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
 SWATH = 8
@@ -278,11 +281,23 @@ def _configs(problem: Problem) -> Iterator[TensorConfig]:
         for shape, stages in product(GROUP_SHAPES, GROUP_STAGES):
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
     if element.is_half and why_not_boxes(problem) is None:
-        for shape, stages in product(BOX_SHAPES, BOX_STAGES):
+        shapes = [shape for shape in BOX_SHAPES if _has_whole_atoms(problem, shape[1])]
+        for shape, stages in product(shapes, BOX_STAGES):
             swath = _swath(problem, shape[0] * shape[2])
             yield (plain := TensorConfig(*shape, GROUP_STEP, stages, WARPS, BOXES, swath))
             if (own := _swath_in_turn(problem, plain)) > 0:
                 yield replace(plain, swath=own, is_persistent=True)
+
+
+def _has_whole_atoms(problem: Problem, columns: int) -> bool:
+    """Return whether a tile of *columns* has whole atoms of 128 bytes, which boxes fill."""
+    axes = axes_of(problem)
+    assert axes is not None
+    statement = problem.shapes[problem.lead].statement
+    index = statement.indices[axes[1][problem.lead]]
+    read = next(read for read in statement.reads if _has(read, index))
+    size_bytes = columns * problem.scop.arrays[read.array].dtype.size_bytes
+    return read.subscripts[-1] != Index(index) or size_bytes % BOX_BYTES_A_LINE == 0
 
 
 def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[TensorConfig]:

@@ -34,100 +34,70 @@ TC_FN uint64_t tc_matrix(const uint16_t *p, int apart)
          | (uint64_t)1 << 62;
 }
 
-/* d += a * b: 64 x N results of 16 terms, the accumulators of this thread. */
-template <bool IS_BFLOAT, int TA, int TB>
-TC_FN void tc_multiply_group(float (&d)[32], uint64_t a, uint64_t b)
+/* d += a * b: 64 x 2 N results of 16 terms, the N accumulators of this thread. */
+#define TC_D(i) "+f"(d[((i) / 2 % 2 * (N / 4) + (i) / 4) * 2 + (i) % 2])
+#define TC_D4(i) TC_D(i), TC_D(i + 1), TC_D(i + 2), TC_D(i + 3)
+#define TC_D16(i) TC_D4(i), TC_D4(i + 4), TC_D4(i + 8), TC_D4(i + 12)
+#define TC_D64 TC_D16(0), TC_D16(16), TC_D16(32), TC_D16(48)
+#define TC_R16 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define TC_R32 \
+  TC_R16 \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TC_R48 \
+  TC_R32 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define TC_R64 \
+  TC_R48 \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TC_R96 \
+  TC_R64 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define TC_R128 \
+  TC_R96 \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define TC_WGMMA(type, columns, registers, operands, ...) \
+  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" columns \
+               "k16.f32." type "." type " {" registers "}, " operands ";}" \
+               : __VA_ARGS__ : "l"(a), "l"(b), "n"(TA), "n"(TB))
+#define TC_GROUP(columns, registers, operands, ...) \
+  if constexpr (IS_BFLOAT) \
+    TC_WGMMA("bf16", columns, registers, operands, __VA_ARGS__); \
+  else \
+    TC_WGMMA("f16", columns, registers, operands, __VA_ARGS__)
+template <bool IS_BFLOAT, int TA, int TB, int N>
+TC_FN void tc_multiply_group(float (&d)[N], uint64_t a, uint64_t b)
 {
-#define TC_D(i) "+f"(d[(i / 2 % 2 * 8 + i / 4) * 2 + i % 2])
-#define TC_WGMMA(type) \
-  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." \
-               type "." type " {" \
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, " \
-               "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
-               "}, %32, %33, p, 1, 1, %34, %35;}" \
-               : TC_D(0), TC_D(1), TC_D(2), TC_D(3), TC_D(4), TC_D(5), TC_D(6), TC_D(7), TC_D(8), \
-                 TC_D(9), TC_D(10), TC_D(11), TC_D(12), TC_D(13), TC_D(14), TC_D(15), TC_D(16), \
-                 TC_D(17), TC_D(18), TC_D(19), TC_D(20), TC_D(21), TC_D(22), TC_D(23), TC_D(24), \
-                 TC_D(25), TC_D(26), TC_D(27), TC_D(28), TC_D(29), TC_D(30), TC_D(31) \
-               : "l"(a), "l"(b), "n"(TA), "n"(TB))
-  if constexpr (IS_BFLOAT)
-    TC_WGMMA("bf16");
-  else
-    TC_WGMMA("f16");
-#undef TC_WGMMA
-#undef TC_D
+  static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 128, "32 to 256 columns");
+  if constexpr (N == 16) {
+    TC_GROUP("32", TC_R16, "%16, %17, p, 1, 1, %18, %19", TC_D16(0));
+  } else if constexpr (N == 32) {
+    TC_GROUP("64", TC_R32, "%32, %33, p, 1, 1, %34, %35", TC_D16(0), TC_D16(16));
+  } else if constexpr (N == 48) {
+    TC_GROUP("96", TC_R48, "%48, %49, p, 1, 1, %50, %51", TC_D16(0), TC_D16(16), TC_D16(32));
+  } else if constexpr (N == 64) {
+    TC_GROUP("128", TC_R64, "%64, %65, p, 1, 1, %66, %67", TC_D64);
+  } else if constexpr (N == 96) {
+    TC_GROUP("192", TC_R96, "%96, %97, p, 1, 1, %98, %99", TC_D64, TC_D16(64), TC_D16(80));
+  } else if constexpr (N == 128) {
+    TC_GROUP("256", TC_R128, "%128, %129, p, 1, 1, %130, %131",
+             TC_D64, TC_D16(64), TC_D16(80), TC_D16(96), TC_D16(112));
+  }
 }
-template <bool IS_BFLOAT, int TA, int TB>
-TC_FN void tc_multiply_group(float (&d)[64], uint64_t a, uint64_t b)
-{
-#define TC_D(i) "+f"(d[(i / 2 % 2 * 16 + i / 4) * 2 + i % 2])
-#define TC_WGMMA(type) \
-  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." \
-               type "." type " {" \
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, " \
-               "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
-               "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, " \
-               "%62, %63" \
-               "}, %64, %65, p, 1, 1, %66, %67;}" \
-               : TC_D(0), TC_D(1), TC_D(2), TC_D(3), TC_D(4), TC_D(5), TC_D(6), TC_D(7), TC_D(8), \
-                 TC_D(9), TC_D(10), TC_D(11), TC_D(12), TC_D(13), TC_D(14), TC_D(15), TC_D(16), \
-                 TC_D(17), TC_D(18), TC_D(19), TC_D(20), TC_D(21), TC_D(22), TC_D(23), TC_D(24), \
-                 TC_D(25), TC_D(26), TC_D(27), TC_D(28), TC_D(29), TC_D(30), TC_D(31), TC_D(32), \
-                 TC_D(33), TC_D(34), TC_D(35), TC_D(36), TC_D(37), TC_D(38), TC_D(39), TC_D(40), \
-                 TC_D(41), TC_D(42), TC_D(43), TC_D(44), TC_D(45), TC_D(46), TC_D(47), TC_D(48), \
-                 TC_D(49), TC_D(50), TC_D(51), TC_D(52), TC_D(53), TC_D(54), TC_D(55), TC_D(56), \
-                 TC_D(57), TC_D(58), TC_D(59), TC_D(60), TC_D(61), TC_D(62), TC_D(63) \
-               : "l"(a), "l"(b), "n"(TA), "n"(TB))
-  if constexpr (IS_BFLOAT)
-    TC_WGMMA("bf16");
-  else
-    TC_WGMMA("f16");
+#undef TC_GROUP
 #undef TC_WGMMA
+#undef TC_R128
+#undef TC_R96
+#undef TC_R64
+#undef TC_R48
+#undef TC_R32
+#undef TC_R16
+#undef TC_D64
+#undef TC_D16
+#undef TC_D4
 #undef TC_D
-}
-template <bool IS_BFLOAT, int TA, int TB>
-TC_FN void tc_multiply_group(float (&d)[128], uint64_t a, uint64_t b)
-{
-#define TC_D(i) "+f"(d[(i / 2 % 2 * 32 + i / 4) * 2 + i % 2])
-#define TC_WGMMA(type) \
-  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." \
-               type "." type " {" \
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, " \
-               "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
-               "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, " \
-               "%62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, " \
-               "%77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, " \
-               "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, " \
-               "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, " \
-               "%118, %119, %120, %121, %122, %123, %124, %125, %126, %127" \
-               "}, %128, %129, p, 1, 1, %130, %131;}" \
-               : TC_D(0), TC_D(1), TC_D(2), TC_D(3), TC_D(4), TC_D(5), TC_D(6), TC_D(7), TC_D(8), \
-                 TC_D(9), TC_D(10), TC_D(11), TC_D(12), TC_D(13), TC_D(14), TC_D(15), TC_D(16), \
-                 TC_D(17), TC_D(18), TC_D(19), TC_D(20), TC_D(21), TC_D(22), TC_D(23), TC_D(24), \
-                 TC_D(25), TC_D(26), TC_D(27), TC_D(28), TC_D(29), TC_D(30), TC_D(31), TC_D(32), \
-                 TC_D(33), TC_D(34), TC_D(35), TC_D(36), TC_D(37), TC_D(38), TC_D(39), TC_D(40), \
-                 TC_D(41), TC_D(42), TC_D(43), TC_D(44), TC_D(45), TC_D(46), TC_D(47), TC_D(48), \
-                 TC_D(49), TC_D(50), TC_D(51), TC_D(52), TC_D(53), TC_D(54), TC_D(55), TC_D(56), \
-                 TC_D(57), TC_D(58), TC_D(59), TC_D(60), TC_D(61), TC_D(62), TC_D(63), TC_D(64), \
-                 TC_D(65), TC_D(66), TC_D(67), TC_D(68), TC_D(69), TC_D(70), TC_D(71), TC_D(72), \
-                 TC_D(73), TC_D(74), TC_D(75), TC_D(76), TC_D(77), TC_D(78), TC_D(79), TC_D(80), \
-                 TC_D(81), TC_D(82), TC_D(83), TC_D(84), TC_D(85), TC_D(86), TC_D(87), TC_D(88), \
-                 TC_D(89), TC_D(90), TC_D(91), TC_D(92), TC_D(93), TC_D(94), TC_D(95), TC_D(96), \
-                 TC_D(97), TC_D(98), TC_D(99), TC_D(100), TC_D(101), TC_D(102), TC_D(103), TC_D(104), \
-                 TC_D(105), TC_D(106), TC_D(107), TC_D(108), TC_D(109), TC_D(110), TC_D(111), \
-                 TC_D(112), TC_D(113), TC_D(114), TC_D(115), TC_D(116), TC_D(117), TC_D(118), \
-                 TC_D(119), TC_D(120), TC_D(121), TC_D(122), TC_D(123), TC_D(124), TC_D(125), \
-                 TC_D(126), TC_D(127) \
-               : "l"(a), "l"(b), "n"(TA), "n"(TB))
-  if constexpr (IS_BFLOAT)
-    TC_WGMMA("bf16");
-  else
-    TC_WGMMA("f16");
-#undef TC_WGMMA
-#undef TC_D
-}
 #endif
 
 /* Wait until the products that add to sums are done, and have read their operands. */
