@@ -25,6 +25,7 @@ END_CYCLES, RESULT_CYCLES = 2000, 0.03
 SPLIT_RATE, SPLIT_PRODUCTS, SPLIT_REGISTERS = 0.78, 3, 32
 SPLIT_CYCLES, SPLIT_COLUMN_CYCLES = 500, 9  # of a step, and of each of its columns
 GROUP_ROWS = 64  # of an instruction of four warps
+FINISH_BYTES_PER_S = 60e9  # that one block adds up
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
 COPY_INSTRUCTIONS = 3  # of a copy, its addresses included
 OTHER_REGISTERS = 44  # operands, addresses and counters, of a thread
@@ -54,9 +55,10 @@ class TensorWork:
     element_bytes: int = 2
     loads: tuple[int, int] = (1, 1)  # instructions for 16 rows and columns of an instruction
     is_boxed: bool = False  # operands come in boxes, and products wait for no barrier of the block
-    chunk_bytes: float = 0.0  # of sums that blocks share: stored, and added up by another kernel
+    chunk_bytes: float = 0.0  # of sums that blocks share: stored, and added up afterwards
     turns: int = 1  # tiles that a block has, one after another, of which the next is on its way
     is_split: bool = False  # each product is three of parts: see strategies/tensor_types.py
+    finishing: int = 0  # blocks of a tile, of which the last adds up the sums; 0: another kernel
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -114,10 +116,19 @@ class TensorWork:
             / (WARP * warps),
             chain=chain,
             is_ahead=self.is_boxed,
-            launches=2 if self.chunk_bytes else 1,
-            finish=Chain(l2_loads=2, cycles=self.chunk_bytes / chip.l2_bytes_per_s * chip.clock_hz)
-            if self.chunk_bytes else Chain(),
+            launches=2 if self.chunk_bytes and not self.finishing else 1,
+            finish=self._finish(chip) if self.chunk_bytes else Chain(),
         )  # fmt: skip
+
+    def _finish(self, chip: Chip) -> Chain:
+        """Return what is done after all blocks have their sums: one block adds up a tile's."""
+        seconds = self.chunk_bytes / chip.l2_bytes_per_s
+        if not self.finishing:
+            return Chain(l2_loads=2, cycles=seconds * chip.clock_hz)
+        tiles = self.blocks // self.finishing
+        own = self.chunk_bytes / (min(tiles, chip.multiprocessors) * FINISH_BYTES_PER_S)
+        cycles = max(seconds, own) * chip.clock_hz
+        return Chain(l2_loads=2, block_barriers=2, atomics=1, cycles=cycles)
 
     def _boxed(self, chip: Chip) -> Chain:
         """Return what a block waits for whose operands come in boxes, some steps ahead."""

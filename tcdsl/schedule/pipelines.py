@@ -23,7 +23,7 @@ Where a block has several tiles, one after another, stages run on: q counts the 
 and the producer is in the next one's while what the last products gave is stored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import islpy as isl
@@ -346,7 +346,7 @@ def roles_of(scop: Scop, tree: Node) -> Mapping[str, tuple[str, ...]]:
     return {role: tuple(names) for role, names in found.items()}
 
 
-def only(node: Node, names: Sequence[str]) -> Node | None:
+def only(node: Node, names: Collection[str]) -> Node | None:
     """Return *node* with the statements *names* alone; None if there are none."""
     match node:
         case Leaf(statement=name):

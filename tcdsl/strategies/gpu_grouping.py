@@ -156,7 +156,8 @@ class _Policy:
             return None
         if self._estimates.both_ways(group) is not None:
             return "it would not fit beside rows and sums of columns, or is faster apart"
-        return self._why_idle(group, grown)
+        # Blocks may share the sums of a product on tensor cores with anything behind these.
+        return None if self._is_on_tensor_cores(grown) else self._why_idle(group, grown)
 
     def _why_idle(self, group: Group, grown: Group) -> str | None:
         """Return how much less of the chip would have work, if blocks alone share it, or None."""
@@ -172,6 +173,10 @@ class _Policy:
         if name not in self._tiled:
             self._tiled[name] = self._has_tiles(alone(name, self.shapes))
         return self._tiled[name]
+
+    def _is_on_tensor_cores(self, group: Group) -> bool:
+        problem = Problem(self.scop, group, self.shapes, self.gpu, self.options)
+        return tile_mma.why_not(problem) is None
 
     def _has_tiles(self, group: Group) -> bool:
         return _has_tiles(Problem(self.scop, group, self.shapes, self.gpu))

@@ -123,7 +123,8 @@ class Tensor:
     A step takes one value of *others*.  Operands of *stages* steps are in shared memory at once;
     copies of *boxes* bring them, which a warp of its own issues.  Neighbouring blocks have *swath*
     tiles of rows before they have other columns; *in_turn*, each has such tiles of all rows, one
-    after another.  Blocks that share sums have *chunk* terms each.
+    after another.  Blocks that share sums have *chunk* terms each; *is_finished*, the last of them
+    adds these up, and computes what else there is of the sums.
     """
 
     row: Axis
@@ -136,6 +137,7 @@ class Tensor:
     swath: int = 1
     chunk: int = 0
     in_turn: bool = False
+    is_finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@
            warps:  C = part; what else the group computes from it
 
 The accumulators are padded with the product, what is stored is not.  Where blocks share sums, each
-has a chunk of the terms, and what it stores is added up after the kernel (*left*).
+has a chunk of the terms, and what it stores is added up after the kernel (*left*), or by the last
+block of each tile, with what else is computed of the sums (*last*, see ``schedule/stitching``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from tcdsl.poly.loop_tree import (
     LoopKind,
     Node,
     sequence,
+    statements_of,
 )
 from tcdsl.poly.scop import PRODUCER, Scop
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read
@@ -70,13 +72,19 @@ class TensorKernel:
     template: str = "tile_mma"
     config: Mapping[str, Any] = field(default_factory=dict)
     code: Code = DEFAULT_CODE
+    last: tuple[tuple[str, ...], ...] = ()  # what the last block of a tile does, each in one nest
 
     def tree(self, nester: Nester) -> Node:
         """Return the loops."""
         inside: Node = sequence([self._nest([name], nester) for name in self.inside])
         parts = [self._nest(names, nester) for names in (self.before, self.after)]
         tree = sequence([parts[0], _loop(self.step, inside, nester), parts[1]])
-        for levels in reversed(self.outer):
+        around = self.outer
+        if self.last:
+            around, chunks = self.outer[:-1], self.outer[-1]
+            own = sequence([self._nest(names, nester) for names in self.last])
+            tree = sequence([_loop(chunks, tree, nester), _last(own, chunks[self.name], nester)])
+        for levels in reversed(around):
             tree = _loop(levels, tree, nester)
         return tree
 
@@ -97,6 +105,12 @@ def _loop(levels: Mapping[str, Level], body: Node, nester: Nester) -> Loop:
     return Loop(name, coordinates, level.kind, body, extent, 0, level.axis, level.width)
 
 
+def _last(body: Node, chunks: Level, nester: Nester) -> Loop:
+    """Return the loop that the last of the blocks of *chunks* runs."""
+    nowhere = {name: AffineCoordinate(()) for name in statements_of(body)}
+    return Loop(nester.fresh_name("last"), nowhere, LoopKind.LAST, body, 1, width=chunks.width)
+
+
 def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKernel:
     """Return the kernel of *problem* that *sketch* says, a *product* on tensor cores."""
     lead, shape, tiles = problem.lead, problem.shapes[problem.lead], product.tiles
@@ -114,10 +128,21 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     outer = [_with(scop, loop, lead, (init, store)) for loop in _blocks(problem, product)]
     outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
     step = _step(product, shape.extents)
+    last: tuple[tuple[str, ...], ...] = ()
+    if product.is_finished:
+        *around, chunks = outer
+        outer = [*(_with(scop, loop, lead, left) for loop in around), chunks]
+        for name in left:
+            levels[name] = held(tiles, *_at(scop, name, names[:2]))
+        begin, fold, end = left
+        chunk = coordinate_name(shape.statement, 0, is_lane=False)
+        at = scop.by_name[fold].indices.index(chunk)
+        levels[fold].insert(0, Level(LoopKind.SERIAL, Coordinate(at), chunks[lead].extent))
+        last, left, after = ((begin,), (fold,), (end, *after)), (), []
     kernel = TensorKernel(
         scop, lead, tuple(outer), {lead: step}, (init,), (lead,), (store, *after), levels, (),
         product.stages if product.boxes else 1, sketch.why, left, sketch.template, sketch.config,
-        sketch.code,
+        sketch.code, last,
     )  # fmt: skip
     for number in range(len(scop.by_name[lead].reads)):
         kernel = _with_copy(kernel, product, number)
@@ -130,7 +155,8 @@ def _in_chunks(problem: Problem, product: Tensor) -> tuple[Scop, tuple[str, ...]
     statement = shape.statement
     assert statement.reduction is not None, "it is a sum of products"
     init, left = initialisation(scop, statement), []
-    if scop.arrays[statement.write.array].dtype != statement.reduction.dtype:
+    is_wider = scop.arrays[statement.write.array].dtype != statement.reduction.dtype
+    if is_wider or product.is_finished:
         # The chunks' sums are added in the reduction's type, and rounded once.
         scop = rfactor(scop, lead, ())
         init, store = (s for s in scop.statements if s.name not in problem.scop.by_name)

@@ -122,7 +122,9 @@ def test_other_forms(form: str, check_emulated: CheckAll, monkeypatch: Any) -> N
 def asked(unit: Any, config: Mapping[str, Any]) -> Options:
     """Return the options that ask for *config* for the only kernel of *unit*."""
     (weighed,) = unit.done.plan.weighed
-    plain = {"loader": "threads", "swath": 1, "chunks": 1, "is_persistent": False}
+    plain = {
+        "loader": "threads", "swath": 1, "chunks": 1, "is_persistent": False, "is_finished": False,
+    }  # fmt: skip
     choice = {"kernel": weighed.kernel, "template": "tile_mma", **plain, **config}
     return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
 
@@ -202,6 +204,37 @@ def test_blocks_that_share_sums(form: str, cuda_unit: MakeUnit, emulated: Any) -
         check(program, *own)
 
 
+FINISHED = {
+    "bias and activation": [(71, 520), (520, 104), (104,), (71, 104)],
+    "update": [(72, 104), (72, 520), (520, 104)],
+    "float32 result": [(72, 520), (520, 96)],
+}
+
+
+@pytest.mark.slow_but("bias and activation")
+@pytest.mark.parametrize("form", FINISHED)
+def test_last_blocks_of_tiles_finish_sums(
+    form: str, cuda_unit: MakeUnit, emulated: Any, monkeypatch: Any
+) -> None:
+    """What the blocks of a tile leave, and what is computed of it, is the last one's, in order."""
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    source, shapes = FORMS[form][0], FINISHED[form]
+    bare, units = cuda_unit(source, *shapes), []
+    every = (c.get("config", {}) for c in bare.done.plan.weighed[0].candidates())
+    finished = [config for config in every if config.get("is_finished")]
+    for loader, together in (("boxes", 4), ("threads", 1), ("threads", 4)):
+        own = (c for c in finished if (c["loader"], c["together"]) == (loader, together))
+        units.append(cuda_unit(source, *shapes, options=sharing(bare, next(own))))
+        plan = units[-1].done.plan
+        assert len(plan.kernels) == 1 and not units[-1].done.is_fallback
+        assert "tc_last_block" in units[-1].source.functions
+    arrays = [units[0].done.plan.scop.arrays[name] for name in re.findall(r"\) (\w+)[,)]", source)]
+    types = [array.dtype for array in arrays[: len(shapes)]]
+    inputs = [values(*of, "real", n) for n, of in enumerate(zip(types, shapes, strict=True))]
+    for program in emulated(units):
+        check(program, *inputs)
+
+
 @pytest.mark.slow_but("nt")
 @pytest.mark.parametrize("form", PRODUCTS)
 def test_blocks_with_several_tiles(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
@@ -223,7 +256,8 @@ def test_blocks_with_several_tiles(form: str, cuda_unit: MakeUnit, emulated: Any
 def sharing(unit: Any, config: Mapping[str, Any]) -> Options:
     """Return the options that ask for *config* for the product of *unit*, sums of chunks apart."""
     choice = {"kernel": unit.done.plan.weighed[0].kernel, "template": "tile_mma"}
-    own = {"loader": "threads", "swath": 1, "is_persistent": False, **config}
+    plain = {"loader": "threads", "swath": 1, "is_persistent": False, "is_finished": False}
+    own = {**plain, **config}
     kernels = [{**choice, **own}]
     return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": kernels})
 

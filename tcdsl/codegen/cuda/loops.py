@@ -40,6 +40,7 @@ from tcdsl.codegen.cuda.late_checks import late_checks
 from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.products import fragment_of, is_whole, product
 from tcdsl.codegen.cuda.spans import Span
+from tcdsl.codegen.cuda.statements import thread_index
 from tcdsl.codegen.cuda.sums import SumsPrinter
 from tcdsl.codegen.cuda.turns import TurnsPrinter
 from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
@@ -186,7 +187,11 @@ class LoopPrinter:
         place = tickets if ticket is None else binary(tickets, "+", ticket)
         is_last = replace(call("tc_last_block", place, last.width), participants="xyz")
         comment = f"the last of {last.width} blocks"
-        return If(is_last, tuple(self.nodes(body, pending, [])), comment=comment)
+        found = self.nodes(body, pending, [])
+        if self.text.pipeline is not None:  # of whose threads the producer's have nothing to do
+            is_other = binary(thread_index(2), "<", self.text.mapped.block[2])
+            found = [If(is_other, tuple(found))]
+        return If(is_last, tuple(found), comment=comment)
 
     def _if(
         self, node: loop_ast.If, pending: tuple[Loop, ...], active: Sequence[Code]

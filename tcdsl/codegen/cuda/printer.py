@@ -55,6 +55,7 @@ from tcdsl.poly.loop_tree import Node as Tree
 from tcdsl.poly.scop import PRODUCER
 from tcdsl.schedule.pipelines import only, roles_of
 from tcdsl.schedule.plan import Kernel, Plan, arrays_of
+from tcdsl.schedule.stitching import last_loop
 
 _FIRST = """\
 /* The least number from low on that leaves the remainder me, divided by width. */
@@ -162,7 +163,10 @@ class _KernelPrinter:
         return self.loops.tree(ast)
 
     def _roles(self) -> list[Node]:
-        """Return what each role does; a thread of the last warp is the producer."""
+        """Return what each role does; a thread of the last warp is the producer.
+
+        All of a block's threads take its ticket, after that.
+        """
         assert self.text.pipeline is not None
         _, _, warps = self.text.mapped.block
         begin = template("tc_begin_pipeline", [self.text.pipeline.stages, warps], BARRIERS)
@@ -171,14 +175,21 @@ class _KernelPrinter:
         is_producer = both([
             binary(thread_index(2), "==", warps), binary(thread_index(0), "==", 0)
         ])  # fmt: skip
+        last = last_loop(self.text.kernel.tree)
+        late: frozenset[str] = frozenset() if last is None else frozenset(statements_of(last.body))
         for role, names in roles_of(self.text.scop, self.text.kernel.tree).items():
-            tree = only(self.text.kernel.tree, names)
-            assert tree is not None, "a role without statements"
-            self.text.role = frozenset(names)
             condition = is_producer if role == PRODUCER else is_other
+            own = self._of(frozenset(names) - late)
             comment = role or "the others"
-            nodes.append(If(condition, tuple(self._tree(tree)), comment=comment, is_role=True))
-        return nodes
+            nodes.append(If(condition, tuple(own), comment=comment, is_role=True))
+        return [*nodes, *(self._of(late) if late else [])]
+
+    def _of(self, names: frozenset[str]) -> list[Node]:
+        """Return the nodes of the statements *names*."""
+        tree = only(self.text.kernel.tree, names)
+        assert tree is not None, "a role without statements"
+        self.text.role = names
+        return self._tree(tree)
 
     def _names_of(self, arrays: Collection[str]) -> set[str]:
         """Return the names by which the kernel knows *arrays*."""

@@ -25,6 +25,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Kind
 from tcdsl.rewrites.scop.padding import why_not_padded
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
+from tcdsl.schedule.stitching import MAX_TICKETS
 from tcdsl.strategies.fragments import WarpTiles, vector_of
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis, Sketch, Tensor
@@ -83,6 +84,7 @@ class TensorConfig:
     swath: int = 1  # tiles of rows that neighbouring blocks have before they have other columns
     chunks: int = 1  # blocks that share the terms of a tile
     is_persistent: bool = False  # a block has tiles of all swaths, one after another
+    is_finished: bool = False  # the last of the blocks that share a tile adds up their sums
 
     @property
     def tiles(self) -> WarpTiles:
@@ -304,8 +306,8 @@ def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Te
     """Yield *configs*, and where tiles are few the same with blocks that share sums."""
     axes = axes_of(problem)
     assert axes is not None
-    may_share = len(problem.group.members) == 1 and not axes[3]
-    may_share &= _count_cut(problem) < len(problem.gpu.grid)
+    may_share = not axes[3] and _count_cut(problem) < len(problem.gpu.grid)
+    is_alone = len(problem.group.members) == 1  # a kernel after it would add up the sums
     terms = problem.shapes[problem.lead].extents[axes[2]]
     for config in configs:
         yield config
@@ -318,7 +320,11 @@ def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Te
         )
         sizes = (_chunk(problem, one) for one in wanted if one.chunks > 1)
         for chunks in sorted({-(-terms // size) for size in sizes} - {1}):  # of whole steps
-            yield replace(config, chunks=chunks, swath=1)
+            own = replace(config, chunks=chunks, swath=1)
+            if is_alone:
+                yield own
+            if _tiles(problem, config) <= MAX_TICKETS:
+                yield replace(own, is_finished=True)
 
 
 def _chunk(problem: Problem, config: TensorConfig) -> int:
@@ -422,6 +428,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         config.loader == BOXES,
         4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
         if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
+        config.chunks if config.is_finished else 0,
     ).work(problem.gpu)  # fmt: skip
 
 
@@ -468,13 +475,15 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     chunk = _chunk(problem, config) if config.chunks > 1 else 0
     if chunk:
         why = (*why, f"{config.chunks} blocks share the terms of a tile, {chunk} each")
+    if config.is_finished:
+        why = (*why, "the last of them adds up their sums")
     members = problem.group.members
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=why,
         work=_work(problem, config),
         tensor=Tensor(
             *axes, tiles, config.stages, config.loader == BOXES, config.swath, chunk,
-            config.is_persistent,
+            config.is_persistent, config.is_finished,
         ),
     )  # fmt: skip
 
