@@ -170,6 +170,9 @@ def text_of_choices(given: object) -> str:
     kernels = data.get("kernels")
     if not isinstance(kernels, list) or not all(map(_is_choice, kernels)):
         raise _not_choices('"kernels" is no list of objects with "kernel" and "template"')
+    names = [one["kernel"] for one in kernels]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise _not_choices(f"kernel {twice[0]} is there more than once")
     try:
         return json.dumps(data, sort_keys=True)
     except TypeError as error:

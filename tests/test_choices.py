@@ -16,6 +16,7 @@ SOFTMAX = """def softmax(float(M,N) x) -> (y) {
     s(i) +=! exp(x(i,j) - m(i))
     y(i,j) = exp(x(i,j) - m(i)) / s(i)
 }"""
+TWICE = {"kernel": "S0", "template": "row"}
 MATMUL = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 X = tcdsl.spec((8192, 4096), "float32")
 
@@ -107,11 +108,11 @@ THREE = """def f(float(M,N) x) -> (a, b, y) {
 
 def test_explain_says_why_kernels_are_two() -> None:
     text = tcdsl.define(THREE).f.compile(X, target="emulate").explain()
-    assert re.search(r"^  apart  S0\+S1 \| S2: one kernel would take", text, re.M)
+    assert re.search(r"^  separate  S0\+S1 \| S2: one kernel would take", text, re.M)
     none = tcdsl.define(SOFTMAX).softmax.compile(
         tcdsl.spec((64, 64), "float32"), target="cpu", options=Options(fuse="none")
     )
-    assert "  apart  S0 | S1, S1 | S2: fusion is off" in none.explain()
+    assert "  separate  S0 | S1, S1 | S2: fusion is off" in none.explain()
 
 
 def test_no_candidate_is_told_twice() -> None:
@@ -284,6 +285,10 @@ def test_what_a_template_has_not_is_not_ignored(target: str, more: dict[str, Any
         ({"format": "tcdsl choices", "version": 0, "kernels": []}, "version 0"),
         ({"format": "tcdsl choices", "version": 1, "kernels": [{}]}, "kernels"),
         ({"format": "tcdsl choices", "version": 1, "kernels": [], "x": {1}}, "plain data"),
+        (
+            {"format": "tcdsl choices", "version": 1, "kernels": [TWICE, TWICE]},
+            "S0 is there more than once",
+        ),
     ],
 )
 def test_what_is_no_choices_is_refused(given: Any, word: str) -> None:

@@ -57,7 +57,7 @@ def read_weighing(text: str) -> Weighing:
     return Weighing(
         chips[0] if chips else None,
         tuple(line for line in lines if "kernel" in line),
-        tuple((*line["apart"], line["why_not"]) for line in lines if "apart" in line),
+        tuple((*line["separate"], line["why_not"]) for line in lines if "separate" in line),
         tuple(
             (line["rewrite"], line["site"], line["result"]) for line in lines if "rewrite" in line
         ),
@@ -151,7 +151,7 @@ def apart_lines(weighing: Weighing) -> list[str]:
     pairs: dict[str, list[str]] = {}
     for one, other, reason in weighing.apart:
         pairs.setdefault(reason, []).append(f"{one} | {other}")
-    lines = [f"apart  {_some(found)}: {reason}" for reason, found in pairs.items()]
+    lines = [f"separate  {_some(found)}: {reason}" for reason, found in pairs.items()]
     lines += launch_lines(weighing.launches)
     return [*lines, *(f"rewrite  {w} of {site}: {result}" for w, site, result in weighing.rewrites)]
 
@@ -184,7 +184,7 @@ def _said(launch: Candidate) -> str:
     time = f"{launch['predicted_us']:.3g} us"
     if launch["is_chosen"]:
         return f"{what}, {time}"
-    return f"not {what}: {time}, apart {launch.get('apart_us', 0.0):.3g} us"
+    return f"not {what}: {time}, separate {launch.get('separate_us', 0.0):.3g} us"
 
 
 def _some(pairs: Sequence[str]) -> str:

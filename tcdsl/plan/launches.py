@@ -3,7 +3,7 @@
     kernels    A        B        C
     launches   {A}      {B}      {C}       each on its own                  9.0 us
                {A then B}        {C}       a barrier of all blocks          schedule/grid_phases
-               {A beside C}      {B}       blocks are shared                schedule/packing
+               {A and C}         {B}       blocks are shared                schedule/packing
 
 Both moves are declared alike (:class:`Move`): the word that joins the names, why they do not apply
 to two launches, how long the launch takes, and its loops.  What is asked for is done first; then
@@ -33,7 +33,7 @@ from tcdsl.schedule.packing import idle_blocks, packed, why_not_packed
 from tcdsl.schedule.plan import Kernel, Weighed
 from tcdsl.strategies.asked import Asked, misfit
 
-APART = "apart"  # the template of launches that are to stay two
+SEPARATE = "separate"  # the template of launches that are to stay two
 # Launches that a move must save by the estimate.  On an H200 (benchmarks/launches.py) blocks side
 # by side save 0.6 to 0.9 us a kernel, half of what is predicted, and cost nothing where kernels are
 # large; barriers of all blocks have paid where the host's launches take longest, and nowhere else.
@@ -47,7 +47,7 @@ class Part:
 
     name: str
     kernel: Kernel  # with its last blocks' part
-    phases: tuple[Kernel, ...]  # both, apart
+    phases: tuple[Kernel, ...]  # both, separately
     work: Work | None
 
 
@@ -190,7 +190,7 @@ def _phases(
 # --- blocks side by side -----------------------------------------------------------------------
 
 
-def _why_not_beside(parts: Sequence[Part], known: Known) -> str | None:
+def _why_not_side_by_side(parts: Sequence[Part], known: Known) -> str | None:
     if any(len(part.phases) > 1 for part in parts):
         return "the last block has a part of its own"
     shared_bytes = sum(part.work.shared_bytes for part in parts if part.work is not None)
@@ -199,7 +199,7 @@ def _why_not_beside(parts: Sequence[Part], known: Known) -> str | None:
     return _why_not_loops(parts) or why_not_packed(known.mapped(parts))
 
 
-def _beside_seconds(parts: Sequence[Part], config: Mapping[str, int], known: Known) -> float:
+def _packed_seconds(parts: Sequence[Part], config: Mapping[str, int], known: Known) -> float:
     """Return a launch, and what takes longest: one kernel, or the units that all of them use."""
     works = [part.work for part in parts if part.work is not None]
     if len(works) < len(parts):
@@ -230,7 +230,7 @@ def _throughput(terms: Sequence[tuple[str, float]]) -> float:
     return max((s for n, s in terms if n not in ("latency", "launch", "finish")), default=0.0)
 
 
-def _beside(
+def _packed(
     parts: Sequence[Part], config: Mapping[str, int], known: Known, prefix: str
 ) -> tuple[Scop, Kernel]:
     kernels = [kernel for part in parts for kernel in part.phases]
@@ -238,13 +238,13 @@ def _beside(
     return known.scop, _one(kernels, packed(known.mapped(parts)), why, 0)
 
 
-def _one(kernels: Sequence[Kernel], tree: Node, why: str, beside: int) -> Kernel:
+def _one(kernels: Sequence[Kernel], tree: Node, why: str, resident: int) -> Kernel:
     """Return *kernels* as one, with the loops *tree*."""
     own = [kernel.code for kernel in kernels]
     code = replace(
         own[0],
         prefetch_bytes=min(code.prefetch_bytes for code in own),
-        resident_blocks=max(beside, *(code.resident_blocks for code in own)),
+        resident_blocks=max(resident, *(code.resident_blocks for code in own)),
         early=all(code.early for code in own),
     )
     return Kernel(
@@ -258,7 +258,7 @@ def _one(kernels: Sequence[Kernel], tree: Node, why: str, beside: int) -> Kernel
 
 MOVES = (
     Move("grid_phases", "then", _why_not_phases, _phases_space, _phases_seconds, _phases, True),
-    Move("packed", "beside", _why_not_beside, lambda *_: [{}], _beside_seconds, _beside, False),
+    Move("packed", "and", _why_not_side_by_side, lambda *_: [{}], _packed_seconds, _packed, False),
 )
 
 
@@ -298,7 +298,7 @@ class _Search:
         self.followed: set[str] = set()  # launches that are asked for, which stay as they are
         self.asked = {name: one for name, one in asked.items() if _words(name)}
         self.refused: dict[str, tuple[Move, str]] = {}
-        self.weighed: dict[str, tuple[Launch, float]] = {}  # and the seconds of its parts apart
+        self.weighed: dict[str, tuple[Launch, float]] = {}  # and the seconds of its parts, separate
 
     def follow(self) -> None:
         """Make the launches that are asked for.
@@ -308,8 +308,10 @@ class _Search:
         for name, wanted in self.asked.items():
             move = _move_of(name, wanted["template"])
             names = name.split(f" {move.word} ")
-            is_apart = wanted["template"] == APART  # of kernels, whatever launches they are in now
-            there = self.first if is_apart else self.launches
+            is_separate = (
+                wanted["template"] == SEPARATE
+            )  # of kernels, whatever launches they are in now
+            there = self.first if is_separate else self.launches
             by_name = {launch.name: launch for launch in there}
             if missing := [own for own in names if own not in by_name]:
                 raise misfit(
@@ -317,7 +319,7 @@ class _Search:
                 )
             if len(set(names)) < len(names):
                 raise misfit(name, "it names a kernel twice")
-            if is_apart:
+            if is_separate:
                 continue
             own = [by_name[n] for n in names]
             parts = [part for launch in own for part in launch.parts]
@@ -358,7 +360,7 @@ class _Search:
         if not move.needs_neighbours:  # in the plan's order, however they were found
             parts = tuple(sorted(parts, key=lambda part: self.places[part.name]))
         name = f" {move.word} ".join(part.name for part in parts)
-        if self._is_kept_apart(move, parts):
+        if self._is_kept_separate(move, parts):
             return None
         if self._why_not_in_order(move, own) is not None:
             return None
@@ -388,12 +390,12 @@ class _Search:
                 return f"{other.name} depends on {one.name}"
         return None
 
-    def _is_kept_apart(self, move: Move, parts: Sequence[Part]) -> bool:
+    def _is_kept_separate(self, move: Move, parts: Sequence[Part]) -> bool:
         """Return whether some of *parts* are asked not to be together."""
         names = {part.name for part in parts}
         word = f" {move.word} "
-        apart = (n for n, one in self.asked.items() if one["template"] == APART and word in n)
-        return any(names.issuperset(name.split(word)) for name in apart)
+        kept = (n for n, one in self.asked.items() if one["template"] == SEPARATE and word in n)
+        return any(names.issuperset(name.split(word)) for name in kept)
 
     def _why_not_one(self, move: Move, own: list[Launch]) -> str | None:
         """Return why *own*, which are asked for, cannot be one launch, or None."""
@@ -448,8 +450,8 @@ class _Search:
             kernels.append(kernel)
             choice = {"template": launch.move.template, **config}
             weighed.append(Weighed(launch.name, choice, partial(self._candidates, launch)))
-        apart = [name for name, one in self.asked.items() if one["template"] == APART]
-        weighed += [Weighed(name, {"template": APART}) for name in apart]
+        kept = [name for name, one in self.asked.items() if one["template"] == SEPARATE]
+        weighed += [Weighed(name, {"template": SEPARATE}) for name in kept]
         made = {launch.name for launch in self.launches}
         weighed += [
             Weighed(name, {}, partial(self._candidates, launch, before))
@@ -463,7 +465,7 @@ class _Search:
         return Launched(scop, tuple(kernels), tuple(weighed))
 
     def _candidates(self, launch: Launch, before: float | None = None) -> list[dict[str, Any]]:
-        """Return the configurations of *launch*; *before* is given where its parts are apart."""
+        """Return the configurations of *launch*; *before* is given where its parts are separate."""
         assert launch.move is not None
         found = []
         for config in launch.move.space(launch.parts, self.known):
@@ -474,7 +476,7 @@ class _Search:
             if seconds < inf:
                 own |= {"predicted_us": 1e6 * seconds, "limiter": "launch"}
             if before is not None and before < inf:
-                own["apart_us"] = 1e6 * before
+                own["separate_us"] = 1e6 * before
             found.append(own)
         return found
 
@@ -489,7 +491,7 @@ def _words(name: str) -> bool:
 
 def _move_of(name: str, template: str) -> Move:
     for move in MOVES:
-        if template in (move.template, APART) and f" {move.word} " in name:
+        if template in (move.template, SEPARATE) and f" {move.word} " in name:
             return move
     listed = ", ".join(f"{move.template} (A {move.word} B)" for move in MOVES)
-    raise misfit(name, f"there is no such launch; there are {listed}, {APART}")
+    raise misfit(name, f"there is no such launch; there are {listed}, {SEPARATE}")

@@ -33,8 +33,12 @@ def why_not_contracted(problem: Problem) -> str | None:
     statement = shape.statement
     if reason := why_not_rfactored(statement):
         return reason
-    if statement.conditions or shape.instances < MIN_WORK or shape.has_open:
-        return "it is small, or has conditions"
+    if statement.conditions:
+        return "its terms have conditions"
+    if shape.has_open:
+        return "a size is open"
+    if shape.instances < MIN_WORK:
+        return f"it has {shape.instances} multiplications: tiles need {MIN_WORK}"
     if any(role is Role.ORDERED for role in shape.roles):
         return "it is a recurrence"
     if Role.REDUCED not in shape.roles:

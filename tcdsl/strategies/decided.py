@@ -47,6 +47,6 @@ def _lines(plan: Plan, target: str, chip: Chip | None) -> Iterator[Mapping[str, 
         for candidate in one.candidates():
             yield {"launch": one.kernel, **candidate}
     for pair in plan.apart:
-        yield {"apart": [pair.one, pair.other], "why_not": pair.reason}
+        yield {"separate": [pair.one, pair.other], "why_not": pair.reason}
     for tried in plan.tried:
         yield {"rewrite": tried.rewrite, "site": tried.site, "result": tried.result}

@@ -187,6 +187,12 @@ def _scaled(form: _Form | None, factor: int) -> _Form | None:
 # Which of result, left and right have an index of the class.
 _BATCH, _ROWS, _COLUMNS, _TERMS = (1, 1, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1)
 _NAMES = {_BATCH: "batch", _ROWS: "rows", _COLUMNS: "columns", _TERMS: "terms"}
+_ALONE = {
+    (1, 0, 0): "neither factor has the result's index {}",
+    (0, 1, 0): "only the left factor has {}",
+    (0, 0, 1): "only the right factor has {}",
+    (0, 0, 0): "no tensor has {}",
+}
 _Run = tuple[int, Dims]  # an extent, and the strides in result, left and right
 
 
@@ -201,7 +207,7 @@ def _classes(
         steps = strides[0].get(index, 0), strides[1].get(index, 0), strides[2].get(index, 0)
         kind = int(steps[0] > 0), int(steps[1] > 0), int(steps[2] > 0)
         if kind not in runs:
-            return f"{index} is in one of its tensors alone"
+            return _ALONE[kind].format(index)
         runs[kind].append((extents[index], steps))
     merged = {kind: _coalesced(own) for kind, own in runs.items()}
     if not merged[_BATCH]:  # the outer run of rows or columns may be the batch
@@ -210,7 +216,7 @@ def _classes(
             merged[_BATCH] = [merged[doubled].pop(0)]
     for kind, own in merged.items():
         if len(own) > 1:
-            return f"its {_NAMES[kind]} are {len(own)} dimensions that are not one in memory"
+            return f"no single stride goes over the {len(own)} dimensions of its {_NAMES[kind]}"
     (batch, b), (rows, m), (columns, n), (terms, k) = (
         merged[kind][0] if merged[kind] else (1, (0, 0, 0)) for kind in _NAMES
     )

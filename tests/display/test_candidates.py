@@ -44,7 +44,7 @@ def test_what_is_kept_is_read_again() -> None:
     lines = [
         {"target": "cuda", "chip": "a chip", "bytes_per_s": 4e12, "operations_per_s": 2.4e13},
         *CANDIDATES,
-        {"apart": ["S0", "S1"], "why_not": "fusion is off"},
+        {"separate": ["S0", "S1"], "why_not": "fusion is off"},
     ]
     assert read_weighing("\n".join(map(json.dumps, lines))) == WEIGHING
     assert read_weighing('{"target": "cpu"}\n') == read_weighing("") == Weighing()
@@ -54,7 +54,7 @@ def test_the_chosen_one_comes_first_then_the_fastest(checked: Any) -> None:
     page = checked(candidates_section(WEIGHING))
     assert re.findall(r"threads (4096|128|64|32)", page.text) == ["64", "128", "32", "4096"]
     assert "4096 threads, of 1024 at most" in page.text and "it has no <columns>" in page.text
-    assert "apart  S0 | S1: fusion is off" in page.text
+    assert "separate  S0 | S1: fusion is off" in page.text
 
 
 def test_a_page_without_candidates_says_so(checked: Any) -> None:

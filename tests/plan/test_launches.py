@@ -61,7 +61,7 @@ def test_rows_that_no_block_holds_are_normalised_in_one_launch() -> None:
 def test_independent_kernels_share_the_blocks_of_a_launch() -> None:
     x, z, w = random(40, 2000), random(20_000), random(70, 300)
     row = {"kernel": "S0", "template": "row", "threads": 128}
-    both = {"kernel": "S0 beside S1 beside S2", "template": "packed"}
+    both = {"kernel": "S0 and S1 and S2", "template": "packed"}
     exe = compiled(THREE, x, z, w, asked=choices(row, {"kernel": "S1", **ELEMENTWISE}, both))
     (kernel,) = exe.kernels
     assert kernel["grid"][0] > 40 + 70
@@ -71,18 +71,18 @@ def test_independent_kernels_share_the_blocks_of_a_launch() -> None:
     np.testing.assert_array_equal(u, w.max(1))
 
 
-def test_what_is_apart_stays_apart() -> None:
+def test_what_is_separate_stays_so() -> None:
     x, z, w = random(40, 2000), random(20_000), random(70, 300)
-    kept = [{"kernel": f"S0 beside S{n}", "template": "apart"} for n in (1, 2)]
+    kept = [{"kernel": f"S0 and S{n}", "template": "separate"} for n in (1, 2)]
     exe = compiled(THREE, x, z, w, asked=choices(*kept))
-    assert [one for one in exe.choices["kernels"] if one["template"] == "apart"] == kept
+    assert [one for one in exe.choices["kernels"] if one["template"] == "separate"] == kept
 
 
 def test_a_launch_that_does_not_fit_is_refused_with_the_reason() -> None:
     x, z = random(300_000), random(300_000)
     cases = [
         ("S0 then S1", {"template": "grid_phases"}, "their blocks differ"),
-        ("S0 beside S1", {"template": "packed"}, "S1 depends on S0"),
+        ("S0 and S1", {"template": "packed"}, "S1 depends on S0"),
         ("S1 then S0", {"template": "grid_phases"}, "S0 comes first"),
         ("S0 then S7", {"template": "grid_phases"}, "there is no kernel S7"),
         ("S0 then S1", {"template": "packed"}, "there is no such launch"),

@@ -58,24 +58,24 @@ def test_a_programs_own_choices_make_it_again(source: str, shapes: list[tuple[in
     check(tcdsl.define(source)["f"], *inputs(source, *shapes), targets=("emulate",))
 
 
-def test_what_is_kept_apart_stays_apart_among_others() -> None:
-    kept = asked(("S0 beside S1", "apart"))
+def test_what_is_kept_separate_stays_so_among_others() -> None:
+    kept = asked(("S0 and S1", "separate"))
     exe = compiled(THREE, (1000,), (1000,), (1000,), choices=kept)
-    assert launches(exe) == ["S0 beside S2"]
+    assert launches(exe) == ["S0 and S2"]
     assert compiled(THREE, (1000,), (1000,), (1000,), choices=exe.choices).choices == exe.choices
 
 
 def test_what_is_asked_for_does_not_grow() -> None:
-    exe = compiled(THREE, (1000,), (1000,), (1000,), choices=asked(("S0 beside S1", "packed")))
-    assert launches(exe) == ["S0 beside S1"] and len(exe.kernels) == 2
+    exe = compiled(THREE, (1000,), (1000,), (1000,), choices=asked(("S0 and S1", "packed")))
+    assert launches(exe) == ["S0 and S1"] and len(exe.kernels) == 2
 
 
 @pytest.mark.parametrize(
     ("name", "template", "why"),
     [
-        ("S1 beside S0", "packed", "S0 comes first"),
-        ("S0 beside S0", "packed", "names a kernel twice"),
-        ("S0 beside S1 beside S2", "packed", "S2 depends on S0"),
+        ("S1 and S0", "packed", "S0 comes first"),
+        ("S0 and S0", "packed", "names a kernel twice"),
+        ("S0 and S1 and S2", "packed", "S2 depends on S0"),
         ("S0 then S1 then S3", "grid_phases", "another kernel runs between them"),
     ],
 )
