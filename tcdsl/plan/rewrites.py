@@ -11,6 +11,8 @@ from tcdsl.lang.comprehension import Index
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
 from tcdsl.rewrites.scop.part_sums import in_parts, why_not_in_parts
+from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
+from tcdsl.strategies.operand_orders import orders_of, with_orders
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,25 @@ def _is_interleaved(scop: Scop, statement: Statement) -> bool:
     return False
 
 
+def _in_other_orders(scop: Scop) -> list[str]:
+    """Return products that copy no whole vectors; all of them first, which may share copies."""
+    found = [s.name for s in scop.statements if orders_of(scop, s.name)]
+    return [ALL, *found] if len(found) > 1 else found
+
+
+def _why_not_ordered(scop: Scop, site: str) -> str | None:
+    names = [s.name for s in scop.statements] if site == ALL else [site]
+    is_any = any(orders_of(scop, name) for name in names)
+    return None if is_any else "whole vectors are copied"
+
+
+def _ordered(scop: Scop, site: str) -> Scop:
+    for name in [s.name for s in scop.statements] if site == ALL else [site]:
+        scop = with_orders(scop, name)
+    return scop
+
+
+ALL = "all products"
 REWRITES = (
     Rewrite(
         "place after the extreme",
@@ -62,4 +83,11 @@ REWRITES = (
         lambda scop, name: why_not_in_parts(scop, scop.by_name[name]),
         in_parts,
     ),
+    Rewrite(
+        "a sum for each remainder",
+        lambda scop: [s.name for s in scop.statements if s.kind is Kind.UPDATE],
+        lambda scop, name: why_not_by_remainders(scop, scop.by_name[name]),
+        by_remainders,
+    ),
+    Rewrite("operands in another order", _in_other_orders, _why_not_ordered, _ordered),
 )

@@ -36,6 +36,7 @@ from tcdsl.strategies.templates import (
     tile_implicit,
     tile_mma,
     tile_simt,
+    transpose,
 )
 from tcdsl.strategies.work import work_of
 
@@ -51,6 +52,7 @@ _GPU: tuple[Template[Any], ...] = (
     row_split.TEMPLATE,
     row_column.TEMPLATE,
     *RAGGED,
+    transpose.TEMPLATE,
     row_cluster.TEMPLATE,
     row.TEMPLATE,
     column_cluster.TEMPLATE,

@@ -43,7 +43,7 @@ from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.long_groups import with_long_groups
 from tcdsl.strategies.operations import is_chunkable, work_of
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.templates import tile_implicit, tile_mma, tile_simt
+from tcdsl.strategies.templates import tile_implicit, tile_mma, tile_simt, transpose
 from tcdsl.strategies.tiled_chains import why_not_beside
 
 ENOUGH = gpu_thresholds.PARALLELISM_KEPT
@@ -104,10 +104,14 @@ def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:
         | frozenset(
             name
             for group in grouped.groups
-            if _has_tiles(Problem(grouped.scop, group, grouped.shapes, gpu))
+            if _is_in_tiles(Problem(grouped.scop, group, grouped.shapes, gpu))
             for name in group.members
         )
     )
+
+
+def _is_in_tiles(problem: Problem) -> bool:
+    return _has_tiles(problem) or transpose.why_not(problem) is None
 
 
 def _has_tiles(problem: Problem) -> bool:

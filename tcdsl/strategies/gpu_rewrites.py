@@ -38,6 +38,7 @@ from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.sketch import Bands, Layout, Sketch, apply
 from tcdsl.strategies.templates import last_block
 from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel
+from tcdsl.strategies.transposition import transposing_kernel
 from tcdsl.strategies.work import work_of
 
 
@@ -166,6 +167,9 @@ class _Rewriter:
         if sketch.implicit is not None:
             kernel = implicit_kernel(problem, sketch, sketch.implicit)
             return self._queue_tensor(group, problem, kernel)
+        if sketch.transposition is not None:
+            kernel = transposing_kernel(problem, sketch, sketch.transposition)
+            return self._queue_tensor(group, problem, kernel)
         notes = ["+".join(group.members)]
         queued = {n for q in self.queue if isinstance(q.kernel, Sketch) for n in q.kernel.members}
         done = apply(self.scop, added_at_once(self.scop, sketch, self.options), queued)
@@ -195,7 +199,11 @@ class _Rewriter:
 
     def _queue_tensor(self, group: Group, problem: Problem, kernel: TensorKernel) -> _Left:
         self.scop = kernel.scop
-        record("tiles for tensor cores", self.scop, notes=["+".join(group.members)])
+        record(
+            "tiles in shared memory" if not kernel.step else "tiles for tensor cores",
+            self.scop,
+            notes=["+".join(group.members)],
+        )
         self.queue.append(Queued(kernel, "+".join(group.members), problem=problem))
         return _Left(kernel.left)
 

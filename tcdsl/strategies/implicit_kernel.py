@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Kind, Scop
-from tcdsl.rewrites.scop.packing import Side, pack
+from tcdsl.rewrites.scop.packing import Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
 from tcdsl.strategies.assembly import Assembly, Chunk
@@ -198,7 +198,7 @@ class _Builder:
         loaded = classes.loaded[number]
         sides = sides if loaded.is_along_terms else (sides[1], sides[0])
         name = f"{factor.load.tensor}.tile{number}{lead}"
-        packed = pack(kernel.scop, lead, factor, outer, sides, name)
+        packed = pack(kernel.scop, lead, factor, outer, TileOf(name, sides))
         blocks = [
             {**loop, packed.copy: along(loop[lead], packed.outer[depth])}
             for depth, loop in enumerate(kernel.outer)

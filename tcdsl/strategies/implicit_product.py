@@ -8,7 +8,7 @@ Where one reduced index is long, and neighbours in memory, steps are along it fo
 others; else all of them are terms, whose tiles begin anywhere.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -30,6 +30,7 @@ from tcdsl.strategies.fragments import COPIES
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis
 
+LEAST_EXTENT = 8  # of rows, columns and terms, for tiles of them
 LEAST_TERMS = 32  # of one index, that steps are along it alone
 
 
@@ -154,7 +155,12 @@ def _roles(shape: Shape) -> Sequence[tuple[str, Role]]:
 
 
 def _indices_of(factor: Factor) -> set[str]:
-    exprs = [*factor.load.subscripts, *([] if factor.condition is None else [factor.condition])]
+    conditions = () if factor.condition is None else (factor.condition,)
+    return indices_of((*factor.load.subscripts, *conditions))
+
+
+def indices_of(exprs: Iterable[Expr]) -> set[str]:
+    """Return the indices that *exprs* mention."""
     return {node.name for expr in exprs for node in walk(expr) if isinstance(node, Index)}
 
 
@@ -175,7 +181,7 @@ def _loaded(
     is_along = near[1] < near[0]
     side = sides[1] if is_along else sides[0]
     inner = next((i for i in reversed(side.indices) if extents[i] > 1), side.indices[-1])
-    return Loaded(is_along, _vector(factor, array, extents, inner))
+    return Loaded(is_along, vector_of_factor(factor, array, extents, inner))
 
 
 def _apart(factor: Factor, array: Array, extents: Mapping[str, int], side: Merged) -> float:
@@ -184,7 +190,7 @@ def _apart(factor: Factor, array: Array, extents: Mapping[str, int], side: Merge
     return min((stride for stride in strides if stride), default=inf)
 
 
-def _vector(factor: Factor, array: Array, extents: Mapping[str, int], index: str) -> int:
+def vector_of_factor(factor: Factor, array: Array, extents: Mapping[str, int], index: str) -> int:
     """Return how many neighbours along *index* one copy moves."""
     if array.skew is not None or any(not isinstance(s, int) for s in array.strides or ()):
         return 1

@@ -39,6 +39,8 @@ def why_no_copies(sketch: Sketch) -> str | None:
     """Return why blocks of *sketch* have no copies of results, None if they may."""
     if sketch.steps is not None or sketch.tensor is not None or sketch.implicit is not None:
         return "it is a contraction in tiles"
+    if sketch.transposition is not None:
+        return "tiles are transposed in shared memory"
     if any(loop.kind not in (LoopKind.BLOCK, LoopKind.THREAD) for loop in sketch.outer):
         return "a loop around the kernel is neither over blocks nor over threads"
     pieces = [p for found in sketch.remaining.values() for p in found]

@@ -161,6 +161,19 @@ class Implicit:
 
 
 @dataclass(frozen=True, slots=True)
+class Transposition:
+    """Tiles of what is read x the result's neighbours, and a block's threads.
+
+    *load*, *store*: neighbours that a thread has at once, and threads of a warp along them.
+    """
+
+    tile: tuple[int, int]
+    threads: int
+    load: tuple[int, int]
+    store: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Sketch:
     """See the module's docstring; *why* explains the choices to the user.
 
@@ -191,6 +204,7 @@ class Sketch:
     tensor: Tensor | None = None  # of a contraction on tensor cores (tensor_kernel.py)
     bands: Bands | None = None  # of isl's schedule (gpu_generic.py)
     implicit: Implicit | None = None  # of one whose operands are packed (implicit_kernel.py)
+    transposition: Transposition | None = None  # by way of shared memory (transposition.py)
     work: Work | None = None  # where it is not read off the loops (work.py)
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once

@@ -60,7 +60,7 @@ class TensorKernel:
     scop: Scop
     name: str  # the contraction's statement
     outer: tuple[Mapping[str, Level], ...]  # over blocks, and the tiles of one
-    step: Mapping[str, Level]  # around the copies and the product
+    step: Mapping[str, Level]  # around the copies and the product; none: in one step
     before: tuple[str, ...]  # the accumulators' initialisation
     inside: tuple[str, ...]
     after: tuple[str, ...]
@@ -77,8 +77,11 @@ class TensorKernel:
     def tree(self, nester: Nester) -> Node:
         """Return the loops."""
         inside: Node = sequence([self._nest([name], nester) for name in self.inside])
-        parts = [self._nest(names, nester) for names in (self.before, self.after)]
-        tree = sequence([parts[0], _loop(self.step, inside, nester), parts[1]])
+        steps = _loop(self.step, inside, nester) if self.step else inside
+        before, after = (
+            [self._nest(names, nester)] if names else [] for names in (self.before, self.after)
+        )
+        tree = sequence([*before, steps, *after])
         around = self.outer
         if self.last:
             around, chunks = self.outer[:-1], self.outer[-1]

@@ -13,11 +13,14 @@ around what an iteration reads; here a tile has one element a pair of values, wh
 Legal iff nothing writes the array between the copy and S.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
+import islpy as isl
+
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Select, Unary
+from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, arithmetic
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
@@ -72,6 +75,15 @@ class Side:
     extent: int
 
 
+@dataclass(frozen=True, slots=True)
+class TileOf:
+    """The tile *name*: its lines and what is in one; *has_zeros*: beyond these, or anything."""
+
+    name: str
+    sides: tuple[Side, Side]
+    has_zeros: bool = True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
     """The new scop, the tile and the statement that fills it."""
@@ -88,22 +100,20 @@ def pack(
     name: str,
     factor: Factor,
     outer: Sequence[tuple[AnyCoordinate, int]],
-    sides: tuple[Side, Side],
-    tile_name: str,
+    of: TileOf,
 ) -> Packed:
-    """Serve *factor* of the statement *name* from the new array *tile_name*.
+    """Serve *factor* of the statement *name* from the new array that *of* describes.
 
     :arg outer: the coordinates of the loops around it and the copy, and their extents.
-    :arg sides: the lines of a tile, and what is in one.
     """
     statement = scop.by_name[name]
     array = scop.arrays[factor.load.tensor]
-    shape = (*(extent for _, extent in outer), *(side.size for side in sides))
-    tile = Array(tile_name, array.dtype, (0,) * len(shape), shape, Storage.SCRATCH)
+    shape = (*(extent for _, extent in outer), *(side.size for side in of.sides))
+    tile = Array(of.name, array.dtype, (0,) * len(shape), shape, Storage.SCRATCH)
     wide = replace(scop, arrays={**scop.arrays, tile.name: tile})
-    copy = _copy(wide, statement, factor, tile, [at for at, _ in outer], sides)
+    copy = _copy(wide, statement, factor, tile, [at for at, _ in outer], of)
     around = [coordinate_expression(at, statement.indices) for at, _ in outer]
-    inside = [_remainder(side) for side in sides]
+    inside = [_remainder(side) for side in of.sides]
     load = Load(tile.name, (*around, *inside), tile.dtype)
     served: Expr = load if factor.expr.dtype == tile.dtype else Cast(load, factor.expr.dtype)
     reader = _reading(wide, statement, factor.expr, served)
@@ -127,7 +137,7 @@ def _copy(
     factor: Factor,
     tile: Array,
     outer: Sequence[AnyCoordinate],
-    sides: tuple[Side, Side],
+    of: TileOf,
 ) -> Statement:
     """Return ``tile[o, e] = factor where the loops o and the elements e are, or 0``."""
     name = f"{tile.name}_copy"
@@ -136,7 +146,7 @@ def _copy(
     extents = {index: (0, extent) for index, extent in zip(indices, tile.shape, strict=True)}
     domain = box(builder, indices, extents)
     values = _values(statement, outer)
-    for side, element in zip(sides, ("e0", "e1"), strict=True):
+    for side, element in zip(of.sides, ("e0", "e1"), strict=True):
         values[side.index] = _sum(values.get(side.index), Index(element))
 
     nothing = Const(0, INT32)  # of an index without loops, which has one value
@@ -146,9 +156,11 @@ def _copy(
 
     load = rewrite(factor.load, change)
     bounds = [
-        Binary("<", values[side.index], Const(side.extent, INT32), BOOL) for side in sides
+        Binary("<", values[side.index], Const(side.extent, INT32), BOOL) for side in of.sides
     ]  # fmt: skip
     needed: list[Expr] = [b for b in bounds if not domain.is_subset(builder.truth(b).below)]
+    if not of.has_zeros:
+        domain, needed = reduce(isl.Set.intersect, map(_holds(builder), needed), domain), []
     if factor.condition is not None:
         needed.append(rewrite(factor.condition, change))
     wide = arithmetic(tile.dtype)
@@ -168,6 +180,10 @@ def _copy(
         source_name=statement.source_name,
         span=statement.span,
     )
+
+
+def _holds(builder: Builder) -> Callable[[Expr], isl.Set]:
+    return lambda condition: builder.truth(condition).below
 
 
 def _values(statement: Statement, outer: Sequence[AnyCoordinate]) -> dict[str, Expr]:
@@ -200,13 +216,19 @@ def _sum(one: Expr | None, other: Expr) -> Expr:
 
 def _reading(scop: Scop, statement: Statement, old: Expr, served: Expr) -> Statement:
     """Return *statement* with *served* for its factor *old*."""
-    assert isinstance(statement.value, Binary)
-    left, right = statement.value.left, statement.value.right
-    value = (
-        replace(statement.value, left=served)
-        if left is old
-        else replace(statement.value, right=served if right is old else right)
-    )
+    assert statement.value is not None
+    value = _served(statement.value, old, served)
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     new = replace(statement, value=value)
     return replace(new, reads=guarded_reads(builder, new.domain, evaluated(new), scop.arrays))
+
+
+def _served(value: Expr, old: Expr, new: Expr) -> Expr:
+    """Return *value* with *new* for *old*; of a product whose factors are alike, for that one."""
+    match value:
+        case Binary(left=left) if left is old:
+            return replace(value, left=new)
+        case Binary(right=right) if right is old:
+            return replace(value, right=new)
+        case _:
+            return rewrite(value, lambda node: new if node == old else node)

@@ -21,10 +21,17 @@ from tcdsl.costmodel.tensor_tiles import TensorWork
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Operator
 from tcdsl.lang.types.dtypes import FLOAT32, DType
+from tcdsl.poly.scop import Kind, Storage
 from tcdsl.strategies.contracted import why_not_contracted
 from tcdsl.strategies.fragments import WarpTiles
 from tcdsl.strategies.implicit_kernel import chunk_size, classes_for
-from tcdsl.strategies.implicit_product import Classes, classes_of, factors_of, why_not_named
+from tcdsl.strategies.implicit_product import (
+    LEAST_EXTENT,
+    Classes,
+    classes_of,
+    factors_of,
+    why_not_named,
+)
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.template import Template
@@ -39,7 +46,6 @@ STEP_BYTES = 128  # along the terms
 # Of float32 in parts, by four warps together each, and how many stages are tried.
 SPLIT_SHAPES = ((16, 64, 4, 1), (16, 64, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1))
 SPLIT_STAGES = (3, 2, 4)
-LEAST_EXTENT = 12  # of rows, columns and terms
 SURELY = 1.15  # as much longer others must be estimated to take
 Way = tuple[tuple[int, int, int, int], int, tuple[int, ...]]
 
@@ -208,7 +214,7 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
     members = [problem.scop.by_name[name] for name in problem.group.members]
     arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
     written = {access.array for s in members for access in s.writes}
-    moved = {name: problem.scop.arrays[name].size_bytes() or 0 for name in arrays}
+    moved = {name: _moved(problem, name) for name in arrays}
     terms = chunk_size(classes, config.step, config.chunks)
     terms *= 1 if classes.steps is None else classes.steps.extent
     dtype = _factor_type(problem)
@@ -231,6 +237,19 @@ def _loads(dtype: DType, classes: Classes) -> tuple[int, int]:
     """Return the instructions with which a thread gets its part of 16 rows, and 16 columns."""
     rows, columns = (loads_of(dtype, is_along=one.is_along_terms) for one in classes.loaded)
     return rows, columns
+
+
+def _moved(problem: Problem, name: str) -> int:
+    """Return the bytes of the array *name* that the kernel moves: none of what it alone uses."""
+    array, members = problem.scop.arrays[name], problem.group.members
+    users = [s for s in problem.scop.statements if name in (a.array for a in (*s.writes, *s.reads))]
+    own = [s for s in users if s.kind is not Kind.INIT and s.name not in members]
+    if array.storage is Storage.SCRATCH and not own and len(users) > 1:
+        return 0
+    size = array.size_bytes() or 0
+    if any(write.array == name for n in members for write in problem.scop.by_name[n].writes):
+        return min(size, problem.results * array.dtype.size_bytes)
+    return size
 
 
 def _results(classes: Classes) -> int:

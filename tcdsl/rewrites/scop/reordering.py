@@ -1,0 +1,113 @@
+"""An operand of a product becomes an array with its dimensions in another order.
+
+    O(n,f,h,w) +=! I(n,c,h+r,w+s) * K(f,c,r,s)          c: neighbours are 8 of one copy
+    --->
+    P[n,h,w,c] = I[n,c,h,w]
+    O(n,f,h,w) +=! P[n,h+r,w+s,c] * K(f,c,r,s)
+
+What is copied once is read once for each tap and tile.  ``materialisation`` computes an operand
+where it is read; this copies the whole array, whatever is read of it, so guards stay where they
+are.
+
+Legal iff nothing writes the array between the copy and the product.
+"""
+
+from dataclasses import replace
+
+from tcdsl.lang.comprehension import Cast, Expr, Index, Load
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.types.dtypes import arithmetic
+from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+
+
+def why_not_reordered(scop: Scop, name: str, array: str) -> str | None:
+    """Return why the statement *name* cannot read a copy of *array*, or None."""
+    source = scop.arrays[array]
+    extents = (*source.origin, *source.shape)
+    if source.skew is not None or not all(isinstance(extent, int) for extent in extents):
+        return "its sizes are open, or its rows skewed"
+    later = scop.statements[_copied_at(scop, name, array) :]
+    if any(write.array == array for statement in later for write in statement.writes):
+        return f"{array} is written after it could be copied"
+    return None
+
+
+def reordered(scop: Scop, name: str, array: str, last: int) -> Scop:
+    """Return *scop* whose statement *name* reads a copy of *array*, its dimension *last* the last.
+
+    So do all of its reads of the array.  Statements share such a copy.
+    """
+    statement, source = scop.by_name[name], scop.arrays[array]
+    order = [*(dim for dim in range(source.rank) if dim != last), last]
+    own = Array(
+        f"{array}.ordered{last}", source.dtype, tuple(source.origin[d] for d in order),
+        tuple(source.shape[d] for d in order), Storage.SCRATCH,
+    )  # fmt: skip
+    is_there = own.name in scop.arrays
+    wide = scop if is_there else replace(scop, arrays={**scop.arrays, own.name: own})
+    reader = _reading(wide, statement, array, wide.arrays[own.name], order)
+    statements = [reader if s is statement else s for s in scop.statements]
+    if not is_there:
+        copy = _copy(wide, statement, source, own, order)
+        statements.insert(_place(scop, statement), copy)
+    return wide.with_statements(tuple(statements))
+
+
+def _place(scop: Scop, statement: Statement) -> int:
+    """Return where a copy for *statement* goes: before what belongs to it."""
+    names = [s.source_name for s in scop.statements]
+    return names.index(statement.source_name)
+
+
+def _copied_at(scop: Scop, name: str, array: str) -> int:
+    """Return where the first copy of *array* in another order is, or one for *name* would go."""
+    place = _place(scop, scop.by_name[name])
+    writes = (s.write.array.startswith(f"{array}.ordered") for s in scop.statements[:place])
+    return next((n for n, is_copy in enumerate(writes) if is_copy), place)
+
+
+def _copy(
+    scop: Scop, statement: Statement, source: Array, own: Array, order: list[int]
+) -> Statement:
+    indices = tuple(f"u{dim}" for dim in range(source.rank))
+    name = f"{statement.name}_{own.name.replace('.', '_')}"
+    builder = builder_of(indices, name, scop.sizes)
+    bounds = {
+        index: (low, low + extent)
+        for index, low, extent in zip(indices, source.origin, source.shape, strict=True)
+        if isinstance(low, int) and isinstance(extent, int)
+    }
+    domain = box(builder, indices, bounds)
+    wide = arithmetic(source.dtype)  # that values are computed in
+    value: Expr = Load(source.name, tuple(map(Index, indices)), source.dtype)
+    value = value if wide == source.dtype else Cast(value, wide)
+    written = tuple(Index(indices[dim]) for dim in order)
+    return Statement(
+        name=name,
+        domain=domain,
+        indices=indices,
+        n_left=len(indices),
+        kind=Kind.ASSIGN,
+        write=access(builder, own.name, written, scop.arrays, domain),
+        value=value,
+        reads=guarded_reads(builder, domain, (value,), scop.arrays),
+        source_name=name,
+        span=statement.span,
+    )
+
+
+def _reading(
+    scop: Scop, statement: Statement, array: str, own: Array, order: list[int]
+) -> Statement:
+    """Return *statement* with elements of *own* for those of *array*."""
+
+    def change(node: Expr) -> Expr:
+        if not (isinstance(node, Load) and node.tensor == array):
+            return node
+        return Load(own.name, tuple(node.subscripts[dim] for dim in order), own.dtype)
+
+    assert statement.value is not None
+    new = replace(statement, value=rewrite(statement.value, change))
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    return replace(new, reads=guarded_reads(builder, new.domain, evaluated(new), scop.arrays))

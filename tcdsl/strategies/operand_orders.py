@@ -1,0 +1,148 @@
+"""In which order the operands of a product are copied by whole vectors.
+
+O(n,f,h,w) +=! I(n,c,h+r,w+s) * K(f,c,r,s)      neighbours along w begin anywhere (w + s):
+                                                with c last both are copied 8 at a time
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tcdsl.lang.comprehension import Index, Operator
+from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.scop import Array, Kind, Scop, Statement
+from tcdsl.rewrites.scop.index_classes import why_not_merged
+from tcdsl.rewrites.scop.packing import Factor
+from tcdsl.rewrites.scop.reordering import reordered, why_not_reordered
+from tcdsl.strategies.contracted import MIN_WORK
+from tcdsl.strategies.implicit_product import (
+    LEAST_EXTENT,
+    factors_of,
+    indices_of,
+    vector_of_factor,
+)
+from tcdsl.strategies.sketch import VECTOR_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The dimension of *array* that is to be the last."""
+
+    array: str
+    last: int
+
+
+def orders_of(scop: Scop, name: str) -> tuple[Order, ...]:
+    """Return in which orders the factors of *name* are copied by whole vectors; () if they are."""
+    statement = scop.by_name[name]
+    factors = _factors(scop, statement)
+    if factors is None:
+        return ()
+    extents = _extents(statement)
+    arrays = [scop.arrays[factor.load.tensor] for factor in factors]
+    kept = [_vectors(*pair, extents) for pair in zip(factors, arrays, strict=True)]
+    own = [_candidates(*pair, extents) for pair in zip(factors, arrays, strict=True)]
+    are_full = [bool(_full(*pair)) for pair in zip(kept, arrays, strict=True)]
+    if all(are_full):
+        return ()
+    both = _common(statement, kept, own, arrays, extents)
+    found: list[Order] = []
+    for number, array in enumerate(arrays):
+        index = both or _longest(own[number], extents)
+        width = kept[number].get(index, 1) if both else max(kept[number].values(), default=1)
+        if not index or width >= own[number][index] or (not both and are_full[number]):
+            continue
+        order = Order(array.name, factors[number].load.subscripts.index(Index(index)))
+        if why_not_reordered(scop, name, array.name) is None:
+            found.append(order)
+    return tuple(found)
+
+
+def _common(
+    statement: Statement,
+    kept: Sequence[Mapping[str, int]],
+    own: Sequence[Mapping[str, int]],
+    arrays: Sequence[Array],
+    extents: Mapping[str, int],
+) -> str:
+    """Return the reduced index that both factors may have for whole vectors, "" if none.
+
+    One that a factor has already is better, then a long one.
+    """
+    full = [set(_full(*pair)) for pair in zip(own, arrays, strict=True)]
+    already = [set(_full(*pair)) for pair in zip(kept, arrays, strict=True)]
+    shared = [i for i in statement.reduced if i in full[0] and i in full[1]]
+
+    def merit(index: str) -> tuple[int, int]:
+        return sum(index in names for names in already), extents[index]
+
+    return max(shared, key=merit, default="")
+
+
+def _longest(own: Mapping[str, int], extents: Mapping[str, int]) -> str:
+    """Return the index that gives the widest copies, the longest of those, "" if none does."""
+    return max(own, key=lambda index: (own[index], extents[index]), default="")
+
+
+def with_orders(scop: Scop, name: str) -> Scop:
+    """Return *scop* with copies of the factors of *name* in those orders."""
+    for order in orders_of(scop, name):
+        scop = reordered(scop, name, order.array, order.last)
+    return scop
+
+
+def _factors(scop: Scop, statement: Statement) -> tuple[Factor, Factor] | None:
+    """Return the factors that *statement* adds products of, if tensor cores multiply them."""
+    reduction = statement.reduction
+    if statement.kind is not Kind.UPDATE or reduction is None or statement.library:
+        return None
+    if reduction.operator is not Operator.ADD or why_not_merged(statement) is not None:
+        return None
+    factors = factors_of(statement)
+    if factors is None or factors[0].load.tensor == factors[1].load.tensor:
+        return None
+    extents = _extents(statement)
+    mentioned = [indices_of(factor.load.subscripts) for factor in factors]
+    reduced = set(statement.reduced)
+    sides = (mentioned[0] - mentioned[1] - reduced, mentioned[1] - mentioned[0] - reduced, reduced)
+    counts = [prod(extents[i] for i in side) for side in sides]
+    if min(counts) < LEAST_EXTENT or prod(extents.values()) < MIN_WORK:
+        return None
+    types = [scop.arrays[factor.load.tensor].dtype for factor in factors]
+    return factors if all(dtype.is_half for dtype in types) else None
+
+
+def _extents(statement: Statement) -> dict[str, int]:
+    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
+    ends = (0 if pair is None else pair[1] + 1 for pair in bounds)
+    return dict(zip(statement.indices, ends, strict=True))
+
+
+def _vectors(factor: Factor, array: Array, extents: Mapping[str, int]) -> dict[str, int]:
+    """Return along which indices copies of *factor* move several elements, and how many."""
+    found = {i: vector_of_factor(factor, array, extents, i) for i in extents}
+    return {index: vector for index, vector in found.items() if vector > 1}
+
+
+def _full(vectors: Mapping[str, int], array: Array) -> list[str]:
+    return [i for i, n in vectors.items() if n * array.dtype.size_bytes >= VECTOR_BYTES]
+
+
+def _candidates(factor: Factor, array: Array, extents: Mapping[str, int]) -> dict[str, int]:
+    """Return along which indices copies would move several, were they neighbours, and how many."""
+    found: dict[str, int] = {}
+    most = VECTOR_BYTES // array.dtype.size_bytes
+    guards = indices_of(() if factor.condition is None else (factor.condition,))
+    for dim, subscript in enumerate(factor.load.subscripts):
+        if not isinstance(subscript, Index) or subscript.name in guards:
+            continue
+        others = [s for d, s in enumerate(factor.load.subscripts) if d != dim]
+        if subscript.name in indices_of(others):
+            continue
+        extent, size = extents[subscript.name], array.shape[dim]
+        if not isinstance(size, int):
+            continue
+        width = next(n for n in (8, 4, 2, 1) if n <= most and not (extent % n or size % n))
+        if width > 1:
+            found[subscript.name] = width
+    return found

@@ -1,0 +1,102 @@
+"""Elements in another order by way of tiles in shared memory, and operands that are copied so."""
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any
+
+import pytest
+
+from tcdsl.options import Options
+from tcdsl.plan.rewrites import REWRITES
+
+CheckAll = Callable[..., None]
+MakeUnit = Callable[..., Any]
+
+LAST = "def f({t}(N,C,H,W) I) -> (O) {{ O(n,h,w,c) = I(n,c,h,w) }}"
+ADDED = """def f({t}(N,M) A, {t}(M,N) B, {t}(N) s) -> (O) {{
+    O(i,j) = A(j,i) * s(j) + B(i,j)
+}}"""
+MIDDLE = "def f({t}(A,B,C,D) I) -> (O) {{ O(d,b,a,c) = 2 * I(a,b,c,d) }}"
+SAME = "def f({t}(N,N) A) -> (O) {{ O(i,j) = A(i,j) + A(j,i) * A(j,i) }}"
+CASES: Mapping[str, tuple[str, list[tuple[int, ...]]]] = {
+    "last": (LAST, [(2, 24, 5, 8)]),
+    "last of primes": (LAST, [(1, 67, 11, 7)]),
+    "whole tiles": (LAST, [(1, 64, 8, 8)]),
+    "added": (ADDED, [(33, 70), (70, 33), (33,)]),
+    "one array": (SAME, [(40, 40)]),
+    "middle": (MIDDLE, [(3, 5, 16, 40)]),
+}
+
+
+def asked(unit: Any, **config: int) -> Options:
+    kernel = unit.done.plan.weighed[0].kernel
+    choice = {"kernel": kernel, "template": "transpose", **config}
+    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["half", "double", "uint8"])
+@pytest.mark.parametrize("name", CASES)
+def test_right(name: str, dtype: str, cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    text, shapes = CASES[name]
+    source = text.format(t=dtype)
+    for read, written, threads in ((64, 64, 256), (32, 64, 128)):
+        options = asked(cuda_unit(source, *shapes), read=read, written=written, threads=threads)
+        unit = cuda_unit(source, *shapes, options=options)
+        assert [kernel.template for kernel in unit.done.plan.kernels] == ["transpose"]
+        check_emulated([(source, shapes)], options=options)
+
+
+def test_large_ones_are_in_tiles(cuda_unit: MakeUnit) -> None:
+    source = LAST.format(t="half")
+    unit = cuda_unit(source, (32, 64, 56, 56))
+    assert [kernel.template for kernel in unit.done.plan.kernels] == ["transpose"]
+    assert "tc_vload<8>" in unit.source.text and "tc_vstore(" in unit.source.text
+
+
+PLANES = """def f(bfloat16(N,C,H,W) I, bfloat16(F,C,KH,KW) K) -> (bfloat16(N,F,H,W) O) {
+    O(n,f,h,w) +=! ((h + kh >= 1 && h + kh - 1 < H && w + kw >= 1 && w + kw - 1 < W)
+        ? I(n, c, h + kh - 1, w + kw - 1) : 0) * K(f,c,kh,kw)
+        where n in 0:N, h in 0:H, w in 0:W
+}"""
+WEIGHTS = """def f(half(N,F,H,W) dO, half(N,C,H,W) I) -> (float(F,C,3,3) dK) {
+    dK(f,c,kh,kw) +=! dO(n,f,h,w)
+        * ((h + kh >= 1 && h + kh - 1 < H && w + kw >= 1 && w + kw - 1 < W)
+           ? float(I(n, c, h + kh - 1, w + kw - 1)) : 0.0)
+        where kh in 0:3, kw in 0:3, c in 0:C
+}"""
+COMPUTED = """def f(half(N,C,H,W) I, half(F,C) K) -> (half(N,F,H,W) O) {
+    D(n,c,h,w) = half(I(n,c,h,w) * I(n,c,h,w))
+    O(n,f,h,w) +=! (h >= w ? D(n,c,h,w) : 0) * K(f,c)
+}"""
+PRODUCTS: Mapping[str, tuple[str, list[tuple[int, ...]], int]] = {
+    "planes": (PLANES, [(2, 16, 7, 9), (12, 16, 3, 3)], 2),
+    "planes of odd channels": (PLANES, [(1, 9, 7, 9), (13, 9, 3, 3)], 0),
+    "weights": (WEIGHTS, [(3, 24, 5, 7), (3, 16, 5, 7)], 2),
+    "weights of images": (WEIGHTS, [(8, 24, 5, 7), (8, 12, 5, 7)], 2),
+    "of a temporary": (COMPUTED, [(2, 24, 7, 9), (16, 24)], 1),
+}
+
+
+@pytest.mark.slow_but("planes")
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_operands_are_copied(
+    name: str, cuda_unit: MakeUnit, check_emulated: CheckAll,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Where neighbours of no vector are together, they are after the copy, whatever is guarded."""
+    monkeypatch.setattr("tcdsl.strategies.operand_orders.MIN_WORK", 1)
+    monkeypatch.setattr("tcdsl.strategies.contracted.MIN_WORK", 1)
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", inf)
+    own = [rewrite for rewrite in REWRITES if rewrite.name == "operands in another order"]
+    monkeypatch.setattr("tcdsl.plan.search.REWRITES", own)
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._least", lambda *_: inf)
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.LEAST_EXTENT", 1)
+    monkeypatch.setattr("tcdsl.strategies.operand_orders.LEAST_EXTENT", 1)
+    source, shapes, copies = PRODUCTS[name]
+    unit = cuda_unit(source, *shapes)
+    arrays = unit.done.plan.scop.arrays
+    assert sum(array.rpartition(".")[2].startswith("ordered") for array in arrays) == copies
+    templates = [kernel.template for kernel in unit.done.plan.kernels]
+    assert "tile_implicit" in templates or name == "of a temporary"  # all in one kernel
+    check_emulated([(source, shapes)])
