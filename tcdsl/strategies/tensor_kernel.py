@@ -77,10 +77,10 @@ class TensorKernel:
     def tree(self, nester: Nester) -> Node:
         """Return the loops."""
         inside: Node = sequence([self._nest([name], nester) for name in self.inside])
-        steps = _loop(self.step, inside, nester) if self.step else inside
         before, after = (
             [self._nest(names, nester)] if names else [] for names in (self.before, self.after)
         )
+        steps = _loop(self.step, inside, nester) if self.step else inside
         tree = sequence([*before, steps, *after])
         around = self.outer
         if self.last:

@@ -139,12 +139,14 @@ def _numpy(dtype: str) -> str:
 
 
 def _problem(compiled: Compiled[CudaSource] | Executable) -> tuple[Problem, Candidate]:
-    """Return the problem of the first kernel, and what was chosen for it."""
+    """Return the problem of the first kernel that adds up, and what was chosen for it."""
     plan = compiled.compilation.plan.value if isinstance(compiled, Executable) else compiled.plan
-    made = next(w for w in plan.weighed if isinstance(w.candidates, partial))
-    assert isinstance(made.candidates, partial)
-    problem: Problem = made.candidates.args[0]
-    return problem, chosen_of(problem, made)
+    for made in plan.weighed:
+        if isinstance(made.candidates, partial):
+            problem: Problem = made.candidates.args[0]
+            if problem.shapes[problem.lead].statement.reduction is not None:
+                return problem, chosen_of(problem, made)
+    raise AssertionError("the page's programs are sums")
 
 
 def _timeline(page: str) -> Timeline:
