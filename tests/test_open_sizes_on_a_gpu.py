@@ -125,6 +125,17 @@ def test_open_contractions(compilations: list[str]) -> None:
     assert len(compilations) == 1
 
 
+@pytest.mark.slow
+def test_open_terms(compilations: list[str]) -> None:
+    f = tcdsl.define("def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }").f
+    for k in (1000, 257, 1024, 333):
+        a, b = drawn(k, 64), drawn(k, 128)
+        exe = f.compile(a, b, target="emulate", options=Options(dynamic_sizes=("K",)))
+        assert "blocks over chunks of" in exe.explain()
+        np.testing.assert_allclose(exe(a, b), a.T @ b, rtol=1e-4, atol=1e-4)
+    assert len(compilations) == 1
+
+
 def test_two_open_sizes(compilations: list[str]) -> None:
     source = "def f(float(A,B,N) X) -> (Y) { Y(a,b) +=! X(a,b,n) }"
     f = tcdsl.define(source).f

@@ -42,6 +42,7 @@ class Chunk(NamedTuple):
     axis: Axis
     size: int
     is_dealt: bool = False
+    run: int = 0  # 0: as many values as make DEALT runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +193,9 @@ class Assembly:
         Threads have whole parts of them, as of a chunk (shared_sums._whole).
         """
         assert self.chunk is not None
-        axis, size, is_dealt = self.chunk
-        if not is_dealt:
-            return size
+        axis, size, is_dealt, run = self.chunk
+        if run or not is_dealt:
+            return run or size
         unit = 1
         for name, lane in self.lanes.items():
             if axis.get(name) == lane.dim:

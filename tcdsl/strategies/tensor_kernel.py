@@ -130,7 +130,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
         levels[name] = held(tiles, At(row[name]), At(column[name]))
     outer = [_with(scop, loop, lead, (init, store)) for loop in _blocks(problem, product)]
     outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
-    step = _step(product, shape.extents)
+    step = _step(problem, product)
     last: tuple[tuple[str, ...], ...] = ()
     if product.is_finished:
         *around, chunks = outer
@@ -164,17 +164,31 @@ def _in_chunks(problem: Problem, product: Tensor) -> tuple[Scop, tuple[str, ...]
         scop = rfactor(scop, lead, ())
         init, store = (s for s in scop.statements if s.name not in problem.scop.by_name)
         left.append(store.name)
-    count = -(-shape.extents[product.term] // product.chunk)
-    chunks = Partial(statement.indices[product.term], 0, product.chunk, 0, count, False)
+    count, step = _chunks(problem, product), product.tiles.step
+    run, mod = (step, count) if _is_dealt(problem, product) else (product.chunk, 0)
+    chunks = Partial(statement.indices[product.term], 0, run, mod, count, False)
     done = rfactor(scop, lead, [chunks])
     _, fold = (s for s in done.statements if s.name not in scop.by_name)
     return done, textual(done, [*([init.name] if init else []), fold.name, *left])
 
 
-def _step(product: Tensor, extents: Sequence[int]) -> Level:
+def _chunks(problem: Problem, product: Tensor) -> int:
+    """Return how many blocks share the terms of a tile."""
+    return -(-problem.shapes[problem.lead].extents[product.term] // product.chunk)
+
+
+def _is_dealt(problem: Problem, product: Tensor) -> bool:
+    """Return whether blocks that share terms have steps in turn: see :class:`Chunk`."""
+    return product.chunk > 0 and problem.is_open({problem.lead: product.term})
+
+
+def _step(problem: Problem, product: Tensor) -> Level:
     """Return the loop over steps: tiles of the terms, for each value of the other indices."""
+    extents = problem.shapes[problem.lead].extents
     count = -(-(product.chunk or extents[product.term]) // product.tiles.step)
     terms = Coordinate(product.term, 0, product.tiles.step, count if product.chunk else 0)
+    if _is_dealt(problem, product):
+        terms = Coordinate(product.term, 0, product.tiles.step * _chunks(problem, product))
     if not product.others:
         return Level(LoopKind.SERIAL, terms, count)
     parts: list[tuple[int, AnyCoordinate]] = [(1, terms)]
@@ -190,7 +204,8 @@ def _padded(scop: Scop, lead: str, problem: Problem, product: Tensor) -> Scop:
         _spans(problem, axis[lead], size)
         for axis, size in zip((product.row, product.column), product.tiles.block, strict=True)
     )
-    terms = _spans(problem, product.term, product.chunk or product.tiles.step)
+    is_one = product.chunk == 0 or _is_dealt(problem, product)
+    terms = _spans(problem, product.term, product.tiles.step if is_one else product.chunk)
     found = padded(scop, lead, {**rows, **columns}, terms)
     assert found is not None, "the template asks first"
     return found
@@ -280,7 +295,10 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
     own = [Tile(axis, problem.extent(axis), problem.lower(axis), repeat=n) for axis, n in cut]
     taken = product.row, product.column
     own += [problem.tile(axis) for axis in reversed(problem.parallel) if axis not in taken]
-    chunk = Chunk({problem.lead: product.term}, product.chunk) if product.chunk else None
+    chunk, is_dealt = None, _is_dealt(problem, product)
+    if product.chunk:
+        run = product.tiles.step if is_dealt else 0
+        chunk = Chunk({problem.lead: product.term}, product.chunk, is_dealt, run)
     loops = Assembly(problem.group, problem.shapes, problem.gpu, own, chunk=chunk).block_loops()
     return [part for loop in loops for part in _in_swaths(levels_of(loop), problem, product)]
 

@@ -38,6 +38,10 @@ PRODUCTS: dict[str, tuple[str, dict[str, Any], list[Any], tuple[int, ...]]] = {
     "bias": (LINEAR, GROUPS, [("M", 72), (136, 72), (136,)], (65, 250)),
     "batches": (BATCH, GROUPS, [("M", 72, 136), ("M", 136, 72)], (1, 16, 3)),
     "terms": (TERMS, GROUPS, [("M", 72), ("M", 136)], (129, 256, 250)),
+    "terms in chunks": (TERMS, {**GROUPS, "chunks": 4}, [("M", 72), ("M", 136)],
+                        (257, 1024, 300, 701)),
+    "terms in chunks by threads": (TERMS, {**WARPS, "chunks": 8}, [("M", 72), ("M", 72)],
+                                   (257, 1024, 333)),
     "terms by threads": (TERMS, {**WARPS, "stages": 2}, [("M", 72), ("M", 136)], (17, 32, 21)),
 }  # fmt: skip
 

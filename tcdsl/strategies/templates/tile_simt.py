@@ -20,7 +20,7 @@ from math import prod
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.tiles import Product, TileConfig, work_of_tiles
-from tcdsl.poly.isl_utils import Extent, whole_tiles
+from tcdsl.poly.isl_utils import Extent, minus, whole_tiles
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.rewrites.scop.rfactor import Partial
@@ -209,21 +209,25 @@ def schedule(problem: Problem, config: TileConfig) -> Sketch:
     """Return the schedule of tiles as *config* says."""
     shape, k = problem.shapes[problem.lead], step_dim(problem)
     tiles = tiles_of(problem, config)
-    size, low = 0, shape.lower[k]
+    low, step, is_open = shape.lower[k], config.step, problem.is_open({problem.lead: k})
     chunk: Chunk | None = None
     partials: tuple[Partial, ...] = ()
     why: list[str] = []
+    steps, terms = Coordinate(k, low, step), shape.extents[k]
     if config.chunks > 1:
-        size = -(-shape.extents[k] // config.chunks // config.step) * config.step
-        count = -(-shape.extents[k] // size)
-        chunk = Chunk({problem.lead: k}, size)
-        partials = (Partial(shape.statement.indices[k], low, size, 0, count, False),)
+        size = -(-terms // config.chunks // step) * step
+        count = -(-terms // size)
+        chunk = Chunk({problem.lead: k}, size, is_open, step if is_open else 0)
+        run, mod = (step, count) if is_open else (size, 0)
+        partials = (Partial(shape.statement.indices[k], low, run, mod, count, False),)
+        # Steps of an open range are dealt to blocks in turn.
+        steps = replace(steps, div=step * count) if is_open else replace(steps, mod=size // step)
+        terms = size
         why.append(f"{count} blocks over chunks of {size} of {problem.name_of(chunk.axis)}")
-    step = Piece(
-        Coordinate(k, low, config.step, size // config.step),
-        -(-(size or shape.extents[k]) // config.step), Role.REDUCED, LoopKind.SERIAL,
-    )  # fmt: skip
-    limit = shape.extents[k] if shape.extents[k] % config.step else 0
+    loop = Piece(steps, -(-terms // step), Role.REDUCED, LoopKind.SERIAL)
+    limit: Extent = shape.extents[k] if shape.extents[k] % step else 0
+    if is_open:
+        limit = minus(problem.end(problem.lead, k), low)
     why += _why(config, shape.statement.indices[k])
     product = _product(problem, config)
     assembly = Assembly(problem.group, problem.shapes, problem.gpu, tiles, chunk=chunk)
@@ -235,7 +239,7 @@ def schedule(problem: Problem, config: TileConfig) -> Sketch:
         why=tuple(why),
         in_registers=True,
         steps=Steps(
-            problem.lead, OuterLoop({problem.lead: step}, LoopKind.SERIAL, limit),
+            problem.lead, OuterLoop({problem.lead: loop}, LoopKind.SERIAL, limit),
             operands_of(problem, tiles, config.step), config.widths, config.stages,
             (config.threads_x, config.threads_y), _spans(problem, tiles), is_held=config.is_held,
         ),
