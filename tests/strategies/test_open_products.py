@@ -15,7 +15,7 @@ from tcdsl.options import Options
 
 GROUPS = {"rows": 16, "columns": 64, "warp_rows": 4, "warp_columns": 1, "step": 64, "stages": 3,
           "together": 4, "loader": "boxes", "swath": 1,
-          "chunks": 1, "is_persistent": False}  # fmt: skip
+          "chunks": 1, "is_persistent": False, "is_finished": False}  # fmt: skip
 WARPS = {**GROUPS, "warp_rows": 2, "warp_columns": 2, "columns": 16, "step": 32, "together": 1,
          "loader": "threads"}  # fmt: skip
 NN = "def f(half(M,K) A, half(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -40,6 +40,10 @@ PRODUCTS: dict[str, tuple[str, dict[str, Any], list[Any], tuple[int, ...]]] = {
     "terms": (TERMS, GROUPS, [("M", 72), ("M", 136)], (129, 256, 250)),
     "terms in chunks": (TERMS, {**GROUPS, "chunks": 4}, [("M", 72), ("M", 136)],
                         (257, 1024, 300, 701)),
+    "terms in last blocks": (TERMS, {**GROUPS, "chunks": 4, "is_finished": True},
+                             [("M", 72), ("M", 136)], (257, 1024, 300)),
+    "chunks in last blocks": (NN, {**GROUPS, "chunks": 2, "is_finished": True},
+                              [("M", 520), (520, 72)], (65, 256, 130)),
     "terms in chunks by threads": (TERMS, {**WARPS, "chunks": 8}, [("M", 72), ("M", 72)],
                                    (257, 1024, 333)),
     "terms by threads": (TERMS, {**WARPS, "stages": 2}, [("M", 72), ("M", 136)], (17, 32, 21)),
