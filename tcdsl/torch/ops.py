@@ -18,9 +18,10 @@ for aliases and mutations, of which a function that always makes its results has
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any
 
 import torch
@@ -155,6 +156,23 @@ def _as_list(found: Any) -> list[torch.Tensor]:
     return list(found) if isinstance(found, tuple) else [found]
 
 
+def untraced(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *rule*, none of whose frames dynamo traces.
+
+    It would in ``torch.vmap(torch.compile(f))``, down to the addresses of arrays, and fail there.
+    """
+    known: list[Callable[..., Any]] = []
+
+    @wraps(rule)
+    def run(*args: Any) -> Any:
+        dynamo = sys.modules.get("torch._dynamo")  # nobody traces who has not imported it
+        if dynamo is not None and not known:
+            known.append(dynamo.disable(rule))
+        return (known[0] if known else rule)(*args)
+
+    return run
+
+
 # --- the operator itself -------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class _Operator:
@@ -173,7 +191,7 @@ class _Operator:
         qualified = f"{library.ns}::{name}"
         torch.library.register_fake(qualified, self._fake, lib=library)
         library.impl(name, self._autograd, "Autograd", with_keyset=True)
-        torch.library.register_vmap(qualified, self._vmap, lib=library)
+        torch.library.register_vmap(qualified, untraced(self._vmap), lib=library)
 
     def _split(self, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return what *args* has for the tensors, and what for the sizes."""
@@ -265,7 +283,7 @@ class _Derived:
         qualified = f"{library.ns}::{name}"
         torch.library.register_fake(qualified, self._fake, lib=library)
         library.impl(name, self._autograd, "Autograd", with_keyset=True)
-        torch.library.register_vmap(qualified, self._vmap, lib=library)
+        torch.library.register_vmap(qualified, untraced(self._vmap), lib=library)
 
     def _call(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
         form = self.form.at(path)

@@ -108,6 +108,18 @@ def test_vmap_is_one_call_with_one_more_index(dims: tuple[int | None, ...]) -> N
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_vmap_of_a_compiled_function_traces_nothing_of_a_call(backend: str) -> None:
+    op, x = register("linear"), torch.randn(3, 4, 5, requires_grad=True)
+    _, weight, bias = layer(4, 5)
+    compiled = torch.compile(lambda x: op(x, weight, bias), backend=backend)
+    found, expected = torch.vmap(compiled)(x), linear(x, weight, bias)
+    torch.testing.assert_close(found, expected)
+    own, other = (torch.autograd.grad(y.tanh().sum(), x)[0] for y in (found, expected))
+    torch.testing.assert_close(own, other)
+
+
 def test_vmap_of_what_is_updated_and_what_has_no_batched_text() -> None:
     x = torch.arange(12, dtype=torch.float32).reshape(3, 4)
     total = torch.vmap(register("add_into"), (None, 0))(torch.ones(4), x)
