@@ -54,7 +54,7 @@ WITH: Mapping[str, tuple[str, str]] = {
 }
 KEYS = (
     "rows", "columns", "warp_rows", "warp_columns", "step", "stages", "loader", "swath", "chunks",
-    "is_persistent",
+    "is_persistent", "is_finished",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ Products are of whole tiles: what lies outside the results takes as long.
 """
 
 from dataclasses import dataclass
-from math import prod
+from math import hypot, prod
 
 from tcdsl.costmodel.chip import WARP, Chip, Feature, Unit
 from tcdsl.costmodel.work import Chain, Work
@@ -16,10 +16,11 @@ WARP_RATE = 0.53
 GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barriers
 # Of copies of boxes, which wait for no threads (benchmarks/measured/products_h200.jsonl): cycles
 # that a box takes to come, and the cache's share for what it brings.
-BOX_RATE, BOX_CYCLES, BOX_SHARE = 1.0, 1600, 0.45
+BOX_RATE, BOX_CYCLES, BOX_SHARE = 1.0, 1600, 0.5
 # Of any block, from its start to its first products and from its last ones to its end; for each
 # result, which a thread stores two at a time.
 END_CYCLES, RESULT_CYCLES = 2000, 0.03
+BOX_BYTES_PER_CYCLE = 72  # that come to a multiprocessor at most
 # From 40 configurations of products of 2048 and 4096 on an H200.
 # Of products of float32 in parts, all waits of a step (benchmarks/split_products.py, H200).
 SPLIT_RATE, SPLIT_PRODUCTS, SPLIT_REGISTERS = 0.78, 3, 32
@@ -128,7 +129,7 @@ class TensorWork:
         tiles = self.blocks // self.finishing
         own = self.chunk_bytes / (min(tiles, chip.multiprocessors) * FINISH_BYTES_PER_S)
         cycles = max(seconds, own) * chip.clock_hz
-        return Chain(l2_loads=2, block_barriers=2, atomics=1, cycles=cycles)
+        return Chain(l2_loads=5, block_barriers=2, atomics=1, cycles=cycles)
 
     def _boxed(self, chip: Chip) -> Chain:
         """Return what a block waits for whose operands come in boxes, some steps ahead."""
@@ -141,7 +142,12 @@ class TensorWork:
             * chip.multiprocessors
             * chip.clock_hz
         )
-        late = max(0.0, BOX_CYCLES / (self.stages - 1) - own)
+        along, across = self.warps
+        lines = along * self.rows + across * self.columns
+        of_step = lines * self.step * self.element_bytes / BOX_BYTES_PER_CYCLE
+        # Of terms that overlap, but for what chance puts one after the other.
+        copied = hypot((BOX_CYCLES / (self.stages - 1)) ** 2, of_step**2) ** 0.5
+        late = max(0.0, copied - own)
         return Chain(dram_loads=1, cycles=late * steps + self._ends())
 
     def _ends(self) -> float:
