@@ -14,7 +14,8 @@ from math import prod
 
 from tcdsl.costmodel.chip import VECTOR_BYTES, WARP, Unit
 from tcdsl.costmodel.work import Chain, Work
-from tcdsl.poly.scop import Storage
+from tcdsl.lang.comprehension import Binary, Call, Select, walk
+from tcdsl.poly.scop import Statement, Storage
 from tcdsl.strategies.chained import (
     Member,
     inside_of,
@@ -34,7 +35,9 @@ LOAD_CYCLES = 40  # that a load waits for, from the first-level cache or shared 
 UNROLLED = 16  # terms that are written out
 OTHER_REGISTERS = 32
 IN_FLIGHT_BYTES = 32.0  # of a thread
-LINE_BYTES, LINES_AT_ONCE = 128, 4  # lines that one lookup finds, of a warp's load
+LINE_BYTES = 128
+CALL_STEPS = 16
+SERIAL_CYCLES = 2.0  # of an instruction of a warp that is alone on its scheduler
 WORD_BYTES = 4  # of a store to shared memory
 ONCE = 0.5  # part of the loads from shared memory that is not another thread's at once
 
@@ -240,11 +243,16 @@ class _Counts:
         self.operations[unit] = self.operations.get(unit, 0.0) + products * config.threads
         stored = turns * rows * columns
         self.shared += stored * WORD_BYTES * config.threads
-        self.instructions += (products + LOAD_ISSUE * loads + 2 * stored) * config.threads
+        each = products * _steps(shape.statement) + LOAD_ISSUE * loads + 2 * stored
+        self.instructions += each * config.threads
         self.cycles += LOAD_CYCLES * (turns * max(1.0, member.terms / UNROLLED) + 1)
+        self.cycles += SERIAL_CYCLES * each
 
     def _loads(self, member: Member, turns: int, rows: int, columns: int) -> float:
-        """Return how often a thread loads for *member*: each row and column of a factor once."""
+        """Return how often a thread loads for *member*: each row and column of a factor once.
+
+        What is narrower than a word is converted, element by element.
+        """
         problem, shape = self.problem, self.problem.shapes[member.name]
         run, is_vector = run_of(problem, member)
         inside, registers, loads = inside_of(problem), rows * columns * 9 // 8, 0.0
@@ -260,13 +268,13 @@ class _Counts:
                 width = columns
             elements = turns * member.terms * each
             number = elements / max(1, min(width, VECTOR_BYTES // size_bytes))
-            loads += number
+            loads += number + (elements / LOAD_ISSUE if size_bytes < WORD_BYTES else 0.0)
             registers += each * (run if is_vector else 1)
             if inside.get(access.array, False):
                 self.shared += ONCE * elements * size_bytes * self.config.threads
             else:
                 lines = self._lines(member, row, size_bytes, columns)
-                self.lines += number * lines * self.config.threads / WARP
+                self.lines += number * lines * max(1.0, self.config.threads / WARP)
         self.registers = max(self.registers, OTHER_REGISTERS + registers)
         return loads
 
@@ -283,7 +291,14 @@ class _Counts:
             if _moves(row, dim):
                 apart = min(1.0, row[dim] * step * size_bytes / LINE_BYTES)
                 lines *= max(1.0, min(own, member.extent(dim)) * apart)
-        return max(1.0, lines / LINES_AT_ONCE)
+        return lines
+
+
+def _steps(statement: Statement) -> float:
+    """Return the instructions of an instance: of a product and its sum one, a call sixteen."""
+    nodes = list(walk(statement.value)) if statement.value is not None else []
+    simple = sum(isinstance(node, Binary | Select) for node in nodes)
+    return max(1.0, simple + CALL_STEPS * sum(isinstance(node, Call) for node in nodes))
 
 
 def tile_of(member: Member, config: ChainConfig) -> tuple[int, int]:

@@ -97,6 +97,23 @@ def is_tiled(problem: Problem) -> bool:
     return len(problem.group.members) == 1 or _ranked(problem)[0][1].chunks == 1
 
 
+def has_scattered_rows(problem: Problem, config: TileConfig) -> bool:
+    """Return whether a tile's rows are not neighbours in the factor that has them.
+
+    ``X(m,n) * W(d,n)`` of ``X(m,i,n)``, rows along m: between two of them lie all others of i.
+    """
+    found = axes_of(problem, config.block)
+    assert found is not None, "space"
+    lead, (row, column) = problem.lead, found
+    shape = problem.shapes[lead]
+    own = [axis[lead] for axis in problem.parallel if problem.extent(axis) > 1]
+    return any(
+        row_of[row[lead]] and not row_of[column[lead]]
+        and any(0 < row_of[dim] < row_of[row[lead]] for dim in own)
+        for row_of in shape.strides[len(shape.statement.writes) :]
+    )  # fmt: skip
+
+
 def _ranked(problem: Problem) -> list[tuple[float, TileConfig]]:
     """Return the fitting configurations, the fastest first; of equal ones the first in SHAPES."""
     found = sorted(_fitting(problem), key=lambda pair: pair[0])
