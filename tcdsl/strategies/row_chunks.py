@@ -44,13 +44,13 @@ def in_chunks(
 
     :arg groups: the kernels as they would be.
     """
-    found = []
-    for sums in exponential_sums(scop):
+    found, before = [], scop  # of which the groups and shapes are
+    for sums in exponential_sums(before):
         group = next(group for group in groups if sums.peak in group.members)
-        if _stays_whole(scop, sums, group, shapes, gpu):
+        if _stays_whole(before, sums, group, shapes, gpu):
             continue
-        cut = _best_cut(scop, sums, shapes[sums.peak], gpu)
-        if cut is None or cut.seconds >= _seconds_as_written(scop, sums, group, shapes, gpu):
+        cut = _best_cut(before, sums, shapes[sums.peak], gpu)
+        if cut is None or cut.seconds >= _seconds_as_written(before, sums, group, shapes, gpu):
             continue
         done = rescaled(scop, sums, cut.length)
         scop = done.scop

@@ -86,6 +86,15 @@ ON_A_CPU = {
     # Too few terms for lanes, in the vector loop of those that have some.
     "a sum of four": (FOUR, [[(100_000,)]]),
 }  # fmt: skip
+TWO_SUMS = """def f(bfloat16(I, J, K) x) -> (t2) {
+    t0(j, k) max=! float(x(i, j, k))
+    t1(i, j, k) = exp(float(x(i, j, k)) - t0(j, k))
+    t2(j, k) +=! t1(i, j, k)
+    t5(k, j) max=! float(x(i, j, k))
+    t6(i, j, k) = exp(float(x(i, j, k)) - t5(k, j))
+    t7(k, j) +=! t6(i, j, k)
+    t8(i, k, j) = t6(i, j, k) / t7(k, j)
+}"""
 CASES = {
     # Flattening put the merged index first on the left, the merged dimension last in the target.
     "merged axes": (MERGED, [((17, 8, 17, 31), "float32")], [[(3, 2, 3, 5)], [(5, 1, 4, 2)]]),
@@ -104,6 +113,8 @@ CASES = {
     "another name": (NAMES, [((65536, 1, 3, 1), "bfloat16")], [[(513, 1, 3, 1)]]),
     # Only some threads have a column there, but all are needed to fold along y.
     "a fold for some columns": (CHUNKS, [((14, 257, 100), "float64")], [[(3, 65, 20)]]),
+    # Two sums of exponentials of one kernel: the first was in chunks when the second was looked at.
+    "two sums in chunks": (TWO_SUMS, [((50257, 1, 1), "bfloat16")], [[(257, 1, 1)]]),
     # Partial accumulators have dimensions c0 and l0 of their own.
     "indices called c0 and l0": (
         TAKEN, [((5, 300_000), "float32")], [[(3, 70)], [(70, 3)], [(1, 500)]],
