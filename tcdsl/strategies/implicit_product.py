@@ -30,7 +30,7 @@ from tcdsl.strategies.fragments import COPIES
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis
 
-LEAST_EXTENT = 8  # of rows, columns and terms, for tiles of them
+LEAST_EXTENT = 3  # of rows, columns and terms, for tiles of them
 LEAST_TERMS = 32  # of one index, that steps are along it alone
 
 

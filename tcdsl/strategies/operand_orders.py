@@ -23,6 +23,9 @@ from tcdsl.strategies.implicit_product import (
 )
 from tcdsl.strategies.sketch import VECTOR_BYTES
 
+LEAST_BYTES = 8  # of a copy that is worth another order
+LEAST_TILE = 256  # products of a row, of a column or of a result, that are worth tiles
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -106,7 +109,9 @@ def _factors(scop: Scop, statement: Statement) -> tuple[Factor, Factor] | None:
     reduced = set(statement.reduced)
     sides = (mentioned[0] - mentioned[1] - reduced, mentioned[1] - mentioned[0] - reduced, reduced)
     counts = [prod(extents[i] for i in side) for side in sides]
-    if min(counts) < LEAST_EXTENT or prod(extents.values()) < MIN_WORK:
+    if min(counts) < LEAST_EXTENT or prod(sorted(counts)[:2]) < LEAST_TILE:
+        return None
+    if prod(extents.values()) < MIN_WORK:
         return None
     types = [scop.arrays[factor.load.tensor].dtype for factor in factors]
     return factors if all(dtype.is_half for dtype in types) else None
@@ -143,6 +148,6 @@ def _candidates(factor: Factor, array: Array, extents: Mapping[str, int]) -> dic
         if not isinstance(size, int):
             continue
         width = next(n for n in (8, 4, 2, 1) if n <= most and not (extent % n or size % n))
-        if width > 1:
+        if width * array.dtype.size_bytes >= LEAST_BYTES:
             found[subscript.name] = width
     return found

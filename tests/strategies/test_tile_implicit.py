@@ -73,6 +73,7 @@ def _are_likely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcdsl.strategies.contracted.MIN_WORK", 1)
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._least", lambda *_: inf)
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.LEAST_EXTENT", 1)
+    monkeypatch.setattr("tcdsl.strategies.operand_orders.LEAST_TILE", inf)  # as they are
 
 
 def templates(unit: Any) -> list[str]:

@@ -93,6 +93,8 @@ def test_operands_are_copied(
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._least", lambda *_: inf)
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.LEAST_EXTENT", 1)
     monkeypatch.setattr("tcdsl.strategies.operand_orders.LEAST_EXTENT", 1)
+    monkeypatch.setattr("tcdsl.strategies.operand_orders.LEAST_TILE", 1)
+    monkeypatch.setattr("tcdsl.strategies.operand_orders.LEAST_BYTES", 4)
     source, shapes, copies = PRODUCTS[name]
     unit = cuda_unit(source, *shapes)
     arrays = unit.done.plan.scop.arrays

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Call, walk
+from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Storage
 from tcdsl.rewrites.scop.exponential_sums import ADDEND, NONPOSITIVE
 from tcdsl.strategies import block_sizes
@@ -23,6 +24,7 @@ from tcdsl.strategies.template import Template, assembled
 
 MIN_VECTORED = gpu_thresholds.VECTORED_VALUES
 MOST_REPEAT = 4  # vectors of a thread that are worth trying
+MOST_TAPS = 64  # of a window, which a thread adds up
 CHAIN_CALLS = 16  # functions of an element, one after another
 _SHORT = {NONPOSITIVE, ADDEND}  # functions of a few instructions
 
@@ -85,7 +87,26 @@ def schedule(problem: Problem, config: ElementwiseConfig) -> Sketch:
 
 
 def _axis(problem: Problem) -> Axis | None:
-    return axis_inside_ranges(problem) if problem.is_ragged else problem.along
+    if problem.is_ragged:
+        return axis_inside_ranges(problem)
+    return problem.along or _axis_of_window(problem)
+
+
+def _axis_of_window(problem: Problem) -> Axis | None:
+    """Return the axis that results are neighbours along where a short sum reads a window.
+
+    y(i,j) +=! x(i,j+k) * f(k)      neighbours of x are along j as well as along k
+    """
+    shape = problem.shapes[problem.lead]
+    inner = problem.innermost(problem.lead)
+    if inner < 0 or shape.roles[inner] is not Role.REDUCED or problem.most_rest > MOST_TAPS:
+        return None
+    written, *read = shape.strides
+    for axis in problem.parallel:
+        dim = axis[problem.lead]
+        if written[dim] == 1 and any(row[dim] == 1 and row[inner] for row in read):
+            return axis
+    return None
 
 
 def _widest(problem: Problem) -> int:

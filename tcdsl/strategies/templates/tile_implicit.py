@@ -35,8 +35,9 @@ from tcdsl.strategies.implicit_product import (
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.template import Template
-from tcdsl.strategies.templates import tile_mma, tile_simt
+from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
 from tcdsl.strategies.tensor_types import SPLIT_TERMS, is_split, loads_of, unit_of, why_not_made
+from tcdsl.strategies.work import work_of
 
 NAME = "tile_implicit"
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -46,7 +47,9 @@ STEP_BYTES = 128  # along the terms
 # Of float32 in parts, by four warps together each, and how many stages are tried.
 SPLIT_SHAPES = ((16, 64, 4, 1), (16, 64, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1))
 SPLIT_STAGES = (3, 2, 4)
+FEW = 12  # rows, columns or terms: threads may be faster than tiles that are mostly empty
 SURELY = 1.15  # as much longer others must be estimated to take
+OTHERS: tuple[Template[Any], ...] = (tile_mma.TEMPLATE, tile_simt.TEMPLATE)
 Way = tuple[tuple[int, int, int, int], int, tuple[int, ...]]
 
 
@@ -87,7 +90,8 @@ def why_not(problem: Problem) -> str | None:
     found = _ranked(problem)
     if not found:
         return "no tile fits"
-    for other in (tile_mma.TEMPLATE, tile_simt.TEMPLATE):
+    least_extent = min(one.extent for one in (classes.row, classes.column, classes.term))
+    for other in OTHERS if least_extent >= FEW else (*OTHERS, row.TEMPLATE, column.TEMPLATE):
         least = _least(problem, other) if other.why_not(problem) is None else inf
         if least <= SURELY * found[0][0]:
             own = 1e6 * found[0][0]
@@ -100,8 +104,8 @@ def _least(problem: Problem, template: Template[Any]) -> float:
     config = next(template.space(problem), None)
     if config is None:
         return inf
-    work = template.schedule(problem, config).work
-    return inf if work is None else estimate(work, problem.gpu).seconds
+    work = work_of(problem, template.schedule(problem, config))
+    return estimate(work, problem.gpu).seconds
 
 
 def _why_not_factors(problem: Problem) -> str | None:

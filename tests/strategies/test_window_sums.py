@@ -1,0 +1,49 @@
+"""Short sums over windows, a result a thread: depthwise convolutions, and those of few channels."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tcdsl.options import Options
+
+MakeUnit = Callable[..., Any]
+
+DEPTHWISE = """def f(half(N,C,H,W) I, half(C,3,3) K) -> (O) {
+    O(n,c,h,w) +=! ((h + kh >= 1 && h + kh - 1 < H && w + kw >= 1 && w + kw - 1 < W)
+        ? I(n, c, h + kh - 1, w + kw - 1) : 0) * K(c,kh,kw) where n in 0:N, h in 0:H, w in 0:W
+}"""
+SMOOTHED = "def f(float(M,N) x, float(5) k) -> (y) { y(i,j) +=! x(i,j+t) * k(t) }"
+
+
+def templates(unit: Any) -> list[str]:
+    return [kernel.template for kernel in unit.done.plan.kernels]
+
+
+def test_threads_are_along_neighbouring_results(cuda_unit: MakeUnit) -> None:
+    assert templates(cuda_unit(DEPTHWISE, (32, 64, 56, 56), (64, 3, 3))) == ["elementwise"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "shapes"),
+    [
+        (DEPTHWISE, [(2, 3, 5, 7), (3, 3, 3)]),
+        (DEPTHWISE, [(1, 1, 1, 1), (1, 3, 3)]),
+        (DEPTHWISE, [(2, 0, 5, 7), (0, 3, 3)]),
+        (SMOOTHED, [(3, 71), (5,)]),
+        (SMOOTHED, [(13, 6), (5,)]),
+    ],
+)
+def test_right(
+    source: str, shapes: list[tuple[int, ...]], cuda_unit: MakeUnit, check_emulated: Any
+) -> None:
+    for weighed in cuda_unit(source, *shapes).done.plan.weighed:
+        found = [c for c in weighed.candidates() if c["template"] == "elementwise"]
+        for candidate in found[:1] + found[-1:]:
+            choice = {"kernel": weighed.kernel, "template": "elementwise", **candidate["config"]}
+            own = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+            options = Options(choices=own)  # type: ignore[arg-type]
+            assert templates(cuda_unit(source, *shapes, options=options)) == ["elementwise"]
+            check_emulated([(source, shapes)], options=options)
+    check_emulated([(source, shapes)])
