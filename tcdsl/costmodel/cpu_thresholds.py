@@ -27,6 +27,12 @@ TILED_ROWS = 8  # that are summed on average, if data choose them: fewer take as
 ROW_VECTORS = 8  # for the sum of such rows
 ROWS_AHEAD = 16  # iterations before such a row is added, it is prefetched
 ROWS_A_BLOCK = 64  # of the tile's operand that stay in the second-level cache
+BLOCKED_ROWS = (32, 64, 120, 200, 360)  # of packed panels, about
+BLOCKED_COLUMNS = (64, 128, 256, 512)
+TERMS_A_BLOCK = 360  # at most: a tile's two panels and what it adds to stay near
+PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack
+# A register tile whose rows share sets of a cache, or whose vectors are folded, is slower.
+COLLIDING_ROWS = 1.4
 PIECES_A_THREAD = 64  # of a loop whose iterations are of different lengths
 STENCIL_ROWS = (8, 16, 32, 64, 128)  # of a tile of a chain of stencils, along all axes but the last
 STENCIL_VALUES = (64, 128, 256, 512, 1024)  # of its rows

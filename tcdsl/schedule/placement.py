@@ -11,8 +11,8 @@ determine: a dimension whose index a loop walks in tiles of T keeps T elements, 
 Every parallel loop must be among the d loops, or threads would share the array.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 
@@ -31,6 +31,7 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.scop import Access, Array, Scop, Statement, Storage
 
 MAX_LOCAL_BYTES = 64 << 10  # of one array on a thread's stack
+MAX_PANEL_BYTES = 512 << 10  # of one that a strategy has blocked for a cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class Placement:
     A *staged* one is filled by asynchronous copies, which are waited for at the next barrier.
     A *dynamic* one is in shared memory that the launch asks for, as a staged one is.
     With a *ring* it holds what several iterations of a loop inside use.
+    A *blocked* one fills a part of a cache.
     """
 
     array: str
@@ -103,6 +105,7 @@ class Placement:
     ring: Ring | None = None
     layout: Layout = Layout.ROWS
     is_dynamic: bool = False
+    is_blocked: bool = False
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -133,19 +136,24 @@ def accesses_of(scop: Scop, array: str) -> list[tuple[Statement, Access]]:
     ]
 
 
-def place(scop: Scop, trees: Sequence[Node]) -> dict[str, Placement]:
-    """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory."""
+def place(scop: Scop, trees: Sequence[Node], blocked: Collection[str] = ()) -> dict[str, Placement]:
+    """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory.
+
+    :arg blocked: those that may be larger, for they are as large as a cache.
+    """
     placements = {}
     for array in scop.arrays.values():
         if array.storage is not Storage.SCRATCH:
             continue
-        placement = _place(scop, trees, array)
+        is_blocked = array.name in blocked
+        most = MAX_PANEL_BYTES if is_blocked else MAX_LOCAL_BYTES
+        placement = _place(scop, trees, array, most)
         if placement is not None:
-            placements[array.name] = placement
+            placements[array.name] = replace(placement, is_blocked=is_blocked)
     return placements
 
 
-def _place(scop: Scop, trees: Sequence[Node], array: Array) -> Placement | None:
+def _place(scop: Scop, trees: Sequence[Node], array: Array, most_bytes: int) -> Placement | None:
     uses = accesses_of(scop, array.name)
     names = {statement.name for statement, _ in uses}
     tree = next((t for t in trees if names <= set(statements_of(t))), None)
@@ -176,7 +184,7 @@ def _place(scop: Scop, trees: Sequence[Node], array: Array) -> Placement | None:
         array.name, outer[-1].name if outer else None, tuple(d for d in dims if d is not None)
     )
     size_bytes = placement.elements() * array.dtype.size_bytes
-    return placement if size_bytes <= MAX_LOCAL_BYTES else None
+    return placement if size_bytes <= most_bytes else None
 
 
 FIXED = LocalDim(0, (), 1)

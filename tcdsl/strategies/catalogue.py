@@ -17,6 +17,7 @@ from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
     column,
     column_cluster,
+    cpu_panels,
     cpu_row,
     cpu_stencil,
     cpu_tile,
@@ -63,7 +64,12 @@ PRIVATE = private.over(_GPU)
 LOOPS = (serial.TEMPLATE, isl_band.TEMPLATE)  # of other origin than a problem's axes
 GPU_TEMPLATES: tuple[Template[Any], ...] = (*LOOPS, PRIVATE, *_GPU)
 LAST: tuple[Template[Any], ...] = (last_block.TEMPLATE,)
-CPU_TEMPLATES = (cpu_stencil.TEMPLATE, cpu_tile.TEMPLATE, cpu_row.TEMPLATE)
+CPU_TEMPLATES = (
+    cpu_stencil.TEMPLATE,
+    cpu_panels.TEMPLATE,
+    cpu_tile.TEMPLATE,
+    cpu_row.TEMPLATE,
+)
 LIKELIEST = (*LOOPS, PRIVATE, *TILES, *RAGGED, *LAST)  # of whose spaces the first is taken
 TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *LAST, *CPU_TEMPLATES)
 

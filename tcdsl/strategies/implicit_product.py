@@ -110,7 +110,7 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     if factors is None or why_not_merged(statement) is not None:
         return None
     extents = dict(zip(statement.indices, shape.extents, strict=True))
-    mentioned = [_indices_of(factor) for factor in factors]
+    mentioned = [factor.indices for factor in factors]
     reduced = [i for i, r in _roles(shape) if r is Role.REDUCED]
     parallel = [i for i, r in _roles(shape) if r is Role.PARALLEL]
     own = [[i for i in parallel if i in mentioned[n] and i not in mentioned[1 - n]] for n in (0, 1)]
@@ -126,7 +126,7 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     sides = [sorted(own[n], key=lambda i: -result[i]) for n in (1 - columns, columns)]
     arrays = [problem.scop.arrays[factor.load.tensor] for factor in factors]
     steps = [
-        {i: _stride(array, factor, i) for i in statement.indices}
+        {i: stride_of(array, factor, i) for i in statement.indices}
         for array, factor in zip(arrays, factors, strict=True)
     ]
     terms = sorted(reduced, key=lambda i: -min((s[i] for s in steps if s[i]), default=0))
@@ -154,17 +154,12 @@ def _roles(shape: Shape) -> Sequence[tuple[str, Role]]:
     return list(zip(shape.statement.indices, shape.roles, strict=True))
 
 
-def _indices_of(factor: Factor) -> set[str]:
-    conditions = () if factor.condition is None else (factor.condition,)
-    return indices_of((*factor.load.subscripts, *conditions))
-
-
 def indices_of(exprs: Iterable[Expr]) -> set[str]:
     """Return the indices that *exprs* mention."""
     return {node.name for expr in exprs for node in walk(expr) if isinstance(node, Index)}
 
 
-def _stride(array: Array, factor: Factor, index: str) -> int:
+def stride_of(array: Array, factor: Factor, index: str) -> int:
     """Return how far elements are apart that neighbours along *index* read, 0: the same."""
     found = 0
     for subscript, stride in zip(factor.load.subscripts, array_strides(array), strict=True):
@@ -186,7 +181,7 @@ def _loaded(
 
 def _apart(factor: Factor, array: Array, extents: Mapping[str, int], side: Merged) -> float:
     """Return how far elements are apart along the index of *side* that moves them least."""
-    strides = (_stride(array, factor, i) for i in side.indices if extents[i] > 1)
+    strides = (stride_of(array, factor, i) for i in side.indices if extents[i] > 1)
     return min((stride for stride in strides if stride), default=inf)
 
 

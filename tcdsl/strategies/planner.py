@@ -55,6 +55,7 @@ from tcdsl.strategies.generic import (
 )
 from tcdsl.strategies.library_kernels import LibraryKernel, library_kernel, library_of
 from tcdsl.strategies.operations import PARALLEL_WORK, work_of
+from tcdsl.strategies.panels import COPIES, PanelKernel, panel_kernels
 from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.scalar import without_vectors
 from tcdsl.strategies.sketch import Rewritten, Sketch, apply
@@ -140,7 +141,7 @@ def _as_written(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
 class _Queued:
     """A kernel to be nested: a sketch, or statements that stand alone."""
 
-    sketch: Sketch | LibraryKernel
+    sketch: Sketch | LibraryKernel | PanelKernel
     name: str
     scheme: Scheme = Scheme.AUTO  # ISL: by the generic strategy, if it finds a parallel loop
     problem: Problem | None = None  # of a kernel that a template made
@@ -151,6 +152,7 @@ class _Queued:
             self.problem is None
             or isinstance(self.sketch, LibraryKernel)
             or kernel.template != self.sketch.template
+            or kernel.template == COPIES
         ):
             return Weighed(kernel.name, {"template": kernel.template})
         others = partial(candidates_of, self.problem, self.sketch.config)
@@ -174,6 +176,12 @@ def _rewrite(
             queue.append(_Queued(kernel, "+".join(group.members)))
             continue
         sketch, problem = _sketched(Problem(scop, group, shapes, cpu, options), scheme, asked)
+        if sketch.panels is not None:
+            assert problem is not None, "of a template"
+            scop, built = panel_kernels(problem, sketch, f"k{len(queue)}")
+            record("panels", scop, notes=["+".join(group.members)])
+            queue += [_Queued(kernel, kernel.name, problem=problem) for kernel in built]
+            continue
         done: Rewritten = apply(scop, sketch)
         if done.scop is not scop:
             record("rfactor", done.scop, notes=["+".join(group.members)])
@@ -214,7 +222,7 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
     kernels = []
     for position, queued in enumerate(queue):
         sketch, prefix = queued.sketch, f"k{position}"
-        if isinstance(sketch, LibraryKernel):
+        if isinstance(sketch, LibraryKernel | PanelKernel):
             kernels.append(sketch.kernel(queued.name))
             continue
         if queued.scheme is Scheme.ISL:
@@ -240,7 +248,9 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
     plan_trees = [kernel.tree for kernel in kernels]
     weighed = tuple(q.weighed(kernel) for q, kernel in zip(queue, kernels, strict=True))
     require_followed(asked_for(options), weighed)
-    return Plan(scop, tuple(kernels), place(scop, plan_trees), weighed)
+    built = (queued.sketch for queued in queue if isinstance(queued.sketch, PanelKernel))
+    blocked = {array for kernel in built for array in kernel.blocked}
+    return Plan(scop, tuple(kernels), place(scop, plan_trees, blocked), weighed)
 
 
 class _Policy:

@@ -23,6 +23,7 @@ from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Nester, Piece, Remaining
 from tcdsl.schedule.plan import DEFAULT_CODE, Code
+from tcdsl.strategies.blocking import Panels
 from tcdsl.strategies.fragments import WarpTiles
 
 VECTOR_BYTES = chip.VECTOR_BYTES
@@ -205,6 +206,7 @@ class Sketch:
     bands: Bands | None = None  # of isl's schedule (gpu_generic.py)
     implicit: Implicit | None = None  # of one whose operands are packed (implicit_kernel.py)
     transposition: Transposition | None = None  # by way of shared memory (transposition.py)
+    panels: Panels | None = None  # of a contraction on packed panels (panels.py)
     work: Work | None = None  # where it is not read off the loops (work.py)
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once

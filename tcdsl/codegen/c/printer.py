@@ -450,6 +450,10 @@ class _KernelPrinter:
             type_ = Type(c_type(array.dtype))
             if size == 1:
                 yield Declare(type_, (Variable(name),))
+            elif placement.is_blocked:
+                # gcc 12 keeps a tile's sums in memory where it is not told that panels are apart.
+                yield Declare(type_, (Variable(f"w_{name}", size=str(size)),), after=_ALIGNED)
+                yield Declare(type_, (Variable(name, Name(f"w_{name}"), pointer="*restrict "),))
             else:
                 variable = Variable(name, size=str(max(size, 1)))
                 yield Declare(type_, (variable,), after=_ALIGNED)

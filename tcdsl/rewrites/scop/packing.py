@@ -19,7 +19,7 @@ from functools import reduce
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Select, Unary
+from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Select, Unary, walk
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, arithmetic
@@ -36,6 +36,12 @@ class Factor:
     expr: Expr
     load: Load
     condition: Expr | None = None
+
+    @property
+    def indices(self) -> frozenset[str]:
+        """The indices that it depends on."""
+        exprs = [*self.load.subscripts, *([] if self.condition is None else [self.condition])]
+        return frozenset(n.name for e in exprs for n in walk(e) if isinstance(n, Index))
 
 
 def factor_of(expr: Expr) -> Factor | None:
@@ -77,11 +83,15 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class TileOf:
-    """The tile *name*: its lines and what is in one; *has_zeros*: beyond these, or anything."""
+    """The tile *name*: its lines and what is in one; *has_zeros*: beyond these, or anything.
+
+    With *is_split* the copy is two statements, of elements as the product has them (converted).
+    """
 
     name: str
     sides: tuple[Side, Side]
     has_zeros: bool = True
+    is_split: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +103,7 @@ class Packed:
     copy: str
     outer: tuple[int, ...]  # positions of the copy's dimensions: the outer loops' coordinates
     elements: tuple[int, int]  # those of a line, and of an element in it
+    zeros: str = ""  # the statement that stores 0 where the copy has no instance
 
 
 def pack(
@@ -109,20 +120,22 @@ def pack(
     statement = scop.by_name[name]
     array = scop.arrays[factor.load.tensor]
     shape = (*(extent for _, extent in outer), *(side.size for side in of.sides))
-    tile = Array(of.name, array.dtype, (0,) * len(shape), shape, Storage.SCRATCH)
+    dtype = factor.expr.dtype if of.is_split else array.dtype
+    tile = Array(of.name, dtype, (0,) * len(shape), shape, Storage.SCRATCH)
     wide = replace(scop, arrays={**scop.arrays, tile.name: tile})
-    copy = _copy(wide, statement, factor, tile, [at for at, _ in outer], of)
+    copies = _copy(wide, statement, factor, tile, [at for at, _ in outer], of)
     around = [coordinate_expression(at, statement.indices) for at, _ in outer]
     inside = [_remainder(side) for side in of.sides]
     load = Load(tile.name, (*around, *inside), tile.dtype)
     served: Expr = load if factor.expr.dtype == tile.dtype else Cast(load, factor.expr.dtype)
     reader = _reading(wide, statement, factor.expr, served)
     result = [reader if s is statement else s for s in scop.statements]
-    result.insert(insertion(scop, [name]), copy)
+    place = insertion(scop, [name])
+    result[place:place] = copies
     n_outer = len(outer)
     return Packed(
-        wide.with_statements(tuple(result)), tile.name, copy.name, tuple(range(n_outer)),
-        (n_outer, n_outer + 1),
+        wide.with_statements(tuple(result)), tile.name, copies[0].name, tuple(range(n_outer)),
+        (n_outer, n_outer + 1), copies[1].name if len(copies) > 1 else "",
     )  # fmt: skip
 
 
@@ -138,7 +151,7 @@ def _copy(
     tile: Array,
     outer: Sequence[AnyCoordinate],
     of: TileOf,
-) -> Statement:
+) -> list[Statement]:
     """Return ``tile[o, e] = factor where the loops o and the elements e are, or 0``."""
     name = f"{tile.name}_copy"
     indices = (*(f"o{number}" for number in range(len(outer))), "e0", "e1")
@@ -146,6 +159,10 @@ def _copy(
     extents = {index: (0, extent) for index, extent in zip(indices, tile.shape, strict=True)}
     domain = box(builder, indices, extents)
     values = _values(statement, outer)
+    if of.is_split:
+        for side in of.sides:
+            if (start := values.get(side.index)) is not None:
+                domain = domain.intersect(builder.truth(_below(start, side)).below)
     for side, element in zip(of.sides, ("e0", "e1"), strict=True):
         values[side.index] = _sum(values.get(side.index), Index(element))
 
@@ -155,21 +172,42 @@ def _copy(
         return values.get(node.name, nothing) if isinstance(node, Index) else node
 
     load = rewrite(factor.load, change)
-    bounds = [
-        Binary("<", values[side.index], Const(side.extent, INT32), BOOL) for side in of.sides
-    ]  # fmt: skip
+    bounds = [_below(values[side.index], side) for side in of.sides]
     needed: list[Expr] = [b for b in bounds if not domain.is_subset(builder.truth(b).below)]
     if not of.has_zeros:
         domain, needed = reduce(isl.Set.intersect, map(_holds(builder), needed), domain), []
     if factor.condition is not None:
         needed.append(rewrite(factor.condition, change))
     wide = arithmetic(tile.dtype)
-    value: Expr = load if wide == tile.dtype else Cast(load, wide)
+    value: Expr = load if load.dtype == wide else Cast(load, wide)
+    inside = domain
+    if of.is_split:
+        exact = {bound: builder.truth(bound).exact for bound in needed}
+        for found in exact.values():
+            inside = inside if found is None else inside.intersect(found)
+        needed = [bound for bound in needed if exact[bound] is None]
+    zero = Const(0.0 if wide.is_float else 0, wide)
     if needed:
-        zero = Const(0.0 if wide.is_float else 0, wide)
         value = Select(reduce(_both, needed), value, zero, wide)
+    copies = [_store(scop, statement, builder, tile, value, inside)]
+    outside = domain.subtract(inside).coalesce().set_tuple_name(f"{tile.name}_zeros")
+    if of.is_split and not outside.is_empty():
+        named = builder_of(indices, f"{tile.name}_zeros", scop.sizes)
+        copies.append(_store(scop, statement, named, tile, zero, outside))
+    return copies
+
+
+def _below(value: Expr, side: Side) -> Expr:
+    return Binary("<", value, Const(side.extent, INT32), BOOL)
+
+
+def _store(
+    scop: Scop, statement: Statement, builder: Builder, tile: Array, value: Expr, domain: isl.Set
+) -> Statement:
+    """Return ``tile[o, e] = value`` over *domain*, whose name it has: a copy for *statement*."""
+    indices = tuple(domain.get_dim_name(isl.dim_type.set, d) for d in range(tile.rank))
     return Statement(
-        name=name,
+        name=domain.get_tuple_name(),
         domain=domain,
         indices=indices,
         n_left=len(indices),

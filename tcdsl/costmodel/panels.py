@@ -1,0 +1,120 @@
+"""How long a contraction takes on a CPU, in a register tile alone and on packed panels.
+
+Seconds of one core: its multiplications, and what moves between its second-level cache and the
+next one.  Blocks are dealt to threads, so that the last ones may leave threads idle.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tcdsl.costmodel import cpu_thresholds
+from tcdsl.costmodel.machine import Cpu
+
+ROWS_A_BLOCK = cpu_thresholds.ROWS_A_BLOCK
+TERMS_A_BLOCK = cpu_thresholds.TERMS_A_BLOCK
+PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """*count* products of *rows* x *terms* by *terms* x *columns*, in a tile of registers.
+
+    *is_apart*: neighbours in memory are not neighbours in the tile's vectors.
+    *stride_bytes* is between the rows of the operand whose rows a tile reads.
+    """
+
+    rows: int
+    columns: int
+    terms: int
+    count: int
+    tile: tuple[int, int]
+    element_bytes: int
+    is_apart: bool = False
+    stride_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """Rows, columns and terms of a block; *is_shared*: all columns are packed before."""
+
+    rows: int
+    columns: int
+    terms: int
+    is_shared: bool
+
+
+def seconds_in_tiles(product: Product, cpu: Cpu) -> float:
+    """Return how long register tiles take that read the operands where they are."""
+    tile_rows, tile_columns = product.tile
+    panel = product.terms * tile_columns * product.element_bytes
+    columns = product.columns * product.terms * product.element_bytes
+    # A panel of columns stays in the second-level cache for a block of rows, if it fits.
+    rows = ROWS_A_BLOCK if 2 * panel <= cpu.l2_bytes else tile_rows
+    passes = max(1, product.rows // rows)
+    moved = passes * columns if 2 * columns > cpu.l2_bytes else columns
+    collides = product.stride_bytes % PAGE_BYTES == 0 and product.stride_bytes > 0
+    factor = cpu_thresholds.COLLIDING_ROWS if collides or product.is_apart else 1.0
+    threads = min(cpu.threads, max(1, product.rows // tile_rows) * product.count)
+    one = factor * _multiplying(product, product.rows, product.columns, cpu)
+    return product.count * (one + moved / _next_level(cpu)) / threads
+
+
+def seconds_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> float:
+    """Return how long panels of *blocking* take, with the copies that fill them."""
+    size, terms = product.element_bytes, product.terms
+    steps = -(-terms // blocking.terms)
+    rows, columns = min(blocking.rows, product.rows), min(blocking.columns, product.columns)
+    blocks = -(-product.rows // blocking.rows) * -(-product.columns // blocking.columns)
+    rate = cpu.l2_bytes_per_s
+    packed = rows if blocking.is_shared else rows + columns
+    one = _multiplying(product, rows, columns, cpu)
+    one += 2 * packed * terms * size / rate
+    one += (3 + 2 * steps) * rows * columns * size / rate
+    rounds = -(-blocks * product.count // cpu.threads)
+    if not blocking.is_shared:
+        return rounds * one + cpu.fork_s
+    all_columns = product.count * product.columns * terms * size
+    one += columns * terms * size / (rate if 2 * all_columns <= cpu.l2_bytes else _next_level(cpu))
+    filled = 2 * all_columns / min(cpu.dram_copy_bytes_per_s, _next_level(cpu) * cpu.threads)
+    return rounds * one + filled + 2 * cpu.fork_s
+
+
+def blockings(product: Product, cpu: Cpu) -> Iterator[Blocking]:
+    """Yield the blockings whose blocks fit a core's second-level cache."""
+    tile_rows, tile_columns = product.tile
+    steps = -(-product.terms // TERMS_A_BLOCK)
+    terms = -(-product.terms // steps)
+    size = product.element_bytes
+    for rows in _blocks(product.rows, tile_rows, cpu_thresholds.BLOCKED_ROWS):
+        for columns in _blocks(product.columns, tile_columns, cpu_thresholds.BLOCKED_COLUMNS):
+            held = rows * terms + columns * terms + rows * columns
+            if held * size > cpu.l2_bytes or max(rows, columns) * terms * size > MOST_BYTES:
+                continue
+            for is_shared in (True, False):
+                yield Blocking(rows, columns, terms, is_shared)
+
+
+MOST_BYTES = cpu_thresholds.PANEL_BYTES
+
+
+def _blocks(extent: int, tile: int, sizes: tuple[int, ...]) -> list[int]:
+    """Return blocks of about so many values: of whole tiles, and as many in each."""
+    found = []
+    for size in sizes:
+        tiles = -(-extent // tile)
+        blocks = max(1, -(-extent // size))
+        found.append(-(-tiles // blocks) * tile)
+    return list(dict.fromkeys(found))
+
+
+def _multiplying(product: Product, rows: int, columns: int, cpu: Cpu) -> float:
+    """Return the seconds of the multiplications of whole tiles that cover a block."""
+    tile_rows, tile_columns = product.tile
+    whole = -(-rows // tile_rows) * tile_rows * -(-columns // tile_columns) * tile_columns
+    rate = cpu.fma_f64_per_s if product.element_bytes == 8 else cpu.fma_f32_per_s
+    return whole * product.terms / rate
+
+
+def _next_level(cpu: Cpu) -> float:
+    """Return the bytes a second from the cache that cores share: it is in no chip's file."""
+    return cpu.l2_bytes_per_s / 2

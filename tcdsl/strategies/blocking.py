@@ -1,0 +1,57 @@
+"""How a contraction is cut into tiles of registers and blocks of caches (panels.py)."""
+
+from dataclasses import dataclass
+
+from tcdsl.poly.loop_tree import Coordinate
+from tcdsl.rewrites.scop.packing import Side
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """An index in tiles: *tile* values in registers, *block* values (whole tiles) in caches."""
+
+    index: str
+    extent: int
+    tile: int
+    block: int
+
+    @property
+    def padded(self) -> int:
+        """The extent in whole tiles."""
+        return -(-self.extent // self.tile) * self.tile
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return -(-self.extent // self.block)
+
+    @property
+    def side(self) -> Side:
+        """Return the dimension of a panel along a tile."""
+        return Side(self.index, self.tile, self.extent)
+
+    def at(self, position: int) -> tuple[Coordinate, Coordinate, Coordinate]:
+        """Return the number of the block, of the tile in it, and the place in the tile."""
+        return (
+            Coordinate(position, 0, self.block),
+            Coordinate(position, 0, self.tile, self.block // self.tile),
+            Coordinate(position, 0, 1, self.tile),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """How the contraction *lead* is blocked; of the terms a tile is a block.
+
+    *factors* are the positions of the factors that rows and columns are of.
+    """
+
+    lead: str
+    rows: Class
+    columns: Class
+    terms: Class
+    factors: tuple[int, int]
+    is_along_terms: bool  # whether neighbours in the rows' panels are terms
+    is_shared: bool  # whether the columns' panels are filled before, or by each block of rows
+    around: tuple[str, ...] = ()  # other indices of results: a product each
+    within: tuple[str, ...] = ()  # other reduced indices, each with all its values in a block

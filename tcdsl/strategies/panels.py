@@ -1,0 +1,285 @@
+"""A contraction on packed panels: the loops around a register tile, and the copies that feed it.
+
+    C(m,n) +=! A(m,k) * B(k,n)                              blocks of mc x nc results, kc terms
+
+    parallel n / nr:  B.panel[n/nr, k/kc, k%kc, n%nr] = B[k,n] or 0        a kernel of its own
+    parallel n / nc, m / mc:
+      sums[m % mc, n % nc] = 0
+      k / kc:
+        A.panel[m%mc / mr, m%mr, k%kc] = A[m,k] or 0
+        m % mc / mr, n % nc / nr:
+          acc[mr][nr] = 0
+          k % kc:  acc[m % mr][n % nr] += A.panel * B.panel
+          sums[m % mc, n % nc] += acc
+      C[m,n] = sums, and what else the kernel does to C
+
+Panels have whole tiles, zeros beyond the operands, so that no tile asks where it is: sums of rows
+and columns that nobody has are computed, and not stored.
+
+Legal iff the instances are a product of ranges from 0 on, each factor is an element or 0, and all
+other members follow the sums: each rewrite checks its own part.  The loops are those of Goto and
+van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008,
+doi:10.1145/1356052.1356053, but for the panels of B, which are all there before.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tcdsl.poly.isl_utils import greatest
+from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.rewrites.scop.packing import Packed, TileOf, pack
+from tcdsl.rewrites.scop.padding import padded
+from tcdsl.rewrites.scop.rfactor import Partial, rfactor
+from tcdsl.schedule.plan import Kernel
+from tcdsl.strategies.blocking import Class, Panels
+from tcdsl.strategies.implicit_product import factors_of
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.sketch import Sketch
+
+COPIES = "panel copies"  # the template of the kernel that fills the columns' panels
+
+
+@dataclass(frozen=True, slots=True)
+class PanelKernel:
+    """One of the kernels of a contraction on panels; *config* of its template, as plain data."""
+
+    name: str
+    tree: Node
+    template: str
+    why: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    blocked: tuple[str, ...] = ()  # local arrays that fill a cache
+
+    def kernel(self, name: str) -> Kernel:
+        """Return the kernel called *name*."""
+        return Kernel(name, self.tree, self.why, template=self.template)
+
+
+def panel_kernels(
+    problem: Problem, sketch: Sketch, prefix: str
+) -> tuple[Scop, tuple[PanelKernel, ...]]:
+    """Return the scop and the kernels of *problem*, as *sketch* says.
+
+    :arg prefix: of the names of loops.
+    """
+    assert sketch.panels is not None
+    return _Builder(problem, sketch.panels, prefix).kernels(sketch)
+
+
+Level = tuple[LoopKind, Mapping[str, Coordinate], int | None]
+Outer = list[tuple[AnyCoordinate, int]]
+
+
+class _Builder:
+    def __init__(self, problem: Problem, panels: Panels, prefix: str) -> None:
+        self.problem = problem
+        self.lead = lead = panels.lead
+        self.panels = panels
+        self.prefix = prefix
+        self.n_loops = 0
+        self.after = [name for name in problem.group.members if name != lead]
+
+    def kernels(self, sketch: Sketch) -> tuple[Scop, tuple[PanelKernel, ...]]:
+        """Return the scop and its kernels: copies of all columns if they are shared, products."""
+        members = "+".join(self.problem.group.members)
+        columns = self._packed(self._with_sums(), 1)
+        rows = self._packed(columns.scop, 0)
+        self.scop = rows.scop
+        kernels: list[PanelKernel] = []
+        local = [rows]
+        if self.panels.is_shared:
+            tree = self._shared_copies(columns)
+            kernels.append(PanelKernel(f"{members} panels", tree, COPIES))
+        else:
+            local.append(columns)
+        blocked = (*(one.array for one in local), self.scop.by_name[self.fold].write.array)
+        kernels.append(PanelKernel(
+            members, self._products(local), sketch.template, sketch.why, sketch.config, blocked
+        ))  # fmt: skip
+        return self.scop, tuple(kernels)
+
+    # --- statements ------------------------------------------------------------------------
+
+    def _with_sums(self) -> Scop:
+        """Return the scop with sums of a block in their own type, and sums of a block's terms."""
+        rows, columns, terms = self.panels.rows, self.panels.columns, self.panels.terms
+        lead, before = self.lead, self.problem.scop
+        scop = rfactor(before, lead, (), columns.index)
+        self.sums_init, self.store = _new(before, scop)
+        part = Partial(terms.index, 0, terms.block, 0, terms.blocks, False)
+        inner = rfactor(scop, lead, (part,), columns.index)
+        self.init, self.fold = _new(scop, inner)
+        spans = {one.index: (0, one.padded) for one in (rows, columns)}
+        for name, own in ((lead, {terms.index: (0, terms.blocks * terms.block)}), (self.fold, {})):
+            found = padded(inner, name, spans, own)
+            assert found is not None, "its instances are a product of ranges"
+            inner = found
+        (self.chunk,) = set(inner.by_name[self.init].indices) - set(inner.by_name[lead].indices)
+        return inner
+
+    def _packed(self, scop: Scop, number: int) -> Packed:
+        """Return *scop* with panels for the factor of rows (0) or of columns (1)."""
+        panels, terms = self.panels, self.panels.terms
+        own = (panels.rows, panels.columns)[number]
+        factors = factors_of(scop.by_name[self.lead])
+        assert factors is not None, "the template asks first"
+        factor = factors[panels.factors[number]]
+
+        def each(names: Iterable[str]) -> Outer:
+            return [(Coordinate(self._at(scop, i)), self._extent(i)) for i in names]
+
+        steps = Coordinate(self._at(scop, terms.index), 0, terms.block), terms.blocks
+        within = [index for index in panels.within if index in factor.indices]
+        position = self._at(scop, own.index)
+        if number == 1 and panels.is_shared:
+            around = [index for index in panels.around if index in factor.indices]
+            tiles = Coordinate(position, 0, own.tile), own.padded // own.tile
+            outer = [*each(around), tiles, steps, *each(within)]
+        else:
+            blocks = [
+                (one.at(self._at(scop, one.index))[0], one.blocks)
+                for one in (panels.columns, panels.rows)
+            ]
+            tiles = own.at(position)[1], own.block // own.tile
+            outer = [*each(panels.around), *blocks, steps, tiles, *each(within)]
+        sides = (terms.side, own.side)
+        sides = (sides[1], sides[0]) if number == 0 and panels.is_along_terms else sides
+        name = f"{factor.load.tensor}.panel{number}{self.lead}"
+        return pack(scop, self.lead, factor, outer, TileOf(name, sides, is_split=True))
+
+    def _extent(self, index: str) -> int:
+        shape = self.problem.shapes[self.lead]
+        return shape.extents[shape.statement.indices.index(index)]
+
+    def _at(self, scop: Scop, index: str) -> int:
+        return scop.by_name[self.lead].indices.index(index)
+
+    # --- loops -----------------------------------------------------------------------------
+
+    def _position(self, name: str, index: str) -> int:
+        """Return the dimension of *name* that the lead's *index* is."""
+        if name in self.after:
+            dim = self.problem.shapes[self.lead].statement.indices.index(index)
+            return next(axis[name] for axis in self.problem.group.axes if axis[self.lead] == dim)
+        if name in (self.init, self.fold) and index == self.panels.terms.index:
+            index = self.chunk
+        return self.scop.by_name[name].indices.index(index)
+
+    def _loop(
+        self, kind: LoopKind, at: Mapping[str, Coordinate], extent: int | None, body: Node
+    ) -> Loop:
+        self.n_loops += 1
+        name, one = next(iter(at.items()))
+        index = self.scop.by_name[name].indices[one.position]
+        return Loop(f"{self.prefix}.{index}.{self.n_loops}", at, kind, body, extent)
+
+    def _nest(self, names: Sequence[str], levels: Iterable[Level]) -> Node:
+        """Return *levels*, outermost first, around the statements *names* in order."""
+        tree = sequence([Leaf(name) for name in names])
+        for kind, at, extent in reversed(list(levels)):
+            tree = self._loop(kind, {name: at[name] for name in names}, extent, tree)
+        return tree
+
+    def _digit(self, names: Iterable[str], one: Class, digit: int, kind: LoopKind) -> Level:
+        """Return the loop over a digit of *one*: its blocks, tiles of a block, values of a tile."""
+        counts = (one.blocks, one.block // one.tile, one.tile)
+        at = {name: one.at(self._position(name, one.index))[digit] for name in names}
+        return kind, at, counts[digit]
+
+    def _in_block(self, names: Sequence[str]) -> Node:
+        """Return the loops over the results of a block."""
+        rows, columns = self.panels.rows, self.panels.columns
+        levels: list[Level] = []
+        for one, kind in ((rows, LoopKind.SERIAL), (columns, LoopKind.VECTOR)):
+            at = {n: Coordinate(self._position(n, one.index), 0, 1, one.block) for n in names}
+            levels.append((kind, at, one.block))
+        return self._nest(names, levels)
+
+    def _in_tile(self, name: str) -> Node:
+        """Return the loops over the sums of a register tile."""
+        rows, columns = self.panels.rows, self.panels.columns
+        return self._nest([name], [
+            self._digit([name], rows, 2, LoopKind.UNROLL),
+            self._digit([name], columns, 2, LoopKind.VECTOR),
+        ])  # fmt: skip
+
+    def _products(self, packs: Sequence[Packed]) -> Node:
+        """Return the loops over blocks, with *packs* in each."""
+        panels, terms = self.panels, self.panels.terms
+        lead, n_around = self.lead, len(panels.around)
+        updates = [lead, self.init, self.fold]
+        tile = sequence([
+            self._in_tile(self.init), self._updates(), self._in_tile(self.fold)
+        ])  # fmt: skip
+        for one in (panels.columns, panels.rows):
+            tile = self._loop(*self._digit(updates, one, 1, LoopKind.SERIAL), tile)
+        copies = {name: packed for packed in packs for name in _copies(packed)}
+        packing = [self._copy_nest(name, one, n_around + 3) for name, one in copies.items()]
+        chunks = {n: Coordinate(self._position(n, terms.index)) for n in (self.init, self.fold)}
+        chunks[lead] = Coordinate(self._at(self.scop, terms.index), 0, terms.block)
+
+        def with_copies(at: Mapping[str, Coordinate], depth: int) -> Mapping[str, Coordinate]:
+            return {**at, **{n: Coordinate(one.outer[depth]) for n, one in copies.items()}}
+
+        at = with_copies(chunks, n_around + 2)
+        steps = self._loop(LoopKind.SERIAL, at, terms.blocks, sequence([*packing, tile]))
+        stored = [self.store, *self.after]
+        tree = sequence([self._in_block([self.sums_init]), steps, self._in_block(stored)])
+        members = [*updates, self.sums_init, *stored]
+        for depth, one in ((n_around + 1, panels.rows), (n_around, panels.columns)):
+            kind, at, extent = self._digit(members, one, 0, self._outer_kind)
+            tree = self._loop(kind, with_copies(at, depth), extent, tree)
+        for depth, index in reversed(list(enumerate(panels.around))):
+            at = {name: Coordinate(self._position(name, index)) for name in members}
+            tree = self._loop(self._outer_kind, with_copies(at, depth), self._extent(index), tree)
+        return tree
+
+    def _updates(self) -> Node:
+        """Return the loops that add the products of a block's terms to the sums of a tile."""
+        lead, terms = self.lead, self.panels.terms
+        levels: list[Level] = [
+            (LoopKind.SERIAL, {lead: Coordinate(self._at(self.scop, index))}, self._extent(index))
+            for index in self.panels.within
+        ]
+        place = Coordinate(self._at(self.scop, terms.index), 0, 1, terms.block)
+        levels.append((LoopKind.SERIAL, {lead: place}, terms.block))
+        levels.append(self._digit([lead], self.panels.rows, 2, LoopKind.UNROLL))
+        levels.append(self._digit([lead], self.panels.columns, 2, LoopKind.VECTOR))
+        return self._nest([lead], levels)
+
+    @property
+    def _outer_kind(self) -> LoopKind:
+        return LoopKind.PARALLEL if self.problem.cpu.threads > 1 else LoopKind.SERIAL
+
+    def _copy_nest(self, name: str, packed: Packed, depth: int) -> Node:
+        """Return the loops of a copy below *depth* others, along neighbours in memory inside."""
+        tile = self.scop.arrays[packed.array]
+        dims = [*packed.outer[depth:], *packed.elements]
+        levels: list[Level] = [
+            (LoopKind.SERIAL, {name: Coordinate(dim)}, greatest(tile.shape[dim])) for dim in dims
+        ]
+        levels[-1] = (LoopKind.VECTOR, *levels[-1][1:])
+        return self._nest([name], levels)
+
+    def _shared_copies(self, packed: Packed) -> Node:
+        """Return the loops that fill all panels of columns."""
+        names = _copies(packed)
+        shape = self.scop.arrays[packed.array].shape
+        tree = sequence([self._copy_nest(name, packed, len(packed.outer)) for name in names])
+        for depth in reversed(packed.outer):
+            at = {name: Coordinate(packed.outer[depth]) for name in names}
+            tree = self._loop(self._outer_kind, at, greatest(shape[depth]), tree)
+        return tree
+
+
+def _copies(packed: Packed) -> list[str]:
+    return [packed.copy, *([packed.zeros] if packed.zeros else [])]
+
+
+def _new(before: Scop, after: Scop) -> tuple[str, str]:
+    """Return what initialises the new sums of *after*, and what reads them."""
+    new = [s for s in after.statements if s.name not in before.by_name]
+    init = next(s.name for s in new if s.kind is Kind.INIT)
+    return init, next(s.name for s in new if s.kind is not Kind.INIT)

@@ -1,0 +1,214 @@
+"""Large contractions on a CPU: packed panels around the register tile (panels.py).
+
+Small products stay as they are (``cpu_tile``): their operands lie in caches, and copies would
+take as long as the product.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf, prod
+
+from tcdsl.costmodel import cpu_thresholds
+from tcdsl.costmodel.panels import Product, blockings, seconds_in_tiles, seconds_on_panels
+from tcdsl.lang.comprehension import Cast, Expr, Load, Operator, children
+from tcdsl.poly.parallelism import Role
+from tcdsl.rewrites.scop.index_classes import why_not_merged
+from tcdsl.rewrites.scop.packing import Factor
+from tcdsl.rewrites.scop.rfactor import why_not_rfactored
+from tcdsl.strategies.blocking import Class, Panels
+from tcdsl.strategies.contraction import find_contraction
+from tcdsl.strategies.implicit_product import factors_of, stride_of
+from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.template import Template
+
+ACCUMULATORS = cpu_thresholds.ACCUMULATORS
+TERMS_A_BLOCK = cpu_thresholds.TERMS_A_BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPanelsConfig:
+    """Of rows, columns and terms: what is in a block of the caches; of the first two, a tile."""
+
+    tile: tuple[int, int]
+    block: tuple[int, int, int]
+    is_shared: bool  # whether all columns are packed before
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The indices of a contraction, and their extents."""
+
+    lead: str
+    rows: str
+    columns: str
+    terms: str
+    around: tuple[str, ...]
+    within: tuple[str, ...]
+    factors: tuple[int, int]
+    is_along_terms: bool
+    is_apart: bool
+    row_stride: int
+    extents: dict[str, int]
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why there is no contraction that is worth packing, or None."""
+    found = _found(problem)
+    if isinstance(found, str):
+        return found
+    if prod(found.extents[i] for i in found.within) > TERMS_A_BLOCK:
+        return "reduced indices besides the longest one have more terms than a block"
+    product, cpu = _product(problem), problem.cpu
+    times = (seconds_on_panels(product, blocking, cpu) for blocking in blockings(product, cpu))
+    if min(times, default=inf) >= seconds_in_tiles(product, cpu):
+        return "its operands are near enough where they are"
+    return None
+
+
+@analysis
+def _found(problem: Problem) -> _Found | str:
+    lead = find_contraction(problem.group, problem.shapes)
+    if lead is None:
+        return "no one member is a product that reuses its operands"
+    shape = problem.shapes[lead]
+    statement = shape.statement
+    if shape.has_open or why_not_merged(statement) is not None or statement.conditions:
+        return "its instances are no product of ranges whose ends are numbers"
+    reduction = statement.reduction
+    if reduction is None or reduction.operator is not Operator.ADD:
+        return "it is no sum"
+    if not problem.options.vectorise or reduction.dtype.name.startswith("compensated"):
+        return "its sums are not added in vectors"
+    if (reason := why_not_rfactored(statement)) is not None:
+        return reason
+    factors = factors_of(statement)
+    if factors is None or not all(map(_is_plain, factors)):
+        return "its terms are not products of two elements"
+    for name in problem.group.members:
+        if name != lead and (reason := _why_not_after(problem, lead, name)):
+            return reason
+    return _classified(problem, lead, factors)
+
+
+def _is_plain(factor: Factor) -> bool:
+    """Return whether nothing but one conversion is done to the element of *factor*."""
+    return all(dtype == factor.expr.dtype for dtype in _conversions(factor.expr))
+
+
+def _conversions(expr: Expr) -> Iterator[object]:
+    if isinstance(expr, Cast):
+        yield expr.dtype
+    if not isinstance(expr, Load):
+        for child in children(expr):
+            if child.dtype.is_float or isinstance(expr, Cast):
+                yield from _conversions(child)
+
+
+def _why_not_after(problem: Problem, lead: str, name: str) -> str | None:
+    """Return why the member *name* does not follow the sums of *lead* result by result."""
+    scop, shape = problem.scop, problem.shapes[name]
+    if scop.position(name) < scop.position(lead):
+        return f"{name} comes before it"
+    own = problem.shapes[lead]
+    left = [d for d, role in enumerate(own.roles) if role is Role.PARALLEL]
+    dims = {axis[lead]: axis[name] for axis in problem.group.axes}
+    if any(d not in dims for d in left) or len(shape.extents) != len(left):
+        return f"{name} has other indices"
+    if any(shape.extents[dims[d]] != own.extents[d] or shape.lower[dims[d]] for d in left):
+        return f"{name} has other ranges"
+    return None if why_not_merged(shape.statement) is None else f"{name} has other instances"
+
+
+def _classified(problem: Problem, lead: str, factors: tuple[Factor, Factor]) -> _Found | str:
+    shape = problem.shapes[lead]
+    names = shape.statement.indices
+    extents = dict(zip(names, shape.extents, strict=True))
+    result = dict(zip(names, shape.strides[0], strict=True))
+    left = [i for i, r in zip(names, shape.roles, strict=True) if r is Role.PARALLEL]
+    reduced = [i for i, r in zip(names, shape.roles, strict=True) if r is Role.REDUCED]
+    own = [
+        [i for i in left if i in factors[n].indices and i not in factors[1 - n].indices]
+        for n in (0, 1)
+    ]
+    if not all(own) or not reduced:
+        return "each factor has no index of its own"
+    near = [min(own[n], key=lambda i: (extents[i] < 16, result[i])) for n in (0, 1)]
+    columns = min((0, 1), key=lambda n: (extents[near[n]] < 16, result[near[n]]))
+    row = max(own[1 - columns], key=lambda i: extents[i])
+    term = max(reduced, key=lambda i: extents[i])
+    pair = (row, near[columns])
+    row_factor = factors[1 - columns]
+    array = problem.scop.arrays[row_factor.load.tensor]
+    strides = stride_of(array, row_factor, term), stride_of(array, row_factor, row)
+    column_array = problem.scop.arrays[factors[columns].load.tensor]
+    return _Found(
+        lead, *pair, term, tuple(i for i in left if i not in pair),
+        tuple(i for i in reduced if i != term), (1 - columns, columns),
+        0 < strides[0] <= strides[1],
+        stride_of(column_array, factors[columns], near[columns]) != 1, max(strides), extents,
+    )  # fmt: skip
+
+
+def space(problem: Problem) -> Iterator[CpuPanelsConfig]:
+    """Yield the configurations, those with the least estimated time first."""
+    product = _product(problem)
+    found = sorted(
+        blockings(product, problem.cpu),
+        key=lambda blocking: seconds_on_panels(product, blocking, problem.cpu),
+    )
+    found_ = _found(problem)
+    assert not isinstance(found_, str), "why_not"
+    extent = found_.extents[found_.terms]
+    for one in found:
+        steps = -(-product.terms // one.terms)
+        block = one.rows, one.columns, -(-extent // steps)
+        yield CpuPanelsConfig(product.tile, block, one.is_shared)
+
+
+@analysis
+def _product(problem: Problem) -> Product:
+    """Return the product that the estimate knows, for a tile of whole vectors."""
+    found = _found(problem)
+    assert not isinstance(found, str), "why_not"
+    shape = problem.shapes[found.lead]
+    reduction = shape.statement.reduction
+    assert reduction is not None
+    size, extents = reduction.dtype.size_bytes, found.extents
+    width = problem.cpu.vector_bytes // size
+    columns = 2 * width if extents[found.columns] > width else width
+    most = min(extents[found.rows], ACCUMULATORS * width // columns)
+    rows = min(
+        range(max(1, most // 2), most + 1),
+        key=lambda n: (-(-extents[found.rows] // n) * (n + 2), -n),
+    )
+    return Product(
+        extents[found.rows], extents[found.columns],
+        extents[found.terms] * prod(extents[i] for i in found.within),
+        prod(extents[i] for i in found.around), (rows, columns), size, found.is_apart,
+        size * found.row_stride,
+    )  # fmt: skip
+
+
+def schedule(problem: Problem, config: CpuPanelsConfig) -> Sketch:
+    """Return the schedule of the contraction on panels."""
+    found = _found(problem)
+    assert not isinstance(found, str), "why_not"
+    extents = found.extents
+    (mr, nr), (mc, nc, kc) = config.tile, config.block
+    panels = Panels(
+        found.lead,
+        Class(found.rows, extents[found.rows], mr, mc),
+        Class(found.columns, extents[found.columns], nr, nc),
+        Class(found.terms, extents[found.terms], kc, kc),
+        found.factors, found.is_along_terms, config.is_shared, found.around,
+        found.within,
+    )  # fmt: skip
+    why = (
+        f"contraction: panels of {found.rows} % {mr} and {found.columns} % {nr}, blocks of"
+        f" {mc} x {nc} results and {kc} terms",
+    )
+    return Sketch(problem.group.members, (), {}, why=why, panels=panels)
+
+
+TEMPLATE = Template("cpu_panels", CpuPanelsConfig, why_not, space, schedule)

@@ -1,0 +1,161 @@
+"""Contractions on packed panels: which are, and that their results are right."""
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import pytest
+
+from tcdsl.costmodel import cpu_thresholds, panels
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.panels import Product, blockings, seconds_in_tiles, seconds_on_panels
+from tcdsl.driver import Compiled
+from tcdsl.options import Options
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies import contraction
+from tcdsl.strategies.templates import cpu_panels
+from tests.strategies.test_contraction import (
+    BATCHED,
+    BIASED,
+    CHANNELS_LAST,
+    DILATED,
+    DOT,
+    GROUPED,
+    IN_PLACE,
+    KEPT,
+    MM,
+    OUTER,
+    PADDED,
+    STRIDED,
+    TRANSPOSED,
+    operands,
+)
+
+CheckAll = Callable[..., None]
+Compile = Callable[..., Compiled]
+Lower = Callable[..., Scop]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every contraction one on panels, in several blocks along each index."""
+    monkeypatch.setattr(cpu_panels, "seconds_in_tiles", lambda *_: inf)
+    monkeypatch.setattr(contraction, "MIN_WORK", 1)
+    monkeypatch.setattr(contraction, "MIN_REUSE", 1)
+    monkeypatch.setattr(cpu_thresholds, "BLOCKED_ROWS", (20,))
+    monkeypatch.setattr(cpu_thresholds, "BLOCKED_COLUMNS", (64,))
+    monkeypatch.setattr(panels, "TERMS_A_BLOCK", 24)
+
+
+def templates_of(compiled: Compiled) -> list[str]:
+    return [kernel.template for kernel in compiled.plan.kernels]
+
+
+# --- when -------------------------------------------------------------------------------------
+
+
+def test_large_products_are_packed_and_small_ones_are_not(compiled: Compile) -> None:
+    assert "cpu_panels" in templates_of(compiled(MM, (2048, 2048), (2048, 2048), threads=16))
+    assert templates_of(compiled(MM, (128, 16384), (16384, 4096), threads=1)) == ["cpu_panels"]
+    assert templates_of(compiled(MM, (256, 256), (256, 256), threads=1)) == ["cpu_tile"]
+
+
+@pytest.mark.parametrize(
+    ("source", "shapes", "reason"),
+    [
+        (MM, [(64, 64), (64, 64)], "near enough"),
+        ("def f(float(M,K) A) -> (y) { y(m) +=! A(m,k) * 2.0 }", [(600, 600)], "no one member"),
+        ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) max=! A(m,k) * B(k,n) }",
+         [(600, 600), (600, 600)], "no sum"),
+        ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! exp(A(m,k)) * B(k,n) }",
+         [(600, 600), (600, 600)], None),
+    ],
+)  # fmt: skip
+def test_why_not(
+    source: str, shapes: list[tuple[int, ...]], reason: str | None, compiled: Compile
+) -> None:
+    done = compiled(source, *shapes, threads=1)
+    (weighed,) = [w for w in done.plan.weighed if w.choice["template"] != "cpu_row"] or [None]
+    if reason is None or weighed is None:
+        assert "cpu_panels" not in templates_of(done)
+        return
+    (found,) = [c for c in weighed.candidates() if c["template"] == "cpu_panels"]
+    assert reason in found["why_not"]
+
+
+def test_blocks_fit_the_caches() -> None:
+    cpu = Cpu(4)
+    product = Product(3000, 3000, 3000, 1, (10, 32), 4)
+    found = list(blockings(product, cpu))
+    assert found
+    for one in found:
+        held = one.rows * one.terms + one.columns * one.terms + one.rows * one.columns
+        assert 4 * held <= cpu.l2_bytes
+        assert one.rows % 10 == 0 and one.columns % 32 == 0
+
+
+def test_long_terms_favour_panels() -> None:
+    cpu = Cpu(1)
+    for terms in (4096, 16384):
+        product = Product(128, 4096, terms, 1, (10, 32), 4)
+        best = min(seconds_on_panels(product, b, cpu) for b in blockings(product, cpu))
+        assert best < seconds_in_tiles(product, cpu)
+
+
+# --- results ----------------------------------------------------------------------------------
+
+SIZES = [(7, 33, 5), (41, 131, 53), (40, 128, 48), (10, 32, 24), (1, 64, 300), (64, 1, 300)]
+
+
+@pytest.mark.slow_but("mm-1")
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("source", [MM, DOT, OUTER, TRANSPOSED], ids=["mm", "dot", "outer", "t"])
+@pytest.mark.usefixtures("small_blocks")
+def test_products(source: str, threads: int, check_all: CheckAll) -> None:
+    check_all([(source, operands(source, s)) for s in SIZES], threads=threads)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.usefixtures("small_blocks")
+def test_where_columns_are_packed(
+    is_shared: bool, check_all: CheckAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blockings = cpu_panels.blockings
+    monkeypatch.setattr(
+        cpu_panels, "blockings", lambda *a: (b for b in blockings(*a) if b.is_shared is is_shared)
+    )
+    batches = [(BATCHED, [(3, 23, 31), (3, 31, 70)])]
+    cases = [(source, operands(source, SIZES[1])) for source in (MM, DOT, OUTER, BIASED)]
+    check_all([*cases, *batches], threads=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fuse", ["max", "none"])
+@pytest.mark.usefixtures("small_blocks")
+def test_what_follows_the_sums(fuse: str, check_all: CheckAll) -> None:
+    cases = [(s, operands(s, z)) for s in (BIASED, IN_PLACE, KEPT) for z in SIZES[:3]]
+    check_all(cases, options=Options(fuse=fuse))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["half", "bfloat16", "double", "int8", "uint8", "int32", "int64"])
+@pytest.mark.usefixtures("small_blocks")
+def test_types(dtype: str, check_all: CheckAll) -> None:
+    sources = (source.replace("float", dtype) for source in (MM, OUTER))
+    plain = (MM, OUTER)
+    check_all([(s, operands(p, SIZES[1])) for s, p in zip(sources, plain, strict=True)])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_blocks")
+def test_convolutions(check_all: CheckAll) -> None:
+    image, weights = (2, 5, 9, 23), (13, 5, 3, 3)
+    cases: list[tuple[str, list[Any]]] = [
+        (source, [image, weights]) for source in (STRIDED, DILATED, PADDED)
+    ]
+    cases += [
+        (CHANNELS_LAST, [(2, 9, 8, 16), (3, 3, 16, 33)]),
+        (GROUPED, [(2, 2, 4, 9, 19), (2, 4, 4, 3, 3), (2, 4)]),
+    ]
+    check_all(cases)
