@@ -67,18 +67,12 @@ def test_large_products_are_packed_and_small_ones_are_not(compiled: Compile) -> 
         ("def f(float(M,K) A) -> (y) { y(m) +=! A(m,k) * 2.0 }", [(600, 600)], "no one member"),
         ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) max=! A(m,k) * B(k,n) }",
          [(600, 600), (600, 600)], "no sum"),
-        ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! exp(A(m,k)) * B(k,n) }",
-         [(600, 600), (600, 600)], None),
     ],
 )  # fmt: skip
 def test_why_not(
-    source: str, shapes: list[tuple[int, ...]], reason: str | None, compiled: Compile
+    source: str, shapes: list[tuple[int, ...]], reason: str, compiled: Compile
 ) -> None:
-    done = compiled(source, *shapes, threads=1)
-    (weighed,) = [w for w in done.plan.weighed if w.choice["template"] != "cpu_row"] or [None]
-    if reason is None or weighed is None:
-        assert "cpu_panels" not in templates_of(done)
-        return
+    (weighed,) = compiled(source, *shapes, threads=1).plan.weighed
     (found,) = [c for c in weighed.candidates() if c["template"] == "cpu_panels"]
     assert reason in found["why_not"]
 
@@ -121,7 +115,6 @@ def test_products(source: str, threads: int, check_all: CheckAll) -> None:
 def test_where_columns_are_packed(
     is_shared: bool, check_all: CheckAll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blockings = cpu_panels.blockings
     monkeypatch.setattr(
         cpu_panels, "blockings", lambda *a: (b for b in blockings(*a) if b.is_shared is is_shared)
     )
