@@ -190,8 +190,10 @@ def _copy(
     if needed:
         value = Select(reduce(_both, needed), value, zero, wide)
     copies = [_store(scop, statement, builder, tile, value, inside)]
+    if not of.is_split:
+        return copies
     outside = domain.subtract(inside).coalesce().set_tuple_name(f"{tile.name}_zeros")
-    if of.is_split and not outside.is_empty():
+    if not outside.is_empty():
         named = builder_of(indices, f"{tile.name}_zeros", scop.sizes)
         copies.append(_store(scop, statement, named, tile, zero, outside))
     return copies
@@ -205,7 +207,7 @@ def _store(
     scop: Scop, statement: Statement, builder: Builder, tile: Array, value: Expr, domain: isl.Set
 ) -> Statement:
     """Return ``tile[o, e] = value`` over *domain*, whose name it has: a copy for *statement*."""
-    indices = tuple(domain.get_dim_name(isl.dim_type.set, d) for d in range(tile.rank))
+    indices = (*(f"o{number}" for number in range(tile.rank - 2)), "e0", "e1")
     return Statement(
         name=domain.get_tuple_name(),
         domain=domain,
