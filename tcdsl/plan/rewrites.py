@@ -12,6 +12,7 @@ from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
 from tcdsl.rewrites.scop.part_sums import in_parts, why_not_in_parts
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
+from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
 from tcdsl.strategies.operand_orders import orders_of, with_orders
 
 
@@ -37,6 +38,11 @@ def _interleaved_sums(scop: Scop) -> list[str]:
     """Return reductions of which one reads neighbours along a short index, results between."""
     updates = (s for s in scop.statements if s.kind is Kind.UPDATE and not s.library)
     return [s.name for s in updates if _is_interleaved(scop, s)]
+
+
+def _products(scop: Scop) -> list[str]:
+    """Return sums of what two operands at least have."""
+    return [s.name for s in scop.statements if s.kind is Kind.UPDATE and len(s.reads) > 1]
 
 
 def _is_interleaved(scop: Scop, statement: Statement) -> bool:
@@ -90,4 +96,10 @@ REWRITES = (
         by_remainders,
     ),
     Rewrite("operands in another order", _in_other_orders, _why_not_ordered, _ordered),
+    Rewrite(
+        "operands in whole rows",
+        _products,
+        lambda scop, name: why_not_repacked(scop, scop.by_name[name]),
+        repacked,
+    ),
 )

@@ -99,6 +99,18 @@ class Array:
             total *= most
         return total
 
+    def reach_bytes(self) -> int | None:
+        """Return the bytes from the first element to the last, gaps between rows included."""
+        if self.strides is None:
+            return self.size_bytes()
+        total = 1
+        for extent, stride in zip(self.shape, self.strides, strict=True):
+            most = greatest(extent)
+            if most is None or not isinstance(stride, int):
+                return None
+            total += max(most - 1, 0) * stride
+        return total * self.dtype.size_bytes
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:

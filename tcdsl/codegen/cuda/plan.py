@@ -132,6 +132,6 @@ class PlanText:
         return any(self._bytes(name) <= _SMALL_BYTES for name in names)
 
     def _bytes(self, name: str) -> int:
-        size = self.scop.arrays[name].size_bytes()
+        size = self.scop.arrays[name].reach_bytes()
         assert size is not None, "open sizes have bounds on a GPU"
         return -(-max(size, 1) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT

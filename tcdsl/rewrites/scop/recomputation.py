@@ -133,6 +133,8 @@ def _is_temporary(scop: Scop, producer: Statement) -> bool:
         return False
     if array.storage is not Storage.SCRATCH or producer.value is None:
         return False
+    if array.strides is not None:
+        return False  # it is there for these (repacking.py)
     if any(array.name in overlapped.tiled.values() for overlapped in scop.overlapped):
         return False  # a tile has it in shared memory, or in registers
     names = [s.name for s in producer.write.subscripts if isinstance(s, Index)]

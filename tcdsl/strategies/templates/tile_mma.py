@@ -229,12 +229,22 @@ def _why_not_copied(problem: Problem) -> str | None:
             return f"{read.array} has a window with gaps"
         if array.skew is not None or vector_of(array) == 1:
             return f"rows of {read.array} are not all aligned to 4 bytes"
+    if any(low for name in problem.group.members for low in problem.shapes[name].lower):
+        return "it begins elsewhere than at 0"
+    if why_not_boxes(problem) is None and _operands(problem)[0].dtype.is_half:
+        return None
+    return _why_not_whole_rows(problem)
+
+
+def _why_not_whole_rows(problem: Problem) -> str | None:
+    """Return why threads do not copy an operand in vectors, or None."""
+    statement = problem.shapes[problem.lead].statement
+    for read in statement.reads:
+        array = problem.scop.arrays[read.array]
         inner = next(d for d, i in enumerate(statement.indices) if Index(i) == read.subscripts[-1])
         end = problem.end(problem.lead, inner)
         if not isinstance(end, int) or end % vector_of(array):
             return f"rows of {read.array} end inside of what a copy moves at once"
-    if any(low for name in problem.group.members for low in problem.shapes[name].lower):
-        return "it begins elsewhere than at 0"
     return None
 
 
@@ -276,10 +286,13 @@ def _configs(problem: Problem) -> Iterator[TensorConfig]:
             step = BOX_BYTES_A_LINE // element.size_bytes
             yield TensorConfig(*shape, step, stages, WARPS, BOXES, swath)
         return
-    shapes = [s for s in SHAPES if element.size_bytes < 8 or prod(s[:2]) <= MOST_DOUBLES]
+    is_whole = _why_not_whole_rows(problem) is None
+    shapes = [
+        s for s in SHAPES if is_whole and (element.size_bytes < 8 or prod(s[:2]) <= MOST_DOUBLES)
+    ]
     for shape, step, stages in product(shapes, STEPS, STAGES):
         yield TensorConfig(*shape, step // element.size_bytes, stages)
-    if problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and element.is_half:
+    if is_whole and problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and element.is_half:
         for shape, stages in product(GROUP_SHAPES, GROUP_STAGES):
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
     if element.is_half and why_not_boxes(problem) is None:

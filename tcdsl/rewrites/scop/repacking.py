@@ -1,0 +1,84 @@
+"""Repacking: operands whose rows no box brings are copied first, to rows that boxes do.
+
+    C(m,n) +=! A(m,k) * B(k,n)        rows of 3001 and 1555 elements of two bytes
+        --->
+    A.packed(m,k) = A(m,k)            rows of 3001 elements, 3008 apart
+    B.packed(k,n) = B(k,n)            rows of 1555, 1560 apart
+    C(m,n) +=! A.packed(m,k) * B.packed(k,n)
+
+Copies of boxes want strides that are multiples of 16 bytes; nothing else of what is read changes.
+An element is used many times, and copied once.
+
+Legal iff the reads are exact, and nothing writes the operands before the sum.  Packing of operands:
+Goto, van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008,
+doi:10.1145/1356052.1356053.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate
+from math import prod
+from operator import mul
+
+from tcdsl.costmodel.locality import array_strides
+from tcdsl.lang.comprehension import Index
+from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.scop import Array, Kind, Scop, Statement
+from tcdsl.rewrites.scop.caching import Buffer, cache_read, why_not_cached
+
+ROW_BYTES = 16  # strides of what copies of boxes read are multiples of
+LEAST_USES = 64  # of each element
+
+
+def why_not_repacked(scop: Scop, statement: Statement) -> str | None:
+    """Return why no operand of *statement* is repacked, or None."""
+    if statement.kind is not Kind.UPDATE or statement.reduction is None or statement.library:
+        return "it is no sum"
+    if any(not isinstance(s, Index) for read in statement.reads for s in read.subscripts):
+        return "it reads windows, or gathers"
+    names = list(_odd_operands(scop, statement))
+    if not names:
+        return "rows of its operands begin at multiples of 16 bytes"
+    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
+    if any(one is None for one in bounds):
+        return "its sizes are open"
+    instances = prod(high + 1 - low for low, high in filter(None, bounds))
+    if any(instances < LEAST_USES * prod(_shape(scop.arrays[name])) for name in names):
+        return "its operands' elements are used a few times"
+    reasons = (why_not_cached(scop, name, {statement.name: ()}) for name in names)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def repacked(scop: Scop, name: str) -> Scop:
+    """Return *scop* with the operands of the sum *name* in rows that boxes bring."""
+    assert why_not_repacked(scop, scop.by_name[name]) is None
+    for array in list(_odd_operands(scop, scop.by_name[name])):
+        cached = cache_read(scop, array, {name: ()}, Buffer(f"{array}.packed{name}"))
+        tile = cached.scop.arrays[cached.array]
+        arrays = {**cached.scop.arrays, tile.name: replace(tile, strides=_wide_strides(tile))}
+        scop = replace(cached.scop, arrays=arrays)
+    return scop
+
+
+def _odd_operands(scop: Scop, statement: Statement) -> Iterator[str]:
+    """Yield the arguments that *statement* reads whose rows begin anywhere."""
+    for name in dict.fromkeys(read.array for read in statement.reads):
+        array = scop.arrays[name]
+        is_plain = all(isinstance(n, int) for n in (*array.shape, *(array.strides or ())))
+        if not is_plain or not array.is_input or array.rank < 2 or array.skew is not None:
+            continue
+        *strides, last = array_strides(array)
+        if last == 1 and any(n * array.dtype.size_bytes % ROW_BYTES for n in strides):
+            yield name
+
+
+def _shape(array: Array) -> list[int]:
+    return [extent for extent in array.shape if isinstance(extent, int)]
+
+
+def _wide_strides(array: Array) -> tuple[int, ...]:
+    """Return the strides of rows in whole multiples of 16 bytes."""
+    *outer, last = _shape(array)
+    unit = ROW_BYTES // array.dtype.size_bytes
+    row = -(-last // unit) * unit
+    return (*reversed([*accumulate(reversed(outer[1:]), mul, initial=row)]), 1)

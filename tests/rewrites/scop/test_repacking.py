@@ -1,0 +1,74 @@
+"""Operands whose rows no box brings, copied to rows that boxes do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tcdsl.plan.rewrites import REWRITES
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
+from tcdsl.testing.comparison import check
+from tcdsl.testing.random_inputs import values
+
+MakeUnit = Callable[..., Any]
+Lower = Callable[..., Scop]
+
+NN = "def f(half(M,K) A, half(K,N) B) -> (half(M,N) C) { C(m,n) +=! A(m,k) * B(k,n) }"
+NT = "def f(half(M,K) A, half(N,K) B) -> (half(M,N) C) { C(m,n) +=! A(m,k) * B(n,k) }"
+BATCHES = "def f(half(B,M,K) A, half(B,K,N) W) -> (C) { C(b,m,n) +=! A(b,m,k) * W(b,k,n) }"
+
+
+@pytest.mark.slow_but("nn")
+@pytest.mark.parametrize(
+    ("source", "shapes"),
+    [
+        (NN, [(71, 137), (137, 131)]),
+        (NT, [(137, 201), (71, 201)]),
+        (NN, [(72, 136), (136, 67)]),
+        (BATCHES, [(2, 67, 75), (2, 75, 69)]),
+    ],
+    ids=["nn", "nt", "one operand", "batches"],
+)
+def test_products_of_odd_rows(
+    source: str, shapes: Any, cuda_unit: MakeUnit, emulated: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e9)
+    own = tuple(one for one in REWRITES if one.apply is repacked)
+    monkeypatch.setattr("tcdsl.plan.search.REWRITES", own)
+    monkeypatch.setattr("tcdsl.rewrites.scop.repacking.LEAST_USES", 1)
+    unit = cuda_unit(source, *shapes)
+    assert "tc_copy_box" in unit.source.functions and not unit.done.is_fallback
+    packed = [a for name, a in unit.done.plan.scop.arrays.items() if "packed" in name]
+    packed = [array for array in packed if array.strides is not None]
+    assert packed and all(array.strides[-2] % 8 == 0 for array in packed)
+    arrays = unit.done.plan.scop.arrays.values()
+    types = [array.dtype for array in arrays if array.is_input]
+    inputs = [values(*of, "real", n) for n, of in enumerate(zip(types, shapes, strict=True))]
+    (program,) = emulated([unit])
+    check(program, *inputs)
+
+
+REFUSED = {
+    NN: ((264, 136), (136, 264), "rows of its operands begin at multiples of 16 bytes"),
+    NT: ((8, 137), (8, 137), "its operands' elements are used a few times"),
+}
+
+
+@pytest.mark.parametrize("source", REFUSED, ids=["whole rows", "few uses"])
+def test_what_is_refused(source: str, lower: Lower) -> None:
+    *shapes, why = REFUSED[source]
+    scop = lower(source, *shapes)
+    update = next(s for s in scop.statements if s.kind is Kind.UPDATE)
+    assert why_not_repacked(scop, update) == why
+
+
+def test_only_odd_rows_are_copied(lower: Lower) -> None:
+    scop = lower(NN, (264, 136), (136, 261))
+    (name,) = (s.name for s in scop.statements if s.kind is Kind.UPDATE)
+    done = repacked(scop, name)
+    (copy,) = (s for s in done.statements if s.name not in scop.by_name)
+    assert done.arrays[copy.write.array].strides == (264, 1)
+    assert {read.array for read in done.by_name[name].reads} == {"A", copy.write.array}
+    assert copy.reads[0].array == "B" and why_not_repacked(done, done.by_name[name]) is not None
