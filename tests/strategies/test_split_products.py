@@ -1,6 +1,7 @@
 """Products of float32 as three products of tf32: when, that they are right, infinities and NaN."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,7 @@ def asked(unit: Any, columns: int, warps: int, stages: int, swath: int = 1) -> O
         "warp_rows": warps, "warp_columns": 1, "step": 32, "stages": stages, "together": 4,
         "loader": "boxes", "swath": swath,
     }  # fmt: skip
-    return Options(
-        precision="tf32x3", choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]}
-    )
+    return replace(PARTS, choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +88,40 @@ def test_infinities_and_nan_are_those_of_float32(cuda_unit: MakeUnit, emulated: 
     assert np.isfinite(c[~special]).all()
 
 
+def test_integers_are_exact_where_float32_is(cuda_unit: MakeUnit, emulated: Any) -> None:
+    source, shapes = source_of("nn", {"m": 64, "n": 64, "k": 256})
+    options = asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+    (program,) = emulated([cuda_unit(source, *shapes, options=options)])
+    rng = np.random.default_rng(3)
+    small = [rng.integers(-9, 10, size=shape) * (rng.random(shape) < 0.2) for shape in shapes]
+    # Low parts by low parts; factors of 24 bits; sums of high parts beyond 2^24; all three.
+    both, long, near = ([one.copy() for one in small] for _ in range(3))
+    both[0][:, 70], both[1][70] = rng.integers(2049, 4096, 64), rng.integers(2049, 4096, 64)
+    long[0][:, 130] = rng.integers(2**23, 2**24 - 2**14, 64)
+    long[1][130] = rng.integers(-1, 2, 64)
+    near[0][:, 3], near[1][3] = 4095, rng.integers(4080, 4097, 64)
+    for a, b in (small, both, long, near, (long[0] + both[0], long[1])):
+        c = np.empty((64, 64), np.float32)
+        program(a.astype(np.float32), b.astype(np.float32), out=c)
+        is_exact = abs(a) @ abs(b) < 2**24  # whatever the order
+        assert is_exact.mean() > 0.3
+        assert np.array_equal(c[is_exact], (a @ b)[is_exact])
+
+
+def test_factors_whose_high_part_is_infinite(cuda_unit: MakeUnit, emulated: Any) -> None:
+    source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 256})
+    options = asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+    (program,) = emulated([cuda_unit(source, *shapes, options=options)])
+    a, b = (x * np.float32(1e-3) for x in drawn(shapes))
+    largest = np.finfo(np.float32).max
+    a[5, 17], a[6, 200], b[9, 31] = largest, -np.nextafter(largest, np.float32(0)), largest
+    b[3, 17] = 0
+    check(program, a, b)
+    c = np.empty((64, 64), np.float32)
+    program(a, b, out=c)
+    assert np.isfinite(c).all() and abs(c[6]).min() > 1e30 and abs(c[5, 3]) < 1
+
+
 @pytest.mark.parametrize("exponent", [-60, -100, -110, -126, -140])
 def test_tiny_factors_are_as_exact_as_others(
     exponent: int, cuda_unit: MakeUnit, emulated: Any
@@ -137,7 +170,8 @@ def test_short_sums_and_other_chips_have_plain_products(cuda_unit: MakeUnit) -> 
         assert "tc_wgmma_f32" not in unit.source.functions and not unit.done.is_fallback
     source, shapes = source_of("nn", sizes | {"k": 1024})
     assert "tc_wgmma_f32" in cuda_unit(source, *shapes, options=PARTS).source.functions
-    assert "tc_wgmma_f32" not in cuda_unit(source, *shapes).source.functions
+    plain = cuda_unit(source, *shapes)
+    assert "tc_wgmma_f32" not in plain.source.functions
 
 
 @needs_nvrtc

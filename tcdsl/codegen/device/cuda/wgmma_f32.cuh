@@ -12,12 +12,14 @@
  * Factors that are not finite, or whose high is not, would give NaN (infinity minus infinity); low
  * parts of tiny ones (below 2^-103) are no numbers of tf32.  A step that has such a factor, or whose
  * sum is not finite, is done again as plain float32 arithmetic does it, by each thread for its own.
+ * So are sums of integers below 2^25 where what is left out would be an error of theirs.
  *
  * A comes by way of registers, so that its lines may go either way.  B's parts are put into shared
  * memory, with the terms next to one another, as instructions on tf32 need it.  Layouts as in part
  * "wgmma", which it needs; a step has 32 terms. */
 
 #define TC_LEAST_SPLIT 0x18000000u /* of 2^-103, twice its bits: its exponent is 24 */
+#define TC_ONE_SPLIT 0x7effffffu   /* tc_size_tf32(1) */
 
 TC_FN uint32_t tc_high_tf32(float x) { return (tc_bits_f32(x) + 0x1000u) & ~0x1fffu; }
 TC_FN uint32_t tc_low_tf32(float x, uint32_t high)
@@ -26,6 +28,30 @@ TC_FN uint32_t tc_low_tf32(float x, uint32_t high)
 }
 /* Larger than TC_LEAST_SPLIT unless x is tiny; 0 is not. */
 TC_FN uint32_t tc_size_tf32(float x) { return 2 * tc_bits_f32(x) - 1; }
+/* Whether a step is to be looked at whose least factor has this size: it may be tiny; or no factor is
+ * below 1, so that all may be integers. */
+TC_FN int tc_is_odd_tf32(uint32_t least) { return least - TC_LEAST_SPLIT >= TC_ONE_SPLIT - TC_LEAST_SPLIT; }
+
+enum { TC_TINY = 1, TC_FRACTION = 2, TC_LOW = 4, TC_CUT = 8 };
+/* What x has: too few bits, a fraction, a low part, one of more bits than the instruction reads. */
+TC_FN uint32_t tc_look_tf32(float x)
+{
+  const uint32_t low = tc_low_tf32(x, tc_high_tf32(x)), size = tc_size_tf32(x);
+  const int is_small = size + 1 < 2 * 0x4b000000u; /* 2^23: larger numbers are integers */
+  return (size < TC_LEAST_SPLIT ? TC_TINY : 0)
+         | (is_small && (float)(int)x != x ? TC_FRACTION : 0)
+         | (2 * low != 0 ? TC_LOW : 0) | ((low & 0x1fffu) != 0 ? TC_CUT : 0);
+}
+/* Which sums of a step are done again, beside those that are not finite: from <= |sum| < to, by what
+ * its factors have.  Of integers low parts are left out where both factors have one, or it is cut;
+ * a large sum of high parts may be beyond 2^24, where not all integers are numbers. */
+struct tc_again { float from, to; };
+TC_FN tc_again tc_again_tf32(uint32_t a, uint32_t b)
+{
+  if ((a | b) & TC_TINY) return {0, tc_float_u32(0x7f800000u)};
+  if ((a | b) & TC_FRACTION || !((a | b) & TC_LOW)) return {0, 0};
+  return {(a | b) & TC_CUT || a & b & TC_LOW ? 0.0f : 8388608.0f, 33554432.0f};
+}
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 /* d += a * b, or d = a * b: 64 x N results of 8 terms; a comes from registers. */
@@ -138,6 +164,25 @@ template <int N, int THREADS, bool IS_B> struct tc_share_f32 {
   }
 };
 
+/* What any of COUNT factors has that THREADS threads find there. */
+template <int COUNT, int THREADS> TC_FN uint32_t tc_look_at_f32(const float *tile, int thread)
+{
+  uint32_t own = 0, all = 0;
+#pragma unroll 1
+  for (int i = thread; i < COUNT; i += THREADS) own |= tc_look_tf32(tile[i]);
+#ifdef __CUDA_ARCH__
+#pragma unroll
+  for (uint32_t one = TC_TINY; one <= TC_CUT; one *= 2) {
+    uint32_t is_there;
+    asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 1, %2, p; "
+                 "selp.u32 %0, 1, 0, q;}"
+                 : "=r"(is_there) : "r"(own & one), "n"(THREADS) : "memory");
+    all |= is_there ? one : 0;
+  }
+#endif
+  return all;
+}
+
 /* The sum of a step for one row and column, as plain float32 arithmetic has it. */
 template <int MA, bool IS_A, int MB, bool IS_B>
 TC_FN float tc_plain_step(const float *A, const float *B, int row, int column)
@@ -153,20 +198,25 @@ TC_FN float tc_plain_step(const float *A, const float *B, int row, int column)
 #ifndef __CUDA_ARCH__
 /* What the instructions add up: 8 terms at a time, exactly, then rounded; low parts are truncated. */
 template <int N, int MA, bool IS_A, int MB, bool IS_B>
-void tc_run_f32(float (&step)[N / 2], uint32_t &least, const float *A, const float *B, int row)
+tc_again tc_run_f32(float (&step)[N / 2], const float *A, const float *B, int row)
 {
+  uint32_t of_a = 0, of_b = 0;
   const auto high_of = [](float x) { return tc_float_u32(tc_high_tf32(x)); };
   const auto low_of = [](float x) {
     return tc_float_u32(tc_low_tf32(x, tc_high_tf32(x)) & ~0x1fffu);
   };
   const int column = (int)threadIdx.x % 4 * 2;
   float x[2][32];
-  for (int k = 0; k < 64; k++)
+  for (int k = 0; k < 64; k++) {
     x[k / 32][k % 32] = A[tc_of_line<MA, IS_A>(row + k / 32 * 8, k % 32)];
+    of_a |= tc_look_tf32(x[k / 32][k % 32]);
+  }
   for (int i = 0; i < N / 4; i++) {
     float y[32];
-    for (int k = 0; k < 32; k++)
+    for (int k = 0; k < 32; k++) {
       y[k] = B[tc_of_line<MB, IS_B>(i / 2 * 8 + column + i % 2, k)];
+      of_b |= tc_look_tf32(y[k]);
+    }
     for (int h = 0; h < 2; h++) {
       float &sum = step[i / 2 * 4 + h * 2 + i % 2];
       sum = 0;
@@ -179,11 +229,8 @@ void tc_run_f32(float (&step)[N / 2], uint32_t &least, const float *A, const flo
           sum = (float)exact;
         }
     }
-    for (int k = 0; k < 96; k++) {
-      const uint32_t size = tc_size_tf32(k < 64 ? x[k / 32][k % 32] : y[k % 32]);
-      least = size < least ? size : least;
-    }
   }
+  return tc_again_tf32(of_a, of_b);
 }
 #endif
 
@@ -197,7 +244,7 @@ TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float
   const int row = 16 * warp + lane / 4, column = lane % 4 * 2;
   A += a - warp * 16 * (IS_A ? LA : 1), B += b; /* the tiles of this step */
   float step[N / 2]; /* 4 j + q: row + 8 (q / 2), column + 8 j + q % 2 */
-  uint32_t least = ~0u;
+  tc_again again = {0, 0};
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr int THREADS = 128 * GROUPS;
   __shared__ __align__(1024) tc_parts<N> parts;
@@ -213,7 +260,7 @@ TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float
                        : tc_place_f32<MA>(8 * k + term, term, line)];
     }
   asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); /* the step before has read them */
-  least = share.store(parts);
+  uint32_t least = share.store(parts);
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   uint32_t high[4][4], low[4][4];
 #pragma unroll
@@ -225,10 +272,10 @@ TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float
       const uint32_t size = tc_size_tf32(x[k][q]);
       least = size < least ? size : least;
     }
-  uint32_t is_tiny;
-  asm volatile("{.reg .pred p, q; setp.lt.u32 p, %1, %2; bar.red.or.pred q, 1, %3, p; "
+  uint32_t is_odd;
+  asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 1, %2, p; "
                "selp.u32 %0, 1, 0, q;}"
-               : "=r"(is_tiny) : "r"(least), "r"(TC_LEAST_SPLIT), "n"(THREADS) : "memory");
+               : "=r"(is_odd) : "r"(tc_is_odd_tf32(least)), "n"(THREADS) : "memory");
   const uint64_t y_high = tc_matrix((const uint16_t *)parts.high, 0);
   const uint64_t y_low = tc_matrix((const uint16_t *)parts.low, 0);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -243,24 +290,27 @@ TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
   for (int i = 0; i < N / 2; i++) asm volatile("" : "+f"(step[i])::"memory");
+  if (is_odd) {
+    const uint32_t of_a = tc_look_at_f32<32 * 64 * GROUPS, THREADS>(A, warp * 32 + lane);
+    again = tc_again_tf32(of_a, tc_look_at_f32<32 * N, THREADS>(B, warp * 32 + lane));
+  }
 #elif defined(__CUDA_ARCH__)
   __trap(); /* not compiled for sm_90a */
-  const bool is_tiny = false;
 #else
-  tc_run_f32<N, MA, IS_A, MB, IS_B>(step, least, A, B, row);
-  const bool is_tiny = least < TC_LEAST_SPLIT;
+  again = tc_run_f32<N, MA, IS_A, MB, IS_B>(step, A, B, row);
 #endif
   float check = 0; /* NaN where a sum is not finite */
 #pragma unroll
   for (int i = 0; i < N / 2; i++) check = tc_fma_f32(step[i], 0, check);
-  if (is_tiny || check != 0) {
+  if (again.to > 0 || check != 0) {
 #pragma unroll 1
     for (int i = 0; i < N / 2; i++) {
       const int q = i % 4, own_row = row + q / 2 * 8, own_column = i / 4 * 8 + column + q % 2;
-      bool is_again = is_tiny;
+      float own = 0;
 #pragma unroll
-      for (int j = 0; j < N / 2; j++) is_again |= j == i && step[j] * 0 != 0;
-      if (!is_again) continue;
+      for (int j = 0; j < N / 2; j++) own = j == i ? step[j] : own;
+      own = own < 0 ? -own : own;
+      if (own * 0 == 0 && !(own >= again.from && own < again.to)) continue;
       const float sum = tc_plain_step<MA, IS_A, MB, IS_B>(A, B, own_row, own_column);
 #pragma unroll
       for (int j = 0; j < N / 2; j++) step[j] = j == i ? sum : step[j];
