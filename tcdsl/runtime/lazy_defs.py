@@ -110,6 +110,12 @@ class LazyDef:
             sized.special  # noqa: B018
         return sized
 
+    def output_shapes(self, sizes: Mapping[str, int]) -> Mapping[str, tuple[int, ...]]:
+        """Return the outputs' shapes at *sizes*, and maybe others', the preconditions checked."""
+        if self.head.is_deferred:
+            return self.specialise(sizes).shapes
+        return self._specialiser.shapes(sizes, self.head.outputs)
+
     def specialise(self, sizes: Mapping[str, int]) -> "Specialisation":
         """Return all that depends on the *sizes*, with the preconditions checked."""
         if self.head.is_deferred:

@@ -8,7 +8,7 @@ isl evaluates a function at a point in some microseconds, and a program has doze
 closure takes a tenth of one.  The first sizes are left to isl: most functions never see others.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import islpy as isl
@@ -30,6 +30,7 @@ from tcdsl.lang.ranges.size_functions import evaluate, holds_at, set_to_expr, to
 
 Values = tuple[int, ...]  # of the size symbols, in order
 Evaluator = Callable[[Values], int]
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 def specialise(c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
@@ -83,6 +84,15 @@ class Specialiser:
             self._compiled = _compiled(self._comprehension)
         return self._compiled.at(self._comprehension, sizes)
 
+    def shapes(self, sizes: Mapping[str, int], names: Collection[str]) -> Shapes:
+        """Return the shapes of the tensors *names* at *sizes*.
+
+        :raises RangeError, ShapeError: a precondition does not hold.
+        """
+        if self._compiled is None:
+            return self(sizes).shapes
+        return self._compiled.shapes_at(self._comprehension, sizes, names)
+
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
@@ -94,11 +104,23 @@ class _Compiled:
     shapes: tuple[tuple[str, tuple[Evaluator, ...]], ...]
     narrowings: tuple[Narrowing, ...]
 
-    def at(self, c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
-        values = tuple(sizes[name] for name in c.sizes)
+    def shapes_at(
+        self, c: Comprehension, sizes: Mapping[str, int], names: Collection[str]
+    ) -> Shapes:
+        if self.narrowings:  # they depend on the ranges of indices
+            return self.at(c, sizes).shapes
+        values = tuple([sizes[name] for name in c.sizes])
+        self._require(c, values, sizes)
+        return {n: tuple([f(values) for f in each]) for n, each in self.shapes if n in names}
+
+    def _require(self, c: Comprehension, values: Values, sizes: Mapping[str, int]) -> None:
         for holds, precondition in zip(self.conditions, c.preconditions, strict=True):
             if not holds(values):
                 raise precondition.error(sizes)
+
+    def at(self, c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
+        values = tuple(sizes[name] for name in c.sizes)
+        self._require(c, values, sizes)
         special = Specialisation(
             sizes=dict(sizes),
             ranges=tuple(

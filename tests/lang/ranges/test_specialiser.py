@@ -37,5 +37,9 @@ def test_it_agrees_with_isl(name: str) -> None:
             with pytest.raises(type(error)) as caught:
                 specialiser(sizes)
             assert str(caught.value) == str(error)
+            with pytest.raises(type(error)):
+                specialiser.shapes(sizes, c.outputs)
         else:
+            shapes = specialiser.shapes(sizes, c.outputs)
+            assert {n: shapes[n] for n in c.outputs} == {n: expected.shapes[n] for n in c.outputs}
             assert specialiser(sizes) == expected
