@@ -11,7 +11,10 @@ another: the best half by prediction, and a sample of the others.  They take tur
 in one process, on the same arrays, and each result is compared with the default's.  The summary
 says, kernel by kernel and at the median:
 
-    rank correlation   of predicted and measured times (Spearman)
+    rank correlation   of predicted and measured times (Spearman), of kernels of which some take 3 %
+                       longer than others
+    order              the same by pairs (Kendall), of those that differ by 3 %: less is noise, for
+                       one candidate's times differ by 1 to 2 % from one call to the next
     estimate           time of the candidate with the least predicted time / that of the fastest
     default            time of what the compiler takes today / that of the fastest
 

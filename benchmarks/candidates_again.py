@@ -1,11 +1,12 @@
 """Measured lines with what the present estimate predicts: no GPU is needed.
 
 A line's program is planned again for its chip, and its candidates are found by their configuration;
-those that no space has any longer are left out.
+those that no space has any longer are left out.  The default is then what the compiler would take
+of those that were measured: the first in its order of those whose predictions are alike.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.sema import analyse
 from tcdsl.schedule.plan import Plan
 from tcdsl.source import Source
+from tcdsl.strategies.catalogue import ALIKE
 
 
 def chip_of(name: str) -> Chip:
@@ -50,7 +52,15 @@ def again(lines: Iterable[Line]) -> Iterator[Line]:
             if _key(c) in known
         )
         if candidates:
-            yield replace(line, candidates=candidates)
+            taken = _taken(candidates, list(known))
+            yield replace(line, candidates=candidates, default_us=taken["measured_us"])
+
+
+def _taken(candidates: Sequence[Mapping[str, Any]], order: Sequence[str]) -> Mapping[str, Any]:
+    """Return the candidate that the compiler takes, whose candidates are in *order*."""
+    least = min(candidate["predicted_us"] for candidate in candidates)
+    alike = [c for c in candidates if c["predicted_us"] <= ALIKE * least]
+    return min(alike, key=lambda candidate: order.index(_key(candidate)))
 
 
 def _key(candidate: Mapping[str, Any]) -> str:

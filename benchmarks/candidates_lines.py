@@ -14,6 +14,7 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,16 @@ class Line:
         return rank_correlation(self.predicted_us, self.measured_us)
 
     @property
+    def order(self) -> float | None:
+        """Of pairs whose times differ by more than noise: those in their order less the others.
+
+        Kendall's correlation, of the pairs that have one; None if none have.
+        """
+        pairs = list(combinations(zip(self.predicted_us, self.measured_us, strict=False), 2))
+        distinct = [(p - q) * (a - b) for (p, a), (q, b) in pairs if _differ(a, b)]
+        return statistics.fmean(np.sign(distinct)) if distinct else None
+
+    @property
     def of_estimate(self) -> float | None:
         """The time of the least predicted candidate / that of the fastest."""
         if not self.predicted_us:
@@ -73,6 +84,10 @@ class Line:
     @property
     def of_default(self) -> float:
         return self.default_us / self.fastest_us
+
+
+def _differ(one: float, other: float) -> bool:
+    return max(one, other) > DISTINCT * min(one, other)
 
 
 def label_of(case: str, dtype: str, sizes: Mapping[str, int]) -> str:
@@ -123,6 +138,9 @@ def _medians(lines: Sequence[Line]) -> Iterator[str]:
     known = [line.correlation for line in lines if line.correlation is not None]
     if known:
         yield f"rank correlation at the median: {statistics.median(known):.2f}"
+    orders = [line.order for line in lines if line.order is not None]
+    if orders:
+        yield f"order of times that differ by 3 %, at the median: {statistics.median(orders):.2f}"
     ratios = [line.of_estimate for line in lines if line.of_estimate is not None]
     for name, found in (("estimate", ratios), ("default", [line.of_default for line in lines])):
         if found:

@@ -37,6 +37,19 @@ def test_equal_predictions_share_a_rank() -> None:
     assert line((1.0, 1.0, 1.0, 1.0), (1.0, 2.0, 3.0, 4.0), 1.0).correlation is None  # type: ignore[attr-defined]
 
 
+def test_pairs_that_differ_by_noise_have_no_order() -> None:
+    found = line((1.0, 2.0, 3.0, 4.0), (10.0, 10.1, 20.0, 15.0), 10.0)
+    assert found.order == pytest.approx((4 - 1) / 5)  # type: ignore[attr-defined]
+    assert line((1.0, 2.0), (10.0, 10.2), 10.0).order is None  # type: ignore[attr-defined]
+
+
+def test_of_predictions_that_are_alike_the_first_is_taken() -> None:
+    found = [{"template": "row", "config": {"threads": n}, "predicted_us": us}
+             for n, us in enumerate((1.5, 1.01, 1.0))]  # fmt: skip
+    order = [json.dumps([c["template"], c["config"]], sort_keys=True) for c in found]
+    assert candidates_again._taken(found[::-1], order) is found[1]
+
+
 def test_of_a_cpu_nothing_is_predicted() -> None:
     found = line((), (2.0, 1.0), 2.0)
     assert "| 2 |  |  | 2.00 |" in candidates_lines.summary([found])
