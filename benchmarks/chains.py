@@ -30,8 +30,7 @@ ROUNDS = 15
 KRONECKER = [{"N0": n, "N1": n, "N2": n} for n in (16, 32, 64)]
 ALL = [
     *(("kronecker3", t, s) for t in ("float32", "bfloat16") for s in KRONECKER),
-    *((n, t, {}) for n in ("mlp3", "wavenet", "tbmm") for t in ("float32", "bfloat16")),
-    *(("tbmm", t, {"B": 384, "N": 128, "M": 64, "K": 128}) for t in ("float32", "bfloat16")),
+    *((n, t, {}) for n in ("mlp3", "wavenet") for t in ("float32", "bfloat16")),
 ]
 TEMPLATES = ("product_chain", "row")
 
@@ -68,7 +67,9 @@ def variants(function: Any, inputs: list[Any], most: int) -> Iterator[tuple[str,
         for name in TEMPLATES:
             ranked = sorted((c for c in own if c["template"] == name),
                             key=lambda c: c["predicted_us"])  # fmt: skip
-            for one in ranked[: most if name == TEMPLATES[0] else 2]:
+            plain = [c for c in ranked if not c["config"].get("is_copied")]
+            copied = [c for c in ranked if c["config"].get("is_copied")]
+            for one in (*plain[: most // 2 if copied else 2], *copied[:most]):
                 data = json.loads(json.dumps(chosen.choices))
                 data["kernels"][number] = {
                     "kernel": kernel["kernel"],

@@ -365,6 +365,8 @@ class _Kernel:
             return replace(placement, padding=_padding(array, dims))
         # Rows that are read along stay aligned for vectors: threads write few columns, some rows.
         is_column = self._goes_by_columns(uses, dims, is_write=True)
+        # Of a chain's factors threads along y and z read vectors of several rows at once.
+        is_column |= array.name in self.staged and array.name in self.large
         vector = VECTOR_BYTES // array.dtype.size_bytes
         return replace(placement, padding=vector if is_column and _padding(array, dims) else 0)
 

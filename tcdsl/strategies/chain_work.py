@@ -52,6 +52,7 @@ class ChainConfig:
     threads_z: int
     rows: int
     columns: int
+    is_copied: bool = False  # the factors' parts of a block are in shared memory
 
     @property
     def threads(self) -> int:
@@ -146,6 +147,25 @@ def between_of(problem: Problem) -> list[str]:
     return [name for name, is_read in inside if is_read and arrays[name].storage is Storage.SCRATCH]
 
 
+def factors_of(problem: Problem) -> list[str]:
+    """Return the arrays that members read and none writes, by their names."""
+    inside = inside_of(problem)
+    members = (problem.shapes[name].statement for name in problem.group.members)
+    names = {read.array for s in members if s.reduction is not None for read in s.reads}
+    return sorted(name for name in names if name not in inside)
+
+
+def config_copies(problem: Problem, config: ChainConfig, array: str) -> bool:
+    return config.is_copied and array in factors_of(problem)
+
+
+def copied_bytes(problem: Problem, config: ChainConfig) -> int:
+    """Return the bytes of the factors' parts in shared memory, their rows padded."""
+    if not config.is_copied:
+        return 0
+    return sum(_footprint(problem, name, config.sizes) * 9 // 8 for name in factors_of(problem))
+
+
 def _footprint(problem: Problem, array: str, sizes: tuple[int, ...]) -> int:
     """Return the bytes that a block touches of *array*, all of the boxes of its accesses."""
     most = 0
@@ -171,7 +191,7 @@ def chain_work(problem: Problem, share: Share, config: ChainConfig) -> Work:
         blocks=blocks,
         threads=config.threads,
         registers=min(counts.registers, problem.gpu.registers_per_thread),
-        shared_bytes=share.shared_bytes,
+        shared_bytes=share.shared_bytes + copied_bytes(problem, config),
         read_bytes=share.read_bytes,
         written_bytes=share.written_bytes,
         l2_bytes=share.crossing_bytes,
@@ -270,7 +290,7 @@ class _Counts:
             number = elements / max(1, min(width, VECTOR_BYTES // size_bytes))
             loads += number + (elements / LOAD_ISSUE if size_bytes < WORD_BYTES else 0.0)
             registers += each * (run if is_vector else 1)
-            if inside.get(access.array, False):
+            if config_copies(problem, self.config, access.array) or inside.get(access.array):
                 self.shared += ONCE * elements * size_bytes * self.config.threads
             else:
                 lines = self._lines(member, row, size_bytes, columns)

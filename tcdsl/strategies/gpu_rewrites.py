@@ -23,6 +23,7 @@ from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import asked_for
 from tcdsl.strategies.atomics import added_at_once, freed
 from tcdsl.strategies.choices import candidates_of, choice_for
+from tcdsl.strategies.copied_factors import with_copied_factors
 from tcdsl.strategies.finish import fold_groups, last_groups
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import trees_by_isl
@@ -179,6 +180,7 @@ class _Rewriter:
         self.scop, sketch = keep_rows(done.scop, done.sketch)
         if self.scop is not done.scop:
             record("rows on the chip", self.scop, notes=notes)
+        self.scop, sketch = with_copied_factors(self.scop, sketch)
         self.scop, started, summed = with_summed_copies(self.scop, sketch)
         if started:
             self._see_shapes()

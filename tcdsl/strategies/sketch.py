@@ -199,6 +199,8 @@ class Sketch:
     beside: int = 0  # blocks that a multiprocessor is to hold at once; 0: as many as it may
     is_staged: bool = False  # the arguments among them in shared memory, not in registers
     staged: tuple[str, ...] = ()  # the copies there
+    copied: tuple[str, ...] = ()  # arrays whose part of a block is copied there (copied_factors.py)
+    copiers: tuple[int, ...] = ()  # the threads along x, y, z that do
     large: tuple[str, ...] = ()  # arrays that are more than a block has without asking for it
     steps: Steps | None = None  # of a contraction in tiles (operand_tiles.py)
     held: tuple[str, ...] = ()  # arrays that registers hold for some iterations of loops

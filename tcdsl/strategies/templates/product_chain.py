@@ -11,6 +11,7 @@ Legal as any sketch is: the loops over blocks are along axes that all members sh
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 
 from tcdsl.costmodel.estimate import estimate
@@ -23,6 +24,7 @@ from tcdsl.strategies.chain_work import (
     between_of,
     chain_work,
     configs,
+    factors_of,
     has_room,
     share_of,
     shares,
@@ -34,6 +36,7 @@ from tcdsl.strategies.sketch import Sketch, Tile
 from tcdsl.strategies.template import Template
 
 NAME = "product_chain"
+ROOM_LEFT = 2048  # bytes, for what is aligned
 LISTED = 16  # configurations, the fastest of some hundred
 
 
@@ -47,19 +50,31 @@ def why_not(problem: Problem) -> str | None:
 
 
 def space(problem: Problem) -> Iterator[ChainConfig]:
-    """Yield the configurations of the least estimated times, then the best of each other share."""
+    """Yield the configurations of the least estimated times, then the best of each other share.
+
+    Those with copied factors come last, for none has been timed.
+    """
     ranked = _ranked(problem)
     others = {(config.sizes, config.rows, config.columns): config for config in ranked[::-1]}
     yield from dict.fromkeys((*ranked[:LISTED], *others.values()))
+    yield from _ranked_anew(problem, is_copied=True)[:LISTED]
 
 
 @analysis
 def _ranked(problem: Problem) -> list[ChainConfig]:
+    return _ranked_anew(problem, is_copied=False)
+
+
+def _ranked_anew(problem: Problem, *, is_copied: bool) -> list[ChainConfig]:
+    """Return the configurations that fit, the fastest first."""
     found = []
     for share in shares(problem):
-        for config in configs(problem, share):
-            seconds = estimate(chain_work(problem, share, config), problem.gpu).seconds
-            if seconds < inf:
+        for plain in configs(problem, share):
+            config = replace(plain, is_copied=is_copied)
+            work = chain_work(problem, share, config)
+            seconds = estimate(work, problem.gpu).seconds
+            room = problem.gpu.shared_bytes_per_block - (ROOM_LEFT if is_copied else 0)
+            if seconds < inf and work.shared_bytes <= room:
                 found.append((seconds, config))
     return [config for _, config in sorted(found, key=lambda pair: pair[0])]
 
@@ -76,7 +91,7 @@ def schedule(problem: Problem, config: ChainConfig) -> Sketch:
     sizes = " x ".join(map(str, config.sizes))
     names = ", ".join(map(problem.name_of, problem.parallel))
     threads = f"{config.threads_x} x {config.threads_y} x {config.threads_z}"
-    is_large = share.shared_bytes > problem.gpu.static_shared_bytes_per_block
+    is_large = config.is_copied or (share.shared_bytes > problem.gpu.static_shared_bytes_per_block)
     return Sketch(
         problem.group.members,
         tuple(blocks),
@@ -88,6 +103,8 @@ def schedule(problem: Problem, config: ChainConfig) -> Sketch:
         ),
         in_registers=True,
         large=tuple(between_of(problem)) if is_large else (),
+        copied=tuple(factors_of(problem)) if config.is_copied else (),
+        copiers=(config.threads_x, config.threads_y, config.threads_z),
         work=chain_work(problem, share, config),
     )
 
