@@ -4,8 +4,9 @@
       threads: h(b,o) += x(b,n) * V(o,n)   --->     threads: x' = x(b, ..), V' = V(..)  | barrier
                                                     threads: h(b,o) += x'(n) * V'(o,n)
 
-Threads whose rows lie far apart in memory look up the first-level cache once a row; of shared memory
-they read vectors at once.  The copies are asynchronous, and statements like any other (cache_read).
+Threads whose rows lie far apart in memory look up the first-level cache once a row; from shared
+memory they read vectors at once.  The copies are asynchronous, statements as ``cache_read`` has
+them.
 """
 
 from dataclasses import replace

@@ -110,7 +110,8 @@ def test_other_configurations_are_right(
     (weighed,) = cuda_unit(source, *shapes).done.plan.weighed
     every = [c["config"] for c in weighed.candidates() if c["template"] == NAME and "config" in c]
     assert len(every) > 6
-    for config in every[:: len(every) // 6]:
+    copied = [config for config in every if config["is_copied"]]  # factors in shared memory
+    for config in (*every[:: len(every) // 6], *copied[:: max(1, len(copied) // 3)]):
         check_emulated([(source, shapes)], options=forced(weighed.kernel, **config))
 
 
