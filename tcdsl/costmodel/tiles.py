@@ -17,6 +17,9 @@ COPY_ISSUE = 6  # instructions that an asynchronous copy is worth, with its addr
 LOAD_ISSUE = 3  # instructions that a load from shared memory is worth
 STALLS = 0.35  # for each instruction, of a scheduler's only warp, which waits at every step's end
 HELD_STALLS = 0.15  # where it has something to multiply then
+# For each product of a factor that may be zero: its condition is asked anew, 3 x 3 convolutions of
+# 56 x 56 x 64 took 8 instructions' time a product (tcdsl bench --table contractions, H200).
+GUARDED = 7
 VECTOR = 4  # elements of a load from shared memory
 OTHER_REGISTERS = 25  # addresses and counters, of a thread
 
@@ -63,6 +66,7 @@ class Product:
     element_bytes: int
     results: int  # of all tiles that there are
     is_double: bool
+    is_guarded: bool = False  # a factor is zero where a condition does not hold
 
 
 def work_of_tiles(product: Product, config: TileConfig, chip: Chip) -> Work:
@@ -86,7 +90,8 @@ def work_of_tiles(product: Product, config: TileConfig, chip: Chip) -> Work:
         l2_bytes=elements * product.element_bytes + folded / 2,
         shared_traffic_bytes=ONCE * loads * product.element_bytes,
         operations=((Unit.FMA_F64 if product.is_double else Unit.FMA_F32, products),),
-        instructions=products + LOAD_ISSUE * loads / VECTOR + COPY_ISSUE * copies,
+        instructions=(GUARDED if product.is_guarded else 1) * products
+        + LOAD_ISSUE * loads / VECTOR + COPY_ISSUE * copies,
         chain=Chain(
             dram_loads=1, block_barriers=terms / config.step,
             shared_loads=0.0 if config.is_held else terms / config.step,

@@ -84,6 +84,15 @@ class AffineCoordinate:
 AnyCoordinate = Coordinate | AffineCoordinate
 
 
+def positions_of(coordinate: AnyCoordinate) -> frozenset[int]:
+    """Return the dimensions of the statement that *coordinate* depends on."""
+    match coordinate:
+        case AffineCoordinate(terms=terms):
+            return frozenset(at for _, term in terms for at in positions_of(term))
+        case Coordinate(position=position):
+            return frozenset((position,))
+
+
 def iterations_of(domain: isl.Set, coordinate: AnyCoordinate) -> tuple[int, int] | None:
     """Return the least and greatest value of *coordinate*, None if *domain* is empty or open."""
     function = isl.PwAff.from_aff(coordinate.function(domain.get_space()))

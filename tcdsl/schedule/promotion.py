@@ -34,6 +34,7 @@ from tcdsl.poly.loop_tree import (
     Loop,
     LoopKind,
     Node,
+    positions_of,
     statements_of,
     time_of,
 )
@@ -298,10 +299,9 @@ class _Kernel:
             loop = self.mapped.thread_loop(statement.name, 0)
             if loop is None or is_write != any(access is write for write in statement.writes):
                 continue
-            position = loop.coordinates[statement.name].position
-            index = statement.indices[position] if position >= 0 else ""
+            found = positions_of(loop.coordinates[statement.name])
             rows = [s for s, d in zip(access.subscripts[:-1], dims, strict=False) if d.extent > 1]
-            if position < 0 or any(_mentions(subscript, index) for subscript in rows):
+            if any(_mentions(row, statement.indices[at]) for row in rows for at in found):
                 return True
         return False
 

@@ -49,7 +49,9 @@ class WarpTiles:
     warp_rows: int
     warp_columns: int
     step: int  # of the reduced index
-    together: int = 1  # neighbours along rows that multiply at once: 4 of 16 rows each (wgmma)
+    # Neighbours along rows that multiply at once: 4 of 16 rows each (wgmma); 0: threads multiply on
+    # their own (thread_tiles.py).
+    together: int = 1
 
     @property
     def block(self) -> tuple[int, int]:

@@ -19,8 +19,9 @@ from tcdsl.poly.scop import Kind, Scop
 from tcdsl.rewrites.scop.packing import Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
+from tcdsl.strategies import fragments, thread_tiles
 from tcdsl.strategies.assembly import Assembly, Chunk
-from tcdsl.strategies.fragments import At, Level, WarpTiles, copied, held, multiplied
+from tcdsl.strategies.fragments import At, Level, WarpTiles, copied
 from tcdsl.strategies.implicit_product import (
     Classes,
     Form,
@@ -86,11 +87,12 @@ class _Builder:
             return At(scop.by_name[name].indices.index(index))
 
         lead = self.lead
+        holders = fragments if self.tiles.together else thread_tiles
         levels = {
-            name: held(self.tiles, at(name, row.name), at(name, column.name))
+            name: holders.held(self.tiles, at(name, row.name), at(name, column.name))
             for name in (sums.init, sums.store, *sums.after)
         }
-        levels[lead] = multiplied(
+        levels[lead] = holders.multiplied(
             self.tiles, at(lead, row.name), at(lead, column.name), at(lead, term.name)
         )
         outer = tuple(self._with(scop, loop, sums) for loop in self._blocks())
@@ -196,15 +198,19 @@ class _Builder:
             Side(classes.term.name, self.tiles.step, classes.term.extent),
         )
         loaded = classes.loaded[number]
-        sides = sides if loaded.is_along_terms else (sides[1], sides[0])
+        # Threads on their own have runs of each term: a factor that lies along the terms is turned.
+        is_turned = loaded.is_along_terms and not self.tiles.together
+        sides = sides if loaded.is_along_terms and not is_turned else (sides[1], sides[0])
         name = f"{factor.load.tensor}.tile{number}{lead}"
         packed = pack(kernel.scop, lead, factor, outer, TileOf(name, sides))
         blocks = [
             {**loop, packed.copy: along(loop[lead], packed.outer[depth])}
             for depth, loop in enumerate(kernel.outer)
         ]
-        line, within = map(At, packed.elements)
-        own = copied(line, within, [side.size for side in sides], self.tiles, loaded.vector)
+        order = -1 if is_turned else 1  # neighbouring threads copy neighbours of memory
+        line, within = map(At, packed.elements[::order])
+        sizes, vector = [side.size for side in sides[::order]], 1 if is_turned else loaded.vector
+        own = copied(line, within, sizes, self.tiles, vector)
         return replace(
             kernel,
             scop=packed.scop,

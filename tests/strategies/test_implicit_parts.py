@@ -29,10 +29,11 @@ SHAPES: Mapping[str, list[tuple[int, ...]]] = {
 
 @pytest.fixture(autouse=True)
 def _are_likely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products are worth while, and no other template is faster."""
+    """Small products are worth while, and nothing else is faster."""
     monkeypatch.setattr("tcdsl.strategies.contracted.MIN_WORK", 1)
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._least", lambda *_: inf)
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.LEAST_EXTENT", 1)
+    monkeypatch.setattr("tcdsl.strategies.implicit_threads.LEAST_EXTENT", 1 << 30)
 
 
 def source_of(name: str) -> str:

@@ -9,8 +9,9 @@ rows that are short in each index.  Where tiles are few, blocks share the terms 
 stores its sums, a kernel after it adds them in order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf, prod
 from typing import Any
 
@@ -18,10 +19,12 @@ from tcdsl.costmodel.chip import Feature
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.packing import with_loaders
 from tcdsl.costmodel.tensor_tiles import TensorWork
+from tcdsl.costmodel.tiles import Product
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Operator
 from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.poly.scop import Kind, Storage
+from tcdsl.strategies import implicit_threads
 from tcdsl.strategies.contracted import why_not_contracted
 from tcdsl.strategies.fragments import WarpTiles
 from tcdsl.strategies.implicit_kernel import chunk_size, classes_for
@@ -32,6 +35,7 @@ from tcdsl.strategies.implicit_product import (
     factors_of,
     why_not_named,
 )
+from tcdsl.strategies.implicit_threads import why_not_on_threads, work_on_threads
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.template import Template
@@ -50,7 +54,7 @@ SPLIT_STAGES = (3, 2, 4)
 FEW = 12  # rows, columns or terms: threads may be faster than tiles that are mostly empty
 SURELY = 1.15  # as much longer others must be estimated to take
 OTHERS: tuple[Template[Any], ...] = (tile_mma.TEMPLATE, tile_simt.TEMPLATE)
-Way = tuple[tuple[int, int, int, int], int, tuple[int, ...]]
+Way = tuple[int, Sequence[tuple[int, int, int, int]], Sequence[int], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +85,9 @@ def why_not(problem: Problem) -> str | None:
         return "its indices have no classes: rows, columns and terms"
     if reason := why_not_named(problem):
         return reason
-    if min(one.extent for one in (classes.row, classes.column, classes.term)) < LEAST_EXTENT:
-        return "most of a tile would be empty"
-    if _is_split(problem) and _terms(classes) - _steps(classes) < SPLIT_TERMS:
-        return "its sums are too short to be as accurate in three products of tf32"
+    reason = _why_not_on_tensor_cores(problem)
+    if reason and why_not_on_threads(_factor_type(problem), classes) is not None:
+        return reason
     if tile_mma.why_not(problem) is None and all(len(one.indices) == 1 for one in classes.all):
         return "it is a plain product: tile_mma"
     found = _ranked(problem)
@@ -115,9 +118,24 @@ def _why_not_factors(problem: Problem) -> str | None:
         return "it adds no products of two elements"
     loads = [factor.load for factor in factors]
     types = [problem.scop.arrays[load.tensor].dtype for load in loads]
-    if not all(dtype.is_half or dtype == FLOAT32 for dtype in types):
-        return "its factors are neither of a half type nor of float32"
-    return why_not_made(types, reduction.dtype, problem.gpu, problem.options)
+    if not all(dtype.is_half for dtype in types) and {*types, reduction.dtype} != {FLOAT32}:
+        return "its factors are neither of half types nor of float32"
+    return None
+
+
+@analysis
+def _why_not_on_tensor_cores(problem: Problem) -> str | None:
+    """Return why tensor cores do not multiply the factors, or None."""
+    statement, classes = problem.shapes[problem.lead].statement, classes_of(problem)
+    assert classes is not None and statement.reduction is not None, "why_not"
+    types = [problem.scop.arrays[read.array].dtype for read in statement.reads]
+    if reason := why_not_made(types, statement.reduction.dtype, problem.gpu, problem.options):
+        return reason
+    if min(one.extent for one in (classes.row, classes.column, classes.term)) < LEAST_EXTENT:
+        return "most of a tile would be empty"
+    if _is_split(problem) and _terms(classes) - _steps(classes) < SPLIT_TERMS:
+        return "its sums are too short to be as accurate in three products of tf32"
+    return None
 
 
 def _factor_type(problem: Problem) -> DType:
@@ -164,21 +182,24 @@ def _ranked(problem: Problem) -> list[tuple[float, ImplicitConfig]]:
     return sorted(found, key=lambda pair: pair[0])
 
 
-def _ways(problem: Problem) -> list[Way]:
-    """Return what warps have, how many multiply together, and how many stages are tried."""
-    if _is_split(problem):
-        return [(shape, tile_mma.WARPS, SPLIT_STAGES) for shape in SPLIT_SHAPES]
-    ways: list[Way] = [(shape, 1, tile_mma.STAGES) for shape in tile_mma.SHAPES]
-    if problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and _factor_type(problem).is_half:
-        groups = tile_mma.GROUP_SHAPES
-        ways += [(shape, tile_mma.WARPS, tile_mma.GROUP_STAGES) for shape in groups]
-    return ways
+def _ways(problem: Problem) -> Iterator[Way]:
+    """Yield how many warps multiply together, what each has, and which steps and stages fit."""
+    factor, classes = _factor_type(problem), classes_of(problem)
+    assert classes is not None, "why_not"
+    steps = (STEP_BYTES // factor.size_bytes,)
+    if _why_not_on_tensor_cores(problem) is None and _is_split(problem):
+        yield tile_mma.WARPS, SPLIT_SHAPES, steps, SPLIT_STAGES
+    elif _why_not_on_tensor_cores(problem) is None:
+        yield 1, tile_mma.SHAPES, steps, tile_mma.STAGES
+        if problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and factor.is_half:
+            yield tile_mma.WARPS, tile_mma.GROUP_SHAPES, steps, tile_mma.GROUP_STAGES
+    if why_not_on_threads(factor, classes) is None:
+        yield 0, implicit_threads.SHAPES, implicit_threads.STEPS, implicit_threads.STAGES
 
 
 def _configs(problem: Problem) -> Iterator[ImplicitConfig]:
-    step = STEP_BYTES // _factor_type(problem).size_bytes
-    for shape, together, all_stages in _ways(problem):
-        for stages in all_stages:
+    for together, shapes, steps, all_stages in _ways(problem):
+        for shape, step, stages in product(shapes, steps, all_stages):
             config = ImplicitConfig(*shape, step, stages, together)
             yield config
             yield from (replace(config, chunks=n) for n in _chunks(problem, config))
@@ -223,18 +244,27 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
     terms *= 1 if classes.steps is None else classes.steps.extent
     dtype = _factor_type(problem)
     blocks = _tiles(classes, config) * config.chunks
+    results = _results(classes)
+    written_bytes = sum(moved[name] for name in written)
+    read_bytes = sum(moved[name] for name in arrays - written)
+    sizes = [float(blocks) * terms * size for size in config.tiles.block]
+    if not config.together:
+        own = Product(_tiles(classes, config), _terms(classes), dtype.size_bytes, results, False)
+        copies = list(zip(sizes, classes.loaded, strict=True))
+        work = work_on_threads(own, config.tiles, config.stages, config.chunks, copies, problem.gpu)
+        return replace(work, read_bytes=float(read_bytes), written_bytes=float(written_bytes))
     plain = TensorWork(
         blocks, (config.warp_rows, config.warp_columns), config.rows, config.columns,
         terms, config.step, config.stages, config.together, unit_of(dtype), 16,
-        sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
+        written_bytes, read_bytes,
         dtype.size_bytes, _loads(dtype, classes), is_split=_is_split(problem),
     ).work(problem.gpu)  # fmt: skip
     copied = [
-        (float(blocks) * terms * size, loaded.vector, loaded.is_along_terms)
-        for size, loaded in zip(config.tiles.block, classes.loaded, strict=True)
+        (size, loaded.vector, loaded.is_along_terms)
+        for size, loaded in zip(sizes, classes.loaded, strict=True)
     ]
-    results = _results(classes) if config.chunks > 1 else 0
-    return with_loaders(plain, copied, dtype.size_bytes, results * config.chunks, problem.gpu)
+    shared = results * config.chunks if config.chunks > 1 else 0
+    return with_loaders(plain, copied, dtype.size_bytes, shared, problem.gpu)
 
 
 def _loads(dtype: DType, classes: Classes) -> tuple[int, int]:

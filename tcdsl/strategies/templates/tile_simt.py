@@ -20,6 +20,7 @@ from math import prod
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.tiles import Product, TileConfig, work_of_tiles
+from tcdsl.lang.comprehension import Select, walk
 from tcdsl.poly.isl_utils import Extent, minus, whole_tiles
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
@@ -204,6 +205,8 @@ def _product(problem: Problem, config: TileConfig) -> Product:
     return Product(
         prod(tile.blocks for tile in tiles_of(problem, config)), terms, max(reads),
         shape.instances // max(1, terms), shape.statement.reduction.dtype.size_bytes > 4,
+        shape.statement.value is not None
+        and any(isinstance(node, Select) for node in walk(shape.statement.value)),
     )  # fmt: skip
 
 
