@@ -304,7 +304,8 @@ class Bench:
         """Return the result of the same operands in the next wider type, as float64."""
         is_half = program.dtype != "float32"
         wide = {n: array.float() if is_half else array.double() for n, array in arrays.items()}
-        return self.peer(program, wide)().double()
+        with self.torch.backends.cudnn.flags(benchmark=False, allow_tf32=False):
+            return self.peer(program, wide)().double()
 
     def warm(self, programs: tuple[Program, ...], most: int) -> None:
         """Compile what :meth:`run` times."""
