@@ -14,6 +14,7 @@ sums, and what follows adds them up in order.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.rewrites.scop.packing import Side, TileOf, pack
@@ -183,6 +184,12 @@ class _Builder:
             found[name] = replace(level, coordinate=at)
         return found
 
+    def _goes_on(self) -> bool:
+        """Return whether a product goes on after it was issued, while copies are."""
+        reads = self.problem.shapes[self.lead].statement.reads
+        is_in_parts = self.problem.scop.arrays[reads[0].array].dtype == FLOAT32
+        return self.tiles.together > 1 and not is_in_parts
+
     def _with_copy(self, kernel: TensorKernel, number: int) -> TensorKernel:
         """Return *kernel* with the rows' or the columns' factor from a tile."""
         lead, step = kernel.name, kernel.step[kernel.name]
@@ -216,9 +223,7 @@ class _Builder:
             scop=packed.scop,
             outer=tuple(blocks),
             step={**kernel.step, packed.copy: ahead_of(step, packed.outer[-1], stages - 1)},
-            inside=in_order(
-                (*kernel.inside, packed.copy), lead, is_shifted=self.tiles.together > 1
-            ),
+            inside=in_order((*kernel.inside, packed.copy), lead, is_shifted=self._goes_on()),
             levels={**kernel.levels, packed.copy: own},
             staged=(*kernel.staged, packed.array),
         )

@@ -159,8 +159,8 @@ class Problem:
         """Return the dimension of *name* along which its threads' accesses are neighbours.
 
         The last one, unless they would leave gaps there in an array that is as large as any, and
-        would leave none along another; of these none that adds up a few values, as a window does, if
-        there is another.  -1 if no dimension has two values.
+        would leave none along another; of these none that adds up a few values, as a window does,
+        if there is another.  -1 if no dimension has two values.
         """
         shape = self.shapes[name]
         several = [d for d in reversed(shape.order) if shape.extents[d] > 1]
