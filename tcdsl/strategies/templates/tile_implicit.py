@@ -17,7 +17,7 @@ from typing import Any
 
 from tcdsl.costmodel.chip import Feature
 from tcdsl.costmodel.estimate import estimate
-from tcdsl.costmodel.packing import with_loaders
+from tcdsl.costmodel.packing import with_loaders, with_parts
 from tcdsl.costmodel.tensor_tiles import TensorWork
 from tcdsl.costmodel.tiles import Product
 from tcdsl.costmodel.work import Work
@@ -259,6 +259,9 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         written_bytes, read_bytes,
         dtype.size_bytes, _loads(dtype, classes), is_split=_is_split(problem),
     ).work(problem.gpu)  # fmt: skip
+    if _is_split(problem):
+        products = sizes[0] * config.tiles.block[1]
+        plain = with_parts(plain, products, config.columns)
     copied = [
         (size, loaded.vector, loaded.is_along_terms)
         for size, loaded in zip(sizes, classes.loaded, strict=True)
