@@ -23,8 +23,8 @@ PARTS, PART_COLUMNS, WIDER = 0.65, 64, 0.9
 def with_parts(work: Work, products: float, columns: int) -> Work:
     """Return *work* with what parts of float32 take where barriers stand between steps.
 
-    Of a 3 x 3 convolution of 56 x 56 x 64 with channels last, 3.7 G products: on an H200 113 to 121 us
-    with 64 columns a warp, 214 with 128 (benchmarks/convolutions.py --type float32).
+    3 x 3 convolutions of 56 x 56 x 64 with channels last, 3.7 G products, took 113 to 121 us on an
+    H200 with 64 columns a warp, 214 with 128 (benchmarks/convolutions.py --type float32).
     """
     each = PARTS * max(1.0, columns / PART_COLUMNS) ** WIDER
     return replace(work, instructions=work.instructions + each * products)
