@@ -13,7 +13,7 @@ from tcdsl.costmodel.tiles import Product, TileConfig, work_of_tiles
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.strategies.fragments import WarpTiles
-from tcdsl.strategies.implicit_product import LEAST_EXTENT, Classes, Loaded
+from tcdsl.strategies.implicit_product import Classes, Loaded
 from tcdsl.strategies.thread_tiles import COLUMNS, ROWS
 
 # Results of a warp, rows and columns; warps of a block along rows and columns.
@@ -22,6 +22,7 @@ SHAPES = (
     (32, 16, 4, 1), (16, 64, 1, 2), (8, 64, 1, 4), (32, 8, 4, 1),
 )  # fmt: skip
 STEPS, STAGES = (16, 8), (3, 2)
+LEAST_EXTENT = 8  # of rows, columns and terms
 
 
 def why_not_on_threads(factor: DType, classes: Classes) -> str | None:

@@ -36,7 +36,6 @@ from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Layout, Tile
 
 DEFAULTS = Options()
 MIN_LANES = gpu_thresholds.AXIS_ITERATIONS
-FEW_VALUES = 8  # of a window: fewer than threads that share a sum read a sector of
 
 
 class Scheme(StrEnum):
@@ -159,8 +158,7 @@ class Problem:
         """Return the dimension of *name* along which its threads' accesses are neighbours.
 
         The last one, unless they would leave gaps there in an array that is as large as any, and
-        would leave none along another; of these none that adds up a few values, as a window does,
-        if there is another.  -1 if no dimension has two values.
+        would leave none along another.  -1 if no dimension has two values.
         """
         shape = self.shapes[name]
         several = [d for d in reversed(shape.order) if shape.extents[d] > 1]
@@ -175,10 +173,7 @@ class Problem:
                 for row, size in zip(shape.strides, sizes, strict=True)
             )
 
-        def is_window(dim: int) -> bool:
-            return shape.roles[dim] is Role.REDUCED and shape.extents[dim] < FEW_VALUES
-
-        return min(several, key=lambda dim: (has_gaps(dim), is_window(dim)), default=-1)
+        return min(several, key=has_gaps, default=-1)
 
     @property
     def results(self) -> int:
