@@ -66,7 +66,7 @@ class Product:
     element_bytes: int
     results: int  # of all tiles that there are
     is_double: bool
-    is_guarded: bool = False  # a factor is zero where a condition does not hold
+    is_guarded: bool = False  # a factor is zero where a condition does not hold; not of doubles
 
 
 def work_of_tiles(product: Product, config: TileConfig, chip: Chip) -> Work:

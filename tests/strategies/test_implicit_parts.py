@@ -56,7 +56,7 @@ def asked(unit: Any, **config: Any) -> Options:
 def test_right(name: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of(name), SHAPES[name]
     unit = cuda_unit(source, *shapes, options=PARTS)
-    assert unit.done.plan.kernels[0].template == "tile_implicit"
+    assert "tile_implicit" in [kernel.template for kernel in unit.done.plan.kernels]
     assert "tc_wgmma_f32" in unit.source.functions and not unit.done.is_fallback
     (program,) = emulated([unit])
     check(program, *drawn(FLOAT32, shapes))

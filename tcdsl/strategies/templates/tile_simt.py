@@ -202,11 +202,11 @@ def _product(problem: Problem, config: TileConfig) -> Product:
     reduced = [e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.REDUCED]
     terms = prod(reduced)
     reads = (problem.scop.arrays[read.array].dtype.size_bytes for read in shape.statement.reads)
+    is_double, value = shape.statement.reduction.dtype.size_bytes > 4, shape.statement.value
+    is_guarded = value is not None and any(isinstance(node, Select) for node in walk(value))
     return Product(
         prod(tile.blocks for tile in tiles_of(problem, config)), terms, max(reads),
-        shape.instances // max(1, terms), shape.statement.reduction.dtype.size_bytes > 4,
-        shape.statement.value is not None
-        and any(isinstance(node, Select) for node in walk(shape.statement.value)),
+        shape.instances // max(1, terms), is_double, is_guarded and not is_double,
     )  # fmt: skip
 
 
