@@ -30,6 +30,8 @@ ROWS_A_BLOCK = 64  # of the tile's operand that stay in the second-level cache
 BLOCKED_ROWS = (32, 64, 120, 200, 360)  # of packed panels, about
 BLOCKED_COLUMNS = (64, 128, 256, 512)
 TERMS_A_BLOCK = 360  # at most: a tile's two panels and what it adds to stay near
+PANEL_TERMS = 128  # of an index, at least
+PANEL_WINDOW = 1  # terms of the other reduced indices, at most: larger ones were not measured
 PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack
 # A register tile whose rows share sets of a cache, or whose vectors are folded, is slower.
 COLLIDING_ROWS = 1.4

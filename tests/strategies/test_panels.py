@@ -14,6 +14,8 @@ from tcdsl.options import Options
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies import contraction
 from tcdsl.strategies.templates import cpu_panels
+from tcdsl.testing import contractions
+from tests.hunts import drawn, hunt_in_batches, with_seeds
 from tests.strategies.test_contraction import (
     BATCHED,
     BIASED,
@@ -40,6 +42,8 @@ Lower = Callable[..., Scop]
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every contraction one on panels, in several blocks along each index."""
     monkeypatch.setattr(cpu_panels, "seconds_in_tiles", lambda *_: inf)
+    monkeypatch.setattr(cpu_panels, "LEAST_TERMS", 1)
+    monkeypatch.setattr(cpu_panels, "MOST_WITHIN", 360)
     monkeypatch.setattr(contraction, "MIN_WORK", 1)
     monkeypatch.setattr(contraction, "MIN_REUSE", 1)
     monkeypatch.setattr(cpu_thresholds, "BLOCKED_ROWS", (20,))
@@ -63,7 +67,8 @@ def test_large_products_are_packed_and_small_ones_are_not(compiled: Compile) -> 
 @pytest.mark.parametrize(
     ("source", "shapes", "reason"),
     [
-        (MM, [(64, 64), (64, 64)], "near enough"),
+        (MM, [(64, 64), (64, 64)], "few terms"),
+        (MM, [(256, 256), (256, 256)], "near enough"),
         ("def f(float(M,K) A) -> (y) { y(m) +=! A(m,k) * 2.0 }", [(600, 600)], "no one member"),
         ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) max=! A(m,k) * B(k,n) }",
          [(600, 600), (600, 600)], "no sum"),
@@ -123,6 +128,16 @@ def test_where_columns_are_packed(
     check_all([*cases, *batches], threads=4)
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_a_reduction_of_the_sums_has_a_kernel_of_its_own(check_all: CheckAll) -> None:
+    source = """def f(float16(M,K) A, float16(K,N) B, float16(M) b) -> (t) {
+        C(m,n) +=! A(m,k) * B(k,n)
+        C(m,n) = fmax(C(m,n) + b(m), 0.0)
+        t(n) max=! C(m,n)
+    }"""
+    check_all([(source, [(33, 96), (96, 40), (33,)])])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fuse", ["max", "none"])
 @pytest.mark.usefixtures("small_blocks")
@@ -152,3 +167,13 @@ def test_convolutions(check_all: CheckAll) -> None:
         (GROUPED, [(2, 2, 4, 9, 19), (2, 4, 4, 3, 3), (2, 4)]),
     ]
     check_all(cases)
+
+
+@pytest.mark.slow
+@with_seeds(5050, 24, range(5500, 5510))
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+@pytest.mark.usefixtures("small_blocks")
+def test_random_contractions(number: int, count: int, check_all: CheckAll) -> None:
+    pytest.importorskip("hypothesis")
+    hunt_in_batches(drawn(number, count, contractions()), check_all)

@@ -12,6 +12,7 @@ from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.panels import Product, blockings, seconds_in_tiles, seconds_on_panels
 from tcdsl.lang.comprehension import Cast, Expr, Load, Operator, children
 from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Kind
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.packing import Factor
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
@@ -23,7 +24,8 @@ from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Template
 
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
-TERMS_A_BLOCK = cpu_thresholds.TERMS_A_BLOCK
+LEAST_TERMS = cpu_thresholds.PANEL_TERMS
+MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,10 @@ def why_not(problem: Problem) -> str | None:
     found = _found(problem)
     if isinstance(found, str):
         return found
-    if prod(found.extents[i] for i in found.within) > TERMS_A_BLOCK:
-        return "reduced indices besides the longest one have more terms than a block"
+    if prod(found.extents[i] for i in found.within) > MOST_WITHIN:
+        return "it has several reduced indices, as convolutions do: panels of them are not measured"
+    if found.extents[found.terms] < LEAST_TERMS:
+        return "it has few terms"
     product, cpu = _product(problem), problem.cpu
     times = (seconds_on_panels(product, blocking, cpu) for blocking in blockings(product, cpu))
     if min(times, default=inf) >= seconds_in_tiles(product, cpu):
@@ -110,6 +114,8 @@ def _why_not_after(problem: Problem, lead: str, name: str) -> str | None:
     scop, shape = problem.scop, problem.shapes[name]
     if scop.position(name) < scop.position(lead):
         return f"{name} comes before it"
+    if shape.statement.kind is not Kind.ASSIGN:
+        return f"{name} adds up what it reads"
     own = problem.shapes[lead]
     left = [d for d, role in enumerate(own.roles) if role is Role.PARALLEL]
     dims = {axis[lead]: axis[name] for axis in problem.group.axes}
