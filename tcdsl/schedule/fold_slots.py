@@ -25,7 +25,7 @@ One fold alone has no number: on an H200 rmsnorm of (4096, 65536) float32 takes 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -173,28 +173,42 @@ class _Call:
     operator: Operator
     types: tuple[str, ...]  # of the value, and of the index that an arg fold finds
     lanes: int
-    is_first: bool  # the first threads alone get the result
-    number: int | None
+    is_first: bool = False  # the first threads alone get the result
+    number: int | None = None
 
 
 def _slot_bytes(mapped: Mapped, placements: Placements, slots: FoldSlots) -> dict[_Call, int]:
     """Return the bytes of the slots of every call that the kernel may have."""
     sizes = {}
     for fold in _folds(mapped):
-        reduction, axes = fold.reduction, mapped.fold_axes(fold)
-        assert reduction is not None
-        dtypes = [reduction.dtype]
-        if reduction.operator.is_arg:
-            dtypes.append(mapped.scop.arrays[fold.reads[0].array].dtype)
-        value_bytes = len(dtypes) * max(dtype.size_bytes for dtype in dtypes)
+        axes = mapped.fold_axes(fold)
         is_first = axes == (1,) and not is_replicated(fold, placements)
         number = slots.numbers.get(fold.name)
         for lanes in _lanes_of_calls(fold, slots):
-            types = tuple(dtype.name for dtype in dtypes)
-            call = _Call(axes, reduction.operator, types, lanes, is_first, number)
-            counts = _slot_counts(mapped, axes)
-            sizes[call] = sum(_aligned(value_bytes * lanes * count) for count in counts)
+            call, size_bytes = _call(mapped, fold, lanes)
+            sizes[replace(call, is_first=is_first, number=number)] = size_bytes
     return sizes
+
+
+def _call(mapped: Mapped, fold: Statement, lanes: int) -> tuple[_Call, int]:
+    """Return a call of *fold* for all threads, and the bytes of its slots."""
+    reduction, axes = fold.reduction, mapped.fold_axes(fold)
+    assert reduction is not None
+    dtypes = [reduction.dtype]
+    if reduction.operator.is_arg:
+        dtypes.append(mapped.scop.arrays[fold.reads[0].array].dtype)
+    value_bytes = len(dtypes) * max(dtype.size_bytes for dtype in dtypes)
+    size_bytes = sum(_aligned(value_bytes * lanes * n) for n in _slot_counts(mapped, axes))
+    return _Call(axes, reduction.operator, tuple(d.name for d in dtypes), lanes), size_bytes
+
+
+def slot_bytes_at_most(mapped: Mapped) -> int:
+    """Return what folds of one value each may take, whoever gets the results: no arrays are placed.
+
+    Folds down columns for the first threads alone have slots of their own.
+    """
+    sizes = dict(_call(mapped, fold, 1) for fold in _folds(mapped))
+    return sum(size * (2 if call.axes == (1,) else 1) for call, size in sizes.items())
 
 
 def _lanes_of_calls(fold: Statement, slots: FoldSlots) -> tuple[int, ...]:

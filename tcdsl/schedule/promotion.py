@@ -39,6 +39,7 @@ from tcdsl.poly.loop_tree import (
     time_of,
 )
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.schedule.fold_slots import slot_bytes_at_most
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import (
     FIXED,
@@ -57,6 +58,7 @@ from tcdsl.schedule.placement import (
 
 MAX_PRIVATE_BYTES = 512  # of one array in registers
 FOLD_BYTES = 16  # of a thread's value and its index
+MOST_FOLD_BYTES = 24 << 10  # that folds of several values at once are left, before arrays
 WORD_BYTES = chip.BANK_BYTES
 VECTOR_BYTES = chip.VECTOR_BYTES
 _WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES, LoopKind.COLLECTIVE)
@@ -288,10 +290,14 @@ class _Kernel:
         return found
 
     def _collective_bytes(self) -> int:
-        """Return what the folds of the kernel may take of the block's shared memory."""
+        """Return what the folds of the kernel may take of the block's shared memory.
+
+        Those of several values at once have some too, but not before all arrays.
+        """
         folds = [n for n in self.mapped.paths if self.scop.by_name[n].kind is Kind.FOLD]
-        several = FOLD_BYTES * (len(folds) + 1) if folds else 0  # what vectors may have, too
-        return several * prod(self.mapped.block)
+        several = FOLD_BYTES * (len(folds) + 1) if folds else 0
+        wanted = min(several * prod(self.mapped.block), MOST_FOLD_BYTES)
+        return max(wanted, slot_bytes_at_most(self.mapped)) if folds else 0
 
     def _goes_by_columns(self, uses: Uses, dims: Sequence[LocalDim], *, is_write: bool) -> bool:
         """Return whether neighbouring threads read, or write, elements of different rows."""
