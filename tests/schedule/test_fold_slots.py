@@ -7,10 +7,15 @@ from typing import Any
 import islpy as isl
 import pytest
 
+import tcdsl
+from tcdsl import library
 from tcdsl.codegen.cuda import kernel as cuda_kernel
 from tcdsl.codegen.cuda.printer import print_cuda
 from tcdsl.codegen.device.cuda import FUNCTIONS, header_text, parts_for
+from tcdsl.costmodel.chip import load_chip
+from tcdsl.driver import compile_to_cuda
 from tcdsl.errors import InternalError
+from tcdsl.lang.request import Request
 from tcdsl.options import Options
 from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, Sequence
@@ -21,10 +26,12 @@ from tcdsl.schedule.fold_slots import (
     MOST_NUMBERED,
     FoldSlots,
     fold_slots,
+    slot_bytes_at_most,
     static_bytes,
     why_not_numbered,
 )
 from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.placement import Space
 from tcdsl.schedule.plan import Plan
 from tests.codegen.cubins import shared_bytes
 from tests.strategies import waiting_sums
@@ -252,3 +259,25 @@ def test_bytes_are_what_the_compiler_takes(
         expected = static_bytes(own, made.placements, slots)
         found = taken.get(launch.name, 0)
         assert found == expected or (found < expected and slots.lanes and not slots.numbers)
+
+
+@pytest.mark.parametrize(("source", "shape"), [ROWS, DOUBLES, ARG, COLUMNS, ONE_FOLD, BLOCKS])
+def test_what_arrays_leave_is_enough(source: str, shape: tuple[int, ...], plan: MakePlan) -> None:
+    """Arrays are placed before it is known which threads get what folds make."""
+    made = plan(source, shape)
+    kernel = mapped(made)
+    without = {n: p for n, p in made.placements.items() if p.space is not Space.SHARED}
+    taken = static_bytes(kernel, without, FoldSlots({}, {}))
+    assert 0 < taken <= slot_bytes_at_most(kernel)
+
+
+def test_many_folds_leave_shared_memory_to_arrays() -> None:
+    """Nine folds of 512 threads take 1 KB: partial sums that threads exchange have room."""
+    f = tcdsl.vjp(tcdsl.define(library.case("group_norm").source).group_norm)
+    x, group = tcdsl.spec((8, 32, 4, 128, 128), "float32"), tcdsl.spec((32, 4), "float32")
+    special = f.specialise(x, group, group, 1e-5, x)
+    plan = compile_to_cuda(Request(f.comprehension, special), load_chip("h200")).plan
+    kernel = max((Mapped(plan.scop, k.tree) for k in plan.kernels), key=lambda k: len(folds_of(k)))
+    partial = plan.placements["d_rstd_part.part2"]
+    assert len(folds_of(kernel)) >= 5 and kernel.block[0] == 512
+    assert (partial.space, partial.elements()) == (Space.SHARED, 4 * 512)
