@@ -290,6 +290,8 @@ def test_a_time_limit_leaves_no_process(slow: tuple[Compiler, Path], own_cache: 
 
 def test_an_interrupt_leaves_no_process(slow: tuple[Compiler, Path], own_cache: Path) -> None:
     compiler, pids = slow
+    # A shell's background processes ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupted_at: list[float] = []
 
     def interrupt() -> None:
@@ -299,8 +301,11 @@ def test_an_interrupt_leaves_no_process(slow: tuple[Compiler, Path], own_cache: 
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        compile_shared(GOOD, (), compiler=compiler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compile_shared(GOOD, (), compiler=compiler)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert time.monotonic() - interrupted_at[0] < 2
     thread.join()
     wait_until(lambda: not any(map(is_alive, numbers(pids))), 2)

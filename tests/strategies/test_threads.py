@@ -104,12 +104,24 @@ def test_inputs_with_other_strides(check_emulated: CheckAll) -> None:
 
 
 def test_neighbours_in_memory_are_neighbouring_threads(cuda_unit: MakeUnit) -> None:
-    for source in ("y(i,j) = x(i,j) * 2.0", "y(j,i) = x(i,j) * 2.0"):
-        unit = cuda_unit(matrix(source), (1000, 1000))
-        (thread,) = [la for la in loops(unit) if la.kind is LoopKind.THREAD and la.axis == 0]
-        statement = unit.done.plan.scop.by_name["S0"]
-        last = statement.write.subscripts[-1].name
-        assert statement.indices[thread.coordinates["S0"].position] == last
+    unit = cuda_unit(matrix("y(i,j) = x(i,j) * 2.0"), (1000, 1000))
+    (thread,) = [la for la in loops(unit) if la.kind is LoopKind.THREAD and la.axis == 0]
+    statement = unit.done.plan.scop.by_name["S0"]
+    last = statement.write.subscripts[-1].name
+    assert statement.indices[thread.coordinates["S0"].position] == last
+
+
+def test_transposed_neighbours_are_vectors_of_loads_and_of_stores(cuda_unit: MakeUnit) -> None:
+    """What is read is copied along its rows, and the result is stored along its own."""
+    unit = cuda_unit(matrix("y(j,i) = x(i,j) * 2.0"), (1000, 1000))
+    assert [kernel.template for kernel in unit.done.plan.kernels] == ["transpose"]
+    lanes = [la for la in loops(unit) if la.kind is LoopKind.LANES]
+    found = {name: c.position for la in lanes for name, c in la.coordinates.items()}
+    copy, written = (unit.done.plan.scop.by_name[name] for name in ("x.tile0S0_copy", "S0"))
+    assert found == {
+        copy.name: copy.indices.index("e1"),  # of the tile [o0, o1, e0, e1] of x(i,j)
+        written.name: written.indices.index(written.write.subscripts[-1].name),
+    }
 
 
 def test_short_rows_are_packed_into_a_block(cuda_unit: MakeUnit) -> None:

@@ -124,13 +124,13 @@ def _inside(problem: Problem, config: ChainConfig, member: Member) -> tuple[Piec
         digits = along.cut(dim, (before, width, after))
         (lane, thread, repeat, turn) = digits
         if thread is not None:
-            threads.append(along.piece(dim, *thread, LoopKind.THREAD, axis, width))
+            threads.append(along.piece(dim, thread, LoopKind.THREAD, axis, width))
         if turn is not None:
-            turns.append(along.piece(dim, *turn, LoopKind.SERIAL))
+            turns.append(along.piece(dim, turn, LoopKind.SERIAL))
         if repeat is not None:
-            at_once.append(along.piece(dim, *repeat, LoopKind.UNROLL))
+            at_once.append(along.piece(dim, repeat, LoopKind.UNROLL))
         if lane is not None:
-            at_once.append(along.piece(dim, *lane, LoopKind.LANES))
+            at_once.append(along.piece(dim, lane, LoopKind.LANES))
     turns += [along.whole(dim) for dim in member.rest]
     terms = [along.whole(dim) for dim in member.reduced[:-1]]
     run, is_vector = run_of(problem, member)
@@ -141,10 +141,10 @@ def _inside(problem: Problem, config: ChainConfig, member: Member) -> tuple[Piec
         lane, unrolled, _, steps = along.cut(member.term, (run, several, 1))
         kind = LoopKind.LANES if is_vector else LoopKind.UNROLL
         if steps is not None:
-            terms.append(along.piece(member.term, *steps, LoopKind.SERIAL))
+            terms.append(along.piece(member.term, steps, LoopKind.SERIAL))
         if unrolled is not None:
-            terms.append(along.piece(member.term, *unrolled, LoopKind.UNROLL))
-        of_run = [along.piece(member.term, *lane, kind)] if lane is not None else []
+            terms.append(along.piece(member.term, unrolled, LoopKind.UNROLL))
+        of_run = [along.piece(member.term, lane, kind)] if lane is not None else []
     return (*threads, *turns, *terms, *at_once, *of_run)
 
 
@@ -185,17 +185,18 @@ class _Along:
         return found
 
     def piece(
-        self, dim: int, div: int, mod: int, extent: int, kind: LoopKind,
-        axis: int = 0, width: int = 0,
-    ) -> Piece:  # fmt: skip
-        """Return a loop along *dim*."""
+        self, dim: int, digit: Digit, kind: LoopKind, axis: int = 0, width: int = 0
+    ) -> Piece:
+        """Return a loop along a digit of *dim*."""
+        div, mod, extent = digit
         coordinate = Coordinate(dim, self._lower[dim], div, mod)
         role = self.shape.roles[dim]
         return Piece(coordinate, extent, role, kind, axis, width, self.member.part)
 
     def whole(self, dim: int) -> Piece:
         """Return the loop along all of *dim*."""
-        return self.piece(dim, 1, self._cut.get(dim, 0), self.member.extents[dim], LoopKind.SERIAL)
+        digit = (1, self._cut.get(dim, 0), self.member.extents[dim])
+        return self.piece(dim, digit, LoopKind.SERIAL)
 
 
 TEMPLATE = Template(NAME, ChainConfig, why_not, space, schedule)
