@@ -105,7 +105,8 @@ def fastest(problem: Problem) -> Choice:
     """Return the choice with the least estimated time; of those alike the likeliest.
 
     Tiles, and copies of results, are worth while wherever they apply, and first in their spaces is
-    the fastest of them; three products for one are weighed against one.
+    the fastest of them; three products for one are weighed against one.  Where they are not likely
+    the others decide among themselves.
     What rows of data cost, nobody knows before; isl's loops, and last blocks, have not been timed.
     """
     first = next(choices(problem))
@@ -113,7 +114,7 @@ def fastest(problem: Problem) -> Choice:
         return _faster_tiles(problem, first)
     if first.template in LIKELIEST or not isinstance(problem.machine, Chip):
         return first
-    found = candidates(problem)
+    found = [c for c in candidates(problem) if c.choice.template not in LIKELIEST]
     least = min(candidate.estimate.seconds for candidate in found)
     return next(c.choice for c in found if c.estimate.seconds <= ALIKE * least)
 

@@ -116,7 +116,7 @@ def _is_in_tiles(problem: Problem) -> bool:
 
 def _has_tiles(problem: Problem) -> bool:
     """Return whether *problem* looks like a contraction that tiles pay for."""
-    tensor = any(t.why_not(problem) is None for t in (tile_mma, tile_implicit))
+    tensor = any(t.TEMPLATE.is_wanted(problem) for t in (tile_mma, tile_implicit))
     return tensor or tile_simt.is_tiled(problem)
 
 

@@ -1,10 +1,11 @@
 """Templates: families of kernels, what may be chosen of each, and the choice.
 
     problem --why_not--> a reason | None        does the template apply, and is it worth while?
+            --is_likely--> bool                 are others slower, where it applies?
             --space-->   configurations         legal ones only, the likeliest first
             --schedule(config)--> Sketch        decides nothing
 
-Each module of ``templates`` has one, with these three functions.  A configuration is a frozen
+Each module of ``templates`` has one, with these functions.  A configuration is a frozen
 dataclass of numbers and names, so that it can be written down, compared, and asked for.
 """
 
@@ -30,7 +31,11 @@ class Template(Generic[Config]):
     why_not: Callable[[Problem], str | None]
     space: Callable[[Problem], Iterator[Config]]
     schedule: Callable[[Problem, Config], Sketch]
-    is_likely: Callable[[Problem], bool] = lambda _: True  # where it applies: better than others
+    is_likely: Callable[[Problem], bool] = lambda _: True
+
+    def is_wanted(self, problem: Problem) -> bool:
+        """Return whether it applies to *problem*, and others are slower."""
+        return self.why_not(problem) is None and self.is_likely(problem)
 
 
 @dataclass(frozen=True, slots=True)

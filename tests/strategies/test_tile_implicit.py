@@ -158,3 +158,19 @@ def test_random_convolutions(cuda_unit: MakeUnit, emulated: Any) -> None:
     assert len(units) > 8, "few of them are products of half types"
     for program, own in zip(emulated(units), inputs, strict=True):
         check(program, *own)
+
+
+def test_it_may_be_asked_for_where_another_is_faster(
+    cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._least", lambda *_: 0.0)
+    source = """def f(half(H,W,C) I, half(F,KH,KW,C) K) -> (O) {
+        O(h,w,f) +=! I(h+kh,w+kw,c) * K(f,kh,kw,c)
+    }"""
+    shapes = (66, 66, 64), (64, 3, 3, 64)
+    (kernel,) = cuda_unit(source, *shapes).done.plan.kernels
+    assert kernel.template == "tile_mma"
+    choice = {"kernel": "S0", "template": "tile_implicit", "chunks": 1}
+    asked = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+    (kernel,) = cuda_unit(source, *shapes, options=Options(choices=asked)).done.plan.kernels
+    assert kernel.template == "tile_implicit"

@@ -90,16 +90,20 @@ def why_not(problem: Problem) -> str | None:
         return reason
     if tile_mma.why_not(problem) is None and all(len(one.indices) == 1 for one in classes.all):
         return "it is a plain product: tile_mma"
-    found = _ranked(problem)
-    if not found:
-        return "no tile fits"
+    return None if _ranked(problem) else "no tile fits"
+
+
+def is_likely(problem: Problem) -> bool:
+    """Return whether no other template is estimated to be as fast."""
+    classes = classes_of(problem)
+    assert classes is not None, "why_not"
     least_extent = min(one.extent for one in (classes.row, classes.column, classes.term))
-    for other in OTHERS if least_extent >= FEW else (*OTHERS, row.TEMPLATE, column.TEMPLATE):
-        least = _least(problem, other) if other.why_not(problem) is None else inf
-        if least <= SURELY * found[0][0]:
-            own = 1e6 * found[0][0]
-            return f"{other.name} takes {1e6 * least:.1f} us by the estimate, not {own:.1f}"
-    return None
+    others = OTHERS if least_extent >= FEW else (*OTHERS, row.TEMPLATE, column.TEMPLATE)
+    own = _ranked(problem)[0][0]
+    return all(
+        other.why_not(problem) is not None or _least(problem, other) > SURELY * own
+        for other in others
+    )
 
 
 def _least(problem: Problem, template: Template[Any]) -> float:
@@ -313,4 +317,4 @@ def schedule(problem: Problem, config: ImplicitConfig) -> Sketch:
     )  # fmt: skip
 
 
-TEMPLATE = Template(NAME, ImplicitConfig, why_not, space, schedule)
+TEMPLATE = Template(NAME, ImplicitConfig, why_not, space, schedule, is_likely)
