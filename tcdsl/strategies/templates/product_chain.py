@@ -184,9 +184,7 @@ class _Along:
         found.append((div, size // div if size else 0, left) if left > 1 else None)
         return found
 
-    def piece(
-        self, dim: int, digit: Digit, kind: LoopKind, axis: int = 0, width: int = 0
-    ) -> Piece:
+    def piece(self, dim: int, digit: Digit, kind: LoopKind, axis: int = 0, width: int = 0) -> Piece:
         """Return a loop along a digit of *dim*."""
         div, mod, extent = digit
         coordinate = Coordinate(dim, self._lower[dim], div, mod)
