@@ -7,6 +7,7 @@ kink, the derivative is that of one side, or their mean (docs/derivatives.md).
 """
 
 from functools import cache
+from math import isnan
 
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Select, Unary
 from tcdsl.lang.syntax import ast
@@ -135,8 +136,10 @@ def _typed(node: ast.Expr, args: dict[str, Expr], dtype: DType) -> Expr:
         case ast.Name(id=name):
             return args[name]
         case ast.Apply(id=name, args=operands):
-            kind = BOOL if name.startswith("is") else dtype
-            return Call(name, tuple(map(typed, operands)), kind)
+            values = tuple(map(typed, operands))
+            if name == "isnan" and isinstance(values[0], Const):
+                return Const(isnan(values[0].value), BOOL)
+            return Call(name, values, BOOL if name.startswith("is") else dtype)
         case ast.Unary(op=op, operand=operand):
             return Unary(op, typed(operand), dtype)
         case ast.Binary(op=op, left=left, right=right):
@@ -158,5 +161,7 @@ def _folded(expr: Binary) -> Expr:
             return Const(one == other, BOOL)
         case Binary(op="-", left=Const(value=one), right=Const(value=other)):
             return Const(one - other, expr.dtype)
+        case Binary(op="||", left=left, right=Const(value=False)):
+            return left
         case _:
             return expr

@@ -66,3 +66,9 @@ def test_powers_at_zero() -> None:
 def test_an_exponent_that_is_a_number_leaves_no_choice() -> None:
     f = tcdsl.define("def f(float(N) x) -> (y) { y(i) = pow(x(i), 3.0) }").f
     assert "d_x(i) = d_y(i) * 3.0 * pow(x(i), 2.0)" in tcdsl.vjp(f).source
+
+
+def test_a_number_is_not_asked_whether_it_is_nan() -> None:
+    f = tcdsl.define("def f(float(N) x) -> (y) { y(i) = fmax(x(i), 0.0) }").f
+    text = tcdsl.vjp(f).source
+    assert "x(i) > 0.0 ? d_y(i) : x(i) == 0.0 ? d_y(i) * 0.5 : 0.0" in text
