@@ -5,7 +5,8 @@
 1. The forward pass gets versions (:mod:`versions`), the steps their adjoints (:mod:`adjoint`).
 2. The first contribution to an adjoint array initialises it where it writes all of it; else zeros
    do.  A cotangent that gets contributions is copied first: a parameter is not written.
-3. Of the forward pass only those statements are kept whose values the adjoints read.
+3. Of the forward pass only those statements stay whose values the adjoints read.  Those of values
+   that a forward pass keeps (:mod:`keeping`) do not; the values are parameters, after those of f.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,6 +26,7 @@ from tcdsl.derivatives.adjoint import (
 from tcdsl.derivatives.clipping import clipped
 from tcdsl.derivatives.contributions import Contribution
 from tcdsl.derivatives.inversion import Sizes
+from tcdsl.derivatives.keeping import costly_versions, read_versions
 from tcdsl.derivatives.lines import Box, Line, fills
 from tcdsl.derivatives.names import Names, names_of
 from tcdsl.derivatives.text import definition_text, line_text, parameter
@@ -50,8 +52,8 @@ from tcdsl.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Cotangent:
-    """The parameter *name*, of *dims*, for the adjoint of the result *version*."""
+class Passed:
+    """The parameter *name*, of *dims*: the adjoint of the result *version*, or its kept value."""
 
     name: str
     version: Version
@@ -60,19 +62,26 @@ class Cotangent:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """The text of a vjp, and by parameter the extents that it must have: those of the result."""
+    """The text of a vjp, and which tensors' extents its further parameters must have.
+
+    *forward* is the name and the text of the forward pass that returns what is kept, too: *kept*,
+    after its own results.
+    """
 
     name: str
     text: str
-    cotangents: Mapping[str, str]  # parameter -> result
+    passed: Mapping[str, str]  # parameter -> tensor of the def
+    kept: tuple[str, ...] = ()
+    forward: tuple[str, str] = ("", "")
 
 
-def vjp_text(c: Comprehension, wrt: Sequence[str]) -> Derived:
+def vjp_text(c: Comprehension, wrt: Sequence[str], *, keeps: bool = False) -> Derived:
     """Return the vjp of *c* by the parameters *wrt*, which are floats.
 
+    :arg keeps: whether values of the forward pass are parameters, where that is worth while.
     :raises SemanticError: (TC093) a statement is not differentiable, or not by these rules.
     """
-    return _Vjp(c, tuple(wrt)).derived()
+    return _Vjp(c, tuple(wrt), keeps).derived()
 
 
 def refused(c: Comprehension, span: Span, what: str, advice: str) -> Exception:
@@ -89,7 +98,7 @@ def with_extents(derivative: Comprehension, c: Comprehension, derived: Derived) 
         return replace(derivative, resolve=_CheckedExtents(derivative, c, derived))
     space = SizeSpace(derivative.sizes)
     found: list[Precondition] = []
-    for name, result in derived.cotangents.items():
+    for name, result in derived.passed.items():
         dims = derivative.tensors[name].dims
         for position, (dim, extent) in enumerate(zip(dims, c.tensors[result].extents, strict=True)):
             if isinstance(dim, str) and dim not in c.sizes:
@@ -117,7 +126,7 @@ class _CheckedExtents:
         :raises ShapeError: a cotangent has other extents than its result.
         """
         at = self.c.at({name: sizes[name] for name in self.c.sizes})
-        for name, result in self.derived.cotangents.items():
+        for name, result in self.derived.passed.items():
             own = at.tensors[result]
             if any(evaluate(lower, {}) for lower in own.origin):
                 what = f"the elements of {result} begin at others than 0, as sizes decide"
@@ -141,10 +150,12 @@ class _CheckedExtents:
 class _Vjp:
     c: Comprehension
     wrt: tuple[str, ...]
+    keeps: bool
     names: Names = field(init=False)
     sizes: Sizes = field(init=False)
     forward: Forward = field(init=False)
-    cotangents: dict[str, Cotangent] = field(init=False)  # by version
+    cotangents: dict[str, Passed] = field(init=False)  # by version
+    kept: list[Passed] = field(default_factory=list)
     gradients: dict[str, str] = field(init=False)  # by parameter
     boxes: dict[str, Box | None] = field(init=False)  # of all tensors but the cotangents
 
@@ -162,7 +173,7 @@ class _Vjp:
         for name in results:
             version = self.forward.last(name)
             dims = self._dims(name, adjoints[name])
-            self.cotangents[version.name] = Cotangent(adjoints[name], version, dims)
+            self.cotangents[version.name] = Passed(adjoints[name], version, dims)
 
     def _cotangent_name(self, result: str) -> str:
         """Return the name of the adjoint of *result*: an updated parameter's is updated too."""
@@ -207,17 +218,59 @@ class _Vjp:
         versions = self.forward.versions
         self.boxes = {name: version.box for name, version in versions.items()}
         self.boxes |= {name: versions[v].box for v, name in assembly.arrays.items()}
-        forward = [line for step in self.forward.steps for line in lines_of(step)]
-        body = needed([*forward, *lines], set(self.gradients.values()))
+        body = self._needed(lines)
         name = self.names.fresh(f"{c.name}_vjp")
         text = definition_text(
             name, self._parameters(), self._results(), self._texts(body)
         )  # fmt: skip
-        cotangents = {cot.name: cot.version.tensor for cot in self.cotangents.values()}
-        return Derived(name, text, cotangents)
+        passed = {p.name: p.version.tensor for p in (*self.kept, *self.cotangents.values())}
+        kept = tuple(one.name for one in self.kept)
+        return Derived(name, text, passed, kept, self._forward_text() if kept else ("", ""))
+
+    def _needed(self, adjoints: Sequence[Line]) -> list[Line]:
+        """Return the lines that the gradients need, and note what they read of kept values."""
+        wanted = set(self.gradients.values())
+        costly = costly_versions(self.forward) if self.keeps else set()
+        steps = [step for step in self.forward.steps if step.target not in costly]
+        forward = [line for step in steps for line in lines_of(step)]
+        body = needed([*forward, *adjoints], wanted)
+        for name in read_versions(body, costly):
+            version = self.forward.versions[name]
+            self.kept.append(Passed(name, version, self._dims(version.tensor, name)))
+        return body
+
+    def _forward_text(self) -> tuple[str, str]:
+        """Return the name and the text of the forward pass that returns what is kept, too."""
+        forward, c = self.forward, self.c
+        name = self.names.fresh(f"{c.name}_forward")
+        results = []
+        for output in c.outputs:
+            tensor, version = c.tensors[output], forward.last(output)
+            dims = declared_dims(c, output)
+            is_declared = None not in tensor.dims
+            results.append(
+                parameter(version.name, tensor.dtype, dims) if is_declared else version.name
+            )
+        names = [forward.last(output).name for output in c.outputs]
+        results += [one.name for one in self.kept if one.name not in names]
+        lines = [line for step in forward.steps for line in lines_of(step)]
+        boxes = Boxes(
+            {name: version.box for name, version in forward.versions.items()},
+            {name: forward.versions[name].box for name in c.inputs},
+        )
+        body = needed(lines, {*names, *(one.name for one in self.kept)})
+        texts = statement_texts(body, forward, self.sizes, boxes)
+        return name, definition_text(name, self._own_parameters(), results, texts)
 
     # --- text -----------------------------------------------------------------------------------
     def _parameters(self) -> list[str]:
+        found = self._own_parameters()
+        for passed in (*self.kept, *self.cotangents.values()):
+            found.append(parameter(passed.name, passed.version.dtype, passed.dims))
+        return found
+
+    def _own_parameters(self) -> list[str]:
+        """Return the parameters of the def."""
         c = self.c
         found = []
         for name in c.parameters:
@@ -225,9 +278,6 @@ class _Vjp:
                 found.append(f"size {name}")
             else:
                 found.append(parameter(name, c.tensors[name].dtype, declared_dims(c, name)))
-        for cotangent in self.cotangents.values():
-            dtype = cotangent.version.dtype
-            found.append(parameter(cotangent.name, dtype, cotangent.dims))
         return found
 
     def _results(self) -> list[str]:
@@ -241,16 +291,16 @@ class _Vjp:
     def _texts(self, body: Sequence[Line]) -> list[str]:
         boxes = {name: self.forward.versions[name].box for name in self.c.inputs}
         updated = {cotangent.name for cotangent in self.cotangents.values()}
-        for cotangent in self.cotangents.values():
-            boxes[cotangent.name] = self._box_of_parameter(cotangent)
+        for passed in (*self.kept, *self.cotangents.values()):
+            boxes[passed.name] = self._box_of_parameter(passed)
         return statement_texts(body, self.forward, self.sizes, Boxes(self.boxes, boxes, updated))
 
-    def _box_of_parameter(self, cotangent: Cotangent) -> Box | None:
+    def _box_of_parameter(self, passed: Passed) -> Box | None:
         known = set(self.c.sizes)
-        if any(isinstance(dim, str) and dim not in known for dim in cotangent.dims):
+        if any(isinstance(dim, str) and dim not in known for dim in passed.dims):
             return None
         zero = self.sizes.space.zero
-        tensor = self.c.tensors[cotangent.version.tensor]
+        tensor = self.c.tensors[passed.version.tensor]
         if len(tensor.extents) < tensor.rank:
             return None
         return tuple((zero, extent) for extent in tensor.extents)
@@ -379,7 +429,7 @@ class _Assembly:
         self.last.append(replace(copy, target=gradient, value=value))
         return name
 
-    def _cotangent(self, cotangent: Cotangent, subscripts: tuple[Expr, ...]) -> Expr:
+    def _cotangent(self, cotangent: Passed, subscripts: tuple[Expr, ...]) -> Expr:
         """Return the read of the parameter, which starts at 0, at *subscripts* of the result."""
         # (The results of a deferred def start at 0 unless their text says otherwise.)
         box = cotangent.version.box

@@ -1,9 +1,10 @@
 """Derivatives of functions: ``tcdsl.vjp`` and ``tcdsl.jvp``."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tcdsl.api import Function, define, require_function, shortened
-from tcdsl.derivatives.program import vjp_text, with_extents
+from tcdsl.derivatives.program import Derived, vjp_text, with_extents
 from tcdsl.derivatives.tangents import jvp_text
 from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.options import BAD_ARGUMENT
@@ -21,10 +22,42 @@ def vjp(f: Function, wrt: str | Sequence[str] | None = None) -> Function:
     :raises OptionError: (TC064) *f* is not a definition, or *wrt* names none of its parameters.
     """
     chosen = _chosen(f, wrt, "vjp")
-    comprehension = f.comprehension
-    derived = vjp_text(comprehension, chosen)
+    return _function(f, vjp_text(f.comprehension, chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """A forward pass that returns more than the function does, and the vjp that takes it.
+
+    *kept* are the positions of what is kept among the results of *forward*.  The parameters of
+    *backward* are those of the function, what is kept, then the cotangents.
+    """
+
+    forward: Function
+    backward: Function
+    kept: tuple[int, ...]
+
+
+def passes(f: Function, wrt: Sequence[str]) -> Passes | None:
+    """Return the two passes of *f* of which the second computes little again.
+
+    None: a vjp needs no value of the forward pass that is worth keeping.
+
+    :raises SemanticError: (TC093) a statement is not differentiable; the message shows which.
+    """
+    derived = vjp_text(f.comprehension, wrt, keeps=True)
+    if not derived.kept:
+        return None
+    name, text = derived.forward
+    forward = define(text, name=f"<forward pass of {f.__name__}>")[name]
+    kept = tuple(map(forward.comprehension.outputs.index, derived.kept))
+    return Passes(forward, _function(f, derived), kept)
+
+
+def _function(f: Function, derived: Derived) -> Function:
+    """Return the function of the text *derived* from *f*."""
     found = define(derived.text, name=f"<vjp of {f.__name__}>")[derived.name]
-    checked = with_extents(found.comprehension, comprehension, derived)
+    checked = with_extents(found.comprehension, f.comprehension, derived)
     is_same = len(checked.preconditions) == len(found.comprehension.preconditions)
     return found if is_same and not checked.is_deferred else Function(checked)
 

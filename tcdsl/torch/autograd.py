@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import (
+    GradInterpreter,
+    retrieve_current_functorch_interpreter,
+)
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
@@ -25,43 +29,76 @@ _PLAIN: dict[int, bool] = {}  # by sets of keys, of which there are few
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """One call of *form*, the form *path* of the def whose derived forms are *derived*."""
+    """One call of *form*, the form *path* of the def whose derived forms are *derived*.
+
+    *run* computes the results of a form, below autograd: of *form* itself, or one step further.
+    """
 
     form: Form
     derived: Any
     path: str
     sizes: Sequence[int]
-    redispatch: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+    run: Callable[[Sequence[torch.Tensor], str], Sequence[torch.Tensor]]
 
-    def gradients(
-        self, inputs: Sequence[torch.Tensor], cotangents: Sequence[Any], needed: Sequence[bool]
-    ) -> list[Any]:
-        """Return the gradient of each input, None for those that are not *needed*."""
-        by, last = self.form.derivative(tuple(needed))
-        given = [cotangents[i] for i in self.form.float_outputs]
-        path = extended(self.path, last)
-        found = self.derived([*inputs, *given], self.sizes, path)
-        gradients: list[Any] = [None] * len(inputs)
-        for position, gradient in zip(by, found, strict=True):
-            gradients[position] = gradient
-        return gradients
+    def then(self, step: str, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Return the results of the form that is *step* further, as an operator's."""
+        found: Sequence[torch.Tensor] = self.derived(inputs, self.sizes, extended(self.path, step))
+        return found
 
 
 class _Node(torch.autograd.Function):
-    """The node of the graph; its gradients are operators again."""
+    """The node of the graph; its gradients are operators again.
+
+    Its results are those of the call, then what the derivative keeps, which is a function of the
+    inputs like any other: where the derivative is differentiated again, cotangents of what is kept
+    come back, and are passed on by the derivative of the first pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, call: Call, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        with below_autograd():
-            found = call.redispatch(inputs)
-        ctx.call = call
-        ctx.save_for_backward(*inputs)
+        derivative = call.form.derivative(tuple(ctx.needs_input_grad[1:]))
+        # A Function's forward pass has no grad mode; the next level of torch.func has its own.
+        with below_autograd(), torch.set_grad_enabled(_outer_grad_mode()):
+            found = call.run(inputs, derivative.forward if derivative.kept else "")
+        ctx.call, ctx.derivative = call, derivative
+        ctx.like = [(x.shape, x.dtype, x.device) for x in found]
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, *(found[position] for position in derivative.kept))
         return tuple(found)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
-        gradients = ctx.call.gradients(ctx.saved_tensors, cotangents, ctx.needs_input_grad[1:])
+        call, derivative, saved = ctx.call, ctx.derivative, ctx.saved_tensors
+        own = call.form.float_outputs
+        n_inputs, n_results = len(saved) - len(derivative.kept), len(call.form.head.outputs)
+        inputs = saved[:n_inputs]
+
+        def given(position: int) -> Any:
+            shape, dtype, device = ctx.like[position]
+            cotangent = cotangents[position]
+            is_none = cotangent is None
+            return torch.zeros(shape, dtype=dtype, device=device) if is_none else cotangent
+
+        if any(cotangent is not None for cotangent in cotangents[n_results:]):
+            further = range(n_results, len(cotangents))
+            floats = [i for i in further if ctx.like[i][1].is_floating_point]
+            step = extended(derivative.forward, derivative.whole)
+            found = call.then(step, [*inputs, *map(given, (*own, *floats))])
+        else:
+            step = derivative.backward if derivative.kept else derivative.whole
+            found = call.then(step, [*saved, *map(given, own)])
+        gradients: list[Any] = [None] * n_inputs
+        for position, gradient in zip(derivative.by, found, strict=True):
+            gradients[position] = gradient
         return None, *gradients
+
+
+def _outer_grad_mode() -> bool:
+    """Return whether the level around this one records gradients."""
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    level = retrieve_current_functorch_interpreter()
+    return not isinstance(level, GradInterpreter) or level.prev_grad_mode()
 
 
 # That of autograd.Function itself refuses to run at a level of torch.func; see above.
@@ -97,12 +134,13 @@ def is_plain(keys: Any) -> bool:
 
 def recorded(call: Call, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Return the results of *call*, with a graph."""
+    n_results = len(call.form.head.outputs)
     if not torch._C._are_functorch_transforms_active():
         found: tuple[torch.Tensor, ...] = _apply(call, *inputs)
-        return found
+        return found[:n_results]
     with enable_single_level_autograd_function():
         found = _apply(call, *inputs)
-    return found
+    return found[:n_results]
 
 
 def redispatched(operator: Any, keys: Any, *args: Any) -> Any:

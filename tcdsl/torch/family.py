@@ -2,17 +2,19 @@
 
 A form is named by its path: ``"d0,2;v1"`` is the vjp by the inputs 0 and 2, batched over the input
 1 of that.  The inputs of a vjp are those of the def, then a cotangent for each floating-point
-result, so that positions need no derivation: only a call does.
+result, so that positions need no derivation: only a call does.  ``k0,2`` is the forward pass that
+returns what the vjp by the inputs 0 and 2 keeps, too, and ``b0,2`` that vjp, whose inputs are
+those of the def, what is kept, and the cotangents.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from tcdsl.api import Function, define
-from tcdsl.errors import TCError
-from tcdsl.frontends.derivatives import vjp
+from tcdsl.errors import SemanticError, TCError
+from tcdsl.frontends.derivatives import Passes, passes, vjp
 from tcdsl.lang.types.head import Head
 from tcdsl.torch.batching import batched_tensors, batched_text
 from tcdsl.torch.sizes import Shape, ShapeFunction
@@ -26,7 +28,8 @@ class Form:
         self._forms: dict[str, Form] = {}
         self._expected: frozenset[str] = frozenset()  # sizes that graphs leave symbolic
         self._paths: dict[str, Form] = {}
-        self._derivatives: dict[tuple[bool, ...], tuple[tuple[int, ...], str]] = {}
+        self._derivatives: dict[tuple[bool, ...], Derivative] = {}
+        self._passes: dict[tuple[int, ...], Passes | None] = {}
         self._batches: dict[tuple[int, ...], Batch | None] = {}
 
     @cached_property
@@ -100,13 +103,25 @@ class Form:
             self._paths[path] = form
         return form
 
-    def derivative(self, needed: tuple[bool, ...]) -> tuple[tuple[int, ...], str]:
-        """Return the inputs with derivatives that are *needed*, and the step to that form."""
+    def derivative(self, needed: tuple[bool, ...]) -> "Derivative":
+        """Return the derivative by those inputs that are *needed*."""
         found = self._derivatives.get(needed)
         if found is None:
             by = tuple(position for position in self.float_inputs if needed[position])
-            found = self._derivatives[needed] = by, step("d", by)
+            known = self._passes_by(by)
+            kept = () if known is None else known.kept
+            steps = [step(kind, by) for kind in ("d", "k", "b")]
+            found = self._derivatives[needed] = Derivative(by, kept, *steps)
         return found
+
+    def _passes_by(self, by: tuple[int, ...]) -> Passes | None:
+        if by not in self._passes:
+            names = [self.head.inputs[position] for position in by]
+            try:
+                self._passes[by] = passes(self.function, names)
+            except SemanticError:  # a backward pass, if there is one, will say so
+                self._passes[by] = None
+        return self._passes[by]
 
     def _next(self, step: str) -> "Form":
         form = self._forms.get(step)
@@ -115,6 +130,10 @@ class Form:
             if step[0] == "d":
                 names = tuple(self.head.inputs[position] for position in positions)
                 form = self._form_of(vjp(self.function, wrt=names))
+            elif step[0] in "kb":
+                known = self._passes_by(positions)
+                assert known is not None, "paths are made of passes that there are"
+                form = self._form_of(known.forward if step[0] == "k" else known.backward)
             else:
                 batch = self.batch(positions)
                 assert batch is not None, "paths are made of batches that there are"
@@ -149,6 +168,21 @@ class Form:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """The steps to the derivative *by* inputs: all of it, or in two passes.
+
+    *kept* are the positions, among the results of the first pass, of what the second takes; there
+    is none where nothing is worth keeping.
+    """
+
+    by: tuple[int, ...]
+    kept: tuple[int, ...]
+    whole: str
+    forward: str
+    backward: str
+
+
 class Batch:
     """A batched form, with its batched inputs (by position) and whether each result is batched."""
 
@@ -159,7 +193,7 @@ class Batch:
 
 
 def step(kind: str, positions: Sequence[int]) -> str:
-    """Return a step of a path: ``d`` for a derivative by inputs, ``v`` for a batch of them."""
+    """Return a step of a path: ``d``, ``k``, ``b`` for derivatives by inputs, ``v`` for a batch."""
     return kind + ",".join(map(str, positions))
 
 

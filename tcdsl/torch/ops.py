@@ -8,8 +8,8 @@ that a saved graph finds its backward pass in a new process as soon as ``op`` ha
 
     CPU, CUDA           a call of the function, on the caller's stream
     fake                the inferred shapes (:mod:`sizes`); results are dense
-    Autograd            saves the inputs, calls the derivative by those that need a gradient
-                        (:mod:`autograd`)
+    Autograd            saves the inputs and what is worth keeping, calls the derivative by those
+                        inputs that need a gradient (:mod:`autograd`)
     vmap                the batched form; where there is none, one call for each batch
     Autocast            inputs are converted to the declared types
 
@@ -173,6 +173,16 @@ def untraced(rule: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _further(
+    form: Form, derived: Any, keys: Any, args: tuple[list[torch.Tensor], Sequence[int], str]
+) -> list[torch.Tensor]:
+    """Return the results of a derived form below autograd; *args* are inputs, sizes, and path."""
+    inputs, sizes, path = args
+    if is_plain(keys):
+        return _as_list(form.at(path).call(inputs, sizes))
+    return list(redispatched(derived, keys, inputs, sizes, path))
+
+
 # --- the operator itself -------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class _Operator:
@@ -247,13 +257,15 @@ class _Operator:
             with below_autograd():
                 return redispatched(self.operator, keys, *args)
 
-        def redispatch(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        def run(inputs: Sequence[torch.Tensor], step: str) -> list[torch.Tensor]:
+            if step:
+                return _further(self.form, self.derived, keys, (list(inputs), sizes, step))
             args = self.form.arguments(inputs, sizes)
             if is_plain(keys):
                 return _as_list(self.kernel(*args))
             return _as_list(redispatched(self.operator, keys, *args))
 
-        found = recorded(Call(self.form, self.derived, "", sizes, redispatch), tensors)
+        found = recorded(Call(self.form, self.derived, "", sizes, run), tensors)
         return found if len(found) > 1 else found[0]
 
     def _vmap(self, info: Any, in_dims: Sequence[int | None], *args: Any) -> tuple[Any, Any]:
@@ -291,7 +303,7 @@ class _Derived:
 
     def _fake(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
         last = path.rpartition(";")[2]
-        if last[0] == "d":  # a gradient is like its input: nothing has to be derived
+        if last[0] in "db":  # a gradient is like its input: nothing has to be derived
             like = [inputs[int(position)] for position in last[1:].split(",")]
             return [torch.empty(x.shape, dtype=x.dtype, device=_place(inputs)) for x in like]
         return _fake(self.form.at(path), inputs, sizes)
@@ -303,13 +315,12 @@ class _Derived:
             with below_autograd():
                 return redispatched(self.operator, keys, inputs, sizes, path)
 
-        def redispatch(tensors: Sequence[torch.Tensor]) -> Any:
-            if is_plain(keys):
-                return self._call(list(tensors), sizes, path)
-            return redispatched(self.operator, keys, list(tensors), sizes, path)
+        def run(tensors: Sequence[torch.Tensor], step: str) -> list[torch.Tensor]:
+            full = extended(path, step) if step else path
+            return _further(self.form, self.operator, keys, (list(tensors), sizes, full))
 
         form = self.form.at(path)
-        return list(recorded(Call(form, self.operator, path, sizes, redispatch), inputs))
+        return list(recorded(Call(form, self.operator, path, sizes, run), inputs))
 
     def _vmap(
         self, info: Any, in_dims: Any, inputs: list[Any], sizes: list[int], path: str

@@ -129,3 +129,17 @@ def test_zero_dimensional_tensors_and_scalars(n: int, check_all: CheckAll) -> No
 def test_an_unchanged_copy_of_the_source_is_printed_the_same(compiled: Compile) -> None:
     first, second = (compiled(SUM, (64, 65)).source for _ in range(2))
     assert first == second == replace(first)
+
+
+def test_a_result_is_loaded_before_a_vector_loop_that_leaves_it_alone(
+    compiled: Compile, check_all: CheckAll
+) -> None:
+    """Of a row's maximum that is a result the loop over the row was five times as long."""
+    source = """def f(float(M,N) x) -> (y, top) {
+        top(m) max=! x(m,n)
+        y(m,n) = exp(x(m,n) - top(m))
+    }"""
+    lines = compiled(source, (33, 2048)).source.body.splitlines()
+    (exponential,) = [line for line in lines if "tc_exp_f32" in line]
+    assert "w_invariant" in exponential and "top" not in exponential
+    check_all([(source, [(3, 7)]), (source, [(0, 5)]), (source, [(5, 0)]), (source, [(33, 67)])])

@@ -191,6 +191,58 @@ def test_gradients_of_each_sample_and_jacobians() -> None:
     torch.testing.assert_close(hessian, hessian.T)
 
 
+TWO_LAYERS = """def two(float(B,N) x, float(O,N) V, float(P,O) W) -> (y) {
+    h(b,o) +=! x(b,n) * V(o,n)
+    g(b,o) = tanh(h(b,o))
+    y(b,p) +=! g(b,o) * W(p,o)
+}"""
+
+
+def two_layers(x: Any, V: Any, W: Any) -> Any:
+    return torch.tanh(x @ V.T) @ W.T
+
+
+def test_derivatives_take_what_the_forward_pass_has_kept() -> None:
+    """The first product is no part of the backward pass; its cotangent comes back where needed."""
+    op = tct.op(tcdsl.define(TWO_LAYERS).two, name=f"tests{next(_number)}::two")
+    generator = torch.Generator().manual_seed(2)
+    args = [torch.randn(s, generator=generator) for s in ((5, 7), (6, 7), (4, 6))]
+    for of in (op, torch.compile(op, fullgraph=True, backend="aot_eager")):
+        torch.testing.assert_close(gradients(of, *args), gradients(two_layers, *args))
+    node = op(*(arg.requires_grad_() for arg in args)).grad_fn
+    assert [tuple(x.shape) for x in node.saved_tensors] == [(5, 7), (6, 7), (4, 6), (5, 6)]
+
+    def second(of: Callable[..., Any]) -> Any:
+        first = torch.autograd.grad(of(*args).square().sum(), args, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), args)
+
+    torch.testing.assert_close(second(op), second(two_layers), rtol=1e-4, atol=1e-3)
+    x, V, W = (arg.detach() for arg in args)
+
+    def hessian(of: Callable[..., Any]) -> Any:
+        loss = torch.func.grad(lambda x: of(x, V, W).square().sum())
+        return torch.func.jacrev(loss)(x)
+
+    torch.testing.assert_close(hessian(op), hessian(two_layers), rtol=1e-4, atol=1e-3)
+
+
+def test_a_result_that_nobody_uses_has_no_cotangent() -> None:
+    f = tcdsl.define(TWO_LAYERS.replace("(y)", "(y, g)")).two
+    op = tct.op(f, name=f"tests{next(_number)}::two")
+    args = [torch.randn(s) for s in ((5, 7), (6, 7), (4, 6))]
+    found = gradients(lambda *a: op(*a)[1], *args[:2], args[2])
+    wanted = gradients(lambda x, V, W: torch.tanh(x @ V.T) + 0 * W.sum(), *args)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_what_has_no_derivative_has_a_forward_pass() -> None:
+    text = "def f(float(N) y) -> (z) { z(i) = y(i)  z(i) = z(N - 1 - i) where i in 0:N }"
+    op = tct.op(tcdsl.define(text).f, name=f"tests{next(_number)}::f")
+    y = op(torch.arange(3.0, requires_grad=True))
+    with pytest.raises(tcdsl.SemanticError, match="old elements"):
+        y.sum().backward()
+
+
 def test_forward_mode_is_refused() -> None:
     op, (x, weight, bias) = register("linear"), layer(4, 5)
     with pytest.raises(tcdsl.SemanticError, match="none in forward mode"):

@@ -399,7 +399,7 @@ class _KernelPrinter:
         return f" if ({text(work)} >= {PARALLEL_WORK})"
 
     def _hoisted(self, node: loop_ast.For) -> list[Node]:
-        """Return what computes function calls that a vector loop does not change, before the loop.
+        """Return what computes calls and loads that a vector loop does not change, before the loop.
 
         The C compiler would mostly do so itself, but gives up vectorising where it half succeeds.
         """
@@ -410,7 +410,7 @@ class _KernelPrinter:
         }
         for leaf in leaves:
             printer = StatementPrinter(self.context, leaf)
-            for expr in printer.invariant_calls(node, written):
+            for expr in printer.invariants(node, written):
                 name = f"w_invariant{self.n_hoisted}"
                 self.n_hoisted += 1
                 declared = constant(c_type(expr.dtype), name, printer.outside(expr))

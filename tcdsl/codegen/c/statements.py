@@ -127,10 +127,12 @@ class StatementPrinter:
         """
         return False
 
-    def invariant_calls(self, loop: loop_ast.For, written: set[str]) -> list[Expr]:
-        """Return the largest calls in the value that *loop* does not change, and may run early.
+    def invariants(self, loop: loop_ast.For, written: set[str]) -> list[Expr]:
+        """Return the calls and loads in the value that *loop* does not change, and may run early.
 
-        What they load must exist even if the loop never runs: local arrays always do.
+        The largest calls, and loads of results: C compilers do not know that the stores of the
+        loop leave these alone (``restrict`` is lost where threads begin).  What is loaded must
+        exist even if the loop never runs: local arrays always do.
         """
         moving = {
             index
@@ -157,11 +159,18 @@ class StatementPrinter:
             # Guarded operands may not be evaluated where their guard does not hold.
             if isinstance(expr, Select) or (isinstance(expr, Binary) and expr.op in ("&&", "||")):
                 continue
-            if isinstance(expr, Call) and is_free(expr):
+            is_result = isinstance(expr, Load) and expr.tensor in self._results
+            if (isinstance(expr, Call) or is_result) and is_free(expr):
                 found.append(expr)
             else:
                 stack.extend(children(expr))
         return list(dict.fromkeys(found))
+
+    @property
+    def _results(self) -> set[str]:
+        """The arrays in memory that a statement of the program writes."""
+        written = {access.array for s in self.scop.statements for access in s.writes}
+        return written - self.context.placements.keys()
 
     def outside(self, expr: Expr) -> Code:
         """Return *expr* for a place outside the statement's own block."""
