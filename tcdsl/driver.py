@@ -5,8 +5,8 @@
     3. specialise   ranges and boxes at the sizes of a call      lang/ranges/range_inference
     4. canonicalise products in pairs; indices that go together  rewrites/comprehension
     5. lower        domains, accesses, bodies                    poly/lowering
-    6. plan         kernels, loops, partial accumulators, scratch strategies/planner
-    7. print        C or CUDA text                               codegen/*_printer
+    6. plan         kernels, loops, partial accumulators, scratch strategies/planner, plan
+    7. print        C or CUDA text                               codegen/{c,cuda}/printer
     8. verify       order, races, completeness, bounds           poly/verify
 
 It needs no compiler and no GPU.  Targets differ in the steps from 6 on (:class:`Backend`).

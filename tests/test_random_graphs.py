@@ -5,8 +5,8 @@
     pytest -m "gpu and fuzz" tests/test_random_graphs.py      20,000 graphs of real sizes on a GPU
 
 The ordinary run has some dozens.  A wrong result, a plan that falls back on another one (which is a
-warning) and an internal error are finds.  The seeds are those that docs/design.md reports; another
-hunt takes others.
+warning) and an internal error are finds.  The seeds are those that
+docs/design_testing.md reports; another hunt takes others.
 """
 
 from collections.abc import Callable, Mapping

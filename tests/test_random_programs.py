@@ -4,8 +4,8 @@
                                                                 with either chip, ...
     pytest -m "gpu and fuzz" tests/test_random_programs.py      5,000 on a GPU
 
-The ordinary run has 300 of them, as CUDA on the emulator.  The seeds are those that docs/design.md
-reports; another hunt takes others.
+The ordinary run has 300 of them, as CUDA on the emulator.  The seeds are those that
+docs/design_testing.md reports; another hunt takes others.
 """
 
 from collections.abc import Callable, Mapping

@@ -11,7 +11,8 @@
 7. the barriers                                                  schedule/synchronisation
 8. which kernels go backwards over what they share
 
-The steps are those of ``planner.py``; what differs is who decides (``strategies/threads``).
+The steps are those of ``strategies/planner``; what differs is that the least estimated time
+chooses (``strategies/catalogue``).
 """
 
 from collections.abc import Collection, Mapping, Sequence
