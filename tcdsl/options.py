@@ -58,11 +58,11 @@ class Options:
         them at the end: the result is that of twice the precision, rounded once.  It costs some six
         operations per term.  Not for scattered sums and recurrences, not with fast_math; blocks
         combine their parts as with "ordered".
-    precision: of products of float32 that a sum adds up: "float32"; "tf32x3", which lets tensor
-        cores make long sums, each product as three of parts of the factors: faster, with errors
-        within the same bound, and infinities and NaN as they are otherwise; or "tf32", which lets
-        them round the factors to 11 bits (a product is off by 2^-10 of itself at most; infinities
-        and NaN stay) and is several times as fast.  Ignored on a CPU.
+    precision: of products of float32 that a sum adds up: "float32", errors of fused multiply-adds
+        at most (tensor cores may make long sums, each product as three of parts of the factors;
+        infinities, NaN and sums of integers are as ever); "ieee", fused multiply-adds alone; or
+        "tf32", which lets tensor cores round the factors to 11 bits (a product is off by 2^-10 of
+        itself at most; infinities and NaN stay) and is several times as fast.  Ignored on a CPU.
     libraries: "named" lets a library compute the statements that name it (``<=> cublas(A, B)``);
         True also other products of matrices on a GPU, where its call is predicted to be faster and
         the process has cuBLASLt loaded (``import torch`` does that); False none: tcdsl compiles
@@ -84,7 +84,7 @@ class Options:
     check_indices: bool = True
     scheduler: Literal["auto", "isl", "source_order"] = "auto"
     summation: Literal["plain", "compensated"] = "plain"
-    precision: Literal["float32", "tf32x3", "tf32"] = "float32"
+    precision: Literal["float32", "ieee", "tf32"] = "float32"
     libraries: bool | Literal["named"] = "named"
     choices: str = ""
 
@@ -243,7 +243,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "scheduler": ("auto", "isl", "source_order"),
     "cross_block": ("ordered", "atomic"),
     "summation": ("plain", "compensated"),
-    "precision": ("float32", "tf32x3", "tf32"),
+    "precision": ("float32", "ieee", "tf32"),
     "coalesce": (True, False),
     "reassociate": (True, False),
     "vectorise": (True, False),

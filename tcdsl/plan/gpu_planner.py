@@ -111,7 +111,7 @@ def _kernels_of(scop: Scop, options: Options, gpu: Chip) -> Grouped:
     scheme = Scheme.AUTO
     grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
     if not grouped.chunks:  # in chunks no block has all of a row
-        done = _with_rows_apart(scop, options, tiled_members(grouped, gpu))
+        done = _with_rows_apart(scop, options, tiled_members(grouped, options, gpu))
         if done is not scop:
             grouped = regroup(_grouped(done, options, gpu), options, gpu, scheme)
         grouped = _without_invariants(grouped, options, gpu, scheme)

@@ -6,7 +6,6 @@ of a space, are in the order of what measurements favour.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip
@@ -105,30 +104,15 @@ def fastest(problem: Problem) -> Choice:
     """Return the choice with the least estimated time; of those alike the likeliest.
 
     Tiles, and copies of results, are worth while wherever they apply, and first in their spaces is
-    the fastest of them; three products for one are weighed against one.  Where they are not likely
-    the others decide among themselves.
+    the fastest of them.  Where they are not likely the others decide among themselves.
     What rows of data cost, nobody knows before; isl's loops, and last blocks, have not been timed.
     """
     first = next(choices(problem))
-    if first.template is tile_mma.TEMPLATE and tile_mma.is_in_parts(problem):
-        return _faster_tiles(problem, first)
     if first.template in LIKELIEST or not isinstance(problem.machine, Chip):
         return first
     found = [c for c in candidates(problem) if c.choice.template not in LIKELIEST]
     least = min(candidate.estimate.seconds for candidate in found)
     return next(c.choice for c in found if c.estimate.seconds <= ALIKE * least)
-
-
-def _faster_tiles(problem: Problem, first: Choice) -> Choice:
-    """Return *first*, or the first choice of plain tiles if it takes less time."""
-    plain = tile_simt.TEMPLATE
-    space = plain.space(problem) if plain.why_not(problem) is None else ()
-    found = [first, *(Choice(plain, config) for config in islice(space, 1))]
-    works = (work_of(problem, choice.schedule(problem)) for choice in found)
-    return min(
-        zip((estimate(work, problem.gpu).seconds for work in works), found, strict=True),
-        key=lambda pair: pair[0],
-    )[1]
 
 
 def choices(problem: Problem) -> Iterator[Choice]:

@@ -94,7 +94,7 @@ def group_for_gpu(
     return Grouped(scop, dependences, alignment, shapes, groups, chunks, tuple(refused))
 
 
-def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:
+def tiled_members(grouped: Grouped, options: Options, gpu: Chip) -> frozenset[str]:
     """Return the statements of contractions and stencils in tiles, and those of libraries."""
     stencils = frozenset(n for overlapped in grouped.scop.overlapped for n in overlapped.indices)
     libraries = frozenset(s.name for s in grouped.scop.statements if s.library)
@@ -104,7 +104,7 @@ def tiled_members(grouped: Grouped, gpu: Chip) -> frozenset[str]:
         | frozenset(
             name
             for group in grouped.groups
-            if _is_in_tiles(Problem(grouped.scop, group, grouped.shapes, gpu))
+            if _is_in_tiles(Problem(grouped.scop, group, grouped.shapes, gpu, options))
             for name in group.members
         )
     )
@@ -180,10 +180,10 @@ class _Policy:
 
     def _is_on_tensor_cores(self, group: Group) -> bool:
         problem = Problem(self.scop, group, self.shapes, self.gpu, self.options)
-        return tile_mma.why_not(problem) is None
+        return tile_mma.TEMPLATE.is_wanted(problem)
 
     def _has_tiles(self, group: Group) -> bool:
-        return _has_tiles(Problem(self.scop, group, self.shapes, self.gpu))
+        return _has_tiles(Problem(self.scop, group, self.shapes, self.gpu, self.options))
 
     def _work(self, group: Group) -> int:
         return sum(work_of(self.shapes[name]) for name in group.members)

@@ -4,8 +4,8 @@
     int8, uint8          int32      mma.m16n8k32: exact, sums wrap
     float8               float32    from sm_89 on as float16, which holds all of both types
     float64              float64    mma.m16n8k4: as exact as fused multiply-adds
-    float32              float32    mma.m16n8k8 as tf32, if ``Options(precision="tf32")``; wgmma,
-                                    each product as three of tf32 parts, if it is "tf32x3"
+    float32              float32    wgmma, each product as three of tf32 parts; mma.m16n8k8 as
+                                    tf32, if ``Options(precision="tf32")``; neither, if "ieee"
 
 The two factors are of one type, or of two that have a byte.  PTX ISA, "mma".
 
@@ -62,8 +62,8 @@ def why_not_made(
     factors: Sequence[DType], total: DType, chip: Chip, options: Options
 ) -> str | None:
     """Return why *chip* has no tensor cores for sums of type *total* of *factors*, or None."""
-    if FLOAT32 in factors and options.precision == "float32":
-        return "it has factors of float32, and tf32 is not asked for"
+    if FLOAT32 in factors and options.precision == "ieee":
+        return "it has factors of float32, for which fused multiply-adds are asked for"
     if is_split(factors[0], options) and not chip.has(Feature.WARPGROUP_PRODUCTS):
         return f"it has factors of float32, whose parts {chip.arch} does not multiply"
     if any(factor not in _MADE for factor in factors):
@@ -80,7 +80,7 @@ def why_not_made(
 
 def is_split(factor: DType, options: Options) -> bool:
     """Return whether a product of *factor* is made as three products of parts."""
-    return factor == FLOAT32 and options.precision == "tf32x3"
+    return factor == FLOAT32 and options.precision == "float32"
 
 
 def unit_of(factor: DType) -> Unit:

@@ -14,7 +14,7 @@ from tcdsl.testing.comparison import check
 from tests.strategies.test_tile_implicit import CASES, FOURS, drawn
 
 MakeUnit = Callable[..., Any]
-PARTS = Options(precision="tf32x3")
+PARTS = Options()
 DATA = """def f(float(N,P,Q,F) dO, float(F,KH,KW,C) K) -> (dI) {
     dI(n,h,w,c) +=! ((h + 1 - kh >= 0 && h + 1 - kh < P && w + 1 - kw >= 0 && w + 1 - kw < Q)
         ? dO(n, h + 1 - kh, w + 1 - kw, f) : 0) * K(f,kh,kw,c)
@@ -36,7 +36,7 @@ SHAPES: Mapping[str, list[tuple[int, ...]]] = {
 def _are_likely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products are worth while, and nothing else is faster."""
     monkeypatch.setattr("tcdsl.strategies.contracted.MIN_WORK", 1)
-    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._least", lambda *_: inf)
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.least_seconds", lambda *_: inf)
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.LEAST_EXTENT", 1)
     monkeypatch.setattr("tcdsl.strategies.implicit_threads.LEAST_EXTENT", 1 << 30)
 

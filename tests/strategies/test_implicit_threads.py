@@ -20,7 +20,7 @@ MakeUnit = Callable[..., Any]
 def _are_likely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products are worth while, and no other template is faster."""
     monkeypatch.setattr("tcdsl.strategies.contracted.MIN_WORK", 1)
-    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._least", lambda *_: inf)
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.least_seconds", lambda *_: inf)
     monkeypatch.setattr("tcdsl.strategies.implicit_threads.LEAST_EXTENT", 1)
 
 

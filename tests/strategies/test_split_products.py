@@ -15,7 +15,7 @@ from tcdsl.testing.comparison import check
 
 MakeUnit = Callable[..., Any]
 needs_nvrtc = pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="no NVRTC")
-PARTS = Options(precision="tf32x3")
+PARTS = Options()
 FORMS = {"nn": ("mk", "kn"), "nt": ("mk", "nk"), "tn": ("km", "kn"), "tt": ("km", "nk")}
 
 
@@ -170,7 +170,7 @@ def test_short_sums_and_other_chips_have_plain_products(cuda_unit: MakeUnit) -> 
         assert "tc_wgmma_f32" not in unit.source.functions and not unit.done.is_fallback
     source, shapes = source_of("nn", sizes | {"k": 1024})
     assert "tc_wgmma_f32" in cuda_unit(source, *shapes, options=PARTS).source.functions
-    plain = cuda_unit(source, *shapes)
+    plain = cuda_unit(source, *shapes, options=Options(precision="ieee"))
     assert "tc_wgmma_f32" not in plain.source.functions
 
 

@@ -145,7 +145,8 @@ def test_float32_as_tf32(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
         ((INT8, UINT8), INT32, "h200", None), ((FLOAT64, FLOAT64), FLOAT64, "a100", None),
         ((FLOAT64, FLOAT64), FLOAT64, "rtx4090", "sm_89 has no tensor cores for it"),
         ((BY_NAME["float8_e4m3"],) * 2, FLOAT32, "a100", "sm_80 has no tensor cores for it"),
-        ((FLOAT32, FLOAT32), FLOAT32, "h200", "tf32 is not asked for"),
+        ((FLOAT32, FLOAT32), FLOAT32, "h200", None),
+        ((FLOAT32, FLOAT32), FLOAT32, "a100", "whose parts sm_80 does not multiply"),
         ((INT32, INT32), INT32, "h200", "do not multiply int32 by int32"),
         ((INT8, BY_NAME["half"]), FLOAT32, "h200", "two types that tensor cores do not multiply"),
         ((BY_NAME["half"], BY_NAME["bfloat16"]), FLOAT32, "h200", "two types"),
@@ -157,6 +158,12 @@ def test_what_chips_multiply(
 ) -> None:
     found = why_not_made(factors, total, load_chip(chip), Options())
     assert found is None if why is None else found is not None and why in found
+
+
+def test_fused_multiply_adds_may_be_asked_for() -> None:
+    options = Options(precision="ieee")
+    found = why_not_made((FLOAT32, FLOAT32), FLOAT32, load_chip("h200"), options)
+    assert found is not None and "fused multiply-adds are asked for" in found
 
 
 FAULTS = {

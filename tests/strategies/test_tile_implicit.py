@@ -71,7 +71,7 @@ CASES: Mapping[str, tuple[str, list[tuple[int, ...]]]] = {
 def _are_likely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products are worth while, and no other template is faster."""
     monkeypatch.setattr("tcdsl.strategies.contracted.MIN_WORK", 1)
-    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._least", lambda *_: inf)
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.least_seconds", lambda *_: inf)
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.LEAST_EXTENT", 1)
     monkeypatch.setattr("tcdsl.strategies.operand_orders.LEAST_TILE", inf)  # as they are
 
@@ -163,7 +163,7 @@ def test_random_convolutions(cuda_unit: MakeUnit, emulated: Any) -> None:
 def test_it_may_be_asked_for_where_another_is_faster(
     cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._least", lambda *_: 0.0)
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.least_seconds", lambda *_: 0.0)
     source = """def f(half(H,W,C) I, half(F,KH,KW,C) K) -> (O) {
         O(h,w,f) +=! I(h+kh,w+kw,c) * K(f,kh,kw,c)
     }"""

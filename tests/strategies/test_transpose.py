@@ -90,7 +90,7 @@ def test_operands_are_copied(
     monkeypatch.setattr("tcdsl.plan.search.WORTH", inf)
     own = [rewrite for rewrite in REWRITES if rewrite.name == "operands in another order"]
     monkeypatch.setattr("tcdsl.plan.search.REWRITES", own)
-    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._least", lambda *_: inf)
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.least_seconds", lambda *_: inf)
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.LEAST_EXTENT", 1)
     monkeypatch.setattr("tcdsl.strategies.operand_orders.LEAST_EXTENT", 1)
     monkeypatch.setattr("tcdsl.strategies.operand_orders.LEAST_TILE", 1)

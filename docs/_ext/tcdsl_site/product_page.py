@@ -51,7 +51,7 @@ class Other:
     shapes: tuple[tuple[int, ...], ...]
     dtype: str = "bfloat16"
     chip: str = "h200"
-    precision: Literal["float32", "tf32x3", "tf32"] = "float32"
+    precision: Literal["float32", "ieee", "tf32"] = "float32"
 
 
 NN = "C(m, n) +=! A(m, k) * B(k, n)"
@@ -81,8 +81,8 @@ OTHERS = (
     Other("", NN, SQUARE, "float8_e4m3"),
     Other("", NN, SQUARE, "float64"),
     Other('precision="tf32"', NN, SQUARE, "float32", precision="tf32"),
-    Other('precision="tf32x3"', NN, SQUARE, "float32", precision="tf32x3"),
     Other("", NN, SQUARE, "float32"),
+    Other('precision="ieee"', NN, SQUARE, "float32", precision="ieee"),
 )  # fmt: skip
 BECOMES = {
     "M": "rows of a tile", "N": "columns of a tile", "K": "terms of a step",

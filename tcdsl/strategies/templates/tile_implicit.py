@@ -25,6 +25,7 @@ from tcdsl.lang.comprehension import Operator
 from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.poly.scop import Kind, Storage
 from tcdsl.strategies import implicit_threads
+from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.contracted import why_not_contracted
 from tcdsl.strategies.fragments import WarpTiles
 from tcdsl.strategies.implicit_kernel import chunk_size, classes_for
@@ -41,7 +42,6 @@ from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
 from tcdsl.strategies.tensor_types import SPLIT_TERMS, is_split, loads_of, unit_of, why_not_made
-from tcdsl.strategies.work import work_of
 
 NAME = "tile_implicit"
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -99,20 +99,7 @@ def is_likely(problem: Problem) -> bool:
     assert classes is not None, "why_not"
     least_extent = min(one.extent for one in (classes.row, classes.column, classes.term))
     others = OTHERS if least_extent >= FEW else (*OTHERS, row.TEMPLATE, column.TEMPLATE)
-    own = _ranked(problem)[0][0]
-    return all(
-        other.why_not(problem) is not None or _least(problem, other) > SURELY * own
-        for other in others
-    )
-
-
-def _least(problem: Problem, template: Template[Any]) -> float:
-    """Return the seconds that the likeliest configuration of *template* takes."""
-    config = next(template.space(problem), None)
-    if config is None:
-        return inf
-    work = work_of(problem, template.schedule(problem, config))
-    return estimate(work, problem.gpu).seconds
+    return least_seconds(problem, others) > SURELY * _ranked(problem)[0][0]
 
 
 def _why_not_factors(problem: Problem) -> str | None:

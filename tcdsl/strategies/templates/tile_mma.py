@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, prod
+from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Feature
@@ -26,10 +27,12 @@ from tcdsl.poly.scop import Access, Array, Kind
 from tcdsl.rewrites.scop.padding import why_not_padded
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.schedule.stitching import MAX_TICKETS
+from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.fragments import WarpTiles, vector_of
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis, Sketch, Tensor
 from tcdsl.strategies.template import Template
+from tcdsl.strategies.templates import column, row, tile_simt
 from tcdsl.strategies.tensor_types import (
     SPLIT_TERMS,
     is_split,
@@ -67,6 +70,7 @@ STAGES = (2, 3, 4)
 # Of rows, of columns; the reduced dimension whose terms are in a step, and the others.
 Axes = tuple[Axis, Axis, int, tuple[int, ...]]
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
+OTHERS: tuple[Template[Any], ...] = (tile_simt.TEMPLATE, row.TEMPLATE, column.TEMPLATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,15 @@ def why_not(problem: Problem) -> str | None:
 def is_in_parts(problem: Problem) -> bool:
     """Return whether each product of *problem* is made as several, of parts of its factors."""
     return is_split(_operands(problem)[0].dtype, problem.options)
+
+
+def is_likely(problem: Problem) -> bool:
+    """Return whether no other template is estimated to be faster than three products for one."""
+    if not is_in_parts(problem):
+        return True
+    config = next(space(problem))
+    own = estimate(_work(problem, config), problem.gpu).seconds
+    return own <= least_seconds(problem, OTHERS)
 
 
 def _why_not_split(problem: Problem) -> str | None:
@@ -501,4 +514,4 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     )  # fmt: skip
 
 
-TEMPLATE = Template(NAME, TensorConfig, why_not, space, schedule)
+TEMPLATE = Template(NAME, TensorConfig, why_not, space, schedule, is_likely)
