@@ -14,7 +14,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.gpu_thresholds import SERIAL_VECTORS
 from tcdsl.costmodel.matrix_products import estimated
 from tcdsl.options import Options
@@ -29,7 +28,7 @@ from tcdsl.strategies.matrix_products import matrix_product
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.templates import product_chain, tile_simt
-from tcdsl.strategies.work import traffic_of, work_of
+from tcdsl.strategies.work import seconds_of, traffic_of
 
 # { first member of a group -> { what else matters -> seconds } }
 _known: WeakKeyDictionary[Statement, dict[tuple[Any, ...], float]] = WeakKeyDictionary()
@@ -110,7 +109,7 @@ class Evaluator:
         problem = Problem(known.scop, group, known.shapes, self.gpu, self.options)
         choice = fastest(problem)
         sketch = choice.schedule(problem)
-        kernel = estimate(work_of(problem, sketch), self.gpu).seconds
+        kernel = seconds_of(problem, sketch)
         if choice.template is tile_simt.TEMPLATE and tile_simt.has_scattered_rows(
             problem, choice.config
         ):

@@ -9,9 +9,10 @@ A block whose neighbours along a row are less than a sector fetches the whole se
 blocks beside it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import NamedTuple
 
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.locality import Shape
@@ -34,6 +35,34 @@ class Access:
     moved_bytes: int  # every element once
     run_bytes: int  # of memory without a gap that a block has of it
     row_bytes: int  # that all blocks together have of such a run
+
+
+class LookedUp(NamedTuple):
+    """Lines that warps look up in the first-level cache; bytes fetched beside their own."""
+
+    lines: float
+    fetched: float
+
+
+def looked_up(problem: Problem, sketch: Sketch, footprints: Mapping[str, float]) -> LookedUp:
+    """Return what the accesses to the arrays in *footprints* look up, and fetch beside that.
+
+    Of what the kernel keeps the first access alone is one of memory.
+    """
+    sector = problem.gpu.sector_bytes
+    lines = fetched = 0.0
+    seen: set[str] = set()
+    for name in problem.group.members:
+        for access in accesses_of(problem, sketch, name):
+            if access.array not in footprints or access.array in seen:
+                continue
+            if access.array in sketch.resident:
+                seen.add(access.array)
+            lines += access.requests * access.lines
+            whole = ceil(access.run_bytes / sector) * sector
+            over = min(whole, access.row_bytes) / access.run_bytes - 1
+            fetched += over * min(footprints[access.array], access.moved_bytes)
+    return LookedUp(lines, fetched)
 
 
 def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]:

@@ -7,6 +7,7 @@ of a space, are in the order of what measurements favour.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip
@@ -39,7 +40,7 @@ from tcdsl.strategies.templates import (
     tile_simt,
     transpose,
 )
-from tcdsl.strategies.work import work_of
+from tcdsl.strategies.work import seconds_of, work_of
 
 ALIKE = 1.02  # times that differ by less are the same, as far as the estimate can tell
 
@@ -114,9 +115,13 @@ def fastest(problem: Problem) -> Choice:
         return _faster_tiles(problem, first)
     if first.template in LIKELIEST or not isinstance(problem.machine, Chip):
         return first
-    found = [c for c in candidates(problem) if c.choice.template not in LIKELIEST]
-    least = min(candidate.estimate.seconds for candidate in found)
-    return next(c.choice for c in found if c.estimate.seconds <= ALIKE * least)
+    least, found = inf, list[tuple[float, Choice]]()
+    for choice in choices(problem):
+        if choice.template not in LIKELIEST:
+            sketch = choice.template.schedule(problem, choice.config)
+            found.append((seconds_of(problem, sketch, ALIKE * least), choice))
+            least = min(least, found[-1][0])
+    return next(choice for seconds, choice in found if seconds <= ALIKE * least)
 
 
 def _faster_tiles(problem: Problem, first: Choice) -> Choice:
@@ -124,11 +129,7 @@ def _faster_tiles(problem: Problem, first: Choice) -> Choice:
     plain = tile_simt.TEMPLATE
     space = plain.space(problem) if plain.why_not(problem) is None else ()
     found = [first, *(Choice(plain, config) for config in islice(space, 1))]
-    works = (work_of(problem, choice.schedule(problem)) for choice in found)
-    return min(
-        zip((estimate(work, problem.gpu).seconds for work in works), found, strict=True),
-        key=lambda pair: pair[0],
-    )[1]
+    return min(found, key=lambda choice: seconds_of(problem, choice.schedule(problem)))
 
 
 def choices(problem: Problem) -> Iterator[Choice]:

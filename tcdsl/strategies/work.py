@@ -12,12 +12,14 @@ Counts are of boxes, which may be larger than domains: it takes microseconds, an
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil, log2, prod
+from math import ceil, inf, log2, prod
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory, seconds_of_fold
 from tcdsl.costmodel.chip import WARP, Unit
+from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL, TICKET
 from tcdsl.costmodel.work import Chain, Work
@@ -26,7 +28,7 @@ from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.scop import Kind, Statement
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.access_costs import accesses_of
+from tcdsl.strategies.access_costs import looked_up
 from tcdsl.strategies.private_results import copy_elements, neighbours
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import waiting_for
@@ -62,6 +64,31 @@ class Traffic:
 
 def work_of(problem: Problem, sketch: Sketch) -> Work:
     """Return what the kernel of *problem* costs in the schedule *sketch*."""
+    return with_accesses(problem, sketch, least_work_of(problem, sketch))
+
+
+def seconds_of(problem: Problem, sketch: Sketch, most: float = inf) -> float:
+    """Return the estimated time of *sketch*; of more than *most* perhaps only a lower bound."""
+    least = least_work_of(problem, sketch)
+    seconds = estimate(least, problem.gpu).seconds
+    if seconds > most:
+        return seconds
+    return estimate(with_accesses(problem, sketch, least), problem.gpu).seconds
+
+
+def with_accesses(problem: Problem, sketch: Sketch, least: Work) -> Work:
+    """Return *least* with what warps' accesses look up and fetch, the dearer part of the count."""
+    if sketch.work is not None:
+        return least
+    found = looked_up(problem, sketch, footprints(problem))
+    return replace(least, l2_bytes=least.l2_bytes + found.fetched, lines=found.lines)
+
+
+def least_work_of(problem: Problem, sketch: Sketch) -> Work:
+    """Return what *sketch* costs as if no access looked up or fetched more than its elements.
+
+    No count is greater than :func:`work_of`'s, and an estimate grows with each of them.
+    """
     if sketch.work is not None:
         return sketch.work
     cluster, threads = _threads(sketch)
@@ -70,28 +97,21 @@ def work_of(problem: Problem, sketch: Sketch) -> Work:
     vector = _extent(sketch.remaining[problem.lead], LoopKind.LANES)
     busy = _busy(sketch, problem.lead)
     each = lead.instances / max(1, blocks * threads * busy * vector)  # vectors of such a thread
-    loaded = [t for t in traffic_of(problem) if t.is_read]
-    element_bytes = sum(
-        problem.scop.arrays[t.array].dtype.size_bytes
-        for t in loaded
-        if 2 * t.footprint_bytes >= max(other.footprint_bytes for other in loaded)
-    )
+    element_bytes = _element_bytes(problem)
     at_once = min(each, _at_once(sketch, problem.lead, vector * element_bytes))
     loads = max(1.0, at_once) * vector * element_bytes
-    moved = _moved(problem, sketch, blocks)
+    kept = _kept_bytes(problem, sketch, blocks * threads)
+    moved = _moved(problem, sketch, Grid(blocks, threads), kept)
     lanes = ceil(threads / WARP) * WARP / threads  # of warps, for each that is a thread
     return Work(
         blocks=blocks,
         threads=threads,
-        registers=_registers(
-            problem, sketch, threads, _kept_bytes(problem, sketch, blocks * threads), loads
-        ),
+        registers=_registers(problem, sketch, threads, kept, loads),
         shared_bytes=_staged_bytes(problem, sketch, blocks),
         cluster=cluster,
         read_bytes=moved.read,
         written_bytes=moved.written,
         l2_bytes=moved.l2,
-        lines=moved.lines,
         operations=tuple((unit, lanes * count) for unit, count in operations_of(problem)),
         instructions=lanes * _instructions(problem, vector) * _padding(sketch, problem),
         in_flight_bytes=max(1.0, ON_THEIR_WAY * at_once) * vector * max(1, element_bytes) * busy,
@@ -102,76 +122,74 @@ def work_of(problem: Problem, sketch: Sketch) -> Work:
     )
 
 
+class Grid(NamedTuple):
+    """The blocks of a kernel, and the threads of each."""
+
+    blocks: int
+    threads: int
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Bytes from and to memory, those that cross from the second-level cache, and lines."""
+    """Bytes from and to memory, and those that cross from the second-level cache."""
 
     read: float
     written: float
     l2: float
-    lines: float
 
 
-def _moved(problem: Problem, sketch: Sketch, blocks: int) -> Moved:
+@analysis
+def _element_bytes(problem: Problem) -> int:
+    """Return the bytes of an element of each of the largest arrays that are loaded."""
+    loaded = [t for t in traffic_of(problem) if t.is_read]
+    most = max((t.footprint_bytes for t in loaded), default=0.0)
+    arrays = (problem.scop.arrays[t.array] for t in loaded if 2 * t.footprint_bytes >= most)
+    return sum(array.dtype.size_bytes for array in arrays)
+
+
+def _moved(problem: Problem, sketch: Sketch, grid: Grid, kept: float) -> Moved:
     """Return what the kernel moves: rows that are not kept are read again by each pass."""
     traffic = traffic_of(problem)
     loaded = [t for t in traffic if t.is_read]
     again = {t.array: 1 if t.array in sketch.resident else t.passes for t in loaded}
     from_cache = sum((again[t.array] - 1) * t.footprint_bytes for t in loaded)
-    missing = from_cache * _missing(problem, sketch, blocks, loaded)
-    spilled = missing if _part_bytes(problem, sketch, loaded) > problem.gpu.l2_bytes else 0.0
+    missing = from_cache * _missing(problem, sketch, grid, loaded)
+    is_spilled = _part_bytes(problem, sketch, grid, loaded) > problem.gpu.l2_bytes
+    spilled = missing if is_spilled else 0.0
     read = sum(t.footprint_bytes for t in loaded)
     written = sum(t.footprint_bytes for t in traffic if t.is_written)
-    private = _private_bytes(problem, sketch, blocks) + _spilled_bytes(problem, sketch, blocks)
-    known = footprints(problem)
-    sector = problem.gpu.sector_bytes
-    lines = fetched = 0.0
-    seen: set[str] = set()
-    for name in problem.group.members:
-        for access in accesses_of(problem, sketch, name):
-            if access.array not in known or access.array in seen:
-                continue
-            if access.array in sketch.resident:
-                seen.add(access.array)
-            lines += access.requests * access.lines
-            whole = ceil(access.run_bytes / sector) * sector
-            over = min(whole, access.row_bytes) / access.run_bytes - 1
-            fetched += over * min(known[access.array], access.moved_bytes)
+    private = _private_bytes(problem, sketch, grid) + _spilled_bytes(problem, sketch, grid, kept)
     return Moved(
         read + spilled + private,
         written + private,
-        read + missing + written + 2 * private + fetched,
-        lines,
+        read + missing + written + 2 * private,
     )
 
 
-def _missing(problem: Problem, sketch: Sketch, blocks: int, loaded: list[Traffic]) -> float:
+def _missing(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traffic]) -> float:
     """Return the part of what is read again that a multiprocessor's own cache does not hold."""
-    _, threads = _threads(sketch)
     chip = problem.gpu
     resident = min(
-        blocks / chip.multiprocessors, chip.threads_per_multiprocessor / max(threads, 32)
+        grid.blocks / chip.multiprocessors, chip.threads_per_multiprocessor / max(grid.threads, 32)
     )
     several = sum(
         t.footprint_bytes for t in loaded if t.passes > 1 and t.array not in sketch.resident
     )
-    part = max(1.0, resident) * several / blocks
+    part = max(1.0, resident) * several / grid.blocks
     return max(0.0, 1.0 - L1_SHARE * chip.l1_bytes_per_multiprocessor / part) if part else 0.0
 
 
-def _private_bytes(problem: Problem, sketch: Sketch, blocks: int) -> float:
+def _private_bytes(problem: Problem, sketch: Sketch, grid: Grid) -> float:
     """Return the bytes of temporaries of which a thread has more than its registers hold."""
-    _, threads = _threads(sketch)
     sizes = (size for name, size in waiting_temporaries(problem) if name not in sketch.resident)
-    return LOCAL * sum(size for size in sizes if size > PRIVATE * blocks * threads)
+    return LOCAL * sum(size for size in sizes if size > PRIVATE * grid.blocks * grid.threads)
 
 
-def _spilled_bytes(problem: Problem, sketch: Sketch, blocks: int) -> float:
+def _spilled_bytes(problem: Problem, sketch: Sketch, grid: Grid, kept: float) -> float:
     """Return the bytes of what is kept that the registers do not hold."""
-    _, threads = _threads(sketch)
-    kept = _kept_bytes(problem, sketch, blocks * threads)
-    room = 4 * (_registers(problem, sketch, threads, kept, 0.0) - BASE_REGISTERS / 2)
-    return 2 * max(0.0, kept - room) * threads * blocks
+    registers = _registers(problem, sketch, grid.threads, kept, 0.0)
+    room = 4 * (registers - BASE_REGISTERS / 2)
+    return 2 * max(0.0, kept - room) * grid.threads * grid.blocks
 
 
 @analysis
@@ -331,10 +349,9 @@ def footprints(problem: Problem) -> dict[str, float]:
     return {t.array: t.footprint_bytes for t in traffic_of(problem)}
 
 
-def _part_bytes(problem: Problem, sketch: Sketch, loaded: list[Traffic]) -> float:
+def _part_bytes(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traffic]) -> float:
     """Return what the blocks that run at once go over several times."""
-    _, threads = _threads(sketch)
-    resident = problem.gpu.threads // max(threads, 1)
+    resident = problem.gpu.threads // max(grid.threads, 1)
     share = min(1.0, resident / max(1, _blocks(sketch)))
     several = (t for t in loaded if t.passes > 1 and t.array not in sketch.resident)
     return share * sum(t.footprint_bytes for t in several)

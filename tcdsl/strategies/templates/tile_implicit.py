@@ -41,7 +41,7 @@ from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
 from tcdsl.strategies.tensor_types import SPLIT_TERMS, is_split, loads_of, unit_of, why_not_made
-from tcdsl.strategies.work import work_of
+from tcdsl.strategies.work import seconds_of
 
 NAME = "tile_implicit"
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -111,8 +111,7 @@ def _least(problem: Problem, template: Template[Any]) -> float:
     config = next(template.space(problem), None)
     if config is None:
         return inf
-    work = work_of(problem, template.schedule(problem, config))
-    return estimate(work, problem.gpu).seconds
+    return seconds_of(problem, template.schedule(problem, config))
 
 
 def _why_not_factors(problem: Problem) -> str | None:
