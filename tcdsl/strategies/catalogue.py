@@ -13,7 +13,7 @@ from typing import Any
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
-from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.problem import Problem, analysis, own_analysis
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
     column,
@@ -91,7 +91,7 @@ class Candidate:
     estimate: Estimate
 
 
-@analysis
+@own_analysis
 def candidates(problem: Problem) -> tuple[Candidate, ...]:
     """Return every choice for *problem* on a GPU, the likeliest first."""
     found = []
@@ -101,7 +101,6 @@ def candidates(problem: Problem) -> tuple[Candidate, ...]:
     return tuple(found)
 
 
-@analysis
 def fastest(problem: Problem) -> Choice:
     """Return the choice with the least estimated time; of those alike the likeliest.
 
@@ -110,6 +109,13 @@ def fastest(problem: Problem) -> Choice:
     the others decide among themselves.
     What rows of data cost, nobody knows before; isl's loops, and last blocks, have not been timed.
     """
+    loops = next((template for template in LOOPS if template.why_not(problem) is None), None)
+    return Choice(loops, next(loops.space(problem))) if loops is not None else _fastest(problem)
+
+
+@analysis
+def _fastest(problem: Problem) -> Choice:
+    """Return the same, of what does not depend on the scheme."""
     first = next(choices(problem))
     if first.template is tile_mma.TEMPLATE and tile_mma.is_in_parts(problem):
         return _faster_tiles(problem, first)

@@ -25,9 +25,6 @@ def moved_bytes(scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> int:
 
 def is_inside(scop: Scop, array: str, members: Collection[str]) -> bool:
     """Return whether *array* is a temporary that only *members* use."""
-    users = {
-        s.name
-        for s in scop.statements
-        if s.kind is not Kind.INIT and any(a.array == array for a in (*s.writes, *s.reads))
-    }
-    return scop.arrays[array].storage is Storage.SCRATCH and users <= set(members)
+    users = scop.users.get(array, ())
+    is_scratch = scop.arrays[array].storage is Storage.SCRATCH
+    return is_scratch and all(s.kind is Kind.INIT or s.name in members for s in users)

@@ -27,7 +27,7 @@ from tcdsl.strategies.private_results import (
     why_no_copies,
     widths_of,
 )
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.work import seconds_of
@@ -98,20 +98,7 @@ class _Private:
 
     def _likeliest(self, problem: Problem) -> tuple[float, PrivateConfig | None, float]:
         """Return the configuration of the least estimated time, that time, and the base's least."""
-        known = problem._known
-        if self not in known:
-            known[self] = self._fastest(problem)
-        return known[self]  # type: ignore[return-value]
-
-    def _fastest(self, problem: Problem) -> tuple[float, PrivateConfig | None, float]:
-        least = plain = inf
-        found = None
-        for config, sketch in self._sketches(problem):
-            if config is None:
-                plain = min(plain, seconds_of(problem, sketch, plain))
-            elif (seconds := seconds_of(problem, sketch, least)) < least:
-                least, found = seconds, config
-        return least, found, plain
+        return _fastest(problem, self)
 
     def _sketches(self, problem: Problem) -> Iterator[tuple[PrivateConfig | None, Sketch]]:
         """Yield sketches of the base, with no configuration, each before those with copies."""
@@ -128,6 +115,18 @@ class _Private:
                 sketch = _with_copies(problem, made, per_block, in_memory)
                 if sketch is not None:
                     yield PrivateConfig(base.name, own, per_block, in_memory), sketch
+
+
+@analysis
+def _fastest(problem: Problem, private: _Private) -> tuple[float, PrivateConfig | None, float]:
+    least = plain = inf
+    found = None
+    for config, sketch in private._sketches(problem):
+        if config is None:
+            plain = min(plain, seconds_of(problem, sketch, plain))
+        elif (seconds := seconds_of(problem, sketch, least)) < least:
+            least, found = seconds, config
+    return least, found, plain
 
 
 def _few(space: Iterable[Any]) -> list[Any]:
