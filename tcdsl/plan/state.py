@@ -20,7 +20,7 @@ from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.templates import product_chain, tile_simt
-from tcdsl.strategies.work import traffic_of
+from tcdsl.strategies.traffic import traffic_of
 
 SLOW = 3.0  # times what is moved
 

@@ -31,10 +31,9 @@ from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.access_costs import looked_up
 from tcdsl.strategies.private_results import copy_elements, neighbours
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.row_graphs import waiting_for
 from tcdsl.strategies.row_registers import live_arrays
 from tcdsl.strategies.sketch import Sketch
-from tcdsl.strategies.traffic import is_inside
+from tcdsl.strategies.traffic import Traffic, footprints, traffic_of, waiting_temporaries
 
 BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
 FOLD_CYCLES = gpu_thresholds.WARP_STEP_CYCLES
@@ -49,17 +48,6 @@ WARP_CYCLES = gpu_thresholds.WARP_CYCLES
 L1_SHARE = gpu_thresholds.L1_HELD
 MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
 UPDATE_CYCLES = 100  # of a float in shared memory, till a thread's next one
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """The elements of one array that the kernel touches, and how often."""
-
-    array: str
-    footprint_bytes: float
-    passes: int  # over it, by members that wait for one another
-    is_read: bool
-    is_written: bool
 
 
 def work_of(problem: Problem, sketch: Sketch) -> Work:
@@ -91,8 +79,8 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
     """
     if sketch.work is not None:
         return sketch.work
-    cluster, threads = _threads(sketch)
-    blocks = _blocks(sketch) * cluster
+    grid = _grid(sketch)
+    blocks, cluster, threads = grid
     lead = problem.shapes[problem.lead]
     vector = _extent(sketch.remaining[problem.lead], LoopKind.LANES)
     busy = _busy(sketch, problem.lead)
@@ -101,7 +89,7 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
     at_once = min(each, _at_once(sketch, problem.lead, vector * element_bytes))
     loads = max(1.0, at_once) * vector * element_bytes
     kept = _kept_bytes(problem, sketch, blocks * threads)
-    moved = _moved(problem, sketch, Grid(blocks, threads), kept)
+    moved = _moved(problem, sketch, grid, kept)
     lanes = ceil(threads / WARP) * WARP / threads  # of warps, for each that is a thread
     return Work(
         blocks=blocks,
@@ -116,16 +104,17 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
         instructions=lanes * _instructions(problem, vector) * _padding(sketch, problem),
         in_flight_bytes=max(1.0, ON_THEIR_WAY * at_once) * vector * max(1, element_bytes) * busy,
         independent=max(1.0, min(4.0, at_once * vector)),
-        chain=_chain_of_turns(problem, sketch, _chain(problem, sketch, threads, cluster)),
+        chain=_chain_of_turns(problem, sketch, grid, _chain(problem, sketch, threads, cluster)),
         finish=_finish(problem, sketch),
         is_programmatic=problem.gpu.overlaps_kernels,
     )
 
 
 class Grid(NamedTuple):
-    """The blocks of a kernel, and the threads of each."""
+    """The blocks of a kernel, those of a cluster, and the threads of a block."""
 
     blocks: int
+    cluster: int
     threads: int
 
 
@@ -192,76 +181,11 @@ def _spilled_bytes(problem: Problem, sketch: Sketch, grid: Grid, kept: float) ->
     return 2 * max(0.0, kept - room) * grid.threads * grid.blocks
 
 
-@analysis
-def waiting_temporaries(problem: Problem) -> list[tuple[str, float]]:
-    """Return temporaries that are read only after a reduction in between, and their bytes."""
-    members = problem.group.members
-    passes = {name: _pass_of(problem, name) for name in members}
-    found: list[tuple[str, float]] = []
-    for name in members:
-        shape = problem.shapes[name]
-        array = shape.statement.write.array
-        readers = (
-            other
-            for other in members
-            if any(read.array == array for read in problem.shapes[other].statement.reads)
-        )
-        if (
-            shape.statement.kind is not Kind.UPDATE
-            and any(passes[other] > passes[name] for other in readers)
-            and is_inside(problem.scop, array, members)
-        ):
-            found.append((array, shape.instances * problem.scop.arrays[array].dtype.size_bytes))
-    return found
-
-
 def _at_once(sketch: Sketch, name: str, vector_bytes: int) -> float:
     """Return how many vectors of *name* a thread loads before it uses the first."""
     unrolled = _unrolled(sketch, name)
     serial = min(UNROLLED, max(1, UNROLLED_BYTES // max(1, vector_bytes)))
     return max(unrolled, serial)
-
-
-@analysis
-def traffic_of(problem: Problem) -> list[Traffic]:
-    """Return the arrays that the kernel does not keep to itself."""
-    order = {name: _pass_of(problem, name) for name in problem.group.members}
-    sizes: dict[str, float] = {}
-    passes: dict[str, set[int]] = {}
-    loads: set[str] = set()  # read before the kernel has written it
-    writes: set[str] = set()
-    before: set[str] = set()
-    for name in problem.group.members:
-        shape = problem.shapes[name]
-        statement = shape.statement
-        accesses = (*statement.writes, *statement.reads)
-        for number, (access, row) in enumerate(zip(accesses, shape.strides, strict=True)):
-            is_write = number < len(statement.writes)
-            count = prod(e for e, stride in zip(shape.counts, row, strict=True) if stride)
-            size = float(count * problem.scop.arrays[access.array].dtype.size_bytes)
-            sizes[access.array] = max(sizes.get(access.array, 0.0), size)
-            if is_write:
-                writes.add(access.array)
-            if not is_write:
-                passes.setdefault(access.array, set()).add(order[name])
-                if access.array not in before:
-                    loads.add(access.array)
-        before |= {write.array for write in statement.writes}
-    members = set(problem.group.members)
-    return [
-        Traffic(
-            array, size, len(passes.get(array, ())) or 1,
-            array in loads, array in writes,
-        )
-        for array, size in sizes.items()
-        if not is_inside(problem.scop, array, members)
-    ]  # fmt: skip
-
-
-def _pass_of(problem: Problem, name: str) -> int:
-    """Return how many reductions *name* waits for, one after another."""
-    members = problem.group.members
-    return sum(name in waiting_for(other, problem.group, problem.shapes) for other in members)
 
 
 # --- loops -------------------------------------------------------------------------------------
@@ -274,14 +198,17 @@ def _pieces(sketch: Sketch) -> Iterator[Piece]:
         yield from pieces
 
 
-def _threads(sketch: Sketch) -> tuple[int, int]:
-    """Return the blocks of a cluster, and the threads of a block."""
-    widths: dict[int, int] = {}
+def _grid(sketch: Sketch) -> Grid:
+    """Return the widths of the loops over blocks and threads."""
+    blocks: dict[int, int] = {}
+    threads: dict[int, int] = {}
     for piece in _pieces(sketch):
         if piece.kind is LoopKind.THREAD:
-            widths[piece.axis] = max(widths.get(piece.axis, 1), piece.width)
-    cluster = widths.pop(RANK, 1)
-    return cluster, prod(widths.values())
+            threads[piece.axis] = max(threads.get(piece.axis, 1), piece.width)
+        elif piece.kind is LoopKind.BLOCK:
+            blocks[piece.axis] = max(blocks.get(piece.axis, 1), piece.width)
+    cluster = threads.pop(RANK, 1)
+    return Grid(prod(blocks.values()) * cluster, cluster, prod(threads.values()))
 
 
 def _busy(sketch: Sketch, name: str) -> float:
@@ -295,14 +222,6 @@ def _busy(sketch: Sketch, name: str) -> float:
         if piece.kind is LoopKind.THREAD and piece.width and piece.extent:
             share *= min(1.0, piece.extent / piece.width)
     return share
-
-
-def _blocks(sketch: Sketch) -> int:
-    widths: dict[int, int] = {}
-    for piece in _pieces(sketch):
-        if piece.kind is LoopKind.BLOCK:
-            widths[piece.axis] = max(widths.get(piece.axis, 1), piece.width)
-    return prod(widths.values())
 
 
 def _extent(pieces: tuple[Piece, ...], kind: LoopKind) -> int:
@@ -343,16 +262,10 @@ def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float, load
     return min(chip.registers_per_thread, most, BASE_REGISTERS + ceil(max(kept, loads) / 4))
 
 
-@analysis
-def footprints(problem: Problem) -> dict[str, float]:
-    """Return the bytes of each array that the kernel does not keep to itself."""
-    return {t.array: t.footprint_bytes for t in traffic_of(problem)}
-
-
 def _part_bytes(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traffic]) -> float:
     """Return what the blocks that run at once go over several times."""
     resident = problem.gpu.threads // max(grid.threads, 1)
-    share = min(1.0, resident / max(1, _blocks(sketch)))
+    share = min(1.0, resident / max(1, grid.blocks // grid.cluster))
     several = (t for t in loaded if t.passes > 1 and t.array not in sketch.resident)
     return share * sum(t.footprint_bytes for t in several)
 
@@ -415,6 +328,7 @@ def _is_double(problem: Problem, shape: Shape) -> bool:
     return array.dtype.is_float and array.dtype.size_bytes == 8
 
 
+@analysis
 def _instructions(problem: Problem, vector: int) -> float:
     """Return the instructions of all threads: arithmetic, and a share of loads and addresses."""
     total = 0.0
@@ -431,11 +345,10 @@ def _instructions(problem: Problem, vector: int) -> float:
 
 def _chain(problem: Problem, sketch: Sketch, threads: int, cluster: int) -> Chain:
     """Return what a block waits for: its first loads, and the folds of its reductions."""
-    shapes = [problem.shapes[name] for name in problem.group.members]
     width = max(
         (prod(w for a, w in own if a != RANK) for own in sketch.threads.values()), default=1
     )
-    folds = sum(shape.statement.kind is Kind.UPDATE for shape in shapes) if width > 1 else 0
+    folds = _updates(problem) if width > 1 else 0
     if not sketch.private:  # else its turns are counted by _chain_of_turns
         folds *= _turns(sketch)
     return Chain(
@@ -445,11 +358,18 @@ def _chain(problem: Problem, sketch: Sketch, threads: int, cluster: int) -> Chai
     )
 
 
+@analysis
+def _updates(problem: Problem) -> int:
+    """Return how many members add to what they write."""
+    shapes = (problem.shapes[name] for name in problem.group.members)
+    return sum(shape.statement.kind is Kind.UPDATE for shape in shapes)
+
+
 def _fold_cycles(width: int) -> float:
     return FOLD_CYCLES * (log2(width) + (2 if width > 32 else 0)) if width > 1 else 0.0
 
 
-def _chain_of_turns(problem: Problem, sketch: Sketch, once: Chain) -> Chain:
+def _chain_of_turns(problem: Problem, sketch: Sketch, grid: Grid, once: Chain) -> Chain:
     """Return *once* for each turn of a block with copies of results: each waits for its loads.
 
     Without folds a thread has the loads of several turns on their way.  Its updates of floats in
@@ -460,10 +380,10 @@ def _chain_of_turns(problem: Problem, sketch: Sketch, once: Chain) -> Chain:
     turns = prod(turn.extent for turn in sketch.turns)
     if not any(p.is_lane for found in sketch.partials.values() for p in found):
         turns = ceil(turns / MOST_IN_FLIGHT)
-    _, threads = _threads(sketch)
     shapes = [problem.shapes[name] for name in sketch.private]
     floats = [s for s in shapes if (r := s.statement.reduction) is not None and r.dtype.is_float]
-    updates = sum(shape.instances for shape in floats) / max(1, _blocks(sketch) * threads)
+    instances = sum(shape.instances for shape in floats)
+    updates = instances / max(1, grid.blocks // grid.cluster * grid.threads)
     return replace(
         once,
         dram_loads=max(once.dram_loads, float(turns)),
@@ -474,7 +394,7 @@ def _chain_of_turns(problem: Problem, sketch: Sketch, once: Chain) -> Chain:
 
 def _finish(problem: Problem, sketch: Sketch) -> Chain:
     """Return what the last block of a kernel in chunks does, and how long atomics take."""
-    cycles = sum(_atomic_seconds(problem, sketch, name) for name in problem.group.members)
+    cycles = sum(_atomic_seconds(problem, sketch, name) for name in _atomic_members(problem))
     cycles *= problem.gpu.clock_hz
     chunks = [p for found in sketch.partials.values() for p in found if not p.is_lane]
     if not chunks or sketch.layout is None:
@@ -485,12 +405,17 @@ def _finish(problem: Problem, sketch: Sketch) -> Chain:
     return Chain(atomics=TICKET, l2_loads=PARTIAL * again, cycles=cycles)
 
 
+@analysis
+def _atomic_members(problem: Problem) -> list[str]:
+    statements = {name: problem.shapes[name].statement for name in problem.group.members}
+    return [n for n, s in statements.items() if s.is_atomic and s.reduction is not None]
+
+
 def _atomic_seconds(problem: Problem, sketch: Sketch, name: str) -> float:
     """Return how long the updates of *name* take, if they are atomic: in copies, or in memory."""
     shape = problem.shapes[name]
     statement, reduction = shape.statement, shape.statement.reduction
-    if not statement.is_atomic or reduction is None:
-        return 0.0
+    assert reduction is not None, "an update"
     target = problem.scop.arrays[statement.write.array]
     elements = (target.size_bytes() or 0) / target.dtype.size_bytes
     is_native = not reduction.dtype.is_float
