@@ -47,7 +47,7 @@ class Traffic:
 @analysis
 def traffic_of(problem: Problem) -> list[Traffic]:
     """Return the arrays that the kernel does not keep to itself."""
-    order = {name: _pass_of(problem, name) for name in problem.group.members}
+    order = _passes(problem)
     sizes: dict[str, float] = {}
     passes: dict[str, set[int]] = {}
     loads: set[str] = set()  # read before the kernel has written it
@@ -80,10 +80,14 @@ def traffic_of(problem: Problem) -> list[Traffic]:
     ]  # fmt: skip
 
 
-def _pass_of(problem: Problem, name: str) -> int:
-    """Return how many reductions *name* waits for, one after another."""
-    members = problem.group.members
-    return sum(name in waiting_for(other, problem.group, problem.shapes) for other in members)
+@analysis
+def _passes(problem: Problem) -> dict[str, int]:
+    """Return how many reductions each member waits for, one after another."""
+    found = dict.fromkeys(problem.group.members, 0)
+    for name in problem.group.members:
+        for later in waiting_for(name, problem.group, problem.shapes):
+            found[later] += 1
+    return found
 
 
 @analysis
@@ -95,8 +99,7 @@ def footprints(problem: Problem) -> dict[str, float]:
 @analysis
 def waiting_temporaries(problem: Problem) -> list[tuple[str, float]]:
     """Return temporaries that are read only after a reduction in between, and their bytes."""
-    members = problem.group.members
-    passes = {name: _pass_of(problem, name) for name in members}
+    members, passes = problem.group.members, _passes(problem)
     found: list[tuple[str, float]] = []
     for name in members:
         shape = problem.shapes[name]
