@@ -68,7 +68,7 @@ def with_accesses(problem: Problem, sketch: Sketch, least: Work) -> Work:
     """Return *least* with what warps' accesses look up and fetch, the dearer part of the count."""
     if sketch.work is not None:
         return least
-    found = looked_up(problem, sketch, footprints(problem))
+    found = looked_up(problem, sketch)
     return replace(least, l2_bytes=least.l2_bytes + found.fetched, lines=found.lines)
 
 
