@@ -98,12 +98,13 @@ class Problem:
         whoever else uses their arrays, and these.
         """
         scop, members = self.scop, self.group.members
-        own = [self.shapes[name].statement for name in members]
+        shapes = [self.shapes[name] for name in members]
+        own = [shape.statement for shape in shapes]
         arrays = dict.fromkeys(a.array for s in own for a in (*s.writes, *s.reads))
         users = dict.fromkeys(s for array in arrays for s in scop.users.get(array, ()))
         return (
             tuple(own), tuple(users), tuple(scop.arrays[name] for name in arrays),
-            tuple(self.shapes[name].roles for name in members),
+            tuple((shape.lower, shape.extents, shape.roles) for shape in shapes),
             tuple(tuple(axis.items()) for axis in self.group.axes),
             scop.rescaled, scop.overlapped, self.machine, self.options, self.may_split,
         )  # fmt: skip
