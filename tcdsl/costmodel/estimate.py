@@ -73,14 +73,16 @@ def estimate(work: Work, chip: Chip) -> Estimate:
     """Return how long *work* takes on *chip*."""
     if reason := why_not_fitting(work, chip):
         return Estimate(inf, "does not fit", why_not=reason)
-    wave = max(1, resident_blocks(work, chip)) * _usable(work, chip)
+    resident = resident_blocks(work, chip)
+    wave = max(1, resident) * _usable(work, chip)
     full, late = divmod(work.blocks, wave)
     limits: dict[str, float] = {}
     streaming = 0.0
     for count, blocks in ((full, wave), (1, late)):
         if count and blocks:
             of_wave = _limits(work, chip, blocks)
-            streaming += count * _busy(of_wave, work, chip)
+            may_wait = bool(work.chain.block_barriers) and resident <= 1
+            streaming += count * _busy(of_wave, is_alone=may_wait)
             for name, seconds in of_wave.items():
                 limits[name] = limits.get(name, 0.0) + count * seconds
     waves = full + (late > 0)
@@ -114,14 +116,14 @@ def _together(one: float, other: float) -> float:
     return sqrt(hypot(one**2, other**2))
 
 
-def _busy(limits: Mapping[str, float], work: Work, chip: Chip) -> float:
+def _busy(limits: Mapping[str, float], *, is_alone: bool) -> float:
     """Return how long the units of a wave are busy: at once, as far as other blocks load meanwhile.
 
-    Where its threads wait for one another between loads and arithmetic, a block that is alone on
-    its multiprocessor takes the sum.
+    A block that *is_alone* on its multiprocessor, and whose threads wait for one another between
+    loads and arithmetic, takes the sum.
     """
     longest = max(limits.values(), default=0.0)
-    if not work.chain.block_barriers or resident_blocks(work, chip) > 1:
+    if not is_alone:
         return longest
     moving = max((s for name, s in limits.items() if name in MOVING), default=0.0)
     computing = max((s for name, s in limits.items() if name not in MOVING), default=0.0)

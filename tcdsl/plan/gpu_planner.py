@@ -58,7 +58,7 @@ from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.gpu_stencils import gpu_tilings
 from tcdsl.strategies.library_kernels import LibraryKernel
 from tcdsl.strategies.operand_tiles import nested_in_steps
-from tcdsl.strategies.problem import Problem, Scheme
+from tcdsl.strategies.problem import Problem, Scheme, analyses_shared
 from tcdsl.strategies.requested import written_out
 from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.stencils import with_tiles
@@ -78,9 +78,10 @@ def plan_for_gpu(scop: Scop, options: Options, gpu: Chip, scheme: Scheme | None 
     def plan(scop: Scop, options: Options) -> Plan:
         return _with_summation(scop, options, gpu, scheme)
 
-    if scheme is not Scheme.AUTO or options.fuse == "none" or options.tile:
-        return plan(scop, options)
-    return with_tiles(scop, options, plan, partial(gpu_tilings, gpu=gpu))
+    with analyses_shared():
+        if scheme is not Scheme.AUTO or options.fuse == "none" or options.tile:
+            return plan(scop, options)
+        return with_tiles(scop, options, plan, partial(gpu_tilings, gpu=gpu))
 
 
 def _with_summation(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:

@@ -113,12 +113,12 @@ def in_order(groups: Sequence[Group], known: Evaluator) -> list[Group] | None:
     place = {name: n for n, group in enumerate(groups) for name in group.members}
     waiting = [{place[p] for p in known.needs(group) if p in place} - {n}
                for n, group in enumerate(groups)]  # fmt: skip
-    done: list[int] = []
+    done: dict[int, Group] = {}
     left = list(range(len(groups)))
     while left:
-        ready = next((n for n in left if waiting[n] <= set(done)), None)
+        ready = next((n for n in left if waiting[n] <= done.keys()), None)
         if ready is None:
             return None
         left.remove(ready)
-        done.append(ready)
-    return [groups[n] for n in done]
+        done[ready] = groups[ready]
+    return list(done.values())

@@ -328,6 +328,15 @@ class Scop:
         return {statement.name: statement for statement in self.statements}
 
     @cached_property
+    def users(self) -> dict[str, tuple[Statement, ...]]:
+        """The statements that access each array."""
+        found: dict[str, list[Statement]] = {}
+        for statement in self.statements:
+            for array in {a.array for a in (*statement.writes, *statement.reads)}:
+                found.setdefault(array, []).append(statement)
+        return {array: tuple(statements) for array, statements in found.items()}
+
+    @cached_property
     def domain(self) -> isl.UnionSet:
         """The instances of all statements."""
         union = isl.UnionSet.empty(self.context.get_space())
@@ -337,7 +346,11 @@ class Scop:
 
     def position(self, name: str) -> int:
         """Return where the statement called *name* stands in textual order."""
-        return next(i for i, s in enumerate(self.statements) if s.name == name)
+        return self._positions[name]
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {statement.name: n for n, statement in enumerate(self.statements)}
 
     def with_statements(self, statements: tuple[Statement, ...]) -> "Scop":
         return replace(self, statements=statements)

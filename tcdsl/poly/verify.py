@@ -16,7 +16,16 @@ import islpy as isl
 
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import val
-from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, schedule_of, statements_of
+from tcdsl.poly.loop_tree import (
+    AnyCoordinate,
+    Coordinate,
+    Loop,
+    LoopKind,
+    Node,
+    loops_around,
+    schedule_of,
+    statements_of,
+)
 from tcdsl.poly.lowering import elements_in
 from tcdsl.poly.overlap import why_not_overlapped
 from tcdsl.poly.provenance import why_not_rescaled
@@ -152,6 +161,9 @@ def why_not_complete(scop: Scop, tree: Node) -> str | None:
 
 def _runs_once(statement: Statement, path: Sequence[Loop]) -> bool:
     """Return whether the coordinates of *path* together determine the instance."""
+    coordinates = [loop.coordinates[statement.name] for loop in path]
+    if all(are_digits(coordinates, dim) for dim in range(len(statement.indices))):
+        return True
     when: isl.Map | None = None
     for loop in path:
         aff = loop.coordinates[statement.name].function(statement.domain.get_space())
@@ -160,6 +172,23 @@ def _runs_once(statement: Statement, path: Sequence[Loop]) -> bool:
     if when is None:
         return bool(statement.domain.is_singleton()) or bool(statement.domain.is_empty())
     return bool(when.intersect_domain(statement.domain).is_injective())
+
+
+def are_digits(coordinates: Sequence[AnyCoordinate], dim: int) -> bool:
+    """Return whether some of *coordinates* are all digits of dimension *dim*, whatever its range.
+
+    ``x - s = q_0 + d_1 q_1 + ... + d_n q_n`` with ``q_k = floor((x - s) / d_k) mod d_(k+1) / d_k``,
+    ``d_0 = 1``, and no remainder taken of the last.  Most loops are such: isl is asked of others.
+    """
+    own = [c for c in coordinates if isinstance(c, Coordinate) and c.position == dim]
+    for shift in {c.shift for c in own}:
+        mods = {c.div: c.mod for c in own if c.shift == shift}
+        step = 1
+        while mods.get(step, 0) > 1:
+            step *= mods[step]
+        if mods.get(step) == 0:
+            return True
+    return False
 
 
 def why_not_in_bounds(scop: Scop) -> str | None:

@@ -11,7 +11,7 @@ equal (distance zero): then the loop carries nothing, and the next levels order 
 Each statement opens its loops in its preferred order: fusion never spoils an access pattern.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import reduce
 
@@ -51,25 +51,31 @@ class Alignment:
 
     def __init__(self, dependences: Dependences, affinities: Sequence[Dependence] = ()) -> None:
         self._edges: dict[tuple[str, str], list[Dependence]] = {}
+        self._predecessors: dict[str, set[str]] = {}
         for edge in dependences.strict:
             self._edges.setdefault((edge.source, edge.sink), []).append(edge)
+            if edge.source != edge.sink:
+                self._predecessors.setdefault(edge.sink, set()).add(edge.source)
         self._affinities: dict[tuple[str, str], list[Dependence]] = {}
         for edge in affinities:
             self._affinities.setdefault((edge.source, edge.sink), []).append(edge)
         self._known: dict[tuple[int, int, int], bool] = {}
+        self._shared: dict[tuple[str, int, str, int], bool | None] = {}
 
     def edges(self, source: str, sink: str) -> list[Dependence]:
         return self._edges.get((source, sink), [])
 
-    def predecessors(self, sink: str) -> set[str]:
-        return {a for a, b in self._edges if b == sink and a != sink}
+    def predecessors(self, sink: str) -> Set[str]:
+        return self._predecessors.get(sink, frozenset())
 
     def may_share(self, source: str, source_dim: int, sink: str, sink_dim: int) -> bool | None:
         """Return whether the dimensions may be one loop; None if no dependence says anything."""
-        edges = self.edges(source, sink)
-        if not edges:
-            return None
-        return all(self._equal(edge, source_dim, sink_dim) for edge in edges)
+        key = source, source_dim, sink, sink_dim
+        if key not in self._shared:
+            edges = self.edges(source, sink)
+            are_equal = all(self._equal(edge, source_dim, sink_dim) for edge in edges)
+            self._shared[key] = are_equal if edges else None
+        return self._shared[key]
 
     def are_separate(self, one: str, other: str) -> bool:
         """Return whether no dependence ties the two statements, in either direction."""

@@ -12,14 +12,16 @@ blocks beside it.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import NamedTuple
 
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.traffic import footprints
 
 LINE_BYTES = 128
 
@@ -36,8 +38,63 @@ class Access:
     row_bytes: int  # that all blocks together have of such a run
 
 
+class LookedUp(NamedTuple):
+    """Lines that warps look up in the first-level cache; bytes fetched beside their own."""
+
+    lines: float
+    fetched: float
+
+
+def looked_up(problem: Problem, sketch: Sketch) -> LookedUp:
+    """Return what the accesses to arrays in memory look up, and fetch beside that.
+
+    Of what the kernel keeps the first access alone is one of memory.
+    """
+    sector, footprint_bytes = problem.gpu.sector_bytes, footprints(problem)
+    lines = fetched = 0.0
+    seen: set[str] = set()
+    for name in problem.group.members:
+        for access in accesses_of(problem, sketch, name):
+            if access.array in seen:
+                continue
+            if access.array in sketch.resident:
+                seen.add(access.array)
+            lines += access.requests * access.lines
+            whole = ceil(access.run_bytes / sector) * sector
+            over = min(whole, access.row_bytes) / access.run_bytes - 1
+            fetched += over * min(footprint_bytes[access.array], access.moved_bytes)
+    return LookedUp(lines, fetched)
+
+
+class _Strided(NamedTuple):
+    """An access whatever its kernel is: its strides, and the elements that it moves."""
+
+    array: str
+    strides: tuple[int, ...]
+    element_bytes: int
+    moved: int
+
+
+@analysis
+def _in_memory(problem: Problem, name: str) -> list[_Strided]:
+    """Return the accesses of the member *name* to arrays in memory, writes first."""
+    shape, known = problem.shapes[name], footprints(problem)
+    accesses = (*shape.statement.writes, *shape.statement.reads)
+    return [
+        _Strided(
+            access.array, strides, problem.scop.arrays[access.array].dtype.size_bytes,
+            prod(n for n, stride in zip(shape.counts, strides, strict=True) if stride),
+        )
+        for access, strides in zip(accesses, shape.strides, strict=True)
+        if access.array in known
+    ]  # fmt: skip
+
+
 def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]:
     """Yield the accesses of the member *name* to arrays in memory, writes first."""
+    found = _in_memory(problem, name)
+    if not found:
+        return
     shape = problem.shapes[name]
     pieces = [*(loop.pieces[name] for loop in sketch.outer if name in loop.pieces)]
     pieces += sketch.remaining[name]
@@ -46,11 +103,7 @@ def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]
     vector = prod(piece.extent for piece in pieces if piece.kind is LoopKind.LANES)
     counts = [(p.coordinate.position, min(p.extent, p.width)) for p in threads]
     active = min(WARP, prod(count for _, count in counts))
-    statement = shape.statement
-    accesses = (*statement.writes, *statement.reads)
-    for access, strides in zip(accesses, shape.strides, strict=True):
-        size = problem.scop.arrays[access.array].dtype.size_bytes
-        moved = prod(n for n, stride in zip(shape.counts, strides, strict=True) if stride)
+    for array, strides, size, moved in found:
         # What no thread loop tells apart is accessed once, outside the loops that do not move it.
         copies = lanes = 1  # threads that access the same element, and others
         for position, count in counts:
@@ -62,7 +115,7 @@ def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]
         whole = max(1.0, min(WARP, lanes) * vector * size / LINE_BYTES)
         lines = whole + 3 * max(0.0, _lines(threads, strides, size, vector) - whole)
         run, row = _run(shape, pieces, strides, size)
-        yield Access(access.array, requests, lines, moved * size, run, row)
+        yield Access(array, requests, lines, moved * size, run, row)
 
 
 def _lines(threads: Sequence[Piece], strides: Sequence[int], size: int, vector: int) -> float:

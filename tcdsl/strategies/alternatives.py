@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from math import inf
 from typing import Any
 
-from tcdsl.costmodel.estimate import estimate
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.template import Template
-from tcdsl.strategies.work import work_of
+from tcdsl.strategies.work import seconds_of
 
 
 def least_seconds(problem: Problem, templates: Iterable[Template[Any]]) -> float:
@@ -20,5 +19,4 @@ def _seconds(problem: Problem, template: Template[Any]) -> float:
     config = next(template.space(problem), None)
     if config is None:
         return inf
-    work = work_of(problem, template.schedule(problem, config))
-    return estimate(work, problem.gpu).seconds
+    return seconds_of(problem, template.schedule(problem, config))

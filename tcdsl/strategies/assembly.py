@@ -118,14 +118,14 @@ class Assembly:
             width = min(count, self.gpu.grid[number]) if number >= 0 else 0
             kind = LoopKind.BLOCK if number >= 0 else LoopKind.SERIAL
             mod = self._dealt_to(axis)
-            pieces = {
-                name: Piece(
+            by_dim = {
+                dim: Piece(
                     Coordinate(dim, lower, size, mod), count, Role.PARALLEL, kind, max(number, 0),
                     width,
                 )
-                for name, dim in axis.items()
+                for dim in set(axis.values())
             }  # fmt: skip
-            loops.append(OuterLoop(pieces, kind, limit))
+            loops.append(OuterLoop({n: by_dim[dim] for n, dim in axis.items()}, kind, limit))
         loops.reverse()  # they were innermost first
         return sorted(loops, key=lambda loop: loop.kind is not LoopKind.BLOCK)
 
@@ -319,8 +319,8 @@ def lane_pieces(lane: Lane, low: int, extent: int, size: int, role: Role) -> lis
 def _thread_loop(tile: Tile) -> OuterLoop:
     """Return the loop over the threads along a shared axis."""
     is_whole = tile.blocks == 1 and tile.repeat == 1
-    pieces = {
-        name: Piece(
+    by_dim = {
+        dim: Piece(
             Coordinate(dim, tile.lower, tile.vector, 0 if is_whole else tile.threads),
             min(tile.threads, -(-tile.extent // tile.vector)),
             Role.PARALLEL,
@@ -328,7 +328,8 @@ def _thread_loop(tile: Tile) -> OuterLoop:
             tile.thread_axis,
             tile.threads,
         )
-        for name, dim in tile.axis.items()
+        for dim in set(tile.axis.values())
     }
+    pieces = {name: by_dim[dim] for name, dim in tile.axis.items()}
     limit = tile.extent if is_whole and tile.extent % tile.vector else 0
     return OuterLoop(pieces, LoopKind.THREAD, limit)

@@ -9,6 +9,7 @@ Sums of floats depend on the order of atomics: ``Options(deterministic=True)`` f
 
 from collections.abc import Mapping
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.lang.comprehension import Operator, Reduction
@@ -37,7 +38,18 @@ def _marked(statement: Statement, shape: Shape, options: Options) -> Statement:
     )
     if not is_candidate:
         return statement
-    return replace(statement, is_atomic=_may_be_atomic(reduction, options))
+    is_atomic = _may_be_atomic(reduction, options)
+    if is_atomic == statement.is_atomic:
+        return statement
+    if not is_atomic:
+        return replace(statement, is_atomic=False)
+    # One statement however often it is marked: what is known of groups with it stays known.
+    if statement not in _atomic:
+        _atomic[statement] = replace(statement, is_atomic=True)
+    return _atomic[statement]
+
+
+_atomic: WeakKeyDictionary[Statement, Statement] = WeakKeyDictionary()
 
 
 def freed(shape: Shape, statement: Statement) -> Shape:

@@ -6,12 +6,13 @@ of a space, are in the order of what measurements favour.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
-from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.problem import Problem, analysis, own_analysis
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
     column,
@@ -38,7 +39,7 @@ from tcdsl.strategies.templates import (
     tile_simt,
     transpose,
 )
-from tcdsl.strategies.work import work_of
+from tcdsl.strategies.work import seconds_of, work_of
 
 ALIKE = 1.02  # times that differ by less are the same, as far as the estimate can tell
 
@@ -89,7 +90,7 @@ class Candidate:
     estimate: Estimate
 
 
-@analysis
+@own_analysis
 def candidates(problem: Problem) -> tuple[Candidate, ...]:
     """Return every choice for *problem* on a GPU, the likeliest first."""
     found = []
@@ -99,7 +100,6 @@ def candidates(problem: Problem) -> tuple[Candidate, ...]:
     return tuple(found)
 
 
-@analysis
 def fastest(problem: Problem) -> Choice:
     """Return the choice with the least estimated time; of those alike the likeliest.
 
@@ -107,12 +107,23 @@ def fastest(problem: Problem) -> Choice:
     the fastest of them.  Where they are not likely the others decide among themselves.
     What rows of data cost, nobody knows before; isl's loops, and last blocks, have not been timed.
     """
+    loops = next((template for template in LOOPS if template.why_not(problem) is None), None)
+    return Choice(loops, next(loops.space(problem))) if loops is not None else _fastest(problem)
+
+
+@analysis
+def _fastest(problem: Problem) -> Choice:
+    """Return the same, of what does not depend on the scheme."""
     first = next(choices(problem))
     if first.template in LIKELIEST or not isinstance(problem.machine, Chip):
         return first
-    found = [c for c in candidates(problem) if c.choice.template not in LIKELIEST]
-    least = min(candidate.estimate.seconds for candidate in found)
-    return next(c.choice for c in found if c.estimate.seconds <= ALIKE * least)
+    least, found = inf, list[tuple[float, Choice]]()
+    for choice in choices(problem):
+        if choice.template not in LIKELIEST:
+            sketch = choice.template.schedule(problem, choice.config)
+            found.append((seconds_of(problem, sketch, ALIKE * least), choice))
+            least = min(least, found[-1][0])
+    return next(choice for seconds, choice in found if seconds <= ALIKE * least)
 
 
 def choices(problem: Problem) -> Iterator[Choice]:

@@ -15,7 +15,7 @@ from math import prod
 from tcdsl.costmodel.chip import VECTOR_BYTES, WARP, Unit
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Binary, Call, Select, walk
-from tcdsl.poly.scop import Statement, Storage
+from tcdsl.poly.scop import Storage
 from tcdsl.strategies.chained import (
     Member,
     inside_of,
@@ -23,7 +23,7 @@ from tcdsl.strategies.chained import (
     members_of,
     run_of,
 )
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Problem, analysis
 
 THREADS = (128, 256, 512, 64)
 ROWS = (4, 2, 8, 1)
@@ -263,7 +263,8 @@ class _Counts:
         self.operations[unit] = self.operations.get(unit, 0.0) + products * config.threads
         stored = turns * rows * columns
         self.shared += stored * WORD_BYTES * config.threads
-        each = products * _steps(shape.statement) + LOAD_ISSUE * loads + 2 * stored
+        steps = _steps(self.problem, member.name)
+        each = products * steps + LOAD_ISSUE * loads + 2 * stored
         self.instructions += each * config.threads
         self.cycles += LOAD_CYCLES * (turns * max(1.0, member.terms / UNROLLED) + 1)
         self.cycles += SERIAL_CYCLES * each
@@ -314,9 +315,11 @@ class _Counts:
         return lines
 
 
-def _steps(statement: Statement) -> float:
+@analysis
+def _steps(problem: Problem, name: str) -> float:
     """Return the instructions of an instance: of a product and its sum one, a call sixteen."""
-    nodes = list(walk(statement.value)) if statement.value is not None else []
+    value = problem.shapes[name].statement.value
+    nodes = list(walk(value)) if value is not None else []
     simple = sum(isinstance(node, Binary | Select) for node in nodes)
     return max(1.0, simple + CALL_STEPS * sum(isinstance(node, Call) for node in nodes))
 

@@ -204,6 +204,7 @@ def _roles(
     return column, row, depth, tuple(left[1:])
 
 
+@analysis
 def run_of(problem: Problem, member: Member) -> tuple[int, bool]:
     """Return how many terms are taken at once, and whether as vectors of some factor."""
     term = member.term

@@ -8,7 +8,7 @@
 Operands may be windows: what is copied is the box around what an iteration reads.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
@@ -61,6 +61,7 @@ def step_dim(problem: Problem) -> int:
     return max(reduced, key=lambda d: (shape.extents[d], -d))
 
 
+@analysis
 def axes_of(problem: Problem, block: tuple[int, int]) -> tuple[Axis, Axis] | None:
     """Return the axes (row, column) that fill half of a *block*: columns are neighbours in memory.
 
@@ -134,9 +135,8 @@ def operands_of(problem: Problem, tiles: Sequence[Tile], step: int) -> tuple[Ope
     tiled = {statement.indices[tile.axis[problem.lead]] for tile in tiles[:2]}
     written = {write.array for write in statement.writes}
     found = []
-    reads = {(read.array, read.subscripts): read for read in statement.reads}
-    for read in reads.values():
-        sizes = _box(read, spans)
+    for read, factors in _factors(problem):
+        sizes = _box(factors, spans)
         if sizes is None or prod(sizes) == 1 or not read.is_exact or read.array in written:
             continue
         order = _order(problem, read, tiled)
@@ -146,16 +146,37 @@ def operands_of(problem: Problem, tiles: Sequence[Tile], step: int) -> tuple[Ope
     return tuple(found)
 
 
-def _box(read: Access, spans: dict[str, int]) -> tuple[int, ...] | None:
+def _box(
+    factors: Sequence[Mapping[str, int | None]], spans: Mapping[str, int]
+) -> tuple[int, ...] | None:
     """Return the sizes of the box that is read of indices with *spans* values; None: not affine."""
-    sizes = []
-    for subscript in read.subscripts:
-        indices = {node.name for node in walk(subscript) if isinstance(node, Index)}
-        factors = {name: coefficient_of(subscript, name) for name in indices}
-        if any(factor is None for factor in factors.values()):
-            return None
-        sizes.append(1 + sum(abs(f or 0) * (spans[name] - 1) for name, f in factors.items()))
-    return tuple(sizes)
+    if any(factor is None for of_dim in factors for factor in of_dim.values()):
+        return None
+    return tuple(
+        1 + sum(abs(factor or 0) * (spans[name] - 1) for name, factor in of_dim.items())
+        for of_dim in factors
+    )
+
+
+@analysis
+def _factors(problem: Problem) -> list[tuple[Access, list[dict[str, int | None]]]]:
+    """Return what the lead reads, and by what each index of each subscript is multiplied there.
+
+    None: it is not affine.
+    """
+    reads = problem.shapes[problem.lead].statement.reads
+    return [
+        (
+            read,
+            [{n: coefficient_of(subscript, n) for n in _names(subscript)}
+             for subscript in read.subscripts],
+        )
+        for read in {(read.array, read.subscripts): read for read in reads}.values()
+    ]  # fmt: skip
+
+
+def _names(subscript: Expr) -> set[str]:
+    return {node.name for node in walk(subscript) if isinstance(node, Index)}
 
 
 def _order(problem: Problem, read: Access, tiled: Collection[str]) -> tuple[int, ...]:

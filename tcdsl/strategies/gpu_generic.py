@@ -29,7 +29,7 @@ from tcdsl.schedule.promotion import promote
 from tcdsl.schedule.synchronisation import synchronise, why_not_synchronised
 from tcdsl.strategies.generic import bare_sketch
 from tcdsl.strategies.gpu_bands import ENOUGH_THREADS, BandMapper, IslKernel, threads_of
-from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.problem import Problem, own_analysis
 from tcdsl.strategies.sketch import Bands, Rewritten, apply
 
 MIN_RECURRENCE = gpu_thresholds.RECURRENCE_INSTANCES
@@ -75,14 +75,11 @@ def _free_instances(shape: Shape) -> int:
     return prod(extent for role, extent in free if role is Role.PARALLEL)
 
 
+@own_analysis
 def kernels_by_isl(problem: Problem, bands: Bands) -> IslKernels | str:
     """Return the kernels of *problem* in isl's schedule; or why another strategy does better."""
-    known = problem._known
-    key = kernels_by_isl, bands
-    if key not in known:
-        found = trees_by_isl(problem, bands)
-        known[key] = found if isinstance(found, str) else _why_not(problem, found) or found
-    return known[key]  # type: ignore[return-value]
+    found = trees_by_isl(problem, bands)
+    return found if isinstance(found, str) else _why_not(problem, found) or found
 
 
 def trees_by_isl(problem: Problem, bands: Bands) -> IslKernels | str:
@@ -111,7 +108,7 @@ class _Scheduled:
     shapes: Mapping[str, Shape]
 
 
-@analysis
+@own_analysis
 def _scheduled(problem: Problem) -> _Scheduled | str:
     """Return isl's schedule of *problem*; or why there is none."""
     done = apply(problem.scop, bare_sketch(problem.scop, problem.group.members, problem.shapes))

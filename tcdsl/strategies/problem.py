@@ -10,12 +10,14 @@ A template (``template.py``) says whether it applies to a problem, lists its con
 makes the schedule of one of them.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, wraps
 from math import prod
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import islpy as isl
 
@@ -79,7 +81,33 @@ class Problem:
     may_split: bool = True
     finish: Finish | None = None
     scheme: Scheme | None = None
-    _known: dict[object, object] = field(default_factory=dict, init=False, repr=False)
+    _own: dict[object, object] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def _known(self) -> dict[object, object]:
+        """What analyses have found: of this problem, or of all that are alike (analyses_shared)."""
+        shared = _shared.get()
+        if shared is None or self.chunks is not None or self.finish is not None:
+            return self._own
+        return shared.setdefault(self._what_matters(), {})
+
+    def _what_matters(self) -> tuple[object, ...]:
+        """Return all that analyses depend on.
+
+        Most groups are the same in a program and in what a rewrite makes of it: their statements,
+        whoever else uses their arrays, and these.
+        """
+        scop, members = self.scop, self.group.members
+        shapes = [self.shapes[name] for name in members]
+        own = [shape.statement for shape in shapes]
+        arrays = dict.fromkeys(a.array for s in own for a in (*s.writes, *s.reads))
+        users = dict.fromkeys(s for array in arrays for s in scop.users.get(array, ()))
+        return (
+            tuple(own), tuple(users), tuple(scop.arrays[name] for name in arrays),
+            tuple((shape.lower, shape.extents, shape.roles) for shape in shapes),
+            tuple(tuple(axis.items()) for axis in self.group.axes),
+            scop.rescaled, scop.overlapped, self.machine, self.options, self.may_split,
+        )  # fmt: skip
 
     @property
     def gpu(self) -> Chip:
@@ -289,14 +317,42 @@ class Problem:
 Found = TypeVar("Found")
 
 
-def analysis(find: Callable[[Problem], Found]) -> Callable[[Problem], Found]:
-    """Keep what *find* returns for a problem as long as the problem."""
+Given = TypeVarTuple("Given")
+_shared: ContextVar[dict[object, dict[object, object]] | None] = ContextVar("shared", default=None)
 
+
+@contextmanager
+def analyses_shared() -> Iterator[None]:
+    """Make each analysis once for all problems alike, in this block: a search meets most often."""
+    token = _shared.set({})
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+
+
+def analysis(find: Callable[[Problem, *Given], Found]) -> Callable[[Problem, *Given], Found]:
+    """Keep what *find* returns for a problem, and for those alike.
+
+    It may depend on what :meth:`Problem._what_matters` returns, and not on the scheme, and may not
+    hold the scop.
+    """
+    return _remembered(find, lambda problem: problem._known)
+
+
+def own_analysis(find: Callable[[Problem, *Given], Found]) -> Callable[[Problem, *Given], Found]:
+    """Keep what *find* returns for a problem as long as the problem."""
+    return _remembered(find, lambda problem: problem._own)
+
+
+def _remembered(
+    find: Callable[[Problem, *Given], Found], known_of: Callable[[Problem], dict[object, object]]
+) -> Callable[[Problem, *Given], Found]:
     @wraps(find)
-    def found(problem: Problem) -> Found:
-        known = problem._known
-        if find not in known:
-            known[find] = find(problem)
-        return known[find]  # type: ignore[return-value]
+    def found(problem: Problem, *args: *Given) -> Found:
+        known, key = known_of(problem), (find, *args)
+        if key not in known:
+            known[key] = find(problem, *args)
+        return known[key]  # type: ignore[return-value]
 
     return found

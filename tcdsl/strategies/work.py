@@ -12,12 +12,14 @@ Counts are of boxes, which may be larger than domains: it takes microseconds, an
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil, log2, prod
+from math import ceil, inf, log2, prod
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory, seconds_of_fold
 from tcdsl.costmodel.chip import WARP, Unit
+from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL, TICKET
 from tcdsl.costmodel.work import Chain, Work
@@ -26,13 +28,12 @@ from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.scop import Kind, Statement
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.access_costs import accesses_of
+from tcdsl.strategies.access_costs import looked_up
 from tcdsl.strategies.private_results import copy_elements, neighbours
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.row_graphs import waiting_for
 from tcdsl.strategies.row_registers import live_arrays
 from tcdsl.strategies.sketch import Sketch
-from tcdsl.strategies.traffic import is_inside
+from tcdsl.strategies.traffic import Traffic, footprints, traffic_of, waiting_temporaries
 
 BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
 FOLD_CYCLES = gpu_thresholds.WARP_STEP_CYCLES
@@ -49,152 +50,135 @@ MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
 UPDATE_CYCLES = 100  # of a float in shared memory, till a thread's next one
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """The elements of one array that the kernel touches, and how often."""
-
-    array: str
-    footprint_bytes: float
-    passes: int  # over it, by members that wait for one another
-    is_read: bool
-    is_written: bool
-
-
 def work_of(problem: Problem, sketch: Sketch) -> Work:
     """Return what the kernel of *problem* costs in the schedule *sketch*."""
+    return with_accesses(problem, sketch, least_work_of(problem, sketch))
+
+
+def seconds_of(problem: Problem, sketch: Sketch, most: float = inf) -> float:
+    """Return the estimated time of *sketch*; of more than *most* perhaps only a lower bound."""
+    least = least_work_of(problem, sketch)
+    seconds = estimate(least, problem.gpu).seconds
+    if seconds > most:
+        return seconds
+    return estimate(with_accesses(problem, sketch, least), problem.gpu).seconds
+
+
+def with_accesses(problem: Problem, sketch: Sketch, least: Work) -> Work:
+    """Return *least* with what warps' accesses look up and fetch, the dearer part of the count."""
+    if sketch.work is not None:
+        return least
+    found = looked_up(problem, sketch)
+    return replace(least, l2_bytes=least.l2_bytes + found.fetched, lines=found.lines)
+
+
+def least_work_of(problem: Problem, sketch: Sketch) -> Work:
+    """Return what *sketch* costs as if no access looked up or fetched more than its elements.
+
+    No count is greater than :func:`work_of`'s, and an estimate grows with each of them.
+    """
     if sketch.work is not None:
         return sketch.work
-    cluster, threads = _threads(sketch)
-    blocks = _blocks(sketch) * cluster
+    grid = _grid(sketch)
+    blocks, cluster, threads = grid
     lead = problem.shapes[problem.lead]
     vector = _extent(sketch.remaining[problem.lead], LoopKind.LANES)
     busy = _busy(sketch, problem.lead)
     each = lead.instances / max(1, blocks * threads * busy * vector)  # vectors of such a thread
-    loaded = [t for t in traffic_of(problem) if t.is_read]
-    element_bytes = sum(
-        problem.scop.arrays[t.array].dtype.size_bytes
-        for t in loaded
-        if 2 * t.footprint_bytes >= max(other.footprint_bytes for other in loaded)
-    )
+    element_bytes = _element_bytes(problem)
     at_once = min(each, _at_once(sketch, problem.lead, vector * element_bytes))
     loads = max(1.0, at_once) * vector * element_bytes
-    moved = _moved(problem, sketch, blocks)
+    kept = _kept_bytes(problem, sketch, blocks * threads)
+    moved = _moved(problem, sketch, grid, kept)
     lanes = ceil(threads / WARP) * WARP / threads  # of warps, for each that is a thread
     return Work(
         blocks=blocks,
         threads=threads,
-        registers=_registers(
-            problem, sketch, threads, _kept_bytes(problem, sketch, blocks * threads), loads
-        ),
+        registers=_registers(problem, sketch, threads, kept, loads),
         shared_bytes=_staged_bytes(problem, sketch, blocks),
         cluster=cluster,
         read_bytes=moved.read,
         written_bytes=moved.written,
         l2_bytes=moved.l2,
-        lines=moved.lines,
         operations=tuple((unit, lanes * count) for unit, count in operations_of(problem)),
         instructions=lanes * _instructions(problem, vector) * _padding(sketch, problem),
         in_flight_bytes=max(1.0, ON_THEIR_WAY * at_once) * vector * max(1, element_bytes) * busy,
         independent=max(1.0, min(4.0, at_once * vector)),
-        chain=_chain_of_turns(problem, sketch, _chain(problem, sketch, threads, cluster)),
+        chain=_chain_of_turns(problem, sketch, grid, _chain(problem, sketch, threads, cluster)),
         finish=_finish(problem, sketch),
         is_programmatic=problem.gpu.overlaps_kernels,
     )
 
 
+class Grid(NamedTuple):
+    """The blocks of a kernel, those of a cluster, and the threads of a block."""
+
+    blocks: int
+    cluster: int
+    threads: int
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Bytes from and to memory, those that cross from the second-level cache, and lines."""
+    """Bytes from and to memory, and those that cross from the second-level cache."""
 
     read: float
     written: float
     l2: float
-    lines: float
 
 
-def _moved(problem: Problem, sketch: Sketch, blocks: int) -> Moved:
+@analysis
+def _element_bytes(problem: Problem) -> int:
+    """Return the bytes of an element of each of the largest arrays that are loaded."""
+    loaded = [t for t in traffic_of(problem) if t.is_read]
+    most = max((t.footprint_bytes for t in loaded), default=0.0)
+    arrays = (problem.scop.arrays[t.array] for t in loaded if 2 * t.footprint_bytes >= most)
+    return sum(array.dtype.size_bytes for array in arrays)
+
+
+def _moved(problem: Problem, sketch: Sketch, grid: Grid, kept: float) -> Moved:
     """Return what the kernel moves: rows that are not kept are read again by each pass."""
     traffic = traffic_of(problem)
     loaded = [t for t in traffic if t.is_read]
     again = {t.array: 1 if t.array in sketch.resident else t.passes for t in loaded}
     from_cache = sum((again[t.array] - 1) * t.footprint_bytes for t in loaded)
-    missing = from_cache * _missing(problem, sketch, blocks, loaded)
-    spilled = missing if _part_bytes(problem, sketch, loaded) > problem.gpu.l2_bytes else 0.0
+    missing = from_cache * _missing(problem, sketch, grid, loaded)
+    is_spilled = _part_bytes(problem, sketch, grid, loaded) > problem.gpu.l2_bytes
+    spilled = missing if is_spilled else 0.0
     read = sum(t.footprint_bytes for t in loaded)
     written = sum(t.footprint_bytes for t in traffic if t.is_written)
-    private = _private_bytes(problem, sketch, blocks) + _spilled_bytes(problem, sketch, blocks)
-    known = footprints(problem)
-    sector = problem.gpu.sector_bytes
-    lines = fetched = 0.0
-    seen: set[str] = set()
-    for name in problem.group.members:
-        for access in accesses_of(problem, sketch, name):
-            if access.array not in known or access.array in seen:
-                continue
-            if access.array in sketch.resident:
-                seen.add(access.array)
-            lines += access.requests * access.lines
-            whole = ceil(access.run_bytes / sector) * sector
-            over = min(whole, access.row_bytes) / access.run_bytes - 1
-            fetched += over * min(known[access.array], access.moved_bytes)
+    private = _private_bytes(problem, sketch, grid) + _spilled_bytes(problem, sketch, grid, kept)
     return Moved(
         read + spilled + private,
         written + private,
-        read + missing + written + 2 * private + fetched,
-        lines,
+        read + missing + written + 2 * private,
     )
 
 
-def _missing(problem: Problem, sketch: Sketch, blocks: int, loaded: list[Traffic]) -> float:
+def _missing(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traffic]) -> float:
     """Return the part of what is read again that a multiprocessor's own cache does not hold."""
-    _, threads = _threads(sketch)
     chip = problem.gpu
     resident = min(
-        blocks / chip.multiprocessors, chip.threads_per_multiprocessor / max(threads, 32)
+        grid.blocks / chip.multiprocessors, chip.threads_per_multiprocessor / max(grid.threads, 32)
     )
     several = sum(
         t.footprint_bytes for t in loaded if t.passes > 1 and t.array not in sketch.resident
     )
-    part = max(1.0, resident) * several / blocks
+    part = max(1.0, resident) * several / grid.blocks
     return max(0.0, 1.0 - L1_SHARE * chip.l1_bytes_per_multiprocessor / part) if part else 0.0
 
 
-def _private_bytes(problem: Problem, sketch: Sketch, blocks: int) -> float:
+def _private_bytes(problem: Problem, sketch: Sketch, grid: Grid) -> float:
     """Return the bytes of temporaries of which a thread has more than its registers hold."""
-    _, threads = _threads(sketch)
     sizes = (size for name, size in waiting_temporaries(problem) if name not in sketch.resident)
-    return LOCAL * sum(size for size in sizes if size > PRIVATE * blocks * threads)
+    return LOCAL * sum(size for size in sizes if size > PRIVATE * grid.blocks * grid.threads)
 
 
-def _spilled_bytes(problem: Problem, sketch: Sketch, blocks: int) -> float:
+def _spilled_bytes(problem: Problem, sketch: Sketch, grid: Grid, kept: float) -> float:
     """Return the bytes of what is kept that the registers do not hold."""
-    _, threads = _threads(sketch)
-    kept = _kept_bytes(problem, sketch, blocks * threads)
-    room = 4 * (_registers(problem, sketch, threads, kept, 0.0) - BASE_REGISTERS / 2)
-    return 2 * max(0.0, kept - room) * threads * blocks
-
-
-@analysis
-def waiting_temporaries(problem: Problem) -> list[tuple[str, float]]:
-    """Return temporaries that are read only after a reduction in between, and their bytes."""
-    members = problem.group.members
-    passes = {name: _pass_of(problem, name) for name in members}
-    found: list[tuple[str, float]] = []
-    for name in members:
-        shape = problem.shapes[name]
-        array = shape.statement.write.array
-        readers = (
-            other
-            for other in members
-            if any(read.array == array for read in problem.shapes[other].statement.reads)
-        )
-        if (
-            shape.statement.kind is not Kind.UPDATE
-            and any(passes[other] > passes[name] for other in readers)
-            and is_inside(problem.scop, array, members)
-        ):
-            found.append((array, shape.instances * problem.scop.arrays[array].dtype.size_bytes))
-    return found
+    registers = _registers(problem, sketch, grid.threads, kept, 0.0)
+    room = 4 * (registers - BASE_REGISTERS / 2)
+    return 2 * max(0.0, kept - room) * grid.threads * grid.blocks
 
 
 def _at_once(sketch: Sketch, name: str, vector_bytes: int) -> float:
@@ -202,48 +186,6 @@ def _at_once(sketch: Sketch, name: str, vector_bytes: int) -> float:
     unrolled = _unrolled(sketch, name)
     serial = min(UNROLLED, max(1, UNROLLED_BYTES // max(1, vector_bytes)))
     return max(unrolled, serial)
-
-
-@analysis
-def traffic_of(problem: Problem) -> list[Traffic]:
-    """Return the arrays that the kernel does not keep to itself."""
-    order = {name: _pass_of(problem, name) for name in problem.group.members}
-    sizes: dict[str, float] = {}
-    passes: dict[str, set[int]] = {}
-    loads: set[str] = set()  # read before the kernel has written it
-    writes: set[str] = set()
-    before: set[str] = set()
-    for name in problem.group.members:
-        shape = problem.shapes[name]
-        statement = shape.statement
-        accesses = (*statement.writes, *statement.reads)
-        for number, (access, row) in enumerate(zip(accesses, shape.strides, strict=True)):
-            is_write = number < len(statement.writes)
-            count = prod(e for e, stride in zip(shape.counts, row, strict=True) if stride)
-            size = float(count * problem.scop.arrays[access.array].dtype.size_bytes)
-            sizes[access.array] = max(sizes.get(access.array, 0.0), size)
-            if is_write:
-                writes.add(access.array)
-            if not is_write:
-                passes.setdefault(access.array, set()).add(order[name])
-                if access.array not in before:
-                    loads.add(access.array)
-        before |= {write.array for write in statement.writes}
-    members = set(problem.group.members)
-    return [
-        Traffic(
-            array, size, len(passes.get(array, ())) or 1,
-            array in loads, array in writes,
-        )
-        for array, size in sizes.items()
-        if not is_inside(problem.scop, array, members)
-    ]  # fmt: skip
-
-
-def _pass_of(problem: Problem, name: str) -> int:
-    """Return how many reductions *name* waits for, one after another."""
-    members = problem.group.members
-    return sum(name in waiting_for(other, problem.group, problem.shapes) for other in members)
 
 
 # --- loops -------------------------------------------------------------------------------------
@@ -256,14 +198,17 @@ def _pieces(sketch: Sketch) -> Iterator[Piece]:
         yield from pieces
 
 
-def _threads(sketch: Sketch) -> tuple[int, int]:
-    """Return the blocks of a cluster, and the threads of a block."""
-    widths: dict[int, int] = {}
+def _grid(sketch: Sketch) -> Grid:
+    """Return the widths of the loops over blocks and threads."""
+    blocks: dict[int, int] = {}
+    threads: dict[int, int] = {}
     for piece in _pieces(sketch):
         if piece.kind is LoopKind.THREAD:
-            widths[piece.axis] = max(widths.get(piece.axis, 1), piece.width)
-    cluster = widths.pop(RANK, 1)
-    return cluster, prod(widths.values())
+            threads[piece.axis] = max(threads.get(piece.axis, 1), piece.width)
+        elif piece.kind is LoopKind.BLOCK:
+            blocks[piece.axis] = max(blocks.get(piece.axis, 1), piece.width)
+    cluster = threads.pop(RANK, 1)
+    return Grid(prod(blocks.values()) * cluster, cluster, prod(threads.values()))
 
 
 def _busy(sketch: Sketch, name: str) -> float:
@@ -277,14 +222,6 @@ def _busy(sketch: Sketch, name: str) -> float:
         if piece.kind is LoopKind.THREAD and piece.width and piece.extent:
             share *= min(1.0, piece.extent / piece.width)
     return share
-
-
-def _blocks(sketch: Sketch) -> int:
-    widths: dict[int, int] = {}
-    for piece in _pieces(sketch):
-        if piece.kind is LoopKind.BLOCK:
-            widths[piece.axis] = max(widths.get(piece.axis, 1), piece.width)
-    return prod(widths.values())
 
 
 def _extent(pieces: tuple[Piece, ...], kind: LoopKind) -> int:
@@ -325,17 +262,10 @@ def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float, load
     return min(chip.registers_per_thread, most, BASE_REGISTERS + ceil(max(kept, loads) / 4))
 
 
-@analysis
-def footprints(problem: Problem) -> dict[str, float]:
-    """Return the bytes of each array that the kernel does not keep to itself."""
-    return {t.array: t.footprint_bytes for t in traffic_of(problem)}
-
-
-def _part_bytes(problem: Problem, sketch: Sketch, loaded: list[Traffic]) -> float:
+def _part_bytes(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traffic]) -> float:
     """Return what the blocks that run at once go over several times."""
-    _, threads = _threads(sketch)
-    resident = problem.gpu.threads // max(threads, 1)
-    share = min(1.0, resident / max(1, _blocks(sketch)))
+    resident = problem.gpu.threads // max(grid.threads, 1)
+    share = min(1.0, resident / max(1, grid.blocks // grid.cluster))
     several = (t for t in loaded if t.passes > 1 and t.array not in sketch.resident)
     return share * sum(t.footprint_bytes for t in several)
 
@@ -398,6 +328,7 @@ def _is_double(problem: Problem, shape: Shape) -> bool:
     return array.dtype.is_float and array.dtype.size_bytes == 8
 
 
+@analysis
 def _instructions(problem: Problem, vector: int) -> float:
     """Return the instructions of all threads: arithmetic, and a share of loads and addresses."""
     total = 0.0
@@ -414,11 +345,10 @@ def _instructions(problem: Problem, vector: int) -> float:
 
 def _chain(problem: Problem, sketch: Sketch, threads: int, cluster: int) -> Chain:
     """Return what a block waits for: its first loads, and the folds of its reductions."""
-    shapes = [problem.shapes[name] for name in problem.group.members]
     width = max(
         (prod(w for a, w in own if a != RANK) for own in sketch.threads.values()), default=1
     )
-    folds = sum(shape.statement.kind is Kind.UPDATE for shape in shapes) if width > 1 else 0
+    folds = _updates(problem) if width > 1 else 0
     if not sketch.private:  # else its turns are counted by _chain_of_turns
         folds *= _turns(sketch)
     return Chain(
@@ -428,11 +358,18 @@ def _chain(problem: Problem, sketch: Sketch, threads: int, cluster: int) -> Chai
     )
 
 
+@analysis
+def _updates(problem: Problem) -> int:
+    """Return how many members add to what they write."""
+    shapes = (problem.shapes[name] for name in problem.group.members)
+    return sum(shape.statement.kind is Kind.UPDATE for shape in shapes)
+
+
 def _fold_cycles(width: int) -> float:
     return FOLD_CYCLES * (log2(width) + (2 if width > 32 else 0)) if width > 1 else 0.0
 
 
-def _chain_of_turns(problem: Problem, sketch: Sketch, once: Chain) -> Chain:
+def _chain_of_turns(problem: Problem, sketch: Sketch, grid: Grid, once: Chain) -> Chain:
     """Return *once* for each turn of a block with copies of results: each waits for its loads.
 
     Without folds a thread has the loads of several turns on their way.  Its updates of floats in
@@ -443,10 +380,10 @@ def _chain_of_turns(problem: Problem, sketch: Sketch, once: Chain) -> Chain:
     turns = prod(turn.extent for turn in sketch.turns)
     if not any(p.is_lane for found in sketch.partials.values() for p in found):
         turns = ceil(turns / MOST_IN_FLIGHT)
-    _, threads = _threads(sketch)
     shapes = [problem.shapes[name] for name in sketch.private]
     floats = [s for s in shapes if (r := s.statement.reduction) is not None and r.dtype.is_float]
-    updates = sum(shape.instances for shape in floats) / max(1, _blocks(sketch) * threads)
+    instances = sum(shape.instances for shape in floats)
+    updates = instances / max(1, grid.blocks // grid.cluster * grid.threads)
     return replace(
         once,
         dram_loads=max(once.dram_loads, float(turns)),
@@ -457,7 +394,7 @@ def _chain_of_turns(problem: Problem, sketch: Sketch, once: Chain) -> Chain:
 
 def _finish(problem: Problem, sketch: Sketch) -> Chain:
     """Return what the last block of a kernel in chunks does, and how long atomics take."""
-    cycles = sum(_atomic_seconds(problem, sketch, name) for name in problem.group.members)
+    cycles = sum(_atomic_seconds(problem, sketch, name) for name in _atomic_members(problem))
     cycles *= problem.gpu.clock_hz
     chunks = [p for found in sketch.partials.values() for p in found if not p.is_lane]
     if not chunks or sketch.layout is None:
@@ -468,12 +405,17 @@ def _finish(problem: Problem, sketch: Sketch) -> Chain:
     return Chain(atomics=TICKET, l2_loads=PARTIAL * again, cycles=cycles)
 
 
+@analysis
+def _atomic_members(problem: Problem) -> list[str]:
+    statements = {name: problem.shapes[name].statement for name in problem.group.members}
+    return [n for n, s in statements.items() if s.is_atomic and s.reduction is not None]
+
+
 def _atomic_seconds(problem: Problem, sketch: Sketch, name: str) -> float:
     """Return how long the updates of *name* take, if they are atomic: in copies, or in memory."""
     shape = problem.shapes[name]
     statement, reduction = shape.statement, shape.statement.reduction
-    if not statement.is_atomic or reduction is None:
-        return 0.0
+    assert reduction is not None, "an update"
     target = problem.scop.arrays[statement.write.array]
     elements = (target.size_bytes() or 0) / target.dtype.size_bytes
     is_native = not reduction.dtype.is_float

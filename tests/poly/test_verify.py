@@ -11,6 +11,7 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, Sequence, sequence
 from tcdsl.poly.scop import Scop
 from tcdsl.poly.verify import (
+    are_digits,
     schedule_of,
     violated_dependences,
     why_not_complete,
@@ -170,6 +171,30 @@ def test_a_tile_without_its_points_and_points_without_their_tile_are_found(lower
         tree = loop(sequence([Leaf("S0_init"), inner]), S0_init=at(0), S0=at(0))
         reason = why_not_complete(scop, tree)
         assert reason is not None and "twice or never" in reason
+
+
+def test_digits_tell_all_values_apart() -> None:
+    rng, n_digits = random.Random(0), 0
+    for _ in range(500):
+        digits = [at(0, rng.choice((0, 0, 1)), rng.choice((1, 2, 4, 8)), rng.choice((0, 1, 2, 4)))
+                  for _ in range(rng.randint(1, 4))]  # fmt: skip
+        if are_digits(digits, 0):
+            n_digits += 1
+            assert len({tuple(_value(digit, x) for digit in digits) for x in range(-64, 64)}) == 128
+    assert n_digits > 50
+
+
+def _value(c: Coordinate, x: int) -> int:
+    part = (x - c.shift) // c.div
+    return part % c.mod if c.mod else part
+
+
+def test_digits_are_whole_and_of_one_dimension() -> None:
+    assert are_digits([at(0, 3, 8), at(1), at(0, 3, 1, 4), at(0, 3, 4, 2)], 0)
+    assert not are_digits([at(0, 3, 8), at(0, 3, 1, 4)], 0)  # none for x / 4 % 2
+    assert not are_digits([at(0, 3, 4), at(0, 2, 1, 4)], 0)
+    assert not are_digits([at(0, 3, 4, 2), at(0, 3, 1, 4)], 0)  # x and x + 8 are alike
+    assert not are_digits([at(0)], 1)
 
 
 def test_a_missing_and_a_doubled_statement_are_found(lower: Lower) -> None:

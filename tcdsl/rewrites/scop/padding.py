@@ -15,6 +15,7 @@ index that is reduced the operands must be 0 there, which padded copies are.
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from weakref import WeakKeyDictionary
 
 import islpy as isl
 
@@ -29,8 +30,14 @@ NONE: Spans = MappingProxyType({})
 
 def why_not_padded(statement: Statement, spans: Spans) -> str | None:
     """Return why *statement* has no instances in all of *spans*, None if it may have them."""
-    is_product = _widened(statement, spans) is not None
-    return None if is_product else "its instances are no product of ranges"
+    known, key = _products.setdefault(statement, {}), tuple(spans.items())
+    if key not in known:
+        known[key] = _widened(statement, spans) is not None
+    return None if known[key] else "its instances are no product of ranges"
+
+
+# A plan's search asks it of each group that a statement leads.
+_products: WeakKeyDictionary[Statement, dict[tuple[object, ...], bool]] = WeakKeyDictionary()
 
 
 def padded(scop: Scop, name: str, spans: Spans, terms: Spans = NONE) -> Scop | None:

@@ -17,7 +17,8 @@ from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, trees_by_is
 from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.sketch import Bands, Sketch
 from tcdsl.strategies.template import Template
-from tcdsl.strategies.work import operations_of, traffic_of
+from tcdsl.strategies.traffic import traffic_of
+from tcdsl.strategies.work import operations_of
 
 THREADS = (64, 128, 512)  # of a block, beside the likeliest
 

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from math import inf, prod
 from typing import Any
 
-from tcdsl.costmodel.estimate import estimate
 from tcdsl.strategies.private_results import (
     chunks_in_memory,
     chunks_of,
@@ -28,10 +27,10 @@ from tcdsl.strategies.private_results import (
     why_no_copies,
     widths_of,
 )
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Template
-from tcdsl.strategies.work import work_of
+from tcdsl.strategies.work import seconds_of
 
 FOLD_BYTES = 16  # a thread, of each reduction that a block folds (schedule/promotion)
 MOST_BASES = 6  # configurations of the other template, and one without vectors
@@ -72,17 +71,22 @@ class _Private:
             return "no results are scattered"
         if problem.options.tile or problem.chunks is not None or problem.is_ragged:
             return "tiles are asked for, blocks share its rows, or data say how long these are"
-        found, plain = self._found(problem)
-        if not found:
+        seconds, config, plain = self._likeliest(problem)
+        if config is None:
             return "no copy of a result fits a block's shared memory"
-        seconds = found[0][0]
         if seconds > WORTH * plain:
             return f"copies would take {1e6 * seconds:.3g} us, updates of memory {1e6 * plain:.3g}"
         return None
 
     def space(self, problem: Problem) -> Iterator[PrivateConfig]:
         """Yield the configurations, first the one with the least estimated time."""
-        yield from (config for _, config in self._found(problem)[0])
+        _, likeliest, _ = self._likeliest(problem)
+        if likeliest is not None:
+            yield likeliest
+        timed = ((seconds_of(problem, s), c) for c, s in self._sketches(problem) if c is not None)
+        for seconds, config in sorted(timed, key=lambda pair: pair[0]):
+            if seconds < inf and config != likeliest:
+                yield config
 
     def schedule(self, problem: Problem, config: PrivateConfig) -> Sketch:
         """Return the schedule of the base, its blocks with copies and several tiles each."""
@@ -92,36 +96,37 @@ class _Private:
         assert found is not None, "why_not"
         return found
 
-    def _found(self, problem: Problem) -> tuple[list[tuple[float, PrivateConfig]], float]:
-        """Return the configurations by estimated time, and the base's least."""
-        known = problem._known
-        if self not in known:
-            known[self] = self._weighed(problem)
-        return known[self]  # type: ignore[return-value]
+    def _likeliest(self, problem: Problem) -> tuple[float, PrivateConfig | None, float]:
+        """Return the configuration of the least estimated time, that time, and the base's least."""
+        return _fastest(problem, self)
 
-    def _weighed(self, problem: Problem) -> tuple[list[tuple[float, PrivateConfig]], float]:
+    def _sketches(self, problem: Problem) -> Iterator[tuple[PrivateConfig | None, Sketch]]:
+        """Yield sketches of the base, with no configuration, each before those with copies."""
         fitting = [base for base in self.bases if base.why_not(problem) is None]
         base = min(fitting, key=lambda base: not base.is_likely(problem))
-        configs = _few(base.space(problem))
-        plain = inf
-        found: dict[PrivateConfig, float] = {}
-        for config in configs:
+        for config in _few(base.space(problem)):
             made = base.schedule(problem, config)
-            plain = min(plain, estimate(work_of(problem, made), problem.gpu).seconds)
+            yield None, made
             if why_no_copies(made) is not None:
                 continue
+            own = tuple(asdict(config).items())
             ways = [(n, 0) for n in _per_block(problem, made)] + [(1, n) for n in IN_MEMORY]
             for per_block, in_memory in ways:
                 sketch = _with_copies(problem, made, per_block, in_memory)
-                if sketch is None:
-                    continue
-                seconds = estimate(work_of(problem, sketch), problem.gpu).seconds
-                if seconds < inf:
-                    own = tuple(asdict(config).items())
-                    found[PrivateConfig(base.name, own, per_block, in_memory)] = seconds
-        order = sorted((seconds, n, config) for n, (config, seconds) in enumerate(found.items()))
-        best = [(seconds, config) for seconds, _, config in order]
-        return best, plain
+                if sketch is not None:
+                    yield PrivateConfig(base.name, own, per_block, in_memory), sketch
+
+
+@analysis
+def _fastest(problem: Problem, private: _Private) -> tuple[float, PrivateConfig | None, float]:
+    least = plain = inf
+    found = None
+    for config, sketch in private._sketches(problem):
+        if config is None:
+            plain = min(plain, seconds_of(problem, sketch, plain))
+        elif (seconds := seconds_of(problem, sketch, least)) < least:
+            least, found = seconds, config
+    return least, found, plain
 
 
 def _few(space: Iterable[Any]) -> list[Any]:

@@ -227,17 +227,12 @@ def _tiles(classes: Classes, config: ImplicitConfig) -> int:
 def _work(problem: Problem, config: ImplicitConfig) -> Work:
     """Return what the kernel costs, and what adds up its chunks."""
     classes = classes_for(problem, config.chunks)
-    members = [problem.scop.by_name[name] for name in problem.group.members]
-    arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
-    written = {access.array for s in members for access in s.writes}
-    moved = {name: _moved(problem, name) for name in arrays}
+    read_bytes, written_bytes = _moved_bytes(problem)
     terms = chunk_size(classes, config.step, config.chunks)
     terms *= 1 if classes.steps is None else classes.steps.extent
     dtype = _factor_type(problem)
     blocks = _tiles(classes, config) * config.chunks
     results = _results(classes)
-    written_bytes = sum(moved[name] for name in written)
-    read_bytes = sum(moved[name] for name in arrays - written)
     sizes = [float(blocks) * terms * size for size in config.tiles.block]
     if not config.together:
         own = Product(_tiles(classes, config), _terms(classes), dtype.size_bytes, results, False)
@@ -267,10 +262,19 @@ def _loads(dtype: DType, classes: Classes) -> tuple[int, int]:
     return rows, columns
 
 
+@analysis
+def _moved_bytes(problem: Problem) -> tuple[int, int]:
+    """Return the bytes that the kernel reads of arrays, and those that it writes."""
+    members = [problem.scop.by_name[name] for name in problem.group.members]
+    written = {access.array for s in members for access in s.writes}
+    read = {access.array for s in members for access in s.reads} - written
+    return sum(_moved(problem, n) for n in read), sum(_moved(problem, n) for n in written)
+
+
 def _moved(problem: Problem, name: str) -> int:
     """Return the bytes of the array *name* that the kernel moves: none of what it alone uses."""
     array, members = problem.scop.arrays[name], problem.group.members
-    users = [s for s in problem.scop.statements if name in (a.array for a in (*s.writes, *s.reads))]
+    users = problem.scop.users.get(name, ())
     own = [s for s in users if s.kind is not Kind.INIT and s.name not in members]
     if array.storage is Storage.SCRATCH and not own and len(users) > 1:
         return 0

@@ -16,6 +16,7 @@ SC 2008, doi:10.1145/1413370.1413402, for the register tile.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.estimate import estimate
@@ -38,7 +39,7 @@ from tcdsl.strategies.contracted import (
     why_not_contracted,
 )
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.sketch import OuterLoop, Sketch, Steps, Tile
+from tcdsl.strategies.sketch import Operand, OuterLoop, Sketch, Steps, Tile
 from tcdsl.strategies.template import Template
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -163,37 +164,54 @@ def _legal(
     is_held: bool = False,
 ) -> TileConfig | None:
     """Return the configuration without chunks, None if it does not fit."""
+    cut = _cut(problem, shape, step)
+    extent = problem.shapes[problem.lead].extents[step_dim(problem)]
+    # No copy is ahead of more steps than there are.
+    if cut is None or (stages > 1 and (extent <= step or stages - 1 > -(-extent // step))):
+        return None
+    chip = problem.gpu
+    room = chip.static_shared_bytes_per_block
+    if stages > 1:
+        room = chip.shared_bytes_per_block - room
+        if any(o.width * o.element_bytes < LEAST_COPY_BYTES for o in cut.operands):
+            return None
+    if not 0 < stages * sum(operand.tile_bytes for operand in cut.operands) <= room:
+        return None
+    config = replace(cut.config, stages=stages, is_held=is_held)
+    return config if not is_held or _may_hold(problem, config) else None
+
+
+class _Cut(NamedTuple):
+    """Tiles whatever their stages are: a configuration, and what a step reads."""
+
+    config: TileConfig
+    operands: tuple[Operand, ...]
+
+
+@analysis
+def _cut(problem: Problem, shape: tuple[int, int, int, int], step: int) -> _Cut | None:
+    """Return the tiles of *shape* in steps of *step*, None if the problem has none."""
     lead = problem.shapes[problem.lead]
     reduction = lead.statement.reduction
     assert reduction is not None, "why_not_contracted"
     rows, columns, x, y = shape
-    extent = lead.extents[step_dim(problem)]
-    # No copy is ahead of more steps than there are.
-    if extent < step or (stages > 1 and (extent <= step or stages - 1 > -(-extent // step))):
+    if lead.extents[step_dim(problem)] < step:
         return None
     if rows * columns * reduction.dtype.size_bytes > MAX_PRIVATE_BYTES:
         return None
-    config = TileConfig(rows, columns, x, y, step, stages)
+    config = TileConfig(rows, columns, x, y, step)
     found = axes_of(problem, config.block)
     if found is None:
         return None
     row, column = (run_of(problem, axis) for axis in found)
     config = replace(config, row_run=min(rows, row), column_run=min(columns, column))
     tiles = tiles_of(problem, config)
-    operands = operands_of(problem, tiles, step)
-    chip = problem.gpu
-    room = chip.static_shared_bytes_per_block
-    if stages > 1:
-        room = chip.shared_bytes_per_block - room
-        if any(o.width * o.element_bytes < LEAST_COPY_BYTES for o in operands):
-            return None
-    is_within = 0 < stages * sum(operand.tile_bytes for operand in operands) <= room
-    if not is_within or sum(tile.blocks > 1 for tile in tiles) > len(chip.grid):
+    if sum(tile.blocks > 1 for tile in tiles) > len(problem.gpu.grid):
         return None
+    operands = operands_of(problem, tiles, step)
     unrolled = next(number for number in UNROLLED if step % number == 0)
     widths = tuple(operand.width for operand in operands)
-    config = replace(config, widths=widths, unrolled=unrolled, is_held=is_held)
-    return config if not is_held or _may_hold(problem, config) else None
+    return _Cut(replace(config, widths=widths, unrolled=unrolled), operands)
 
 
 def _product(problem: Problem, config: TileConfig) -> Product:

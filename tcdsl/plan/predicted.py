@@ -1,0 +1,83 @@
+"""How long a group takes as a kernel, made as it would be: what the search compares.
+
+the estimate of what is chosen     longer, where few threads do most of the work, or a kernel
+                                   after it adds up what blocks have summed
+"""
+
+from math import ceil, prod
+
+from tcdsl.costmodel.gpu_thresholds import SERIAL_VECTORS
+from tcdsl.costmodel.matrix_products import estimated
+from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.strategies.catalogue import fastest
+from tcdsl.strategies.library_kernels import library_of
+from tcdsl.strategies.matrix_products import matrix_product
+from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.templates import tile_simt
+from tcdsl.strategies.work import seconds_of
+
+# Rows of tiles that are not neighbours: Kronecker's products took 1.9 to 4.5 times their estimates.
+SCATTERED = 2.0
+FEW = 4  # times the values that a member has, the kernel has others: unequal work
+
+
+@analysis
+def predicted_seconds(problem: Problem) -> float:
+    """Return how long *problem* takes as a kernel, or as a library's call."""
+    members = problem.group.members
+    if library_of(problem.scop, members):
+        return _of_library(problem)
+    choice = fastest(problem)
+    sketch = choice.schedule(problem)
+    kernel = seconds_of(problem, sketch)
+    if choice.template is tile_simt.TEMPLATE and tile_simt.has_scattered_rows(
+        problem, choice.config
+    ):
+        kernel *= SCATTERED
+    longest = max(_alone_seconds(problem, sketch, name) for name in members)
+    return max(kernel, longest) + _after_seconds(problem, sketch)
+
+
+def _of_library(problem: Problem) -> float:
+    """Return how long the library takes that computes *problem*."""
+    product = matrix_product(problem.scop, problem.scop.by_name[problem.group.members[0]])
+    assert not isinstance(product, str), product
+    return estimated(product, problem.gpu, problem.options.precision).seconds
+
+
+def _alone_seconds(problem: Problem, sketch: Sketch, name: str) -> float:
+    """Return how long the threads take that run *name*, where few of the kernel's do; else 0.
+
+    An estimate is of blocks that have equal shares of the work.  A sum that few values of the
+    axes have is a chain of loads in few threads::
+
+        y(i) = x(i)    y(i) += z(k) where i in 0:3
+    """
+    shape = problem.shapes[name]
+    own = prod(shape.extents[axis[name]] for axis in problem.parallel)
+    if FEW * own > problem.results:
+        return 0.0
+    lanes = prod(p.width for p in sketch.remaining[name] if p.kind is LoopKind.THREAD)
+    chunks = prod(p.extent for p in sketch.partials.get(name, ()) if not p.is_lane)
+    steps = problem.rest_of(name) / (lanes * chunks * SERIAL_VECTORS)
+    return ceil(steps) * problem.gpu.dram_latency_s
+
+
+def _after_seconds(problem: Problem, sketch: Sketch) -> float:
+    """Return how long the kernel takes that adds up what blocks have summed, 0 if they do."""
+    if sketch.layout is not None:
+        return 0.0
+    partial_bytes = 0.0
+    for name, partials in sketch.partials.items():
+        chunks = prod(p.extent for p in partials if not p.is_lane)
+        if chunks > 1:
+            shape = problem.shapes[name]
+            array = problem.scop.arrays[shape.statement.write.array]
+            counts = zip(shape.extents, shape.strides[0], strict=True)
+            elements = prod(extent for extent, stride in counts if stride)
+            partial_bytes += chunks * array.dtype.size_bytes * elements
+    if not partial_bytes:
+        return 0.0
+    gpu = problem.gpu
+    return gpu.programmatic_launch_s + gpu.dram_latency_s + partial_bytes / gpu.l2_bytes_per_s
