@@ -3,7 +3,7 @@
     python benchmarks/convolutions.py --list                  what each takes, without a GPU
     python benchmarks/convolutions.py --seconds 60            times, by turns with torch's
     python benchmarks/convolutions.py --only '*weights nhwc' --candidates 4
-    python benchmarks/convolutions.py --type float32 --precision tf32x3
+    python benchmarks/convolutions.py --type float32 --precision ieee
 
 Of bfloat16, or of another ``--type``; torch's float32 is without tf32.  Each result is compared
 with torch's of a wider type first, outputs poisoned.  cuDNN may search (``benchmark``), and has
