@@ -23,6 +23,10 @@ TILED_MULTIPLICATIONS = 1 << 14  # below which the simple loops do
 TILED_USES = 4  # of an element of an operand, for it to be worth a register
 PACKED_USES = 8  # of an element of an operand, for it to be copied to a buffer of its own
 ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
+# Of the rate of whole vectors of results (layers of benchmarks/cpu_contractions.py): vectors of
+# partial sums, whose tiles load nearly as often as they multiply; a last vector that is not whole;
+# and results apart in memory, whose stores take as long as so many terms.
+FOLDED, REST, APART_TERMS = 0.6, 0.7, 32
 TILED_ROWS = 8  # that are summed on average, if data choose them: fewer take as long without tiles
 ROW_VECTORS = 8  # for the sum of such rows
 ROWS_AHEAD = 16  # iterations before such a row is added, it is prefetched
