@@ -35,7 +35,14 @@ BLOCKED_ROWS = (32, 64, 120, 200, 360)  # of packed panels, about
 BLOCKED_COLUMNS = (64, 128, 256, 512)
 TERMS_A_BLOCK = 360  # at most: a tile's two panels and what it adds to stay near
 PANEL_TERMS = 128  # of an index, at least
-PANEL_WINDOW = 1  # terms of the other reduced indices, at most: larger ones were not measured
+# Terms of the other reduced indices, at most: of convolutions' images, panels along one index took
+# 1.0 to 2.5 times as long as tiles that read them where they are.
+PANEL_WINDOW = 1
+GUARDED_TILES = 20  # times as long, with a guard in them (data gradients with strides: 70)
+# A tile's columns where they are: so much slower than the second-level cache, as each line is on a
+# page of its own (1000^3 and 1536^3 of float32 took 1.5 and 1.9 times as long as on panels).
+IN_PLACE = 8
+PANEL_CACHE = 0.65  # of a core's second-level cache, that a block and its panels may take
 PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack
 # A register tile whose rows share sets of a cache, or whose vectors are folded, is slower.
 COLLIDING_ROWS = 1.4

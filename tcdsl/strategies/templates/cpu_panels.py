@@ -26,6 +26,7 @@ from tcdsl.strategies.template import Template
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
 LEAST_TERMS = cpu_thresholds.PANEL_TERMS
 MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
+GUARDED = cpu_thresholds.GUARDED_TILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,12 @@ class _Found:
     columns: str
     terms: str
     around: tuple[str, ...]
+    column_around: tuple[str, ...]  # those of *around* that the columns' factor depends on
     within: tuple[str, ...]
     factors: tuple[int, int]
     is_along_terms: bool
     is_apart: bool
+    is_guarded: bool
     row_stride: int
     extents: dict[str, int]
 
@@ -59,13 +62,16 @@ def why_not(problem: Problem) -> str | None:
     found = _found(problem)
     if isinstance(found, str):
         return found
-    if prod(found.extents[i] for i in found.within) > MOST_WITHIN:
-        return "it has several reduced indices, as convolutions do: panels of them are not measured"
+    is_long = prod(found.extents[i] for i in found.within) > MOST_WITHIN
+    if is_long and not found.is_guarded:
+        return "it has several reduced indices, as convolutions do: tiles take no longer"
     if found.extents[found.terms] < LEAST_TERMS:
         return "it has few terms"
     product, cpu = _product(problem), problem.cpu
     times = (seconds_on_panels(product, blocking, cpu) for blocking in blockings(product, cpu))
-    if min(times, default=inf) >= seconds_in_tiles(product, cpu):
+    # A guard that no copy of the operand takes away is evaluated in each tile of results.
+    in_tiles = seconds_in_tiles(product, cpu) * (GUARDED if found.is_guarded else 1)
+    if min(times, default=inf) >= in_tiles:
         return "its operands are near enough where they are"
     return None
 
@@ -148,11 +154,13 @@ def _classified(problem: Problem, lead: str, factors: tuple[Factor, Factor]) -> 
     array = problem.scop.arrays[row_factor.load.tensor]
     strides = stride_of(array, row_factor, term), stride_of(array, row_factor, row)
     column_array = problem.scop.arrays[factors[columns].load.tensor]
+    around = tuple(i for i in left if i not in pair)
     return _Found(
-        lead, *pair, term, tuple(i for i in left if i not in pair),
+        lead, *pair, term, around, tuple(i for i in around if i in factors[columns].indices),
         tuple(i for i in reduced if i != term), (1 - columns, columns),
         0 < strides[0] <= strides[1],
-        stride_of(column_array, factors[columns], near[columns]) != 1, max(strides), extents,
+        stride_of(column_array, factors[columns], near[columns]) != 1,
+        any(factor.condition is not None for factor in factors), max(strides), extents,
     )  # fmt: skip
 
 
@@ -192,7 +200,7 @@ def _product(problem: Problem) -> Product:
         extents[found.rows], extents[found.columns],
         extents[found.terms] * prod(extents[i] for i in found.within),
         prod(extents[i] for i in found.around), (rows, columns), size, found.is_apart,
-        size * found.row_stride,
+        size * found.row_stride, prod(extents[i] for i in found.column_around),
     )  # fmt: skip
 
 
