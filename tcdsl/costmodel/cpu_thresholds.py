@@ -38,6 +38,7 @@ PANEL_TERMS = 128  # of an index, at least
 # Terms of the other reduced indices, at most: of convolutions' images, panels along one index took
 # 1.0 to 2.5 times as long as tiles that read them where they are.
 PANEL_WINDOW = 1
+CONVERTED_TILES = 2  # times as long, where they convert integers of 8 bits (128^3: 2.1)
 GUARDED_TILES = 20  # times as long, with a guard in them (data gradients with strides: 70)
 # A tile's columns where they are: so much slower than the second-level cache, as each line is on a
 # page of its own (1000^3 and 1536^3 of float32 took 1.5 and 1.9 times as long as on panels).

@@ -32,6 +32,7 @@ class Product:
     is_apart: bool = False
     stride_bytes: int = 0
     column_count: int = 1  # of the products, how many have columns of their own
+    together: int = 1  # terms that an instruction multiplies, on panels
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def seconds_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> float:
     blocks = -(-product.rows // blocking.rows) * -(-product.columns // blocking.columns)
     rate = cpu.l2_bytes_per_s
     packed = rows if blocking.is_shared else rows + columns
-    one = _multiplying(product, rows, columns, cpu)
+    one = _multiplying(product, rows, columns, cpu) / product.together
     # Copies read what other blocks have driven out of the second-level cache.
     one += 2 * packed * terms * size / _next_level(cpu)
     one += (3 + 2 * steps) * rows * columns * size / rate

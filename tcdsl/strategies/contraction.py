@@ -24,7 +24,8 @@ from math import prod
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.lang.comprehension import Expr, Index, Load, walk
+from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, walk
+from tcdsl.lang.types.dtypes import INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Scop, loads_of
@@ -49,6 +50,8 @@ ROW_VECTORS = cpu_thresholds.ROW_VECTORS
 FOLDED, REST, APART_TERMS = (
     cpu_thresholds.FOLDED, cpu_thresholds.REST, cpu_thresholds.APART_TERMS
 )  # fmt: skip
+PAIRED_TERMS = cpu_thresholds.PANEL_TERMS
+PAIRED = {INT8, UINT8, INT16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,8 @@ def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Opera
     factors = factors_of(statement.value)
     if len(factors) < 2:
         return []
+    if has_pairs(shape):
+        factors = [factor.operand for factor in factors if isinstance(factor, Cast)]
     rows = {
         (access.array, access.subscripts): row
         for access, row in zip(statement.reads, _operand_rows(shape), strict=True)
@@ -222,6 +227,23 @@ def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Opera
         if score > best[0]:
             best = (score, needed)
     return best[1]
+
+
+def has_pairs(shape: Shape) -> bool:
+    """Return whether terms are products of two integers of 16 bits: panels hold them as they are.
+
+    An instruction then adds two products to each sum (strategies/panels).
+    """
+    statement = shape.statement
+    if statement.reduction is None or statement.reduction.dtype != INT32:
+        return False
+    reduced = [e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.REDUCED]
+    if max(reduced, default=0) < PAIRED_TERMS or prod(reduced) > max(reduced):
+        return False
+    match statement.value:
+        case Binary(op="*", left=Cast(operand=Load(dtype=one)), right=Cast(operand=Load(dtype=o))):
+            return {one, o} <= PAIRED
+    return False
 
 
 def _mentions(expr: Expr, index: str) -> bool:

@@ -16,8 +16,8 @@ from tcdsl.poly.scop import Kind
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.packing import Factor
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
-from tcdsl.strategies.blocking import Class, Panels
-from tcdsl.strategies.contraction import find_contraction
+from tcdsl.strategies.blocking import TERMS_TOGETHER, Class, Panels
+from tcdsl.strategies.contraction import find_contraction, has_pairs
 from tcdsl.strategies.implicit_product import factors_of, stride_of
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Sketch
@@ -26,7 +26,7 @@ from tcdsl.strategies.template import Template
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
 LEAST_TERMS = cpu_thresholds.PANEL_TERMS
 MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
-GUARDED = cpu_thresholds.GUARDED_TILES
+GUARDED, CONVERTED = cpu_thresholds.GUARDED_TILES, cpu_thresholds.CONVERTED_TILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class _Found:
     is_apart: bool
     is_guarded: bool
     row_stride: int
+    has_pairs: bool  # whether operands are integers of 16 bits or fewer, and sums of 32
     extents: dict[str, int]
 
 
@@ -69,8 +70,9 @@ def why_not(problem: Problem) -> str | None:
         return "it has few terms"
     product, cpu = _product(problem), problem.cpu
     times = (seconds_on_panels(product, blocking, cpu) for blocking in blockings(product, cpu))
-    # A guard that no copy of the operand takes away is evaluated in each tile of results.
-    in_tiles = seconds_in_tiles(product, cpu) * (GUARDED if found.is_guarded else 1)
+    # What no copy of an operand takes away, guards and conversions, is computed in each tile.
+    slower = (GUARDED if found.is_guarded else 1) * (CONVERTED if found.has_pairs else 1)
+    in_tiles = slower * seconds_in_tiles(product, cpu)
     if min(times, default=inf) >= in_tiles:
         return "its operands are near enough where they are"
     return None
@@ -160,7 +162,8 @@ def _classified(problem: Problem, lead: str, factors: tuple[Factor, Factor]) -> 
         tuple(i for i in reduced if i != term), (1 - columns, columns),
         0 < strides[0] <= strides[1],
         stride_of(column_array, factors[columns], near[columns]) != 1,
-        any(factor.condition is not None for factor in factors), max(strides), extents,
+        any(factor.condition is not None for factor in factors), max(strides),
+        has_pairs(shape), extents,
     )  # fmt: skip
 
 
@@ -176,7 +179,8 @@ def space(problem: Problem) -> Iterator[CpuPanelsConfig]:
     extent = found_.extents[found_.terms]
     for one in found:
         steps = -(-product.terms // one.terms)
-        block = one.rows, one.columns, -(-extent // steps)
+        terms = -(-extent // steps)
+        block = one.rows, one.columns, -(-terms // product.together) * product.together
         yield CpuPanelsConfig(product.tile, block, one.is_shared)
 
 
@@ -201,6 +205,7 @@ def _product(problem: Problem) -> Product:
         extents[found.terms] * prod(extents[i] for i in found.within),
         prod(extents[i] for i in found.around), (rows, columns), size, found.is_apart,
         size * found.row_stride, prod(extents[i] for i in found.column_around),
+        TERMS_TOGETHER if found.has_pairs else 1,
     )  # fmt: skip
 
 
@@ -216,7 +221,7 @@ def schedule(problem: Problem, config: CpuPanelsConfig) -> Sketch:
         Class(found.columns, extents[found.columns], nr, nc),
         Class(found.terms, extents[found.terms], kc, kc),
         found.factors, found.is_along_terms, config.is_shared, found.around,
-        found.within,
+        found.within, problem.cpu.vector_bytes // 4 if found.has_pairs else 0,
     )  # fmt: skip
     why = (
         f"contraction: panels of {found.rows} % {mr} and {found.columns} % {nr}, blocks of"
