@@ -23,6 +23,10 @@ TILED_MULTIPLICATIONS = 1 << 14  # below which the simple loops do
 TILED_USES = 4  # of an element of an operand, for it to be worth a register
 PACKED_USES = 8  # of an element of an operand, for it to be copied to a buffer of its own
 ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
+# Of the rate of whole vectors of results (layers of benchmarks/cpu_contractions.py): vectors of
+# partial sums, whose tiles load nearly as often as they multiply; a last vector that is not whole;
+# and results apart in memory, whose stores take as long as so many terms.
+FOLDED, REST, APART_TERMS = 0.6, 0.7, 32
 TILED_ROWS = 8  # that are summed on average, if data choose them: fewer take as long without tiles
 ROW_VECTORS = 8  # for the sum of such rows
 ROWS_AHEAD = 16  # iterations before such a row is added, it is prefetched
@@ -31,7 +35,15 @@ BLOCKED_ROWS = (32, 64, 120, 200, 360)  # of packed panels, about
 BLOCKED_COLUMNS = (64, 128, 256, 512)
 TERMS_A_BLOCK = 360  # at most: a tile's two panels and what it adds to stay near
 PANEL_TERMS = 128  # of an index, at least
-PANEL_WINDOW = 1  # terms of the other reduced indices, at most: larger ones were not measured
+# Terms of the other reduced indices, at most: of convolutions' images, panels along one index took
+# 1.0 to 2.5 times as long as tiles that read them where they are.
+PANEL_WINDOW = 1
+CONVERTED_TILES = 2  # times as long, where they convert integers of 8 bits (128^3: 2.1)
+GUARDED_TILES = 20  # times as long, with a guard in them (data gradients with strides: 70)
+# A tile's columns where they are: so much slower than the second-level cache, as each line is on a
+# page of its own (1000^3 and 1536^3 of float32 took 1.5 and 1.9 times as long as on panels).
+IN_PLACE = 8
+PANEL_CACHE = 0.65  # of a core's second-level cache, that a block and its panels may take
 PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack
 # A register tile whose rows share sets of a cache, or whose vectors are folded, is slower.
 COLLIDING_ROWS = 1.4

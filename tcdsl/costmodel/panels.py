@@ -31,6 +31,8 @@ class Product:
     element_bytes: int
     is_apart: bool = False
     stride_bytes: int = 0
+    column_count: int = 1  # of the products, how many have columns of their own
+    together: int = 1  # terms that an instruction multiplies, on panels
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,14 @@ def seconds_in_tiles(product: Product, cpu: Cpu) -> float:
     # A panel of columns stays in the second-level cache for a block of rows, if it fits.
     rows = ROWS_A_BLOCK if 2 * panel <= cpu.l2_bytes else tile_rows
     passes = max(1, product.rows // rows)
-    moved = passes * columns if 2 * columns > cpu.l2_bytes else columns
+    moved = columns / _next_level(cpu)
+    if 2 * columns > cpu.l2_bytes:
+        moved = passes * columns / (cpu.l2_bytes_per_s / IN_PLACE)
     collides = product.stride_bytes % PAGE_BYTES == 0 and product.stride_bytes > 0
     factor = cpu_thresholds.COLLIDING_ROWS if collides or product.is_apart else 1.0
     threads = min(cpu.threads, max(1, product.rows // tile_rows) * product.count)
     one = factor * _multiplying(product, product.rows, product.columns, cpu)
-    return product.count * (one + moved / _next_level(cpu)) / threads
+    return product.count * (one + moved) / threads
 
 
 def seconds_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> float:
@@ -67,14 +71,17 @@ def seconds_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> float:
     blocks = -(-product.rows // blocking.rows) * -(-product.columns // blocking.columns)
     rate = cpu.l2_bytes_per_s
     packed = rows if blocking.is_shared else rows + columns
-    one = _multiplying(product, rows, columns, cpu)
-    one += 2 * packed * terms * size / rate
+    one = _multiplying(product, rows, columns, cpu) / product.together
+    # Copies read what other blocks have driven out of the second-level cache.
+    one += 2 * packed * terms * size / _next_level(cpu)
     one += (3 + 2 * steps) * rows * columns * size / rate
-    rounds = -(-blocks * product.count // cpu.threads)
+    rounds: float = -(-blocks * product.count // cpu.threads)
+    if cpu.threads == 1:  # the last blocks are smaller
+        rounds = product.count * (product.rows / rows) * (product.columns / columns)
     if not blocking.is_shared:
         return rounds * one + cpu.fork_s
-    all_columns = product.count * product.columns * terms * size
-    one += columns * terms * size / (rate if 2 * all_columns <= cpu.l2_bytes else _next_level(cpu))
+    all_columns = product.column_count * product.columns * terms * size
+    one += columns * terms * size / rate  # one after another, so that prefetches are in time
     filled = 2 * all_columns / min(cpu.dram_copy_bytes_per_s, _next_level(cpu) * cpu.threads)
     return rounds * one + filled + 2 * cpu.fork_s
 
@@ -88,13 +95,15 @@ def blockings(product: Product, cpu: Cpu) -> Iterator[Blocking]:
     for rows in _blocks(product.rows, tile_rows, cpu_thresholds.BLOCKED_ROWS):
         for columns in _blocks(product.columns, tile_columns, cpu_thresholds.BLOCKED_COLUMNS):
             held = rows * terms + columns * terms + rows * columns
-            if held * size > cpu.l2_bytes or max(rows, columns) * terms * size > MOST_BYTES:
+            if held * size > HELD * cpu.l2_bytes or max(rows, columns) * terms * size > MOST_BYTES:
                 continue
             for is_shared in (True, False):
                 yield Blocking(rows, columns, terms, is_shared)
 
 
 MOST_BYTES = cpu_thresholds.PANEL_BYTES
+IN_PLACE = cpu_thresholds.IN_PLACE
+HELD = cpu_thresholds.PANEL_CACHE
 
 
 def _blocks(extent: int, tile: int, sizes: tuple[int, ...]) -> list[int]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from tcdsl.poly.loop_tree import Coordinate
 from tcdsl.rewrites.scop.packing import Side
 
+TERMS_TOGETHER = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Class:
@@ -55,3 +57,9 @@ class Panels:
     is_shared: bool  # whether the columns' panels are filled before, or by each block of rows
     around: tuple[str, ...] = ()  # other indices of results: a product each
     within: tuple[str, ...] = ()  # other reduced indices, each with all its values in a block
+    lanes: int = 0  # of an instruction that adds two terms of 16 bits to each sum; 0: one by one
+
+    @property
+    def together(self) -> int:
+        """How many terms are multiplied by an instruction."""
+        return TERMS_TOGETHER if self.lanes else 1

@@ -24,7 +24,8 @@ from math import prod
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.lang.comprehension import Load
+from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, walk
+from tcdsl.lang.types.dtypes import INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Scop, loads_of
@@ -46,6 +47,11 @@ MIN_USES = cpu_thresholds.PACKED_USES
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
 MIN_ROWS = cpu_thresholds.TILED_ROWS
 ROW_VECTORS = cpu_thresholds.ROW_VECTORS
+FOLDED, REST, APART_TERMS = (
+    cpu_thresholds.FOLDED, cpu_thresholds.REST, cpu_thresholds.APART_TERMS
+)  # fmt: skip
+PAIRED_TERMS = cpu_thresholds.PANEL_TERMS
+PAIRED = {INT8, UINT8, INT16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +151,18 @@ def _width(shape: Shape, cpu: Cpu) -> int:
 def _vector_score(shape: Shape, dim: int, width: int) -> float:
     """Return what part of the vector unit's work is useful with *dim* in the lanes, 0 if unfit."""
     extent = shape.extents[dim]
-    if extent < 4:
+    role = shape.roles[dim]
+    if extent < 4 or role not in (Role.PARALLEL, Role.REDUCED):
         return 0.0
-    if shape.roles[dim] is Role.REDUCED:
-        # The lanes are folded once a result.
-        terms = prod(e for e, r in zip(shape.extents, shape.roles, strict=True)
-                     if r is Role.REDUCED)  # fmt: skip
-        return terms / (terms + 64) if extent >= width else 0.0
-    if shape.roles[dim] is not Role.PARALLEL:
-        return 0.0
-    stored = 1.0 if shape.strides[0][dim] == 1 else 0.85
-    return stored * extent / (width * _vector_operations(extent, width))
+    terms = prod(e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.REDUCED)
+    whole = 1.0 if extent % width == 0 else REST
+    if role is Role.REDUCED:
+        # The lanes are folded once a result, and a tile loads nearly as often as it multiplies.
+        useful = extent / (width * -(-extent // width))
+        return FOLDED * whole * useful * terms / (terms + 64) if extent >= width else 0.0
+    stored = 1.0 if shape.strides[0][dim] == 1 else terms / (terms + APART_TERMS)
+    useful = extent / (width * _vector_operations(extent, width))
+    return stored * useful * (whole if extent > width else 1.0)
 
 
 def _vector_operations(extent: int, width: int) -> int:
@@ -195,6 +202,8 @@ def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Opera
     factors = factors_of(statement.value)
     if len(factors) < 2:
         return []
+    if has_pairs(shape):
+        factors = [factor.operand for factor in factors if isinstance(factor, Cast)]
     rows = {
         (access.array, access.subscripts): row
         for access, row in zip(statement.reads, _operand_rows(shape), strict=True)
@@ -209,6 +218,8 @@ def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Opera
                 if stride == 1 or (stride == 0 and shape.roles[dim] is Role.PARALLEL):
                     continue
             operand = operand_of(factor, scop)
+            if operand is None and not _mentions(factor, index):
+                continue  # it stands still, whatever computes it
             gain = 0.0 if operand is None else _gain(shape, operand, index)
             score *= gain
             if operand is not None:
@@ -216,6 +227,27 @@ def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Opera
         if score > best[0]:
             best = (score, needed)
     return best[1]
+
+
+def has_pairs(shape: Shape) -> bool:
+    """Return whether terms are products of two integers of 16 bits: panels hold them as they are.
+
+    An instruction then adds two products to each sum (strategies/panels).
+    """
+    statement = shape.statement
+    if statement.reduction is None or statement.reduction.dtype != INT32:
+        return False
+    reduced = [e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.REDUCED]
+    if max(reduced, default=0) < PAIRED_TERMS or prod(reduced) > max(reduced):
+        return False
+    match statement.value:
+        case Binary(op="*", left=Cast(operand=Load(dtype=one)), right=Cast(operand=Load(dtype=o))):
+            return {one, o} <= PAIRED
+    return False
+
+
+def _mentions(expr: Expr, index: str) -> bool:
+    return any(isinstance(node, Index) and node.name == index for node in walk(expr))
 
 
 def _gain(shape: Shape, operand: Operand, index: str) -> float:

@@ -16,6 +16,9 @@
 Panels have whole tiles, zeros beyond the operands, so that no tile asks where it is: sums of rows
 and columns that nobody has are computed, and not stored.
 
+Where operands are integers of at most 16 bits and sums of 32, one instruction multiplies two terms
+and adds them to each sum: ``B.panel[n/nr, k/kc, k%kc/2, n%nr, k%2]``.
+
 Legal iff the instances are a product of ranges from 0 on, each factor is an element or 0, and all
 other members follow the sums: each rewrite checks its own part.  The loops are those of Goto and
 van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008,
@@ -23,13 +26,14 @@ doi:10.1145/1356052.1356053, but for the panels of B, which are all there before
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tcdsl.lang.types.dtypes import INT16
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
 from tcdsl.poly.scop import Kind, Scop
-from tcdsl.rewrites.scop.packing import Packed, TileOf, pack
+from tcdsl.rewrites.scop.packing import Packed, Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
 from tcdsl.schedule.plan import Kernel
@@ -144,10 +148,21 @@ class _Builder:
             ]
             tiles = own.at(position)[1], own.block // own.tile
             outer = [*each(panels.around), *blocks, steps, tiles, *each(within)]
-        sides = (terms.side, own.side)
-        sides = (sides[1], sides[0]) if number == 0 and panels.is_along_terms else sides
         name = f"{factor.load.tensor}.panel{number}{self.lead}"
-        return pack(scop, self.lead, factor, outer, TileOf(name, sides, is_split=True))
+        of = TileOf(name, self._sides(number), is_split=True, dtype=INT16 if panels.lanes else None)
+        return pack(scop, self.lead, factor, outer, of)
+
+    def _sides(self, number: int) -> tuple[Side, ...]:
+        """Return the dimensions of a panel of rows (0) or of columns (1), neighbours last."""
+        panels = self.panels
+        terms, own = panels.terms.side, (panels.rows, panels.columns)[number].side
+        if number == 0 and (panels.is_along_terms or panels.lanes):
+            return own, terms
+        if not panels.lanes:
+            return terms, own
+        two = panels.together
+        pairs = replace(terms, size=terms.size // two, apart=two)
+        return pairs, own, replace(terms, size=two)
 
     def _extent(self, index: str) -> int:
         shape = self.problem.shapes[self.lead]
@@ -243,10 +258,20 @@ class _Builder:
             (LoopKind.SERIAL, {lead: Coordinate(self._at(self.scop, index))}, self._extent(index))
             for index in self.panels.within
         ]
-        place = Coordinate(self._at(self.scop, terms.index), 0, 1, terms.block)
-        levels.append((LoopKind.SERIAL, {lead: place}, terms.block))
+        at, two = self._at(self.scop, terms.index), self.panels.together
+        steps = terms.block // two
+        levels.append((LoopKind.SERIAL, {lead: Coordinate(at, 0, two, steps)}, steps))
         levels.append(self._digit([lead], self.panels.rows, 2, LoopKind.UNROLL))
-        levels.append(self._digit([lead], self.panels.columns, 2, LoopKind.VECTOR))
+        if not self.panels.lanes:
+            levels.append(self._digit([lead], self.panels.columns, 2, LoopKind.VECTOR))
+            return self._nest([lead], levels)
+        columns, lanes = self.panels.columns, self.panels.lanes
+        across, vectors = self._at(self.scop, columns.index), columns.tile // lanes
+        levels += [
+            (LoopKind.UNROLL, {lead: Coordinate(across, 0, lanes, vectors)}, vectors),
+            (LoopKind.COLLECTIVE, {lead: Coordinate(across, 0, 1, lanes)}, lanes),
+            (LoopKind.COLLECTIVE, {lead: Coordinate(at, 0, 1, two)}, two),
+        ]
         return self._nest([lead], levels)
 
     @property

@@ -116,12 +116,13 @@ def caller(library: ctypes.CDLL, name: str) -> Call:
     return call
 
 
-# One value in, one value out; the folds take a vector, compensated sums pairs: they are tested by
-# themselves.
+# One value in, one value out; the folds and products of pairs take vectors, compensated sums pairs:
+# they are tested by themselves.
 LOOPED = [
     name
     for name, part in FUNCTIONS.items()
-    if name != "tc_fault" and part != "compensated" and not name.startswith("tc_fold_")
+    if name != "tc_fault" and part not in ("compensated", "pairs")
+    if not name.startswith("tc_fold_")
 ]
 
 
@@ -171,6 +172,25 @@ def test_every_builtin_of_the_language_is_there() -> None:
     assert {f"tc_{name}_{t}" for name in builtins for t in FLOATS} <= FUNCTIONS.keys()
     casts = {f"tc_cast_{a}_{b}" for a in TYPES for b in TYPES if a != b}
     assert casts <= FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize("flags", [(), ("-mno-avx512vnni",), ("-mno-avx512f",), ("-mno-avx2",)])
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_pairs_are_two_products_each(lanes: int, flags: tuple[str, ...], tmp_path: Path) -> None:
+    name = f"tc_pairs_{lanes}"
+    source = header_text(parts_for([name])) + (
+        f"void run(int32_t *sums, const int16_t *a, const int16_t *b) {{ {name}(sums, a, b); }}"
+    )
+    library = ctypes.CDLL(str(compiled(source, tmp_path, *flags, "-shared", "-fPIC")))
+    rng = np.random.default_rng(lanes)
+    extremes = np.array([-(2**15), 2**15 - 1, -128, 255, -1, 0, 1], np.int16)
+    for _ in range(200):
+        a, b = rng.choice(extremes, 2), rng.choice(extremes, (lanes, 2))
+        old = rng.choice(np.array([-(2**31), 2**31 - 1, 0, 77], np.int32), lanes)
+        sums = old.copy()
+        library.run(*(ctypes.c_void_p(x.ctypes.data) for x in (sums, a, b)))
+        exact = old.astype(np.int64) + (a.astype(np.int64) * b).sum(axis=1)
+        np.testing.assert_array_equal(sums, exact.astype(np.int32))
 
 
 # --- integers ------------------------------------------------------------------------------

@@ -211,9 +211,46 @@ def test_what_follows_a_product_shares_its_kernel(compiled: Compile) -> None:
 
 
 def test_the_kind_of_vector_is_explained(compiled: Compile) -> None:
-    for source, kind in ((MM, "results"), (DOT, "partial sums")):
-        (kernel,) = compiled(source, (64, 64), (64, 64)).plan.kernels
+    for source, rows, kind in ((MM, 64, "results"), (DOT, 6, "partial sums")):
+        (kernel,) = compiled(source, (rows, 64), (64, 64)).plan.kernels
         assert any(kind in why for why in kernel.why)
+
+
+CHANNELS_FIRST = {
+    "forward": (
+        "def f(float(N,C,H,W) I, float(F,C,3,3) K) -> (O)"
+        " { O(n,f,h,w) +=! I(n,c,h+r,w+s) * K(f,c,r,s) }",
+        [(2, 64, 16, 16), (64, 64, 3, 3)],
+        "f",
+    ),
+    "weights": (
+        "def f(float(N,F,P,Q) O, float(N,C,H,W) I) -> (K)"
+        " { K(f,c,r,s) +=! O(n,f,h,w) * I(n,c,h+r,w+s) where r in 0:3, s in 0:3 }",
+        [(2, 64, 14, 14), (2, 64, 16, 16)],
+        "f",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANNELS_FIRST)
+def test_channels_are_in_the_lanes_wherever_they_are_in_memory(
+    what: str, compiled: Compile
+) -> None:
+    source, shapes, index = CHANNELS_FIRST[what]
+    *copies, kernel = compiled(source, *shapes).plan.kernels
+    assert copies
+    assert any(f"x {index} % 64 (results" in why for why in kernel.why)
+
+
+@pytest.mark.parametrize("channels", [(64, 64), (33, 17), (5, 67)])
+@pytest.mark.parametrize("what", CHANNELS_FIRST)
+def test_lanes_apart_in_memory(what: str, channels: tuple[int, int], check_all: CheckAll) -> None:
+    (source, (one, other), _), (f, c) = CHANNELS_FIRST[what], channels
+    shapes = {
+        "forward": [(2, c, *one[2:]), (f, c, 3, 3)],
+        "weights": [(2, f, *one[2:]), (2, c, *other[2:])],
+    }
+    check_all([(source, shapes[what])])
 
 
 # --- rows of data that are summed -------------------------------------------------------------

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tcdsl.costmodel import cpu_thresholds, panels
@@ -46,6 +47,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_panels, "MOST_WITHIN", 360)
     monkeypatch.setattr(contraction, "MIN_WORK", 1)
     monkeypatch.setattr(contraction, "MIN_REUSE", 1)
+    monkeypatch.setattr(contraction, "PAIRED_TERMS", 1)
     monkeypatch.setattr(cpu_thresholds, "BLOCKED_ROWS", (20,))
     monkeypatch.setattr(cpu_thresholds, "BLOCKED_COLUMNS", (64,))
     monkeypatch.setattr(panels, "TERMS_A_BLOCK", 24)
@@ -153,6 +155,66 @@ def test_types(dtype: str, check_all: CheckAll) -> None:
     sources = (source.replace("float", dtype) for source in (MM, OUTER))
     plain = (MM, OUTER)
     check_all([(s, operands(p, SIZES[1])) for s, p in zip(sources, plain, strict=True)])
+
+
+PAIRED = "def f({}(M,K) A, {}(K,N) B) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}"
+BY_ROWS = "def f({}(M,K) A, {}(N,K) B) -> (C) {{ C(m,n) +=! int32(A(m,k)) * int32(B(n,k)) }}"
+BY_COLUMNS = "def f({}(K,M) A, {}(K,N) B) -> (C) {{ C(m,n) +=! A(k,m) * B(k,n) }}"
+THEN = (
+    "def f({}(M,K) A, {}(K,N) B, int32(N) b) -> (D)"
+    " {{ C(m,n) +=! A(m,k) * B(k,n) D(m,n) = max(C(m,n) + b(n), 0) }}"
+)
+
+
+@pytest.mark.parametrize(
+    "types", [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8"), ("int16", "int8")]
+)
+@pytest.mark.usefixtures("small_blocks")
+def test_pairs_of_terms(
+    types: tuple[str, str], check_all: CheckAll, compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    cases = []
+    for source in (PAIRED, BY_ROWS, BY_COLUMNS, THEN):
+        for m, n, k in SIZES if source is PAIRED else SIZES[:2]:
+            text = source.format(*types)
+            shapes = [(k, m) if source is BY_COLUMNS else (m, k)]
+            shapes.append((n, k) if source is BY_ROWS else (k, n))
+            drawn_ = [
+                rng.choice([np.iinfo(t).min, np.iinfo(t).max, 1, 3], shape).astype(t)
+                for t, shape in zip(types, shapes, strict=True)
+            ]
+            more = [rng.integers(-9, 9, n, np.int32)] if source is THEN else []
+            cases.append((text, [*drawn_, *more]))
+    done = compiled(PAIRED.format(*types), (41, 53), (53, 131))
+    assert "tc_pairs_16" in done.source.body
+    check_all(cases)
+    monkeypatch.setattr(Cpu.__init__, "__defaults__", (32, *(Cpu.__init__.__defaults__ or ())[1:]))
+    assert "tc_pairs_8" in compiled(PAIRED.format(*types), (41, 53), (53, 131)).source.body
+    check_all(cases[:3])
+
+
+@pytest.mark.parametrize(
+    ("source", "shapes"),
+    [
+        (PAIRED.format("uint16", "int8"), [(64, 256), (256, 64)]),  # beyond 16 bits with a sign
+        (PAIRED.format("int8", "int8"), [(64, 64), (64, 64)]),
+        ("def f(int8(M,K) A, int8(K,N) B) -> (C) { C(m,n) +=! int64(A(m,k)) * int64(B(k,n)) }",
+         [(64, 256), (256, 64)]),
+        ("def f(int8(N,C,W) I, int8(F,C,3) K) -> (O) { O(n,f,w) +=! I(n,c,w+r) * K(f,c,r) }",
+         [(2, 128, 66), (64, 128, 3)]),
+    ],
+)  # fmt: skip
+def test_other_integers_are_multiplied_one_by_one(
+    source: str, shapes: list[tuple[int, ...]], compiled: Compile
+) -> None:
+    assert "tc_pairs" not in compiled(source, *shapes, threads=1).source.body
+
+
+def test_bytes_are_multiplied_in_pairs(compiled: Compile) -> None:
+    for n in (128, 512):
+        done = compiled(PAIRED.format("int8", "int8"), (n, n), (n, n), threads=1)
+        assert "tc_pairs_16" in done.source.body
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.ast.text import lines, text
 from tcdsl.codegen.ast.walk import library_names, mentioned, names, of_statement
 from tcdsl.codegen.c.expressions import c_type
+from tcdsl.codegen.c.pair_products import pair_products
 from tcdsl.codegen.c.row_prefetches import row_prefetches
 from tcdsl.codegen.c.size_texts import Integer, SizeTexts
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
@@ -263,6 +264,8 @@ class _KernelPrinter:
                 return [self._leaf(node)]
 
     def _for(self, node: loop_ast.For, mark: Loop | None) -> list[Node]:
+        if mark is not None and mark.kind is LoopKind.COLLECTIVE:
+            return pair_products(self.context, node, self.loops)
         before: list[Node] = []
         early: list[Node] = []
         is_bounded = False

@@ -22,7 +22,7 @@ import islpy as isl
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Select, Unary, walk
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.lang.types.dtypes import BOOL, INT32, arithmetic
+from tcdsl.lang.types.dtypes import BOOL, INT32, DType, arithmetic
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
 from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
@@ -74,24 +74,35 @@ def _both(one: Expr, other: Expr | None) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A dimension of a tile: an index of the statement, *size* values of it, *extent* in all."""
+    """A dimension of a tile: an index of the statement, *size* values of it, *extent* in all.
+
+    Values are *apart*: between them are those of another side of the same index.
+    """
 
     index: str
     size: int
     extent: int
+    apart: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TileOf:
     """The tile *name*: its lines and what is in one; *has_zeros*: beyond these, or anything.
 
-    With *is_split* the copy is two statements, of elements as the product has them (converted).
+    With *is_split* the copy is two statements, of elements as the product has them (converted), or
+    of another type that holds all of them.
     """
 
     name: str
-    sides: tuple[Side, Side]
+    sides: tuple[Side, ...]
     has_zeros: bool = True
     is_split: bool = False
+    dtype: DType | None = None
+
+    @property
+    def elements(self) -> tuple[str, ...]:
+        """The copy's indices in the tile."""
+        return tuple(f"e{number}" for number in range(len(self.sides)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +113,7 @@ class Packed:
     array: str
     copy: str
     outer: tuple[int, ...]  # positions of the copy's dimensions: the outer loops' coordinates
-    elements: tuple[int, int]  # those of a line, and of an element in it
+    elements: tuple[int, ...]  # those of a line, and of an element in it
     zeros: str = ""  # the statement that stores 0 where the copy has no instance
 
 
@@ -120,7 +131,7 @@ def pack(
     statement = scop.by_name[name]
     array = scop.arrays[factor.load.tensor]
     shape = (*(extent for _, extent in outer), *(side.size for side in of.sides))
-    dtype = factor.expr.dtype if of.is_split else array.dtype
+    dtype = of.dtype or (factor.expr.dtype if of.is_split else array.dtype)
     tile = Array(of.name, dtype, (0,) * len(shape), shape, Storage.SCRATCH)
     wide = replace(scop, arrays={**scop.arrays, tile.name: tile})
     copies = _copy(wide, statement, factor, tile, [at for at, _ in outer], of)
@@ -135,12 +146,14 @@ def pack(
     n_outer = len(outer)
     return Packed(
         wide.with_statements(tuple(result)), tile.name, copies[0].name, tuple(range(n_outer)),
-        (n_outer, n_outer + 1), copies[1].name if len(copies) > 1 else "",
+        tuple(range(n_outer, len(shape))), copies[1].name if len(copies) > 1 else "",
     )  # fmt: skip
 
 
 def _remainder(side: Side) -> Expr:
-    index = Index(side.index)
+    index: Expr = Index(side.index)
+    if side.apart > 1:
+        index = Binary("/", index, Const(side.apart, INT32), INT32)
     return Binary("%", index, Const(side.size, INT32), INT32)
 
 
@@ -154,7 +167,7 @@ def _copy(
 ) -> list[Statement]:
     """Return ``tile[o, e] = factor where the loops o and the elements e are, or 0``."""
     name = f"{tile.name}_copy"
-    indices = (*(f"o{number}" for number in range(len(outer))), "e0", "e1")
+    indices = (*(f"o{number}" for number in range(len(outer))), *of.elements)
     builder = builder_of(indices, name, scop.sizes)
     extents = {index: (0, extent) for index, extent in zip(indices, tile.shape, strict=True)}
     domain = box(builder, indices, extents)
@@ -163,8 +176,9 @@ def _copy(
         for side in of.sides:
             if (start := values.get(side.index)) is not None:
                 domain = domain.intersect(builder.truth(_below(start, side)).below)
-    for side, element in zip(of.sides, ("e0", "e1"), strict=True):
-        values[side.index] = _sum(values.get(side.index), Index(element))
+    for side, element in zip(of.sides, of.elements, strict=True):
+        place = _scaled(Index(element), side.apart)
+        values[side.index] = _sum(values.get(side.index), place)
 
     nothing = Const(0, INT32)  # of an index without loops, which has one value
 
@@ -172,7 +186,7 @@ def _copy(
         return values.get(node.name, nothing) if isinstance(node, Index) else node
 
     load = rewrite(factor.load, change)
-    bounds = [_below(values[side.index], side) for side in of.sides]
+    bounds = list(dict.fromkeys(_below(values[side.index], side) for side in of.sides))
     needed: list[Expr] = [b for b in bounds if not domain.is_subset(builder.truth(b).below)]
     if not of.has_zeros:
         domain, needed = reduce(isl.Set.intersect, map(_holds(builder), needed), domain), []
@@ -189,13 +203,13 @@ def _copy(
     zero = Const(0.0 if wide.is_float else 0, wide)
     if needed:
         value = Select(reduce(_both, needed), value, zero, wide)
-    copies = [_store(scop, statement, builder, tile, value, inside)]
+    copies = [_store(scop, statement, (builder, indices), tile, value, inside)]
     if not of.is_split:
         return copies
     outside = domain.subtract(inside).coalesce().set_tuple_name(f"{tile.name}_zeros")
     if not outside.is_empty():
         named = builder_of(indices, f"{tile.name}_zeros", scop.sizes)
-        copies.append(_store(scop, statement, named, tile, zero, outside))
+        copies.append(_store(scop, statement, (named, indices), tile, zero, outside))
     return copies
 
 
@@ -204,10 +218,15 @@ def _below(value: Expr, side: Side) -> Expr:
 
 
 def _store(
-    scop: Scop, statement: Statement, builder: Builder, tile: Array, value: Expr, domain: isl.Set
+    scop: Scop,
+    statement: Statement,
+    named: tuple[Builder, tuple[str, ...]],
+    tile: Array,
+    value: Expr,
+    domain: isl.Set,
 ) -> Statement:
     """Return ``tile[o, e] = value`` over *domain*, whose name it has: a copy for *statement*."""
-    indices = (*(f"o{number}" for number in range(tile.rank - 2)), "e0", "e1")
+    builder, indices = named
     return Statement(
         name=domain.get_tuple_name(),
         domain=domain,

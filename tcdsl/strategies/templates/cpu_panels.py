@@ -16,8 +16,8 @@ from tcdsl.poly.scop import Kind
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.packing import Factor
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
-from tcdsl.strategies.blocking import Class, Panels
-from tcdsl.strategies.contraction import find_contraction
+from tcdsl.strategies.blocking import TERMS_TOGETHER, Class, Panels
+from tcdsl.strategies.contraction import find_contraction, has_pairs
 from tcdsl.strategies.implicit_product import factors_of, stride_of
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Sketch
@@ -26,6 +26,7 @@ from tcdsl.strategies.template import Template
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
 LEAST_TERMS = cpu_thresholds.PANEL_TERMS
 MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
+GUARDED, CONVERTED = cpu_thresholds.GUARDED_TILES, cpu_thresholds.CONVERTED_TILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,14 @@ class _Found:
     columns: str
     terms: str
     around: tuple[str, ...]
+    column_around: tuple[str, ...]  # those of *around* that the columns' factor depends on
     within: tuple[str, ...]
     factors: tuple[int, int]
     is_along_terms: bool
     is_apart: bool
+    is_guarded: bool
     row_stride: int
+    has_pairs: bool  # whether operands are integers of 16 bits or fewer, and sums of 32
     extents: dict[str, int]
 
 
@@ -59,13 +63,17 @@ def why_not(problem: Problem) -> str | None:
     found = _found(problem)
     if isinstance(found, str):
         return found
-    if prod(found.extents[i] for i in found.within) > MOST_WITHIN:
-        return "it has several reduced indices, as convolutions do: panels of them are not measured"
+    is_long = prod(found.extents[i] for i in found.within) > MOST_WITHIN
+    if is_long and not found.is_guarded:
+        return "it has several reduced indices, as convolutions do: tiles take no longer"
     if found.extents[found.terms] < LEAST_TERMS:
         return "it has few terms"
     product, cpu = _product(problem), problem.cpu
     times = (seconds_on_panels(product, blocking, cpu) for blocking in blockings(product, cpu))
-    if min(times, default=inf) >= seconds_in_tiles(product, cpu):
+    # What no copy of an operand takes away, guards and conversions, is computed in each tile.
+    slower = (GUARDED if found.is_guarded else 1) * (CONVERTED if found.has_pairs else 1)
+    in_tiles = slower * seconds_in_tiles(product, cpu)
+    if min(times, default=inf) >= in_tiles:
         return "its operands are near enough where they are"
     return None
 
@@ -148,11 +156,14 @@ def _classified(problem: Problem, lead: str, factors: tuple[Factor, Factor]) -> 
     array = problem.scop.arrays[row_factor.load.tensor]
     strides = stride_of(array, row_factor, term), stride_of(array, row_factor, row)
     column_array = problem.scop.arrays[factors[columns].load.tensor]
+    around = tuple(i for i in left if i not in pair)
     return _Found(
-        lead, *pair, term, tuple(i for i in left if i not in pair),
+        lead, *pair, term, around, tuple(i for i in around if i in factors[columns].indices),
         tuple(i for i in reduced if i != term), (1 - columns, columns),
         0 < strides[0] <= strides[1],
-        stride_of(column_array, factors[columns], near[columns]) != 1, max(strides), extents,
+        stride_of(column_array, factors[columns], near[columns]) != 1,
+        any(factor.condition is not None for factor in factors), max(strides),
+        has_pairs(shape), extents,
     )  # fmt: skip
 
 
@@ -168,7 +179,8 @@ def space(problem: Problem) -> Iterator[CpuPanelsConfig]:
     extent = found_.extents[found_.terms]
     for one in found:
         steps = -(-product.terms // one.terms)
-        block = one.rows, one.columns, -(-extent // steps)
+        terms = -(-extent // steps)
+        block = one.rows, one.columns, -(-terms // product.together) * product.together
         yield CpuPanelsConfig(product.tile, block, one.is_shared)
 
 
@@ -192,7 +204,8 @@ def _product(problem: Problem) -> Product:
         extents[found.rows], extents[found.columns],
         extents[found.terms] * prod(extents[i] for i in found.within),
         prod(extents[i] for i in found.around), (rows, columns), size, found.is_apart,
-        size * found.row_stride,
+        size * found.row_stride, prod(extents[i] for i in found.column_around),
+        TERMS_TOGETHER if found.has_pairs else 1,
     )  # fmt: skip
 
 
@@ -208,7 +221,7 @@ def schedule(problem: Problem, config: CpuPanelsConfig) -> Sketch:
         Class(found.columns, extents[found.columns], nr, nc),
         Class(found.terms, extents[found.terms], kc, kc),
         found.factors, found.is_along_terms, config.is_shared, found.around,
-        found.within,
+        found.within, problem.cpu.vector_bytes // 4 if found.has_pairs else 0,
     )  # fmt: skip
     why = (
         f"contraction: panels of {found.rows} % {mr} and {found.columns} % {nr}, blocks of"

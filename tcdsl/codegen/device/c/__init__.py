@@ -20,6 +20,7 @@ from types import MappingProxyType
 # In the order in which their texts must stand.
 PARTS: tuple[str, ...] = (
     "core", "fold", "powers", "half", "float8", "math_f32", "math_f64", "rare", "compensated",
+    "pairs",
 )  # fmt: skip
 
 INTEGERS: tuple[str, ...] = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
@@ -81,6 +82,7 @@ def _functions() -> dict[str, str]:
             [f"tc_cast_{a}_{b}" for pair in COMPENSATED.items() for a, b in (pair, pair[::-1])],
             "compensated",
         )
+        | dict.fromkeys(["tc_pairs_8", "tc_pairs_16"], "pairs")
         | dict.fromkeys([*_names(_RARE, FLOATS), *_names(_PI, ["f64"])], "rare")
     )
 
