@@ -158,7 +158,7 @@ class Runner:
 
     snapshot: Path
     coverage: Coverage
-    known: Mapping[str, Outcome]
+    known: dict[str, Outcome]
     lines: Sequence[str] = (SHORT, SLOW)
     passing: set[str] = field(default_factory=set)  # without a defect
     left_out: set[str] = field(default_factory=set)  # failing without a defect
@@ -373,6 +373,7 @@ def _run_all(runner: Runner, chosen: Sequence[Mutant], code: str, at_once: int) 
         outcome = replace(runner.tested(mutant), date=today, code=code)
         with runner.lock:
             add_to_record(mutant.what, outcome)
+            runner.known[mutant.what] = outcome  # the test is likely to catch its neighbours
             print(f"{mutant.number:3} {outcome.seconds:4.0f} s  {mutant.file}: {mutant.what}")
             print(f"     {outcome.by or 'NOT CAUGHT'}  {outcome.why[:160]}", flush=True)
         return outcome
