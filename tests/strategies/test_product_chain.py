@@ -137,3 +137,21 @@ def test_members_may_begin_at_other_values(
     (kernel,) = cuda_unit(source, *shapes, options=options).done.plan.kernels
     assert kernel.template == NAME
     check_emulated([(source, shapes)], options=options)
+
+
+def test_members_of_four_dimensions(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    """Threads along three of them, one value of the fourth after another."""
+    shapes = kronecker_shapes(5, (4, 7, 3), (3, 2, 5))
+    (weighed,) = cuda_unit(KRONECKER, *shapes).done.plan.weighed
+    every = (c.get("config") for c in weighed.candidates() if c["template"] == NAME)
+    config = next(own for own in every if own and tuple(own["sizes"]) == (2, 5))
+    assert config["threads_z"] > 1
+    check_emulated([(KRONECKER, shapes)], options=forced(weighed.kernel, **config))
+
+
+def test_factors_that_are_copied(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    shapes = [(33, 32), (64, 32), (16, 64)]
+    (weighed,) = cuda_unit(TWO, *shapes).done.plan.weighed
+    every = (c.get("config") for c in weighed.candidates() if c["template"] == NAME)
+    config = next(own for own in every if own and own["is_copied"])
+    check_emulated([(TWO, shapes)], options=forced(weighed.kernel, **config))
