@@ -53,10 +53,10 @@ ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "benchmarks" / "mutants.toml"
 CODE = ("tcdsl", "grammar")
 COPIED = (*CODE, "tests", "benchmarks", "setup.cfg", "pyproject.toml", "README.md")
-# The tests of what has no functions, such as device code, ...
+# The tests of device code, which is in no map, ...
 DEVICE_TESTS = ("tests/codegen/test_cuda_device.py", "tests/codegen/test_gpu_defects.py",
                 "tests/codegen/test_folds.py", "tests/codegen/test_compensated_device.py",
-                "tests/codegen/test_ptx.py", "tests/emulator", "tests/strategies/test_tile_mma.py",
+                "tests/codegen/test_ptx.py", "tests/emulator/", "tests/strategies/test_tile_mma.py",
                 "tests/strategies/test_tensor_types.py", "tests/strategies/test_split_products.py",
                 "tests/strategies/test_tile_implicit.py")  # fmt: skip
 # ... and all that have something to say about kernels.
@@ -78,6 +78,10 @@ TESTS = (
     "tests/poly",
     "tests/costmodel",
     "tests/runtime",
+    "tests/plan",
+    "tests/display/test_pipelines.py",
+    "tests/test_open_sizes.py",
+    "tests/test_open_sizes_on_a_gpu.py",
     "tests/test_decisions.py",
 )
 MARKS = {SHORT: "not gpu and not fuzz and not slow", SLOW: "slow and not gpu and not fuzz"}
@@ -154,7 +158,7 @@ class Runner:
 
     snapshot: Path
     coverage: Coverage
-    known: Mapping[str, Outcome]
+    known: dict[str, Outcome]
     lines: Sequence[str] = (SHORT, SLOW)
     passing: set[str] = field(default_factory=set)  # without a defect
     left_out: set[str] = field(default_factory=set)  # failing without a defect
@@ -213,18 +217,27 @@ class Runner:
         return outcome_of(returncode, output, seconds, line)
 
     def _all(self, mutant: Mutant) -> list[str]:
-        path = self.snapshot / "tcdsl" / mutant.file
-        if path.suffix != ".py":
-            return list(DEVICE_TESTS)
+        path, every = self.snapshot / "tcdsl" / mutant.file, test_files(self.snapshot)
         catches = Counter(
             outcome.by.partition("::")[0]
             for other in mutants()
             if other.file == mutant.file and (outcome := self.known.get(other.what))
         )
         text = path.read_text(encoding="utf-8")
+        if path.suffix != ".py":
+            return self._naming(text, [t for t in every if t.startswith(DEVICE_TESTS)], catches)
         found = self.coverage.tests_of(mutant.file, text, mutant.old, catches)
-        every = test_files(self.snapshot)
         return [*found, *(test for test in every if test not in self.coverage.seconds)]
+
+    def _naming(self, code: str, tests: Sequence[str], catches: Mapping[str, int]) -> list[str]:
+        """Return *tests* of device code: those that caught others in it, then by names of it."""
+        functions = set(re.findall(r"\btc_\w+", code))
+
+        def likelihood(test: str) -> tuple[int, int]:
+            named = re.findall(r"\btc_\w+", (self.snapshot / test).read_text(encoding="utf-8"))
+            return catches.get(test, 0), len(functions.intersection(named))
+
+        return sorted(tests, key=likelihood, reverse=True)
 
     def _says_something(self, outcome: Outcome) -> bool:
         """Return whether the test that failed passes without a defect."""
@@ -360,6 +373,7 @@ def _run_all(runner: Runner, chosen: Sequence[Mutant], code: str, at_once: int) 
         outcome = replace(runner.tested(mutant), date=today, code=code)
         with runner.lock:
             add_to_record(mutant.what, outcome)
+            runner.known[mutant.what] = outcome  # the test is likely to catch its neighbours
             print(f"{mutant.number:3} {outcome.seconds:4.0f} s  {mutant.file}: {mutant.what}")
             print(f"     {outcome.by or 'NOT CAUGHT'}  {outcome.why[:160]}", flush=True)
         return outcome

@@ -30,6 +30,7 @@ MAPPED = (
     "costmodel",
     "derivatives",
     "emulator",
+    "opening",
     "plan",
     "poly",
     "runtime",

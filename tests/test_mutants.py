@@ -207,3 +207,23 @@ def test_the_order_of_the_tests(tmp_path: Path) -> None:
         "tests/schedule/test_b.py",
         "tests/codegen/test_a.py",
     ]
+
+
+def test_tests_that_name_device_code_come_first(tmp_path: Path) -> None:
+    texts = {
+        "tcdsl/x.cuh": "int tc_a(int); int tc_b(int);",
+        "tests/codegen/test_folds.py": "",
+        "tests/codegen/test_vectors.py": "tc_a(tc_b(1))",  # not of device code
+        "tests/emulator/test_y.py": "tc_a(1)",
+        "tests/strategies/test_tile_mma.py": "tc_b(tc_a(1))",
+    }
+    for name, text in texts.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    run = runner.Runner(tmp_path, runner.Coverage({}, {}), {})
+    assert run._all(runner.Mutant(1, "x.cuh", "a sign", "tc_a", "tc_b")) == [
+        "tests/strategies/test_tile_mma.py",
+        "tests/emulator/test_y.py",
+        "tests/codegen/test_folds.py",
+    ]

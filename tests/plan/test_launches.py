@@ -112,3 +112,38 @@ def test_why_kernels_share_no_launch_is_told() -> None:
     assert found and all(c["template"] == "grid_phases" for c in found)
     assert all(c["predicted_us"] > 0 and not c["is_chosen"] for c in found)
     assert "launch  S0 then S1: not grid_phases" in exe.explain()
+
+
+SUMS = "def f(float(N) x, float(N) z) -> (s, t) { s +=! x(i) * x(i)\n t +=! z(i) }"
+AROUND = """def f(float(M,N) x, float(A,B) w) -> (y, u) {
+    s(m) +=! x(m,n)
+    y(n) +=! x(m,n) * s(m)
+    u(a) max=! w(a,b)
+}"""
+
+
+def test_kernels_with_last_blocks_share_no_blocks() -> None:
+    x, z = random(300_000), random(300_000)
+    with pytest.raises(tcdsl.TCError, match="the last block has a part of its own"):
+        compiled(SUMS, x, z, asked=choices({"kernel": "S0 and S1", "template": "packed"}))
+
+
+def test_what_lies_between_keeps_its_order() -> None:
+    """S1 needs S0: the launch of S0 and S2 comes first."""
+    x, w = random(40, 2000), random(70, 300)
+    rows = [{"kernel": f"S{n}", "template": "row", "threads": 128} for n in (0, 2)]
+    both = {"kernel": "S0 and S2", "template": "packed"}
+    exe = compiled(AROUND, x, w, asked=choices(*rows, both))
+    assert len(exe.kernels) == 2
+    y, u = exe(x, w)
+    np.testing.assert_allclose(y, x.T @ x.sum(1), atol=1e-2)
+    np.testing.assert_array_equal(u, w.max(1))
+
+
+def test_blocks_that_wait_have_registers_for_all_that_are_there_at_once() -> None:
+    x, z = random(3_000_000), random(3_000_000)
+    row = {"kernel": "S0", "template": "row", "threads": 256}
+    wide = {"kernel": "S1", **ELEMENTWISE, "threads_x": 256}
+    then = {"kernel": "S0 then S1", "template": "grid_phases", "blocks_per_multiprocessor": 2}
+    exe = compiled(CHAIN, x, z, asked=choices(row, wide, then))
+    assert len(exe.kernels) == 1 and "__launch_bounds__(256, 2)" in exe.source

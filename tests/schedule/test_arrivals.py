@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import islpy as isl
 import numpy as np
 import pytest
 
@@ -68,6 +69,40 @@ def test_buffers_and_groups_follow_from_the_shift(staged: Any) -> None:
 def test_a_wait_too_short_is_refused(staged: Any) -> None:
     found = reason(with_groups_left(staged[-1].done.plan, 1))
     assert re.match("no barrier is between .*tile.*copy and (S0|.*held_copy)", found)
+
+
+def with_barriers(plan: Plan, change: Callable[[isl.Set], isl.Set]) -> Plan:
+    """Return *plan* with barriers in the iterations that *change* makes of theirs."""
+    statements = tuple(
+        replace(s, domain=change(s.domain)) if s.kind is Kind.BARRIER else s
+        for s in plan.scop.statements
+    )
+    return replace(plan, scop=plan.scop.with_statements(statements))
+
+
+def shifted(domain: isl.Set, by: int) -> isl.Set:
+    """Return *domain* with all instances *by* iterations later."""
+    space = domain.get_space()
+    moved = isl.MultiAff.identity(space.map_from_set())
+    last = space.dim(isl.dim_type.set) - 1
+    step = moved.get_aff(last).add_constant_val(isl.Val(by))
+    return domain.apply(isl.Map.from_multi_aff(moved.set_aff(last, step)))
+
+
+def test_barriers_before_the_first_copy_let_nothing_arrive(staged: Any) -> None:
+    """One group more may not be left, though the barrier runs in earlier iterations, too."""
+    plan = with_groups_left(staged[-1].done.plan, 1)
+    found = reason(with_barriers(plan, lambda domain: domain.union(shifted(domain, -1))))
+    assert re.match("no barrier is between .*tile.*copy and (S0|.*held_copy)", found or "")
+
+
+def test_the_first_copies_end_a_group(staged: Any) -> None:
+    """One that never ended would go on with the next."""
+    stages, held, unit = staged
+    later = with_barriers(unit.done.plan, lambda domain: domain.intersect(shifted(domain, 1)))
+    if stages - held > 2:
+        found = reason(later) or ""
+        assert re.match("no barrier is between .*tile.*copy and (S0|.*held_copy)", found)
 
 
 def test_a_longer_wait_is_as_good(staged: Any) -> None:

@@ -119,3 +119,39 @@ def test_other_configurations_are_right(
 def test_what_lies_between_may_be_a_result(check_emulated: CheckAll) -> None:
     shapes = [[(5, 6, 7), (7, 9)], [(3, 16, 8), (8, 16)], [(2, 1, 5), (5, 1)]]
     check_emulated([(SHOWN, one) for one in shapes])
+
+
+LATER = TWO.replace("W(p,o)", "W(p,o) where b in 3:B")
+
+
+@pytest.mark.parametrize("source", [LATER, LATER.replace("V(o,n)", "V(o,n) where b in 3:B")])
+def test_members_may_begin_at_other_values(
+    source: str, cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    """A block has the same b of all members: 0 to 7, of which y has 3 to 7; or 3 to 10."""
+    shapes = [(19, 32), (64, 32), (16, 64)]
+    (weighed,) = cuda_unit(source, *shapes).done.plan.weighed
+    every = (c.get("config") for c in weighed.candidates() if c["template"] == NAME)
+    config = next(own for own in every if own and tuple(own["sizes"]) == (8,))
+    options = forced(weighed.kernel, **config)
+    (kernel,) = cuda_unit(source, *shapes, options=options).done.plan.kernels
+    assert kernel.template == NAME
+    check_emulated([(source, shapes)], options=options)
+
+
+def test_members_of_four_dimensions(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    """Threads along three of them, one value of the fourth after another."""
+    shapes = kronecker_shapes(5, (4, 7, 3), (3, 2, 5))
+    (weighed,) = cuda_unit(KRONECKER, *shapes).done.plan.weighed
+    every = (c.get("config") for c in weighed.candidates() if c["template"] == NAME)
+    config = next(own for own in every if own and tuple(own["sizes"]) == (2, 5))
+    assert config["threads_z"] > 1
+    check_emulated([(KRONECKER, shapes)], options=forced(weighed.kernel, **config))
+
+
+def test_factors_that_are_copied(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    shapes = [(33, 32), (64, 32), (16, 64)]
+    (weighed,) = cuda_unit(TWO, *shapes).done.plan.weighed
+    every = (c.get("config") for c in weighed.candidates() if c["template"] == NAME)
+    config = next(own for own in every if own and own["is_copied"])
+    check_emulated([(TWO, shapes)], options=forced(weighed.kernel, **config))

@@ -102,7 +102,7 @@ def templates(unit: Any) -> list[str]:
 # --- right ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_but("bfloat16-nn")
+@pytest.mark.slow_but("bfloat16-nn", "bfloat16-tt")
 @pytest.mark.parametrize("form", PRODUCTS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "half"])
 def test_products(form: str, dtype: str, check_emulated: CheckAll, monkeypatch: Any) -> None:

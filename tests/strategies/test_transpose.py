@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from tcdsl.lang.types.dtypes import FLOAT16
 from tcdsl.options import Options
 from tcdsl.plan.rewrites import REWRITES
+from tcdsl.testing.random_inputs import values
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -52,6 +54,26 @@ def test_large_ones_are_in_tiles(cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(source, (32, 64, 56, 56))
     assert [kernel.template for kernel in unit.done.plan.kernels] == ["transpose"]
     assert "tc_vload<8>" in unit.source.text and "tc_vstore(" in unit.source.text
+
+
+def test_rows_may_begin_anywhere(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    """Vectors of neighbours, but not of rows of 64 that are 67 apart."""
+    source = "def f(half(N,M) A) -> (O) { O(i,j) = A(j,i) }"
+    array = values(FLOAT16, (40, 67), "real", 1)
+    options = asked(cuda_unit(source, (40, 64)), read=64, written=64, threads=256)
+    for view in (array[:, :64], array[:, 3:]):
+        check_emulated([(source, [view])], options=options)
+
+
+def test_a_recurrence_is_not_transposed(cuda_unit: MakeUnit) -> None:
+    source = """def f(float(N,T) x) -> (c) {
+        c(t,i) = x(i,t)
+        c(t,i) = c(t-1,i) + x(i,t) where t in 1:T
+    }"""
+    plan = cuda_unit(source, (64, 80), options=Options(fuse="none")).done.plan
+    every = [c for weighed in plan.weighed for c in weighed.candidates()]
+    reasons = [c.get("why_not") for c in every if c["template"] == "transpose"]
+    assert "its elements wait for one another, or sizes are open" in reasons
 
 
 PLANES = """def f(bfloat16(N,C,H,W) I, bfloat16(F,C,KH,KW) K) -> (bfloat16(N,F,H,W) O) {

@@ -133,6 +133,16 @@ def test_results_are_given_at_new_sizes(
     assert full_calls == [(17, 3), (20, 3), (100, 3)]
 
 
+def test_parts_of_an_array_have_their_own_grids(f: Any, gpuarray: Make, fake: Any) -> None:
+    """They begin where it does: an address alone does not tell the size."""
+    x, y = gpuarray(array(100)), gpuarray(np.zeros((100, 3), "f4"))
+    for size in (100, 20, 100, 20, 100, 20):
+        own, to = (type(a)((size, 3), a.dtype, gpudata=a.gpudata) for a in (x, y))
+        f(own, out=to, options=OPTIONS)
+        assert fake.grids[-1] == (-(-size // 4), 1, 1)
+        np.testing.assert_array_equal(to.get(), 2 * array(size))
+
+
 @pytest.mark.parametrize("shape", [(30, 4), (0, 3), (20,), (20, 3, 1)])
 def test_other_shapes_go_the_long_way(f: Any, gpuarray: Make, shape: tuple[int, ...]) -> None:
     f(gpuarray(array(17)), options=OPTIONS)

@@ -266,6 +266,17 @@ def test_numbers(scaled: Any, gpuarray: Make, slow: list[Any]) -> None:
     np.testing.assert_array_equal(scaled(x, 3.0).get(), 3 * X)  # the lock is free again
 
 
+def test_a_number_before_an_array(program: Make, at: Make, gpuarray: Make, slow: list[Any]) -> None:
+    def kernel(p: list[int]) -> None:
+        at(p[2], "f4", N)[:] = at(p[0], "f4", 1)[0] * at(p[1], "f4", N)
+
+    text = "def scale(float s, float(N) x) -> (y) { y(i) = s * x(i) }"
+    f, x = program(text, kernel, "s", "x", "y"), gpuarray(X)
+    for factor in (3.0, -0.5):
+        np.testing.assert_array_equal(f(factor, x).get(), X * np.float32(factor))
+    assert slow == []
+
+
 SAMPLES: list[Any] = [
     0, 1, -1, 127, 128, -128, -129, 255, 256, 2**31 - 1, 2**31, -(2**31), 2**53 + 1, 2**63 - 1,
     2**63, 2**64 - 1, 2**64, 10**400, True, False, 0.0, -0.0, 1.5, 0.1, 1e-8, 1e-46, 65504.0,

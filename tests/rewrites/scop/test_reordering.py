@@ -1,0 +1,47 @@
+"""Operands that are copied with their dimensions in another order."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.reordering import reordered, why_not_reordered
+
+PRODUCTS = """def f(half(N,C) I, half(F,C) K) -> (O, P) {
+    D(n,c) = half(I(n,c) * I(n,c)) where c in 1:C
+    O(n,f) +=! D(n,c) * K(f,c)
+    P(n,f) +=! D(n,c) * K(f,c)
+}"""
+CHANGED = PRODUCTS.replace("    P(", "    D(n,c) = half(D(n,c) + 1)\n    P(")
+
+
+@pytest.fixture
+def scop(lower: Callable[..., Scop]) -> Scop:
+    return lower(PRODUCTS, (8, 16), (12, 16))
+
+
+def test_a_copy_has_the_elements_in_the_new_order(scop: Scop) -> None:
+    """Those that there are: the first channel is 1."""
+    done = reordered(scop, "S1", "D", 0)
+    array = done.arrays["D.ordered0"]
+    assert (array.origin, array.shape) == ((1, 0), (15, 8))
+    (copy,) = (s for s in done.statements if s.write.array == "D.ordered0")
+    assert str(copy.write.relation) == (
+        "{ S1_D_ordered0[u0, u1] -> D.ordered0[u1, u0] : 0 <= u0 <= 7 and 0 < u1 <= 15 }"
+    )
+    names = [s.name for s in done.statements]
+    assert names.index("S0") < names.index(copy.name) < names.index("S1")
+    assert [read.array for read in done.by_name["S1"].reads] == ["D.ordered0", "K"]
+
+
+def test_statements_share_a_copy(scop: Scop) -> None:
+    done = reordered(scop, "S1", "D", 0)
+    assert why_not_reordered(done, "S2", "D") is None
+    both = reordered(done, "S2", "D", 0)
+    assert len(both.statements) == len(done.statements)
+    assert "D.ordered0" in {read.array for read in both.by_name["S2"].reads}
+
+
+def test_a_copy_is_not_that_of_what_was_written_since(lower: Callable[..., Scop]) -> None:
+    done = reordered(lower(CHANGED, (8, 16), (12, 16)), "S1", "D", 0)
+    assert why_not_reordered(done, "S3", "D") == "D is written after it could be copied"
