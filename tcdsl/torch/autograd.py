@@ -57,8 +57,10 @@ class _Node(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         derivative = call.form.derivative(tuple(ctx.needs_input_grad[1:]))
-        # A Function's forward pass has no grad mode; the next level of torch.func has its own.
-        with below_autograd(), torch.set_grad_enabled(_outer_grad_mode()):
+        # A Function's forward pass has no grad modes; the next level of torch.func has its own, and
+        # sees tangents, of which there are any at most where forward mode is on.
+        forward_mode = forward_ad._set_fwd_grad_enabled(True)
+        with below_autograd(), forward_mode, torch.set_grad_enabled(_outer_grad_mode()):
             found = call.run(inputs, derivative.forward if derivative.kept else "")
         ctx.call, ctx.derivative = call, derivative
         ctx.like = [(x.shape, x.dtype, x.device) for x in found]

@@ -32,3 +32,14 @@ def test_no_gradient_is_recorded_where_grad_mode_is_off() -> None:
     outer = torch.func.grad(lambda x: op(x).sum())(x)
     (second,) = torch.autograd.grad(outer.sum(), x)
     torch.testing.assert_close(second, 6 * x.detach())
+
+
+def test_forward_mode_around_a_gradient_is_refused() -> None:
+    """The tangent was lost: the derivative along it was 0, silently."""
+    op = tct.op(CUBE, "tcdsl_regress::cube")
+    x = torch.tensor([1.0, -2.0, 0.5])
+    inner = torch.func.grad(lambda x: op(x).sum())
+    with pytest.raises(tcdsl.SemanticError, match="none in forward mode"):
+        torch.func.jvp(inner, (x,), (x,))
+    with pytest.raises(tcdsl.SemanticError, match="none in forward mode"):
+        torch.func.jacfwd(inner)(x)
