@@ -107,13 +107,15 @@ def fastest(problem: Problem) -> Choice:
     the fastest of them.  Where they are not likely the others decide among themselves.
     What rows of data cost, nobody knows before; isl's loops, and last blocks, have not been timed.
     """
-    loops = next((template for template in LOOPS if template.why_not(problem) is None), None)
-    return Choice(loops, next(loops.space(problem))) if loops is not None else _fastest(problem)
+    for template in templates_for(problem):
+        if template in LOOPS and template.why_not(problem) is None:
+            return Choice(template, next(template.space(problem)))
+    return _fastest(problem)
 
 
 @analysis
 def _fastest(problem: Problem) -> Choice:
-    """Return the same, of what does not depend on the scheme."""
+    """Return the same where no template applies that the scheme asks for (LOOPS)."""
     first = next(choices(problem))
     if first.template in LIKELIEST or not isinstance(problem.machine, Chip):
         return first

@@ -1,4 +1,4 @@
-"""The bytes that a kernel moves, if it touches every element once."""
+"""The bytes that a kernel moves: every element once, and how many passes go over it again."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

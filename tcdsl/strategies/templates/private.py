@@ -71,7 +71,7 @@ class _Private:
             return "no results are scattered"
         if problem.options.tile or problem.chunks is not None or problem.is_ragged:
             return "tiles are asked for, blocks share its rows, or data say how long these are"
-        seconds, config, plain = self._likeliest(problem)
+        seconds, config, plain = _likeliest(problem, self)
         if config is None:
             return "no copy of a result fits a block's shared memory"
         if seconds > WORTH * plain:
@@ -80,10 +80,10 @@ class _Private:
 
     def space(self, problem: Problem) -> Iterator[PrivateConfig]:
         """Yield the configurations, first the one with the least estimated time."""
-        _, likeliest, _ = self._likeliest(problem)
+        _, likeliest, _ = _likeliest(problem, self)
         if likeliest is not None:
             yield likeliest
-        timed = ((seconds_of(problem, s), c) for c, s in self._sketches(problem) if c is not None)
+        timed = ((seconds_of(problem, s), c) for c, s in self.sketches(problem) if c is not None)
         for seconds, config in sorted(timed, key=lambda pair: pair[0]):
             if seconds < inf and config != likeliest:
                 yield config
@@ -96,11 +96,7 @@ class _Private:
         assert found is not None, "why_not"
         return found
 
-    def _likeliest(self, problem: Problem) -> tuple[float, PrivateConfig | None, float]:
-        """Return the configuration of the least estimated time, that time, and the base's least."""
-        return _fastest(problem, self)
-
-    def _sketches(self, problem: Problem) -> Iterator[tuple[PrivateConfig | None, Sketch]]:
+    def sketches(self, problem: Problem) -> Iterator[tuple[PrivateConfig | None, Sketch]]:
         """Yield sketches of the base, with no configuration, each before those with copies."""
         fitting = [base for base in self.bases if base.why_not(problem) is None]
         base = min(fitting, key=lambda base: not base.is_likely(problem))
@@ -118,10 +114,11 @@ class _Private:
 
 
 @analysis
-def _fastest(problem: Problem, private: _Private) -> tuple[float, PrivateConfig | None, float]:
+def _likeliest(problem: Problem, private: _Private) -> tuple[float, PrivateConfig | None, float]:
+    """Return the least estimated time, the configuration that takes it, and the base's least."""
     least = plain = inf
     found = None
-    for config, sketch in private._sketches(problem):
+    for config, sketch in private.sketches(problem):
         if config is None:
             plain = min(plain, seconds_of(problem, sketch, plain))
         elif (seconds := seconds_of(problem, sketch, least)) < least:
