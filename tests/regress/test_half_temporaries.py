@@ -9,6 +9,7 @@ import pytest
 
 import tcdsl
 from tcdsl.frontends.derivatives import passes
+from tests.derivatives.gradients import tupled
 
 LAYERS = """def f(bfloat16(M, K) x, bfloat16(N, K) w) -> (bfloat16(M, N) y) {
     h(m, n) +=! x(m, k) * w(n, k) * 0.3
@@ -68,3 +69,30 @@ def test_a_batched_form_has_the_types_of_the_function(source: str, name: str) ->
     found = torch.vmap(lambda row: op(row, *others))(x)
     assert found.dtype == torch.float16
     assert torch.equal(found, torch.stack([op(row, *others) for row in x]))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(
+    "update", ["y(n) += b(n) * x(0, 0)", "y(n) = y(n - 1) * b(n) where n in 1:N", "y(n) max= b(n)"]
+)
+def test_gradients_of_halves_that_are_updated(dtype: str, update: str) -> None:
+    """The copy of the old values has a conversion, which an assertion did not expect."""
+    text = """def f(T(N, K) x, T(K) w, T(N) b) -> (T(N) y) {
+        y(n) +=! x(n, k) * w(k)
+        UPDATE
+    }""".replace("UPDATE", update)
+    f, wide = (tcdsl.define(text.replace("T(", f"{t}(")).f for t in (dtype, "float64"))
+    rng = np.random.default_rng(1)
+    kind = f.comprehension.tensors["x"].dtype.numpy
+    args = [rng.integers(-3, 4, shape).astype(kind) for shape in ((4, 5), (5,), (4,), (4,))]
+    found = tcdsl.vjp(f).reference(*args)
+    wanted = tcdsl.vjp(wide).reference(*(arg.astype(np.float64) for arg in args))
+    for own, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(own.astype(np.float64), other, rtol=0.02)
+    two = passes(f, ("x", "w", "b"))
+    if two is not None:
+        values = tupled(two.forward.reference(*args[:3]))
+        kept = [values[position] for position in two.kept]
+        again = two.backward.reference(*args[:3], *kept, args[3])
+        for own, other in zip(again, wanted, strict=True):
+            np.testing.assert_allclose(own.astype(np.float64), other, rtol=0.02)
