@@ -19,7 +19,7 @@ from tcdsl.derivatives.names import Names
 from tcdsl.derivatives.partials import Partials, partials
 from tcdsl.derivatives.recurrences import recurrence
 from tcdsl.derivatives.versions import Forward, Step
-from tcdsl.lang.comprehension import Call, Expr, Index, Load, Operator, walk
+from tcdsl.lang.comprehension import Call, Cast, Expr, Index, Load, Operator, walk
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import DType, arithmetic
 from tcdsl.source import Span
@@ -230,8 +230,11 @@ class Adjoints:
 
     def _copied(self, step: Step) -> str:
         """Return the version that the target of *step* is a copy of at first."""
-        assert step.copy is not None and isinstance(step.copy.value, Load)
-        return step.copy.value.tensor
+        assert step.copy is not None
+        value = step.copy.value
+        load = value.operand if isinstance(value, Cast) else value  # a half type is widened
+        assert isinstance(load, Load)
+        return load.tensor
 
     # --- sums and assignments -------------------------------------------------------------------
     def _sum(self, step: Step) -> None:

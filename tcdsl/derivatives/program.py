@@ -46,6 +46,7 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.ranges.affine import constant_value
 from tcdsl.lang.ranges.preconditions import ExtentsDiffer
 from tcdsl.lang.ranges.size_functions import SizeSpace, evaluate, to_expr
+from tcdsl.lang.rewrite import stored_as
 from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
 from tcdsl.lang.types.head import Dim, extent_at
 from tcdsl.source import Span
@@ -259,8 +260,21 @@ class _Vjp:
             {name: forward.versions[name].box for name in c.inputs},
         )
         body = needed(lines, {*names, *(one.name for one in self.kept)})
-        texts = statement_texts(body, forward, self.sizes, boxes)
+        declared = {forward.last(o).name for o in c.outputs if None not in c.tensors[o].dims}
+        texts = statement_texts(self._typed(body, declared), forward, self.sizes, boxes)
         return name, definition_text(name, self._own_parameters(), results, texts)
+
+    def _typed(self, body: Sequence[Line], declared: Collection[str]) -> list[Line]:
+        """Return *body*, whose first line of each target gives it its type, if none is declared."""
+        begun = set(declared)
+        found = []
+        for line in body:
+            if line.target not in begun:
+                begun.add(line.target)
+                dtype = self.forward.versions[line.target].dtype
+                line = replace(line, value=stored_as(line.value, dtype, line.op))
+            found.append(line)
+        return found
 
     # --- text -----------------------------------------------------------------------------------
     def _parameters(self) -> list[str]:

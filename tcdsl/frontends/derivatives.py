@@ -41,7 +41,7 @@ class Passes:
 def passes(f: Function, wrt: Sequence[str]) -> Passes | None:
     """Return the two passes of *f* of which the second computes little again.
 
-    None: a vjp needs no value of the forward pass that is worth keeping.
+    None: a vjp needs no value of the forward pass that is worth keeping, or that can be kept.
 
     :raises SemanticError: (TC093) a statement is not differentiable; the message shows which.
     """
@@ -51,7 +51,11 @@ def passes(f: Function, wrt: Sequence[str]) -> Passes | None:
     name, text = derived.forward
     forward = define(text, name=f"<forward pass of {f.__name__}>")[name]
     kept = tuple(map(forward.comprehension.outputs.index, derived.kept))
-    return Passes(forward, _function(f, derived), kept)
+    backward = _function(f, derived)
+    types, wanted = forward.comprehension.tensors, backward.comprehension.tensors
+    if any(types[name].dtype != wanted[name].dtype for name in derived.kept):
+        return None  # no text has the type: a sum in a narrow type that another def declares
+    return Passes(forward, backward, kept)
 
 
 def _function(f: Function, derived: Derived) -> Function:

@@ -19,7 +19,7 @@ from tcdsl.lang.comprehension import (
     children,
     fold,
 )
-from tcdsl.lang.types.dtypes import INT32
+from tcdsl.lang.types.dtypes import FLOAT32, INT32, DType
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
@@ -96,6 +96,31 @@ def _with_value(expr: Expr, values: Mapping[str, Expr]) -> Expr:
             return left
         case _:
             return expr
+
+
+def stored_as(value: Expr, dtype: DType, op: str) -> Expr:
+    """Return *value* such that ``t op value``, the first statement of an undeclared t, makes it
+    a *dtype* when it is written as text, with its conversions.
+
+    A sum of halves is computed in float32, and has the type of its operands: those conversions are
+    left out.  Of an integer sum in a narrower type than its own there is no such text.
+    """
+    if value.dtype == dtype:
+        return value
+    if op.strip("=!") in ("", "min", "max"):  # to round before an extreme is found changes nothing
+        return Cast(value, dtype, value.span)
+    if dtype.is_narrow_float:
+        return rewrite(value, _without_widening)
+    is_wider = dtype.is_float and dtype.size_bytes >= value.dtype.size_bytes
+    return Cast(value, dtype, value.span) if is_wider else value
+
+
+def _without_widening(node: Expr) -> Expr:
+    match node:
+        case Cast(operand=operand, dtype=dtype) if dtype == FLOAT32:
+            return operand if operand.dtype.is_narrow_float else node
+        case _:
+            return node
 
 
 def plus(left: Expr, right: Expr) -> Expr:

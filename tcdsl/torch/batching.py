@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tcdsl.derivatives.names import Names, names_of
 from tcdsl.lang.comprehension import Comprehension, Expr, Index, Load, Statement, walk
-from tcdsl.lang.rewrite import rewrite_statement
+from tcdsl.lang.rewrite import rewrite_statement, stored_as
 from tcdsl.lang.syntax import ast
 from tcdsl.lang.syntax.printer import print_program, size_param, typed_param, untyped_statement
 from tcdsl.lang.types.dtypes import INT32
@@ -64,7 +64,7 @@ class _Batching:
                 for name in c.parameters
             ),
             tuple(self._param(name) for name in c.outputs),
-            tuple(self._statement(statement) for statement in c.statements),
+            tuple(self._statement(statement) for statement in self._typed()),
         )
         return print_program(ast.Program((definition,), c.source))
 
@@ -73,6 +73,20 @@ class _Batching:
         if name not in self.batched or param.dtype is None:
             return param
         return ast.Param(name, param.dtype, (self.size, *param.dims))
+
+    def _typed(self) -> list[Statement]:
+        """Return the statements; the first of each undeclared tensor gives it its type."""
+        c = self.c
+        begun = {n for n in (*c.inputs, *c.outputs) if typed_param(c.tensors[n]).dtype is not None}
+        found = []
+        for statement in c.statements:
+            if statement.target not in begun:
+                begun.add(statement.target)
+                op = "=" if statement.reduction is None else statement.reduction.operator
+                dtype = c.tensors[statement.target].dtype
+                statement = replace(statement, value=stored_as(statement.value, dtype, op))
+            found.append(statement)
+        return found
 
     def _statement(self, statement: Statement) -> ast.Assign:
         plain = untyped_statement(rewrite_statement(statement, self._indexed))

@@ -161,6 +161,9 @@ class Form:
             function = define(text, name=f"<batched {c.name}>")[c.name]
         except TCError:  # the language has no such def: a range from data of two dimensions
             return None
+        found = function.comprehension.tensors
+        if any(found[name].dtype != c.tensors[name].dtype for name in c.outputs):
+            return None  # no text has the type: a sum of halves times integers
         return Batch(
             self._form_of(function),
             tuple(i for i, name in enumerate(c.inputs) if name in batched),

@@ -30,6 +30,7 @@ class Module(torch.nn.Module):
         self.function = f
         for name, value in parameters.items():
             self._own(name, value)
+        self._given = tuple(n for n in f.comprehension.parameters if n not in parameters)
         self._prepare()
 
     def _own(self, name: str, value: torch.Tensor) -> None:
@@ -47,8 +48,6 @@ class Module(torch.nn.Module):
     def _prepare(self) -> None:
         head = self.function.comprehension
         self._order = head.parameters
-        own = {*self._parameters, *self._buffers}
-        self._given = tuple(name for name in self._order if name not in own)
         key = "\n".join((self.function.source, head.name, self.function.options.to_json()))
         digest = hashlib.sha256(key.encode()).hexdigest()[:12]
         self._op = op(self.function, f"tcdsl::{head.name}_{digest}")
@@ -61,9 +60,15 @@ class Module(torch.nn.Module):
                 got=len(args) + len(named), s="" if len(self._given) == 1 else "s",
                 signature=self.extra_repr(),
             )  # fmt: skip
-        values = {**self._parameters, **self._buffers, **named}
-        values.update(zip((n for n in self._given if n not in named), args, strict=True))
-        return self._op(*[values[name] for name in self._order])
+        for name in named:
+            if name not in self._given:
+                advice = did_you_mean(name, self._given) or f"these are: {', '.join(self._given)}"
+                raise _refused(f"forward takes no {name!r}", advice)
+        unnamed = (name for name in self._given if name not in named)
+        values = {**named, **dict(zip(unnamed, args, strict=True))}
+        # An own one need not be a parameter any more: weight_norm computes it from others.
+        found = [values[n] if n in values else getattr(self, n) for n in self._order]
+        return self._op(*found)
 
     def extra_repr(self) -> str:
         """Return what ``print`` shows: the signature."""
