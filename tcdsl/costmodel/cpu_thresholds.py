@@ -27,6 +27,9 @@ ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
 # partial sums, whose tiles load nearly as often as they multiply; a last vector that is not whole;
 # and results apart in memory, whose stores take as long as so many terms.
 FOLDED, REST, APART_TERMS = 0.6, 0.7, 32
+# A copy of an operand that takes more than 1 / FAR_SHARE of the cache that cores share: tiles read
+# columns of it, which are on pages of their own (3 x 3 filters of 512 channels: 9.4 MB).
+FAR_SHARE, FAR = 8, 0.6
 TILED_ROWS = 8  # that are summed on average, if data choose them: fewer take as long without tiles
 ROW_VECTORS = 8  # for the sum of such rows
 ROWS_AHEAD = 16  # iterations before such a row is added, it is prefetched

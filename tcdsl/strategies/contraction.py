@@ -50,6 +50,7 @@ ROW_VECTORS = cpu_thresholds.ROW_VECTORS
 FOLDED, REST, APART_TERMS = (
     cpu_thresholds.FOLDED, cpu_thresholds.REST, cpu_thresholds.APART_TERMS
 )  # fmt: skip
+FAR_SHARE, FAR = cpu_thresholds.FAR_SHARE, cpu_thresholds.FAR
 PAIRED_TERMS = cpu_thresholds.PANEL_TERMS
 PAIRED = {INT8, UINT8, INT16}
 
@@ -220,7 +221,7 @@ def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Opera
             operand = operand_of(factor, scop)
             if operand is None and not _mentions(factor, index):
                 continue  # it stands still, whatever computes it
-            gain = 0.0 if operand is None else _gain(shape, operand, index)
+            gain = 0.0 if operand is None else _gain(shape, operand, index, cpu)
             score *= gain
             if operand is not None:
                 needed.append((operand, index))
@@ -250,13 +251,15 @@ def _mentions(expr: Expr, index: str) -> bool:
     return any(isinstance(node, Index) and node.name == index for node in walk(expr))
 
 
-def _gain(shape: Shape, operand: Operand, index: str) -> float:
+def _gain(shape: Shape, operand: Operand, index: str, cpu: Cpu) -> float:
     """Return the part of the time that is left for the product if *operand* is materialised."""
     if not walks(operand, index):
         return 0.0
     extents = dict(zip(shape.statement.indices, shape.extents, strict=True))
     uses = shape.instances / max(1, elements_of(operand, extents))
-    return uses / (uses + 100) if uses >= MIN_USES else 0.0
+    size_bytes = elements_of(operand, extents) * operand.expr.dtype.size_bytes
+    near = 1.0 if size_bytes <= cpu.l3_bytes / FAR_SHARE else FAR
+    return near * uses / (uses + 100) if uses >= MIN_USES else 0.0
 
 
 def _is_vector(shape: Shape, dim: int) -> bool:

@@ -242,6 +242,17 @@ def test_channels_are_in_the_lanes_wherever_they_are_in_memory(
     assert any(f"x {index} % 64 (results" in why for why in kernel.why)
 
 
+def test_large_filters_stay_where_they_are(compiled: Compile) -> None:
+    source = (
+        "def f(float(N,H,W,C) I, float(F,3,3,C) K) -> (O)"
+        " { O(n,h,w,f) +=! I(n,h+r,w+s,c) * K(f,r,s,c) }"
+    )
+    for channels, n_kernels, kind in ((64, 2, "results"), (512, 1, "partial sums")):
+        kernels = compiled(source, (4, 9, 9, channels), (channels, 3, 3, channels)).plan.kernels
+        assert len(kernels) == n_kernels
+        assert any(kind in why for why in kernels[-1].why)
+
+
 @pytest.mark.parametrize("channels", [(64, 64), (33, 17), (5, 67)])
 @pytest.mark.parametrize("what", CHANNELS_FIRST)
 def test_lanes_apart_in_memory(what: str, channels: tuple[int, int], check_all: CheckAll) -> None:
