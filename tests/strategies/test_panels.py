@@ -55,6 +55,12 @@ def templates_of(compiled: Compiled) -> list[str]:
     return [kernel.template for kernel in compiled.plan.kernels]
 
 
+PART = """def f(float(M,K) A, float(K,N) B) -> (y) {{
+    C(m,n) +=! A(m,k) * B(k,n)
+    y(i,n) = 2 * C(i,n) where i in {}
+}}"""
+
+
 # --- when -------------------------------------------------------------------------------------
 
 
@@ -72,6 +78,8 @@ def test_large_products_are_packed_and_small_ones_are_not(compiled: Compile) -> 
         ("def f(float(M,K) A) -> (y) { y(m) +=! A(m,k) * 2.0 }", [(600, 600)], "no one member"),
         ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) max=! A(m,k) * B(k,n) }",
          [(600, 600), (600, 600)], "no sum"),
+        (PART.format("3:M"), [(600, 600), (600, 600)], "S1 has other ranges"),
+        (PART.format("0:M - 3"), [(600, 600), (600, 600)], "S1 has other ranges"),
     ],
 )  # fmt: skip
 def test_why_not(
