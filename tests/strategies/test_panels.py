@@ -136,6 +136,17 @@ def test_where_columns_are_packed(
     check_all([*cases, *batches], threads=4)
 
 
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+@pytest.mark.usefixtures("small_blocks")
+def test_each_product_of_a_batch_has_its_panels(
+    check_all: CheckAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the columns, too, which a kernel of its own fills."""
+    shared = lambda *a: (b for b in blockings(*a) if b.is_shared)  # noqa: E731
+    monkeypatch.setattr(cpu_panels, "blockings", shared)
+    check_all([(BATCHED, [(3, 23, 31), (3, 31, 70)])], threads=4)
+
+
 @pytest.mark.usefixtures("small_blocks")
 def test_a_reduction_of_the_sums_has_a_kernel_of_its_own(check_all: CheckAll) -> None:
     source = """def f(float16(M,K) A, float16(K,N) B, float16(M) b) -> (t) {
