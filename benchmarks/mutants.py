@@ -81,6 +81,7 @@ TESTS = (
     "tests/plan",
     "tests/display/test_pipelines.py",
     "tests/test_open_sizes.py",
+    "tests/test_size_parameters.py",
     "tests/test_open_sizes_on_a_gpu.py",
     "tests/test_decisions.py",
 )

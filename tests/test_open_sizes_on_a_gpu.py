@@ -291,3 +291,12 @@ def test_rows_of_a_product_are_left_open_by_themselves(compilations: list[str]) 
 def test_roles_of_sizes(source: str, reduced: str, tiled: str) -> None:
     c = tcdsl.define(source).f.comprehension
     assert reduced_sizes(c) == set(reduced) and tiled_sizes(c) == set(tiled)
+
+
+def test_sizes_that_are_not_open_have_code_of_their_own(compilations: list[str]) -> None:
+    f = tcdsl.define("def f(float(B,N) X) -> (Y) { Y(b,n) = 2 * X(b,n) }").f
+    for shape in ((17, 3), (20, 5), (21, 3), (22, 5)):
+        x = drawn(*shape)
+        found = f(x, target="emulate", options=Options(dynamic_sizes=("B",)))
+        np.testing.assert_array_equal(found, 2 * x)
+    assert len(compilations) == 2

@@ -57,6 +57,12 @@ def templates_of(compiled: Compiled) -> list[str]:
     return [kernel.template for kernel in compiled.plan.kernels]
 
 
+PART = """def f(float(M,K) A, float(K,N) B) -> (y) {{
+    C(m,n) +=! A(m,k) * B(k,n)
+    y(i,n) = 2 * C(i,n) where i in {}
+}}"""
+
+
 # --- when -------------------------------------------------------------------------------------
 
 
@@ -74,6 +80,8 @@ def test_large_products_are_packed_and_small_ones_are_not(compiled: Compile) -> 
         ("def f(float(M,K) A) -> (y) { y(m) +=! A(m,k) * 2.0 }", [(600, 600)], "no one member"),
         ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) max=! A(m,k) * B(k,n) }",
          [(600, 600), (600, 600)], "no sum"),
+        (PART.format("3:M"), [(600, 600), (600, 600)], "S1 has other ranges"),
+        (PART.format("0:M - 3"), [(600, 600), (600, 600)], "S1 has other ranges"),
     ],
 )  # fmt: skip
 def test_why_not(
@@ -128,6 +136,17 @@ def test_where_columns_are_packed(
     batches = [(BATCHED, [(3, 23, 31), (3, 31, 70)])]
     cases = [(source, operands(source, SIZES[1])) for source in (MM, DOT, OUTER, BIASED)]
     check_all([*cases, *batches], threads=4)
+
+
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+@pytest.mark.usefixtures("small_blocks")
+def test_each_product_of_a_batch_has_its_panels(
+    check_all: CheckAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the columns, too, which a kernel of its own fills."""
+    shared = lambda *a: (b for b in blockings(*a) if b.is_shared)  # noqa: E731
+    monkeypatch.setattr(cpu_panels, "blockings", shared)
+    check_all([(BATCHED, [(3, 23, 31), (3, 31, 70)])], threads=4)
 
 
 @pytest.mark.usefixtures("small_blocks")

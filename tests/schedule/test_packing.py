@@ -1,0 +1,66 @@
+"""Kernels that share the blocks of one launch, by their loops."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tcdsl.costmodel.chip import load_chip
+from tcdsl.plan.launches import MOVES, Known, Move, Part
+from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind
+from tcdsl.poly.scop import Scop
+from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.packing import idle_blocks, packed, packed_grid, why_not_packed
+from tcdsl.schedule.plan import Code, Kernel
+
+TWO = "def f(float(N,M) x, float(K) z) -> (y, w) { y(i,j) = x(i,j)\n w(k) = z(k) }"
+PACKED = next(move for move in MOVES if move.template == "packed")
+
+
+@pytest.fixture
+def scop(lower: Callable[..., Scop]) -> Scop:
+    return lower(TWO, (100, 10), (30,))
+
+
+def rows(width: int) -> Loop:
+    """Return the loops of S0 over 100 rows and, along y, 10 columns, of *width* blocks."""
+    columns = {"S0": Coordinate(1)}
+    inner = Loop("c", columns, LoopKind.BLOCK, Leaf("S0"), 10, axis=1, width=width)
+    return Loop("b", {"S0": Coordinate(0)}, LoopKind.BLOCK, inner, 100, width=100)
+
+
+OTHER = Loop("d", {"S1": Coordinate(0)}, LoopKind.BLOCK, Leaf("S1"), 30, width=30)
+
+
+def test_kernels_lie_one_behind_the_other_along_a_free_axis(scop: Scop) -> None:
+    kernels = [Mapped(scop, rows(10)), Mapped(scop, OTHER)]
+    assert why_not_packed(kernels) is None
+    assert packed_grid(kernels) == (100, 10, 2)
+    assert idle_blocks(kernels) == 2000 - 1000 - 30
+    assert Mapped(scop, packed(kernels)).grid == (100, 10, 2)
+
+
+def test_blocks_that_take_turns_share_no_launch(scop: Scop) -> None:
+    kernels = [Mapped(scop, rows(4)), Mapped(scop, OTHER)]
+    assert why_not_packed(kernels) == "a block has several iterations"
+
+
+def parts(*kernels: Kernel) -> list[Part]:
+    return [Part(kernel.name, kernel, (kernel,), None) for kernel in kernels]
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.template)
+def test_what_a_library_has_shares_no_launch(move: Move, scop: Scop) -> None:
+    own = parts(Kernel("k0", rows(10), library="cublas"), Kernel("k1", OTHER))
+    known = Known(scop, dependences_of(scop), load_chip("h200"))
+    assert move.why_not(own, known) == "cublas is called in the place of loops"
+
+
+@pytest.mark.parametrize("early", [(True, True), (True, False), (False, True)])
+def test_a_launch_starts_early_if_all_its_kernels_may(early: tuple[bool, bool], scop: Scop) -> None:
+    codes = [replace(Code(), early=one) for one in early]
+    own = parts(Kernel("k0", rows(10), code=codes[0]), Kernel("k1", OTHER, code=codes[1]))
+    known = Known(scop, dependences_of(scop), load_chip("h200"))
+    _, kernel = PACKED.made(own, {}, known, "barrier")
+    assert kernel.code.early == all(early)
