@@ -26,11 +26,15 @@ TC_FN uint32_t tc_low_tf32(float x, uint32_t high)
 {
   return tc_bits_f32(x - tc_float_u32(high));
 }
-/* Larger than TC_LEAST_SPLIT unless x is tiny; 0 is not. */
+/* Larger than TC_LEAST_SPLIT unless x is tiny; 0 is not, it has the largest. */
 TC_FN uint32_t tc_size_tf32(float x) { return 2 * tc_bits_f32(x) - 1; }
-/* Whether a step is to be looked at whose least factor has this size: it may be tiny; or no factor is
- * below 1, so that all may be integers. */
-TC_FN int tc_is_odd_tf32(uint32_t least) { return least - TC_LEAST_SPLIT >= TC_ONE_SPLIT - TC_LEAST_SPLIT; }
+/* Whether a step is to be looked at in which a thread's least factor has this size: it may be tiny;
+ * or no factor is below 1, so that all may be integers.  Of a thread that has nothing but zeros, as
+ * where a tile ends after the results, the others decide: looking takes as long as a step does. */
+TC_FN int tc_is_odd_tf32(uint32_t least)
+{
+  return least != ~0u && least - TC_LEAST_SPLIT >= TC_ONE_SPLIT - TC_LEAST_SPLIT;
+}
 
 enum { TC_TINY = 1, TC_FRACTION = 2, TC_LOW = 4, TC_CUT = 8 };
 /* What x has: too few bits, a fraction, a low part, one of more bits than the instruction reads. */
