@@ -18,7 +18,7 @@ import numpy as np
 
 from tcdsl.interp.special_functions import SCALAR
 from tcdsl.lang.comprehension import Operator
-from tcdsl.lang.types.dtypes import BOOL, FLOAT32, INT64, DType
+from tcdsl.lang.types.dtypes import BOOL, INT64, DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
@@ -234,6 +234,23 @@ def to_integer(v: Array, dtype: DType) -> Array:
     return np.where(too_high, info.max, np.where(too_low, info.min, inside)).astype(dtype.numpy)
 
 
+def to_narrow(v: Array, dtype: DType) -> Array:
+    """Return numbers as the nearest ones of the narrow float type *dtype*, rounded once.
+
+    (``astype`` goes by way of float32, and rounds twice.)  Rounded to odd, that is cut, with the
+    last bit set where anything was lost, a float32 rounds as the number itself does: S. Boldo,
+    G. Melquiond, Emulation of FMA and correctly rounded sums: proved algorithms using rounding to
+    odd, IEEE Transactions on Computers 57(4), 2008, doi:10.1109/TC.2007.70819.
+    """
+    single = v.astype(np.float32)
+    if v.dtype.kind == "f" and v.dtype.itemsize > single.itemsize:
+        is_over = np.abs(single.astype(v.dtype)) > np.abs(v)
+        cut = np.where(is_over, np.nextafter(single, np.float32(0)), single)
+        is_cut = cut.astype(v.dtype) != v
+        single = np.asarray(np.asarray(cut).view(np.uint32) | is_cut).view(np.float32)
+    return single.astype(dtype.numpy)
+
+
 def convert(v: Array, dtype: DType) -> Array:
     """Return *v* cast to *dtype* (see the module's docstring)."""
     is_float = v.dtype.kind not in "biu"
@@ -244,7 +261,7 @@ def convert(v: Array, dtype: DType) -> Array:
             v = v.astype(np.float32)
         return to_integer(v, dtype)
     if dtype.is_narrow_float:
-        return v.astype(FLOAT32.numpy).astype(dtype.numpy)
+        return to_narrow(v, dtype)
     return v.astype(dtype.numpy)
 
 

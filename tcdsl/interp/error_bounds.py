@@ -38,6 +38,7 @@ from tcdsl.interp.arithmetic import (
     binary,
     convert,
     to_integer,
+    to_narrow,
     unary,
 )
 from tcdsl.interp.bounded_folds import Approximate, Folded, accumulator
@@ -104,15 +105,15 @@ def narrowed(a: Approximate, dtype: DType) -> Approximate:
 
     A narrow float may have been rounded twice, by way of float32, or once.
     """
-    routes: list[Any] = [lambda x: x.astype(dtype.numpy)]
+    routes: list[Any] = [lambda x: convert(x, dtype)]
     if dtype.is_narrow_float:
         routes.append(lambda x: x.astype(FLOAT32.numpy).astype(dtype.numpy))
     ends = [
-        route(np.asarray(end, np.float64) if dtype.is_narrow_float else end).astype(working(dtype))
+        route(np.asarray(end)).astype(working(dtype))
         for end in (a.value, a.value - a.bound, a.value + a.bound)
         for route in routes
     ]
-    value = ends[len(routes) - 1]
+    value = ends[0]
     # Equal infinities differ by NaN.
     gaps = [np.where(end == value, 0, np.abs(end - value)) for end in ends]
     bound = np.where(np.isinf(a.bound), np.inf, np.max(gaps, axis=0))
@@ -187,7 +188,7 @@ class Bounded:
             return _to_integer(v, dtype)
         value = convert(v.value, dtype).astype(working(dtype))
         if dtype.is_narrow_float and v.bound.size and source != BOOL:
-            direct = v.value.astype(np.float64).astype(dtype.numpy).astype(np.float64)
+            direct = to_narrow(v.value.astype(np.float64), dtype).astype(np.float64)
             twice = np.where(direct == value, 0.0, np.abs(direct - value))
             return Approximate(value, v.bound * 2 + twice)
         if dtype.is_float:
