@@ -1,6 +1,7 @@
 """Convolutions of float32 by fused multiply-adds whose operands are packed."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -16,6 +17,9 @@ from tests.strategies.test_tile_implicit import CASES, drawn
 MakeUnit = Callable[..., Any]
 
 
+PLAIN = Options(precision="ieee")  # or else long sums are on tensor cores, in parts
+
+
 @pytest.fixture(autouse=True)
 def _are_likely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products are worth while, and no other template is faster."""
@@ -29,7 +33,8 @@ def asked(unit: Any, **config: Any) -> Options:
     plain = {"step": 8, "stages": 2, "together": 0, "chunks": 1}
     kernel = unit.done.plan.weighed[0].kernel
     choice = {"kernel": kernel, "template": "tile_implicit", **plain, **config}
-    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+    choices = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+    return replace(PLAIN, choices=choices)
 
 
 def config_of(unit: Any) -> Mapping[str, Any]:
@@ -43,7 +48,7 @@ def config_of(unit: Any) -> Mapping[str, Any]:
 @pytest.mark.parametrize("name", CASES)
 def test_right(name: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     source, (_, shapes) = source_of(name), CASES[name]
-    unit = cuda_unit(source, *shapes)
+    unit = cuda_unit(source, *shapes, options=PLAIN)
     assert config_of(unit)["together"] == 0
     assert not unit.done.is_fallback
     (program,) = emulated([unit])
@@ -71,7 +76,9 @@ def test_other_configurations(
     names = ("rows", "columns", "warp_rows", "warp_columns")
     config = {**dict(zip(names, tile, strict=True)), **more}
     source = source_of(name)
-    unit = cuda_unit(source, *shapes, options=asked(cuda_unit(source, *shapes), **config))
+    unit = cuda_unit(
+        source, *shapes, options=asked(cuda_unit(source, *shapes, options=PLAIN), **config)
+    )
     assert config.items() <= config_of(unit).items()
     (program,) = emulated([unit])
     inputs = drawn(FLOAT32, shapes)

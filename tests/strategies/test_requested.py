@@ -38,10 +38,11 @@ def test_no_vectors_where_none_are_wanted(cuda_unit: MakeUnit) -> None:
         (SOFTMAX, [(4096, 1024)]),
     ]
     for source, shapes in cases:
-        text = cuda_unit(source, *shapes).source.text
+        # (Boxes of tensor cores are no vectors.)
+        text = cuda_unit(source, *shapes, options=Options(precision="ieee")).source.text
         has_vectors = "tc_vload" in text or "tc_copy_async<4>" in text
         assert has_vectors, f"the test shows nothing for {source}"
-        scalar = cuda_unit(source, *shapes, options=Options(vectorise=False))
+        scalar = cuda_unit(source, *shapes, options=Options(vectorise=False, precision="ieee"))
         assert "tc_v" not in scalar.source.text and "tc_copy_async<4>" not in scalar.source.text
         assert all(size <= 8 for size in scalar.source.alignments.values())
 
