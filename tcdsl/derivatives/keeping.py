@@ -6,8 +6,8 @@ To keep a value costs its bytes twice, written and read; to compute it again cos
 and its operands' bytes.  A multiprocessor adds and multiplies some 14 times while a byte comes from
 memory (H200: 67 TFLOP/s, 4.8 TB/s), and the derivative reads most operands anyway: so what is
 elementwise is computed again, and a sum is kept, for it has read more than it is.  A sum of a few
-terms (a window that the text writes as numbers) is elementwise in that sense.  So is what nothing
-is known of but names, such as the extents of a filter: it is kept.
+terms (a window that the text writes as numbers) counts as elementwise.  An extent with a name, such
+as a filter's, is taken to be long: the sum is kept.
 
 What is kept is in the forward pass anyway, so that legality asks only for a value that a call can
 return and pass on: a tensor that begins at 0, of a definition that updates no parameter.  After

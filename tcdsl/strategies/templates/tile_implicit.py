@@ -93,6 +93,7 @@ def why_not(problem: Problem) -> str | None:
     return None if _ranked(problem) else "no tile fits"
 
 
+@analysis
 def is_likely(problem: Problem) -> bool:
     """Return whether no other template is estimated to be as fast."""
     classes = classes_of(problem)

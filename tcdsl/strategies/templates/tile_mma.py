@@ -123,6 +123,7 @@ def is_in_parts(problem: Problem) -> bool:
     return is_split(_operands(problem)[0].dtype, problem.options)
 
 
+@analysis
 def is_likely(problem: Problem) -> bool:
     """Return whether no other template is estimated to be faster than three products for one."""
     if not is_in_parts(problem):
