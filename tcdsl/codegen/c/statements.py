@@ -153,13 +153,14 @@ class StatementPrinter:
             return True
 
         found: list[Expr] = []
+        results = self._results
         stack = [self.statement.value] if self.statement.value is not None else []
         while stack:
             expr = stack.pop()
             # Guarded operands may not be evaluated where their guard does not hold.
             if isinstance(expr, Select) or (isinstance(expr, Binary) and expr.op in ("&&", "||")):
                 continue
-            is_result = isinstance(expr, Load) and expr.tensor in self._results
+            is_result = isinstance(expr, Load) and expr.tensor in results
             if (isinstance(expr, Call) or is_result) and is_free(expr):
                 found.append(expr)
             else:
