@@ -156,7 +156,7 @@ def fold(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> None:
     total: Accumulator[V] = a.accumulator(
         operator, st.reduction.dtype, held, is_own=has_own_accumulators(st)
     )
-    anything = False
+    anything, has_nan = False, np.isnan(a.numbers(held))
     for batch in batches(m, st, ranges):
         instances, value = terms(m, st, batch)
         shape, n = instances.shape, math.prod(instances.shape[: batch.lead])
@@ -165,10 +165,35 @@ def fold(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> None:
         leading = instances.leading(st.left, batch.lead)
         elements, doubt = position(m, st, replace(leading, active=active))
         where = elements if only is None else np.zeros(n, np.int64)
-        total.add(where, a.spread(value, shape, runs.shape), runs, batch.first)
+        spread = a.spread(value, shape, runs.shape)
+        total.add(where, spread, runs, batch.first)
         anything = anything or bool(doubt.any())
+        if is_distributed(st):
+            is_nan = (np.isnan(a.numbers(spread)) & runs).any(axis=1)
+            np.logical_or.at(has_nan, where, is_nan)
     result = a.cast(total.result(), dtype, target.dtype)
-    a.put(store, window, a.blurred(result, np.asarray(anything)))
+    doubtful = np.asarray(anything)
+    if is_distributed(st):
+        doubtful = doubtful | (np.isnan(a.numbers(result)) & ~has_nan)
+    a.put(store, window, a.blurred(result, doubtful))
+
+
+def is_distributed(st: Statement) -> bool:
+    """Return whether factors may multiply sums of the others: there are three, and more.
+
+    Such a factor, if it is infinite, gives an infinity, where its terms have both signs, and add up
+    to NaN as written.
+    """
+    assert st.reduction is not None
+    is_sum = st.reduction.operator is Operator.ADD and st.reduction.dtype.is_float
+    return is_sum and n_factors(st.value) > 2
+
+
+def n_factors(value: Expr) -> int:
+    """Return how many factors the product *value* has; 1 if it is none."""
+    if isinstance(value, Binary) and value.op == "*":
+        return n_factors(value.left) + n_factors(value.right)
+    return 1
 
 
 def starts_as_nan(st: Statement, dtype: DType) -> bool:

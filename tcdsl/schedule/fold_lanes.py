@@ -14,7 +14,7 @@ import islpy as isl
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of, statements_of, values_of
 from tcdsl.poly.scop import Statement
 from tcdsl.schedule.mapping import Mapped
-from tcdsl.schedule.placement import Placements, Space
+from tcdsl.schedule.placement import Placements, is_private
 
 _SHORT = (LoopKind.UNROLL, LoopKind.LANES)
 
@@ -37,7 +37,7 @@ def why_not_at_once(
     if n < 2 or n & (n - 1):
         return f"no vector has {n} lanes"
     (part,) = fold.reads
-    if part.array not in placements or placements[part.array].space is not Space.PRIVATE:
+    if not is_private(part.array, placements):
         return f"{part.array} is not in registers"
     inside = [mapped.scop.by_name[name] for name in statements_of(loop.body)]
     if any(w.array == part.array for s in inside if s is not fold for w in s.writes):

@@ -126,6 +126,11 @@ class Placement:
 Placements = Mapping[str, Placement]
 
 
+def is_private(array: str, placements: Placements) -> bool:
+    """Return whether each thread has its own copy of *array*, in registers."""
+    return array in placements and placements[array].space is Space.PRIVATE
+
+
 def accesses_of(scop: Scop, array: str) -> list[tuple[Statement, Access]]:
     """Return every access to *array*, with its statement."""
     return [

@@ -48,7 +48,7 @@ from tcdsl.schedule.events import barrier_statement, with_event_coordinates
 from tcdsl.schedule.grid_phases import is_separated
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.pipelines import pipeline_of, why_not_pipelined, with_events
-from tcdsl.schedule.placement import Placements, Ring, Space, accesses_of
+from tcdsl.schedule.placement import Placements, Ring, Space, accesses_of, is_private
 from tcdsl.schedule.stitching import is_finished
 
 
@@ -82,7 +82,7 @@ def _dependent(mapped: Mapped, dependences: Dependences, placements: Placements)
     for edge in dependences.edges:
         if edge.source not in names or edge.sink not in names:
             continue
-        if _is_private(edge.array, placements) or _is_atomic(mapped.scop, edge):
+        if is_private(edge.array, placements) or _is_atomic(mapped.scop, edge):
             if _is_unfinished(mapped, edge):
                 found.append(Crossing(edge.source, edge.sink, edge.relation))
             continue
@@ -120,10 +120,6 @@ def _crosses_ranks(mapped: Mapped, edge: Dependence, placements: Placements) -> 
     return not _on_different_threads(mapped, edge, (RANK,), placements).is_empty()
 
 
-def _is_private(array: str, placements: Placements) -> bool:
-    return array in placements and placements[array].space is Space.PRIVATE
-
-
 def _is_atomic(scop: Scop, edge: Dependence) -> bool:
     return edge.is_relaxed and scop.by_name[edge.source].is_atomic
 
@@ -131,7 +127,7 @@ def _is_atomic(scop: Scop, edge: Dependence) -> bool:
 def is_replicated(statement: Statement, placements: Placements) -> bool:
     """Return whether all threads run *statement* where it is uniform."""
     return bool(statement.writes) and all(
-        _is_private(write.array, placements) for write in statement.writes
+        is_private(write.array, placements) for write in statement.writes
     )
 
 
@@ -416,7 +412,7 @@ def _why_not_private(
     mapped: Mapped, dependences: Dependences, placements: Placements
 ) -> str | None:
     for edge in dependences.edges:
-        if not (_is_private(edge.array, placements) and edge.is_flow):
+        if not (is_private(edge.array, placements) and edge.is_flow):
             continue
         source, sink = mapped.scop.by_name[edge.source], mapped.scop.by_name[edge.sink]
         inside = source.name in mapped.paths, sink.name in mapped.paths
@@ -440,7 +436,7 @@ def _why_not_one_lane(mapped: Mapped, placements: Placements) -> str | None:
         if fold.kind is not Kind.FOLD or not mapped.fold_axes(fold):
             continue
         for read in fold.reads:
-            if not _is_private(read.array, placements):
+            if not is_private(read.array, placements):
                 continue
             dims = placements[read.array].dims
             lanes = [d for d, s in zip(dims, read.subscripts, strict=True) if isinstance(s, Const)]

@@ -186,9 +186,10 @@ def _is_fit(source: str, inputs: Mapping[str, Any], most: int | None) -> bool:
     """Return whether the program is accepted, and no statement has more than *most* instances.
 
     Where only masked reads mention an index nothing gives its range, which is an error; scattered
-    and inferred ranges may be longer than the extents that were drawn.
+    and inferred ranges may be longer than the extents that were drawn, or than a declared result,
+    where what an update in place adds is a slice of more.
     """
-    from tcdsl.errors import RangeError
+    from tcdsl.errors import TCError
     from tcdsl.lang.ranges.binding import bind_sizes
     from tcdsl.lang.ranges.specialiser import specialise
     from tcdsl.lang.syntax.parser import parse_program
@@ -198,14 +199,14 @@ def _is_fit(source: str, inputs: Mapping[str, Any], most: int | None) -> bool:
     try:
         if not is_accepted(source):
             return False
-    except RangeError as error:
-        if error.code == "TC040":
+        (c,) = analyse(parse_program(Source(source)))
+        special = specialise(c, bind_sizes(c, {name: x.shape for name, x in inputs.items()}))
+    except TCError as error:
+        if error.code in ("TC040", "TC053"):
             return False
         raise
     if most is None:
         return True
-    (c,) = analyse(parse_program(Source(source)))
-    special = specialise(c, bind_sizes(c, {name: x.shape for name, x in inputs.items()}))
     return all(prod(map(len, ranges.values())) <= most for ranges in special.ranges)
 
 

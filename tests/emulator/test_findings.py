@@ -47,6 +47,19 @@ def test_a_missing_barrier(emulate: Emulate) -> None:
     assert "the emulated kernel 'k', block (0, 0, 0), thread (" in text
 
 
+def test_an_atomic_access_of_a_register(emulate: Emulate) -> None:
+    program = emulate(
+        """extern "C" __global__ void k(float *y) {
+          float own = 0.0f;
+          atomicAdd(&own, 1.0f);
+          y[threadIdx.x] = own;
+        }""",
+        1, 64,
+    )  # fmt: skip
+    text = finding(program, "atomic access of a thread's own variable", y=np.zeros(64, F32))
+    assert "thread (" in text
+
+
 def test_shared_memory_reused_too_early(emulate: Emulate) -> None:
     program = emulate(
         """extern "C" __global__ void k(const float *x, float *y) {

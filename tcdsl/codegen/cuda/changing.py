@@ -35,7 +35,7 @@ from collections.abc import Set as AbstractSet
 
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Scop, Statement
-from tcdsl.schedule.placement import Placement, Space
+from tcdsl.schedule.placement import Placement, is_private
 from tcdsl.schedule.plan import Kernel
 from tcdsl.schedule.stitching import last_loop
 
@@ -71,6 +71,6 @@ def _parts(
     early = [s for s in every if s.name not in names]
     carried = {write.array for s in early for write in s.writes}
     carried &= {access.array for s in late for access in s.all_reads}
-    if any(name in placements and placements[name].space is Space.PRIVATE for name in carried):
+    if any(is_private(name, placements) for name in carried):
         return [every]
     return [early, late]

@@ -34,7 +34,7 @@ from tcdsl.schedule.fold_slots import fold_slots
 from tcdsl.schedule.grid_phases import has_phases
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.pipelines import pipeline_of
-from tcdsl.schedule.placement import Layout, Placement, Space, accesses_of
+from tcdsl.schedule.placement import Layout, Placement, Space, accesses_of, is_private
 from tcdsl.schedule.plan import Kernel, arrays_of
 from tcdsl.schedule.synchronisation import is_replicated
 
@@ -257,7 +257,7 @@ class KernelText:
         return Name(name), constant("bool", name, condition)
 
     def is_private(self, array: str) -> bool:
-        return array in self.placements and self.placements[array].space is Space.PRIVATE
+        return is_private(array, self.placements)
 
     def printer(self, leaf: loop_ast.Leaf, vectors: Vectors | None = None) -> CudaStatementPrinter:
         statement = self.scop.by_name[leaf.statement]

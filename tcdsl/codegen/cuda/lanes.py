@@ -320,9 +320,7 @@ class LanesPrinter:
     def _is_pure(self, leaves: Sequence[loop_ast.Leaf], variable: str, is_whole: bool) -> bool:
         """Return whether lanes that may be missing compute in registers alone."""
         none = Vectors(0, variable)
-        return not is_whole and all(
-            self.text.printer(leaf, none).is_pure(self.text.is_private) for leaf in leaves
-        )
+        return not is_whole and all(self.text.printer(leaf, none).is_pure() for leaf in leaves)
 
     def _lane(
         self,
@@ -342,7 +340,7 @@ class LanesPrinter:
         """
         if where is None:
             return self.leaves.leaf(leaf, active, vectors)
-        if self.text.printer(leaf, vectors).is_pure(self.text.is_private):
+        if self.text.printer(leaf, vectors).is_pure():
             is_kept = self._may_hold(leaf, loop, own)
             return self.leaves.leaf(
                 leaf, active, replace(vectors, where=where if is_kept else None)

@@ -49,7 +49,7 @@ from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.scop import Access, Kind, Statement
 from tcdsl.schedule.grid_phases import grid_barriers
 from tcdsl.schedule.mapping import RANK, Mapped
-from tcdsl.schedule.placement import Layout, Placement, Space
+from tcdsl.schedule.placement import Layout, Placement, is_private
 
 _OPERATORS = {
     Operator.ADD: "add", Operator.MUL: "mul", Operator.MIN: "min", Operator.MAX: "max",
@@ -182,7 +182,7 @@ class CudaStatementPrinter(StatementPrinter):
             found.append(binary(cast("uint32_t", paren(at)), "<", extent))
         return [*found, *(self.outside(one) for one in guard.rest)]
 
-    def is_pure(self, is_private: Callable[[str], bool]) -> bool:
+    def is_pure(self) -> bool:
         """Return whether a lane that is not there may run: it only computes, in registers.
 
         What it reads from memory must be there, because no lane matters for it.
@@ -195,7 +195,7 @@ class CudaStatementPrinter(StatementPrinter):
         here = dict(zip(statement.indices, self.leaf.iterators, strict=True))
         moving = {name for name, value in here.items() if mentions(value, vectors.variable)}
         for position, access in enumerate((*statement.writes, *statement.reads)):
-            if position in vectors.names or is_private(access.array):
+            if position in vectors.names or is_private(access.array, self.context.placements):
                 continue
             used = {n.name for s in access.subscripts for n in walk(s) if isinstance(n, Index)}
             if position < len(statement.writes) or not access.is_exact or used & moving:
@@ -259,8 +259,15 @@ class CudaStatementPrinter(StatementPrinter):
             return self.fold([])
         if self.vectors is not None and self.vectors.where is not None:
             return self._selected(self.vectors.where)
-        body = self._atomic() if statement.is_atomic else super().nodes()
+        body = self._atomic() if self._is_shared_update() else super().nodes()
         return _guarded(self.pins(), body)
+
+    def _is_shared_update(self) -> bool:
+        """Return whether other threads may update the element: it is in no register."""
+        statement = self.statement
+        return statement.is_atomic and not is_private(
+            statement.write.array, self.context.placements
+        )
 
     def _grid_barrier(self) -> Call:
         """Return the barrier of all blocks: the one of so many."""
@@ -439,10 +446,8 @@ class CudaStatementPrinter(StatementPrinter):
     def _part(self, read: Access, active: Sequence[Code]) -> Code:
         """Return what this thread gives to the fold: anything, where it is not *active*."""
         own = self._at_own_lane(read)
-        placement = self.context.placements.get(read.array)
-        is_register = placement is not None and placement.space is Space.PRIVATE
         # Nobody has written what an idle thread would read from memory.
-        if is_register or not active:
+        if is_private(read.array, self.context.placements) or not active:
             return own
         dtype = self.scop.arrays[read.array].dtype
         zero = identity(Operator.ADD, dtype) if dtype.is_compensated else ZERO
@@ -450,9 +455,9 @@ class CudaStatementPrinter(StatementPrinter):
 
     def _at_own_lane(self, read: Access) -> Code:
         """Return the partial accumulator of this thread, which *read* has at lane 0."""
-        placement = self.context.placements.get(read.array)
-        if placement is not None and placement.space is Space.PRIVATE:
+        if is_private(read.array, self.context.placements):
             return self.element(read)
+        placement = self.context.placements.get(read.array)
         axes = iter(self.mapped.fold_axes(self.statement))
         lanes = {
             dim: cast("int", thread_index(next(axes)))

@@ -20,7 +20,7 @@ from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, statements_of,
 from tcdsl.poly.lowering import builder_of, row_start
 from tcdsl.poly.scop import Access, Array, Interleaved, Kind, Scop, Statement
 from tcdsl.schedule.mapping import Mapped
-from tcdsl.schedule.placement import Placement, Space, local_functions
+from tcdsl.schedule.placement import Placement, is_private, local_functions
 
 WIDTHS_BYTES = (2, 4, 8, 16)
 _CHECKED = (Kind.ASSIGN, Kind.UPDATE, Kind.INIT, Kind.FOLD)
@@ -38,8 +38,7 @@ def vector_accesses(
     found = set()
     accesses = (*statement.writes, *statement.reads)
     for position, access in enumerate(accesses):
-        placement = placements.get(access.array)
-        if placement is not None and placement.space is Space.PRIVATE:
+        if is_private(access.array, placements):
             continue
         if position < len(statement.writes) and statement.conditions:
             continue
@@ -47,7 +46,7 @@ def vector_accesses(
         is_everywhere = bool(statement.domain.is_subset(there))
         if not is_everywhere and not _is_copied(statement, there, loop, placements):
             continue
-        if _is_vector(scop, statement, access, loop, width, placement):
+        if _is_vector(scop, statement, access, loop, width, placements.get(access.array)):
             found.add(position)
     # Of what is not everywhere, asynchronous copies alone move vectors: memory to memory.
     return frozenset(found - {1} if _is_partial(statement) and 0 not in found else found)

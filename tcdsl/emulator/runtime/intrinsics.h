@@ -10,6 +10,8 @@ static uint64_t launches; /* counts, for the tags of shared variables */
 
 EMU_LOCAL uint64_t emu_atomic_load(const void *p, int size, const char *file, int line) {
 #ifndef EMU_ADDRESS_SANITIZER
+  if ((uintptr_t)p - stacks < stacks_size) /* a GPU's instruction faults there */
+    fail(OUT_OF_BOUNDS, {file, line, EMU_CALLER}, "atomic access of a thread's own variable");
   check_access<true, true>((uintptr_t)p, (uint64_t)size, (uint64_t)size, {file, line, EMU_CALLER});
   order_by_atomic(p);
 #endif

@@ -120,7 +120,9 @@ def _why_not_on_tensor_cores(problem: Problem) -> str | None:
     """Return why tensor cores do not multiply the factors, or None."""
     statement, classes = problem.shapes[problem.lead].statement, classes_of(problem)
     assert classes is not None and statement.reduction is not None, "why_not"
-    types = [problem.scop.arrays[read.array].dtype for read in statement.reads]
+    factors = factors_of(statement)
+    assert factors is not None, "why_not"
+    types = [factor.load.dtype for factor in factors]
     if reason := why_not_made(types, statement.reduction.dtype, problem.gpu, problem.options):
         return reason
     if min(one.extent for one in (classes.row, classes.column, classes.term)) < LEAST_EXTENT:
