@@ -44,7 +44,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.faults import data_range_error, element_text, origin_text
 from tcdsl.lang.ranges.data_ranges import checked_with, clause_text, is_scattered
-from tcdsl.lang.types.dtypes import BOOL, DType
+from tcdsl.lang.types.dtypes import BOOL, INT64, DType
 from tcdsl.lang.types.index_values import with_exact_indices
 from tcdsl.source import Span
 
@@ -156,7 +156,34 @@ def fold(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> None:
     total: Accumulator[V] = a.accumulator(
         operator, st.reduction.dtype, held, is_own=has_own_accumulators(st)
     )
-    anything, has_nan = False, np.isnan(a.numbers(held))
+    anything = False
+    for rows in rows_of(m, st, ranges, only):
+        total.add(rows.elements, rows.terms, rows.runs, rows.first)
+        anything = anything or rows.is_doubtful
+    result = total.result()
+    if operator.is_arg:  # an element without terms keeps what it has
+        none = a.exact(a.numbers(result) < 0, BOOL)
+        result = a.select(none, held, a.cast(result, INT64, dtype))
+    result = a.cast(result, dtype, target.dtype)
+    doubtful = np.asarray(anything)
+    if is_distributed(st) and (nan := np.isnan(a.numbers(result))).any():
+        doubtful = doubtful | (nan & ~has_nan_factor(m, st, ranges, held, only))
+    a.put(store, window, a.blurred(result, doubtful))
+
+
+@dataclass(frozen=True, slots=True)
+class TermRows(Generic[V]):
+    """Terms of a reduction, a row for each left-hand instance; those that are none do not run."""
+
+    elements: Array  # [row]: which element of the target it adds to
+    terms: V  # [row, reduced instance]
+    runs: Array  # [row, reduced instance]
+    first: int | Array  # the number of a row's first reduced instance
+    is_doubtful: bool  # whether an element might be another
+
+
+def rows_of(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> Iterator[TermRows[V]]:
+    """Yield the terms of *ranges*, in lexicographic order; all of the element *only* if given."""
     for batch in batches(m, st, ranges):
         instances, value = terms(m, st, batch)
         shape, n = instances.shape, math.prod(instances.shape[: batch.lead])
@@ -165,35 +192,36 @@ def fold(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> None:
         leading = instances.leading(st.left, batch.lead)
         elements, doubt = position(m, st, replace(leading, active=active))
         where = elements if only is None else np.zeros(n, np.int64)
-        spread = a.spread(value, shape, runs.shape)
-        total.add(where, spread, runs, batch.first)
-        anything = anything or bool(doubt.any())
-        if is_distributed(st):
-            is_nan = (np.isnan(a.numbers(spread)) & runs).any(axis=1)
-            np.logical_or.at(has_nan, where, is_nan)
-    result = a.cast(total.result(), dtype, target.dtype)
-    doubtful = np.asarray(anything)
-    if is_distributed(st):
-        doubtful = doubtful | (np.isnan(a.numbers(result)) & ~has_nan)
-    a.put(store, window, a.blurred(result, doubtful))
+        spread = m.arithmetic.spread(value, shape, runs.shape)
+        yield TermRows(where, spread, runs, batch.first, bool(doubt.any()))
 
 
 def is_distributed(st: Statement) -> bool:
     """Return whether factors may multiply sums of the others: there are three, and more.
 
-    Such a factor, if it is infinite, gives an infinity, where its terms have both signs, and add up
-    to NaN as written.
+    Such a factor, if it is infinite, gives an infinity where some of its terms, as written, are
+    NaN, for another factor is 0, or add up to NaN, for they have both signs.
     """
     assert st.reduction is not None
     is_sum = st.reduction.operator is Operator.ADD and st.reduction.dtype.is_float
-    return is_sum and n_factors(st.value) > 2
+    return is_sum and len(factors_of(st.value)) > 2
 
 
-def n_factors(value: Expr) -> int:
-    """Return how many factors the product *value* has; 1 if it is none."""
+def factors_of(value: Expr) -> list[Expr]:
+    """Return the factors of the product *value*, which may be one."""
     if isinstance(value, Binary) and value.op == "*":
-        return n_factors(value.left) + n_factors(value.right)
-    return 1
+        return factors_of(value.left) + factors_of(value.right)
+    return [value]
+
+
+def has_nan_factor(m: Machine[V], st: Statement, ranges: Box, held: V, only: Array | None) -> Array:
+    """Return for each element whether it is NaN in any order: if a factor is, or what it held."""
+    a, found = m.arithmetic, np.isnan(m.arithmetic.numbers(held))
+    for factor in factors_of(st.value):
+        for rows in rows_of(m, replace(st, value=factor), ranges, only):
+            is_nan = np.isnan(a.numbers(rows.terms)) & rows.runs
+            np.logical_or.at(found, rows.elements, is_nan.any(axis=1))
+    return np.asarray(found)
 
 
 def starts_as_nan(st: Statement, dtype: DType) -> bool:

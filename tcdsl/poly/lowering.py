@@ -28,7 +28,7 @@ from tcdsl.lang.ranges.affine import Builder, instance_space
 from tcdsl.lang.ranges.data_ranges import checked_with, clause_text
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation, context_of
 from tcdsl.lang.ranges.reads import index_names
-from tcdsl.lang.types.dtypes import BOOL, INT64
+from tcdsl.lang.types.dtypes import BOOL, INT64, DType
 from tcdsl.poly.data_ranges import comparisons
 from tcdsl.poly.isl_utils import (
     Extent,
@@ -93,7 +93,7 @@ def lower_comprehension(
             statement, bounds, sizes, arrays, context, comprehension.source
         )
         lowered = lowering.lower(check_gathers)
-        if needs_wide_accumulators(statement, arrays):
+        if needs_wide_accumulators(statement, arrays, bounds):
             lowered = _through_wide(lowered, statement, sizes, arrays)
         statements += lowered
     statements = _without_repeated_checks(statements)
@@ -126,27 +126,44 @@ def _add_companion(arrays: dict[str, Array], statement: tc.Statement) -> None:
     )
 
 
-def needs_wide_accumulators(statement: tc.Statement, arrays: Mapping[str, Array]) -> bool:
+def needs_wide_accumulators(
+    statement: tc.Statement, arrays: Mapping[str, Array], bounds: Mapping[str, Bounds]
+) -> bool:
     """Return whether results would be rounded to a narrow float at every term.
 
     They are if several instances of the left-hand indices write one element: where every element
     has instances of its own, a strategy gives them an accumulator in the reduction's type.  And a
-    type without infinities cannot hold what a maximum or a minimum starts from.
+    type without infinities cannot hold what a maximum or a minimum starts from, nor an integer
+    without -1, or with less than all positions, the place of an extreme value.
     """
-    if statement.reduction is None or statement.reduction.operator.is_arg:
+    if statement.reduction is None:
         return False
+    ranges = (e for b in statement.data_ranges for e in (b.lower, b.upper))
+    reads = loads_of(statement.value, *statement.conditions, *ranges)
+    is_recurrence = any(load.tensor == statement.target for load in reads)
+    if statement.reduction.operator.is_arg:
+        places = _holds_places(arrays[statement.target].dtype, bounds[statement.reduced[0]])
+        return not (places or is_recurrence)
     if arrays[statement.target].dtype == statement.reduction.dtype:
         return False
     names = [s.name for s in statement.subscripts if isinstance(s, Index)]
     is_plain = len(names) == len(statement.subscripts) and len(set(names)) == statement.n_left
     is_plain = is_plain and not set(names) & {bounds.index for bounds in statement.data_ranges}
-    ranges = (e for b in statement.data_ranges for e in (b.lower, b.upper))
-    reads = loads_of(statement.value, *statement.conditions, *ranges)
     holds_start = (
         statement.reduction.operator not in (Operator.MAX, Operator.MIN)
         or arrays[statement.target].dtype.has_infinities
     )
-    return not (is_plain and holds_start) and all(load.tensor != statement.target for load in reads)
+    return not ((is_plain and holds_start) or is_recurrence)
+
+
+def _holds_places(dtype: DType, bounds: Bounds) -> bool:
+    """Return whether *dtype* has -1 and every position within *bounds*."""
+    if dtype == INT64:
+        return True
+    low, end = bounds
+    if dtype.kind != INT64.kind or not (isinstance(low, int) and isinstance(end, int)):
+        return False
+    return end - low <= 1 << 8 * dtype.size_bytes - 1
 
 
 def _through_wide(
@@ -155,54 +172,50 @@ def _through_wide(
     sizes: Mapping[str, int | None],
     arrays: dict[str, Array],
 ) -> list[Statement]:
-    """Let the updates of a target of a narrow float run on a copy in the reduction's type.
+    """Let the updates of a narrow target run on a copy in the reduction's type, or of places.
 
     T[e] op= f    --->    W[e] = T[e] or the identity;  W[e] op= f;  T[e] = W[e]
     """
     assert statement.reduction is not None
+    dtype = INT64 if statement.reduction.operator.is_arg else statement.reduction.dtype
     target = arrays[statement.target]
     wide = Array(
-        f"{target.name}.wide.{statement.name}", statement.reduction.dtype, target.origin,
-        target.shape, Storage.SCRATCH,
+        f"{target.name}.wide.{statement.name}", dtype, target.origin, target.shape,
+        Storage.SCRATCH,
     )  # fmt: skip
     arrays[wide.name] = wide
-    body, before = lowered[-1], lowered[:-1]
-    touched = body.write.relation.range()
-    if statement.reduction.initialise:
-        before, init = before[:-1], before[-1]
-        touched = init.write.relation.range()
+    *before, body = lowered
+    touched = (before[-1] if statement.reduction.initialise else body).write.relation.range()
     elements = tuple(f"e{d}" for d in range(target.rank))
     subscripts = tuple(Index(name) for name in elements)
 
-    def copy(name: str, to: str, from_: Array | None) -> Statement:
+    def copy(name: str, to: Array, from_: Array) -> Statement:
         builder = builder_of(elements, name, sizes)
         domain = touched.set_tuple_name(name)
-        value: Expr | None = None
-        if from_ is not None:
-            load = tc.Load(from_.name, subscripts, from_.dtype)
-            value = load if from_ is wide else tc.Cast(load, wide.dtype)
+        load = tc.Load(from_.name, subscripts, from_.dtype)
         return Statement(
             name=name,
             domain=domain,
             indices=elements,
             n_left=len(elements),
-            kind=Kind.INIT if value is None else Kind.ASSIGN,
-            write=access(builder, to, subscripts, arrays, domain),
-            value=value,
-            reads=()
-            if from_ is None
-            else (access(builder, from_.name, subscripts, arrays, domain),),
-            reduction=statement.reduction if value is None else None,
+            kind=Kind.ASSIGN,
+            write=access(builder, to.name, subscripts, arrays, domain),
+            value=load if from_ is wide else tc.Cast(load, wide.dtype),
+            reads=(access(builder, from_.name, subscripts, arrays, domain),),
+            reduction=None,
             source_name=statement.name,
             span=statement.span,
         )
 
-    start = copy(
-        f"{statement.name}_init", wide.name, None if statement.reduction.initialise else target
-    )
-    relation = body.write.relation.set_tuple_name(isl.dim_type.out, wide.name)
-    update = replace(body, write=replace(body.write, array=wide.name, relation=relation))
-    return [*before, start, update, copy(f"{statement.name}_store", target.name, wide)]
+    def on_wide(old: Statement) -> Statement:
+        relation = old.write.relation.set_tuple_name(isl.dim_type.out, wide.name)
+        return replace(old, write=replace(old.write, array=wide.name, relation=relation))
+
+    if statement.reduction.initialise:
+        before[-1] = on_wide(before[-1])
+    else:
+        before.append(copy(f"{statement.name}_init", wide, target))
+    return [*before, on_wide(body), copy(f"{statement.name}_store", target, wide)]
 
 
 class StatementLowering:

@@ -29,6 +29,13 @@ def test_an_order_of_three_factors(target: str, value: float) -> None:
     check(tcdsl.define(THREE).f, *inputs(value), targets=(target,))
 
 
+@pytest.mark.parametrize("target", ["cpu", "emulate"])
+def test_infinities_times_zeros(target: str) -> None:
+    a, b, c = inputs(inf)
+    a[:, ::2] = 0.0
+    check(tcdsl.define(THREE).f, a, b, c, targets=(target,))
+
+
 class Wrong:
     """A function whose results another program computes, of the factors as *change* has them."""
 

@@ -32,6 +32,7 @@ from tcdsl.lang.comprehension import (
     Operator,
     Reduction,
     Statement,
+    walk,
 )
 from tcdsl.lang.ranges.reads import expressions, index_names
 from tcdsl.lang.rewrite import rewrite
@@ -114,6 +115,8 @@ def typed_statement(
     indices = _all_indices(draft)
     _check_values(stmt, scope, operation, indices[len(left) :])
     reduction = _reduction(stmt, scope, operation, dtype, parts.value)
+    if reduction is not None and reduction.operator.is_arg:
+        _check_places(stmt, scope, dtype, draft)
     computed = arithmetic(dtype) if reduction is None else reduction.dtype
     value = parts.value.expr
     if reduction is not None and reduction.operator in SUMMED and computed.is_narrow:
@@ -403,6 +406,22 @@ def _reduction(
                 advice=advice,
             )  # fmt: skip
     return Reduction(operator, operation.initialise, arithmetic(dtype))
+
+
+def _check_places(stmt: ast.Assign, scope: Scope, dtype: DType, draft: Statement) -> None:
+    """Raise an error if *draft* reads the places that it makes, whose type may not hold them all.
+
+    Others are kept as int64, and converted at the end of the statement.
+    """
+    if dtype.kind == INT64.kind and dtype.size_bytes >= INT32.size_bytes:
+        return
+    parts = (node for expr in (draft.value, *draft.conditions) for node in walk(expr))
+    if any(isinstance(node, Load) and node.tensor == stmt.target for node in parts):
+        raise ARG_REDUCTION(
+            scope.source, stmt.target_span, op=stmt.op,
+            what=f"reads {stmt.target}, whose type {dtype} may not hold every place",
+            advice=f"declare {stmt.target} as int64",
+        )  # fmt: skip
 
 
 def _check_arg_types(stmt: ast.Assign, scope: Scope, dtype: DType, value: Typed) -> None:

@@ -14,7 +14,7 @@ Legal iff the factors multiply in the type of the sum, so that only products and
 (the distributive law): a term is rounded as often as before and once a step more, which the bound
 of a sum of all terms at once has room for.  Neither conditions nor dependent ranges cut the box of
 the terms, and the target is no factor.  An intermediate sum may overflow where no term does, and
-an infinite factor of terms of both signs gives an infinity instead of NaN.
+an infinite factor gives an infinity, where its terms are NaN or of both signs.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
