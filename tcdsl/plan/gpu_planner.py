@@ -35,6 +35,7 @@ from tcdsl.rewrites.scop.compensation import explained, with_compensation
 from tcdsl.rewrites.scop.invariants import with_invariants
 from tcdsl.rewrites.scop.long_rows import with_long_rows
 from tcdsl.rewrites.scop.recomputation import recomputed
+from tcdsl.rewrites.scop.rfactor import with_own_accumulators
 from tcdsl.rewrites.scop.row_terms import with_row_terms
 from tcdsl.rewrites.scop.shifted_exponentials import (
     with_addends,
@@ -50,7 +51,6 @@ from tcdsl.schedule.synchronisation import synchronise
 from tcdsl.schedule.trace import record, recorded, repeat
 from tcdsl.strategies.asked import asked_for, require_followed
 from tcdsl.strategies.catalogue import fastest
-from tcdsl.strategies.generic import with_own_accumulators
 from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_grouping import Grouped, tiled_members
 from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups

@@ -41,6 +41,9 @@ def why_not_contracted(problem: Problem) -> str | None:
         return f"it has {shape.instances} multiplications: tiles need {MIN_WORK}"
     if any(role is Role.ORDERED for role in shape.roles):
         return "it is a recurrence"
+    # Nobody would wait for copies of an operand that a guard leaves no element of.
+    if unread := next((read.array for read in statement.reads if read.relation.is_empty()), None):
+        return f"it reads no element of {unread}"
     if Role.REDUCED not in shape.roles:
         return "nothing is reduced"
     if len(problem.parallel) < sum(role is Role.PARALLEL for role in shape.roles):

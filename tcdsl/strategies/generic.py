@@ -35,8 +35,7 @@ from tcdsl.poly.loop_tree import (
 )
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scheduler import Band, Instances, Parts, Scheduled, schedule_by_isl
-from tcdsl.poly.scop import Kind, Scop
-from tcdsl.rewrites.scop.rfactor import rfactor, why_not_rfactored
+from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
@@ -233,19 +232,8 @@ def has_parallel_loop(tree: Node) -> bool:
     return any(loop.kind is LoopKind.PARALLEL for loop in loops_of(tree))
 
 
-def needs_own_type(scop: Scop, name: str) -> bool:
-    """Return whether the sums of statement *name* would be rounded to the target's half type."""
-    statement = scop.by_name[name]
-    if statement.kind is not Kind.UPDATE or why_not_rfactored(statement) is not None:
-        return False
-    if statement.library:
-        return False
-    assert statement.reduction is not None
-    return scop.arrays[statement.write.array].dtype != statement.reduction.dtype
-
-
-def bare_sketch(scop: Scop, members: Sequence[str], shapes: Mapping[str, Shape]) -> Sketch:
-    """Return a sketch without choices: accumulators of their own where the types need them."""
+def bare_sketch(members: Sequence[str], shapes: Mapping[str, Shape]) -> Sketch:
+    """Return a sketch without choices."""
     remaining = {
         name: tuple(
             Piece(Coordinate(dim), shapes[name].extents[dim], shapes[name].roles[dim])
@@ -253,16 +241,7 @@ def bare_sketch(scop: Scop, members: Sequence[str], shapes: Mapping[str, Shape])
         )
         for name in members
     }
-    partials = {name: () for name in members if needs_own_type(scop, name)}
-    return Sketch(tuple(members), (), remaining, partials, template="plain")
-
-
-def with_own_accumulators(scop: Scop) -> Scop:
-    """Give every sum into a half type an accumulator in the type of its arithmetic."""
-    for statement in scop.statements:
-        if needs_own_type(scop, statement.name):
-            scop = rfactor(scop, statement.name, ())
-    return scop
+    return Sketch(tuple(members), (), remaining, {}, template="plain")
 
 
 def textual_tree(shape: Shape, cpu: Cpu, prefix: str = "") -> Node:
@@ -285,7 +264,7 @@ def textual_tree(shape: Shape, cpu: Cpu, prefix: str = "") -> Node:
 
 def plain_sketch(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Sketch:
     """Return the sketch of a statement alone: its outermost parallel loop on the threads."""
-    sketch = bare_sketch(scop, group.members, shapes)
+    sketch = bare_sketch(group.members, shapes)
     work = sum(work_of(shapes[name]) for name in group.members)
     if cpu.threads == 1 or work < PARALLEL_WORK:
         return sketch

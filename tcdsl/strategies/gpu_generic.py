@@ -111,7 +111,7 @@ class _Scheduled:
 @own_analysis
 def _scheduled(problem: Problem) -> _Scheduled | str:
     """Return isl's schedule of *problem*; or why there is none."""
-    done = apply(problem.scop, bare_sketch(problem.scop, problem.group.members, problem.shapes))
+    done = apply(problem.scop, bare_sketch(problem.group.members, problem.shapes))
     names = done.sketch.members
     if any(done.scop.by_name[name].domain.is_empty() for name in names):
         return "a statement never runs"

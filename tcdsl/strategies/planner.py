@@ -22,6 +22,7 @@ from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.compensation import explained, with_compensation
+from tcdsl.rewrites.scop.rfactor import with_own_accumulators
 from tcdsl.schedule.fusion import (
     Group,
     Refused,
@@ -51,7 +52,6 @@ from tcdsl.strategies.generic import (
     plain_sketch,
     textual_tree,
     wavefront_tile,
-    with_own_accumulators,
 )
 from tcdsl.strategies.library_kernels import LibraryKernel, library_kernel, library_of
 from tcdsl.strategies.operations import PARALLEL_WORK, work_of
@@ -208,7 +208,7 @@ def _sketched(
     """Return the sketch of *problem*, and the problem if a template made it."""
     scop, group, shapes = problem.scop, problem.group, problem.shapes
     if scheme is Scheme.ISL:
-        return bare_sketch(scop, group.members, shapes), None
+        return bare_sketch(group.members, shapes), None
     if scheme is Scheme.PLAIN:
         return plain_sketch(scop, group, shapes, problem.cpu), None
     return choice_for(problem, asked).schedule(problem), problem

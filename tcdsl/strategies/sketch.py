@@ -19,7 +19,13 @@ from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
-from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor
+from tcdsl.rewrites.scop.rfactor import (
+    Partial,
+    coordinate_name,
+    initialisation,
+    needs_own_type,
+    rfactor,
+)
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Nester, Piece, Remaining
 from tcdsl.schedule.plan import DEFAULT_CODE, Code
@@ -235,8 +241,12 @@ class Rewritten:
 def apply(scop: Scop, sketch: Sketch, queued: Collection[str] = ()) -> Rewritten:
     """Apply the sketch's rewrites to *scop*.
 
+    Sums of other types than their targets have accumulators of their own, asked for or not.
+
     :arg queued: statements that kernels before this one have, initialisations among them.
     """
+    own = {name: () for name in sketch.members if needs_own_type(scop, name)}
+    sketch = replace(sketch, partials={**own, **sketch.partials})
     after: list[str] = []
     before: list[str] = []
     for name in sketch.members:

@@ -132,6 +132,25 @@ def rfactor(
     return replace(scop, arrays=arrays, statements=tuple(statements))
 
 
+def needs_own_type(scop: Scop, name: str) -> bool:
+    """Return whether the sums of statement *name* would be rounded to the target's half type."""
+    statement = scop.by_name[name]
+    if statement.kind is not Kind.UPDATE or why_not_rfactored(statement) is not None:
+        return False
+    if statement.library:
+        return False
+    assert statement.reduction is not None
+    return scop.arrays[statement.write.array].dtype != statement.reduction.dtype
+
+
+def with_own_accumulators(scop: Scop) -> Scop:
+    """Give every sum into a half type an accumulator in the type of its arithmetic."""
+    for statement in scop.statements:
+        if needs_own_type(scop, statement.name):
+            scop = rfactor(scop, statement.name, ())
+    return scop
+
+
 def initialisation(scop: Scop, statement: Statement) -> Statement | None:
     """Return the statement that initialises the accumulators of *statement*, if there is one."""
     for candidate in scop.statements:

@@ -335,11 +335,9 @@ def _partials(
     if lanes:
         dim = shape.order[-1]
         partials.append(Partial(statement.indices[dim], starts[dim], 1, lanes, lanes, True))
-    assert statement.reduction is not None
-    needs_own_type = scop.arrays[statement.write.array].dtype != statement.reduction.dtype
     if shape.order and shape.is_ragged(shape.order[-1]) and not why_not_rfactored(statement):
-        needs_own_type = True  # sums in a register: the C compiler does not know what it may keep
-    return tuple(partials) if partials or needs_own_type else None
+        return tuple(partials)  # in a register: the C compiler does not know what it may keep
+    return tuple(partials) or None
 
 
 TEMPLATE = Template("cpu_row", CpuRowConfig, why_not, space, schedule)

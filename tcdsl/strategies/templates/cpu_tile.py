@@ -18,7 +18,6 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.contraction import Tile, choose_tile, find_contraction
-from tcdsl.strategies.generic import needs_own_type
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.strategies.template import Template
@@ -116,8 +115,7 @@ class _Scheduler:
             statement.indices[tile.vector], self.shape.lower[tile.vector], 1, tile.lanes,
             tile.lanes, True,
         )  # fmt: skip
-        others = (name for name in self.group.members if needs_own_type(self.scop, name))
-        partials = dict.fromkeys(others, ()) | {self.lead: (lane,) if is_dot else ()}
+        partials = {self.lead: (lane,) if is_dot else ()}
         unrolled = frozenset((self.lead, d) for d in tile.rows)
         names = statement.indices
         text = " x ".join(f"{names[d]} % {n}" for d, n in [*tile.rows.items()])
