@@ -50,6 +50,7 @@ from mutants_record import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
+FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
 LIST = ROOT / "benchmarks" / "mutants.toml"
 CODE = ("tcdsl", "grammar")
 COPIED = (*CODE, "tests", "benchmarks", "setup.cfg", "pyproject.toml", "README.md")
@@ -148,6 +149,8 @@ def outcome_of(returncode: int, output: str, seconds: float = 0.0, line: str = S
     if returncode == 0 or (returncode == 5 and " deselected" in output):
         return Outcome("", "", seconds)
     found = re.search(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*?\])?(?: - (.*))?$", output, re.MULTILINE)
+    if -returncode in FATAL_SIGNALS:
+        return Outcome("a signal", f"pytest ended by signal {-returncode}", seconds, line)
     if returncode not in (1, 2) or found is None:
         raise RuntimeError(f"pytest ended with {returncode}:\n{output[-3000:]}")
     return Outcome(found[1], found[2] or "", seconds, line)

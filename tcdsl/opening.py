@@ -328,7 +328,8 @@ class OpenExecutable(Executable):
 def _in_layout(spec: ArraySpec, layout: tuple[int | None, ...] | None, name: str) -> ArraySpec:
     """Return *spec* with strides that code for *layout* can read; others mean a copy is made."""
     if layout is None:
-        return _with_strides(spec, row_major(spec.shape))
+        plain = row_major(spec.shape)
+        return spec if spec.strides == plain else _with_strides(spec, plain)
     fits = zip(spec.strides, layout, strict=True)
     if all(wanted is None or wanted == stride for stride, wanted in fits):
         return spec
@@ -343,6 +344,7 @@ def _in_layout(spec: ArraySpec, layout: tuple[int | None, ...] | None, name: str
 
 
 def _with_strides(spec: ArraySpec, strides: tuple[int, ...]) -> ArraySpec:
+    """Return what *spec* is once it has been copied: as aligned as any."""
     return ArraySpec(spec.dtype, spec.shape, strides, spec.device, spec.writable, spec.library)
 
 

@@ -37,7 +37,7 @@ def changed(choices: dict[str, Any], **entry: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow_but("source0-specs0-cpu", "source0-specs0-emulate")
+@pytest.mark.slow_but("softmax-cpu", "softmax-emulate")
 @pytest.mark.parametrize("target", ["emulate", "cpu"])
 @pytest.mark.parametrize(
     ("source", "specs"),
@@ -45,6 +45,7 @@ def changed(choices: dict[str, Any], **entry: Any) -> dict[str, Any]:
         (SOFTMAX, [X]),
         (MATMUL, [tcdsl.spec((300, 301), "float32"), tcdsl.spec((301, 302), "float32")]),
     ],
+    ids=["softmax", "matmul"],
 )
 def test_the_same_choices_make_the_same_kernels(target: str, source: str, specs: list[Any]) -> None:
     (f,) = tcdsl.define(source)

@@ -67,6 +67,9 @@ def test_what_pytest_says() -> None:
     broken = runner.outcome_of(2, "ERROR tests/a.py - ImportError: no b\n")
     assert (broken.by, broken.why) == ("tests/a.py", "ImportError: no b")
     assert not runner.outcome_of(5, "1 deselected in 0.1s").is_caught, "a slow test"
+    assert runner.outcome_of(-11, "..").is_caught, "the process did not survive it"
+    with pytest.raises(RuntimeError, match="pytest ended with -2"):
+        runner.outcome_of(-2, "..")
     with pytest.raises(RuntimeError, match="pytest ended with 5"):
         runner.outcome_of(5, "no tests ran")
 

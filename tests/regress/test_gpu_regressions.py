@@ -183,7 +183,7 @@ def test_columns_are_no_rows_that_clusters_share(cuda_unit: Callable[..., Any]) 
     assert all(prod(launch.grid) >= load_chip("h200").multiprocessors for launch in launches)
 
 
-@pytest.mark.slow_but("text1-shape1-double")
+@pytest.mark.slow_but("double")
 @pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="there is no NVRTC")
 @pytest.mark.parametrize(
     ("text", "shape", "dtype"),
@@ -191,6 +191,7 @@ def test_columns_are_no_rows_that_clusters_share(cuda_unit: Callable[..., Any]) 
         (WAITING_SUMS, (25000, 12), "half"), (FOUR_OPERATORS, (1_000_000, 32), "double"),
         (FOUR_OPERATORS, (20_000, 64), "half"), (FOUR_OPERATORS, (100_000, 96), "half"),
     ],
+    ids=["waiting", "double", "20000 rows", "100000 rows"],
 )  # fmt: skip
 def test_folds_fit_shared_memory(
     text: str, shape: tuple[int, ...], dtype: str, cuda_unit: Callable[..., Any]

@@ -264,10 +264,8 @@ class CudaStatementPrinter(StatementPrinter):
 
     def _is_shared_update(self) -> bool:
         """Return whether other threads may update the element: it is in no register."""
-        statement = self.statement
-        return statement.is_atomic and not is_private(
-            statement.write.array, self.context.placements
-        )
+        array = self.statement.write.array
+        return self.statement.is_atomic and not is_private(array, self.context.placements)
 
     def _grid_barrier(self) -> Call:
         """Return the barrier of all blocks: the one of so many."""
