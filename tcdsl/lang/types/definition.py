@@ -39,6 +39,7 @@ from tcdsl.lang.types.elaborate import (
     check_rank,
     unknown_function,
 )
+from tcdsl.lang.types.first_types import narrowed_values
 from tcdsl.lang.types.head import factors_of, symbols_of
 from tcdsl.lang.types.quotients import floored_quotients
 from tcdsl.lang.types.signature import signature
@@ -63,6 +64,7 @@ class _Entry:
     is_output: bool
     span: Span
     assigned: bool = False
+    is_declared: bool = True  # its type is; else it is that of its first value
 
 
 @dataclass(slots=True)
@@ -232,11 +234,14 @@ class Definition:
         self.statements.append(typed)
         self.warnings.extend(floored_quotients(typed, self.source))
         self.warnings.extend(chained_comparisons(typed, self.source))
+        if entry is not None and not entry.is_declared:
+            self.warnings.extend(narrowed_values(typed, self.source))
         self._assigned(statement.target, dtype, len(statement.subscripts), statement.target_span)
 
     def _assigned(self, name: str, dtype: DType, rank: int, span: Span) -> None:
         entry = self.entries.setdefault(name, _Entry(name, None, None, None, False, False, span))
-        entry.dtype = entry.dtype or dtype
+        if entry.dtype is None:
+            entry.dtype, entry.is_declared = dtype, False
         entry.rank = rank
         entry.assigned = True
 

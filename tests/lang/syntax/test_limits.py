@@ -47,11 +47,11 @@ def test_too_large_or_too_deep(name: str) -> None:
     text, code, limit = TOO_MUCH[name]
     source_text = text()
     parse_statements(Source("a = 1"))  # the parser is built
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ParseError, match=f"limit {limit}") as caught:
         parse_program(Source(source_text))
     assert len(str(caught.value)) < 1_000
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert caught.value.code == code
 
 
