@@ -23,7 +23,7 @@ warning, an internal error also leaves a script that reproduces it.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Generic, TypeVar
 
 from tcdsl.codegen.c.printer import CSource, print_plan
@@ -56,6 +56,7 @@ from tcdsl.poly.loop_tree import print_tree, schedule_of, sequence
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
+from tcdsl.records import dataclass
 from tcdsl.rewrites.comprehension.canonical_form import explain_coalescing
 from tcdsl.rewrites.comprehension.coalescing import coalesce
 from tcdsl.rewrites.comprehension.contraction_order import in_pairs

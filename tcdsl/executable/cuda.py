@@ -6,7 +6,7 @@ One executable may be called with arrays of any library and device; for each sig
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from tcdsl.executable.base import (
 from tcdsl.executable.faults import error_of
 from tcdsl.lang.types.head import Extents
 from tcdsl.options import Options
+from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.cuda import cublas, libcuda

@@ -13,13 +13,13 @@ Cohen, "Schedule Trees", IMPACT 2014.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import islpy as isl
 
 from tcdsl.poly.isl_utils import Extent, constant_bounds, on_space, val
 from tcdsl.poly.scop import Scop, Statement
+from tcdsl.records import dataclass
 
 
 class LoopKind(StrEnum):

@@ -19,7 +19,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from tcdsl.errors import (
     NO_COMPILER,
     warn,
 )
+from tcdsl.records import dataclass
 from tcdsl.runtime.cache import Cache, default_cache, key_of
 from tcdsl.settings import settings
 

@@ -12,7 +12,7 @@ Every parallel loop must be among the d loops, or threads would share the array.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from math import prod
 
@@ -29,6 +29,7 @@ from tcdsl.poly.loop_tree import (
     statements_of,
 )
 from tcdsl.poly.scop import Access, Array, Scop, Statement, Storage
+from tcdsl.records import dataclass
 
 MAX_LOCAL_BYTES = 64 << 10  # of one array on a thread's stack
 MAX_PANEL_BYTES = 512 << 10  # of one that a strategy has blocked for a cache

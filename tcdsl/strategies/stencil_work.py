@@ -12,7 +12,6 @@ cache.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
 
@@ -22,6 +21,7 @@ from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.work import Chain as Waits
 from tcdsl.costmodel.work import Work
 from tcdsl.poly.scop import Array, Stage
+from tcdsl.records import dataclass
 
 BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
 ADDRESS_INSTRUCTIONS = gpu_thresholds.STENCIL_ADDRESS_INSTRUCTIONS

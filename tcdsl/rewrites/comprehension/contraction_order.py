@@ -17,7 +17,7 @@ the terms, and the target is no factor.  An intermediate sum may overflow where 
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcdsl.lang.comprehension import (
@@ -34,6 +34,7 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation
+from tcdsl.records import dataclass
 
 MIN_PRODUCTS = 1 << 16  # that an order must save: fewer take less time than another statement
 LEAST_FACTOR = 2  # by which products must become fewer
