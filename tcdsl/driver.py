@@ -426,19 +426,27 @@ def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compi
 def with_decisions(
     compiled: Compiled[Source], target: str, chip: Chip | None = None
 ) -> Compiled[Source]:
-    """Return *compiled* with the stages "choices" and "candidates".
-
-    They are made apart from the others, for the target's compiler may run meanwhile.
-    """
+    """Return *compiled* with the stages "choices" and, if all are to be dumped, "candidates"."""
     texts = {"choices": choices_text(compiled.plan, target)}
+    if settings().dump is not None:
+        texts["candidates"] = candidates_of(compiled, target, chip)
+    return replace(compiled, stages={**compiled.stages, **texts})
+
+
+def candidates_of(compiled: Compiled[Source], target: str, chip: Chip | None = None) -> str:
+    """Return the stage "candidates": what was weighed, with estimates for a GPU, *chip*.
+
+    Estimates of all candidates take as long as planning does, so that nobody makes them who does
+    not read them.
+    """
     try:
         with COMPILE_LOCK, bounded(GENEROUS_OPERATIONS, STEP_SECONDS):
-            texts["candidates"] = candidates_text(compiled.plan, target, chip)
+            return candidates_text(compiled.plan, target, chip)
     except Exception as error:  # our own bugs: no call fails for what is only to be read
         if settings().debug:
             raise
         warn(f"what else was weighed for {compiled.comprehension.name!r} is lost: {error}")
-    return replace(compiled, stages={**compiled.stages, **texts})
+        return ""
 
 
 def _readable(source: CSource | CudaSource) -> str:

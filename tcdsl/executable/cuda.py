@@ -90,7 +90,7 @@ class CudaExecutable(Executable):
 
     @cached_property
     def stages(self) -> Mapping[str, str]:
-        return dict(self.program.manifest.stages)
+        return self._stages(self.program.manifest.stages)
 
     @property
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
@@ -111,12 +111,14 @@ class CudaExecutable(Executable):
             from tcdsl.lang.request import Request
 
         alignments = {name: spec.alignment for name, spec in self.specs.items()}
-        gpu = gpu_for(primary_context(ordinal_of(self.specs)), self.options)
         strides = gaps_of(self.head, self.specs, self.bounds)
         request = Request(
             self.comprehension, self.special, strides, self.options, alignments, self.bounds
         )
-        return compile_to_cuda(request, gpu)
+        return compile_to_cuda(request, self._chip())
+
+    def _chip(self) -> Chip:
+        return gpu_for(primary_context(ordinal_of(self.specs)), self.options)
 
     # --- calls -----------------------------------------------------------------------------
 
