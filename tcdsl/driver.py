@@ -63,6 +63,7 @@ from tcdsl.rewrites.comprehension.contraction_order import in_pairs
 from tcdsl.rewrites.comprehension.flattening import flatten
 from tcdsl.rewrites.comprehension.merging import Coalesced
 from tcdsl.rewrites.scop.let_values import with_lets_apart
+from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.repro import Failure, write_repro
 from tcdsl.schedule.plan import Kernel, Plan
@@ -256,7 +257,8 @@ def compile_to_c(request: Request, cpu: Cpu) -> Compiled[CSource]:
 def _compiled(request: Request, backend: Backend[Source]) -> Compiled[Source]:
     if request.opened:
         return _opened(request, backend)
-    with COMPILE_LOCK:
+    # What becomes garbage meanwhile is little; collecting would look at all that the process has.
+    with COMPILE_LOCK, collector_paused():
         return _by_ladder(request, backend)
 
 
