@@ -125,14 +125,16 @@ def measure(job: Job) -> dict[str, float]:
     with step("define"):
         f = tcdsl.define(job.text)[job.name]
         f.comprehension  # noqa: B018  # analysed
+    from tcdsl.runtime.imports import late_import
+
     if job.target == "cpu":
-        with step("modules"):
+        with step("modules"), late_import():
             import tcdsl.driver
             import tcdsl.executable.cpu
         with step("plan"):
             f.compile(*specs, target="cpu")
     else:
-        with step("modules"):
+        with step("modules"), late_import():
             import tcdsl.codegen.cuda.printer
             import tcdsl.executable.cuda
             import tcdsl.plan.gpu_planner
