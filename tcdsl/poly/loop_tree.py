@@ -93,6 +93,28 @@ def positions_of(coordinate: AnyCoordinate) -> frozenset[int]:
             return frozenset((position,))
 
 
+def terms_told(coordinate: AnyCoordinate) -> tuple[Coordinate, ...]:
+    """Return the coordinates of one dimension each that *coordinate* tells.
+
+    A sum tells its terms where they are digits of it, each less than the factor of the next one::
+
+        4 (m % 8) + n / 2 % 4    --->    m % 8, n / 2 % 4
+    """
+    match coordinate:
+        case Coordinate():
+            return (coordinate,)
+        case AffineCoordinate(terms=terms, shift=0, div=1, mod=0):
+            found, place = list[Coordinate](), 1
+            for factor, term in sorted(terms, key=lambda pair: pair[0]):
+                if factor != place or not isinstance(term, Coordinate) or not term.mod:
+                    return ()
+                found.append(term)
+                place *= term.mod
+            return tuple(found)
+        case _:
+            return ()
+
+
 def iterations_of(domain: isl.Set, coordinate: AnyCoordinate) -> tuple[int, int] | None:
     """Return the least and greatest value of *coordinate*, None if *domain* is empty or open."""
     function = isl.PwAff.from_aff(coordinate.function(domain.get_space()))

@@ -28,7 +28,6 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.comprehension import Const, Expr, Index, walk
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import (
-    AffineCoordinate,
     AnyCoordinate,
     Coordinate,
     Loop,
@@ -36,6 +35,7 @@ from tcdsl.poly.loop_tree import (
     Node,
     positions_of,
     statements_of,
+    terms_told,
     time_of,
 )
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
@@ -437,24 +437,12 @@ def _padding(array: Array, dims: Sequence[LocalDim]) -> int:
 
 
 def digits_of(coordinate: AnyCoordinate, width: int) -> tuple[Coordinate, ...]:
-    """Return what ``coordinate % width`` tells, as coordinates; () where these have no such form.
-
-    A sum tells its terms where they are digits of it, each less than the factor of the next one::
-
-        4 (m % 8) + n / 2 % 4    --->    m % 8, n / 2 % 4
-    """
+    """Return what ``coordinate % width`` tells, as coordinates; () if it has no such form."""
     match coordinate:
         case Coordinate(mod=mod):
             if mod == 0 or (mod > width and mod % width == 0):
                 return (replace(coordinate, mod=width),)
             return (coordinate,) if mod <= width else ()
-        case AffineCoordinate(terms=terms, shift=0, div=1, mod=0):
-            found, place = [], 1
-            for factor, term in sorted(terms, key=lambda pair: pair[0]):
-                if factor != place or not isinstance(term, Coordinate) or not term.mod:
-                    return ()
-                found.append(term)
-                place *= term.mod
-            return tuple(found) if place <= width else ()
         case _:
-            return ()
+            terms = terms_told(coordinate)
+            return terms if prod(term.mod for term in terms) <= width else ()
