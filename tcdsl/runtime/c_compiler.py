@@ -189,7 +189,8 @@ def _accepted(command: tuple[str, ...]) -> tuple[str, ...]:
 
 def _why_rejected(command: tuple[str, ...], flags: tuple[str, ...], program: str) -> str | None:
     try:
-        outcome = _compile(command, flags, program, _PROBE_TIMEOUT_S)
+        # Accepting a flag is no matter of optimisation, which would take a third of the time.
+        outcome = _compile(command, (*flags, "-O0"), program, _PROBE_TIMEOUT_S)
     except (subprocess.TimeoutExpired, OSError) as error:
         return str(error)
     return outcome if isinstance(outcome, str) else None
