@@ -217,8 +217,8 @@ def _compiled_stages(compilation: Compilation, compiled: Compiled[Any]) -> list[
 
 
 def _decisions(kept: Mapping[str, str]) -> list[Stage]:
-    """Return what was chosen, and from what; code has no such stages where a bug lost them."""
-    if "candidates" not in kept:
+    """Return what was chosen, and from what, where the target has choices."""
+    if "choices" not in kept:
         return []
     choices, weighing = kept["choices"], read_weighing(kept["candidates"])
     return [
