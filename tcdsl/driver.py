@@ -23,7 +23,7 @@ warning, an internal error also leaves a script that reproduces it.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Generic, TypeVar
 
 from tcdsl.codegen.c.printer import CSource, print_plan
@@ -56,12 +56,14 @@ from tcdsl.poly.loop_tree import print_tree, schedule_of, sequence
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
+from tcdsl.records import dataclass
 from tcdsl.rewrites.comprehension.canonical_form import explain_coalescing
 from tcdsl.rewrites.comprehension.coalescing import coalesce
 from tcdsl.rewrites.comprehension.contraction_order import in_pairs
 from tcdsl.rewrites.comprehension.flattening import flatten
 from tcdsl.rewrites.comprehension.merging import Coalesced
 from tcdsl.rewrites.scop.let_values import with_lets_apart
+from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.repro import Failure, write_repro
 from tcdsl.schedule.plan import Kernel, Plan
@@ -255,7 +257,8 @@ def compile_to_c(request: Request, cpu: Cpu) -> Compiled[CSource]:
 def _compiled(request: Request, backend: Backend[Source]) -> Compiled[Source]:
     if request.opened:
         return _opened(request, backend)
-    with COMPILE_LOCK:
+    # What becomes garbage meanwhile is little; collecting would look at all that the process has.
+    with COMPILE_LOCK, collector_paused():
         return _by_ladder(request, backend)
 
 
@@ -425,19 +428,27 @@ def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compi
 def with_decisions(
     compiled: Compiled[Source], target: str, chip: Chip | None = None
 ) -> Compiled[Source]:
-    """Return *compiled* with the stages "choices" and "candidates".
-
-    They are made apart from the others, for the target's compiler may run meanwhile.
-    """
+    """Return *compiled* with the stages "choices" and, if all are to be dumped, "candidates"."""
     texts = {"choices": choices_text(compiled.plan, target)}
+    if settings().dump is not None:
+        texts["candidates"] = candidates_of(compiled, target, chip)
+    return replace(compiled, stages={**compiled.stages, **texts})
+
+
+def candidates_of(compiled: Compiled[Source], target: str, chip: Chip | None = None) -> str:
+    """Return the stage "candidates": what was weighed, with estimates for a GPU, *chip*.
+
+    Estimates of all candidates take as long as planning does, so that nobody makes them who does
+    not read them.
+    """
     try:
         with COMPILE_LOCK, bounded(GENEROUS_OPERATIONS, STEP_SECONDS):
-            texts["candidates"] = candidates_text(compiled.plan, target, chip)
+            return candidates_text(compiled.plan, target, chip)
     except Exception as error:  # our own bugs: no call fails for what is only to be read
         if settings().debug:
             raise
         warn(f"what else was weighed for {compiled.comprehension.name!r} is lost: {error}")
-    return replace(compiled, stages={**compiled.stages, **texts})
+        return ""
 
 
 def _readable(source: CSource | CudaSource) -> str:

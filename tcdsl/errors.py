@@ -11,9 +11,10 @@ options, TC065 to TC069 targets, TC07x compilation, TC08x launches, TC09x our ow
 import os
 import sys
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tcdsl.records import dataclass
 from tcdsl.source import NOWHERE, Source, Span
 
 

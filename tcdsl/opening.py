@@ -17,7 +17,7 @@ Where sizes cannot be left open, every combination of them is compiled by itself
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.errors import BAD_SIZE, EXTENT_DISAGREES, WRONG_STRIDES
@@ -25,6 +25,7 @@ from tcdsl.executable import Bound, Executable, Run, build, require_arguments
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.types.head import MAX_OPEN, Head
 from tcdsl.options import Options
+from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import ArraySpec, NDArray, describe, row_major
 from tcdsl.runtime.fitting import layout_of, require_count, require_type
 from tcdsl.runtime.imports import late_import

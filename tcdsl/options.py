@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from difflib import get_close_matches
 from inspect import signature
 from typing import Any, Literal
 
 from tcdsl.errors import Entry, OptionError
+from tcdsl.records import dataclass
 
 BAD_OPTION = Entry("TC060", OptionError, "option {name!r}: {what}", "{advice}")
 UNKNOWN_OPTION = Entry("TC061", OptionError, "there is no option {name!r}")

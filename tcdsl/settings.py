@@ -9,12 +9,13 @@ import difflib
 import os
 import shlex
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from tcdsl.errors import BAD_SETTING
+from tcdsl.records import dataclass
 
 PREFIX = "TCDSL_"
 TARGETS = ("cuda", "cpu", "emulate", "reference")

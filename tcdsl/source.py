@@ -2,7 +2,9 @@
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

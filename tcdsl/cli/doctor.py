@@ -11,7 +11,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +22,7 @@ from rich.table import Table
 from tcdsl.cli.cache import contents_text
 from tcdsl.cli.console import standard_output
 from tcdsl.errors import TCError, TCWarning
+from tcdsl.records import dataclass
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler, why_no_compiler
 from tcdsl.runtime.cache import default_cache
 from tcdsl.runtime.cuda import device, libcuda

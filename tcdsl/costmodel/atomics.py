@@ -10,10 +10,10 @@ onto 6144, of which some 400 take a third: 800).  Onto 175 copies in memory batc
 370 us, in shared memory 60; kmeans_step's in shared memory 110, with blocks enough.
 """
 
-from dataclasses import dataclass
 from math import log2
 
 from tcdsl.costmodel.chip import Chip
+from tcdsl.records import dataclass
 
 SAME_SECTOR_S = 5e-9  # that an update delays others of its sector
 SECTORS_PER_S = 6.8e10  # in which the chip updates elements, one or all of them

@@ -16,12 +16,12 @@ suffice), and 321 in a kernel for either direction.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil
 
 from tcdsl.costmodel.chip import WARP, Chip
 from tcdsl.costmodel.reductions import read_rate
 from tcdsl.costmodel.registers import REGISTER_BYTES, blocks_at_once, registers_of
+from tcdsl.records import dataclass
 
 FOLD_CYCLES = 320  # of a row's sum, in a block that has nothing else to do
 FOLD_BYTES = 64  # of a row of partial sums that a block loads: so many blocks load them

@@ -15,11 +15,13 @@ capability; a device that nobody knows has ``generic.json``.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from tcdsl.records import dataclass
 
 # Of every GPU that CUDA runs on, and of the code that is made for it: masks of a warp have 32 bits,
 # no access moves more than 16 bytes.  Chips say the same of themselves.

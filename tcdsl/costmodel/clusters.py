@@ -23,11 +23,11 @@ memory: of a half type a value takes twice the room when it is kept.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 from tcdsl.costmodel.chip import MOST_THREADS, WARP, Chip
 from tcdsl.costmodel.reductions import is_brief
+from tcdsl.records import dataclass
 
 BLOCK_BYTES = 64 << 10  # of a row in one block's shared memory
 LEAST_BYTES = 16 << 10  # of a row in a block, where more blocks are to fill the chip

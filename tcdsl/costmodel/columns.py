@@ -15,12 +15,12 @@ The coefficients are of an H200: batchnorm of channels last, float32 and bfloat1
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil
 
 from tcdsl.costmodel.chip import WARP, Chip
 from tcdsl.costmodel.reductions import first_loads_s, read_rate
 from tcdsl.costmodel.registers import blocks_at_once, registers_of
+from tcdsl.records import dataclass
 
 TILE_SECTORS = (1, 2)  # of a row, to choose from
 CLUSTERS = (1, 2, 4, 8)  # blocks, to choose from

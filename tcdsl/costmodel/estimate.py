@@ -37,11 +37,11 @@ awareness, ISCA 2009, doi:10.1145/1555754.1555775 (waiting and computing warps t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil, hypot, inf, sqrt
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.work import Chain, Work
+from tcdsl.records import dataclass
 
 # From a sweep of reductions on an H200 (docs/performance_gpu.md).
 READ_SHARE = 4.3 / 4.378  # of the rate at which nothing but reads go

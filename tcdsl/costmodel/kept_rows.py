@@ -20,10 +20,10 @@ bfloat16 140 and 104, cross_entropy (4096, 24576) bfloat16 102 and 70.  Rows of 
 LONG were as fast with what ``strategies/row_registers`` says.
 """
 
-from dataclasses import dataclass
 from math import ceil
 
 from tcdsl.costmodel.chip import WARP, Chip
+from tcdsl.records import dataclass
 
 LONG = 8192  # values of a row
 _ROOM = 16

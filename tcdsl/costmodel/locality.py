@@ -5,7 +5,6 @@ neighbouring instances touch; 0 means reuse.  Loops are ordered so that the larg
 outermost and neighbours in memory are neighbours in time.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from weakref import WeakKeyDictionary
@@ -17,6 +16,7 @@ from tcdsl.poly.data_ranges import after_bounds, range_of_dim, typical_counts
 from tcdsl.poly.isl_utils import Extent, are_bounded, constant_bounds, dim_bounds, greatest
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Interleaved, Scop, Statement, Stride
+from tcdsl.records import dataclass
 
 OPEN_EXTENT = 1024  # what an open size counts as in a cost
 

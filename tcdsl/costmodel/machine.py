@@ -7,11 +7,12 @@ Where nobody has measured one (``tcdsl calibrate --target cpu``) its numbers are
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from importlib.resources import files
 from typing import Any
 
 from tcdsl.costmodel.chip import ChipError
+from tcdsl.records import dataclass
 
 _FILE: dict[str, Any] = json.loads(
     (files(__package__) / "chips" / "cpu.json").read_text(encoding="utf-8")

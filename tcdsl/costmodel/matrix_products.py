@@ -5,12 +5,12 @@ It is plain data: code in the cache has it, and is launched without what found i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip, Unit
 from tcdsl.costmodel.estimate import Estimate
+from tcdsl.records import dataclass
 
 Dims = tuple[int, int, int]
 

@@ -5,10 +5,10 @@ next one.  Blocks are dealt to threads, so that the last ones may leave threads 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.machine import Cpu
+from tcdsl.records import dataclass
 
 ROWS_A_BLOCK = cpu_thresholds.ROWS_A_BLOCK
 TERMS_A_BLOCK = cpu_thresholds.TERMS_A_BLOCK

@@ -15,12 +15,12 @@ between a few and many blocks, where times differ by factors.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import ceil, log2
 
 from tcdsl.costmodel.chip import WARP, Chip
 from tcdsl.costmodel.estimate import READ_SHARE, estimate
 from tcdsl.costmodel.work import Chain, Work
+from tcdsl.records import dataclass
 
 # Coefficients of the model, from a sweep on an H200; what is the chip's is in its data file.
 STEP = 1 / 8  # of a load's latency, until the next one that is on its way is there, and used

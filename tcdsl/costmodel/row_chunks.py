@@ -15,7 +15,6 @@ multiprocessor, so that one loads while others fold.  The coefficients are those
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import ceil
 
 from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
@@ -28,6 +27,7 @@ from tcdsl.costmodel.reductions import (
     row_fold_s,
 )
 from tcdsl.costmodel.registers import blocks_at_once, registers_of
+from tcdsl.records import dataclass
 
 SLACK = 1.3  # of the blocks' latencies: they do not overlap as evenly as one could wish
 

@@ -5,11 +5,11 @@
 Products are of whole tiles: what lies outside the results takes as long.
 """
 
-from dataclasses import dataclass
 from math import hypot, prod
 
 from tcdsl.costmodel.chip import WARP, Chip, Feature, Unit
 from tcdsl.costmodel.work import Chain, Work
+from tcdsl.records import dataclass
 
 # Of the rate of cuBLAS, which has wgmma: what an H200 reached at most with mma.sync.
 WARP_RATE = 0.53

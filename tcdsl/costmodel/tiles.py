@@ -6,10 +6,9 @@ Products are of whole tiles: what lies outside the results takes as long.  A war
 threads, so that some of what it loads from shared memory several of them load at once.
 """
 
-from dataclasses import dataclass
-
 from tcdsl.costmodel.chip import Chip, Unit
 from tcdsl.costmodel.work import Chain, Work
+from tcdsl.records import dataclass
 
 # Of trial kernels on an H200: 8 x 16 results a thread reached 96 % of cuBLAS, 8 x 8 85 %.
 ONCE = 0.75  # part of the loads from shared memory that is not another thread's at once

@@ -11,7 +11,6 @@ them, which is exact for dense accesses.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import islpy as isl
@@ -20,6 +19,7 @@ from tcdsl.poly.footprints import Use, box_hull
 from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, loops_of, statements_of
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ Loads that do not depend on one another belong to no chain: ``in_flight_bytes`` 
 them a thread has on their way at once.
 """
 
-from dataclasses import dataclass
-
 from tcdsl.costmodel.chip import Unit
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ statements.  Adjoint arrays are named by the versions that they belong to.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tcdsl.derivatives import reductions, terms
 from tcdsl.derivatives.cancellation import Algebra, Polynomial
@@ -22,6 +22,7 @@ from tcdsl.derivatives.versions import Forward, Step
 from tcdsl.lang.comprehension import Call, Cast, Expr, Index, Load, Operator, walk
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import DType, arithmetic
+from tcdsl.records import dataclass
 from tcdsl.source import Span
 
 Refuse = Callable[[Span, str, str], Exception]  # where, what, advice

@@ -11,7 +11,7 @@ nothing follows; where all terms cancel the expression is 0 as a function of rea
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
@@ -20,6 +20,7 @@ from tcdsl.derivatives.lines import Range
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Unary
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.ranges.size_functions import to_expr
+from tcdsl.records import dataclass
 
 Atom = Any  # an expression, or a Sum
 Monomial = frozenset[tuple[Atom, int]]  # powers

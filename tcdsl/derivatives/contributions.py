@@ -12,7 +12,7 @@ A scatter along one dimension, as of the label that a loss reads, is a compariso
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.derivatives import terms
 from tcdsl.derivatives.lines import Box, Instances, Line, fills
@@ -21,6 +21,7 @@ from tcdsl.lang.ranges.affine import constant_value
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ that always hold.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import islpy as isl
 
@@ -27,6 +27,7 @@ from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.ranges.size_functions import SizeSpace, to_expr
 from tcdsl.lang.rewrite import rewrite, with_operands
 from tcdsl.lang.types.dtypes import BOOL, INT32
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

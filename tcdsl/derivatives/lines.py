@@ -4,7 +4,7 @@ A :class:`Line` is a statement whose ranges are known, whatever its text will sa
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import islpy as isl
 
@@ -15,6 +15,7 @@ from tcdsl.lang.ranges.size_functions import SizeSpace, dim_expr
 from tcdsl.lang.rewrite import rewrite, rewrite_ranges
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.lang.types.head import Dim
+from tcdsl.records import dataclass
 
 Range = tuple[isl.PwAff, isl.PwAff]  # from the first up to but not including the second
 Box = tuple[Range, ...]

@@ -10,7 +10,7 @@
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 
 import islpy as isl
@@ -49,6 +49,7 @@ from tcdsl.lang.ranges.size_functions import SizeSpace, evaluate, to_expr
 from tcdsl.lang.rewrite import stored_as
 from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
 from tcdsl.lang.types.head import Dim, extent_at
+from tcdsl.records import dataclass
 from tcdsl.source import Span
 
 

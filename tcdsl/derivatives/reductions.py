@@ -23,7 +23,6 @@ Of several assignments to one element the last counts.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tcdsl.derivatives import terms
 from tcdsl.derivatives.lines import Instances, Line
@@ -32,6 +31,7 @@ from tcdsl.derivatives.versions import Step
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Index, Load, Select
 from tcdsl.lang.ranges.size_functions import to_expr
 from tcdsl.lang.types.dtypes import BOOL, INT64
+from tcdsl.records import dataclass
 
 Left = tuple[tuple[Expr, ...], Instances]
 

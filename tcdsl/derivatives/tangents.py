@@ -9,7 +9,7 @@ the transpose of this, term by term.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 
 import islpy as isl
@@ -32,6 +32,7 @@ from tcdsl.derivatives.versions import Forward, Step, lines_of, needed
 from tcdsl.lang.comprehension import Comprehension, Expr, Load, Operator, Statement
 from tcdsl.lang.ranges.size_functions import SizeSpace
 from tcdsl.lang.types.dtypes import DType, arithmetic
+from tcdsl.records import dataclass
 
 
 def jvp_text(c: Comprehension, wrt: Sequence[str]) -> tuple[str, str]:

@@ -17,7 +17,7 @@ doi:10.1145/268946.268956) for comprehensions, whose images isl knows.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import islpy as isl
 
@@ -43,6 +43,7 @@ from tcdsl.lang.ranges.reads import nodes, reads
 from tcdsl.lang.ranges.rounds import Space
 from tcdsl.lang.ranges.size_functions import SizeSpace, dim_expr
 from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
+from tcdsl.records import dataclass
 
 NotDifferentiable = Callable[[Statement, str, str], Exception]  # statement, what, advice
 

@@ -10,8 +10,9 @@ Times are the cost model's estimates; the word after them says what limits a ker
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from tcdsl.records import dataclass
 
 Candidate = Mapping[str, Any]
 

@@ -7,7 +7,6 @@ A notebook shows each of them, ``print`` writes its text, and ``value`` is the o
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import count as counter
 from typing import Any
@@ -40,6 +39,7 @@ from tcdsl.lang.ranges.open_sizes import AnySpecialisation
 from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.options import Options, changed
 from tcdsl.poly.isl_utils import COMPILE_LOCK
+from tcdsl.records import dataclass
 
 # What a page begins with, and what it shows folded: the way there, for those who want to see it.
 FIRST = ("explain", "candidates", "traffic", "program", "code", "schedule", "plan")
@@ -217,8 +217,8 @@ def _compiled_stages(compilation: Compilation, compiled: Compiled[Any]) -> list[
 
 
 def _decisions(kept: Mapping[str, str]) -> list[Stage]:
-    """Return what was chosen, and from what; code has no such stages where a bug lost them."""
-    if "candidates" not in kept:
+    """Return what was chosen, and from what, where the target has choices."""
+    if "choices" not in kept:
         return []
     choices, weighing = kept["choices"], read_weighing(kept["candidates"])
     return [

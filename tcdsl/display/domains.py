@@ -9,7 +9,6 @@ Dependences are those of a statement on itself, from each instance to the next t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
 
@@ -21,6 +20,7 @@ from tcdsl.poly.dependences import Dependence
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import Coordinate, Node, loops_around, statements_of
 from tcdsl.poly.scop import Statement
+from tcdsl.records import dataclass
 
 MAX_POINTS = 20  # along an axis, to be drawn one by one
 SIDE = 240.0  # pixels of the longer axis

@@ -11,7 +11,7 @@ the second-level cache and the tensor cores take; copies also wait for memory un
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -19,6 +19,7 @@ from tcdsl.display.html import Html, join, tag
 from tcdsl.display.svg import arrow, drawing, label, line, rect
 from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
 from tcdsl.poly.scop import Event, EventKind
+from tcdsl.records import dataclass
 from tcdsl.schedule.plan import Kernel, Plan, Weighed
 from tcdsl.strategies.catalogue import Candidate, candidates
 from tcdsl.strategies.problem import Problem

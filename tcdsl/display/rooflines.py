@@ -12,13 +12,13 @@ what is weighed moves memory.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, log10
 
 from tcdsl.display.candidates_text import Candidate, Chip
 from tcdsl.display.html import Html
 from tcdsl.display.svg import Point, circle, drawing, label, line, rect, shape
+from tcdsl.records import dataclass
 
 WIDTH, HEIGHT = 420.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 406.0, 12.0, 188.0

@@ -10,8 +10,9 @@ attribute (``plain``), for hosts that remove styles.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
+
+from tcdsl.records import dataclass
 
 ROOT_CLASS = "tcdsl"
 

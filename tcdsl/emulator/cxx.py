@@ -2,10 +2,10 @@
 
 import os
 import shutil
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tcdsl.errors import NO_COMPILER
+from tcdsl.records import dataclass
 from tcdsl.runtime.c_compiler import build, cpu_identity, file_stamps, identity_of
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.settings import settings

@@ -13,7 +13,6 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from tcdsl.codegen.cuda.source import (
 from tcdsl.emulator.build import kernel_names
 from tcdsl.emulator.findings import Finding, FindingKind, emulation_error, error_of
 from tcdsl.emulator.maps import emulated_map
+from tcdsl.records import dataclass
 from tcdsl.runtime.host_products import matrices_at, multiplied, row_starts
 from tcdsl.runtime.launch import FAULT_WORDS, Fault, load_library
 

@@ -3,7 +3,7 @@
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -26,6 +26,7 @@ from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.settings import settings
 
 if TYPE_CHECKING:
+    from tcdsl.costmodel.chip import Chip
     from tcdsl.display.candidates_text import Weighing
     from tcdsl.display.compilation import Compilation
     from tcdsl.driver import Compiled
@@ -39,6 +40,25 @@ class SizedCalls(Protocol):
 
     def run_at(self, shapes: Sequence[tuple[int, ...]]) -> Run | None:
         """Return a call on dense arrays of these *shapes*, None if the code is not for them."""
+
+
+class Stages(Mapping[str, str]):
+    """The stages that are kept with code, and "candidates", which *weigh* makes when it is read."""
+
+    def __init__(self, kept: Mapping[str, str], weigh: Callable[[], str]) -> None:
+        self._made = dict(kept)
+        self._weigh = weigh
+
+    def __getitem__(self, name: str) -> str:
+        if name == "candidates" and name not in self._made:
+            self._made[name] = self._weigh()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._made, "candidates")))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 Bounds: TypeAlias = Mapping[str, tuple[int, int]]  # open size -> its least and greatest value
@@ -102,11 +122,19 @@ class Executable(metaclass=Documented):
 
         return Compilation(
             self.comprehension, self.special, self.target, self.options, self.opened,
-            self.kernels, self.explain(), self._compiled_again(), self.stages,
+            self.kernels, self.explain(), self._again, self.stages,
         )  # fmt: skip
+
+    @cached_property
+    def _again(self) -> "Compiled[Any] | None":
+        return self._compiled_again()
 
     def _compiled_again(self) -> "Compiled[Any] | None":
         """Return the stages, made anew; None: the target has none."""
+        return None
+
+    def _chip(self) -> "Chip | None":
+        """Return the chip that estimates are for, if the target has them."""
         return None
 
     # --- what it shows ---------------------------------------------------------------------
@@ -116,6 +144,18 @@ class Executable(metaclass=Documented):
         """The stages of the compilation as text: comprehension, coalesced, scop,
         schedule, tree, code; choices and candidates as JSON."""
         return {}
+
+    def _stages(self, kept: Mapping[str, str]) -> Stages:
+        """Return the stages of code with which *kept* are."""
+
+        def weigh() -> str:
+            with late_import():
+                from tcdsl.driver import candidates_of
+
+            assert self._again is not None, "only a target that plans has such stages"
+            return candidates_of(self._again, self.target, self._chip())
+
+        return Stages(kept, weigh)
 
     @property
     def source(self) -> str:

@@ -49,7 +49,7 @@ class CpuExecutable(Executable):
 
     @cached_property
     def stages(self) -> Mapping[str, str]:
-        return dict(self.program.manifest.stages)
+        return self._stages(self.program.manifest.stages)
 
     @property
     def kernels(self) -> tuple[Mapping[str, Any], ...]:

@@ -6,7 +6,7 @@ One executable may be called with arrays of any library and device; for each sig
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from tcdsl.executable.base import (
 from tcdsl.executable.faults import error_of
 from tcdsl.lang.types.head import Extents
 from tcdsl.options import Options
+from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.cuda import cublas, libcuda
@@ -89,7 +90,7 @@ class CudaExecutable(Executable):
 
     @cached_property
     def stages(self) -> Mapping[str, str]:
-        return dict(self.program.manifest.stages)
+        return self._stages(self.program.manifest.stages)
 
     @property
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
@@ -110,12 +111,14 @@ class CudaExecutable(Executable):
             from tcdsl.lang.request import Request
 
         alignments = {name: spec.alignment for name, spec in self.specs.items()}
-        gpu = gpu_for(primary_context(ordinal_of(self.specs)), self.options)
         strides = gaps_of(self.head, self.specs, self.bounds)
         request = Request(
             self.comprehension, self.special, strides, self.options, alignments, self.bounds
         )
-        return compile_to_cuda(request, gpu)
+        return compile_to_cuda(request, self._chip())
+
+    def _chip(self) -> Chip:
+        return gpu_for(primary_context(ordinal_of(self.specs)), self.options)
 
     # --- calls -----------------------------------------------------------------------------
 

@@ -6,10 +6,11 @@ accesses out of bounds and uninitialised memory (EmulationError).
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.codegen.cuda.source import CudaSource
-from tcdsl.costmodel.chip import load_chip
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator import build_identity as emulator_identity
 from tcdsl.executable.base import Bounds, Executable, dump_stages, gaps_of, sizes_of_key
@@ -44,11 +45,11 @@ class EmulatedExecutable(Executable):
         super().__init__(sized, sized.special, specs, "emulate", options)
         self.program = program
         self.bounds = bounds
-        self._stages = dict(stages)
+        self._kept = stages
 
-    @property
+    @cached_property
     def stages(self) -> Mapping[str, str]:
-        return self._stages
+        return self._stages(self._kept)
 
     @property
     def kernels(self) -> tuple[Mapping[str, Any], ...]:
@@ -61,9 +62,7 @@ class EmulatedExecutable(Executable):
 
     def at(self, sized: SizedDef, specs: Specs) -> "EmulatedExecutable":
         """Return this code at other values of its open sizes, within its bounds."""
-        return EmulatedExecutable(
-            sized, specs, self.options, self.program, self._stages, self.bounds
-        )
+        return EmulatedExecutable(sized, specs, self.options, self.program, self._kept, self.bounds)
 
     def _compiled_again(self) -> "Compiled[CudaSource]":
         with late_import():
@@ -75,6 +74,9 @@ class EmulatedExecutable(Executable):
             self.comprehension, self.special, strides, self.options, opened=self.bounds
         )
         return compile_to_cuda(request, EMULATED_GPU)
+
+    def _chip(self) -> Chip:
+        return EMULATED_GPU
 
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         c = self.head

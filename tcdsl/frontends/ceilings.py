@@ -11,13 +11,13 @@ A floor from the first one is honest for small arrays too, that never leave a ca
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from tcdsl.api import Function, define
 from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.options import Options
+from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import describe
 from tcdsl.runtime.launch import thread_count
 from tcdsl.runtime.timing import Timing, measure, measure_cuda

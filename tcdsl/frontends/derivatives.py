@@ -1,13 +1,13 @@
 """Derivatives of functions: ``tcdsl.vjp`` and ``tcdsl.jvp``."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tcdsl.api import Function, define, require_function, shortened
 from tcdsl.derivatives.program import Derived, vjp_text, with_extents
 from tcdsl.derivatives.tangents import jvp_text
 from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.options import BAD_ARGUMENT
+from tcdsl.records import dataclass
 
 
 def vjp(f: Function, wrt: str | Sequence[str] | None = None) -> Function:

@@ -10,12 +10,13 @@ and read at 0.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tcdsl.frontends.subscripts import BoundSubscripts
 from tcdsl.lang.types.dtypes import BOOL, FLOAT32, DType
 from tcdsl.options import BAD_OPTION
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

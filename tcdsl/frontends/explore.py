@@ -10,7 +10,7 @@ changes an option:
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,6 +24,7 @@ from tcdsl.frontends.ceilings import timer_of
 from tcdsl.frontends.stages import StageText, view_of
 from tcdsl.options import Options, changed
 from tcdsl.poly.isl_utils import COMPILE_LOCK
+from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import ArraySpec
 from tcdsl.runtime.timing import Timing
 

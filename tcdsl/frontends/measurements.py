@@ -6,12 +6,12 @@ second upwards, both as logarithms; no program of this intensity can be above th
 """
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.display.html import Child, Html, mime_bundle, table, tag
 from tcdsl.display.svg import circle, drawing, label, line, rect
 from tcdsl.frontends.ceilings import Ceilings
+from tcdsl.records import dataclass
 from tcdsl.runtime.timing import Timing, format_us
 
 if TYPE_CHECKING:

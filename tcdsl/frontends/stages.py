@@ -11,7 +11,6 @@ A stage has one name wherever it is shown: ``exe.stages``, ``exe.compilation``, 
 """
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.display.candidates_text import candidates_text, read_weighing
@@ -20,6 +19,7 @@ from tcdsl.display.html import block, mime_bundle
 from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.syntax.printer import print_comprehension
 from tcdsl.lang.syntax.tree_text import tree_lines
+from tcdsl.records import dataclass
 
 if TYPE_CHECKING:
     from tcdsl.api import Function

@@ -9,9 +9,9 @@ the dimensions of an ellipsis are aligned at the right; an extent of 1 meets any
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tcdsl.errors import EINSUM_SUBSCRIPTS, EXTENTS_DIFFER, RANK_DISAGREES, TCError
+from tcdsl.records import dataclass
 from tcdsl.source import Source, Span
 
 ELLIPSIS = "..."

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tcdsl.lang.comprehension import (
     Unary,
     walk,
 )
+from tcdsl.records import dataclass
 
 Box = tuple[range, ...]
 

@@ -15,7 +15,7 @@ instance after another.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic
 
 import numpy as np
@@ -46,6 +46,7 @@ from tcdsl.lang.faults import data_range_error, element_text, origin_text
 from tcdsl.lang.ranges.data_ranges import checked_with, clause_text, is_scattered
 from tcdsl.lang.types.dtypes import BOOL, INT64, DType
 from tcdsl.lang.types.index_values import with_exact_indices
+from tcdsl.records import dataclass
 from tcdsl.source import Span
 
 # Instances at once: temporaries of 2 MB stay in a processor's cache, and with the allocator.  An

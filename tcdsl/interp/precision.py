@@ -1,6 +1,5 @@
 """Properties of the float types that the error analysis needs, and its values."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from tcdsl.lang.types.dtypes import (
     FLOAT64,
     DType,
 )
+from tcdsl.records import dataclass
 
 # Bounds are computed in floating point as well; this covers what that loses.
 _SLACK = 1 + 2.0**-30

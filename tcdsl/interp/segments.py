@@ -11,7 +11,6 @@ value by value: then a row is one pair, one triple, ...
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from tcdsl.interp.instances import Box, Instances, boxes, grid, is_injective, is
 from tcdsl.lang.comprehension import IndexBounds, Statement
 from tcdsl.lang.ranges.data_ranges import checked_with, ordered
 from tcdsl.lang.ranges.reads import index_names
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ operands of a :class:`Binary` have the same type, as have both branches of a :cl
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -18,6 +18,7 @@ import islpy as isl
 from tcdsl.errors import TCError
 from tcdsl.lang.types.dtypes import BOOL, INT32, INT64, DType
 from tcdsl.lang.types.head import Extents, Head, TensorHead
+from tcdsl.records import dataclass
 from tcdsl.source import NOWHERE, Span
 
 T = TypeVar("T")

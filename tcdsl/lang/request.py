@@ -1,11 +1,12 @@
 """What is to be compiled: a comprehension at the sizes, layouts and options of a call."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation
 from tcdsl.options import Options
+from tcdsl.records import dataclass
 
 Strides = Mapping[str, tuple[int | None, ...] | None]
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from tcdsl.lang.types.dtypes import BY_NAME, DType, arithmetic, from_numpy
 from tcdsl.library import texts
 from tcdsl.library.draws import Array, Draw, Sizes, ordinary
 from tcdsl.options import BAD_ARGUMENT
+from tcdsl.records import dataclass
 
 Family = Literal["reduction", "graph", "contraction", "sparse", "network"]
 Formula = Callable[..., Any]  # arrays by parameter name -> one array, or a tuple of them

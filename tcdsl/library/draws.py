@@ -5,13 +5,13 @@ A draw maps (rng, shape, dtype, sizes) to an array; *sizes* are the size symbols
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcdsl.lang.types.dtypes import DType
+from tcdsl.records import dataclass
 
 Array = NDArray[Any]
 Sizes = Mapping[str, int]

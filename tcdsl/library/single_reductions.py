@@ -4,8 +4,9 @@ CUB and cuDNN have an operator and a layout, not a formula: this table says whic
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from tcdsl.records import dataclass
 
 Operator = Literal["sum", "prod", "max", "min"]
 

@@ -7,11 +7,11 @@ bfloat16 a decay of 0.999 is not rounded to 1, nor a sum of squares to 8 bits.
 """
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 from tcdsl.lang.types.dtypes import BY_NAME, arithmetic
+from tcdsl.records import dataclass
 
 # Our own files keep to this form (a test compares with the parser): a def starts a line, its
 # header has no brace but the one that ends it, and its body ends with a brace that starts a line.

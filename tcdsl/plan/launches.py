@@ -15,7 +15,7 @@ to one of them, and none at all where blocks are side by side.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
 from math import ceil, inf, prod
@@ -27,6 +27,7 @@ from tcdsl.costmodel.work import Chain, Work
 from tcdsl.poly.dependences import Dependences
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 from tcdsl.schedule.grid_phases import common_grid, joined, why_not_one_launch
 from tcdsl.schedule.mapping import Dim3, Mapped
 from tcdsl.schedule.packing import idle_blocks, packed, why_not_packed

@@ -8,10 +8,10 @@ then {a b} and c would wait for each other.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from tcdsl.plan.state import Evaluator, State
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
 
 

@@ -5,10 +5,10 @@ to take less time, and keeps why it did not where they would take more.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from tcdsl.lang.comprehension import Index
 from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
 from tcdsl.rewrites.scop.part_sums import in_parts, why_not_in_parts
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders

@@ -8,13 +8,13 @@ ties them, and the predicted time of every group that was ever asked for.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.plan.predicted import predicted_seconds
 from tcdsl.poly.parallelism import Role
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group, join_all, shareable
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.library_kernels import library_of

@@ -11,7 +11,6 @@ statement writes.  Where no loop does, they remain guards: right, but not in pro
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from weakref import WeakKeyDictionary
 
@@ -20,6 +19,7 @@ from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.types.dtypes import BOOL
 from tcdsl.lang.types.elaborate import converted, joined
 from tcdsl.poly.scop import Statement
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ a reader of the sum, and no chain of dependences says so.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import islpy as isl
 
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

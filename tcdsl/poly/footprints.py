@@ -14,7 +14,6 @@ doi:10.1145/2400682.2400713, who take the offsets from the constraints.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import islpy as isl
@@ -22,6 +21,7 @@ import islpy as isl
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import AnyCoordinate
 from tcdsl.poly.scop import Access, Scop, Statement
+from tcdsl.records import dataclass
 
 _MAX_PIECES = 8  # of a bound: what has more is not the bound of one moving box
 

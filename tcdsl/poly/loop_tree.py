@@ -13,13 +13,13 @@ Cohen, "Schedule Trees", IMPACT 2014.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import islpy as isl
 
 from tcdsl.poly.isl_utils import Extent, constant_bounds, on_space, val
 from tcdsl.poly.scop import Scop, Statement
+from tcdsl.records import dataclass
 
 
 class LoopKind(StrEnum):
@@ -91,6 +91,28 @@ def positions_of(coordinate: AnyCoordinate) -> frozenset[int]:
             return frozenset(at for _, term in terms for at in positions_of(term))
         case Coordinate(position=position):
             return frozenset((position,))
+
+
+def terms_told(coordinate: AnyCoordinate) -> tuple[Coordinate, ...]:
+    """Return the coordinates of one dimension each that *coordinate* tells.
+
+    A sum tells its terms where they are digits of it, each less than the factor of the next one::
+
+        4 (m % 8) + n / 2 % 4    --->    m % 8, n / 2 % 4
+    """
+    match coordinate:
+        case Coordinate():
+            return (coordinate,)
+        case AffineCoordinate(terms=terms, shift=0, div=1, mod=0):
+            found, place = list[Coordinate](), 1
+            for factor, term in sorted(terms, key=lambda pair: pair[0]):
+                if factor != place or not isinstance(term, Coordinate) or not term.mod:
+                    return ()
+                found.append(term)
+                place *= term.mod
+            return tuple(found)
+        case _:
+            return ()
 
 
 def iterations_of(domain: isl.Set, coordinate: AnyCoordinate) -> tuple[int, int] | None:

@@ -16,11 +16,11 @@ not through the program's own.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import islpy as isl
 
 from tcdsl.poly.scop import Rescaled, Scop, Statement
+from tcdsl.records import dataclass
 
 _IN, _OUT = isl.dim_type.in_, isl.dim_type.out
 

@@ -15,7 +15,6 @@ PPCG", KU Leuven CW 706, 2017.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import islpy as isl
 
@@ -23,6 +22,7 @@ from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import isl_options
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ lexicographic) is the meaning; what a reduction may reorder is said by its :clas
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -20,6 +20,7 @@ import islpy as isl
 from tcdsl.lang.comprehension import Expr, Load, Reduction, walk
 from tcdsl.lang.types.dtypes import DType
 from tcdsl.poly.isl_utils import Extent, greatest
+from tcdsl.records import dataclass
 from tcdsl.source import NOWHERE, Span
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import islpy as isl
 
 from tcdsl.poly.dependences import Dependence, Dependences
-from tcdsl.poly.isl_utils import val
+from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import (
     AnyCoordinate,
     Coordinate,
@@ -25,6 +25,7 @@ from tcdsl.poly.loop_tree import (
     loops_around,
     schedule_of,
     statements_of,
+    terms_told,
 )
 from tcdsl.poly.lowering import elements_in
 from tcdsl.poly.overlap import why_not_overlapped
@@ -161,8 +162,11 @@ def why_not_complete(scop: Scop, tree: Node) -> str | None:
 
 def _runs_once(statement: Statement, path: Sequence[Loop]) -> bool:
     """Return whether the coordinates of *path* together determine the instance."""
-    coordinates = [loop.coordinates[statement.name] for loop in path]
-    if all(are_digits(coordinates, dim) for dim in range(len(statement.indices))):
+    told = [one for loop in path for one in terms_told(loop.coordinates[statement.name])]
+    if all(
+        are_digits(told, dim) or are_digits(told, dim, _values_of(statement, dim))
+        for dim in range(len(statement.indices))
+    ):
         return True
     when: isl.Map | None = None
     for loop in path:
@@ -174,19 +178,27 @@ def _runs_once(statement: Statement, path: Sequence[Loop]) -> bool:
     return bool(when.intersect_domain(statement.domain).is_injective())
 
 
-def are_digits(coordinates: Sequence[AnyCoordinate], dim: int) -> bool:
-    """Return whether some of *coordinates* are all digits of dimension *dim*, whatever its range.
+def _values_of(statement: Statement, dim: int) -> int | None:
+    """Return how many values dimension *dim* has at most, None if that is open."""
+    bounds = constant_bounds(statement.domain, dim)
+    return None if bounds is None else bounds[1] - bounds[0] + 1
+
+
+def are_digits(coordinates: Sequence[AnyCoordinate], dim: int, extent: int | None = None) -> bool:
+    """Return whether some of *coordinates* are all digits of dimension *dim*.
 
     ``x - s = q_0 + d_1 q_1 + ... + d_n q_n`` with ``q_k = floor((x - s) / d_k) mod d_(k+1) / d_k``,
-    ``d_0 = 1``, and no remainder taken of the last.  Most loops are such: isl is asked of others.
+    ``d_0 = 1``, and no remainder taken of the last.  Of *extent* neighbouring values each has
+    digits of its own also where the last has a remainder: those below ``d_(n+1) >= extent``.  Most
+    loops are such: isl is asked of others.
     """
     own = [c for c in coordinates if isinstance(c, Coordinate) and c.position == dim]
-    for shift in {c.shift for c in own}:
+    for shift in {c.shift for c in own} or {0}:
         mods = {c.div: c.mod for c in own if c.shift == shift}
         step = 1
         while mods.get(step, 0) > 1:
             step *= mods[step]
-        if mods.get(step) == 0:
+        if mods.get(step) == 0 or (extent is not None and extent <= step):
             return True
     return False
 

@@ -16,7 +16,6 @@ import numbers
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -33,6 +32,7 @@ from tcdsl.lang.types.dtypes import (
     DType,
     from_numpy,
 )
+from tcdsl.records import dataclass
 from tcdsl.runtime.cuda import libcuda
 
 NDArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]

@@ -19,7 +19,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from tcdsl.errors import (
     NO_COMPILER,
     warn,
 )
+from tcdsl.records import dataclass
 from tcdsl.runtime.cache import Cache, default_cache, key_of
 from tcdsl.settings import settings
 
@@ -189,7 +189,8 @@ def _accepted(command: tuple[str, ...]) -> tuple[str, ...]:
 
 def _why_rejected(command: tuple[str, ...], flags: tuple[str, ...], program: str) -> str | None:
     try:
-        outcome = _compile(command, flags, program, _PROBE_TIMEOUT_S)
+        # Accepting a flag is no matter of optimisation, which would take a third of the time.
+        outcome = _compile(command, (*flags, "-O0"), program, _PROBE_TIMEOUT_S)
     except (subprocess.TimeoutExpired, OSError) as error:
         return str(error)
     return outcome if isinstance(outcome, str) else None

@@ -24,12 +24,12 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tcdsl.errors import TCWarning
+from tcdsl.records import dataclass
 from tcdsl.settings import settings
 
 FORMAT = 2

@@ -7,12 +7,12 @@ that is also an input is updated in place, after the argument's contents were co
 import contextlib
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tcdsl.lang.faults import Site, sites_from_json
+from tcdsl.records import dataclass
 from tcdsl.runtime.arguments import ALIGNMENT
 from tcdsl.runtime.host_products import serve_products
 from tcdsl.runtime.launch import Kernel, WorkspaceFunction, load, load_library, load_workspace

@@ -25,10 +25,10 @@ import struct
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from tcdsl.errors import LOAD_FAILED
+from tcdsl.records import dataclass
 from tcdsl.settings import settings
 
 FAULT_WORDS = 5

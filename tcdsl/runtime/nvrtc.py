@@ -29,7 +29,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -43,6 +42,7 @@ from tcdsl.errors import (
     TCError,
     warn,
 )
+from tcdsl.records import dataclass
 from tcdsl.settings import settings
 
 # --fmad=false: no fused multiply-add that the program does not ask for.  -default-device: what

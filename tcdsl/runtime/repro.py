@@ -8,12 +8,12 @@ import contextlib
 import os
 import tempfile
 import traceback
-from dataclasses import dataclass
 
 from tcdsl.errors import TCError
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.request import Request
 from tcdsl.lang.syntax.parser import parse_program
+from tcdsl.records import dataclass
 from tcdsl.version import __version__
 
 _SCRIPT = '''\

@@ -10,8 +10,9 @@ one run between two events with a cold cache, or many with a warm one.
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tcdsl.records import dataclass
 
 if TYPE_CHECKING:
     from tcdsl.runtime.cuda.stopwatch import Stopwatch

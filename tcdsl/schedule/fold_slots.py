@@ -25,7 +25,7 @@ One fold alone has no number: on an H200 rmsnorm of (4096, 65536) float32 takes 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
@@ -34,6 +34,7 @@ from tcdsl.costmodel.shared_memory import STATIC_BYTES, column_slots, row_slots
 from tcdsl.lang.comprehension import Operator
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, values_of
 from tcdsl.poly.scop import Kind, Statement
+from tcdsl.records import dataclass
 from tcdsl.schedule.fold_lanes import has_all_lanes, short_loop_around, why_not_at_once
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import Placements, Space

@@ -14,7 +14,7 @@ aim, in Megiddo and Sarkar's typed fusion (SPAA 1997, doi:10.1145/258492.258520)
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
@@ -22,6 +22,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.records import dataclass
 from tcdsl.schedule.nesting import Alignment
 
 

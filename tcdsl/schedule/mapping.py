@@ -18,7 +18,6 @@ that reasons about threads it is an axis like the others; shared memory and barr
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import islpy as isl
@@ -36,6 +35,7 @@ from tcdsl.poly.loop_tree import (
     statements_of,
 )
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
+from tcdsl.records import dataclass
 
 RANK = 3  # the axis of threads along which the blocks of a cluster are
 AXES = (0, 1, 2, RANK)  # x, y, z, rank

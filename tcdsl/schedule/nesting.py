@@ -12,7 +12,6 @@ Each statement opens its loops in its preferred order: fusion never spoils an ac
 """
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import reduce
 
 from tcdsl.costmodel.locality import Shape
@@ -22,6 +21,7 @@ from tcdsl.poly.isl_utils import Extent, least, minus
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role, has_equal
 from tcdsl.poly.scop import Kind
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

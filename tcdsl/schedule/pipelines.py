@@ -24,7 +24,7 @@ and the producer is in the next one's while what the last products gave is store
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
@@ -40,6 +40,7 @@ from tcdsl.poly.loop_tree import (
 )
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import PRODUCER, Event, EventKind, Scop, Statement
+from tcdsl.records import dataclass
 from tcdsl.schedule.arrivals import without_gaps
 from tcdsl.schedule.events import event_statement, with_event_coordinates
 from tcdsl.schedule.mapping import Mapped

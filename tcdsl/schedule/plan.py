@@ -1,12 +1,13 @@
 """A plan: the kernels of one compilation in order, and where their arrays live."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tcdsl.costmodel.gpu_thresholds import UNROLLED_BYTES
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Apart
 from tcdsl.schedule.placement import Placement
 

@@ -28,7 +28,6 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.comprehension import Const, Expr, Index, walk
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import (
-    AffineCoordinate,
     AnyCoordinate,
     Coordinate,
     Loop,
@@ -36,13 +35,13 @@ from tcdsl.poly.loop_tree import (
     Node,
     positions_of,
     statements_of,
+    terms_told,
     time_of,
 )
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.schedule.fold_slots import slot_bytes_at_most
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import (
-    FIXED,
     Layout,
     LocalDim,
     Placement,
@@ -51,7 +50,8 @@ from tcdsl.schedule.placement import (
     Uses,
     accesses_of,
     common_prefix,
-    is_fixed,
+    is_digit_of_a_subscript,
+    is_known,
     lifetime_depth,
     local_dim,
 )
@@ -162,6 +162,11 @@ class _Kernel:
             return not any(
                 access is write for statement, access in mapped for write in statement.writes
             )
+        loops = {s.name: self._thread_loop(s, axis) for s, _ in mapped}
+        if len({loop.width for loop in loops.values()}) == 1 and is_digit_of_a_subscript(
+            mapped, {name: loop.coordinates[name] for name, loop in loops.items()}
+        ):
+            return True
         threads: isl.Map | None = None
         for statement, access in mapped:
             function = self.mapped.thread(statement.name, axis)
@@ -169,6 +174,11 @@ class _Kernel:
             one = access.relation.reverse().apply_range(isl.Map.from_pw_aff(function))
             threads = one if threads is None else threads.union(one)
         return threads is None or bool(threads.is_single_valued())
+
+    def _thread_loop(self, statement: Statement, axis: int) -> Loop:
+        loop = self.mapped.thread_loop(statement.name, axis)
+        assert loop is not None, "uniform"
+        return loop
 
     def _private_placement(self, array: Array, uses: Uses) -> Placement | None:
         outer = self._lifetime(uses)
@@ -183,7 +193,7 @@ class _Kernel:
             kept = [use for use in uses if not self._is_lane(use, dim)]
             axes = [a for a in self.mapped.axes if self._all_mapped(kept, a)]
             fixed = {s.name: self._fixed(s, outer, axes) for s, _ in kept}
-            found = FIXED if is_fixed(kept, dim, fixed) else local_dim(array, dim, kept, fixed)
+            found = local_dim(array, dim, kept, fixed)
             if found is None:
                 return None
             dims.append(found)
@@ -224,6 +234,8 @@ class _Kernel:
     def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop], ring: Ring | None) -> bool:
         """Return whether loops that are written out determine the index, with what is constant."""
         for statement, access in uses:
+            if self._has_known_digits((statement, access), outer):
+                continue
             relation = access.relation if ring is None else _in_turn(access.relation, ring)
             for dim in reversed(range(relation.dim(isl.dim_type.out))):
                 if self._is_lane((statement, access), dim):
@@ -248,6 +260,20 @@ class _Kernel:
             if not is_one:
                 return False
         return True
+
+    def _has_known_digits(self, use: tuple[Statement, Access], outer: Sequence[Loop]) -> bool:
+        """Return whether the digits that such loops have show the same, without isl."""
+        statement, access = use
+        array = self.scop.arrays[access.array]
+        known: list[AnyCoordinate] = []
+        for loop in self.mapped.paths[statement.name]:
+            if loop in outer or loop.kind in _WRITTEN_OUT:
+                known.append(loop.coordinates[statement.name])
+            elif loop.kind is LoopKind.THREAD:
+                known += digits_of(loop.coordinates[statement.name], loop.width)
+        return all(
+            self._is_lane(use, dim) or is_known(array, dim, use, known) for dim in range(array.rank)
+        )
 
     def _lifetime(self, uses: Uses) -> Sequence[Loop] | None:
         """Return the loops in whose one iteration an element lives, None if it outlives a block."""
@@ -354,8 +380,7 @@ class _Kernel:
             ring = replace(ring, buffers=max(ring.buffers, buffers))
         dims: list[LocalDim] = []
         for dim in range(array.rank):
-            is_constant = is_fixed(uses, dim, fixed)
-            found = FIXED if is_constant else local_dim(array, dim, uses, fixed)
+            found = local_dim(array, dim, uses, fixed)
             if ring is not None and ring.dim == dim:
                 found = LocalDim(0, ((1, 0),), ring.buffers)
             if found is None:
@@ -412,24 +437,12 @@ def _padding(array: Array, dims: Sequence[LocalDim]) -> int:
 
 
 def digits_of(coordinate: AnyCoordinate, width: int) -> tuple[Coordinate, ...]:
-    """Return what ``coordinate % width`` tells, as coordinates; () where these have no such form.
-
-    A sum tells its terms where they are digits of it, each less than the factor of the next one::
-
-        4 (m % 8) + n / 2 % 4    --->    m % 8, n / 2 % 4
-    """
+    """Return what ``coordinate % width`` tells, as coordinates; () if it has no such form."""
     match coordinate:
         case Coordinate(mod=mod):
             if mod == 0 or (mod > width and mod % width == 0):
                 return (replace(coordinate, mod=width),)
             return (coordinate,) if mod <= width else ()
-        case AffineCoordinate(terms=terms, shift=0, div=1, mod=0):
-            found, place = [], 1
-            for factor, term in sorted(terms, key=lambda pair: pair[0]):
-                if factor != place or not isinstance(term, Coordinate) or not term.mod:
-                    return ()
-                found.append(term)
-                place *= term.mod
-            return tuple(found) if place <= width else ()
         case _:
-            return ()
+            terms = terms_told(coordinate)
+            return terms if prod(term.mod for term in terms) <= width else ()

@@ -25,7 +25,7 @@ What is copied to a staged array has arrived after the next barrier only, for it
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
@@ -43,6 +43,7 @@ from tcdsl.poly.loop_tree import (
 )
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.records import dataclass
 from tcdsl.schedule.arrivals import Ends, groups_left, has_arrived, without_gaps
 from tcdsl.schedule.events import barrier_statement, with_event_coordinates
 from tcdsl.schedule.grid_phases import is_separated

@@ -10,9 +10,9 @@ Nothing reads the steps but displays: what is not recorded changes no plan.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 from tcdsl.schedule.plan import Kernel
 
 

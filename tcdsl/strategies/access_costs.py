@@ -10,13 +10,13 @@ blocks beside it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil, prod
 from typing import NamedTuple
 
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.problem import Problem, analysis

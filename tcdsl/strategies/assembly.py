@@ -10,7 +10,7 @@ serial ones first, lanes of vectors last.  The choices are those of ``threads``.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import lcm, prod
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial, why_not_laned, why_not_rfactored
 from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.mapping import RANK

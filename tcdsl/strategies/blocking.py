@@ -1,8 +1,7 @@
 """How a contraction is cut into tiles of registers and blocks of caches (panels.py)."""
 
-from dataclasses import dataclass
-
 from tcdsl.poly.loop_tree import Coordinate
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Side
 
 TERMS_TOGETHER = 2

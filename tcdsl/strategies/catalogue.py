@@ -5,13 +5,13 @@ of a space, are in the order of what measurements favour.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
+from tcdsl.records import dataclass
 from tcdsl.strategies.problem import Problem, analysis, own_analysis
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (

@@ -8,7 +8,6 @@ vectors where neighbours are along the terms or along columns.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -16,6 +15,7 @@ from tcdsl.costmodel.chip import VECTOR_BYTES, WARP, Unit
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Binary, Call, Select, walk
 from tcdsl.poly.scop import Storage
+from tcdsl.records import dataclass
 from tcdsl.strategies.chained import (
     Member,
     inside_of,

@@ -10,13 +10,13 @@ A block has *sizes* values of the axes that all members share.  What is computed
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
 from tcdsl.lang.comprehension import Index
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Kind
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.strategies.problem import Problem, analysis
 

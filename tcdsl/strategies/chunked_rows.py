@@ -1,8 +1,7 @@
 """Rows that blocks share, a chunk each: what ``row_chunks`` has decided before kernels are made."""
 
-from dataclasses import dataclass
-
 from tcdsl.costmodel.row_chunks import Cut
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ sums of rows that lie one after another, take as long without.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
@@ -29,6 +28,7 @@ from tcdsl.lang.types.dtypes import INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Scop, loads_of
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.materialisation import (
     Operand,
     box_elements,

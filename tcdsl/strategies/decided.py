@@ -1,12 +1,13 @@
-"""What a plan decided, as texts that are kept with its code.
+"""What a plan decided, as texts.
 
     choices        what Executable.choices returns, as JSON
     candidates     a line of JSON each: the target and its chip's rates; every candidate of
                    Executable.candidates; those for kernels that might share a launch; pairs
                    of kernels, and why they are two; rewrites that were weighed
 
-Code from the disk cache need not be planned again to be explained.  An estimate takes up to a
-millisecond: the target's compiler runs meanwhile.
+The choices are kept with the code.  An estimate takes up to a millisecond, and all of them as long
+as planning: the candidates are weighed when somebody reads them, for which code from the disk cache
+is planned again.
 """
 
 import json

@@ -14,12 +14,13 @@ and places follow from these coordinates.  PTX ISA, "Matrix Fragments for mma.m1
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.locality import stride_divisors
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Array
+from tcdsl.records import dataclass
 
 ROWS, COLUMNS = 16, 8  # of one instruction
 HALF = 8  # rows of a fragment between a thread's two pairs

@@ -16,7 +16,7 @@ doi:10.1145/2400682.2400713) and Pluto (Bondhugula et al., PLDI 2008, doi:10.114
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from math import prod
 
@@ -36,6 +36,7 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scheduler import Band, Instances, Parts, Scheduled, schedule_by_isl
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of

@@ -17,7 +17,7 @@ members is one block.  After PPCG (Verdoolaege et al., TACO 2013, doi:10.1145/24
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
@@ -39,6 +39,7 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scheduler import Band, Instances, Member, Parts, Scheduled
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 from tcdsl.schedule.plan import DEFAULT_CODE, Code
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of

@@ -11,7 +11,7 @@ another strategy would not, is left to that one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
@@ -23,6 +23,7 @@ from tcdsl.poly.parallelism import Role, roles_of
 from tcdsl.poly.scheduler import Band, Parts, Scheduled, schedule_by_isl
 from tcdsl.poly.scop import Scop
 from tcdsl.poly.verify import why_not_legal
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.schedule.mapping import Mapped, why_not_mapped
 from tcdsl.schedule.promotion import promote

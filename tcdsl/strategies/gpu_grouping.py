@@ -13,7 +13,6 @@ kernel could begin, and columns are kept in registers.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
@@ -22,6 +21,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.options import Options
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import (
     Apart,
     Group,

@@ -8,7 +8,7 @@ next one.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 
 from tcdsl.costmodel.chip import Chip
@@ -17,6 +17,7 @@ from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group, alone
 from tcdsl.schedule.plan import Weighed
 from tcdsl.schedule.trace import record

@@ -12,7 +12,7 @@ from tcdsl.costmodel.estimate import estimate
 from tcdsl.poly.scop import Scop, Stage
 from tcdsl.rewrites.scop.stencil_chains import Chain, stages_of
 from tcdsl.schedule.plan import Plan, Weighed
-from tcdsl.strategies.stencil_work import Tiles, configs, rated, shared_bytes, stencil_work
+from tcdsl.strategies.stencil_work import Tiles, configs, rated, stencil_work
 from tcdsl.strategies.stencils import Tiling
 
 WORTH = 0.98  # of the time as written, that tiles must be under: estimates err
@@ -34,7 +34,7 @@ def gpu_tilings(scop: Scop, chain: Chain, plain: Plan, gpu: Chip) -> Iterator[Ti
     candidates = [
         (rated(tiles, config, gpu), sizes, config)
         for sizes in _sizes(chain)
-        if shared_bytes(tiles := _tiles_of(scop, chain, stages, sizes))
+        if (tiles := _tiles_of(scop, chain, stages, sizes)).shared_bytes
         <= gpu.static_shared_bytes_per_block
         for config in configs(tiles, gpu)
     ]

@@ -12,11 +12,12 @@ sums, and what follows adds them up in order.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor

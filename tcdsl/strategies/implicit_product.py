@@ -9,7 +9,7 @@ others; else all of them are terms, whose tiles begin anywhere.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from tcdsl.costmodel.locality import Shape, array_strides, coefficient_of, shape_of
@@ -17,6 +17,7 @@ from tcdsl.lang.comprehension import Binary, Expr, Index, walk
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import (
     Merged,
     merged_index,

@@ -6,7 +6,7 @@ front                     level_1 + level_2 + ...
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.costmodel.locality import OPEN_EXTENT, Shape
 from tcdsl.poly.loop_tree import (
@@ -19,6 +19,7 @@ from tcdsl.poly.loop_tree import (
 )
 from tcdsl.poly.scheduler import Member
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

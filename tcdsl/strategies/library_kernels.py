@@ -7,7 +7,7 @@ C(m,n) += A(m,k) * B(k,n)     completeness are proved of; the call is printed in
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
@@ -16,6 +16,7 @@ from tcdsl.errors import NOT_THE_LIBRARYS
 from tcdsl.lang.types.library_calls import factors_of
 from tcdsl.poly.loop_tree import Node, sequence
 from tcdsl.poly.scop import Scop, Statement
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import leaders_of
 from tcdsl.schedule.plan import Kernel
 from tcdsl.source import Source

@@ -5,12 +5,12 @@ O(n,f,h,w) +=! I(n,c,h+r,w+s) * K(f,c,r,s)      neighbours along w begin anywher
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from tcdsl.lang.comprehension import Index, Operator
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.packing import Factor
 from tcdsl.rewrites.scop.reordering import reordered, why_not_reordered

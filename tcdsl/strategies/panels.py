@@ -26,13 +26,14 @@ doi:10.1145/1356052.1356053, but for the panels of B, which are all there before
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tcdsl.lang.types.dtypes import INT16
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Packed, Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor

@@ -11,7 +11,7 @@ A :class:`Scheme` says how much of it is done: what is left out costs isl nothin
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from tcdsl.costmodel.locality import Shape, shape_of
@@ -21,6 +21,7 @@ from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.compensation import explained, with_compensation
 from tcdsl.rewrites.scop.rfactor import with_own_accumulators
 from tcdsl.schedule.fusion import (

@@ -13,7 +13,7 @@ makes the schedule of one of them.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import cached_property, wraps
 from math import prod
@@ -30,6 +30,7 @@ from tcdsl.options import Options
 from tcdsl.poly.isl_utils import Extent, dim_bounds
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import why_not_laned
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.assembly import extent_of, lower_of

@@ -10,13 +10,13 @@ for costmodel/kept_rows; here is what was measured for the others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tcdsl.costmodel import gpu_thresholds, kept_rows
 from tcdsl.costmodel.clusters import busy_threads
 from tcdsl.costmodel.locality import coefficient_of
 from tcdsl.lang.comprehension import Call, Index, walk
 from tcdsl.poly.scop import Kind, Storage
+from tcdsl.records import dataclass
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.block_sizes import power_of_two
 from tcdsl.strategies.problem import Problem, analysis

@@ -9,7 +9,7 @@ nester opens what remains.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
@@ -19,6 +19,7 @@ from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import (
     Partial,
     coordinate_name,

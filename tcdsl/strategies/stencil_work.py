@@ -12,7 +12,6 @@ cache.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
 
@@ -22,6 +21,7 @@ from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.work import Chain as Waits
 from tcdsl.costmodel.work import Work
 from tcdsl.poly.scop import Array, Stage
+from tcdsl.records import dataclass
 
 BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
 ADDRESS_INSTRUCTIONS = gpu_thresholds.STENCIL_ADDRESS_INSTRUCTIONS
@@ -76,6 +76,7 @@ class Tiles:
             if array in self.inside and (any(distances) or self.inside[array] != stage.reach)
         )
 
+    @cached_property
     def levels(self) -> dict[str, int]:
         """Return after how many barriers each statement runs: what it reads in planes is there."""
         planes, found = self.planes, dict[str, int]()
@@ -86,6 +87,30 @@ class Tiles:
             array = stage.array
             of_array[array] = max(found[name], of_array.get(array, 0))
         return found
+
+    @cached_property
+    def extents_of_stages(self) -> tuple[tuple[int, ...], ...]:
+        """The values that a tile has along each axis of each stage."""
+        return tuple(self.extents(stage.reach) for stage in self.stages.values())
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        """The bytes of the planes of a block."""
+        total = 0
+        for name in self.planes:
+            along = max(stage.along for stage in self.stages.values())
+            size = prod(self.extents(self.inside[name])) * along
+            total += -(-size * self.arrays[name].dtype.size_bytes // 16) * 16
+        return total
+
+    @cached_property
+    def moved_bytes(self) -> tuple[float, float, float]:
+        """The bytes that are read, and written, and those read with the halos."""
+        reads = {array for s in self.stages.values() for array, _ in s.reads} - set(self.inside)
+        read = float(sum(self.arrays[name].size_bytes() or 0 for name in reads))
+        written = float(sum(self.arrays[name].size_bytes() or 0 for name in self.stored))
+        grown = max(map(prod, self.extents_of_stages))
+        return read, written, read * grown / prod(self.sizes)
 
     def whole(self, number: int) -> int:
         """Return how many tiles along the axis *number* no end of a stage cuts."""
@@ -112,25 +137,15 @@ def configs(tiles: Tiles, chip: Chip) -> Iterator[StencilConfig]:
                 yield StencilConfig(x, y, rows)
 
 
-def shared_bytes(tiles: Tiles) -> int:
-    """Return the bytes of the planes of a block."""
-    total = 0
-    for name in tiles.planes:
-        along = max(stage.along for stage in tiles.stages.values())
-        size = prod(tiles.extents(tiles.inside[name])) * along
-        total += -(-size * tiles.arrays[name].dtype.size_bytes // 16) * 16
-    return total
-
-
 def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
     """Return what the kernel costs with the threads of *config*."""
     some = next(iter(tiles.stages.values()))
     blocks = prod(tiles.counts) * some.outside
     counts = _Counts()
-    for stage in tiles.stages.values():
-        counts.add(tiles, stage, config)
-    read, written, halo = _memory(tiles)
-    levels = max(tiles.levels().values())
+    for stage, extents in zip(tiles.stages.values(), tiles.extents_of_stages, strict=True):
+        counts.add(tiles, stage, extents, config)
+    read, written, halo = tiles.moved_bytes
+    levels = max(tiles.levels.values())
     first = max((len(stage.reads) for stage in tiles.stages.values()), default=1)
     element = max(array.dtype.size_bytes for array in tiles.arrays.values())
     registers = BASE_REGISTERS + 8 + 3 * config.rows * min(first, 8) // 2
@@ -138,7 +153,7 @@ def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
         blocks=blocks,
         threads=config.threads_x * config.threads_y,
         registers=min(registers, chip.registers_per_thread),
-        shared_bytes=shared_bytes(tiles),
+        shared_bytes=tiles.shared_bytes,
         read_bytes=read,
         written_bytes=written,
         l2_bytes=halo + written,
@@ -176,9 +191,11 @@ class _Counts:
         self.longest = 0.0  # of one thread, the busiest
         self.operations: dict[Unit, float] = {}
 
-    def add(self, tiles: Tiles, stage: Stage, config: StencilConfig) -> None:
-        """Add what the instances of *stage* do."""
-        planes, extents = tiles.planes, tiles.extents(stage.reach)
+    def add(
+        self, tiles: Tiles, stage: Stage, extents: Sequence[int], config: StencilConfig
+    ) -> None:
+        """Add what the instances of *stage* do, of which a tile has *extents*."""
+        planes = tiles.planes
         slots = _slots(extents, config) * stage.along
         of_planes, of_memory = _loads(stage, planes, tiles.names_inside, config.rows)
         stores = stage.array in planes
@@ -230,12 +247,3 @@ def _loads(
         of_planes += loaded * (name in planes)
         of_memory += loaded * (name not in inside)
     return of_planes, of_memory
-
-
-def _memory(tiles: Tiles) -> tuple[float, float, float]:
-    """Return the bytes that are read, and written, and those read with the halos."""
-    reads = {array for s in tiles.stages.values() for array, _ in s.reads} - set(tiles.inside)
-    read = float(sum(tiles.arrays[name].size_bytes() or 0 for name in reads))
-    written = float(sum(tiles.arrays[name].size_bytes() or 0 for name in tiles.stored))
-    grown = max(prod(tiles.extents(stage.reach)) for stage in tiles.stages.values())
-    return read, written, read * grown / prod(tiles.sizes)

@@ -10,7 +10,7 @@ rates of the machine.  A plan in tiles is taken only if every array of the tiles
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -20,6 +20,7 @@ from tcdsl.options import Options
 from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.overlapped_tiles import with_overlapped_tiles
 from tcdsl.rewrites.scop.stencil_chains import Chain, chains_of, stages_of, steps_of
 from tcdsl.rewrites.scop.windows import why_not_window, with_windows

@@ -10,9 +10,10 @@ dataclass of numbers and names, so that it can be written down, compared, and as
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any, Generic, TypeVar
 
+from tcdsl.records import dataclass
 from tcdsl.strategies.assembly import Assembly, Chunk, Lane
 from tcdsl.strategies.code_choices import code_for
 from tcdsl.strategies.problem import Problem

@@ -14,7 +14,7 @@ block of each tile, with what else is computed of the sums (*last*, see ``schedu
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tcdsl.poly.isl_utils import whole_tiles
@@ -30,6 +30,7 @@ from tcdsl.poly.loop_tree import (
     statements_of,
 )
 from tcdsl.poly.scop import PRODUCER, Scop
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read
 from tcdsl.rewrites.scop.padding import Spans, padded
 from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor

@@ -4,10 +4,10 @@ h'(t,u) = x(T t+u-1) + x(T t+u) + x(T t+u+1)     tiles   t of both
 y(T t+u) = h'(t,u-1) + h'(t,u+1)                 inner   u of both: no axis, they differ by 1
 """
 
-from dataclasses import dataclass
 from math import prod
 
 from tcdsl.poly.scop import Overlapped, Scop
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis

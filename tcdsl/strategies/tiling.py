@@ -16,13 +16,14 @@ ASPLOS 1991, doi:10.1145/106972.106981.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.sketch import OuterLoop, Sketch

@@ -1,11 +1,11 @@
 """The bytes that a kernel moves: every element once, and how many passes go over it again."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.scop import Kind, Scop, Storage
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import waiting_for

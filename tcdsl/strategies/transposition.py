@@ -10,7 +10,7 @@ neighbours in memory on one side are merged to one (index_classes), so that shor
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.locality import Shape, array_strides, shape_of
@@ -18,6 +18,7 @@ from tcdsl.lang.comprehension import Index, Load
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, loads_of
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import (
     Merged,
     merged_index,

@@ -11,7 +11,7 @@ Counts are of boxes, which may be larger than domains: it takes microseconds, an
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, inf, log2, prod
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -26,6 +26,7 @@ from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.scop import Kind, Statement
+from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.access_costs import looked_up

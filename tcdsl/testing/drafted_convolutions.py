@@ -11,9 +11,8 @@ Each dimension has a stride, a dilation and a padding; images, channels, filters
 missing, so that each channel may be alone.
 """
 
-from dataclasses import dataclass
-
 from tcdsl.lang.types.dtypes import FLOAT32
+from tcdsl.records import dataclass
 from tcdsl.testing.drafted_products import Axes, Axis, Products, element
 from tcdsl.testing.random_programs import Extent, Written
 

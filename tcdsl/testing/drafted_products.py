@@ -10,7 +10,6 @@ An index that no read bounds gets its range from a ``where``.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -30,6 +29,7 @@ from tcdsl.lang.types.dtypes import (
     calculated,
     promote,
 )
+from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import ArraySpec, spec
 from tcdsl.testing.random_inputs import LAYOUTS, VALUES, laid_out, subscripts, values
 from tcdsl.testing.random_programs import Draft, Extent, Known, Written, declared

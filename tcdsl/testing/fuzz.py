@@ -7,13 +7,13 @@ draw sizes and arrays --> check against the oracle --> wrong: Hypothesis shrinks
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.api import Function, define, require_choices, shortened
 from tcdsl.errors import DATA_RANGE, OUT_OF_RANGE, OptionError, TargetError, TCError
 from tcdsl.options import BAD_ARGUMENT, Options
+from tcdsl.records import dataclass
 from tcdsl.runtime.files import make_folder
 from tcdsl.testing.cases import save_case
 from tcdsl.testing.comparison import Checkable, check

@@ -12,7 +12,7 @@ comes next, what it reads and how it combines is Hypothesis' choice, simple choi
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.interp.arithmetic import Array
@@ -36,6 +36,7 @@ from tcdsl.lang.types.dtypes import (
     calculated,
     promote,
 )
+from tcdsl.records import dataclass
 from tcdsl.testing import random_inputs
 
 if TYPE_CHECKING:

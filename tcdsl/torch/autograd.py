@@ -6,7 +6,6 @@ too: the inputs there are that level's tensors, and what runs below this key is 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from tcdsl.errors import NOT_DIFFERENTIABLE
+from tcdsl.records import dataclass
 from tcdsl.torch.family import Form, extended
 
 below_autograd = torch._C._AutoDispatchBelowAutograd

@@ -8,7 +8,7 @@ The new index is alone in its dimension, so that the ranges of the others stay w
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.derivatives.names import Names, names_of
 from tcdsl.lang.comprehension import Comprehension, Expr, Index, Load, Statement, walk
@@ -16,6 +16,7 @@ from tcdsl.lang.rewrite import rewrite_statement, stored_as
 from tcdsl.lang.syntax import ast
 from tcdsl.lang.syntax.printer import print_program, size_param, typed_param, untyped_statement
 from tcdsl.lang.types.dtypes import INT32
+from tcdsl.records import dataclass
 
 
 def batched_tensors(c: Comprehension, inputs: Collection[str]) -> frozenset[str]:

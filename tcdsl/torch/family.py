@@ -8,7 +8,7 @@ those of the def, what is kept, and the cotangents.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from tcdsl.api import Function, define
 from tcdsl.errors import SemanticError, TCError
 from tcdsl.frontends.derivatives import Passes, passes, vjp
 from tcdsl.lang.types.head import Head
+from tcdsl.records import dataclass
 from tcdsl.torch.batching import batched_tensors, batched_text
 from tcdsl.torch.sizes import Shape, ShapeFunction
 

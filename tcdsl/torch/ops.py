@@ -20,7 +20,6 @@ for aliases and mutations, of which a function that always makes its results has
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any
 
@@ -31,6 +30,7 @@ from tcdsl.errors import OUT_REQUIRED
 from tcdsl.lang.types.dtypes import DType
 from tcdsl.lang.types.head import Head
 from tcdsl.options import BAD_ARGUMENT
+from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import spec
 from tcdsl.runtime.fitting import require_type
 from tcdsl.torch.autograd import (

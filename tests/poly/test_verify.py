@@ -8,7 +8,17 @@ import islpy as isl
 import pytest
 
 from tcdsl.poly.dependences import dependences_of
-from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, Sequence, sequence
+from tcdsl.poly.loop_tree import (
+    AffineCoordinate,
+    Coordinate,
+    Leaf,
+    Loop,
+    LoopKind,
+    Node,
+    Sequence,
+    sequence,
+    terms_told,
+)
 from tcdsl.poly.scop import Scop
 from tcdsl.poly.verify import (
     are_digits,
@@ -182,6 +192,27 @@ def test_digits_tell_all_values_apart() -> None:
             n_digits += 1
             assert len({tuple(_value(digit, x) for digit in digits) for x in range(-64, 64)}) == 128
     assert n_digits > 50
+
+
+def test_digits_tell_the_values_of_an_extent_apart() -> None:
+    rng, n_digits = random.Random(1), 0
+    for _ in range(500):
+        digits = [at(0, rng.choice((0, 0, 1)), rng.choice((1, 2, 4)), rng.choice((1, 2, 4)))
+                  for _ in range(rng.randint(0, 4))]  # fmt: skip
+        extent, low = rng.randint(1, 12), rng.randint(-3, 3)
+        if are_digits(digits, 0, extent):
+            n_digits += 1
+            values = range(low, low + extent)
+            assert len({tuple(_value(digit, x) for digit in digits) for x in values}) == extent
+    assert n_digits > 50
+    assert not are_digits([at(0, 0, 4, 2), at(0, 0, 1, 4)], 0, 9)  # 0 and 8 are alike
+
+
+def test_a_sum_tells_its_digits() -> None:
+    digits = at(0, 0, 1, 8), at(1, 0, 2, 4)
+    assert terms_told(AffineCoordinate(((8, digits[1]), (1, digits[0])))) == digits
+    assert terms_told(AffineCoordinate(((4, digits[1]), (1, digits[0])))) == ()  # 4 + 0 = 0 + 4
+    assert terms_told(AffineCoordinate(((1, at(0)), (1, at(1))))) == ()
 
 
 def _value(c: Coordinate, x: int) -> int:

@@ -6,10 +6,10 @@ on an H200, beside torch.compile's.  On another chip the two ratios to torch.com
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tcdsl.cli.bench.measured import COMPILED, XLA, Measured, mean_ratio, of_family
 from tcdsl.cli.bench.report import mean, ratio_text, sizes_text
+from tcdsl.records import dataclass
 
 _QUACK_CHIP = "H200"
 _GIGABYTE = 10**9

@@ -5,7 +5,7 @@ of a copy of 1 GiB in the same run, which no size flatters.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +19,7 @@ from tcdsl.cli.console import markdown_table, progress_steps
 from tcdsl.errors import CONTEXT_LOST
 from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.library.peer_calls import Call
+from tcdsl.records import dataclass
 from tcdsl.runtime.timing import compare_cuda, format_us
 
 GOAL = 0.95  # of the rate of a copy

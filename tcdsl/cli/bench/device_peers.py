@@ -9,7 +9,6 @@ all: tf32 is off.
 import gc
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, Protocol
@@ -28,6 +27,7 @@ from tcdsl.library import Case, cub_peers, cudnn_peers, source_for
 from tcdsl.library.cub_peers import CubCall
 from tcdsl.library.peer_calls import Call, call_on_tensors
 from tcdsl.options import BAD_ARGUMENT, Options
+from tcdsl.records import dataclass
 from tcdsl.runtime.cuda.device import primary_context
 from tcdsl.runtime.timing import Comparison, compare_cuda, measure_cuda
 from tcdsl.testing.agreement import tolerance_of

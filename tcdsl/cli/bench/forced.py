@@ -13,7 +13,6 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import tcdsl
 from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.library import Case, source_for
 from tcdsl.options import BAD_ARGUMENT, Options, text_of_choices
+from tcdsl.records import dataclass
 
 FORCED = "forced"  # the column of the table
 CODE = "code."  # before the keys of what is chosen of a kernel's code

@@ -1,11 +1,11 @@
 """A row of a table as its page speaks of it: the best peer, the floor, how far from each."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tcdsl.cli.bench.jax_calls import WALL
 from tcdsl.cli.bench.report import Row, mean
 from tcdsl.library.cub_peers import ROWS
+from tcdsl.records import dataclass
 
 EAGER, COMPILED, XLA = "torch", "torch-compile", "jax"
 LARGE_BYTES = 64_000_000

@@ -9,12 +9,12 @@ of columns to rows are far from what memory allows: CUB's factor without them sa
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tcdsl.cli.bench.measured import Measured
 from tcdsl.cli.bench.report import mean, ratio_text, sizes_text, time_text
 from tcdsl.cli.console import markdown_table
 from tcdsl.library.cub_peers import ROWS
+from tcdsl.records import dataclass
 from tcdsl.runtime.timing import format_us
 
 TYPES = ("float32", "int32", "bool")

@@ -7,7 +7,6 @@ making and converting arrays is not in the times.  :class:`Host` runs them on th
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -20,6 +19,7 @@ from tcdsl.errors import TCError
 from tcdsl.library import Case, source_for
 from tcdsl.library.peer_calls import Arrays, Call, numpy_call, torch_call
 from tcdsl.options import Options
+from tcdsl.records import dataclass
 from tcdsl.runtime.timing import Comparison, compare
 from tcdsl.testing.agreement import disagreement
 

@@ -4,12 +4,13 @@ import json
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import geometric_mean
 
 from tcdsl.cli.console import markdown_table
+from tcdsl.records import dataclass
 from tcdsl.runtime.timing import format_us
 from tcdsl.version import __version__
 

@@ -1,11 +1,11 @@
 """A two-layer network on handwritten digits: forward, backward and update are comprehensions."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import tcdsl
+from tcdsl.records import dataclass
 
 PROGRAM = """
 def forward(float(N, D) x, float(D, H) w1, float(H) b1, float(H, C) w2, float(C) b2)

@@ -1,13 +1,13 @@
 """Pairs of callables that compute the same, in tcdsl and in idiomatic NumPy, to be timed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import tcdsl
 from tcdsl.cli.demo import digits, photographs
+from tcdsl.records import dataclass
 from tcdsl.runtime.timing import compare as compare_times
 
 Array = np.ndarray[Any, Any]

@@ -3,12 +3,12 @@
 min(c0, floord(c1, 32))    --->    tc_imin(c0, tc_floordiv(c1, 32))    in CUDA
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import islpy as isl
 
 from tcdsl.codegen.ast.nodes import Binary, Call, Choice, Code, Literal, Name, Paren, Unary
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ loop variables around it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import islpy as isl
 
@@ -20,6 +20,7 @@ from tcdsl.poly.isl_utils import isl_options
 from tcdsl.poly.loop_tree import Loop, Node, loops_of, schedule_of
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Scop, Statement
+from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Placement, Space, local_functions
 
 _FRAME = "frame"

@@ -26,7 +26,7 @@ knows which threads wait for one another in it, every node the statement of the 
 what a node reads and writes, names and calls, ``walk.py`` finds.
 """
 
-from dataclasses import dataclass
+from tcdsl.records import dataclass
 
 # --- expressions ----------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 """Nodes as text: the last step, which nothing reads."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from tcdsl.codegen.ast.nodes import (
     Assign,
@@ -18,6 +17,7 @@ from tcdsl.codegen.ast.nodes import (
     Variable,
 )
 from tcdsl.codegen.ast.walk import pieces
+from tcdsl.records import dataclass
 
 _INDENT = "  "
 

@@ -7,7 +7,6 @@ Subscripts and other index arithmetic are exact 64-bit integers.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tcdsl.codegen.ast import nodes as c
 from tcdsl.codegen.ast.build import binary, call, cast, choice, negated, paren
@@ -29,6 +28,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.comprehension import fold as fold_expression
 from tcdsl.lang.types.dtypes import BOOL, FLOAT32, INT32, INT64, DType, Kind, summed
+from tcdsl.records import dataclass
 
 # Exponents that take a few operations.
 _POWERS: dict[float | None, str] = {

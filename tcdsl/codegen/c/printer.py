@@ -8,7 +8,7 @@ the scratch arrays; *integers* the open sizes and strides in the order of ``CSou
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import binary, call, cast, chain, code, index, paren
@@ -47,6 +47,7 @@ from tcdsl.lang.faults import Site
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
 from tcdsl.poly.scop import Array, Kind, Storage
+from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Placement
 from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.strategies.library_kernels import product_of

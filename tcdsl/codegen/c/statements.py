@@ -1,7 +1,7 @@
 """One statement's instances as C, at one leaf of the generated loops."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
@@ -64,6 +64,7 @@ from tcdsl.lang.types.dtypes import DType, arithmetic
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.lowering import first_load
 from tcdsl.poly.scop import Access, Interleaved, Kind, RangeCheck, Scop, Skew
+from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Layout, Placement
 
 _NOWHERE = Literal("-1")

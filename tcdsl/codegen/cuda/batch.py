@@ -11,9 +11,10 @@ ours begins with ``tcdsl_``, and where one of the user's has that in it, it is r
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.codegen.cuda.source import CudaSource, Launch
+from tcdsl.records import dataclass
 
 _OURS = "tcdsl_"
 

@@ -1,6 +1,5 @@
 """Statements that copy one element, and those that copy one where it is there and else zero."""
 
-from dataclasses import dataclass
 from functools import reduce
 
 import islpy as isl
@@ -10,6 +9,7 @@ from tcdsl.lang.ranges.affine import Builder
 from tcdsl.poly.loop_tree import AnyCoordinate
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

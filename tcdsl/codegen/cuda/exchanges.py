@@ -13,7 +13,7 @@ Legal iff the threads run the loop together, which the fragments' rows say, noth
 kernel touches the array if it is written, and runs of eight elements lie at multiples of 16 bytes.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
@@ -40,6 +40,7 @@ from tcdsl.codegen.ast.nodes import (
     Variable,
 )
 from tcdsl.codegen.ast.walk import names
+from tcdsl.records import dataclass
 
 PAIR, QUAD = 2, 4
 

@@ -1,7 +1,6 @@
 """One kernel while it is printed: what is declared in it, and who runs a loop."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import binary, both, cast, member, number, paren
@@ -30,6 +29,7 @@ from tcdsl.codegen.cuda.statements import (
 from tcdsl.codegen.names import plain
 from tcdsl.costmodel import chip
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
+from tcdsl.records import dataclass
 from tcdsl.schedule.fold_slots import fold_slots
 from tcdsl.schedule.grid_phases import has_phases
 from tcdsl.schedule.mapping import Mapped

@@ -13,7 +13,7 @@ call by ``schedule/fold_lanes``; both hold only where isl has left the loop all 
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
@@ -56,6 +56,7 @@ from tcdsl.codegen.cuda.vectors import is_run, may_be_parted, turns_without, vec
 from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
 from tcdsl.poly.loop_tree import MAPPED, Coordinate, Loop, LoopKind
 from tcdsl.poly.scop import Kind, Statement, Storage
+from tcdsl.records import dataclass
 from tcdsl.schedule.placement import accesses_of
 
 

@@ -28,12 +28,12 @@ After NVIDIA's CUDA C++ Programming Guide, "Programmatic Dependent Launch and Sy
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tcdsl.codegen.cuda.plan import PlanText
 from tcdsl.codegen.cuda.source import Overlap
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Storage
+from tcdsl.records import dataclass
 from tcdsl.schedule.grid_phases import has_phases
 from tcdsl.schedule.plan import Kernel, arrays_of
 

@@ -15,7 +15,6 @@ not make up for.  How much all blocks may ask for is the kernel's (costmodel/pre
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 
@@ -27,6 +26,7 @@ from tcdsl.poly.isl_utils import constant_bounds, within
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, statements_of, values_of
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import Placement
 

@@ -10,7 +10,7 @@ instruction; that they agree is checked here, where both are known.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ZERO, simplified, substituted, template
@@ -23,6 +23,7 @@ from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
 from tcdsl.poly.scop import Access, Statement
+from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Placement, Placements
 
 ROWS, COLUMNS, BYTES = 16, 8, 32  # of an instruction; bytes along the terms: see mma.cuh

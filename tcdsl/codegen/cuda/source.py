@@ -5,13 +5,14 @@ before it differs (``device/cuda``, ``emulator/emulate.h``), and who launches it
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from math import prod
 from typing import Any
 
 from tcdsl.costmodel.matrix_products import MatrixProduct
 from tcdsl.lang.faults import Site, sites_from_json
+from tcdsl.records import dataclass
 
 Dim3 = tuple[int, int, int]
 NOWHERE: Mapping[int, int] = {}

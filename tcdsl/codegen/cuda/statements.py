@@ -5,7 +5,7 @@ registers of different threads, and all of them take part.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 from tcdsl.codegen.ast import loop_ast
@@ -47,6 +47,7 @@ from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
 from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.scop import Access, Kind, Statement
+from tcdsl.records import dataclass
 from tcdsl.schedule.grid_phases import grid_barriers
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import Layout, Placement, is_private

@@ -17,7 +17,6 @@ Superblock Family of Algorithms", SIAM J. Sci. Comput. 31(2), 2008, doi:10.1137/
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ZERO, binary, index, mentions
@@ -27,6 +26,7 @@ from tcdsl.codegen.names import Names
 from tcdsl.lang.comprehension import Operator
 from tcdsl.poly.loop_tree import Loop, LoopKind
 from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Placement, Space
 
 PAIRS = 8  # by which a block of a compensated sum is longer

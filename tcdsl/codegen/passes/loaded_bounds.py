@@ -16,7 +16,7 @@ not of this form nothing is done: the guard of every statement is always right.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ONE, ZERO, binary, call, cast, chain, number, paren
@@ -29,6 +29,7 @@ from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.data_ranges import DataRange, range_of_dim
 from tcdsl.poly.loop_tree import Coordinate, Loop
 from tcdsl.poly.scop import Scop, loads_of
+from tcdsl.records import dataclass
 
 SHORT_RANGE = gpu_thresholds.SUMMED_ITERATIONS
 

@@ -19,13 +19,12 @@ Where the bound is the less of a number and of what differs between blocks, as i
 loop as it was.
 """
 
-from dataclasses import dataclass
-
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ONE, ZERO, binary, number, paren
 from tcdsl.codegen.ast.nodes import Binary, Call, Choice, Code, Literal, Name
 from tcdsl.codegen.ast.walk import walk
 from tcdsl.costmodel import gpu_thresholds
+from tcdsl.records import dataclass
 
 MOST_UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
 

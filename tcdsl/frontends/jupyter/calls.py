@@ -2,13 +2,13 @@
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tcdsl.api import Function, Program
 from tcdsl.errors import TCError
 from tcdsl.options import BAD_ARGUMENT, Options
+from tcdsl.records import dataclass
 
 _OWN = "write an expression a line, such as numpy = A @ B"
 _CAPTURE = "_tcdsl_arguments"

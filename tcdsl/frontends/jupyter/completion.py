@@ -10,7 +10,7 @@ seldom parses:
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any, cast
 
@@ -27,6 +27,7 @@ from tcdsl.lang.syntax.parser import lark_parser
 from tcdsl.lang.syntax.pygments_lexer import TcLexer, pattern
 from tcdsl.lang.types.builtins import BUILTINS
 from tcdsl.lang.types.dtypes import BY_NAME
+from tcdsl.records import dataclass
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _CELL = re.compile(r"\s*%%tcdsl(?=\s)[^\n]*\n")

@@ -14,7 +14,6 @@ that might wrap is therefore not affine.)
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import islpy as isl
 
@@ -31,6 +30,7 @@ from tcdsl.lang.comprehension import (
     fold,
 )
 from tcdsl.lang.types.dtypes import BOOL, DType, Kind
+from tcdsl.records import dataclass
 
 _MAX_SHIFT = 30  # of an int32: more would wrap, or give 0
 

@@ -4,7 +4,7 @@ T(i) = ... where i in 1:N;  T(2*i) = ... where i in 0:4     --->    T: [min(1, 0
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 
 import islpy as isl
@@ -15,6 +15,7 @@ from tcdsl.lang.ranges.linear import Interval, is_same_interval, linear
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.ranges.rounds import Space, extremes
 from tcdsl.lang.ranges.size_functions import SizeSpace
+from tcdsl.records import dataclass
 
 Box = tuple[Interval, ...]
 

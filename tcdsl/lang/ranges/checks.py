@@ -10,7 +10,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from itertools import product
 
@@ -42,6 +42,7 @@ from tcdsl.lang.ranges.preconditions import (
 from tcdsl.lang.ranges.reads import Read, first_use, index_names, reads
 from tcdsl.lang.ranges.rounds import Space, accesses, extremes, set_extremes
 from tcdsl.lang.ranges.size_functions import SizeSpace, text
+from tcdsl.records import dataclass
 from tcdsl.source import Span
 
 

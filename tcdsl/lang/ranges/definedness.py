@@ -9,7 +9,7 @@ data-dependent).  ``op=`` needs every element that it updates.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import islpy as isl
 
@@ -20,6 +20,7 @@ from tcdsl.lang.ranges.linear import Interval, is_same_interval
 from tcdsl.lang.ranges.reads import Read, index_names, reads
 from tcdsl.lang.ranges.rounds import Space
 from tcdsl.lang.ranges.size_functions import SizeSpace
+from tcdsl.records import dataclass
 from tcdsl.source import Span
 
 

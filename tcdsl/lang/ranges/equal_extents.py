@@ -6,12 +6,12 @@ A header says it by its size symbols, and a call of a def by those of that def.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import islpy as isl
 
 from tcdsl.lang.comprehension import Statement
 from tcdsl.lang.ranges.rounds import Access
+from tcdsl.records import dataclass
 from tcdsl.source import Span
 
 

@@ -3,10 +3,10 @@
 i in [0, 4], N = 10    --->    i * N + 3 in [3, 43]
 """
 
-from dataclasses import dataclass
 from itertools import product
 
 from tcdsl.lang.comprehension import Binary, Call, Expr, Select, Unary
+from tcdsl.records import dataclass
 
 _LEAST, _LARGEST = -(2**31), 2**31 - 1
 

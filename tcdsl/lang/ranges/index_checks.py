@@ -9,7 +9,6 @@ computed by every instance, and some instance has a value that does not fit.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tcdsl.errors import INDEX_TOO_LARGE, TCError
 from tcdsl.lang.comprehension import (
@@ -30,6 +29,7 @@ from tcdsl.lang.ranges.preconditions import values_text
 from tcdsl.lang.ranges.reads import index_names, size_names_in
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.lang.types.index_values import Leaves, index_values_in, leaves_in, part_of
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ projection, and it stays a total function of the sizes where the box is empty.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Unary, fold
 from tcdsl.lang.ranges.affine import Truth, Value, constant_value, is_exact_cast
 from tcdsl.lang.ranges.size_functions import SizeSpace, scaled
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,9 +6,10 @@ placeholder, which :class:`Derived` defines, and which range inference replaces.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tcdsl.lang.comprehension import Expr
+from tcdsl.records import dataclass
 from tcdsl.source import Span
 
 

@@ -9,7 +9,7 @@ those that meet its preconditions.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
@@ -17,6 +17,7 @@ from tcdsl.lang.comprehension import Comprehension, Expr, Size, Specialisation
 from tcdsl.lang.ranges.affine import Builder, constant_value
 from tcdsl.lang.ranges.size_functions import set_to_expr, to_expr
 from tcdsl.lang.rewrite import substitute_sizes, substituted
+from tcdsl.records import dataclass
 
 Extent = int | isl.PwAff
 Bounds = Mapping[str, tuple[int, int]]  # size -> its least and its greatest value

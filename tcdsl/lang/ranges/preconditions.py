@@ -7,7 +7,7 @@ decided under that precondition.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import islpy as isl
 
@@ -20,6 +20,7 @@ from tcdsl.errors import (
 from tcdsl.lang.comprehension import Precondition, PreconditionError
 from tcdsl.lang.ranges.linear import Interval
 from tcdsl.lang.ranges.size_functions import SizeSpace, evaluate, involved_sizes
+from tcdsl.records import dataclass
 from tcdsl.source import Source, Span
 
 

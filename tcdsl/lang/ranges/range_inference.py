@@ -15,7 +15,7 @@ on the sizes (checks, definedness).
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 
 import islpy as isl
@@ -44,6 +44,7 @@ from tcdsl.lang.rewrite import substitute_sizes, substituted
 from tcdsl.lang.types.elaborate import FollowOnError
 from tcdsl.lang.types.head import Dim
 from tcdsl.lang.types.signature import signature
+from tcdsl.records import dataclass
 
 __all__ = ["bind_sizes", "infer", "specialise"]
 

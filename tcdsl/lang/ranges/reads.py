@@ -7,7 +7,6 @@ so a read needs to be in bounds only where all its guards hold.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tcdsl.lang.comprehension import (
     Binary,
@@ -20,6 +19,7 @@ from tcdsl.lang.comprehension import (
     children,
     walk,
 )
+from tcdsl.records import dataclass
 from tcdsl.source import Span
 
 

@@ -24,7 +24,7 @@ arXiv:1802.04730, section 3.4.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 
 import islpy as isl
@@ -35,6 +35,7 @@ from tcdsl.lang.ranges.linear import Form, Interval, linear
 from tcdsl.lang.ranges.reads import Guard, Read, index_names, reads
 from tcdsl.lang.ranges.size_functions import SizeSpace, ceil_div, floor_div
 from tcdsl.lang.types.dtypes import INT32
+from tcdsl.records import dataclass
 
 _SET = isl.dim_type.set
 

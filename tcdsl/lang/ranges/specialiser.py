@@ -9,7 +9,6 @@ closure takes a tenth of one.  The first sizes are left to isl: most functions n
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 import islpy as isl
 
@@ -27,6 +26,7 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.ranges.index_checks import Narrowing, narrowings, require_fitting
 from tcdsl.lang.ranges.isl_bounds import ISL_LOCK
 from tcdsl.lang.ranges.size_functions import evaluate, holds_at, set_to_expr, to_expr
+from tcdsl.records import dataclass
 
 Values = tuple[int, ...]  # of the size symbols, in order
 Evaluator = Callable[[Values], int]

@@ -5,9 +5,10 @@ Stmt    := Assign | Invoke
 Expr    := Number | Name | Apply | Unary | Binary | Select | Cast
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tcdsl.lang.types.dtypes import DType
+from tcdsl.records import dataclass
 from tcdsl.source import NOWHERE, Source, Span
 
 

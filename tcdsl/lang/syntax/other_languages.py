@@ -11,7 +11,8 @@ not even parse is recognised from the text around the error (parse_errors).
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from tcdsl.records import dataclass
 
 _REDUCTIONS: Mapping[str, str] = {
     "sum": "+=!", "add": "+=!", "prod": "*=!", "product": "*=!", "mul": "*=!", "amax": "max=!",

@@ -10,7 +10,6 @@ words: twenty operators are "an operator".  The hints know common mistakes, the 
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
@@ -21,6 +20,7 @@ from tcdsl.lang.syntax.limits import shortened
 from tcdsl.lang.syntax.other_languages import TYPES, Place, syntax_hint
 from tcdsl.lang.syntax.spelling import close_match
 from tcdsl.lang.types.dtypes import ALL
+from tcdsl.records import dataclass
 from tcdsl.source import Source, Span
 
 _MAX_EXPECTATIONS = 4

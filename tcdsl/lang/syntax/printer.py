@@ -9,7 +9,6 @@ and every inferred fact a comment.
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import islpy as isl
 
@@ -17,6 +16,7 @@ from tcdsl.lang import comprehension as typed
 from tcdsl.lang.syntax import ast, literals
 from tcdsl.lang.syntax.limits import children
 from tcdsl.lang.types.dtypes import FLOAT32, FLOAT64, WEAK, DType
+from tcdsl.records import dataclass
 
 INDENT = "    "
 

@@ -9,8 +9,9 @@ No builtin takes a bool: convert it first.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from tcdsl.records import dataclass
 
 
 class BuiltinKind(StrEnum):

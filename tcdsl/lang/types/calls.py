@@ -18,7 +18,7 @@ The def has been analysed on its own before, for all sizes.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tcdsl.errors import BAD_CALL, DUPLICATE_NAME, UNKNOWN_NAME, WRONG_ARITY
 from tcdsl.lang.comprehension import (
@@ -42,6 +42,7 @@ from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
 from tcdsl.lang.types.elaborate import Scope, check_rank, converted, elaborate
 from tcdsl.lang.types.head import Dim, factors_of
+from tcdsl.records import dataclass
 from tcdsl.source import Span
 
 

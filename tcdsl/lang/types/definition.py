@@ -7,7 +7,7 @@ A statement with an error is dropped, and what depends on its target is passed o
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tcdsl.errors import (
     ASSIGNED_PARAMETER,
@@ -44,6 +44,7 @@ from tcdsl.lang.types.head import factors_of, symbols_of
 from tcdsl.lang.types.quotients import floored_quotients
 from tcdsl.lang.types.signature import signature
 from tcdsl.lang.types.statements import typed_statement
+from tcdsl.records import dataclass
 from tcdsl.source import Source, Span
 
 

@@ -19,11 +19,12 @@ Compensated types are accumulators of the compiler's own: no program and no arra
 them, promotion and NumPy know nothing of them.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
+
+from tcdsl.records import dataclass
 
 
 class Kind(StrEnum):

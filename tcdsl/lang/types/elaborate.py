@@ -11,7 +11,7 @@ that statement) has the type :data:`UNKNOWN`, which any other type absorbs.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.errors import (
     BAD_SUBSCRIPT,
@@ -61,6 +61,7 @@ from tcdsl.lang.types.weak_literals import (
     strengthened,
     weakened,
 )
+from tcdsl.records import dataclass
 from tcdsl.source import Source, Span
 
 UNKNOWN = DType("unknown", Kind.UNSIGNED, 0)

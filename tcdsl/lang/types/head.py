@@ -9,11 +9,12 @@ code is in the disk cache needs no more.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
 from tcdsl.lang.types.dtypes import BY_NAME, DType
+from tcdsl.records import dataclass
 from tcdsl.source import NOWHERE, Source, Span
 
 Dim = str | int  # a size symbol, a number, or a product of such: "M*P"

@@ -10,7 +10,7 @@ so does every step of their computation: those are left as they are.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
@@ -37,6 +37,7 @@ from tcdsl.lang.ranges.index_bounds import UNKNOWN, Values, result_of
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation, Extent, OpenRange, context_of
 from tcdsl.lang.rewrite import with_operands
 from tcdsl.lang.types.head import MAX_OPEN
+from tcdsl.records import dataclass
 
 Leaves = Callable[[Index | Size], Values]
 

@@ -7,7 +7,7 @@ calls.  All errors of a program are reported together.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tcdsl.errors import CYCLE, DUPLICATE_NAME, TCError, combined
 from tcdsl.lang.comprehension import Comprehension
@@ -16,6 +16,7 @@ from tcdsl.lang.syntax.limits import children, expressions
 from tcdsl.lang.types.definition import Definition, assigned_names
 from tcdsl.lang.types.dtypes import DType
 from tcdsl.lang.types.elaborate import FollowOnError
+from tcdsl.records import dataclass
 from tcdsl.source import Source, Span
 
 HEADERLESS_NAME = "compute"

@@ -6,7 +6,7 @@ C(i) +=! x * B(i,k) where x = A(i), k in 0:4
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
 from tcdsl.errors import (
@@ -57,6 +57,7 @@ from tcdsl.lang.types.elaborate import (
 )
 from tcdsl.lang.types.library_calls import LIBRARIES, named_library
 from tcdsl.lang.types.weak_literals import strong_forms
+from tcdsl.records import dataclass
 
 SUMMED = (Operator.ADD, Operator.MUL)
 _LARGEST_INDEX = 2**63 - 1

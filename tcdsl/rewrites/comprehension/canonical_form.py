@@ -16,12 +16,12 @@ doi:10.1145/3559009.3569656), which brings every reduction to one of these.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import groupby
 
 from tcdsl.lang.comprehension import Comprehension, Expr, Index, Load, Statement, walk
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation, OpenRange
 from tcdsl.lang.syntax.printer import print_statement, untyped_statement
+from tcdsl.records import dataclass
 from tcdsl.rewrites.comprehension.merging import Coalesced, print_merged
 
 Ranges = Mapping[str, range | OpenRange]

@@ -18,7 +18,7 @@ an infinite factor gives an infinity, where its terms are NaN or of both signs.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcdsl.lang.comprehension import (
@@ -35,6 +35,7 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation
+from tcdsl.records import dataclass
 
 MIN_PRODUCTS = 1 << 16  # that an order must save: fewer take less time than another statement
 LEAST_FACTOR = 2  # by which products must become fewer

@@ -7,7 +7,7 @@ memory) and flattening.py (interleaved ones).  A merged tensor is another view o
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcdsl.lang.comprehension import (
@@ -31,6 +31,7 @@ from tcdsl.lang.ranges.open_sizes import (
 )
 from tcdsl.lang.rewrite import rewrite, rewrite_ranges
 from tcdsl.poly.scop import Interleaved, Stride
+from tcdsl.records import dataclass
 
 Group = tuple[int, ...]  # dimensions that merge, outermost first
 Groups = tuple[Group, ...]

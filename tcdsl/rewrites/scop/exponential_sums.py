@@ -16,7 +16,7 @@ between them writes what it reads, or touches its target.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, log2
 
 import islpy as isl
@@ -38,6 +38,7 @@ from tcdsl.lang.types.dtypes import FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT64, 
 from tcdsl.poly.isl_utils import constant_bounds, dim_bounds, is_unbounded, within_bounds
 from tcdsl.poly.lowering import builder_of, guarded_reads
 from tcdsl.poly.scop import Access, Kind, Scop, Statement, Storage, loads_of
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.recomputation import moved
 from tcdsl.rewrites.scop.rfactor import initialisation
 

@@ -14,7 +14,7 @@ and the tile has an element for every term.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, walk
 from tcdsl.lang.rewrite import rewrite
@@ -25,6 +25,7 @@ from tcdsl.poly.isl_utils import minus as extent_of
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate
 from tcdsl.poly.lowering import access, builder_of, elements_in, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.caching import coordinate_expression, insertion
 
 

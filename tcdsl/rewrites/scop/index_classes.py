@@ -15,7 +15,7 @@ packing the loaders are.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import islpy as isl
@@ -26,6 +26,7 @@ from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Scop, Statement, Storage
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ beside e.  The bounds must be read from arrays that nothing writes, and data alo
 has: a condition such as e > r would be one of list(s), which is not known.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import islpy as isl
@@ -42,6 +42,7 @@ from tcdsl.poly.data_ranges import DataRange, data_ranges_of
 from tcdsl.poly.isl_utils import constant_bounds, val, within
 from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 
 LONG = gpu_thresholds.RAGGED_LONG_ENTRIES

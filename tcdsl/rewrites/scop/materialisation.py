@@ -13,7 +13,7 @@ padding, conversions, and a layout that no vector can walk are paid once an elem
 a use.  It is a cache read (Halide's ``compute_root`` of an operand) of any expression.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
@@ -34,6 +34,7 @@ from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
 from tcdsl.poly.lowering import access, builder_of, elements_in, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.records import dataclass
 
 Linear = tuple[dict[str, int], int]  # coefficients of the indices, and the constant
 

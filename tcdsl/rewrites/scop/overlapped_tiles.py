@@ -22,7 +22,7 @@ doi:10.1145/2694344.2694364); Halide (Ragan-Kelley et al., PLDI 2013, doi:10.114
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
@@ -33,6 +33,7 @@ from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
 from tcdsl.poly.isl_utils import map_from_functions, within
 from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Overlapped, Scop, Statement, Storage
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.stencil_chains import Chain, Reach, stages_of
 
 

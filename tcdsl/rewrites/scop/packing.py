@@ -14,7 +14,7 @@ Legal iff nothing writes the array between the copy and S.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 import islpy as isl
@@ -26,6 +26,7 @@ from tcdsl.lang.types.dtypes import BOOL, INT32, DType, arithmetic
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
 from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.caching import coordinate_expression, insertion
 
 

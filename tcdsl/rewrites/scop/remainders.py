@@ -17,7 +17,7 @@ remainders are taken.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import product
 from math import gcd
@@ -28,6 +28,7 @@ from tcdsl.lang.types.dtypes import BOOL, INT32
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.materialisation import linear
 from tcdsl.rewrites.scop.packing import factor_of

@@ -32,7 +32,7 @@ After Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import islpy as isl
@@ -53,6 +53,7 @@ from tcdsl.lang.types.dtypes import BOOL, FLOAT64, INT32, DType
 from tcdsl.poly.isl_utils import constant_bounds, within
 from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Rescaled, Scop, Statement, Storage, Terms
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.exponential_sums import (
     ADDEND,
     MOST_ADDENDS,

@@ -17,7 +17,7 @@ doi:10.1109/CGO.2017.7863747.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
@@ -28,6 +28,7 @@ from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within, within_bounds
 from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ no narrower than float32, and s adds e alone, over all that the maximum is of.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 
@@ -45,6 +45,7 @@ from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.isl_utils import is_unbounded, points_of_box
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.exponential_sums import (
     ADDEND,
     MOST_ADDENDS,

@@ -29,7 +29,7 @@ doi:10.1007/BF01407876; here it aligns rows instead of wavefronts.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import islpy as isl
 
@@ -42,6 +42,7 @@ from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.isl_utils import is_unbounded, map_from_functions
 from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Skew, Statement, Storage
+from tcdsl.records import dataclass
 
 WhyNot = Callable[[Array], str | None]
 
@@ -114,7 +115,7 @@ def _row_index(access_: Access) -> str:
     return last.name
 
 
-@dataclass
+@dataclass()
 class _Closure:
     """All that must be skewed with an array: what its statements read and write along its rows."""
 

@@ -17,7 +17,7 @@ chain and comes back, so that it may be one kernel.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import islice
 
@@ -37,6 +37,7 @@ from tcdsl.lang.comprehension import (
 )  # fmt: skip
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Kind, Scop, Stage, Statement, Storage
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.recomputation import writers_and_users
 
 LEAST_NEIGHBOURS = 32  # in memory, along an axis that is cut for its length alone

@@ -7,11 +7,11 @@ the best of some runs and of some shapes: what disturbs a run makes it slower.
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, Protocol
 
 from tcdsl.costmodel.chip import Chip, Feature, Unit
+from tcdsl.records import dataclass
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.chip_kernels import (
     ARITHMETIC,

@@ -13,13 +13,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tcdsl.codegen.cuda.source import TICKETS_BYTES
 from tcdsl.errors import NO_DEVICE_MEMORY, TCError
+from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import NDArray
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.libcuda import OutOfDeviceMemoryError

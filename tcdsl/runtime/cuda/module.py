@@ -12,7 +12,7 @@ itself.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from operator import is_
 from typing import Any
@@ -32,6 +32,7 @@ from tcdsl.codegen.cuda.source import (
 )
 from tcdsl.errors import LAUNCH_LIMITS, LOAD_FAILED, TCError
 from tcdsl.lang.faults import Site, sites_from_json
+from tcdsl.records import dataclass
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import Context, never_destroyed, pycuda, translated
 from tcdsl.runtime.cuda.faults import FaultRecord

@@ -7,12 +7,12 @@ also an output               nothing: its contents are copied to the output firs
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tcdsl.codegen.cuda.source import TICKETS_BYTES
 from tcdsl.errors import WHILE_CAPTURING, WRONG_STRIDES
 from tcdsl.lang.types.dtypes import DType
+from tcdsl.records import dataclass
 from tcdsl.runtime.arguments import host_scalar
 from tcdsl.runtime.arrays import ArraySpec, row_major
 from tcdsl.runtime.cuda import libcuda

@@ -1,11 +1,11 @@
 """The outputs of a call on a device: the caller's arrays, checked, or new ones."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tcdsl.errors import BAD_OUT, WRONG_DEVICE, WRONG_DTYPE
 from tcdsl.lang.types.dtypes import DType
+from tcdsl.records import dataclass
 from tcdsl.runtime.arguments import why_not_output
 from tcdsl.runtime.arrays import WIDEST_ACCESS, ArraySpec, describe
 from tcdsl.runtime.cuda.device import Context

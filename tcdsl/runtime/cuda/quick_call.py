@@ -10,11 +10,11 @@ reported a fault, a number is out of range, memory is needed while a graph is ca
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tcdsl.errors import FORKED
 from tcdsl.lang.types.dtypes import BOOL, DType
+from tcdsl.records import dataclass
 from tcdsl.runtime.cuda import device, libcuda
 from tcdsl.runtime.cuda.libraries import Library
 from tcdsl.runtime.cuda.module import Loaded

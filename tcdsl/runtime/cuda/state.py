@@ -1,7 +1,8 @@
 """What tcdsl keeps in each context: memory, scalars, pinned buffers, fault records."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tcdsl.records import dataclass
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.device import Context
 from tcdsl.runtime.cuda.faults import Faults

@@ -9,11 +9,11 @@ memset takes any stream.
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
 
 from tcdsl.codegen.cuda.source import Dim3, Launch, Memset
+from tcdsl.records import dataclass
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.maps import MAP_BYTES, MapEncoder
 

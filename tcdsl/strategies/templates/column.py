@@ -7,10 +7,10 @@ Each thread adds up its part of a column; the block folds them over threads.y.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.shared_memory import FOLDS_BYTES, fold_bytes
+from tcdsl.records import dataclass
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies import problem as problems
 from tcdsl.strategies.assembly import Lane

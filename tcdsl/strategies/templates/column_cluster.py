@@ -11,12 +11,13 @@ one another, and one.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcdsl.costmodel.columns import Columns, Share, best_share, shares
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.scop import Kind, Scop, Storage
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.problem import Problem, analysis

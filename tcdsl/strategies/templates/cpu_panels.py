@@ -5,7 +5,6 @@ take as long as the product.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf, prod
 
 from tcdsl.costmodel import cpu_thresholds
@@ -13,6 +12,7 @@ from tcdsl.costmodel.panels import Product, blockings, seconds_in_tiles, seconds
 from tcdsl.lang.comprehension import Cast, Expr, Load, Operator, children
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.packing import Factor
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored

@@ -11,7 +11,7 @@ y(j) +=! x(i,j)      parallel j / 2048, or   for i: for j: y += x
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
@@ -19,6 +19,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial, why_not_laned, why_not_rfactored
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.operations import PARALLEL_WORK, is_chunkable, work_of

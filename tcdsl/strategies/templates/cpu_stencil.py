@@ -7,10 +7,10 @@ The sizes of tiles are the scop's by then (strategies/stencils.py has chosen the
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
+from tcdsl.records import dataclass
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch

@@ -8,13 +8,14 @@ C(m,n) +=! A(m,k) * B(k,n)        threads over m / 64
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.poly.isl_utils import Extent, minus
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.contraction import Tile, choose_tile, find_contraction

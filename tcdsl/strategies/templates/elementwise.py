@@ -8,12 +8,12 @@ too few of them, and a thread takes a second vector only if the chip stays full.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Storage
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.exponential_sums import ADDEND, NONPOSITIVE
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.block_sizes import power_of_two

@@ -5,12 +5,13 @@ y[g] = sum over c of part[c, g]      the last block of each tile of g: threads a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.scop import Kind
+from tcdsl.records import dataclass
 from tcdsl.strategies.assembly import Assembly, Lane
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch, Tile

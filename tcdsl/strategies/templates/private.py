@@ -13,10 +13,11 @@ instruction, may be better off so.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from math import inf, prod
 from typing import Any
 
+from tcdsl.records import dataclass
 from tcdsl.strategies.private_results import (
     chunks_in_memory,
     chunks_of,

@@ -12,10 +12,11 @@ for nothing else would fill the chip.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
+from tcdsl.records import dataclass
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.block_sizes import power_of_two

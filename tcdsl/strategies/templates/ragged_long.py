@@ -7,11 +7,11 @@ How many long rows there are is data too: the grid has a fixed size, and blocks 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies import block_sizes

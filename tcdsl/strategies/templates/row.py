@@ -8,10 +8,11 @@ A row that one warp adds up needs no barrier, and of rows of a few values a thre
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds, kept_rows
+from tcdsl.records import dataclass
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.block_sizes import power_of_two

@@ -16,12 +16,13 @@ fit the registers of few enough threads, and where that takes less time than the
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcdsl.costmodel.both_ways import BothWays, Share, best_share, shares
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Storage
+from tcdsl.records import dataclass
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.assembly import Chunk, Lane
 from tcdsl.strategies.operations import is_chunkable

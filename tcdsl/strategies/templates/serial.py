@@ -4,9 +4,9 @@ y(i) +=! x(i,j)    --->    for i:  for j:  y(i) += x(i,j)
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.records import dataclass
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.sketch import Sketch

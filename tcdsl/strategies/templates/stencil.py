@@ -45,7 +45,7 @@ def schedule(problem: Problem, config: StencilConfig) -> Sketch:
     tiles = _tiles(problem)
     outer = _blocks(problem, tiles, around)
     taken = {name: {axis[name] for axis in around} for name in members}
-    levels = tiles.levels()
+    levels = tiles.levels
     last = str(max(levels.values()) + 1)  # the stores of what others read
     remaining = {
         name: tuple(

@@ -10,7 +10,7 @@ stores its sums, a kernel after it adds them in order.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import inf, prod
 from typing import Any
@@ -24,6 +24,7 @@ from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Operator
 from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.poly.scop import Kind, Storage
+from tcdsl.records import dataclass
 from tcdsl.strategies import implicit_threads
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.contracted import why_not_contracted

@@ -10,7 +10,7 @@ fast.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import inf, prod
 from typing import Any
@@ -24,6 +24,7 @@ from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, walk
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Kind
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.padding import why_not_padded
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.schedule.stitching import MAX_TICKETS

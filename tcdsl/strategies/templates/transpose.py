@@ -4,10 +4,10 @@ T(n,h,w,c) = I(n,c,h,w)      tiles of 64 (h,w) x 64 c: loaded along (h,w), store
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.work import Chain, Work
+from tcdsl.records import dataclass
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch, Transposition
 from tcdsl.strategies.template import Template

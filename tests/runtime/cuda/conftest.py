@@ -427,14 +427,15 @@ def compiles(monkeypatch: pytest.MonkeyPatch, fake: Any, tmp_path: Any) -> Calla
     cuda_executable.forget_programs()
 
     def set_up(source: CudaSource, kernel: Callable[[list[int]], None]) -> None:
-        compiled = SimpleNamespace(source=source, stages={"code": "text"}, is_fallback=False)
+        # What is not planned here has weighed nothing.
+        stages = {"code": "text", "candidates": ""}
+        compiled = SimpleNamespace(source=source, stages=stages, is_fallback=False)
 
         def compile_to_cuda(*args: Any) -> Any:
             args[2](source)  # it is compiled while it is verified
             return compiled
 
         monkeypatch.setattr(driver, "compile_to_cuda", compile_to_cuda)
-        # What is not planned here has weighed nothing.
         monkeypatch.setattr(driver, "with_decisions", lambda compiled, *_: compiled)
         monkeypatch.setattr(cuda_executable, "begin_cuda", lambda *args, **more: lambda: b"code")
         monkeypatch.setattr(cuda_executable, "start_nvrtc", lambda *args: None)
