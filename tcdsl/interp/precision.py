@@ -28,10 +28,14 @@ _SMALLEST = {FLOAT8_E5M2: 2.0**-16, FLOAT8_E4M3: 2.0**-9, BFLOAT16: 2.0**-133}
 
 @dataclass(frozen=True, slots=True)
 class Approximate:
-    """Values and bounds on their errors (float64, inf where nothing is known)."""
+    """Values and bounds on their errors (float64, inf where nothing is known).
+
+    *largest* is at least any finite size in the tensor that they are elements of, if that counts.
+    """
 
     value: Array
     bound: Array
+    largest: float | None = None
 
 
 def working(dtype: DType) -> np.dtype[Any]:
