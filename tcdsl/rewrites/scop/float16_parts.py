@@ -3,14 +3,14 @@
     C(m,n) +=! A(m,k) * B(k,n)                                     k in 0:K
         --->
     peak(m) = max |A(m,k)|,  unit(m) = 2^(e - 14),  e = floor(log2 peak(m)),  scale(m) = 1 / unit(m)
-    X(m, k)       = high of scale(m) A(m,k)                        B alike, with a scale of each n:
-    X(m, K + k)   = low                                            Y: low, high, high
-    X(m, 2 K + k) = high
+    X(m, k)       = high part of scale(m) A(m,k)                   B alike, with a scale of each n:
+    X(m, K + k)   = low part                                       Y has low, high, high
+    X(m, 2 K + k) = high part
     T(m,n) +=! X(m,j) * Y(j,n)                                     j in 0:3K, of float16 in float32
     C(m,n)  = T(m,n) * unit(m) * unit'(n)                          in float64, rounded once
 
-With x the scaled factor, high = float16(x) and low = float16(x - high), which is exact before it is
-rounded, x y = low y' + high' ... + r is left out where both are low:
+Of a scaled factor x the high part is xh = float16(x), the low part xl = float16(x - xh), whose
+difference is exact (but for factors below 2^-24).  What both low parts give is left out::
 
     x y = xh yl + xl yh + xh yh + r
 
@@ -32,9 +32,15 @@ largest factor of those that share its scale (at least 2^-112), and f = 2^-39 P 
     |r| <= 3.01 2^-22 |x y| + 1.01 (f_x |y| + f_y |x|) + 5 f_x f_y
 
 that is, 12 units of roundoff u = 2^-24 of float32 of each product, and 2^-39 of the largest factor
-for small ones: a factor keeps its 22 bits down to 2^-17 of the largest.  The sum adds gamma_3K of
-the sum of sizes, as for any product of half types, of three times as many terms.  Low parts are
-first, so that while these are added the sum is small, and what tensor cores truncate of it, too.
+for small ones: a factor keeps its 22 bits down to 2^-17 of the largest.
+
+The sum of n = 3K products of parts, which are exact, adds gamma_n of the sum of sizes in any order.
+Tensor cores align the 16 products of an instruction, and what these are added to, to the largest,
+and truncate: at most 2^-23 of it is lost by each.  That is biased, and over all terms ten times
+what roundings lose.  So the sum of a step of 64 terms is kept by itself, off by at most 4 17 2^-23
+= 136 u of its sizes, and added to others by ordinary additions (the statement is *promoted*): for s
+steps (136 + s) u in all, which is less than gamma_n from n - s = 136 on; shorter sums are left as
+they are.  Low parts are first, so that they are added to what is small.
 
 **Infinities and NaN** are where they would be in plain float32.  They stay in the high part that
 meets high parts, and are 0 in the other two; and no factor but 0 has the high part 0: one below
@@ -54,8 +60,7 @@ Comput. 31(1), 2008, doi:10.1137/050645671.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from operator import mul
+from math import prod
 
 from tcdsl.lang.comprehension import (
     Binary,
@@ -74,11 +79,14 @@ from tcdsl.lang.types.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, INT32, DTyp
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.lowering import access, box, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
-from tcdsl.rewrites.scop.repacking import ROW_BYTES
+from tcdsl.rewrites.scop.repacking import wide_strides
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 
 LARGEST = float.fromhex("0x1.fffffep127")  # of float32
 LEAST_HIGH = 2.0**-24  # of float16
+# Which parts of a factor, and of the other one, meet: one range of terms after another.
+PARTS = ("high", "low"), ("low", "high"), ("top", "top")
+STEP, STEP_ERROR = 64, 136  # terms, and what tensor cores lose of them, in units of roundoff
 LEAST_POWER = 2.0**-111  # that a scale is made of: 2^15 times its inverse is a float32
 TOP = 2.0**15  # scaled factors are below
 Range = tuple[int, int]  # from, to
@@ -102,7 +110,7 @@ class Factor:
     @property
     def parts(self) -> tuple[str, ...]:
         """Which parts there are, in the order in which they meet those of the other factor."""
-        return ("low", "high", "top") if self.number else ("high", "low", "top")
+        return tuple(pair[self.number] for pair in PARTS)
 
     @property
     def indices(self) -> tuple[str, ...]:
@@ -137,6 +145,10 @@ def why_not_in_float16(scop: Scop, statement: Statement) -> str | None:
         return "its terms are no products of two elements of float32"
     if not all(_is_of_the_program(scop, load.tensor) for load in loads):
         return "its factors are made by other rewrites"
+    lengths = map(_length, _ranges_of(statement).values())
+    terms = len(PARTS) * prod([*lengths][statement.n_left :])
+    if terms - -(-terms // STEP) < STEP_ERROR:
+        return "its sums are too short for steps of tensor cores"
     if term_of(statement) is None:
         return "no reduced index is a subscript of its own in both factors"
     init = initialisation(scop, statement)
@@ -252,14 +264,12 @@ class _Made:
         self.statements: list[Statement] = []
         self._sizes = scop.sizes
 
-    def add_array(self, name: str, dtype: DType, ranges: Sequence[Range]) -> None:
-        """Declare an array of a range a dimension, its rows in whole multiples of 16 bytes."""
+    def add_array(
+        self, name: str, dtype: DType, ranges: Sequence[Range], *, is_aligned: bool = False
+    ) -> None:
+        """Declare an array of a range a dimension, its rows in units of 16 bytes if *aligned*."""
         origin, shape = tuple(low for low, _ in ranges), tuple(map(_length, ranges))
-        strides = None
-        if len(shape) > 1:
-            unit = ROW_BYTES // dtype.size_bytes
-            row = -(-shape[-1] // unit) * unit
-            strides = (*reversed([*accumulate(reversed(shape[1:-1]), mul, initial=row)]), 1)
+        strides = wide_strides(shape, dtype) if is_aligned else None
         self.arrays[name] = Array(name, dtype, origin, shape, Storage.SCRATCH, strides=strides)
 
     def assign(self, name: str, left: Ranges, target: Load, value: Expr) -> None:
@@ -318,8 +328,8 @@ def _add_scales(made: _Made, factor: Factor) -> None:
     prefix = f"{factor.name}_{{}}{factor.number}"
     made.fold(prefix.format("peak"), (kept, rest), peak, size, Operator.MAX)
     made.assign(prefix.format("unit"), kept, unit, _unit(peak))
-    one = Binary("/", Const(1.0, FLOAT32), unit, FLOAT32)
-    made.assign(prefix.format("scale"), kept, scale, one)
+    one = Binary("/", Const(1.0, FLOAT64), Cast(unit, FLOAT64), FLOAT64)  # exact, fast_math or not
+    made.assign(prefix.format("scale"), kept, scale, Cast(one, FLOAT32))
 
 
 def _add_parts(made: _Made, factor: Factor) -> None:
@@ -327,8 +337,8 @@ def _add_parts(made: _Made, factor: Factor) -> None:
     every = dict(zip(factor.indices, factor.ranges, strict=True))
     low, end = factor.ranges[factor.term]
     ranges = list(factor.ranges)
-    ranges[factor.term] = 0, len(factor.parts) * (end - low)
-    made.add_array(factor.array("parts"), FLOAT16, ranges)
+    ranges[factor.term] = 0, len(PARTS) * (end - low)
+    made.add_array(factor.array("parts"), FLOAT16, ranges, is_aligned=True)
     at: list[Expr] = list(map(Index, every))
     x = Load(factor.load.tensor, tuple(at), FLOAT32)
     scaled = Binary("*", x, factor.of_scale("scale", at), FLOAT32)
@@ -348,7 +358,7 @@ def _add_product(made: _Made, statement: Statement, factors: Sequence[Factor]) -
     assert reduction is not None and term is not None, "why_not_in_float16"
     left = {index: ranges[index] for index in statement.left}
     rest = {index: ranges[index] for index in statement.reduced}
-    rest[term] = 0, len(factors[0].parts) * _length(ranges[term])
+    rest[term] = 0, len(PARTS) * _length(ranges[term])
     at = tuple(map(Index, left))
     total = Load(f"{statement.write.array}.scaled{statement.name}", at, FLOAT32)
     made.add_array(total.tensor, FLOAT32, tuple(left.values()))
@@ -358,6 +368,7 @@ def _add_product(made: _Made, statement: Statement, factors: Sequence[Factor]) -
     )
     product = Binary("*", one, other, FLOAT32)
     made.fold(statement.name, (left, rest), total, product, Operator.ADD)
+    made.statements[-1] = replace(made.statements[-1], is_promoted=True)
     value: Expr = Cast(total, FLOAT64)
     for factor in factors:
         unit = factor.of_scale("unit", factor.load.subscripts)

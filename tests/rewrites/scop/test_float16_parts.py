@@ -7,16 +7,19 @@ import numpy as np
 import pytest
 
 import tcdsl
+from tcdsl.codegen.device.cuda import header_text, parts_for
 from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.options import Options
 from tcdsl.plan import search
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.float16_parts import why_not_in_float16
+from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.strategies.templates import tile_mma
 from tcdsl.testing.comparison import check
 
 MakeUnit = Callable[..., Any]
+needs_nvrtc = pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="no NVRTC")
 PARTS = Options(precision="float16x3")
 PRODUCT = "def f(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
 FORMS = {"nn": ("mk", "kn"), "nt": ("mk", "nk"), "tn": ("km", "kn"), "tt": ("km", "nk")}
@@ -46,28 +49,32 @@ def is_in_parts(unit: Any) -> bool:
     return any(name.endswith("_scaled") for name in unit.done.plan.scop.by_name)
 
 
+@pytest.mark.slow_but("nn-sizes0")
 @pytest.mark.usefixtures("always")
-def test_products(cuda_unit: MakeUnit, emulated: Any) -> None:
-    units, inputs = [], []
-    for form, sizes in zip(FORMS, ((65, 72, 51), (72, 40, 64), (67, 33, 100), (64, 96, 129)),
-                           strict=True):  # fmt: skip
-        shapes = [tuple(sizes["mnk".index(axis)] for axis in axes) for axes in FORMS[form]]
-        units.append(cuda_unit(source_of(form), *shapes, options=PARTS))
-        inputs.append(drawn(*shapes))
-        assert is_in_parts(units[-1]) and not units[-1].done.is_fallback
-    functions = [name for unit in units for name in unit.source.functions]
-    assert functions.count("tc_wgmma") >= 3  # of the smallest rows find their columns themselves
-    for program, (a, b), (one, other) in zip(emulated(units), inputs, FORMS.values(), strict=True):
-        check(program, a, b, options=PARTS)
-        x, y = (a if one == "mk" else a.T), (b if other == "kn" else b.T)
-        c = np.empty((len(x), y.shape[1]), np.float32)
-        program(a, b, out=c)
-        exact = x.astype(np.float64) @ y.astype(np.float64)
-        plain = np.zeros_like(c)
-        for k in range(x.shape[1]):
-            plain += x[:, k, None] * y[None, k]
-        own, usual = (np.linalg.norm(found - exact) for found in (c, plain))
-        assert own <= 1.5 * usual  # as exact as float32 is
+@pytest.mark.parametrize(
+    ("form", "sizes"),
+    [("nn", (65, 72, 51)), ("nt", (72, 40, 64)), ("tn", (67, 33, 100)), ("tt", (64, 48, 129))],
+)
+def test_products(
+    form: str, sizes: tuple[int, int, int], cuda_unit: MakeUnit, emulated: Any
+) -> None:
+    one, other = FORMS[form]
+    shapes = [tuple(sizes["mnk".index(axis)] for axis in axes) for axes in (one, other)]
+    unit = cuda_unit(source_of(form), *shapes, options=PARTS)
+    assert is_in_parts(unit) and not unit.done.is_fallback
+    assert form == "tt" or "tc_wgmma_promoted" in unit.source.functions
+    (program,) = emulated([unit])
+    a, b = drawn(*shapes)
+    check(program, a, b, options=PARTS)
+    x, y = (a if one == "mk" else a.T), (b if other == "kn" else b.T)
+    c = np.empty((len(x), y.shape[1]), np.float32)
+    program(a, b, out=c)
+    exact = x.astype(np.float64) @ y.astype(np.float64)
+    plain = np.zeros_like(c)
+    for k in range(x.shape[1]):
+        plain += x[:, k, None] * y[None, k]
+    own, usual = (np.linalg.norm(found - exact) for found in (c, plain))
+    assert own <= 1.5 * usual  # as exact as float32 is
 
 
 @pytest.mark.usefixtures("always")
@@ -80,7 +87,7 @@ def test_products(cuda_unit: MakeUnit, emulated: Any) -> None:
         }""", [(40, 50), (50, 24), (24,)]),
         ("""def f(float(P, M, K) A, float(P, K, N) B) -> (C) {
             C(p, m, n) +=! A(p, m, k) * B(p, k, n)
-        }""", [(3, 20, 30), (3, 30, 16)]),
+        }""", [(3, 20, 50), (3, 50, 16)]),
         ("def f(float(M, K) A, float(K, N) B) -> (C) { C(m, n) += A(m, k) * B(k, n) }",
          [(40, 50), (50, 24)]),
         ("def f(float(M, K) A) -> (C) { C(m, n) +=! A(m, k) * A(n, k) }", [(40, 50)]),
@@ -90,16 +97,20 @@ def test_products(cuda_unit: MakeUnit, emulated: Any) -> None:
         ("""def f(float(B, H, C) I, float(F, R, C) W) -> (O) {
             O(b, h, f) +=! I(b, h + r, c) * W(f, r, c)
         }""", [(2, 24, 32), (16, 3, 32)]),
-        ("def f(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }",
-         [(1, 1), (1, 1)]),
+        ("def f(float(M, K) A, float(K) x) -> (y) { y(m) +=! A(m, k) * x(k) }", [(40, 50), (50,)]),
+        (PRODUCT, [(1, 64), (64, 1)]),
+        (PRODUCT, [(1, 1), (1, 1)]),
+        (PRODUCT, [(4, 0), (0, 4)]),
+        (PRODUCT, [(0, 64), (64, 4)]),
     ],
-    ids=["epilogue", "batch", "adds to", "square", "three", "window", "one"],
+    ids=["epilogue", "batch", "adds to", "square", "three", "window", "vector", "dot", "one",
+         "no terms", "no rows"],
 )  # fmt: skip
 def test_other_products(
     source: str, shapes: list[tuple[int, ...]], cuda_unit: MakeUnit, emulated: Any
 ) -> None:
     unit = cuda_unit(source, *shapes, options=PARTS)
-    assert is_in_parts(unit) or shapes[0] == (1, 1)
+    assert is_in_parts(unit) == (shapes[0] not in [(1, 1), (4, 0), (0, 64)])
     (program,) = emulated([unit])
     check(program, *drawn(*shapes), options=PARTS)
 
@@ -149,14 +160,23 @@ def test_a_bound_is_wider_than_of_float32_and_much_tighter_than_of_tf32() -> Non
 
 def test_an_estimate_decides(cuda_unit: MakeUnit) -> None:
     long = cuda_unit(PRODUCT, (2048, 2048), (2048, 2048), options=PARTS)
-    assert is_in_parts(long) and "tc_wgmma" in long.source.functions
+    assert is_in_parts(long) and "tc_wgmma_promoted" in long.source.functions
     assert [one.rewrite for one in long.done.plan.tried][:1] == ["products of float16 parts"]
     assert not is_in_parts(cuda_unit(PRODUCT, (256, 256), (256, 256), options=PARTS))
     assert not is_in_parts(cuda_unit(PRODUCT, (2048, 32), (32, 2048), options=PARTS))
     assert not is_in_parts(cuda_unit(PRODUCT, (2048, 2048), (2048, 2048)))
 
 
+@needs_nvrtc
+def test_sums_stay_in_registers(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(PRODUCT, (2048, 2048), (2048, 2048), options=PARTS)
+    text = header_text(parts_for(unit.source.functions)) + unit.source.text
+    ptx = compile_cuda(text, unit.source.arch("sm_90"), ptx=True).decode()
+    assert ptx.count("wgmma.mma_async") == 4 and ".local" not in ptx
+
+
 OTHERS = {
+    "its sums are too short": PRODUCT,
     "it is no sum of float32": PRODUCT.replace("+=!", "max=!"),
     "its terms are no products": PRODUCT.replace("* B", "- B"),
     "its terms are no products of two elements": PRODUCT.replace("B(k, n)", "exp(B(k, n))"),
@@ -166,6 +186,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("why", OTHERS)
 def test_why_not(why: str, lower: Callable[..., Scop]) -> None:
-    scop = lower(OTHERS[why], (8, 8), (8, 16))
+    length = 40 if "short" in why else 64
+    scop = lower(OTHERS[why], (8, length), (length, 16))
     found = why_not_in_float16(scop, scop.by_name["S0"])
     assert found is not None and found.startswith(why)
