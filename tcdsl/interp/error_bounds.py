@@ -181,7 +181,7 @@ class Bounded:
             hull = np.maximum(bound, apart + np.where(holds, if_false.bound, if_true.bound))
             hull = np.where(np.isnan(hull), np.inf, hull)
             bound = np.where(condition.bound > 0, hull, bound)
-        return Approximate(value, bound)
+        return Approximate(value, bound, _largest_of(if_true, if_false))
 
     def cast(self, v: Approximate, source: DType, dtype: DType) -> Approximate:
         if source == dtype:
@@ -261,6 +261,12 @@ def _as_tf32(a: Approximate) -> Approximate:
 def _largest_size(v: Approximate) -> float:
     sizes = np.abs(v.value.astype(np.float64)) + v.bound
     return float(np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
+
+
+def _largest_of(*branches: Approximate) -> float | None:
+    """Return the largest size of elements, or of zeros in their place, that *branches* are."""
+    known = [v.largest if np.any(v.value) else 0.0 for v in branches]
+    return None if None in known else max(size for size in known if size is not None)
 
 
 def _in_parts(a: Approximate, b: Approximate, product: Approximate) -> Approximate:

@@ -48,10 +48,12 @@ meets high parts, and are 0 in the other two; and no factor but 0 has the high p
 right sign, or NaN where the factor is 0.  Products and sums that leave float32's range on the way
 do not here.
 
-Legal iff the sum is over a box of numbers, of products of two elements that nothing writes between
-the parts' place, before the statement, and the product; and one reduced index is a subscript of its
-own in both.  Scaled parts: H. Ootomo, R. Yokota, Recovering single precision accuracy from Tensor
-Cores while surpassing the FP32 theoretical peak performance, IJHPCA 36(4), 2022,
+Legal iff the sum is over a box, its number of terms is known, they are products of two elements
+(guards around them stay) that nothing writes between the parts' place, before the statement, and
+the product; and one reduced index is a subscript of its own in both.
+
+Scaled parts: H. Ootomo, R. Yokota, Recovering single precision accuracy from Tensor Cores while
+surpassing the FP32 theoretical peak performance, IJHPCA 36(4), 2022,
 doi:10.1177/10943420221090256; parts without scales: S. Markidis et al., NVIDIA Tensor Core
 programmability, performance & precision, IPDPSW 2018, doi:10.1109/IPDPSW.2018.00091.  Powers of two
 by additions: S. M. Rump, T. Ogita, S. Oishi, Accurate floating-point summation part I, SIAM J. Sci.
@@ -61,6 +63,8 @@ Comput. 31(1), 2008, doi:10.1137/050645671.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+
+import islpy as isl
 
 from tcdsl.lang.comprehension import (
     Binary,
@@ -75,10 +79,12 @@ from tcdsl.lang.comprehension import (
     Select,
     walk,
 )
+from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, INT32, DType
-from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.lowering import access, box, builder_of, guarded_reads
+from tcdsl.poly.isl_utils import Extent, dim_bounds, minus
+from tcdsl.poly.lowering import Bounds, access, box, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.rewrites.scop.packing import Factor, factor_of
 from tcdsl.rewrites.scop.repacking import wide_strides
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 
@@ -89,13 +95,12 @@ PARTS = ("high", "low"), ("low", "high"), ("top", "top")
 STEP, STEP_ERROR = 64, 136  # terms, and what tensor cores lose of them, in units of roundoff
 LEAST_POWER = 2.0**-111  # that a scale is made of: 2^15 times its inverse is a float32
 TOP = 2.0**15  # scaled factors are below
-Range = tuple[int, int]  # from, to
-Ranges = Mapping[str, Range]  # of indices
+Ranges = Mapping[str, Bounds]  # of indices
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
-    """The factor *number* of the product *name*: what it reads, over which *ranges*.
+class Operand:
+    """The operand *number* of the product *name*: what it reads, over which *ranges*.
 
     *kept* are the dimensions that a scale is of, *term* that of the terms.
     """
@@ -103,7 +108,7 @@ class Factor:
     name: str
     number: int
     load: Load
-    ranges: tuple[Range, ...]
+    ranges: tuple[Bounds, ...]
     kept: tuple[int, ...]
     term: int
 
@@ -111,6 +116,20 @@ class Factor:
     def parts(self) -> tuple[str, ...]:
         """Which parts there are, in the order in which they meet those of the other factor."""
         return tuple(pair[self.number] for pair in PARTS)
+
+    @property
+    def index(self) -> str:
+        """The index of the terms."""
+        found = self.load.subscripts[self.term]
+        assert isinstance(found, Index), "it is a subscript of its own"
+        return found.name
+
+    @property
+    def terms(self) -> tuple[int, int]:
+        """The range of the terms: [from, to)."""
+        low, end = self.ranges[self.term]
+        assert isinstance(low, int) and isinstance(end, int), "how many terms there are is known"
+        return low, end
 
     @property
     def indices(self) -> tuple[str, ...]:
@@ -127,8 +146,34 @@ class Factor:
 
 def why_not_in_float16(scop: Scop, statement: Statement) -> str | None:
     """Return why *statement* is no sum of products of parts of float16, or None if it may be."""
-    if reason := why_not_rfactored(statement):
+    if reason := why_not_rfactored(statement) or _why_not_sum(scop, statement):
         return reason
+    factors = product_of(statement)
+    if factors is None:
+        return "its terms are no products of two elements of float32"
+    loads = [factor.load for factor in factors]
+    if not all(_is_of_the_program(scop, load.tensor) for load in loads):
+        return "its factors are made by other rewrites"
+    if any(read.relation.is_empty() for read in statement.reads):
+        return "its factors are never there"
+    ranges = _ranges_of(scop, statement)
+    lengths = [_length(ranges[index]) for index in statement.reduced]
+    if not all(isinstance(length, int) for length in lengths):
+        return "how many terms it has is open"
+    terms = len(PARTS) * prod(length for length in lengths if isinstance(length, int))
+    if terms - -(-terms // STEP) < STEP_ERROR:
+        return "its sums are too short for steps of tensor cores"
+    if term_of(scop, statement) is None:
+        return "no reduced index is a subscript of its own in both factors"
+    between = scop.statements[_first_of(scop, statement) : scop.position(statement.name)]
+    names = {load.tensor for load in loads}
+    if any(write.array in names for other in between for write in other.writes):
+        return "its factors are written after their parts could be"
+    return None
+
+
+def _why_not_sum(scop: Scop, statement: Statement) -> str | None:
+    """Return why *statement* is no sum of float32 over a box, or None."""
     reduction = statement.reduction
     assert reduction is not None, "why_not_rfactored"
     types = reduction.dtype, scop.arrays[statement.write.array].dtype
@@ -138,47 +183,61 @@ def why_not_in_float16(scop: Scop, statement: Statement) -> str | None:
         return "it has conditions"
     if statement.write.subscripts != tuple(map(Index, statement.left)):
         return "its target's subscripts are not the left-hand indices"
-    if any(n is None for n in scop.sizes.values()) or not statement.domain.is_box():
-        return "its domain is no box of numbers"
-    loads = loads_of_product(statement)
-    if loads is None:
-        return "its terms are no products of two elements of float32"
-    if not all(_is_of_the_program(scop, load.tensor) for load in loads):
-        return "its factors are made by other rewrites"
-    lengths = map(_length, _ranges_of(statement).values())
-    terms = len(PARTS) * prod([*lengths][statement.n_left :])
-    if terms - -(-terms // STEP) < STEP_ERROR:
-        return "its sums are too short for steps of tensor cores"
-    if term_of(statement) is None:
-        return "no reduced index is a subscript of its own in both factors"
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    whole = box(builder, statement.indices, _ranges_of(scop, statement))
+    if not _is_same(scop, whole, statement.domain):
+        return "its domain is no box"
     init = initialisation(scop, statement)
     written = statement.write.relation.range()
-    if init is not None and not init.write.relation.range().is_equal(written):
+    if init is not None and not _is_same(scop, init.write.relation.range(), written):
         return "it initialises more than it updates"
-    between = scop.statements[_first_of(scop, statement) : scop.position(statement.name)]
-    names = {load.tensor for load in loads}
-    if any(write.array in names for other in between for write in other.writes):
-        return "its factors are written after their parts could be"
     return None
 
 
-def loads_of_product(statement: Statement) -> tuple[Load, Load] | None:
-    """Return the two elements of float32 that a term of *statement* is the product of, or None."""
-    match statement.value:
-        case Binary(op="*", left=Load() as one, right=Load() as other) if (
-            one.dtype == other.dtype == FLOAT32
-        ):
-            return one, other
-    return None
+def _is_same(scop: Scop, one: isl.Set, other: isl.Set) -> bool:
+    one, other = (values.intersect_params(scop.context) for values in (one, other))
+    return bool(one.is_equal(other))
 
 
-def term_of(statement: Statement) -> str | None:
+def product_of(statement: Statement) -> tuple[Factor, Factor] | None:
+    """Return the two factors that a term of *statement* is the product of, or None.
+
+    Each is an element of float32, or 0 where a condition does not hold.
+    """
+    value = statement.value
+    if not (isinstance(value, Binary) and value.op == "*"):
+        return None
+    factors = factor_of(value.left), factor_of(value.right)
+    one, other = factors
+    if one is None or other is None or not all(map(_is_plain, (one, other))):
+        return None
+    return one, other
+
+
+def _is_plain(factor: Factor) -> bool:
+    """Return whether *factor* is an element of float32 as it is."""
+    is_converted = any(isinstance(n, Cast) and n.dtype.is_float for n in walk(factor.expr))
+    return factor.load.dtype == factor.expr.dtype == FLOAT32 and not is_converted
+
+
+def term_of(scop: Scop, statement: Statement) -> str | None:
     """Return the longest reduced index that is a subscript of its own in both factors, or None."""
-    loads = loads_of_product(statement)
-    assert loads is not None
-    found = [i for i in statement.reduced if all(_is_alone(load, i) for load in loads)]
-    ends = _ranges_of(statement)
-    return max(found, key=lambda index: _length(ends[index]), default=None)
+    factors, ranges = product_of(statement), _ranges_of(scop, statement)
+    assert factors is not None
+    lengths = {index: _length(ranges[index]) for index in statement.reduced}
+    found = {
+        index: length
+        for index, length in lengths.items()
+        if isinstance(length, int) and all(_is_alone(factor, index) for factor in factors)
+    }
+    return max(found, key=found.__getitem__, default=None)
+
+
+def _is_alone(factor: Factor, index: str) -> bool:
+    """Return whether *index* is one of the subscripts of *factor*, and nowhere else in it."""
+    own = [s for s in factor.load.subscripts if Index(index) in walk(s)]
+    is_asked = factor.condition is not None and Index(index) in walk(factor.condition)
+    return own == [Index(index)] and not is_asked
 
 
 def _is_of_the_program(scop: Scop, name: str) -> bool:
@@ -197,12 +256,12 @@ def in_float16(scop: Scop, name: str) -> Scop:
     """Return *scop* with the sum *name* as one of products of parts of its factors."""
     statement = scop.by_name[name]
     assert why_not_in_float16(scop, statement) is None
-    factors, before = factors_of(statement), _Made(scop, {**scop.arrays})
-    for factor in factors:
-        _add_scales(before, factor)
-        _add_parts(before, factor)
+    operands, before = operands_of(scop, statement), _Made(scop, {**scop.arrays})
+    for operand in operands:
+        _add_scales(before, operand)
+        _add_parts(before, operand)
     after = _Made(scop, before.arrays)
-    _add_product(after, statement, factors)
+    _add_product(after, scop, statement, operands)
     place, init = _first_of(scop, statement), initialisation(scop, statement)
     statements: list[Statement] = []
     for position, old in enumerate(scop.statements):
@@ -212,33 +271,26 @@ def in_float16(scop: Scop, name: str) -> Scop:
     return replace(scop, arrays=after.arrays, statements=tuple(statements))
 
 
-def factors_of(statement: Statement) -> tuple[Factor, Factor]:
-    """Return the factors of the product *statement*."""
-    loads, term = loads_of_product(statement), term_of(statement)
-    assert loads is not None and term is not None, "why_not_in_float16"
-    one, other = (_factor(statement, number, load, term) for number, load in enumerate(loads))
-    return one, other
-
-
-def _factor(statement: Statement, number: int, load: Load, term: str) -> Factor:
+def operands_of(scop: Scop, statement: Statement) -> tuple[Operand, ...]:
+    """Return the operands of the product *statement*."""
+    factors, term = product_of(statement), term_of(scop, statement)
+    assert factors is not None and term is not None, "why_not_in_float16"
     reads = {(read.array, read.subscripts): read for read in statement.reads}
-    image = reads[load.tensor, load.subscripts].relation.range()
-    bounds = (constant_bounds(image, dim) for dim in range(len(load.subscripts)))
-    ranges = tuple((low, high + 1) for low, high in filter(None, bounds))
-    kept = tuple(
-        dim
-        for dim, subscript in enumerate(load.subscripts)
-        if isinstance(subscript, Index)
-        and subscript.name in statement.left
-        and _is_alone(load, subscript.name)
-    )
-    return Factor(statement.name, number, load, ranges, kept, load.subscripts.index(Index(term)))
-
-
-def _is_alone(load: Load, index: str) -> bool:
-    """Return whether *index* is one of the subscripts of *load*, and in no other."""
-    own = [s for s in load.subscripts if Index(index) in walk(s)]
-    return own == [Index(index)]
+    found = []
+    for number, factor in enumerate(factors):
+        load = factor.load
+        image = reads[load.tensor, load.subscripts].relation.range()
+        ranges = (dim_bounds(image, dim, scop.context) for dim in range(len(load.subscripts)))
+        kept = (
+            dim
+            for dim, subscript in enumerate(load.subscripts)
+            if isinstance(subscript, Index)
+            and subscript.name in statement.left
+            and _is_alone(factor, subscript.name)
+        )
+        at = load.subscripts.index(Index(term))
+        found.append(Operand(statement.name, number, load, tuple(ranges), tuple(kept), at))
+    return tuple(found)
 
 
 def _first_of(scop: Scop, statement: Statement) -> int:
@@ -246,14 +298,13 @@ def _first_of(scop: Scop, statement: Statement) -> int:
     return [s.source_name for s in scop.statements].index(statement.source_name)
 
 
-def _ranges_of(statement: Statement) -> dict[str, Range]:
-    bounds = (constant_bounds(statement.domain, d) for d in range(len(statement.indices)))
-    ends = [(low, high + 1) for low, high in filter(None, bounds)]
-    return dict(zip(statement.indices, ends, strict=True))
+def _ranges_of(scop: Scop, statement: Statement) -> dict[str, Bounds]:
+    bounds = [dim_bounds(statement.domain, d, scop.context) for d in range(len(statement.indices))]
+    return dict(zip(statement.indices, bounds, strict=True))
 
 
-def _length(ends: Range) -> int:
-    return ends[1] - ends[0]
+def _length(ends: Bounds) -> Extent:
+    return minus(ends[1], ends[0])
 
 
 class _Made:
@@ -262,14 +313,16 @@ class _Made:
     def __init__(self, scop: Scop, arrays: dict[str, Array]) -> None:
         self.arrays = arrays
         self.statements: list[Statement] = []
-        self._sizes = scop.sizes
+        self._sizes, self._context = scop.sizes, scop.context
 
     def add_array(
-        self, name: str, dtype: DType, ranges: Sequence[Range], *, is_aligned: bool = False
+        self, name: str, dtype: DType, ranges: Sequence[Bounds], *, is_aligned: bool = False
     ) -> None:
         """Declare an array of a range a dimension, its rows in units of 16 bytes if *aligned*."""
         origin, shape = tuple(low for low, _ in ranges), tuple(map(_length, ranges))
-        strides = wide_strides(shape, dtype) if is_aligned else None
+        known = [extent for extent in shape[1:] if isinstance(extent, int)]
+        is_aligned = is_aligned and len(known) == len(shape) - 1
+        strides = wide_strides((1, *known), dtype) if is_aligned and known else None
         self.arrays[name] = Array(name, dtype, origin, shape, Storage.SCRATCH, strides=strides)
 
     def assign(self, name: str, left: Ranges, target: Load, value: Expr) -> None:
@@ -296,7 +349,7 @@ class _Made:
         indices = (*left, *reduced)
         name = f"{source}_init" if kind is Kind.INIT else source
         builder = builder_of(indices, name, self._sizes)
-        domain = box(builder, indices, {**left, **reduced})
+        domain = box(builder, indices, {**left, **reduced}).intersect_params(self._context)
         value, reduction = what
         exprs = () if value is None else (value,)
         own = Statement(
@@ -314,69 +367,75 @@ class _Made:
         self.statements.append(own)
 
 
-def _add_scales(made: _Made, factor: Factor) -> None:
+def _add_scales(made: _Made, operand: Operand) -> None:
     """Add the largest factors, and of each the unit of its scaled ones, and the scale."""
-    every = dict(zip(factor.indices, factor.ranges, strict=True))
-    kept = {factor.indices[dim]: factor.ranges[dim] for dim in factor.kept}
+    every = dict(zip(operand.indices, operand.ranges, strict=True))
+    kept = {operand.indices[dim]: operand.ranges[dim] for dim in operand.kept}
     rest = {index: ends for index, ends in every.items() if index not in kept}
     at = tuple(map(Index, every))
     for what in ("peak", "unit", "scale"):
-        made.add_array(factor.array(what), FLOAT32, tuple(kept.values()))
-    peak, unit, scale = (factor.of_scale(what, at) for what in ("peak", "unit", "scale"))
-    x = Load(factor.load.tensor, at, FLOAT32)
+        made.add_array(operand.array(what), FLOAT32, tuple(kept.values()))
+    peak, unit, scale = (operand.of_scale(what, at) for what in ("peak", "unit", "scale"))
+    x = Load(operand.load.tensor, at, FLOAT32)
     size = Select(_is_finite(x), _size(x), Const(0.0, FLOAT32), FLOAT32)
-    prefix = f"{factor.name}_{{}}{factor.number}"
+    prefix = f"{operand.name}_{{}}{operand.number}"
     made.fold(prefix.format("peak"), (kept, rest), peak, size, Operator.MAX)
     made.assign(prefix.format("unit"), kept, unit, _unit(peak))
     one = Binary("/", Const(1.0, FLOAT64), Cast(unit, FLOAT64), FLOAT64)  # exact, fast_math or not
     made.assign(prefix.format("scale"), kept, scale, Cast(one, FLOAT32))
 
 
-def _add_parts(made: _Made, factor: Factor) -> None:
-    """Add the parts of *factor*, one range of terms after another."""
-    every = dict(zip(factor.indices, factor.ranges, strict=True))
-    low, end = factor.ranges[factor.term]
-    ranges = list(factor.ranges)
-    ranges[factor.term] = 0, len(PARTS) * (end - low)
-    made.add_array(factor.array("parts"), FLOAT16, ranges, is_aligned=True)
+def _add_parts(made: _Made, operand: Operand) -> None:
+    """Add the parts of *operand*, one range of terms after another."""
+    every = dict(zip(operand.indices, operand.ranges, strict=True))
+    low, end = operand.terms
+    ranges = list(operand.ranges)
+    ranges[operand.term] = 0, len(PARTS) * (end - low)
+    made.add_array(operand.array("parts"), FLOAT16, ranges, is_aligned=True)
     at: list[Expr] = list(map(Index, every))
-    x = Load(factor.load.tensor, tuple(at), FLOAT32)
-    scaled = Binary("*", x, factor.of_scale("scale", at), FLOAT32)
-    for number, part in enumerate(factor.parts):
+    x = Load(operand.load.tensor, tuple(at), FLOAT32)
+    scaled = Binary("*", x, operand.of_scale("scale", at), FLOAT32)
+    for number, part in enumerate(operand.parts):
         subscripts, offset = list(at), number * (end - low) - low
         if offset:
-            term = at[factor.term]
-            subscripts[factor.term] = Binary("+", term, Const(offset, INT32), INT32)
-        target = Load(factor.array("parts"), tuple(subscripts), FLOAT16)
-        name = f"{factor.name}_{part}{factor.number}"
+            term = at[operand.term]
+            subscripts[operand.term] = Binary("+", term, Const(offset, INT32), INT32)
+        target = Load(operand.array("parts"), tuple(subscripts), FLOAT16)
+        name = f"{operand.name}_{part}{operand.number}"
         made.assign(name, every, target, _part(part, x, scaled))
 
 
-def _add_product(made: _Made, statement: Statement, factors: Sequence[Factor]) -> None:
+def _add_product(
+    made: _Made, scop: Scop, statement: Statement, operands: Sequence[Operand]
+) -> None:
     """Add the sum of products of parts, and of it what *statement* is to give."""
-    reduction, ranges, term = statement.reduction, _ranges_of(statement), term_of(statement)
-    assert reduction is not None and term is not None, "why_not_in_float16"
+    reduction, ranges, term = statement.reduction, _ranges_of(scop, statement), operands[0].terms
+    factors = product_of(statement)
+    assert reduction is not None and factors is not None, "why_not_in_float16"
     left = {index: ranges[index] for index in statement.left}
-    rest = {index: ranges[index] for index in statement.reduced}
-    rest[term] = 0, len(PARTS) * _length(ranges[term])
+    rest: dict[str, Bounds] = {index: ranges[index] for index in statement.reduced}
+    rest[operands[0].index] = 0, len(PARTS) * (term[1] - term[0])
     at = tuple(map(Index, left))
     total = Load(f"{statement.write.array}.scaled{statement.name}", at, FLOAT32)
     made.add_array(total.tensor, FLOAT32, tuple(left.values()))
-    one, other = (
-        Cast(Load(factor.array("parts"), factor.load.subscripts, FLOAT16), FLOAT32)
-        for factor in factors
-    )
+    one, other = (_of_parts(*pair) for pair in zip(factors, operands, strict=True))
     product = Binary("*", one, other, FLOAT32)
     made.fold(statement.name, (left, rest), total, product, Operator.ADD)
     made.statements[-1] = replace(made.statements[-1], is_promoted=True)
     value: Expr = Cast(total, FLOAT64)
-    for factor in factors:
-        unit = factor.of_scale("unit", factor.load.subscripts)
+    for operand in operands:
+        unit = operand.of_scale("unit", operand.load.subscripts)
         value = Binary("*", value, Cast(unit, FLOAT64), FLOAT64)
     value, target = Cast(value, FLOAT32), Load(statement.write.array, at, FLOAT32)
     if not reduction.initialise:
         value = Binary("+", target, value, FLOAT32)
     made.assign(f"{statement.name}_scaled", left, target, value)
+
+
+def _of_parts(factor: Factor, operand: Operand) -> Expr:
+    """Return *factor* with a part for the element, which is read as float32."""
+    part = Load(operand.array("parts"), factor.load.subscripts, FLOAT16)
+    return rewrite(factor.expr, lambda n: Cast(part, FLOAT32) if n == factor.load else n)
 
 
 def _size(x: Expr) -> Expr:

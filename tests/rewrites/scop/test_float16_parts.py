@@ -97,14 +97,18 @@ def test_products(
         ("""def f(float(B, H, C) I, float(F, R, C) W) -> (O) {
             O(b, h, f) +=! I(b, h + r, c) * W(f, r, c)
         }""", [(2, 24, 32), (16, 3, 32)]),
+        ("""def f(float(B, C, H) I, float(F, C, R) W) -> (O) {
+            O(b, f, h) +=! (1 <= h + r && h + r < H + 1 ? I(b, c, h + r - 1) : 0) * W(f, c, r)
+                where h in 0:H
+        }""", [(2, 32, 24), (16, 32, 3)]),
         ("def f(float(M, K) A, float(K) x) -> (y) { y(m) +=! A(m, k) * x(k) }", [(40, 50), (50,)]),
         (PRODUCT, [(1, 64), (64, 1)]),
         (PRODUCT, [(1, 1), (1, 1)]),
         (PRODUCT, [(4, 0), (0, 4)]),
         (PRODUCT, [(0, 64), (64, 4)]),
     ],
-    ids=["epilogue", "batch", "adds to", "square", "three", "window", "vector", "dot", "one",
-         "no terms", "no rows"],
+    ids=["epilogue", "batch", "adds to", "square", "three", "window", "guard", "vector",
+         "dot", "one", "no terms", "no rows"],
 )  # fmt: skip
 def test_other_products(
     source: str, shapes: list[tuple[int, ...]], cuda_unit: MakeUnit, emulated: Any
@@ -165,6 +169,20 @@ def test_an_estimate_decides(cuda_unit: MakeUnit) -> None:
     assert not is_in_parts(cuda_unit(PRODUCT, (256, 256), (256, 256), options=PARTS))
     assert not is_in_parts(cuda_unit(PRODUCT, (2048, 32), (32, 2048), options=PARTS))
     assert not is_in_parts(cuda_unit(PRODUCT, (2048, 2048), (2048, 2048)))
+
+
+@pytest.mark.usefixtures("always")
+def test_rows_may_be_open() -> None:
+    f = tcdsl.define(PRODUCT).f
+    options = Options(precision="float16x3", dynamic_sizes=("M",))
+    exe = f.compile(*drawn((40, 64), (64, 48)), target="emulate", options=options)
+    assert exe.opened == ("M",) and "S0_scaled" in str(exe.choices)
+    for rows in (40, 17, 65):
+        a, b = drawn((rows, 64), (64, 48))
+        check(f, a, b, targets="emulate", options=options)
+    options = Options(precision="float16x3", dynamic_sizes=("K",))
+    exe = f.compile(*drawn((40, 64), (64, 48)), target="emulate", options=options)
+    assert exe.opened == ("K",) and "S0_scaled" not in str(exe.choices)
 
 
 @needs_nvrtc
