@@ -1,6 +1,7 @@
 """Products of float32 of parts of float16: what becomes of them, how exact, what is not finite."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,15 @@ import pytest
 
 import tcdsl
 from tcdsl.codegen.device.cuda import header_text, parts_for
+from tcdsl.costmodel.chip import load_chip
+from tcdsl.driver import print_scop
 from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.options import Options
 from tcdsl.plan import search
+from tcdsl.plan.library_rewrite import library_rewrites
 from tcdsl.poly.scop import Scop
-from tcdsl.rewrites.scop.float16_parts import why_not_in_float16
+from tcdsl.rewrites.scop.float16_parts import in_float16, why_not_in_float16
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.strategies.templates import tile_mma
 from tcdsl.testing.comparison import check
@@ -191,6 +195,41 @@ def test_sums_stay_in_registers(cuda_unit: MakeUnit) -> None:
     text = header_text(parts_for(unit.source.functions)) + unit.source.text
     ptx = compile_cuda(text, unit.source.arch("sm_90"), ptx=True).decode()
     assert ptx.count("wgmma.mma_async") == 4 and ".local" not in ptx
+
+
+@pytest.mark.usefixtures("always")
+def test_gradients() -> None:
+    gradient = tcdsl.vjp(tcdsl.define(PRODUCT).f)
+    inputs = drawn((48, 64), (64, 50), (48, 50))
+    exe = gradient.compile(*inputs, target="emulate", options=PARTS)
+    assert {"S0_scaled", "S1_scaled"} <= set(exe.compilation.plan.value.scop.by_name)
+    check(gradient, *inputs, targets="emulate", options=PARTS)
+
+
+def test_choices_are_followed() -> None:
+    f, shapes = tcdsl.define(PRODUCT).f, [tcdsl.spec((2048, 2048), "float32")] * 2
+    exe = f.compile(*shapes, target="emulate", options=PARTS)
+    again = f.compile(*shapes, target="emulate", options=PARTS, choices=exe.choices)
+    assert again.choices == exe.choices and len(again.kernels) == 3
+    assert "products of float16 parts" in exe.explain()
+    with pytest.raises(tcdsl.OptionError, match="S0_peak0"):
+        f.compile(*shapes, target="emulate", choices=exe.choices)
+
+
+def test_a_cpu_takes_the_option_and_leaves_products_as_they_are() -> None:
+    f = tcdsl.define(PRODUCT).f
+    a, b = drawn((48, 64), (64, 50))
+    check(f, a, b, targets=("cpu", "reference"), options=PARTS)
+    assert np.array_equal(f(a, b, target="cpu", options=PARTS), f(a, b, target="cpu"))
+
+
+def test_statements(lower: Callable[..., Scop], golden: Callable[[str, str], None]) -> None:
+    scop = in_float16(lower(PRODUCT, (8, 51), (51, 16)), "S0")
+    golden("float16_parts", print_scop(scop))
+    library = library_rewrites(
+        Options(libraries=True), replace(load_chip("h200"), libraries=("cublas",))
+    )
+    assert library[0].why_not(scop, "S0")
 
 
 OTHERS = {
