@@ -11,7 +11,7 @@ from tcdsl.lang.types.dtypes import DType
 
 # Sums of multiples of 1/256 are exact in any order while they fit the significand.
 _QUANTUM = 256
-PARTS_LARGER = 1 + 2.0**-8  # sizes of a term's parts together, beside the term's
+PARTS_LARGER = 1 + 2.0**-8
 
 
 class Folded(Protocol):
@@ -24,17 +24,11 @@ class Folded(Protocol):
 
 
 def accumulator(
-    operator: Operator,
-    dtype: DType,
-    held: Approximate,
-    *,
-    is_compensated: bool = False,
-    parts: int = 1,
+    operator: Operator, dtype: DType, held: Approximate, *, is_compensated: bool = False
 ) -> Folded:
     """Return the reduction by *operator* that starts from *held*.
 
     :arg is_compensated: whether a sum is.
-    :arg parts: that a term of a sum may be added in.
     """
     if operator.is_arg:
         return Arg(operator, dtype, held.value.size)
@@ -42,7 +36,7 @@ def accumulator(
         return Exact(operator, dtype, held)
     match operator:
         case Operator.ADD:
-            return Sum(dtype, held, is_compensated=is_compensated, parts=parts)
+            return Sum(dtype, held, is_compensated=is_compensated)
         case Operator.MUL:
             return Product(dtype, held)
         case _:
@@ -60,13 +54,11 @@ class Sum:
     What n terms lose is at most ``gamma_n sum |x|``.  A compensated sum knows it exactly, and adds
     it up in at most 3 n additions: an error of ``gamma_n gamma_3n``, and one rounding at the end.
 
-    Terms that are added in parts are so many more, and as large but for PARTS_LARGER.
+    Terms that are added in parts are so many more, and together as large but for PARTS_LARGER.
     """
 
-    def __init__(
-        self, dtype: DType, held: Approximate, *, is_compensated: bool = False, parts: int = 1
-    ) -> None:
-        self._dtype, self._is_compensated, self._parts = dtype, is_compensated, parts
+    def __init__(self, dtype: DType, held: Approximate, *, is_compensated: bool = False) -> None:
+        self._dtype, self._is_compensated = dtype, is_compensated
         shape = held.value.shape
         self._value = np.zeros(shape, working(dtype))
         self._error, self._size, self._terms = (np.zeros(shape) for _ in range(3))
@@ -77,13 +69,14 @@ class Sum:
     def add(self, elements: Array, values: Approximate, runs: Array, first: int | Array) -> None:
         x, e = np.where(runs, values.value, 0), np.where(runs, values.bound, 0.0)
         # Infinities and NaNs decide the value, not the size.
-        size = np.where(np.isfinite(x), np.abs(x) + e, 0).astype(np.float64)
+        larger = 1.0 if values.parts == 1 else PARTS_LARGER
+        size = np.where(np.isfinite(x), larger * (np.abs(x) + e), 0).astype(np.float64)
         rough = (e > 0) | (np.isfinite(x) & (np.rint(x * _QUANTUM) != x * _QUANTUM))
         for total, terms in (
             (self._value, x),
             (self._error, e),
             (self._size, size),
-            (self._terms, runs.astype(np.float64)),
+            (self._terms, values.parts * runs.astype(np.float64)),
             (self._rough, rough.astype(np.float64)),
         ):
             np.add.at(total, elements, terms.sum(axis=1))
@@ -91,9 +84,7 @@ class Sum:
     def result(self) -> Approximate:
         u = unit_roundoff(self._dtype)
         exact = (self._rough == 0) & (self._size * _QUANTUM < 0.5 / u)
-        terms = self._parts * self._terms
-        larger = 1.0 if self._parts == 1 else PARTS_LARGER
-        spread = gamma(np.maximum(terms - 1, 0), u) * self._size * larger
+        spread = gamma(np.maximum(self._terms - 1, 0), u) * self._size
         if self._is_compensated:
             second = 2 * gamma(self._terms, u) * gamma(3 * self._terms, u) * self._size
             once = u * (np.abs(self._value) + self._error + second) + smallest(self._dtype)

@@ -12,7 +12,7 @@ that a function may be wrong by:
               or, if it is compensated,     + u |sum xi| + 2 gamma_n gamma_3n sum |xi|
     ? :       where the condition is undecided, the hull of both branches
 
-With ``precision="float16x3"`` a product of float32 loses more, and a sum of n terms has gamma_3n
+With ``precision="float16x3"`` a product of float32 loses more, and a sum of n of them has gamma_3n
 (``_in_parts``, rewrites/scop/float16_parts.py).
 
 Rounding is u (|v| + e), or, if the operands are exact, what rounding v itself loses: whole numbers
@@ -29,6 +29,7 @@ Algorithms, SIAM 2002, sections 3.3 and 4.2, doi:10.1137/1.9780898718027.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,7 @@ class Bounded:
         return np.asarray(v.bound > 0)
 
     def blurred(self, v: Approximate, doubt: Array) -> Approximate:
-        return Approximate(v.value, np.where(doubt, np.inf, v.bound)) if doubt.any() else v
+        return replace(v, bound=np.where(doubt, np.inf, v.bound)) if doubt.any() else v
 
     def unary(self, op: str, v: Approximate, dtype: DType) -> Approximate:
         return Approximate(unary(op, v.value), v.bound)
@@ -232,7 +233,7 @@ class Bounded:
 
     def spread(self, v: Approximate, shape: Shape, new_shape: Shape) -> Approximate:
         value, bound = (np.broadcast_to(p, shape).reshape(new_shape) for p in (v.value, v.bound))
-        return Approximate(value, bound)
+        return replace(v, value=value, bound=bound)
 
     def take(self, v: Approximate, positions: Any) -> Approximate:
         largest = _largest_size(v) if self._is_in_parts else None
@@ -245,9 +246,7 @@ class Bounded:
     def accumulator(
         self, operator: Operator, dtype: DType, held: Approximate, *, is_own: bool
     ) -> Folded:
-        is_compensated = is_own and self._is_compensated
-        parts = FLOAT16_PARTS if self._is_in_parts and dtype == FLOAT32 else 1
-        return accumulator(operator, dtype, held, is_compensated=is_compensated, parts=parts)
+        return accumulator(operator, dtype, held, is_compensated=is_own and self._is_compensated)
 
 
 def _as_tf32(a: Approximate) -> Approximate:
@@ -281,7 +280,7 @@ def _in_parts(a: Approximate, b: Approximate, product: Approximate) -> Approxima
     f, g = (2.0**-39 * max(largest, 2.0**-112) for largest in (a.largest, b.largest))
     lost = 3.25 * 2.0**-22 * x * y + 1.25 * (f * y + g * x) + 6 * f * g
     bound = product.bound + np.where((x > 0) & (y > 0), lost, 0.0)
-    return Approximate(product.value, bound, a.largest * b.largest)
+    return Approximate(product.value, bound, a.largest * b.largest, FLOAT16_PARTS)
 
 
 def _float(v: Array) -> Array:

@@ -36,11 +36,11 @@ for small ones: a factor keeps its 22 bits down to 2^-17 of the largest.
 
 The sum of n = 3K products of parts, which are exact, adds gamma_n of the sum of sizes in any order.
 Tensor cores align the 16 products of an instruction, and what these are added to, to the largest,
-and truncate: at most 2^-23 of it is lost by each.  That is biased, and over all terms ten times
-what roundings lose.  So the sum of a step of 64 terms is kept by itself, off by at most 4 17 2^-23
-= 136 u of its sizes, and added to others by ordinary additions (the statement is *promoted*): for s
-steps (136 + s) u in all, which is less than gamma_n from n - s = 136 on; shorter sums are left as
-they are.  Low parts are first, so that they are added to what is small.
+and truncate: at most 2^-23 of it is lost by each, which is biased, and grows with the sum.  So the
+sum of a step of 64 terms is kept by itself, off by at most 4 17 2^-23 = 136 u of its sizes, and
+added to others by ordinary additions (the statement is *promoted*): for s steps (136 + s) u in all,
+which is less than gamma_n from n - s = 136 on.  Shorter sums are left as they are.  Low parts are
+first, so that they are added to what is small.
 
 **Infinities and NaN** are where they would be in plain float32.  They stay in the high part that
 meets high parts, and are 0 in the other two; and no factor but 0 has the high part 0: one below
@@ -87,6 +87,7 @@ from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.packing import Factor, factor_of
 from tcdsl.rewrites.scop.repacking import wide_strides
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
+from tcdsl.source import Span
 
 LARGEST = float.fromhex("0x1.fffffep127")  # of float32
 LEAST_HIGH = 2.0**-24  # of float16
@@ -256,11 +257,11 @@ def in_float16(scop: Scop, name: str) -> Scop:
     """Return *scop* with the sum *name* as one of products of parts of its factors."""
     statement = scop.by_name[name]
     assert why_not_in_float16(scop, statement) is None
-    operands, before = operands_of(scop, statement), _Made(scop, {**scop.arrays})
+    operands, before = operands_of(scop, statement), _Made(scop, {**scop.arrays}, statement.span)
     for operand in operands:
         _add_scales(before, operand)
         _add_parts(before, operand)
-    after = _Made(scop, before.arrays)
+    after = _Made(scop, before.arrays, statement.span)
     _add_product(after, scop, statement, operands)
     place, init = _first_of(scop, statement), initialisation(scop, statement)
     statements: list[Statement] = []
@@ -310,8 +311,8 @@ def _length(ends: Bounds) -> Extent:
 class _Made:
     """Statements that are made one after another, and the arrays that they use."""
 
-    def __init__(self, scop: Scop, arrays: dict[str, Array]) -> None:
-        self.arrays = arrays
+    def __init__(self, scop: Scop, arrays: dict[str, Array], span: Span) -> None:
+        self.arrays, self._span = arrays, span
         self.statements: list[Statement] = []
         self._sizes, self._context = scop.sizes, scop.context
 
@@ -363,6 +364,7 @@ class _Made:
             reads=guarded_reads(builder, domain, exprs, self.arrays),
             reduction=reduction,
             source_name=source,
+            span=self._span,
         )
         self.statements.append(own)
 

@@ -124,6 +124,14 @@ def test_other_products(
 
 
 @pytest.mark.usefixtures("always")
+def test_products_of_single_warps(cuda_unit: MakeUnit, emulated: Any) -> None:
+    unit = cuda_unit(PRODUCT, (72, 64), (64, 56), options=PARTS, gpu=load_chip("a100"))
+    assert is_in_parts(unit) and "tc_mma_promoted" in unit.source.functions
+    (program,) = emulated([unit])
+    check(program, *drawn((72, 64), (64, 56)), options=PARTS)
+
+
+@pytest.mark.usefixtures("always")
 def test_ranges_zeros_infinities_and_nan(cuda_unit: MakeUnit, emulated: Any) -> None:
     shapes = (48, 64), (64, 40)
     (program,) = emulated([cuda_unit(PRODUCT, *shapes, options=PARTS)])
