@@ -116,16 +116,3 @@ TC_FN void tc_mma(float (&sums)[4 * MT * NT], const uint16_t *A, int a, const ui
     }
   }
 }
-
-/* The same, with what A * B is by itself added by ordinary additions: tensor cores truncate. */
-template <bool IS_BFLOAT, int MT, int NT, int KT, int LA, bool IS_A, int LB, bool IS_B>
-TC_FN void tc_mma_promoted(float (&sums)[4 * MT * NT], const uint16_t *A, int a, const uint16_t *B,
-                           int b)
-{
-  float step[4 * MT * NT];
-#pragma unroll
-  for (int i = 0; i < 4 * MT * NT; i++) step[i] = 0;
-  tc_mma<IS_BFLOAT, MT, NT, KT, LA, IS_A, LB, IS_B>(step, A, a, B, b);
-#pragma unroll
-  for (int i = 0; i < 4 * MT * NT; i++) sums[i] += step[i];
-}

@@ -185,18 +185,3 @@ TC_FN void tc_wgmma(float (&sums)[N / 2], const uint16_t *A, int a, const uint16
 #endif
 #endif
 }
-
-/* The same, with what A * B is by itself added by ordinary additions: tensor cores truncate.  It is
- * waited for here, while other groups of four warps multiply. */
-template <bool IS_BFLOAT, int N, int KT, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B>
-TC_FN void tc_wgmma_promoted(float (&sums)[N / 2], const uint16_t *A, int a, const uint16_t *B,
-                             int b)
-{
-  float step[N / 2];
-#pragma unroll
-  for (int i = 0; i < N / 2; i++) step[i] = 0;
-  tc_wgmma<IS_BFLOAT, N, KT, LA, MA, IS_A, LB, MB, IS_B>(step, A, a, B, b);
-  tc_end_products(step);
-#pragma unroll
-  for (int i = 0; i < N / 2; i++) sums[i] += step[i];
-}
