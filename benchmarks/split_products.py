@@ -1,11 +1,13 @@
-"""Products of float32 as three of tf32, beside cuBLAS' float32: errors against float64, and times.
+"""Products of float32 as three of tf32, or of float16, and cuBLAS' float32: errors and times.
 
     python benchmarks/split_products.py [--seconds 70] [--variants] [--part errors|times]
 
 Both are called by turns, between writes of 256 MB.  A line: sizes, which operands are transposed,
-microseconds of ours and of torch (tf32 off), their ratio; the error as a Frobenius norm and the
-largest of one element beside its sum of sizes, of ours and torch's; the kernel.  Errors come first,
-of unkind operands: wide ranges, cancellation, tiny numbers, planted infinities and NaN.
+microseconds of ours and of torch (tf32 off), their ratio; the error against float64 as a Frobenius
+norm and the largest of one element beside its sum of sizes, of ours and torch's; the kernel.  A
+second line is of ``Options(precision="float16x3")``, whose time is that of all of its kernels, the
+parts' too.  Errors come first, of unkind operands: wide ranges, cancellation, tiny numbers, planted
+infinities and NaN.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import tcdsl
 
 TILES = ((64, 4, 3), (64, 4, 4), (128, 8, 4), (128, 8, 3), (128, 4, 3))  # columns, warps, stages
 ROUNDS = 9
-PARTS = tcdsl.Options()
+PARTS, FLOAT16 = tcdsl.Options(), tcdsl.Options(precision="float16x3")
 
 
 def source(ta: bool, tb: bool) -> str:
@@ -107,22 +109,25 @@ def accuracy(say: Callable[..., None]) -> None:
     for kind, k in cases:
         a, b = unkind(kind, (2048, k), 1), unkind(kind, (k, 2048), 0)
         plain = f(a, b, options=tcdsl.Options(precision="ieee"))
-        own = [errors(c, a, b) for c in (f(a, b, options=PARTS), plain, a @ b)]
+        made = (f(a, b, options=PARTS), f(a, b, options=FLOAT16), plain, a @ b)
+        own = [errors(c, a, b) for c in made]
         shown = "  ".join(f"{norm:.2e} {worst:.1e}" for norm, worst in own)
-        say(f"{kind:12} K {k:5}: ours {shown} of float32, torch")
+        say(f"{kind:12} K {k:5}: ours {shown} of float16x3, float32, torch")
     a, b = unkind("normal", (2048, 512), 1), unkind("normal", (512, 2048), 0)
-    (kernel,) = f.compile(a, b, options=PARTS).choices["kernels"]
     special = [float("inf"), float("-inf"), float("nan"), 3.4e38]
     for n, value in enumerate(special):
         a[7 + 100 * n, 5 + 50 * n] = value
     b[77, 300], b[300, 9], b[301, 9] = float("inf"), float("nan"), 0.0
     a[400, 77] = 0.0
-    c, exact = f(a, b, options=PARTS), (a.double() @ b.double()).float()
+    exact = (a.double() @ b.double()).float()
     want = torch.where(exact.isfinite(), exact, f(a, b, options=tcdsl.Options(precision="ieee")))
-    same = torch.isclose(c, want, rtol=1e-4, atol=1e-3, equal_nan=True)
-    odd = int((~c.isfinite()).sum()), int((~want.isfinite()).sum())
-    say("planted: right" if same.all() else f"planted: WRONG at {int((~same).sum())}", *odd,
-        kernel["template"])  # fmt: skip
+    for options in (PARTS, FLOAT16):
+        exe = f.compile(a, b, options=options)
+        c = exe(a, b)
+        same = torch.isclose(c, want, rtol=1e-4, atol=1e-3, equal_nan=True)
+        odd = int((~c.isfinite()).sum()), int((~want.isfinite()).sum())
+        say("planted: right" if same.all() else f"planted: WRONG at {int((~same).sum())}", *odd,
+            exe.choices["kernels"][-1]["template"], options.precision)  # fmt: skip
 
 
 def sizes() -> Iterator[tuple[int, int, int, bool, bool]]:
@@ -171,6 +176,7 @@ def main() -> None:
                         break
                     except tcdsl.TCError:
                         continue
+        tried.append(("float16x3 ", f.compile(a, b, options=FLOAT16)))
         outs = [torch.full((m, n), float("nan"), device="cuda") for _ in tried]
         calls = [exe.bind(a, b, out=c) for (_, exe), c in zip(tried, outs, strict=True)]
         last = torch.empty_like(outs[0])
@@ -179,7 +185,7 @@ def main() -> None:
         for (mark, exe), c, us in zip(tried, outs, own_us, strict=True):
             found = errors(c, x, y)
             shown = "  ".join(f"{norm:.2e} {worst:.1e}" for norm, worst in (found, right))
-            how = short(exe.choices["kernels"][0])
+            how = short(exe.choices["kernels"][-1])
             say(f"{mark}{m} {n} {k} {'ta' * ta}{'tb' * tb}: {us:.1f} {torch_us:.1f} us,",
                 f"{torch_us / us:.2f}  {shown}  {how}")  # fmt: skip
 

@@ -63,7 +63,10 @@ class Options:
         at most (tensor cores may make long sums, each product as three of parts of the factors;
         infinities, NaN and sums of integers are as ever); "ieee", fused multiply-adds alone; or
         "tf32", which lets tensor cores round the factors to 11 bits (a product is off by 2^-10 of
-        itself at most; infinities and NaN stay) and is several times as fast.  Ignored on a CPU.
+        itself at most; infinities and NaN stay) and is several times as fast; or "float16x3", which
+        lets them multiply scaled parts of float16, three products for one, where that is predicted
+        to be faster (a product of x and y is off by 2^-20 of itself and 2^-37 of the product of the
+        largest x and y; infinities and NaN stay).  Ignored on a CPU.
     libraries: "named" lets a library compute the statements that name it (``<=> cublas(A, B)``);
         True also other products of matrices on a GPU, where its call is predicted to be faster and
         the process has cuBLASLt loaded (``import torch`` does that); False none: tcdsl compiles
@@ -85,7 +88,7 @@ class Options:
     check_indices: bool = True
     scheduler: Literal["auto", "isl", "source_order"] = "auto"
     summation: Literal["plain", "compensated"] = "plain"
-    precision: Literal["float32", "ieee", "tf32"] = "float32"
+    precision: Literal["float32", "ieee", "tf32", "float16x3"] = "float32"
     libraries: bool | Literal["named"] = "named"
     choices: str = ""
 
@@ -244,7 +247,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "scheduler": ("auto", "isl", "source_order"),
     "cross_block": ("ordered", "atomic"),
     "summation": ("plain", "compensated"),
-    "precision": ("float32", "ieee", "tf32"),
+    "precision": ("float32", "ieee", "tf32", "float16x3"),
     "coalesce": (True, False),
     "reassociate": (True, False),
     "vectorise": (True, False),

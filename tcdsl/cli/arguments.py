@@ -13,7 +13,7 @@ import tcdsl
 from tcdsl.cli.random_inputs import random_inputs
 from tcdsl.errors import OUT_OF_MEMORY
 from tcdsl.lang.syntax.spelling import did_you_mean
-from tcdsl.options import BAD_ARGUMENT
+from tcdsl.options import BAD_ARGUMENT, CHOICES
 from tcdsl.testing.parameters import shapes_of
 
 Value = TypeVar("Value")
@@ -33,6 +33,14 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--size", "-s", action="append", default=[], metavar="M=64,N=32",
         help="the values of size symbols; may be given several times",
+    )  # fmt: skip
+
+
+def add_precision_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--precision``."""
+    parser.add_argument(
+        "--precision", choices=CHOICES["precision"], default=tcdsl.Options().precision,
+        help="of products of float32, as Options.precision says (default: float32)",
     )  # fmt: skip
 
 

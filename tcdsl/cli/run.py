@@ -12,6 +12,7 @@ from rich.table import Table
 import tcdsl
 import tcdsl.testing
 from tcdsl.cli.arguments import (
+    add_precision_argument,
     add_program_arguments,
     chosen_function,
     chosen_inputs,
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=natural, default=0, help="of the random arrays (default 0)")
     parser.add_argument("--target", help="cpu, cuda, emulate or reference (default: the best)")
     add_choices_argument(parser)
+    add_precision_argument(parser)
     parser.add_argument("--check", action="store_true", help="compare with the NumPy reference")
     parser.add_argument("--save", metavar="DIR", help="write the outputs there, as .npy")
 
@@ -108,8 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen_options(arguments: argparse.Namespace) -> tcdsl.Options:
-    """Return the options that ``--choices`` asks for."""
-    return tcdsl.Options(choices=read_choices(arguments.choices))
+    """Return the options that ``--choices`` and ``--precision`` ask for."""
+    choices = read_choices(arguments.choices)
+    return tcdsl.Options(choices=choices, precision=arguments.precision)
 
 
 def _warm_time(

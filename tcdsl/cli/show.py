@@ -11,6 +11,7 @@ from rich.syntax import Syntax
 
 import tcdsl
 from tcdsl.cli.arguments import (
+    add_precision_argument,
     add_program_arguments,
     chosen_function,
     chosen_name,
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target", default="cpu",
         help="cpu for C; emulate for CUDA, which needs no GPU (default: cpu)",
     )  # fmt: skip
+    add_precision_argument(parser)
 
 
 def stage_text(arguments: argparse.Namespace) -> str:
@@ -53,7 +55,9 @@ def stage_text(arguments: argparse.Namespace) -> str:
 
 
 def _compiled(function: "tcdsl.Function", arguments: argparse.Namespace) -> "tcdsl.Executable":
-    return function.compile(*chosen_specs(function, arguments), target=arguments.target)
+    options = tcdsl.Options(precision=arguments.precision)
+    specs = chosen_specs(function, arguments)
+    return function.compile(*specs, target=arguments.target, options=options)
 
 
 def write_page(arguments: argparse.Namespace) -> None:

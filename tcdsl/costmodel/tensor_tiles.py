@@ -25,6 +25,7 @@ BOX_BYTES_PER_CYCLE = 72  # that come to a multiprocessor at most
 # Of products of float32 in parts, all waits of a step (benchmarks/split_products.py, H200).
 SPLIT_RATE, SPLIT_PRODUCTS, SPLIT_REGISTERS = 0.78, 3, 32
 SPLIT_CYCLES, SPLIT_COLUMN_CYCLES = 500, 9  # of a step, and of each of its columns
+PROMOTED_INSTRUCTIONS = 2  # of each result and step: set to 0, and added
 GROUP_ROWS = 64  # of an instruction of four warps
 FINISH_BYTES_PER_S = 60e9  # that one block adds up
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
@@ -59,6 +60,7 @@ class TensorWork:
     chunk_bytes: float = 0.0  # of sums that blocks share: stored, and added up afterwards
     turns: int = 1  # tiles that a block has, one after another, of which the next is on its way
     is_split: bool = False  # each product is three of parts: see strategies/tensor_types.py
+    is_promoted: bool = False  # sums of a step are added to others by threads
     finishing: int = 0  # blocks of a tile, of which the last adds up the sums; 0: another kernel
 
     def work(self, chip: Chip) -> Work:
@@ -94,6 +96,10 @@ class TensorWork:
             lines = self.together * self.rows + self.columns  # that four warps read in a step
             loaded = float(self.blocks) * warps // self.together * terms * lines * element_bytes
         parts_bytes = 0
+        if self.is_promoted:
+            fragments += self.rows * self.columns // WARP
+            added = float(self.blocks) * warps * self.rows * self.columns * steps
+            instructions += PROMOTED_INSTRUCTIONS * added
         if self.is_split:
             share = SPLIT_RATE / SPLIT_PRODUCTS
             of_step = SPLIT_CYCLES + SPLIT_COLUMN_CYCLES * self.columns

@@ -11,6 +11,7 @@ from tcdsl.lang.types.dtypes import DType
 
 # Sums of multiples of 1/256 are exact in any order while they fit the significand.
 _QUANTUM = 256
+PARTS_LARGER = 1 + 2.0**-8
 
 
 class Folded(Protocol):
@@ -52,6 +53,8 @@ class Sum:
 
     What n terms lose is at most ``gamma_n sum |x|``.  A compensated sum knows it exactly, and adds
     it up in at most 3 n additions: an error of ``gamma_n gamma_3n``, and one rounding at the end.
+
+    Terms that are added in parts are so many more, and together as large but for PARTS_LARGER.
     """
 
     def __init__(self, dtype: DType, held: Approximate, *, is_compensated: bool = False) -> None:
@@ -66,13 +69,14 @@ class Sum:
     def add(self, elements: Array, values: Approximate, runs: Array, first: int | Array) -> None:
         x, e = np.where(runs, values.value, 0), np.where(runs, values.bound, 0.0)
         # Infinities and NaNs decide the value, not the size.
-        size = np.where(np.isfinite(x), np.abs(x) + e, 0).astype(np.float64)
+        larger = 1.0 if values.parts == 1 else PARTS_LARGER
+        size = np.where(np.isfinite(x), larger * (np.abs(x) + e), 0).astype(np.float64)
         rough = (e > 0) | (np.isfinite(x) & (np.rint(x * _QUANTUM) != x * _QUANTUM))
         for total, terms in (
             (self._value, x),
             (self._error, e),
             (self._size, size),
-            (self._terms, runs.astype(np.float64)),
+            (self._terms, values.parts * runs.astype(np.float64)),
             (self._rough, rough.astype(np.float64)),
         ):
             np.add.at(total, elements, terms.sum(axis=1))

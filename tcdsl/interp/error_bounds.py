@@ -12,6 +12,9 @@ that a function may be wrong by:
               or, if it is compensated,     + u |sum xi| + 2 gamma_n gamma_3n sum |xi|
     ? :       where the condition is undecided, the hull of both branches
 
+With ``precision="float16x3"`` a product of float32 loses more, and a sum of n of them has gamma_3n
+(``_in_parts``, rewrites/scop/float16_parts.py).
+
 Rounding is u (|v| + e), or, if the operands are exact, what rounding v itself loses: whole numbers
 stay exact.  This holds for every order of summation, and with or without contraction to fused
 multiply-adds.  Beyond a type's largest number the bound is infinite: there a fused operation or
@@ -26,6 +29,7 @@ Algorithms, SIAM 2002, sections 3.3 and 4.2, doi:10.1137/1.9780898718027.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +61,8 @@ from tcdsl.interp.precision import largest, settled, smallest, unit_roundoff, wo
 from tcdsl.lang.comprehension import Comprehension, Operator, Specialisation
 from tcdsl.lang.types.dtypes import BOOL, FLOAT32, DType
 
+FLOAT16_PARTS = 3  # products for one
+
 
 def evaluate_with_bounds(
     c: Comprehension,
@@ -65,15 +71,15 @@ def evaluate_with_bounds(
     out: Mapping[str, Array] | None = None,
     *,
     is_compensated: bool = False,
-    is_tf32: bool = False,
+    precision: str = "float32",
 ) -> dict[str, tuple[Array, Array]]:
     """Return (value, bound) of each output: floats in the working precision, others as they are.
 
     :arg is_compensated: whether floating-point sums are, see ``Options.summation``.
-    :arg is_tf32: whether factors of float32 may be rounded, see ``Options.precision``.
+    :arg precision: of products of float32, see ``Options``.
     :raises LaunchError: TC080, an index out of range.
     """
-    arithmetic = Bounded(is_compensated=is_compensated, is_tf32=is_tf32)
+    arithmetic = Bounded(is_compensated=is_compensated, precision=precision)
     results = interpret(c, s, inputs, out or {}, arithmetic)
     return {name: (result.value, result.bound) for name, result in results.items()}
 
@@ -123,9 +129,10 @@ def narrowed(a: Approximate, dtype: DType) -> Approximate:
 class Bounded:
     """The arithmetic of :class:`Approximate` values (see the module's docstring)."""
 
-    def __init__(self, *, is_compensated: bool = False, is_tf32: bool = False) -> None:
+    def __init__(self, *, is_compensated: bool = False, precision: str = "float32") -> None:
         self._is_compensated = is_compensated
-        self._is_tf32 = is_tf32
+        self._is_tf32 = precision == "tf32"
+        self._is_in_parts = precision == "float16x3" and not is_compensated
 
     def exact(self, values: Any, dtype: DType) -> Approximate:
         stored = np.asarray(values).astype(dtype.numpy).astype(working(dtype))
@@ -138,7 +145,7 @@ class Bounded:
         return np.asarray(v.bound > 0)
 
     def blurred(self, v: Approximate, doubt: Array) -> Approximate:
-        return Approximate(v.value, np.where(doubt, np.inf, v.bound)) if doubt.any() else v
+        return replace(v, bound=np.where(doubt, np.inf, v.bound)) if doubt.any() else v
 
     def unary(self, op: str, v: Approximate, dtype: DType) -> Approximate:
         return Approximate(unary(op, v.value), v.bound)
@@ -157,6 +164,8 @@ class Bounded:
             a, b = _as_tf32(a), _as_tf32(b)
         bound = _operand_errors(op, a, b, value)
         exact = ~inexact(a.bound, b.bound)
+        if self._is_in_parts and op == "*" and operands == FLOAT32:
+            return _in_parts(a, b, rounded(value, bound, exact, dtype))
         result = rounded(value, bound, exact, dtype)
         if op == "%":  # where the signs differ y is added to the C remainder, and that rounds
             shift = np.where(np.isfinite(value), unit_roundoff(dtype) * np.abs(b.value), 0)
@@ -173,7 +182,7 @@ class Bounded:
             hull = np.maximum(bound, apart + np.where(holds, if_false.bound, if_true.bound))
             hull = np.where(np.isnan(hull), np.inf, hull)
             bound = np.where(condition.bound > 0, hull, bound)
-        return Approximate(value, bound)
+        return Approximate(value, bound, _largest_of(if_true, if_false))
 
     def cast(self, v: Approximate, source: DType, dtype: DType) -> Approximate:
         if source == dtype:
@@ -223,11 +232,12 @@ class Bounded:
         return settled(value, bound + np.where(np.isfinite(value), own, 0), dtype)
 
     def spread(self, v: Approximate, shape: Shape, new_shape: Shape) -> Approximate:
-        parts = (np.broadcast_to(part, shape).reshape(new_shape) for part in (v.value, v.bound))
-        return Approximate(*parts)
+        value, bound = (np.broadcast_to(p, shape).reshape(new_shape) for p in (v.value, v.bound))
+        return replace(v, value=value, bound=bound)
 
     def take(self, v: Approximate, positions: Any) -> Approximate:
-        return Approximate(np.asarray(v.value[positions]), np.asarray(v.bound[positions]))
+        largest = _largest_size(v) if self._is_in_parts else None
+        return Approximate(np.asarray(v.value[positions]), np.asarray(v.bound[positions]), largest)
 
     def put(self, v: Approximate, positions: Any, values: Approximate) -> None:
         v.value[positions] = values.value
@@ -245,6 +255,32 @@ def _as_tf32(a: Approximate) -> Approximate:
     lost = np.where(np.isfinite(a.value), size * 2.0**-11 + smallest(FLOAT32) * 2.0**13, 0.0)
     overflows = np.isfinite(a.value) & (size >= largest(FLOAT32) * (1 - 2.0**-12))
     return Approximate(a.value, np.where(overflows, np.inf, a.bound + lost))
+
+
+def _largest_size(v: Approximate) -> float:
+    sizes = np.abs(v.value.astype(np.float64)) + v.bound
+    return float(np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
+
+
+def _largest_of(*branches: Approximate) -> float | None:
+    """Return the largest size of elements, or of zeros in their place, that *branches* are."""
+    known = [v.largest if np.any(v.value) else 0.0 for v in branches]
+    return None if None in known else max(size for size in known if size is not None)
+
+
+def _in_parts(a: Approximate, b: Approximate, product: Approximate) -> Approximate:
+    """Return the *product* of *a* and *b*, which may be made of parts of float16.
+
+    Of elements alone, and of their products: what rewrites/scop/float16_parts.py derives, which
+    also holds for sums of products as factors.  Then largest sizes count once a term of these.
+    """
+    if a.largest is None or b.largest is None:
+        return product
+    x, y = (np.where(np.isfinite(v.value), np.abs(v.value) + v.bound, 0.0) for v in (a, b))
+    f, g = (2.0**-39 * max(largest, 2.0**-112) for largest in (a.largest, b.largest))
+    lost = 3.25 * 2.0**-22 * x * y + 1.25 * (f * y + g * x) + 6 * f * g
+    bound = product.bound + np.where((x > 0) & (y > 0), lost, 0.0)
+    return Approximate(product.value, bound, a.largest * b.largest, FLOAT16_PARTS)
 
 
 def _float(v: Array) -> Array:

@@ -28,10 +28,16 @@ _SMALLEST = {FLOAT8_E5M2: 2.0**-16, FLOAT8_E4M3: 2.0**-9, BFLOAT16: 2.0**-133}
 
 @dataclass(frozen=True, slots=True)
 class Approximate:
-    """Values and bounds on their errors (float64, inf where nothing is known)."""
+    """Values and bounds on their errors (float64, inf where nothing is known).
+
+    *largest* is at least any finite size in the tensor that they are elements of, if that counts;
+    as terms of a sum they may be added in so many *parts*.
+    """
 
     value: Array
     bound: Array
+    largest: float | None = None
+    parts: int = 1
 
 
 def working(dtype: DType) -> np.dtype[Any]:

@@ -31,6 +31,8 @@ def library_rewrites(options: Options, gpu: Chip) -> tuple[Rewrite, ...]:
     def why_not(scop: Scop, name: str) -> str | None:
         if name in asked:
             return "other choices are asked for"
+        if scop.by_name[name].is_promoted:
+            return "libraries leave all of a sum to tensor cores, which truncate"
         product = matrix_product(scop, scop.by_name[name])
         return product if isinstance(product, str) else None
 

@@ -7,9 +7,11 @@ to take less time, and keeps why it did not where they would take more.
 from collections.abc import Callable, Iterable
 
 from tcdsl.lang.comprehension import Index
+from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
+from tcdsl.rewrites.scop.float16_parts import in_float16, why_not_in_float16
 from tcdsl.rewrites.scop.part_sums import in_parts, why_not_in_parts
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
@@ -103,3 +105,14 @@ REWRITES = (
         repacked,
     ),
 )
+IN_FLOAT16 = Rewrite(
+    "products of float16 parts",
+    _products,
+    lambda scop, name: why_not_in_float16(scop, scop.by_name[name]),
+    in_float16,
+)
+
+
+def rewrites_by_options(options: Options) -> tuple[Rewrite, ...]:
+    """Return the rewrites that *options* ask for, and that are tried before all others."""
+    return (IN_FLOAT16,) if options.precision == "float16x3" else ()

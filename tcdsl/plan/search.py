@@ -17,7 +17,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.plan.library_rewrite import library_rewrites
 from tcdsl.plan.moves import Merge, NoMerge, in_order, merged, merges
-from tcdsl.plan.rewrites import REWRITES
+from tcdsl.plan.rewrites import REWRITES, rewrites_by_options
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import Group
@@ -78,10 +78,12 @@ def with_rewrites(
     """Return the groups that *planned* makes of *scop*, rewritten where that is faster."""
     best = planned(scop)
     tried: list[Tried] = []
-    rewrites = (*REWRITES, *library_rewrites(options, gpu))
-    for rewrite in rewrites if options.fuse != "none" else ():
+    asked = rewrites_by_options(options)
+    others = (*REWRITES, *library_rewrites(options, gpu))
+    for rewrite in (*asked, *(others if options.fuse != "none" else ())):
         for site in rewrite.sites(scop):
-            if rewrite.why_not(scop, site) is not None:
+            if (reason := rewrite.why_not(scop, site)) is not None:
+                tried += [Tried(rewrite.name, site, reason)] if rewrite in asked else []
                 continue
             with recorded() as steps:
                 other = planned(rewrite.apply(scop, site))

@@ -214,6 +214,8 @@ class Statement:
     role: str = ""  # the warps of a block that run it, where these have roles: PRODUCER, or others
     event: Event | None = None  # of a BARRIER that only one role meets
     library: str = ""  # of an UPDATE: that is to compute it
+    # Of an UPDATE: tensor cores, which truncate, add up the terms of one step only (promotion).
+    is_promoted: bool = False
 
     @property
     def left(self) -> tuple[str, ...]:

@@ -89,3 +89,12 @@ def test_an_unknown_name_lists_the_known_ones(stage: str, tcdsl: Tcdsl, program:
     code, _, errors = tcdsl("show", program, "nothing", "--stage", stage)
     assert code == 2
     assert "hint: it defines twice, matmul" in errors
+
+
+def test_the_precision_is_that_of_options(tcdsl: Tcdsl, tmp_path: Path) -> None:
+    path = tmp_path / "mm.tc"
+    path.write_text("def mm(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }")
+    words = (path, "-s", "M=64,N=64,K=64", "--precision", "float16x3", "--target", "emulate")
+    code, printed, _ = tcdsl("show", *words, "--stage", "candidates")
+    assert code == 0 and "products of float16 parts" in printed
+    assert tcdsl("run", *words, "--check")[0] == 0

@@ -190,6 +190,11 @@ OTHER_USES = {
         "__shared__ __align__(1024) uint16_t s[8192]; float sums[32] = {};"
         " tc_wgmma<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, s, 0, s, 4096); p[0] = (int)sums[5];"
     ),
+    "tc_wgmma_promoted": (
+        "__shared__ __align__(1024) uint16_t s[8192]; float sums[32] = {};"
+        " tc_wgmma_promoted<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, s, 0, s, 4096);"
+        " p[0] = (int)sums[5];"
+    ),
     "tc_wgmma_f32": (
         "__shared__ __align__(1024) float s[4096]; float sums[32] = {};"
         " tc_wgmma_f32<64, 1, 32, 64, 1, 64, 32, 0>(sums, s, 0, s + 2048, 0); p[0] = (int)sums[5];"
@@ -207,6 +212,10 @@ OTHER_USES = {
     "tc_copy_box": (
         "__shared__ __align__(1024) uint16_t s[1024]; __shared__ uint64_t b[4];"
         " tc_copy_box<2, 64, 16>(s, *(const tc_map *)p, b, (int)p[16], p[17], p[18]);"
+    ),
+    "tc_mma_promoted": (
+        "__shared__ __align__(16) uint16_t s[1024]; float sums[16] = {};"
+        " tc_mma_promoted<1, 1, 4, 1, 16, 1, 32, 0>(sums, s, 0, s, 256); p[0] = (int)sums[5];"
     ),
     "tc_mma": (
         "__shared__ __align__(16) uint16_t s[1024]; float sums[16] = {};"

@@ -28,7 +28,7 @@ from tcdsl.display.pipelines import (
 )
 from tcdsl.driver import Compiled, compile_to_cuda
 from tcdsl.executable import Executable
-from tcdsl.lang.comprehension import Expr, Index, walk
+from tcdsl.lang.comprehension import Expr, Index, Operator, walk
 from tcdsl.lang.request import Request
 from tcdsl.poly.loop_tree import AffineCoordinate
 from tcdsl.strategies.catalogue import Candidate
@@ -51,7 +51,7 @@ class Other:
     shapes: tuple[tuple[int, ...], ...]
     dtype: str = "bfloat16"
     chip: str = "h200"
-    precision: Literal["float32", "ieee", "tf32"] = "float32"
+    precision: Literal["float32", "ieee", "tf32", "float16x3"] = "float32"
 
 
 NN = "C(m, n) +=! A(m, k) * B(k, n)"
@@ -82,6 +82,7 @@ OTHERS = (
     Other("", NN, SQUARE, "float64"),
     Other('precision="tf32"', NN, SQUARE, "float32", precision="tf32"),
     Other("", NN, SQUARE, "float32"),
+    Other('precision="float16x3"', NN, SQUARE, "float32", precision="float16x3"),
     Other('precision="ieee"', NN, SQUARE, "float32", precision="ieee"),
 )  # fmt: skip
 BECOMES = {
@@ -91,6 +92,7 @@ BECOMES = {
 # What the text of a kernel calls: the instruction that it becomes.
 CALLS = {
     "tc_wgmma<": "wgmma",
+    "tc_wgmma_promoted<": "wgmma",
     "tc_wgmma_f32<": "wgmma",
     "tc_mma<": "mma.sync",
     "tc_mma_of<": "mma.sync",
@@ -144,7 +146,8 @@ def _problem(compiled: Compiled[CudaSource] | Executable) -> tuple[Problem, Cand
     for made in plan.weighed:
         if isinstance(made.candidates, partial):
             problem: Problem = made.candidates.args[0]
-            if problem.shapes[problem.lead].statement.reduction is not None:
+            reduction = problem.shapes[problem.lead].statement.reduction
+            if reduction is not None and reduction.operator is Operator.ADD:
                 return problem, chosen_of(problem, made)
     raise AssertionError("the page's programs are sums")
 

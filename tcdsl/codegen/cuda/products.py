@@ -133,7 +133,10 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
         of = "_".join(["tc_of", *map(suffix, types)])
         return Evaluate(replace(template("tc_mma_of", [of, *sizes], *arguments), participants="x"))
     is_bfloat = int(types[0] == BFLOAT16)
-    call = template("tc_wgmma" if is_group else "tc_mma", [is_bfloat, *sizes], *arguments)
+    function = "tc_wgmma" if is_group else "tc_mma"
+    if statement.is_promoted:
+        function = f"{function}_promoted"
+    call = template(function, [is_bfloat, *sizes], *arguments)
     return Evaluate(replace(call, participants="xz" if is_group else "x"))
 
 

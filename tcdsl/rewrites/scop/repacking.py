@@ -14,7 +14,7 @@ Goto, van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOM
 doi:10.1145/1356052.1356053.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import prod
@@ -22,6 +22,7 @@ from operator import mul
 
 from tcdsl.costmodel.locality import array_strides
 from tcdsl.lang.comprehension import Index
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.rewrites.scop.caching import Buffer, cache_read, why_not_cached
@@ -55,7 +56,8 @@ def repacked(scop: Scop, name: str) -> Scop:
     for array in list(_odd_operands(scop, scop.by_name[name])):
         cached = cache_read(scop, array, {name: ()}, Buffer(f"{array}.packed{name}"))
         tile = cached.scop.arrays[cached.array]
-        arrays = {**cached.scop.arrays, tile.name: replace(tile, strides=_wide_strides(tile))}
+        strides = wide_strides(_shape(tile), tile.dtype)
+        arrays = {**cached.scop.arrays, tile.name: replace(tile, strides=strides)}
         scop = replace(cached.scop, arrays=arrays)
     return scop
 
@@ -76,9 +78,11 @@ def _shape(array: Array) -> list[int]:
     return [extent for extent in array.shape if isinstance(extent, int)]
 
 
-def _wide_strides(array: Array) -> tuple[int, ...]:
-    """Return the strides of rows in whole multiples of 16 bytes."""
-    *outer, last = _shape(array)
-    unit = ROW_BYTES // array.dtype.size_bytes
+def wide_strides(shape: Sequence[int], dtype: DType) -> tuple[int, ...]:
+    """Return the strides of an array of *shape* whose rows are whole multiples of 16 bytes."""
+    *outer, last = shape
+    if not outer:
+        return (1,)
+    unit = ROW_BYTES // dtype.size_bytes
     row = -(-last // unit) * unit
     return (*reversed([*accumulate(reversed(outer[1:]), mul, initial=row)]), 1)

@@ -248,6 +248,7 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         terms, config.step, config.stages, config.together, unit_of(dtype), 16,
         written_bytes, read_bytes,
         dtype.size_bytes, _loads(dtype, classes), is_split=_is_split(problem),
+        is_promoted=problem.shapes[problem.lead].statement.is_promoted,
     ).work(problem.gpu)  # fmt: skip
     if _is_split(problem):
         products = sizes[0] * config.tiles.block[1]

@@ -456,7 +456,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         config.loader == BOXES,
         4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
         if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
-        config.chunks if config.is_finished else 0,
+        shape.statement.is_promoted, config.chunks if config.is_finished else 0,
     ).work(problem.gpu)  # fmt: skip
 
 
