@@ -320,6 +320,16 @@ class PlainArg:
         self.index = np.full(size, -1, np.int64)
 
     def add(self, elements: Array, values: Array, runs: Array, first: int | Array) -> None:
+        """Add rows in their order: those of the same element one after another."""
+        left = np.arange(len(elements))
+        while len(left):
+            chosen = np.unique(elements[left], return_index=True)[1]
+            rows = left[chosen]
+            start = first[rows] if isinstance(first, np.ndarray) else first
+            self._add_once(elements[rows], values[rows], runs[rows], start)
+            left = np.delete(left, chosen)
+
+    def _add_once(self, elements: Array, values: Array, runs: Array, first: int | Array) -> None:
         fold = np.maximum if self._largest else np.minimum
         start = extreme_of(values, not self._largest)
         rows = fold.reduce(np.where(runs, values, start), axis=1)

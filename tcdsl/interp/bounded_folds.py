@@ -205,6 +205,8 @@ class Arg:
         in_doubt = np.where(runs, values.bound, 0.0).any(axis=1)
         if not in_doubt.any():
             return
+        _, place, count = np.unique(elements, return_inverse=True, return_counts=True)
+        seen = seen | (count[place] > 1)
         # Of a row that comes in pieces nothing is known; otherwise argmax of x is argmin of -x.
         index = np.maximum(self._fold.index[elements] - first, 0)
         reach = np.where(

@@ -86,18 +86,14 @@ def corners(indices: tuple[str, ...], box: Box, e: Expr) -> Instances:
 
 
 def is_sequential(st: Statement) -> bool:
-    """Return whether instances must run one by one: one may read what another one writes.
-
-    argmin has no way to combine duplicates but their order.
-    """
+    """Return whether instances must run one by one: one may read what another one writes."""
     roots = (st.value, *st.conditions, *st.subscripts)
     bounds = (e for b in (*st.explicit, *st.data_ranges) for e in (b.lower, b.upper))
     nodes = [node for root in (*roots, *bounds) for node in walk(root)]
     own = [node for node in nodes if isinstance(node, Load) and node.tensor == st.target]
     if any(node.subscripts != st.subscripts for node in own):
         return True
-    is_arg = st.reduction is not None and st.reduction.operator.is_arg
-    return (bool(own) or is_arg) and not is_injective(st)
+    return bool(own) and not is_injective(st)
 
 
 def is_injective(st: Statement) -> bool:

@@ -4,7 +4,8 @@
 
 The dependences of a reduction's updates on one another (same statement, same accumulator) are
 *relaxed*: their order is free, because the operator is associative and commutative, but they must
-not run at the same time.  They are kept apart, as facts for parallel loops.
+not run at the same time.  They are kept apart, as facts for parallel loops.  (Of argmin and argmax
+only those within a left-hand instance are: among equal values the first instance's counts.)
 
 All pairs are kept, not only the last writer's: with relaxed updates every update must come before
 a reader of the sum, and no chain of dependences says so.
@@ -96,8 +97,24 @@ def _found(source: Statement, sink: Statement, array: str) -> Iterator[Dependenc
             yield Dependence(source.name, sink.name, array, relation, False, is_flow)
     if accumulates:
         relation = _conflicts(source, sink, source_writes, sink_writes)
+        # Of extreme values that are equal the first one's place is kept: that of the first
+        # left-hand instance, where several update an element.
+        is_arg = source.reduction is not None and source.reduction.operator.is_arg
+        if relation is not None and is_arg and source.kind is Kind.UPDATE:
+            others = relation.subtract(_same_left(source))
+            if not others.is_empty():
+                yield Dependence(source.name, sink.name, array, others, False, True)
+                relation = relation.subtract(others)
         if relation is not None:
             yield Dependence(source.name, sink.name, array, relation, True, True)
+
+
+def _same_left(statement: Statement) -> isl.Map:
+    """Return { S[x] -> S[y] : the left-hand indices of x and y are equal }."""
+    same = isl.Map.universe(statement.domain.get_space().map_from_set())
+    for dim in range(statement.n_left):
+        same = same.equate(isl.dim_type.in_, dim, isl.dim_type.out, dim)
+    return same
 
 
 def _relation(accesses: Iterable[Access], array: str) -> isl.Map | None:

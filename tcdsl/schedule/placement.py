@@ -300,7 +300,7 @@ def is_known(
 ) -> bool:
     """Return whether the digits of *coordinates* tell the subscript of dimension *dim*."""
     extent = array.shape[dim]
-    if extent == 1:
+    if isinstance(extent, int) and extent == 1:
         return True
     match _free_parts(*use, dim, coordinates):
         case (_, ()):

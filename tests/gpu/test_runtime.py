@@ -553,7 +553,7 @@ y = f(x)
 torch.cuda.synchronize()
 print(f"{(time.perf_counter() - start) * 1e3:.1f}", "tcdsl.driver" in sys.modules)
 """
-    environment = {**os.environ, "TCDSL_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "TCDSL_CACHE": "on", "TCDSL_CACHE_DIR": str(tmp_path)}
     assert run(code, environment).endswith("True")
     time_ms, has_compiled = run(code, environment).split()
     print(f"first result from the disk cache: {time_ms} ms")
@@ -575,7 +575,7 @@ time_ms = (time.perf_counter() - start) * 1e3
 assert bool((z == 64).all())
 print(f"{time_ms:.1f}", *sorted({"islpy", "lark", "tcdsl.driver"} & set(sys.modules)))
 """
-    environment = {**os.environ, "TCDSL_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "TCDSL_CACHE": "on", "TCDSL_CACHE_DIR": str(tmp_path)}
     assert run(code, environment).endswith("islpy lark tcdsl.driver")
     time_ms, *imported = run(code, environment).split()
     print(f"first result of a fresh process from the disk cache: {time_ms} ms")

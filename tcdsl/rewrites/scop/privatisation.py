@@ -85,7 +85,7 @@ def privatised(
     init = _over(wide, statement, f"{own}_init", {**of_chunks, **of_elements}, (part.name, places))
     order = {**of_elements, **of_chunks} if is_summed else {**of_chunks, **of_elements}
     target = statement.write.array, tuple(map(Index, left))
-    add = _over(wide, statement, f"{own}_add", order, target)
+    add = _where_updated(_over(wide, statement, f"{own}_add", order, target), statement)
     builder = builder_of(add.indices, add.name, scop.sizes)
     add = replace(
         add, value=load, n_left=len(left) if is_summed else len(order), is_atomic=not is_summed,
@@ -121,6 +121,15 @@ def _over(
     )  # fmt: skip
 
 
+def _where_updated(add: Statement, statement: Statement) -> Statement:
+    """Return *add* for those elements that *statement* may update: between others nothing is."""
+    image = statement.write.relation.range()
+    elements = add.write.relation
+    if not statement.write.is_exact or elements.range().is_subset(image):
+        return add
+    return replace(add, domain=elements.intersect_range(image).domain().coalesce())
+
+
 def _where_changed(load: Load, reduction: Reduction) -> tuple[Expr, ...]:
     """Return the condition under which a copy's element is worth adding."""
     if reduction.operator is not Operator.ADD:
@@ -141,7 +150,9 @@ def _boxes(scop: Scop, statement: Statement) -> list[tuple[int, int]] | None:
                 return None
             found.append((bounds[0], bounds[1] + 1))
         elif isinstance(low, int) and isinstance(extent, int):
-            found.append((low, low + extent))
+            is_affine = statement.write.is_exact
+            bounds = constant_bounds(statement.write.relation.range(), dim) if is_affine else None
+            found.append((low, low + extent) if bounds is None else (bounds[0], bounds[1] + 1))
         else:
             return None
     return found

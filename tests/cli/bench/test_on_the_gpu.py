@@ -116,6 +116,7 @@ def test_children_compile_what_the_table_then_finds(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("TCDSL_CACHE", raising=False)
     chosen: Case = case(name)
     sizes = small_sizes(chosen)
     cuda.forget_programs()

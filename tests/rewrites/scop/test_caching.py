@@ -38,11 +38,10 @@ from tcdsl.rewrites.scop.caching import (
     coordinate_expression,
     why_not_cached,
 )
-from tcdsl.rewrites.scop.rfactor import Partial, rfactor
+from tcdsl.rewrites.scop.rfactor import Partial, rfactor, with_own_accumulators
 from tcdsl.schedule.placement import place
 from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.source import Source
-from tcdsl.strategies.generic import with_own_accumulators
 from tcdsl.strategies.planner import plan_scop
 from tcdsl.testing.comparison import check
 
