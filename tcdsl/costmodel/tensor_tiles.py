@@ -26,9 +26,6 @@ BOX_BYTES_PER_CYCLE = 72  # that come to a multiprocessor at most
 SPLIT_RATE, SPLIT_PRODUCTS, SPLIT_REGISTERS = 0.78, 3, 32
 SPLIT_CYCLES, SPLIT_COLUMN_CYCLES = 500, 9  # of a step, and of each of its columns
 PROMOTED_INSTRUCTIONS = 2  # of each result and step: set to 0, and added
-# Four warps wait for a step's products before they add them (benchmarks/split_products.py, H100,
-# 1024 to 8192: 1.53 to 1.9 times the time without).
-PROMOTED_RATE = 0.57
 GROUP_ROWS = 64  # of an instruction of four warps
 FINISH_BYTES_PER_S = 60e9  # that one block adds up
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
@@ -100,7 +97,6 @@ class TensorWork:
             loaded = float(self.blocks) * warps // self.together * terms * lines * element_bytes
         parts_bytes = 0
         if self.is_promoted:
-            share *= PROMOTED_RATE if self.together > 1 else 1.0
             fragments += self.rows * self.columns // WARP
             added = float(self.blocks) * warps * self.rows * self.columns * steps
             instructions += PROMOTED_INSTRUCTIONS * added
