@@ -183,6 +183,7 @@ def test_an_estimate_decides(cuda_unit: MakeUnit) -> None:
     assert not is_in_parts(cuda_unit(PRODUCT, (2048, 2048), (2048, 2048)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always")
 def test_rows_may_be_open() -> None:
     f = tcdsl.define(PRODUCT).f
@@ -205,6 +206,7 @@ def test_sums_stay_in_registers(cuda_unit: MakeUnit) -> None:
     assert ptx.count("wgmma.mma_async") == 4 and ".local" not in ptx
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always")
 def test_gradients() -> None:
     gradient = tcdsl.vjp(tcdsl.define(PRODUCT).f)
@@ -214,6 +216,7 @@ def test_gradients() -> None:
     check(gradient, *inputs, targets="emulate", options=PARTS)
 
 
+@pytest.mark.slow
 def test_choices_are_followed() -> None:
     f, shapes = tcdsl.define(PRODUCT).f, [tcdsl.spec((2048, 2048), "float32")] * 2
     exe = f.compile(*shapes, target="emulate", options=PARTS)
