@@ -321,13 +321,17 @@ class PlainArg:
 
     def add(self, elements: Array, values: Array, runs: Array, first: int | Array) -> None:
         """Add rows in their order: those of the same element one after another."""
-        left = np.arange(len(elements))
-        while len(left):
-            chosen = np.unique(elements[left], return_index=True)[1]
-            rows = left[chosen]
+        by_element = np.argsort(elements, kind="stable")
+        counts = np.unique(elements, return_counts=True)[1]
+        if len(counts) == len(elements):
+            self._add_once(elements, values, runs, first)
+            return
+        turn = np.empty(len(elements), np.int64)  # the how manieth row of its element each is
+        turn[by_element] = np.concatenate([np.arange(count) for count in counts])
+        by_turn = np.argsort(turn, kind="stable")
+        for rows in np.split(by_turn, np.flatnonzero(np.diff(turn[by_turn])) + 1):
             start = first[rows] if isinstance(first, np.ndarray) else first
             self._add_once(elements[rows], values[rows], runs[rows], start)
-            left = np.delete(left, chosen)
 
     def _add_once(self, elements: Array, values: Array, runs: Array, first: int | Array) -> None:
         fold = np.maximum if self._largest else np.minimum

@@ -61,7 +61,7 @@ Comput. 31(1), 2008, doi:10.1137/050645671.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import islpy as isl
@@ -84,6 +84,7 @@ from tcdsl.lang.types.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, INT32, DTyp
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus
 from tcdsl.poly.lowering import Bounds, access, box, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Factor, factor_of
 from tcdsl.rewrites.scop.repacking import wide_strides
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
