@@ -40,6 +40,7 @@ from tcdsl.lang.comprehension import (
     Specialisation,
     Statement,
     Unary,
+    multiplied,
     walk,
 )
 from tcdsl.lang.faults import data_range_error, element_text, origin_text
@@ -205,20 +206,13 @@ def is_distributed(st: Statement) -> bool:
     """
     assert st.reduction is not None
     is_sum = st.reduction.operator is Operator.ADD and st.reduction.dtype.is_float
-    return is_sum and len(factors_of(st.value)) > 2
-
-
-def factors_of(value: Expr) -> list[Expr]:
-    """Return the factors of the product *value*, which may be one."""
-    if isinstance(value, Binary) and value.op == "*":
-        return factors_of(value.left) + factors_of(value.right)
-    return [value]
+    return is_sum and len(multiplied(st.value)) > 2
 
 
 def has_nan_factor(m: Machine[V], st: Statement, ranges: Box, held: V, only: Array | None) -> Array:
     """Return for each element whether it is NaN in any order: if a factor is, or what it held."""
     a, found = m.arithmetic, np.isnan(m.arithmetic.numbers(held))
-    for factor in factors_of(st.value):
+    for factor in multiplied(st.value):
         for rows in rows_of(m, replace(st, value=factor), ranges, only):
             is_nan = np.isnan(a.numbers(rows.terms)) & rows.runs
             np.logical_or.at(found, rows.elements, is_nan.any(axis=1))

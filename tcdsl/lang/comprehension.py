@@ -147,6 +147,19 @@ def walk(expr: Expr) -> Iterator[Expr]:
         stack.extend(reversed(children(node)))
 
 
+def multiplied(expr: Expr) -> list[Expr]:
+    """Return the factors of the product *expr*, left to right; itself if it is none."""
+    found: list[Expr] = []
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Binary) and node.op == "*":
+            stack += [node.right, node.left]
+        else:
+            found.append(node)
+    return found
+
+
 def fold(expr: Expr, combine: Callable[[Expr, tuple[T, ...]], T]) -> T:
     """Return ``combine(expr, (fold(child), ...))`` over the direct operands of *expr*.
 

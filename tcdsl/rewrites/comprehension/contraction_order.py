@@ -32,6 +32,7 @@ from tcdsl.lang.comprehension import (
     Specialisation,
     Statement,
     Tensor,
+    multiplied,
     walk,
 )
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation
@@ -98,15 +99,7 @@ def why_not_paired(statement: Statement) -> str | None:
 
 def _factors(statement: Statement) -> list[Factor]:
     """Return the factors of the terms, those without an index as part of the first."""
-    found: list[Expr] = []
-    stack = [statement.value]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Binary) and node.op == "*":
-            stack += [node.right, node.left]
-        else:
-            found.append(node)
-    factors = [Factor(value, _indices(value)) for value in found]
+    factors = [Factor(value, _indices(value)) for value in multiplied(statement.value)]
     numbers = [factor for factor in factors if not factor.indices]
     factors = [factor for factor in factors if factor.indices]
     for number in numbers:
