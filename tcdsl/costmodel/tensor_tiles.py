@@ -26,7 +26,8 @@ BOX_BYTES_PER_CYCLE = 72  # that come to a multiprocessor at most
 SPLIT_RATE, SPLIT_PRODUCTS, SPLIT_REGISTERS = 0.78, 3, 32
 SPLIT_CYCLES, SPLIT_COLUMN_CYCLES = 500, 9  # of a step, and of each of its columns
 PROMOTED_INSTRUCTIONS = 2  # of each result and step: set to 0, and added
-PROMOTED_CYCLES = 250  # of a step, during which the next ones' operands come (H100)
+# Of a step, during which the next ones' operands come, if groups of four warps add by turns (H100).
+PROMOTED_CYCLES = 250
 GROUP_ROWS = 64  # of an instruction of four warps
 FINISH_BYTES_PER_S = 60e9  # that one block adds up
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
@@ -149,7 +150,8 @@ class TensorWork:
             * chip.multiprocessors
             * chip.clock_hz
         )
-        own += PROMOTED_CYCLES * self.is_promoted
+        if self.is_promoted and prod(self.warps) > self.together:
+            own += PROMOTED_CYCLES
         along, across = self.warps
         lines = along * self.rows + across * self.columns
         of_step = lines * self.step * self.element_bytes / BOX_BYTES_PER_CYCLE

@@ -63,6 +63,7 @@ BOX_STAGES = (4, 6, 3, 8, 12)
 # Of float32 in parts: as many accumulators again hold what was added before the step.
 SPLIT_SHAPES, SPLIT_STAGES = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
 SWATH = 8
+SWATH_FROM_MEMORY = 4  # at least, of columns that the second-level cache does not hold (H100)
 LEAST_STEPS = 4  # of a block that shares sums
 THREADS, BOXES = "threads", "boxes"  # who brings operands
 BOX_BYTES_A_LINE = 128
@@ -368,11 +369,15 @@ def _chunk(problem: Problem, config: TensorConfig) -> int:
 def _swath_in_turn(problem: Problem, config: TensorConfig) -> int:
     """Return how many tiles of rows neighbouring blocks have, that each has tiles of all rows.
 
-    As many as there is a multiprocessor for; 0 where each has one tile, or rows are not cut.
+    As many as there is a multiprocessor for; 0 where each has one tile, or rows are not cut.  All
+    columns are read for each swath: where the cache cannot hold them, a swath has some tiles.
     """
     rows, columns = _tiles_along(problem, config)
     swath = problem.gpu.multiprocessors // columns
-    return swath if _count_cut(problem) == 2 and 1 < swath < rows else 0
+    if _count_cut(problem) != 2 or not 1 < swath < rows:
+        return 0
+    held = (_operands(problem)[1].size_bytes() or 0) <= problem.gpu.l2_bytes / 2
+    return swath if held or swath >= SWATH_FROM_MEMORY else 0
 
 
 def _turns(problem: Problem, config: TensorConfig) -> int:
