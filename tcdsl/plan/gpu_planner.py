@@ -34,7 +34,7 @@ from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.compensation import explained, with_compensation
 from tcdsl.rewrites.scop.invariants import with_invariants
 from tcdsl.rewrites.scop.long_rows import with_long_rows
-from tcdsl.rewrites.scop.recomputation import recomputed
+from tcdsl.rewrites.scop.recomputation import recomputed, without_conversions
 from tcdsl.rewrites.scop.rfactor import with_own_accumulators
 from tcdsl.rewrites.scop.row_terms import with_row_terms
 from tcdsl.rewrites.scop.shifted_exponentials import (
@@ -98,6 +98,7 @@ def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:
     if scheme is Scheme.AUTO:
         scop = _with_shifted_exponentials(scop)
         scop = scop if options.deterministic else _with_long_rows(scop)
+        scop = scop if options.fuse == "none" else _without_conversions(scop)
         grouped = with_rewrites(scop, lambda s: _kernels_of(s, options, gpu), options, gpu)
     else:
         grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
@@ -124,6 +125,13 @@ def _with_shifted_exponentials(scop: Scop) -> Scop:
     if done is not scop:
         pairs = zip(scop.statements, done.statements, strict=True)
         record("shifted exponentials", done, notes=[n.name for o, n in pairs if n is not o])
+    return done
+
+
+def _without_conversions(scop: Scop) -> Scop:
+    done = without_conversions(scop)
+    if done is not scop:
+        record("conversions where they are read", done)
     return done
 
 

@@ -15,6 +15,7 @@ from tcdsl.rewrites.scop.float16_parts import in_float16, why_not_in_float16
 from tcdsl.rewrites.scop.part_sums import in_parts, why_not_in_parts
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
+from tcdsl.rewrites.scop.widening import why_not_widened, widened
 from tcdsl.strategies.operand_orders import orders_of, with_orders
 
 
@@ -103,6 +104,12 @@ REWRITES = (
         _products,
         lambda scop, name: why_not_repacked(scop, scop.by_name[name]),
         repacked,
+    ),
+    Rewrite(
+        "a factor as float32 first",
+        _products,
+        lambda scop, name: why_not_widened(scop, scop.by_name[name]),
+        widened,
     ),
 )
 IN_FLOAT16 = Rewrite(

@@ -41,7 +41,11 @@ from tcdsl.strategies.sketch import Bands, Layout, Sketch, apply
 from tcdsl.strategies.templates import last_block
 from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel
 from tcdsl.strategies.transposition import transposing_kernel
-from tcdsl.strategies.work import work_of
+from tcdsl.strategies.work import seconds_of, work_of
+
+# Times as long as a kernel of its own, at which last blocks do not run what they need not: their
+# estimate has not been compared with times.
+SLOW = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +238,42 @@ class _Rewriter:
         later = [g for g, _ in self.pending if may_join and not set(g.members) & set(folds)]
         later = [g for g in later if not library_of(self.scop, g.members)]
         finish = Finish(left.layout, tuple(folds), left.sources)
-        for group in last_groups(self.scop, self._shapes, finish, later):
-            problem = Problem(
+        groups = last_groups(self.scop, self._shapes, finish, later)
+        problems = [
+            Problem(
                 self.scop, group, self._shapes, self.gpu, self.options, finish=finish,
                 scheme=self.scheme,
-            )  # fmt: skip
-            if self._queue_last(problem):
+            )
+            for group in groups
+        ]  # fmt: skip
+        for problem in problems:
+            others = [g for g in later if set(g.members) <= set(problem.group.members)]
+            folded = problems[-1] if folds else None
+            if self._is_quick(problem, folded, others) and self._queue_last(problem):
                 return True
         return False
+
+    def _is_quick(self, problem: Problem, folded: Problem | None, others: Sequence[Group]) -> bool:
+        """Return whether *others*, too, take last blocks little more time than kernels of their own.
+
+        :arg folded: what last blocks run in any case, None if nothing.
+        """
+        if not others or "+".join(problem.group.members) in self.asked:
+            return True
+        if last_block.why_not(problem) or (folded is not None and last_block.why_not(folded)):
+            return True  # that is said elsewhere
+        more = self._seconds(problem) - (0.0 if folded is None else self._seconds(folded))
+        own = 0.0
+        for group in others:
+            own += self._seconds(
+                Problem(self.scop, group, self._shapes, self.gpu, self.options, scheme=self.scheme)
+            )
+            if more <= SLOW * own:
+                return True
+        return False
+
+    def _seconds(self, problem: Problem) -> float:
+        return seconds_of(problem, choice_for(problem, self.asked).schedule(problem))
 
     def _queue_last(self, problem: Problem) -> bool:
         """Queue *problem* for last blocks, and return whether they may run it."""

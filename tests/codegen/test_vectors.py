@@ -109,6 +109,43 @@ def test_a_guarded_read_touches_only_what_it_may() -> None:
     assert wide(scop_of(source, (64,))) == {"=y"}
 
 
+@pytest.mark.parametrize(
+    ("guard", "expected"),
+    [
+        ("j >= 32", {"=y", "x"}),  # whole vectors or none
+        ("j >= 32 && j < 48", {"=y", "x"}),
+        ("j >= 32 && i > 1", {"=y", "x"}),
+        ("j >= 30", {"=y"}),
+        ("j >= 32 && j < 50", {"=y"}),
+        ("i < j", {"=y"}),
+        ("x(i, 0) > 0.0", {"=y", "x"}),  # there wherever data say so
+        ("j >= 32 && x(i, 0) > 0.0", {"=y"}),  # data may say it of a part of a vector
+    ],
+)
+def test_a_guarded_read_of_whole_vectors(guard: str, expected: set[str]) -> None:
+    source = f"def f(float(M,N) x) -> (y) {{ y(i,j) = {guard} ? x(i,j) : 1.0 }}"
+    scop = scop_of(source, (5, 64))
+    assert wide(scop, dim=1) == expected
+
+
+HALVES = """def f(bfloat16(M,N) x, bfloat16(N) w) -> (y) {
+    y(m, n) = x(m, n) * w(n) + (n < N / 2 ? -x(m, n + N / 2) : x(m, n - N / 2)) * w(N - 1 - n)
+}"""
+PARTLY = """def f(float(M,N) x, float(M,N) z) -> (y) {
+    y(m, n) = (n >= 8 && m > 2 ? x(m, n - 8) : z(m, n)) + (n >= N - 4 ? z(m, n) : 2.0)
+}"""
+ITSELF = "def f(float(M,N) y) -> (y) { y(m, n) = n < 16 ? 2.0 * y(m, n) : 3.0 }"
+
+
+def test_guarded_vectors(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    text = cuda_unit(HALVES, (600, 128), (128,)).source.text
+    assert text.count("tc_vload_if<8>(&x[") == 2
+    cases = [(HALVES, [(m, n), (n,)]) for m, n in ((600, 128), (37, 48), (5, 36), (3, 2))]
+    cases += [(PARTLY, [(m, n), (m, n)]) for m, n in ((600, 128), (5, 36), (7, 8))]
+    cases += [(ITSELF, [(m, n)]) for m, n in ((600, 128), (5, 20))]
+    check_emulated(cases)
+
+
 def test_a_gathered_row_is_scalar() -> None:
     """Nothing is known of where it begins."""
     source = "def f(float(V,D) T, int32(E) I) -> (y) { y(e,d) = T(I(e),d) }"

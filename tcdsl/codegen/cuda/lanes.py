@@ -51,11 +51,17 @@ from tcdsl.codegen.cuda.exchanges import PAIR, QUAD, Exchange, differs, is_strai
 from tcdsl.codegen.cuda.kernel import VECTOR_BYTES, KernelText, Turn
 from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.spans import guard_of_last
-from tcdsl.codegen.cuda.statements import Vectors, is_block_collective
-from tcdsl.codegen.cuda.vectors import is_run, may_be_parted, turns_without, vector_accesses
+from tcdsl.codegen.cuda.statements import CudaStatementPrinter, Vectors, is_block_collective
+from tcdsl.codegen.cuda.vectors import (
+    guards_of,
+    is_run,
+    may_be_parted,
+    turns_without,
+    vector_accesses,
+)
 from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
 from tcdsl.poly.loop_tree import MAPPED, Coordinate, Loop, LoopKind
-from tcdsl.poly.scop import Kind, Statement, Storage
+from tcdsl.poly.scop import Access, Kind, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.schedule.placement import accesses_of
 
@@ -92,14 +98,17 @@ class _Vector:
     is_stored: bool = False
     is_streamed: bool = False  # nothing reads it again
     is_changing: bool = False  # its load must not be merged with others
+    guard: Code | None = None  # under which it is there, None if always
 
     def declaration(self, lanes: _Lanes) -> Node:
         """Return its declaration, loaded with what is there of *lanes*."""
         value: Code | None = None
         if self.is_loaded:
-            load = lanes.function("tc_vload") + ("_once" if self.is_streamed else "")
-            start = [self.first.array] if lanes.ends else []
-            value = template(load, [self.width], address(self.first), *start, *lanes.ends)
+            load = "tc_vload_if" if self.guard else lanes.function("tc_vload")
+            load += "_once" if self.is_streamed else ""
+            limits = lanes.ends if self.guard is None else (self.guard,)
+            start = [self.first.array] if limits else []
+            value = template(load, [self.width], address(self.first), *start, *limits)
             value = call("tc_changing", value) if self.is_changing else value
         before = "" if self.is_stored else "const "
         return Declare(self.type, (Variable(self.name, value),), before, statement=self.statement)
@@ -237,8 +246,8 @@ class LanesPrinter:
         if leaves is None or bounds is None or any(map(self._still_folds, leaves)):
             return self._unrolled(node, loop, active)
         guards = [tuple(self.leaves.guards(leaf, active)) for leaf in leaves]
-        vectors = self._vectors(leaves, node.variable, loop, width)
         is_whole = bounds == (ZERO, code(width - 1))
+        vectors = self._vectors(leaves, node.variable, loop, is_whole=is_whole)
         if len(set(guards)) > 1 or not (vectors or self._is_pure(leaves, node.variable, is_whole)):
             return self._unrolled(node, loop, active)
         declared, lanes = self._lanes_here(bounds, loop, leaves)
@@ -431,16 +440,18 @@ class LanesPrinter:
         return Vectors(width, variable, found)
 
     def _vectors(
-        self, leaves: Sequence[loop_ast.Leaf], variable: str, loop: Loop, width: int
+        self, leaves: Sequence[loop_ast.Leaf], variable: str, loop: Loop, *, is_whole: bool
     ) -> "list[_Vector]":
-        """Return the vectors of *leaves*.
+        """Return the vectors of *leaves*: where not all lanes are there, none that are guarded.
 
         An array that is written has vectors only if all that is touched of it is one vector: then
         what a lane reads is what the lane wrote; or if it is only written, a vector by each
         statement: these are the same or apart, and stored in the order of the statements.
         """
+        width = loop.extent or 0
         touched: dict[str, list[Code]] = {}
         read: set[str] = set()
+        guards: dict[tuple[str, Code], list[Code | None]] = {}
         written: set[str] = set()
         # array, first element, is a vector, is a write, the statement
         order: list[tuple[str, Code, bool, bool, str]] = []
@@ -456,6 +467,11 @@ class LanesPrinter:
                     continue
                 element = first.outside_element(access)
                 is_write = position < n_writes
+                if position in wide and not is_write:
+                    guard = self._guard(first, access)
+                    guards.setdefault((access.array, element), []).append(guard)
+                    if guard is not None and not is_whole:
+                        wide -= {position}
                 touched.setdefault(access.array, []).append(element)
                 way = access.array, element, position in wide
                 if is_write:
@@ -488,9 +504,19 @@ class LanesPrinter:
                     array, element, name, type_, width, not is_write, name_of_statement,
                     is_streamed=array in self.text.streamed,
                     is_changing=array in self.text.context.changing.get(name_of_statement, ()),
+                    guard=_any_of(guards.get(key, [None])),
                 )  # fmt: skip
             vectors[key].is_stored |= is_write
         return list(vectors.values())
+
+    def _guard(self, first: CudaStatementPrinter, access: Access) -> Code | None:
+        """Return the condition under which lane zero, which is *first*, makes the read *access*."""
+        if first.statement.domain.is_subset(access.relation.domain()):
+            return None
+        if access.array in self.text.placements:
+            return None  # an asynchronous copy's own: statements.copy
+        ways = guards_of(first.statement, access)
+        return _any_of([both([first.outside(one) for one in guards]) for guards in ways])
 
     def _is_aligned(self, statement: Statement, position: int, width: int) -> bool:
         array = self.text.scop.arrays[(*statement.writes, *statement.reads)[position].array]
@@ -510,6 +536,12 @@ def _for_each(variable: str, count: int, body: Sequence[Node]) -> Node:
     """Return an unrolled loop."""
     is_left = binary(variable, "<", count)
     return For(Type("int"), variable, ZERO, is_left, None, tuple(body), "#pragma unroll")
+
+
+def _any_of(guards: Sequence[Code | None]) -> Code | None:
+    """Return that one of *guards* holds, None if one always does."""
+    own = [guard for guard in guards if guard is not None]
+    return chain("||", dict.fromkeys(map(paren, own))) if own and len(own) == len(guards) else None
 
 
 def _is_first(statement: Statement) -> bool:

@@ -4,8 +4,9 @@
 
 An access of a loop over ``v = (x_p - shift) % V`` moves a vector iff neighbours in *v* are
 neighbours in memory, the element at v = 0 is at a multiple of V in every instance, and every
-instance makes the access (a guarded one would touch what it must not).  The array's pointer must
-then be a multiple of the vector's bytes, which the call checks.
+instance makes the access (a guarded one would touch what it must not), or it is a read that all
+lanes of a vector make or none.  The array's pointer must then be a multiple of the vector's bytes,
+which the call checks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +15,10 @@ import islpy as isl
 
 from tcdsl.codegen.cuda.copies import copy_of, is_whole
 from tcdsl.costmodel.locality import access_stride, array_strides, runs_of
-from tcdsl.lang.comprehension import Binary, walk
+from tcdsl.lang.comprehension import Binary, Expr, walk
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, statements_of, values_of
-from tcdsl.poly.lowering import builder_of, row_start
+from tcdsl.poly.lowering import builder_of, evaluated, guarded_loads, row_start
 from tcdsl.poly.scop import Access, Array, Interleaved, Kind, Scop, Statement
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import Placement, is_private, local_functions
@@ -44,12 +45,34 @@ def vector_accesses(
             continue
         there = access.relation.domain()
         is_everywhere = bool(statement.domain.is_subset(there))
-        if not is_everywhere and not _is_copied(statement, there, loop, placements):
+        is_read = position >= len(statement.writes)
+        if (
+            not is_everywhere
+            and not _is_copied(statement, there, loop, placements)
+            and not (is_read and _is_guarded(scop, statement, access, loop))
+        ):
             continue
         if _is_vector(scop, statement, access, loop, width, placements.get(access.array)):
             found.add(position)
     # Of what is not everywhere, asynchronous copies alone move vectors: memory to memory.
     return frozenset(found - {1} if _is_partial(statement) and 0 not in found else found)
+
+
+def _is_guarded(scop: Scop, statement: Statement, access: Access, loop: Loop) -> bool:
+    """Return whether all lanes of each vector of *loop* read what *access* is of, or none does."""
+    lane = loop.coordinates[statement.name]
+    if lane.position < 0 or _is_partial(statement) or statement.conditions:
+        return False
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    truths = (builder.truth(one) for guards in guards_of(statement, access) for one in guards)
+    if not all(truth.below.is_equal(truth.above) for truth in truths):
+        return False  # what data say differs from lane to lane
+    return is_whole(statement, access.relation.domain(), lane)
+
+
+def guards_of(statement: Statement, access: Access) -> list[tuple[Expr, ...]]:
+    """Return the conditions under which *statement* makes the read *access*: of one or another."""
+    return guarded_loads(*evaluated(statement)).get((access.array, access.subscripts), [()])
 
 
 def _is_partial(statement: Statement) -> bool:

@@ -10,6 +10,9 @@ same wherever it is computed) and every element that is read was written.  It pa
 most one input as large as the temporary, if the operations are few and cheap, and if no element is
 read more often than there are elements.  Rounding to the temporary's type is kept.
 
+A *conversion* to a float of more bits, which rounds nothing, is made wherever it is read, however
+often: ``s(i,j) = float32(y(i,j))`` as a factor of a product would hide that y is of a half type.
+
 The reverse of materialisation; FusionStitching (Zheng et al., 2020, arXiv:2009.10924) calls it
 thread composition.
 """
@@ -48,6 +51,34 @@ def recomputed(scop: Scop) -> Scop:
         if _is_cheap(scop, producer):
             scop = _without(scop, producer)
     return scop
+
+
+def without_conversions(scop: Scop) -> Scop:
+    """Return *scop* without the temporaries that are inputs in a type of more bits."""
+    for name in [statement.name for statement in scop.statements]:
+        producer = scop.by_name[name]
+        if not _is_temporary(scop, producer) or not _is_conversion(producer.value):
+            continue
+        writers, users = writers_and_users(scop, producer.write.array)
+        written = {write.array for s in scop.statements for write in s.writes}
+        is_input = not any(read.array in written for read in producer.reads)
+        if writers == [producer] and is_input and all(_can_read(scop, producer, u) for u in users):
+            scop = _without(scop, producer)
+    return scop
+
+
+def _is_conversion(value: Expr | None) -> bool:
+    """Return whether *value* is an element of a float type, in one of more bits."""
+    inner = value
+    while isinstance(inner, Cast) and _is_widening(inner):
+        inner = inner.operand
+    return inner is not value and isinstance(inner, Load)
+
+
+def _is_widening(cast: Cast) -> bool:
+    """Return whether *cast* is of a float to one of more bits, which rounds nothing."""
+    from_, to = cast.operand.dtype, cast.dtype
+    return from_.is_float and to.is_float and to.size_bytes > from_.size_bytes
 
 
 def without(scop: Scop, array: str) -> Scop | None:
@@ -174,11 +205,16 @@ def _is_plain(node: Expr) -> bool:
 
 
 def _may_read(scop: Scop, producer: Statement, user: Statement) -> bool:
-    """Return whether *user* may compute what it reads of *producer*'s."""
-    if user.kind not in (Kind.ASSIGN, Kind.UPDATE) or user.companion is not None or user.library:
-        return False
+    """Return whether *user* may compute what it reads of *producer*'s, as often as it does."""
     uses, elements = points_of_box(user.domain), points_of_box(producer.domain)
     if uses is None or elements is None or uses > elements:
+        return False
+    return _can_read(scop, producer, user)
+
+
+def _can_read(scop: Scop, producer: Statement, user: Statement) -> bool:
+    """Return whether *user* may compute what it reads of *producer*'s."""
+    if user.kind not in (Kind.ASSIGN, Kind.UPDATE) or user.companion is not None or user.library:
         return False
     if scop.position(user.name) < scop.position(producer.name):
         return False

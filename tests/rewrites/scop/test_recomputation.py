@@ -8,7 +8,7 @@ import pytest
 
 from tcdsl.options import Options
 from tcdsl.poly.scop import Scop
-from tcdsl.rewrites.scop.recomputation import recomputed
+from tcdsl.rewrites.scop.recomputation import recomputed, without_conversions
 
 Lower = Callable[..., Scop]
 CheckAll = Callable[..., None]
@@ -141,3 +141,44 @@ def test_what_says_where_to_write_is_stored(check_emulated: CheckAll) -> None:
     }"""
     k = np.arange(30, dtype=np.int32) % 8
     check_emulated([(source, [k, (30,), (9,)])], options=Options(check_indices=False))
+
+
+CONVERTED = """def f({}(M,K) x, float(K,N) w) -> (C, r) {{
+    h(m,k) = {}(x(m,k))
+    C(m,n) +=! h(m,k) * w(k,n)
+    r(m) = h(m, 0) + h(m, K - 1)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("own", "to", "is_left_out"),
+    [
+        ("half", "float", True),
+        ("bfloat16", "double", True),
+        ("float", "half", False),  # it rounds
+        ("half", "bfloat16", False),
+        ("int8", "float", False),  # integers are multiplied by others
+    ],
+)
+def test_conversions_are_made_where_they_are_read(
+    own: str, to: str, is_left_out: bool, lower: Lower, check_emulated: CheckAll
+) -> None:
+    source = CONVERTED.format(own, to)
+    scop = lower(source, (48, 40), (40, 56))
+    after = without_conversions(scop)
+    assert (after is not scop) == is_left_out == ("h" not in after.arrays)
+    if is_left_out:
+        (update,) = (s for s in after.statements if s.name == "S1")
+        assert {read.array for read in update.reads} == {"x", "w"}
+    check_emulated([(source, [(48, 40), (40, 56)]), (source, [(3, 1), (1, 5)])])
+
+
+def test_conversions_of_what_changes_are_stored(lower: Lower, check_emulated: CheckAll) -> None:
+    source = """def f(half(N) x, float(N) y) -> (x, y) {
+        h(i) = float(x(i))
+        x(i) = half(2.0 * h(i))
+        y(i) += h(i)
+    }"""
+    scop = lower(source, (33,), (33,))
+    assert without_conversions(scop) is scop
+    check_emulated([(source, [(33,), (33,)])])

@@ -71,6 +71,24 @@ TC_FN tc_vec<T, N> tc_vload_some_once(const T *p, const T *start, int first, int
   return tc_vload_some<N>(p, start, first, last);
 #endif
 }
+/* The vector at p, or anything, of the array that begins at start, where it is not there. */
+template <int N, typename T> TC_FN tc_vec<T, N> tc_vload_if(const T *p, const T *start, int is_there)
+{
+#ifdef __CUDA_ARCH__
+  return tc_vload<N>(is_there ? p : start);
+#else
+  return tc_vload_some<N>(p, start, 0, is_there ? N - 1 : -1);
+#endif
+}
+template <int N, typename T>
+TC_FN tc_vec<T, N> tc_vload_if_once(const T *p, const T *start, int is_there)
+{
+#ifdef __CUDA_ARCH__
+  return tc_vload_once<N>(is_there ? p : start);
+#else
+  return tc_vload_if<N>(p, start, is_there);
+#endif
+}
 template <typename T, int N> TC_FN void tc_vstore_some(T *p, tc_vec<T, N> v, int first, int last)
 {
   if (first <= 0 && last >= N - 1) {

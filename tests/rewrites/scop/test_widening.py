@@ -1,0 +1,72 @@
+"""Factors of half types beside float32: converted first, for products of one type."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tcdsl.plan.rewrites import REWRITES
+from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.rewrites.scop.widening import why_not_widened, widened
+from tcdsl.testing.comparison import check
+from tcdsl.testing.random_inputs import values
+
+MakeUnit = Callable[..., Any]
+Lower = Callable[..., Scop]
+
+MIXED = "def f(float(M,K) A, {}(K,N) B) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}"
+BEFORE = "def f({}(K,M) A, float(N,K) B) -> (C) {{ C(m,n) +=! A(k,m) * (k >= n ? B(n,k) : 0.0) }}"
+SHAPES = {MIXED: [(128, 264), (264, 136)], BEFORE: [(264, 128), (136, 264)]}
+
+
+def product_of(scop: Scop) -> Statement:
+    return next(s for s in scop.statements if s.kind is Kind.UPDATE)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "half"])
+@pytest.mark.parametrize("source", SHAPES, ids=["second", "first"])
+def test_products(
+    source: str, dtype: str, cuda_unit: MakeUnit, emulated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e9)
+    monkeypatch.setattr("tcdsl.rewrites.scop.widening.LEAST_USES", 1)
+    own = tuple(one for one in REWRITES if one.apply is widened)
+    monkeypatch.setattr("tcdsl.plan.search.REWRITES", own)
+    unit = cuda_unit(source.format(dtype), *SHAPES[source])
+    assert not unit.done.is_fallback
+    assert any("wide" in name for name in unit.done.plan.scop.arrays)
+    arrays = unit.done.plan.scop.arrays.values()
+    types = [array.dtype for array in arrays if array.is_input]
+    pairs = zip(types, SHAPES[source], strict=True)
+    (program,) = emulated([unit])
+    check(program, *(values(*of, "real", n) for n, of in enumerate(pairs)))
+
+
+def test_a_large_product_is_widened_by_itself(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(MIXED.format("bfloat16"), (4096, 1024), (1024, 4096))
+    assert "tc_wgmma_f32" in unit.source.functions
+    assert any(name.startswith("B.wide") for name in unit.done.plan.scop.arrays)
+
+
+REFUSED = {
+    MIXED.format("float"): "it is no product of an element of a half type and one of float32",
+    MIXED.format("half").replace("float(M", "half(M"): (
+        "it is no product of an element of a half type and one of float32"
+    ),
+    MIXED.format("half").replace("+=!", "max=!"): "it is no sum",
+    MIXED.format("half").replace("B(k,n) }", "B(k,n) * A(m,0) }"): (
+        "it is no product of an element of a half type and one of float32"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", REFUSED)
+def test_what_is_refused(source: str, lower: Lower) -> None:
+    scop = lower(source, (256, 128), (128, 256))
+    assert why_not_widened(scop, product_of(scop)) == REFUSED[source]
+
+
+def test_few_uses_are_refused(lower: Lower) -> None:
+    scop = lower(MIXED.format("half"), (8, 128), (128, 256))
+    assert why_not_widened(scop, product_of(scop)) == "its factor's elements are used a few times"
