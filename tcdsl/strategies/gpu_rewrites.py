@@ -254,7 +254,7 @@ class _Rewriter:
         return False
 
     def _is_quick(self, problem: Problem, folded: Problem | None, others: Sequence[Group]) -> bool:
-        """Return whether *others*, too, take last blocks little more time than kernels of their own.
+        """Return whether *others*, too, take last blocks about the time of kernels of their own.
 
         :arg folded: what last blocks run in any case, None if nothing.
         """
