@@ -113,7 +113,7 @@ def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]
                 copies *= count
         requests = max(moved, moved * copies) / vector / active
         whole = max(1.0, min(WARP, lanes) * vector * size / LINE_BYTES)
-        lines = whole + 3 * max(0.0, _lines(threads, strides, size, vector) - whole)
+        lines = max(whole, _lines(threads, strides, size, vector))
         run, row = _run(shape, pieces, strides, size)
         yield Access(array, requests, lines, moved * size, run, row)
 

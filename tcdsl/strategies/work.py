@@ -4,7 +4,7 @@
     bytes                of each array that the kernel does not keep to itself, every element once;
                          again for each later pass over it, from the cache where that holds it
     in flight            vectors of a thread that do not wait for one another
-    chain                passes that wait for a fold, and the folds' barriers
+    chain                passes that wait for a fold, the folds' barriers, loads of later passes
     finish               what the last block adds up
 
 Counts are of boxes, which may be larger than domains: it takes microseconds, and calls isl never.
@@ -21,7 +21,8 @@ from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memor
 from tcdsl.costmodel.chip import WARP, Unit
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL, TICKET
+from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL
+from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.loop_tree import LoopKind
@@ -36,7 +37,9 @@ from tcdsl.strategies.row_registers import live_arrays
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.traffic import Traffic, footprints, traffic_of, waiting_temporaries
 
-BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
+OTHER_REGISTERS = gpu_thresholds.REGISTERS_BESIDE_KEPT
+RESULT_REGISTERS = gpu_thresholds.REGISTERS_OF_RESULT
+LEAST_REGISTERS = gpu_thresholds.REGISTERS_OF_STREAM
 FOLD_CYCLES = gpu_thresholds.WARP_STEP_CYCLES
 UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
 UNROLLED_BYTES = gpu_thresholds.UNROLLED_BYTES
@@ -44,8 +47,10 @@ PRIVATE = gpu_thresholds.PRIVATE_BYTES
 LOCAL = gpu_thresholds.LOCAL_TRAFFIC
 INSTRUCTIONS = gpu_thresholds.INSTRUCTIONS_LEFT
 HALF_BYTES = gpu_thresholds.KEPT_HALF_BYTES
-ON_THEIR_WAY = gpu_thresholds.ON_THEIR_WAY
+MOST_BYTES = gpu_thresholds.STREAM_BYTES
 WARP_CYCLES = gpu_thresholds.WARP_CYCLES
+STAGED_CYCLES = gpu_thresholds.STAGED_CYCLES
+TICKET = gpu_thresholds.TICKET_ATOMICS
 L1_SHARE = gpu_thresholds.L1_HELD
 MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
 UPDATE_CYCLES = 100  # of a float in shared memory, till a thread's next one
@@ -88,14 +93,18 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
     each = lead.instances / max(1, blocks * threads * busy * vector)  # vectors of such a thread
     element_bytes = _element_bytes(problem)
     at_once = min(each, _at_once(sketch, problem.lead, vector * element_bytes))
-    loads = max(1.0, at_once) * vector * element_bytes
     kept = _kept_bytes(problem, sketch, blocks * threads)
+    vector_bytes = vector * max(1, element_bytes)
+    # What is kept in registers is on its way into them; of other loads compilers start some later.
+    most_bytes = inf if kept else max(vector_bytes, MOST_BYTES)
+    in_flight_bytes = min(most_bytes, max(1.0, at_once) * vector_bytes)
+    rounds = each * vector_bytes / in_flight_bytes
     moved = _moved(problem, sketch, grid, kept)
     lanes = ceil(threads / WARP) * WARP / threads  # of warps, for each that is a thread
     return Work(
         blocks=blocks,
         threads=threads,
-        registers=_registers(problem, sketch, threads, kept, loads),
+        registers=_registers(problem, sketch, threads, kept),
         shared_bytes=_staged_bytes(problem, sketch, blocks),
         cluster=cluster,
         read_bytes=moved.read,
@@ -103,9 +112,9 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
         l2_bytes=moved.l2,
         operations=tuple((unit, lanes * count) for unit, count in operations_of(problem)),
         instructions=lanes * _instructions(problem, vector) * _padding(sketch, problem),
-        in_flight_bytes=max(1.0, ON_THEIR_WAY * at_once) * vector * max(1, element_bytes) * busy,
+        in_flight_bytes=in_flight_bytes * busy,
         independent=max(1.0, min(4.0, at_once * vector)),
-        chain=_chain_of_turns(problem, sketch, grid, _chain(problem, sketch, threads, cluster)),
+        chain=_chain_of_turns(problem, sketch, grid, _chain(problem, sketch, grid, rounds)),
         finish=_finish(problem, sketch),
         is_programmatic=problem.gpu.overlaps_kernels,
     )
@@ -177,8 +186,8 @@ def _private_bytes(problem: Problem, sketch: Sketch, grid: Grid) -> float:
 
 def _spilled_bytes(problem: Problem, sketch: Sketch, grid: Grid, kept: float) -> float:
     """Return the bytes of what is kept that the registers do not hold."""
-    registers = _registers(problem, sketch, grid.threads, kept, 0.0)
-    room = 4 * (registers - BASE_REGISTERS / 2)
+    registers = _registers(problem, sketch, grid.threads, kept)
+    room = 4 * (registers - OTHER_REGISTERS)
     return 2 * max(0.0, kept - room) * grid.threads * grid.blocks
 
 
@@ -253,14 +262,31 @@ def _unrolled(sketch: Sketch, name: str) -> int:
 # --- what blocks and threads have --------------------------------------------------------------
 
 
-def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float, loads: float) -> int:
+def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float) -> int:
     """Return the registers of a thread: the compiler makes do with those that a block may have."""
     chip = problem.gpu
     most = chip.registers_per_multiprocessor // (
         max(threads, chip.threads_per_warp) * max(1, sketch.beside)
     )
     most = most // chip.registers_granule * chip.registers_granule
-    return min(chip.registers_per_thread, most, BASE_REGISTERS + ceil(max(kept, loads) / 4))
+    needed = LEAST_REGISTERS
+    if kept:
+        own = ceil(kept / REGISTER_BYTES) + RESULT_REGISTERS * _neighbours(problem, sketch)
+        needed = max(needed, OTHER_REGISTERS + own)
+    return min(chip.registers_per_thread, most, needed)
+
+
+def _neighbours(problem: Problem, sketch: Sketch) -> int:
+    """Return how many sums of neighbours in memory, and values made of sums, a thread has."""
+    lead, total = problem.shapes[problem.lead].instances, 0
+    for name in problem.group.members:
+        shape = problem.shapes[name]
+        if shape.statement.kind is Kind.UPDATE or shape.instances < lead:
+            pieces = (*(loop.pieces[name] for loop in sketch.outer), *sketch.remaining[name])
+            along = (p for p in pieces if shape.strides[0][p.coordinate.position])
+            own = prod(p.extent for p in along if p.kind in (LoopKind.LANES, LoopKind.UNROLL))
+            total += own if own > 1 else 0
+    return total
 
 
 def _part_bytes(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traffic]) -> float:
@@ -344,19 +370,33 @@ def _instructions(problem: Problem, vector: int) -> float:
 # --- what waits --------------------------------------------------------------------------------
 
 
-def _chain(problem: Problem, sketch: Sketch, threads: int, cluster: int) -> Chain:
-    """Return what a block waits for: its first loads, and the folds of its reductions."""
+def _chain(problem: Problem, sketch: Sketch, grid: Grid, rounds: float) -> Chain:
+    """Return what a block waits for: the folds of its reductions, each pass's loads, its ticket.
+
+    :arg rounds: of loads, in which a thread has its part of a row.
+    """
     width = max(
         (prod(w for a, w in own if a != RANK) for own in sketch.threads.values()), default=1
     )
     folds = _updates(problem) if width > 1 else 0
     if not sketch.private:  # else its turns are counted by _chain_of_turns
         folds *= _turns(sketch)
+    loaded = (t for t in traffic_of(problem) if t.is_read and t.array not in sketch.resident)
+    again = max((t.passes - 1 for t in loaded), default=0)
+    copied = STAGED_CYCLES if sketch.is_staged else 0.0
     return Chain(
+        l2_loads=again * ceil(rounds),
         block_barriers=2.0 * folds if width > 32 else 0.0,
-        cluster_barriers=2.0 * folds if cluster > 1 else 0.0,
-        cycles=folds * _fold_cycles(width) + WARP_CYCLES * ceil(threads / WARP),
+        cluster_barriers=2.0 * folds if grid.cluster > 1 else 0.0,
+        atomics=TICKET if _is_chunked(sketch) else 0.0,
+        cycles=folds * _fold_cycles(width) + WARP_CYCLES * ceil(grid.threads / WARP) + copied,
     )
+
+
+def _is_chunked(sketch: Sketch) -> bool:
+    """Return whether blocks share sums, which the last of them adds up."""
+    partials = (p for found in sketch.partials.values() for p in found)
+    return sketch.layout is not None and any(not p.is_lane for p in partials)
 
 
 @analysis
@@ -397,13 +437,13 @@ def _finish(problem: Problem, sketch: Sketch) -> Chain:
     """Return what the last block of a kernel in chunks does, and how long atomics take."""
     cycles = sum(_atomic_seconds(problem, sketch, name) for name in _atomic_members(problem))
     cycles *= problem.gpu.clock_hz
-    chunks = [p for found in sketch.partials.values() for p in found if not p.is_lane]
-    if not chunks or sketch.layout is None:
+    if not _is_chunked(sketch):
         return Chain(cycles=cycles)
+    assert sketch.layout is not None
     lanes = sketch.layout.lane[1]
     again = ceil(ceil(sketch.layout.count / max(lanes, 1)) / IN_FLIGHT)
     cycles += 2 * _fold_cycles(lanes)
-    return Chain(atomics=TICKET, l2_loads=PARTIAL * again, cycles=cycles)
+    return Chain(l2_loads=PARTIAL * again, cycles=cycles)
 
 
 @analysis
