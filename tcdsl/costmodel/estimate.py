@@ -46,17 +46,17 @@ awareness, ISCA 2009, doi:10.1145/1555754.1555775 (waiting and computing warps t
 from math import ceil, inf
 
 from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.work import Chain, Work
+from tcdsl.costmodel.occupancy import hidden, resident_blocks, usable, why_not_fitting
+from tcdsl.costmodel.rates import dram_rate
+from tcdsl.costmodel.waves import seconds_in_waves
+from tcdsl.costmodel.work import Work, chain_seconds
 from tcdsl.records import dataclass
 
-# From a sweep of reductions on an H200 (docs/performance_gpu.md).
-READ_SHARE = 4.3 / 4.378  # of the rate at which nothing but reads go
 # Fitted to measured candidates (benchmarks/candidates.py, an H200).
 TAIL = 0.05  # of a kernel whose blocks all run at once; less, the more there are one after another
 OVERLAP = 3  # the power of the norm of a block's rounds of loads, and of its bytes
 SHARP = 16  # the same, of chip and multiprocessor: almost the longer of them
 LINE_CYCLES = 1.0  # of a lookup in the first-level cache
-PIPELINE_CYCLES = 4  # of an arithmetic instruction, since Volta (Maxwell 6, Kepler 9: Volkov)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +79,27 @@ def estimate(work: Work, chip: Chip) -> Estimate:
     """Return how long *work* takes on *chip*."""
     if reason := why_not_fitting(work, chip):
         return Estimate(inf, "does not fit", why_not=reason)
-    running = min(work.blocks, _usable(work, chip))
-    blocks = ceil(work.blocks / running)  # of the busiest multiprocessor
-    resident = max(1, min(resident_blocks(work, chip), blocks))
-    of_chip = _of_chip(work, chip)
-    of_block = _of_block(work, chip, resident)
-    stations = _stations(work, of_block)
-    waiting = _waiting(work, chip, of_block)
-    longest = max(of_chip.values())
-    busiest = blocks / _blocks_a_second(resident, stations, waiting)
-    body = _together(busiest, longest, SHARP) * (1 + TAIL * resident / blocks)
+    body, terms = (seconds_in_waves if work.is_tiled else _of_blocks)(work, chip)
     launch = work.launches * _launch(work, chip)
     finish = chain_seconds(work.finish, chip) + work.same_atomics * chip.same_atomic_s
-    alone = waiting + sum(stations)
-    terms = of_chip | {name: blocks * seconds for name, seconds in of_block.items()}
-    terms |= {"latency": ceil(blocks / resident) * alone, "launch": launch, "finish": finish}
-    terms = {name: seconds for name, seconds in terms.items() if seconds}
-    limiter = max(terms, key=lambda name: terms[name], default="launch")
-    return Estimate(launch + body + finish, limiter, tuple(terms.items()))
+    terms |= {"launch": launch, "finish": finish}
+    limiter = max(terms, key=lambda name: terms[name])
+    known = tuple((name, seconds) for name, seconds in terms.items() if seconds)
+    return Estimate(launch + body + finish, limiter, known)
+
+
+def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
+    """Return how long the blocks of *work* take, and what each term alone would take."""
+    running = min(work.blocks, usable(work, chip))
+    blocks = ceil(work.blocks / running)  # of the busiest multiprocessor
+    resident = max(1, min(resident_blocks(work, chip), blocks))
+    of_chip, of_block = _of_chip(work, chip), _of_block(work, chip, resident)
+    stations, waiting = _stations(work, of_block), _waiting(work, chip, of_block)
+    busiest = blocks / _blocks_a_second(resident, stations, waiting)
+    body = _together(busiest, max(of_chip.values()), SHARP) * (1 + TAIL * resident / blocks)
+    latency = ceil(blocks / resident) * (waiting + sum(stations))
+    terms = {name: blocks * seconds for name, seconds in of_block.items()}
+    return body, of_chip | terms | {"latency": latency}
 
 
 def _together(one: float, other: float, power: float) -> float:
@@ -112,69 +115,13 @@ def _launch(work: Work, chip: Chip) -> float:
     return chip.programmatic_launch_s if may_overlap else chip.launch_s
 
 
-# --- does it fit -------------------------------------------------------------------------------
-
-
-def why_not_fitting(work: Work, chip: Chip) -> str | None:
-    """Return why no block of *work* can run on *chip*, None if some can."""
-    registers = _registers(work, chip) * _warps(work, chip) * chip.threads_per_warp
-    for what, has, most in (
-        ("threads", work.threads, chip.threads_per_block),
-        ("bytes of shared memory", work.shared_bytes, chip.shared_bytes_per_block),
-        ("registers a thread", work.registers, chip.registers_per_thread),
-        ("registers", registers, chip.registers_per_multiprocessor),
-    ):
-        if has > most:
-            return f"a block would have {has} {what}, of {most} at most"
-    if work.cluster > chip.blocks_per_cluster:
-        return f"a cluster would have {work.cluster} blocks, of {chip.blocks_per_cluster} at most"
-    return None if work.blocks > 0 else "there are no blocks"
-
-
-def resident_blocks(work: Work, chip: Chip) -> int:
-    """Return how many blocks of *work* a multiprocessor holds at once, 0 if none."""
-    warps = _warps(work, chip)
-    by_warps = chip.threads_per_multiprocessor // chip.threads_per_warp // warps
-    by_registers = chip.registers_per_multiprocessor // (
-        _registers(work, chip) * warps * chip.threads_per_warp
-    )
-    shared = work.shared_bytes + chip.reserved_shared_bytes_per_block
-    by_shared = chip.shared_bytes_per_multiprocessor // shared
-    return min(by_warps, by_registers, by_shared, chip.blocks_per_multiprocessor)
-
-
-def _warps(work: Work, chip: Chip) -> int:
-    return max(1, ceil(work.threads / chip.threads_per_warp))
-
-
-def _registers(work: Work, chip: Chip) -> int:
-    """Return the registers that a thread is given."""
-    return ceil(max(1, work.registers) / chip.registers_granule) * chip.registers_granule
-
-
-def _usable(work: Work, chip: Chip) -> int:
-    """Return the multiprocessors that blocks can be on."""
-    share = chip.cluster_share if work.cluster > 1 else 1.0
-    return max(1, int(chip.multiprocessors * share))
-
-
 # --- the chip ----------------------------------------------------------------------------------
 
 
 def _of_chip(work: Work, chip: Chip) -> dict[str, float]:
     """Return the seconds that memory and the second-level cache need for all bytes."""
     l2 = max(work.l2_bytes, work.dram_bytes) / chip.l2_bytes_per_s
-    return {"memory": work.dram_bytes / _dram_rate(work, chip), "L2": l2}
-
-
-def _dram_rate(work: Work, chip: Chip) -> float:
-    """Return the bytes a second that memory moves."""
-    read = work.read_bytes / work.dram_bytes if work.dram_bytes else 1.0
-    # A kernel that reads alone reads faster than one that also writes; a copy is half and half.
-    # Between, what is written costs what it costs a copy.
-    mixed = max(0.0, 2 * read - 1)
-    reads = READ_SHARE * chip.dram_read_bytes_per_s
-    return mixed * reads + (1 - mixed) * chip.dram_copy_bytes_per_s
+    return {"memory": work.dram_bytes / dram_rate(work, chip), "L2": l2}
 
 
 # --- a multiprocessor --------------------------------------------------------------------------
@@ -185,27 +132,20 @@ def _of_block(work: Work, chip: Chip, resident: int) -> dict[str, float]:
     moved = max(work.l2_bytes, work.dram_bytes)
     start = chip.cluster_block_start_s if work.cluster > 1 else chip.block_start_s
     found = {
-        "starts": start * _usable(work, chip),
+        "starts": start * usable(work, chip),
         "own": moved / work.blocks / chip.multiprocessor_bytes_per_s,
         "L1": LINE_CYCLES * work.lines / work.blocks / chip.clock_hz,
     }
     each = chip.multiprocessors / work.blocks  # of the chip's time
     found["shared memory"] = each * work.shared_traffic_bytes / chip.shared_bytes_per_s
-    hidden = _hidden(work, chip, resident)
+    part_hidden = hidden(work, chip, resident)
     for unit, count in work.operations:
         rate = chip.rate(unit)
-        found[str(unit)] = each * count / rate / hidden if rate else inf
+        found[str(unit)] = each * count / rate / part_hidden if rate else inf
     a_second = chip.schedulers_per_multiprocessor * chip.clock_hz * chip.multiprocessors
     warps = work.instructions / chip.threads_per_warp
-    found["issue"] = each * warps / a_second / hidden
+    found["issue"] = each * warps / a_second / part_hidden
     return found
-
-
-def _hidden(work: Work, chip: Chip, resident: int) -> float:
-    """Return the part of the pipelines' latency that other warps and instructions hide."""
-    each = resident * _warps(work, chip) / chip.schedulers_per_multiprocessor
-    stalled = 1.0 + work.stalls / max(1.0, each)
-    return min(1.0, each * work.independent / PIPELINE_CYCLES) / stalled
 
 
 def _computing(of_block: dict[str, float]) -> float:
@@ -245,17 +185,3 @@ def _blocks_a_second(resident: int, stations: tuple[float, ...], waiting: float)
         rate = count / (waiting + sum(times))
         at_stations = [rate * seconds for seconds in times]
     return rate
-
-
-def chain_seconds(chain: Chain, chip: Chip) -> float:
-    """Return how long the things of *chain* take, one after another."""
-    return (
-        chain.dram_loads * chip.dram_latency_s
-        + chain.l2_loads * chip.l2_latency_s
-        + chain.shared_loads * chip.shared_latency_s
-        + chain.block_barriers * chip.block_barrier_s
-        + chain.cluster_barriers * chip.cluster_barrier_s
-        + chain.grid_barriers * chip.grid_barrier_s
-        + chain.atomics * chip.atomic_s
-        + chain.cycles / chip.clock_hz
-    )
