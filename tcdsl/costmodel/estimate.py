@@ -5,9 +5,9 @@ as many as threads, registers and shared memory allow.
 
 *The chip* moves all bytes at the rates of memory and of the second-level cache.
 
-*A multiprocessor* has the blocks of the kernel / multiprocessors, rounded up; r of them at once,
-each of which is followed by another one.  A block asks each of its stations for some time, one
-after another, and waits meanwhile for nobody::
+*A multiprocessor* has b of the kernel's blocks (those of the busiest one: rounded up), r of them at
+once, and each that ends is followed by another one.  A block uses the stations of its
+multiprocessor, one after another, and waits in between for what is no station::
 
     station      D_start     until a block has begun, after the one before it
                  D_own       its bytes at the rate at which a multiprocessor alone loads
@@ -15,18 +15,18 @@ after another, and waits meanwhile for nobody::
                              bytes of shared memory: the longest of them
     waiting      Z           folds, barriers, tickets, and what loads take beyond D_own
 
-    block 1   | D |    Z    | D |    Z    |        r = 2: the station is idle at times
-    block 2       | D |    Z    | D |    Z    |
-    station   |DDDDDDD|.....|DDDDDDD|.....|
+    block 1   | D |    Z    | D |    Z    |
+    block 2       | D |    Z    | D |    Z    |        r = 2: the station is idle at times
+    station   |D D D D|.....|D D D D|.....|
 
-How many blocks a second leave is said by mean value analysis of that closed network: who comes to a
-station finds there those who would be there on average if he did not exist::
+Mean value analysis says how many blocks a second leave this closed network: a block that comes to
+a station finds as many others there as there are on average without it::
 
     R_k(n) = D_k (1 + Q_k(n - 1))          the time at station k, one of n blocks
     X(n)   = n / (Z + sum of R_k(n))       blocks a second
     Q_k(n) = X(n) R_k(n)                   blocks at station k
 
-X grows from 1 / (Z + sum of D_k), one block alone, to 1 / max D_k.
+X grows from 1 / (Z + sum of D_k), one block alone, to 1 / max D_k; all blocks take b / X(r).
 
 *Loads.*  A thread has *in flight* bytes on their way (Little's law), so that a block of b bytes
 needs b / (threads x in flight) rounds, of a latency each, with its arithmetic between them.  That
@@ -95,11 +95,13 @@ def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
     resident = max(1, min(resident_blocks(work, chip), blocks))
     of_chip, of_block = _of_chip(work, chip), _of_block(work, chip, resident)
     stations, waiting = _stations(work, of_block), _waiting(work, chip, of_block)
-    busiest = blocks / _blocks_a_second(resident, stations, waiting)
+    terms = of_chip | {name: blocks * seconds for name, seconds in of_block.items()}
+    terms["latency"] = ceil(blocks / resident) * waiting
+    if inf in terms.values():  # the chip lacks a unit
+        return inf, terms
+    busiest = blocks / blocks_a_second(resident, stations, waiting)
     body = _together(busiest, max(of_chip.values()), SHARP) * (1 + TAIL * resident / blocks)
-    latency = ceil(blocks / resident) * (waiting + sum(stations))
-    terms = {name: blocks * seconds for name, seconds in of_block.items()}
-    return body, of_chip | terms | {"latency": latency}
+    return body, terms
 
 
 def _together(one: float, other: float, power: float) -> float:
@@ -176,7 +178,7 @@ def _waiting(work: Work, chip: Chip, of_block: dict[str, float]) -> float:
     return chain_seconds(work.chain, chip) + beyond + chip.l2_latency_s
 
 
-def _blocks_a_second(resident: int, stations: tuple[float, ...], waiting: float) -> float:
+def blocks_a_second(resident: int, stations: tuple[float, ...], waiting: float) -> float:
     """Return how many blocks leave in a second, of *resident* ones: by mean value analysis."""
     at_stations = [0.0] * len(stations)
     rate = 0.0
