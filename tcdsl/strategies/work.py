@@ -113,7 +113,7 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
         operations=tuple((unit, lanes * count) for unit, count in operations_of(problem)),
         instructions=lanes * _instructions(problem, vector) * _padding(sketch, problem),
         in_flight_bytes=in_flight_bytes * busy,
-        independent=max(1.0, min(4.0, at_once * vector)),
+        independent=1.0,
         chain=_chain_of_turns(problem, sketch, grid, _chain(problem, sketch, grid, rounds)),
         finish=_finish(problem, sketch),
         is_programmatic=problem.gpu.overlaps_kernels,
@@ -384,12 +384,13 @@ def _chain(problem: Problem, sketch: Sketch, grid: Grid, rounds: float) -> Chain
     loaded = (t for t in traffic_of(problem) if t.is_read and t.array not in sketch.resident)
     again = max((t.passes - 1 for t in loaded), default=0)
     copied = STAGED_CYCLES if sketch.is_staged else 0.0
+    later = max(0, ceil(grid.threads / WARP) - problem.gpu.schedulers_per_multiprocessor)
     return Chain(
         l2_loads=again * ceil(rounds),
         block_barriers=2.0 * folds if width > 32 else 0.0,
         cluster_barriers=2.0 * folds if grid.cluster > 1 else 0.0,
         atomics=TICKET if _is_chunked(sketch) else 0.0,
-        cycles=folds * _fold_cycles(width) + WARP_CYCLES * ceil(grid.threads / WARP) + copied,
+        cycles=folds * _fold_cycles(width) + WARP_CYCLES * later + copied,
     )
 
 
