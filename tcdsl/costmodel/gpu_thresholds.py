@@ -68,7 +68,7 @@ RANGE_ITERATIONS = 4  # between bounds that are loaded, whose loads start togeth
 
 # --- what a schedule costs, before any code is made -------------------------------------------
 
-# Registers of a thread, as NVRTC 13 has for 900 candidates of row, column and pointwise kernels.
+# Registers of a thread, as NVRTC 13 has for 860 candidates of row, column and pointwise kernels.
 REGISTERS_BESIDE_KEPT = 16  # beside values of rows or columns that it keeps, ...
 REGISTERS_OF_RESULT = 2  # ... and of each of the sums of neighbours that it has then
 REGISTERS_OF_STREAM = 32  # where it keeps nothing, and at least
