@@ -94,7 +94,8 @@ def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
     blocks = ceil(work.blocks / running)  # of the busiest multiprocessor
     resident = max(1, min(resident_blocks(work, chip), blocks))
     of_chip, of_block = _of_chip(work, chip), _of_block(work, chip, resident)
-    stations, waiting = _stations(work, of_block), _waiting(work, chip, of_block)
+    stations = of_block["starts"], of_block["own"], _computing(of_block)
+    waiting = _waiting(work, chip, of_block)
     terms = of_chip | {name: blocks * seconds for name, seconds in of_block.items()}
     terms["latency"] = ceil(blocks / resident) * waiting
     if inf in terms.values():  # the chip lacks a unit
@@ -155,13 +156,6 @@ def _computing(of_block: dict[str, float]) -> float:
     return max(seconds for name, seconds in of_block.items() if name not in ("starts", "own"))
 
 
-def _stations(work: Work, of_block: dict[str, float]) -> tuple[float, ...]:
-    """Return the times of a block at its stations; who loads ahead computes meanwhile."""
-    own, computing = of_block["own"], _computing(of_block)
-    both = (max(own, computing),) if work.is_ahead else (own, computing)
-    return of_block["starts"], *both
-
-
 def _waiting(work: Work, chip: Chip, of_block: dict[str, float]) -> float:
     """Return how long a block is at no station: in its chain, and while its loads are on their way.
 
@@ -173,7 +167,7 @@ def _waiting(work: Work, chip: Chip, of_block: dict[str, float]) -> float:
     rounds = max(1.0, bytes_of_block / (work.threads * work.in_flight_bytes * stored))
     latency = chip.dram_loaded_latency_s if work.dram_bytes else chip.l2_latency_s
     busiest = max(of_block.values())
-    loading = rounds * latency + (0.0 if work.is_ahead else _computing(of_block))
+    loading = rounds * latency + _computing(of_block)
     beyond = _together(loading, busiest, OVERLAP) - busiest if bytes_of_block else 0.0
     return chain_seconds(work.chain, chip) + beyond + chip.l2_latency_s
 

@@ -78,15 +78,12 @@ def test_one_block_computes_while_another_one_waits() -> None:
     assert estimate(two, ROUND).seconds == pytest.approx(1e-6 + cycle * (1 + TAIL))
 
 
-def test_loads_ahead_overlap_with_arithmetic() -> None:
+def test_loads_and_arithmetic_of_a_block_alone_take_turns() -> None:
     fma = ((Unit.FMA_F32, 10 * 3e7),)  # 3e-4 s of each multiprocessor, its loads 2e-4
     work = Work(
         blocks=10, threads=1024, read_bytes=10 * 4e7, in_flight_bytes=1024, operations=fma,
     )  # fmt: skip
-    turns, ahead = estimate(work, ROUND), estimate(replace(work, is_ahead=True), ROUND)
-    one_norm = 4.1e-4  # memory's own time: with that of a multiprocessor it is a little more
-    assert ahead.seconds == pytest.approx(one_norm * (1 + TAIL), rel=0.02)
-    assert turns.seconds > 5e-4 * (1 + TAIL)
+    assert estimate(work, ROUND).seconds > 5e-4 * (1 + TAIL)
 
 
 def test_few_warps_hide_no_latency() -> None:
