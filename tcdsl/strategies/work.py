@@ -93,7 +93,7 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
     each = lead.instances / max(1, blocks * threads * busy * vector)  # vectors of such a thread
     element_bytes = _element_bytes(problem)
     at_once = min(each, _at_once(sketch, problem.lead, vector * element_bytes))
-    kept = _kept_bytes(problem, sketch, blocks * threads)
+    kept = _kept_bytes(problem, sketch, blocks * threads * busy)
     vector_bytes = vector * max(1, element_bytes)
     # What is kept in registers is on its way into them; of other loads compilers start some later.
     most_bytes = inf if kept else max(vector_bytes, MOST_BYTES)
@@ -297,8 +297,8 @@ def _part_bytes(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traff
     return share * sum(t.footprint_bytes for t in several)
 
 
-def _kept_bytes(problem: Problem, sketch: Sketch, threads: int) -> float:
-    """Return the bytes that each of *threads* keeps of rows or columns."""
+def _kept_bytes(problem: Problem, sketch: Sketch, threads: float) -> float:
+    """Return the bytes that each of *threads* keeps of rows or columns, of those that are busy."""
     kept = [a for a in sketch.resident if not sketch.is_staged or a not in _arguments(problem)]
     if not kept:
         return 0.0
