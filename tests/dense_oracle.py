@@ -16,13 +16,17 @@ millions are still checked.  The bounds are thus no proof: what exceeds them is 
 to :func:`tcdsl.testing.check`, which derives its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 
 from tcdsl.lang.comprehension import (
     Binary,
@@ -48,6 +52,7 @@ SLACK = 1.5  # second-order terms
 ROUNDOFFS = {"float64": 2.0**-52, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 LARGEST = {"float64": 1.7e308, "float32": 3.4e38, "float16": 65504.0, "bfloat16": 3.38e38}
 TINY = 2.0**-126  # a result below may be flushed
+LARGE = 1 << 24  # instances of a statement, of which float64 pairs take much of a chip's memory
 
 Tensor = torch.Tensor
 
@@ -83,17 +88,30 @@ def check_dense(f: Any, inputs: Mapping[str, Any], target: str, device: str) -> 
     :raises AssertionError: a result is wrong.
     """
     c, s = f.comprehension, f.specialise(*inputs.values())
-    given = {name: as_tensor(x).to(device) for name, x in inputs.items()}
-    expected = results(c, given)
-    buffers = [as_tensor(poisoned(c.tensors[o].dtype, s.shapes[o])).to(device) for o in c.outputs]
-    scalars = {name: float(x) for name, x in inputs.items() if not s.shapes[name]}
-    f(
-        *(given | scalars).values(),
-        out=tuple(buffers) if len(buffers) > 1 else buffers[0],
-        target=target,
-    )
-    if any(suspect(expected[o], x) for o, x in zip(c.outputs, buffers, strict=True)):
+    with turn(max(prod(map(len, ranges.values())) for ranges in s.ranges)):
+        given = {name: as_tensor(x).to(device) for name, x in inputs.items()}
+        expected = results(c, given)
+        own = {o: poisoned(c.tensors[o].dtype, s.shapes[o]) for o in c.outputs}
+        buffers = tuple(as_tensor(x).to(device) for x in own.values())
+        scalars = {name: float(x) for name, x in inputs.items() if not s.shapes[name]}
+        out = buffers if len(buffers) > 1 else buffers[0]
+        f(*(given | scalars).values(), out=out, target=target)
+        is_suspect = any(suspect(expected[o], x) for o, x in zip(own, buffers, strict=True))
+    if is_suspect:
         check(f, *inputs.values(), targets=(target,))
+
+
+@contextmanager
+def turn(instances: int) -> Iterator[None]:
+    """Wait until no other process has a large program, if this one is: they share a chip."""
+    if instances <= LARGE:
+        yield
+        return
+    with FileLock(Path(gettempdir()) / "tcdsl-dense-oracle.lock"):
+        try:
+            yield
+        finally:
+            torch.cuda.empty_cache()
 
 
 def as_tensor(x: Any) -> Tensor:

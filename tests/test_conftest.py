@@ -16,12 +16,14 @@ def test_it(x):
 """
 
 
+@pytest.mark.slow_but("one-OK")
 @pytest.mark.parametrize(
     ("named", "status", "said"),
     [
         ('"one"', pytest.ExitCode.OK, "1 passed, 1 deselected"),
         ('"one", "tow"', pytest.ExitCode.INTERRUPTED, "slow_but: test_it has no case ['tow']"),
     ],
+    ids=["one-OK", "unknown"],
 )
 def test_a_fast_case_that_is_none_is_an_error(
     tmp_path: Path, named: str, status: int, said: str

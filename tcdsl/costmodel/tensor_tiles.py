@@ -26,6 +26,7 @@ BOX_BYTES_PER_CYCLE = 72  # that come to a multiprocessor at most
 SPLIT_RATE, SPLIT_PRODUCTS, SPLIT_REGISTERS = 0.78, 3, 32
 SPLIT_CYCLES, SPLIT_COLUMN_CYCLES = 500, 9  # of a step, and of each of its columns
 PROMOTED_INSTRUCTIONS = 2  # of each result and step: set to 0, and added
+PROMOTED_CYCLES = 250  # of a step, during which the next ones' operands come (H100)
 GROUP_ROWS = 64  # of an instruction of four warps
 FINISH_BYTES_PER_S = 60e9  # that one block adds up
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
@@ -149,6 +150,7 @@ class TensorWork:
             * chip.multiprocessors
             * chip.clock_hz
         )
+        own += PROMOTED_CYCLES * self.is_promoted
         along, across = self.warps
         lines = along * self.rows + across * self.columns
         of_step = lines * self.step * self.element_bytes / BOX_BYTES_PER_CYCLE

@@ -75,11 +75,12 @@ class Pipeline:
 def _is_unfinished(mapped: Mapped, name: str) -> bool:
     """Return whether *name* goes on after it was issued: products of four warps, of half types.
 
-    Those of other types are added to their sums by the threads, which wait for them.
+    Those of other types, and promoted ones, are added to their sums by the threads, which wait for
+    them.
     """
-    reads = mapped.scop.by_name[name].reads
-    is_half = all(mapped.scop.arrays[read.array].dtype.is_half for read in reads)
-    return is_half and mapped.together(name) > WARP
+    statement = mapped.scop.by_name[name]
+    is_half = all(mapped.scop.arrays[read.array].dtype.is_half for read in statement.reads)
+    return is_half and not statement.is_promoted and mapped.together(name) > WARP
 
 
 def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:

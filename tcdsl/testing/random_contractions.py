@@ -165,8 +165,9 @@ def contractions(
     uint8 with int32 results.  Up to three statements use the results: bias, activation, residual,
     reductions, softmax, stores with a stride.  Nothing that is drawn warns.
 
-    :arg sizes: "small": at most 300,000 multiplications a statement, for the emulator and the CPU;
-        "real": extents of 1 to 8192, at most 2^24 multiplications (2^37 without values), for a GPU.
+    :arg sizes: "small": some 300,000 multiplications a statement at most, for the emulator and the
+        CPU; "real": extents of 1 to 8192, some 2^24 multiplications (2^37 without values), for a
+        GPU.
     :arg with_values: whether inputs are arrays; if not, they are ``tcdsl.spec`` of such, which are
         enough to compile for.
     """
@@ -178,11 +179,11 @@ def contractions(
     def contraction(draw: Callable[[Any], Any]) -> tuple[str, Mapping[str, Any]]:
         return contraction_of(draw, pool, with_values, lambda action: draw(st.builds(action)))
 
-    most = None if sizes == "real" else _MORE * pool.instances[-1]
+    most = _MORE * pool.instances[-1]
     return contraction().filter(lambda drawn: _is_fit(drawn[0], drawn[1], most))
 
 
-def _is_fit(source: str, inputs: Mapping[str, Any], most: int | None) -> bool:
+def _is_fit(source: str, inputs: Mapping[str, Any], most: int) -> bool:
     """Return whether the program is accepted, and no statement has more than *most* instances.
 
     Where only masked reads mention an index nothing gives its range, which is an error; scattered
@@ -205,8 +206,6 @@ def _is_fit(source: str, inputs: Mapping[str, Any], most: int | None) -> bool:
         if error.code in ("TC040", "TC053"):
             return False
         raise
-    if most is None:
-        return True
     return all(prod(map(len, ranges.values())) <= most for ranges in special.ranges)
 
 

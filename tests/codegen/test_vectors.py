@@ -181,6 +181,28 @@ def test_an_update_in_place_reads_before_it_writes(check_emulated: CheckAll) -> 
     check_emulated([(text, [(BIG,)] * text.count("float(")) for text in (shift, sums, same)])
 
 
+# Rows of y are two of x, one after the other, or with a zero between them, which no vector spans.
+BOTH = """def f(float(M,N) x) -> (y) {
+    y(m, n) = x(m, n) where m in 0:M, n in 0:N
+    y(m, n + N%s) = 2 * x(m, n) where m in 0:M, n in 0:N
+}"""
+
+
+def test_each_statement_stores_vectors_of_its_own(
+    cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    unit = cuda_unit(BOTH % "", (600, 1024))
+    assert len(unit.source.kernels) == 1 and unit.source.text.count("tc_vstore(&y[") == 2
+    apart = (BOTH % " + 1").replace("}", "    y(m, n) = 0 where m in 0:M, n in N:N + 1\n}")
+    assert cuda_unit(apart, (600, 1024)).source.text.count("tc_vstore(&y[") <= 1
+    reads = (BOTH % "").replace(
+        "2 * x(m, n)", "2 * y(m, n)"
+    )  # which the reference takes one by one
+    shapes = [(600, 1024), (3, 1020)]
+    cases = [(text, [shape]) for text in (BOTH % "", apart) for shape in shapes]
+    check_emulated([*cases, (reads, [(9, 128)])])
+
+
 @pytest.mark.parametrize("dtype", ["float", "half", "bfloat16", "double", "int8", "bool"])
 def test_vectors_and_their_rests(dtype: str, check_emulated: CheckAll) -> None:
     source = ROWS.replace("float", dtype)

@@ -79,6 +79,7 @@ def test_every_beginning_of_the_jobs_is_a_sample() -> None:
     assert max(job.input_bytes for job in work) <= candidates_ahead.MOST_BYTES
 
 
+@pytest.mark.slow
 def test_candidates_of_a_program_are_compiled_by_several_processes() -> None:
     job = candidates_ahead.Job("row_sum", "float32", (("M", 64), ("N", 300)), "emulate")
     (found,) = candidates_ahead.ahead([job], 3, 2, 300.0)

@@ -70,6 +70,7 @@ def test_all_blocks_wait_for_one_another(emulated: Callable[..., EmulatedProgram
         np.testing.assert_array_equal(run(program, seed), WANT)
 
 
+@pytest.mark.slow
 def test_the_address_sanitizer_runs_them(cuda_source: Source) -> None:
     x = np.arange(BLOCKS * THREADS, dtype=F32)
     y = np.zeros_like(x)

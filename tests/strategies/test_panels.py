@@ -185,7 +185,7 @@ THEN = (
 )
 
 
-@pytest.mark.slow_but("types0")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "types", [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8"), ("int16", "int8")]
 )

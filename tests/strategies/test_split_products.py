@@ -125,6 +125,7 @@ def test_factors_whose_high_part_is_infinite(cuda_unit: MakeUnit, emulated: Any)
     assert np.isfinite(c).all() and abs(c[6]).min() > 1e30 and abs(c[5, 3]) < 1
 
 
+@pytest.mark.slow_but("-126")
 @pytest.mark.parametrize("exponent", [-60, -100, -110, -126, -140])
 def test_tiny_factors_are_as_exact_as_others(
     exponent: int, cuda_unit: MakeUnit, emulated: Any

@@ -436,9 +436,11 @@ class LanesPrinter:
         """Return the vectors of *leaves*.
 
         An array that is written has vectors only if all that is touched of it is one vector: then
-        what a lane reads is what the lane wrote.
+        what a lane reads is what the lane wrote; or if it is only written, a vector by each
+        statement: these are the same or apart, and stored in the order of the statements.
         """
-        touched: dict[str, set[Code]] = {}
+        touched: dict[str, list[Code]] = {}
+        read: set[str] = set()
         written: set[str] = set()
         # array, first element, is a vector, is a write, the statement
         order: list[tuple[str, Code, bool, bool, str]] = []
@@ -454,15 +456,22 @@ class LanesPrinter:
                     continue
                 element = first.outside_element(access)
                 is_write = position < n_writes
-                touched.setdefault(access.array, set()).add(element)
+                touched.setdefault(access.array, []).append(element)
                 way = access.array, element, position in wide
                 if is_write:
                     written.add(access.array)
                     if statement.accumulates and not _is_first(statement):
+                        read.add(access.array)
                         order.append((*way, False, statement.name))
+                else:
+                    read.add(access.array)
                 order.append((*way, is_write, statement.name))
         narrow = {array for array, _, is_wide, _, _ in order if not is_wide} & written
-        narrow |= {array for array in written if len(touched[array]) > 1}
+        for array in written:
+            places = set(touched[array])
+            is_one_of_each = array not in read and len(places) == len(touched[array])
+            if len(places) > 1 and not is_one_of_each:
+                narrow.add(array)
         vectors: dict[tuple[str, Code], _Vector] = {}
         for array, element, is_wide, is_write, name_of_statement in order:
             if array in narrow or not is_wide:

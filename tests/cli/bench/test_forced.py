@@ -119,6 +119,7 @@ def test_words_without_meaning(words: tuple[str, ...], tcdsl: Tcdsl) -> None:
     assert code == 2 and "write --force KEY=VALUE" in errors
 
 
+@pytest.mark.slow
 def test_a_forced_choice_is_timed_by_turns_with_the_default() -> None:
     seen: list[Any] = []
 

@@ -1,5 +1,6 @@
 """Products of float32 of parts of float16: what becomes of them, how exact, what is not finite."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -204,6 +205,14 @@ def test_sums_stay_in_registers(cuda_unit: MakeUnit) -> None:
     text = header_text(parts_for(unit.source.functions)) + unit.source.text
     ptx = compile_cuda(text, unit.source.arch("sm_90"), ptx=True).decode()
     assert ptx.count("wgmma.mma_async") == 4 and ".local" not in ptx
+
+
+def test_a_stage_is_released_by_the_step_that_read_it(cuda_unit: MakeUnit) -> None:
+    """Sums of a step are waited for before they are added, so that its operands were read."""
+    text = cuda_unit(PRODUCT, (2048, 2048), (2048, 2048), options=PARTS).source.text
+    awaited = re.search(r"tc_await<\d>\((.*)\);", text)
+    released = re.search(r"tc_release<\d>\((.*)\);", text)
+    assert awaited and released and awaited[1] == released[1]
 
 
 @pytest.mark.slow
