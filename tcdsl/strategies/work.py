@@ -417,21 +417,26 @@ def _chain_of_turns(problem: Problem, sketch: Sketch, grid: Grid, once: Chain) -
     Without folds a thread has the loads of several turns on their way.  Its updates of floats in
     shared memory wait for one another too.
     """
-    if not sketch.private or sketch.is_summed or not sketch.turns:
+    if not sketch.private or not sketch.turns:
         return once
     turns = prod(turn.extent for turn in sketch.turns)
     if not any(p.is_lane for found in sketch.partials.values() for p in found):
         turns = ceil(turns / MOST_IN_FLIGHT)
-    shapes = [problem.shapes[name] for name in sketch.private]
-    floats = [s for s in shapes if (r := s.statement.reduction) is not None and r.dtype.is_float]
-    instances = sum(shape.instances for shape in floats)
-    updates = instances / max(1, grid.blocks // grid.cluster * grid.threads)
+    of_floats = 0.0 if sketch.is_summed else _float_updates(problem, sketch)
+    updates = of_floats / max(1, grid.blocks // grid.cluster * grid.threads)
     return replace(
         once,
         dram_loads=max(once.dram_loads, float(turns)),
         block_barriers=once.block_barriers * turns,
         cycles=once.cycles * turns + UPDATE_CYCLES * updates,
     )
+
+
+def _float_updates(problem: Problem, sketch: Sketch) -> int:
+    """Return how many updates of floats go to copies in shared memory."""
+    shapes = (problem.shapes[name] for name in sketch.private)
+    own = ((shape, shape.statement.reduction) for shape in shapes)
+    return sum(s.instances for s, r in own if r is not None and r.dtype.is_float)
 
 
 def _finish(problem: Problem, sketch: Sketch) -> Chain:
