@@ -82,6 +82,9 @@ WARP_CYCLES = 29  # until a warp of a block has begun, and has ended; the first 
 STAGED_CYCLES = 600  # until rows that are copied to shared memory are there, beside their loads
 TICKET_ATOMICS = 2.5  # latencies of an atomic, for the fence and the ticket of a block
 INSTRUCTIONS_LEFT = 0.41  # of those that an expression is counted as, after compilers
+# Of an argmin's or argmax's candidate: is it better, is it or the best a NaN, is there a best; the
+# value and the index of 64 bits are chosen (some 22 instructions; row_argmax, H200, 32 threads).
+PAIR_OPERATIONS = 54
 WARP_STEP_CYCLES = 5  # of one step of a fold, that other warps do not hide
 SERIAL_VECTORS = 4  # of an array that a thread has on their way, where a loop is serial
 

@@ -53,6 +53,7 @@ STAGED_CYCLES = gpu_thresholds.STAGED_CYCLES
 TICKET = gpu_thresholds.TICKET_ATOMICS
 L1_SHARE = gpu_thresholds.L1_HELD
 MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
+PAIR_OPERATIONS = gpu_thresholds.PAIR_OPERATIONS
 UPDATE_CYCLES = 100  # of a float in shared memory, till a thread's next one
 
 
@@ -343,7 +344,9 @@ def _expression(shape: Shape) -> tuple[int, int]:
     value = shape.statement.value
     nodes = list(walk(value)) if value is not None else []
     calls = sum(isinstance(node, Call) for node in nodes)
-    _expressions[shape.statement] = found = 1 + len(nodes) // 3 + 6 * calls, calls
+    reduction = shape.statement.reduction
+    pairs = PAIR_OPERATIONS if reduction is not None and reduction.operator.is_arg else 0
+    _expressions[shape.statement] = found = 1 + len(nodes) // 3 + 6 * calls + pairs, calls
     return found
 
 
