@@ -101,7 +101,10 @@ def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
     if inf in terms.values():  # the chip lacks a unit
         return inf, terms
     busiest = blocks / blocks_a_second(resident, stations, waiting)
-    body = _together(busiest, max(of_chip.values()), SHARP) * (1 + TAIL * resident / blocks)
+    # All multiprocessors begin at once.  Where each has one block, its chain is also theirs.
+    idle = (blocks - 1) * chain_seconds(work.chain, chip) if resident == 1 else 0.0
+    whole = max(of_chip.values()) + idle
+    body = _together(busiest, whole, SHARP) * (1 + TAIL * resident / blocks)
     return body, terms
 
 

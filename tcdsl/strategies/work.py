@@ -40,6 +40,8 @@ from tcdsl.strategies.traffic import Traffic, footprints, traffic_of, waiting_te
 OTHER_REGISTERS = gpu_thresholds.REGISTERS_BESIDE_KEPT
 RESULT_REGISTERS = gpu_thresholds.REGISTERS_OF_RESULT
 LEAST_REGISTERS = gpu_thresholds.REGISTERS_OF_STREAM
+ARRAY_REGISTERS = gpu_thresholds.REGISTERS_OF_ARRAY
+SUM_REGISTERS = gpu_thresholds.REGISTERS_OF_SUM
 FOLD_CYCLES = gpu_thresholds.WARP_STEP_CYCLES
 UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
 UNROLLED_BYTES = gpu_thresholds.UNROLLED_BYTES
@@ -271,10 +273,19 @@ def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float) -> i
     )
     most = most // chip.registers_granule * chip.registers_granule
     needed = LEAST_REGISTERS
+    if _extent(sketch.remaining[problem.lead], LoopKind.LANES) > 1:
+        needed = max(needed, _of_streams(problem))
     if kept:
         own = ceil(kept / REGISTER_BYTES) + RESULT_REGISTERS * _neighbours(problem, sketch)
         needed = max(needed, OTHER_REGISTERS + own)
     return min(chip.registers_per_thread, most, needed)
+
+
+@analysis
+def _of_streams(problem: Problem) -> int:
+    """Return the registers of a thread that loads vectors of several arrays, and adds some up."""
+    loaded = sum(t.is_read for t in traffic_of(problem))
+    return OTHER_REGISTERS + ARRAY_REGISTERS * loaded + SUM_REGISTERS * _updates(problem)
 
 
 def _neighbours(problem: Problem, sketch: Sketch) -> int:
