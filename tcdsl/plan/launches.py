@@ -40,10 +40,6 @@ SEPARATE = "separate"  # the template of launches that are to stay two
 # by side save 0.6 to 0.9 us a kernel, half of what is predicted, and cost nothing where kernels are
 # large; barriers of all blocks have paid where the host's launches take longest, and nowhere else.
 MARGIN = {"grid_phases": 2.0, "packed": 0.25}
-# Of the time of the launches apart, that a move is to save too: estimates cannot tell less, and
-# blocks side by side share registers, threads and the order in which they begin (decoder_glue,
-# bfloat16, on an H100: 1.3 of 600 us saved by the estimate, 330 more measured).
-SHARE = 0.02
 BLOCKS = (1, 2, 4, 8)  # of a multiprocessor, that wait for one another
 
 
@@ -378,8 +374,7 @@ class _Search:
         before, after = sum(map(self.known.seconds, own)), self.known.seconds(best)
         self.weighed[name] = best, before
         saved = self.known.saved(own, best) if max(before, after) < inf else 0.0
-        least = max(MARGIN[move.template] * self.known.gpu.launch_s, SHARE * before)
-        return (saved, best) if saved > least else None
+        return (saved, best) if saved > MARGIN[move.template] * self.known.gpu.launch_s else None
 
     def _why_not_in_order(self, move: Move, own: Sequence[Launch]) -> str | None:
         """Return why the order of dependences does not allow *own* to be one launch, or None."""
