@@ -95,7 +95,8 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
     busy = _busy(sketch, problem.lead)
     each = lead.instances / max(1, blocks * threads * busy * vector)  # vectors of such a thread
     element_bytes = _element_bytes(problem)
-    at_once = min(each, _at_once(sketch, problem.lead, vector * element_bytes))
+    of_turn = each / _turns(sketch) if _is_folded(sketch) else each
+    at_once = min(of_turn, _at_once(sketch, problem.lead, vector * element_bytes))
     kept = _kept_bytes(problem, sketch, blocks * threads * busy)
     vector_bytes = vector * max(1, element_bytes)
     # What is kept in registers is on its way into them; of other loads compilers start some later.
@@ -408,6 +409,11 @@ def _chain(problem: Problem, sketch: Sketch, grid: Grid, rounds: float) -> Chain
     )
 
 
+def _is_folded(sketch: Sketch) -> bool:
+    """Return whether threads share sums: of a block's turns each waits for the one before it."""
+    return any(p.is_lane for found in sketch.partials.values() for p in found)
+
+
 def _is_chunked(sketch: Sketch) -> bool:
     """Return whether blocks share sums, which the last of them adds up."""
     partials = (p for found in sketch.partials.values() for p in found)
@@ -433,14 +439,15 @@ def _chain_of_turns(problem: Problem, sketch: Sketch, grid: Grid, once: Chain) -
     """
     if not sketch.private or not sketch.turns:
         return once
-    turns = prod(turn.extent for turn in sketch.turns)
-    if not any(p.is_lane for found in sketch.partials.values() for p in found):
+    turns, loads = prod(turn.extent for turn in sketch.turns), once.dram_loads
+    if not _is_folded(sketch):  # else in_flight_bytes are of one turn
         turns = ceil(turns / MOST_IN_FLIGHT)
+        loads = max(loads, float(turns))
     of_floats = 0.0 if sketch.is_summed else _float_updates(problem, sketch)
     updates = of_floats / max(1, grid.blocks // grid.cluster * grid.threads)
     return replace(
         once,
-        dram_loads=max(once.dram_loads, float(turns)),
+        dram_loads=loads,
         block_barriers=once.block_barriers * turns,
         cycles=once.cycles * turns + UPDATE_CYCLES * updates,
     )
