@@ -274,7 +274,7 @@ def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float) -> i
     )
     most = most // chip.registers_granule * chip.registers_granule
     needed = LEAST_REGISTERS
-    if _extent(sketch.remaining[problem.lead], LoopKind.LANES) > 1:
+    if not kept and _extent(sketch.remaining[problem.lead], LoopKind.LANES) > 1:
         needed = max(needed, _of_streams(problem))
     if kept:
         own = ceil(kept / REGISTER_BYTES) + RESULT_REGISTERS * _neighbours(problem, sketch)
