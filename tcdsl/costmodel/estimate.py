@@ -33,7 +33,8 @@ needs b / (threads x in flight) rounds, of a latency each, with its arithmetic b
 overlaps with D_own where several threads are in different rounds (``_together``).
 
 *The kernel* is the longer of both, and a share more for its last blocks: those that run at once
-do not end at once.  It begins with a launch and ends with what only its last block does.
+do not end at once.  Where multiprocessors have one block at a time, all of them begin their blocks
+together, and the chip moves nothing meanwhile.  It begins with a launch and ends with what only its last block does.
 
 Sources: M. Reiser, S. S. Lavenberg, Mean-value analysis of closed multichain queuing networks, JACM
 27(2), 1980, doi:10.1145/322186.322195.  S. Williams, A. Waterman, D. Patterson, Roofline, CACM
@@ -101,7 +102,7 @@ def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
     if inf in terms.values():  # the chip lacks a unit
         return inf, terms
     busiest = blocks / blocks_a_second(resident, stations, waiting)
-    # All multiprocessors begin at once.  Where each has one block, its chain is also theirs.
+    # Blocks begin together.  Where each multiprocessor has one, the chip waits for their chains.
     idle = (blocks - 1) * chain_seconds(work.chain, chip) if resident == 1 else 0.0
     whole = max(of_chip.values()) + idle
     body = _together(busiest, whole, SHARP) * (1 + TAIL * resident / blocks)

@@ -86,6 +86,16 @@ def test_loads_and_arithmetic_of_a_block_alone_take_turns() -> None:
     assert estimate(work, ROUND).seconds > 5e-4 * (1 + TAIL)
 
 
+def test_the_chip_waits_for_lone_blocks() -> None:
+    # Memory takes 1e-3 s for four blocks of each multiprocessor, three of which another one follows.
+    work = Work(blocks=40, threads=1024, registers=64, read_bytes=1e9, in_flight_bytes=1024)
+    chain = Chain(block_barriers=10)
+    memory_s = estimate(work, ROUND).term("memory")
+    alone, two = (estimate(replace(work, registers=n, chain=chain), ROUND) for n in (64, 32))
+    assert alone.seconds == pytest.approx(1e-6 + (memory_s + 3e-5) * (1 + TAIL / 4), rel=0.001)
+    assert two.seconds == pytest.approx(1e-6 + memory_s * (1 + TAIL / 2), rel=0.001)
+
+
 def test_few_warps_hide_no_latency() -> None:
     fma = ((Unit.FMA_F32, 1e9),)
     many = Work(blocks=10, threads=512, operations=fma, independent=1)
