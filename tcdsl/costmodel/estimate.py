@@ -34,7 +34,8 @@ overlaps with D_own where several threads are in different rounds (``_together``
 
 *The kernel* is the longer of both, and a share more for its last blocks: those that run at once
 do not end at once.  Where multiprocessors have one block at a time, all of them begin their blocks
-together, and the chip moves nothing meanwhile.  It begins with a launch and ends with what only its last block does.
+together, and the chip moves nothing meanwhile.  The kernel begins with a launch and ends with what
+only its last block does.
 
 Sources: M. Reiser, S. S. Lavenberg, Mean-value analysis of closed multichain queuing networks, JACM
 27(2), 1980, doi:10.1145/322186.322195.  S. Williams, A. Waterman, D. Patterson, Roofline, CACM

@@ -87,7 +87,7 @@ def test_loads_and_arithmetic_of_a_block_alone_take_turns() -> None:
 
 
 def test_the_chip_waits_for_lone_blocks() -> None:
-    # Memory takes 1e-3 s for four blocks of each multiprocessor, three of which another one follows.
+    # Four blocks of each multiprocessor; another one follows three of them.
     work = Work(blocks=40, threads=1024, registers=64, read_bytes=1e9, in_flight_bytes=1024)
     chain = Chain(block_barriers=10)
     memory_s = estimate(work, ROUND).term("memory")
