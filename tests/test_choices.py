@@ -201,7 +201,7 @@ def test_last_blocks_and_bands_of_isl_are_chosen_like_others(
 
 ROWS = "def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }"
 CHANGED = {  # another value, and what the text has with one of both
-    "resident_blocks": (SOFTMAX, 2, "__launch_bounds__(256, 2)"),
+    "resident_blocks": (SOFTMAX, 2, "__launch_bounds__(512, 2)"),
     "streaming": (ROWS, False, "_once<"),
     "unrolled_bytes": (ALL, 32, "#pragma unroll 2"),
     "sum_terms": (ALL, 8, "w_turn0 < 8;"),

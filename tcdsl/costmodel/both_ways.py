@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from tcdsl.costmodel.chip import WARP, Chip
-from tcdsl.costmodel.reductions import read_rate
+from tcdsl.costmodel.rates import read_rate
 from tcdsl.costmodel.registers import REGISTER_BYTES, blocks_at_once, registers_of
 from tcdsl.records import dataclass
 

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from math import ceil
 
 from tcdsl.costmodel.chip import WARP, Chip
-from tcdsl.costmodel.reductions import first_loads_s, read_rate
+from tcdsl.costmodel.rates import read_rate
+from tcdsl.costmodel.reductions import first_loads_s
 from tcdsl.costmodel.registers import blocks_at_once, registers_of
 from tcdsl.records import dataclass
 

@@ -68,14 +68,25 @@ RANGE_ITERATIONS = 4  # between bounds that are loaded, whose loads start togeth
 
 # --- what a schedule costs, before any code is made -------------------------------------------
 
-BASE_REGISTERS = 26  # of a thread, for indices and addresses
+# Registers of a thread, as NVRTC 13 has for 860 candidates of row, column and pointwise kernels.
+REGISTERS_BESIDE_KEPT = 16  # beside values of rows or columns that it keeps, ...
+REGISTERS_OF_RESULT = 2  # ... and of each of the sums of neighbours that it has then
+REGISTERS_OF_STREAM = 32  # where it keeps nothing, and at least
+REGISTERS_OF_ARRAY = 3  # where a thread loads vectors: of each array, beside those 16, ...
+REGISTERS_OF_SUM = 4  # ... and of each sum (lamb: 10 arrays, 2 sums: 53 to 64)
+STREAM_BYTES = 80  # of a thread on their way, of loads that it does not keep: others start later
+BASE_REGISTERS = 26  # of a thread of a stencil, for indices and addresses
 PRIVATE_BYTES = 64  # of a temporary in a thread, from when on it is in memory of its own
 LOCAL_TRAFFIC = 3  # times that such a byte is stored, and is loaded: the cache holds few of them
 KEPT_HALF_BYTES = 2.2  # of a register, that a kept value of a half type takes: two share one
 L1_HELD = 0.9  # of the first-level cache, for rows that a block reads again
-WARP_CYCLES = 29  # until a warp of a block has begun, and has ended
-ON_THEIR_WAY = 0.57  # of the loads that may start together: compilers start others later
+WARP_CYCLES = 29  # until a warp of a block has begun, and has ended; the first of each scheduler: 0
+STAGED_CYCLES = 600  # until rows that are copied to shared memory are there, beside their loads
+TICKET_ATOMICS = 2.5  # latencies of an atomic, for the fence and the ticket of a block
 INSTRUCTIONS_LEFT = 0.41  # of those that an expression is counted as, after compilers
+# Of an argmin's or argmax's candidate: is it better, is it or the best a NaN, is there a best; the
+# value and the index of 64 bits are chosen (some 22 instructions; row_argmax, H200, 32 threads).
+PAIR_OPERATIONS = 54
 WARP_STEP_CYCLES = 5  # of one step of a fold, that other warps do not hide
 SERIAL_VECTORS = 4  # of an array that a thread has on their way, where a loop is serial
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from math import ceil, log2
 
 from tcdsl.costmodel.chip import WARP, Chip
-from tcdsl.costmodel.estimate import READ_SHARE, estimate
+from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.records import dataclass
 
@@ -95,11 +95,6 @@ def _splits(gpu: Chip, reduction: Reduction, lanes: int, may_chunk: bool) -> Ite
             seen.add(chunks)
             seconds = _seconds(gpu, reduction, lanes, chunks, per_chunk)
             yield Split(lanes, chunks, per_chunk, seconds)
-
-
-def read_rate(gpu: Chip) -> float:
-    """Return the bytes a second that all multiprocessors together read in a reduction."""
-    return READ_SHARE * gpu.dram_read_bytes_per_s
 
 
 def first_loads_s(gpu: Chip, loads: int) -> float:

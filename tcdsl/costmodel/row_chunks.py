@@ -18,12 +18,12 @@ from collections.abc import Iterable
 from math import ceil
 
 from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
+from tcdsl.costmodel.rates import read_rate
 from tcdsl.costmodel.reductions import (
     IN_FLIGHT,
     TICKET,
     first_loads_s,
     partial_s,
-    read_rate,
     row_fold_s,
 )
 from tcdsl.costmodel.registers import blocks_at_once, registers_of

@@ -124,6 +124,7 @@ class TensorWork:
             in_flight_bytes=(self.stages - 1) * self.step * block_lines * element_bytes
             / (WARP * warps),
             chain=chain,
+            is_tiled=True,
             is_ahead=self.is_boxed,
             launches=2 if self.chunk_bytes and not self.finishing else 1,
             finish=self._finish(chip) if self.chunk_bytes else Chain(),

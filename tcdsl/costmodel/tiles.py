@@ -95,7 +95,8 @@ def work_of_tiles(product: Product, config: TileConfig, chip: Chip) -> Work:
             dram_loads=1, block_barriers=terms / config.step,
             shared_loads=0.0 if config.is_held else terms / config.step,
         ),
-        stalls=HELD_STALLS if config.is_held else STALLS, launches=2 if is_shared else 1,
+        is_tiled=True, stalls=HELD_STALLS if config.is_held else STALLS,
+        launches=2 if is_shared else 1,
         finish=Chain(l2_loads=2, cycles=folded / 2 / chip.l2_bytes_per_s * chip.clock_hz)
         if is_shared else Chain(),
         is_programmatic=chip.overlaps_kernels,

@@ -10,7 +10,7 @@ Loads that do not depend on one another belong to no chain: ``in_flight_bytes`` 
 them a thread has on their way at once.
 """
 
-from tcdsl.costmodel.chip import Unit
+from tcdsl.costmodel.chip import Chip, Unit
 from tcdsl.records import dataclass
 
 
@@ -60,6 +60,7 @@ class Work:
     chain: Chain = NOTHING
     finish: Chain = NOTHING
     same_atomics: float = 0  # that go to one address
+    is_tiled: bool = False  # tiles in shared memory, computed with later: see costmodel.waves
     is_ahead: bool = False  # memory is asked for whatever threads do, as much as is in flight
     launches: int = 1
     is_programmatic: bool = False  # may begin before the kernel before it has ended
@@ -67,3 +68,17 @@ class Work:
     @property
     def dram_bytes(self) -> float:
         return self.read_bytes + self.written_bytes
+
+
+def chain_seconds(chain: Chain, chip: Chip) -> float:
+    """Return how long the things of *chain* take, one after another."""
+    return (
+        chain.dram_loads * chip.dram_latency_s
+        + chain.l2_loads * chip.l2_latency_s
+        + chain.shared_loads * chip.shared_latency_s
+        + chain.block_barriers * chip.block_barrier_s
+        + chain.cluster_barriers * chip.cluster_barrier_s
+        + chain.grid_barriers * chip.grid_barrier_s
+        + chain.atomics * chip.atomic_s
+        + chain.cycles / chip.clock_hz
+    )

@@ -22,8 +22,9 @@ from math import ceil, inf, prod
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.estimate import chain_seconds, estimate, resident_blocks
-from tcdsl.costmodel.work import Chain, Work
+from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.occupancy import resident_blocks
+from tcdsl.costmodel.work import Chain, Work, chain_seconds
 from tcdsl.poly.dependences import Dependences
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.scop import Scop

@@ -24,6 +24,7 @@ from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.traffic import footprints
 
 LINE_BYTES = 128
+SCATTERED = 6  # lookups that a line is worth of which a warp takes but a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]
                 copies *= count
         requests = max(moved, moved * copies) / vector / active
         whole = max(1.0, min(WARP, lanes) * vector * size / LINE_BYTES)
-        lines = whole + 3 * max(0.0, _lines(threads, strides, size, vector) - whole)
+        scattered = max(0.0, _lines(threads, strides, size, vector) - whole)
+        lines = whole + SCATTERED * scattered
         run, row = _run(shape, pieces, strides, size)
         yield Access(array, requests, lines, moved * size, run, row)
 

@@ -204,6 +204,7 @@ def chain_work(problem: Problem, share: Share, config: ChainConfig) -> Work:
         chain=Chain(
             dram_loads=1, l2_loads=levels, block_barriers=levels, cycles=counts.cycles,
         ),
+        is_tiled=True,
         is_programmatic=problem.gpu.overlaps_kernels,
     )  # fmt: skip
 

@@ -168,6 +168,7 @@ def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
             shared_loads=2.0 * levels,
             cycles=CYCLES * counts.longest,
         ),
+        is_tiled=True,
         is_programmatic=chip.overlaps_kernels,
     )
 

@@ -4,7 +4,7 @@
     bytes                of each array that the kernel does not keep to itself, every element once;
                          again for each later pass over it, from the cache where that holds it
     in flight            vectors of a thread that do not wait for one another
-    chain                passes that wait for a fold, and the folds' barriers
+    chain                passes that wait for a fold, the folds' barriers, loads of later passes
     finish               what the last block adds up
 
 Counts are of boxes, which may be larger than domains: it takes microseconds, and calls isl never.
@@ -21,7 +21,8 @@ from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memor
 from tcdsl.costmodel.chip import WARP, Unit
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL, TICKET
+from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL
+from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.loop_tree import LoopKind
@@ -36,7 +37,11 @@ from tcdsl.strategies.row_registers import live_arrays
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.traffic import Traffic, footprints, traffic_of, waiting_temporaries
 
-BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
+OTHER_REGISTERS = gpu_thresholds.REGISTERS_BESIDE_KEPT
+RESULT_REGISTERS = gpu_thresholds.REGISTERS_OF_RESULT
+LEAST_REGISTERS = gpu_thresholds.REGISTERS_OF_STREAM
+ARRAY_REGISTERS = gpu_thresholds.REGISTERS_OF_ARRAY
+SUM_REGISTERS = gpu_thresholds.REGISTERS_OF_SUM
 FOLD_CYCLES = gpu_thresholds.WARP_STEP_CYCLES
 UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
 UNROLLED_BYTES = gpu_thresholds.UNROLLED_BYTES
@@ -44,10 +49,13 @@ PRIVATE = gpu_thresholds.PRIVATE_BYTES
 LOCAL = gpu_thresholds.LOCAL_TRAFFIC
 INSTRUCTIONS = gpu_thresholds.INSTRUCTIONS_LEFT
 HALF_BYTES = gpu_thresholds.KEPT_HALF_BYTES
-ON_THEIR_WAY = gpu_thresholds.ON_THEIR_WAY
+MOST_BYTES = gpu_thresholds.STREAM_BYTES
 WARP_CYCLES = gpu_thresholds.WARP_CYCLES
+STAGED_CYCLES = gpu_thresholds.STAGED_CYCLES
+TICKET = gpu_thresholds.TICKET_ATOMICS
 L1_SHARE = gpu_thresholds.L1_HELD
 MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
+PAIR_OPERATIONS = gpu_thresholds.PAIR_OPERATIONS
 UPDATE_CYCLES = 100  # of a float in shared memory, till a thread's next one
 
 
@@ -87,15 +95,20 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
     busy = _busy(sketch, problem.lead)
     each = lead.instances / max(1, blocks * threads * busy * vector)  # vectors of such a thread
     element_bytes = _element_bytes(problem)
-    at_once = min(each, _at_once(sketch, problem.lead, vector * element_bytes))
-    loads = max(1.0, at_once) * vector * element_bytes
-    kept = _kept_bytes(problem, sketch, blocks * threads)
+    of_turn = each / _turns(sketch) if _is_folded(sketch) else each
+    at_once = min(of_turn, _at_once(sketch, problem.lead, vector * element_bytes))
+    kept = _kept_bytes(problem, sketch, blocks * threads * busy)
+    vector_bytes = vector * max(1, element_bytes)
+    # What is kept in registers is on its way into them; of other loads compilers start some later.
+    most_bytes = inf if kept else max(vector_bytes, MOST_BYTES)
+    in_flight_bytes = min(most_bytes, max(1.0, at_once) * vector_bytes)
+    rounds = each * vector_bytes / in_flight_bytes
     moved = _moved(problem, sketch, grid, kept)
     lanes = ceil(threads / WARP) * WARP / threads  # of warps, for each that is a thread
     return Work(
         blocks=blocks,
         threads=threads,
-        registers=_registers(problem, sketch, threads, kept, loads),
+        registers=_registers(problem, sketch, threads, kept),
         shared_bytes=_staged_bytes(problem, sketch, blocks),
         cluster=cluster,
         read_bytes=moved.read,
@@ -103,9 +116,9 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
         l2_bytes=moved.l2,
         operations=tuple((unit, lanes * count) for unit, count in operations_of(problem)),
         instructions=lanes * _instructions(problem, vector) * _padding(sketch, problem),
-        in_flight_bytes=max(1.0, ON_THEIR_WAY * at_once) * vector * max(1, element_bytes) * busy,
-        independent=max(1.0, min(4.0, at_once * vector)),
-        chain=_chain_of_turns(problem, sketch, grid, _chain(problem, sketch, threads, cluster)),
+        in_flight_bytes=in_flight_bytes * busy,
+        independent=1.0,
+        chain=_chain_of_turns(problem, sketch, grid, _chain(problem, sketch, grid, rounds)),
         finish=_finish(problem, sketch),
         is_programmatic=problem.gpu.overlaps_kernels,
     )
@@ -177,8 +190,8 @@ def _private_bytes(problem: Problem, sketch: Sketch, grid: Grid) -> float:
 
 def _spilled_bytes(problem: Problem, sketch: Sketch, grid: Grid, kept: float) -> float:
     """Return the bytes of what is kept that the registers do not hold."""
-    registers = _registers(problem, sketch, grid.threads, kept, 0.0)
-    room = 4 * (registers - BASE_REGISTERS / 2)
+    registers = _registers(problem, sketch, grid.threads, kept)
+    room = 4 * (registers - OTHER_REGISTERS)
     return 2 * max(0.0, kept - room) * grid.threads * grid.blocks
 
 
@@ -253,14 +266,40 @@ def _unrolled(sketch: Sketch, name: str) -> int:
 # --- what blocks and threads have --------------------------------------------------------------
 
 
-def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float, loads: float) -> int:
+def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float) -> int:
     """Return the registers of a thread: the compiler makes do with those that a block may have."""
     chip = problem.gpu
     most = chip.registers_per_multiprocessor // (
         max(threads, chip.threads_per_warp) * max(1, sketch.beside)
     )
     most = most // chip.registers_granule * chip.registers_granule
-    return min(chip.registers_per_thread, most, BASE_REGISTERS + ceil(max(kept, loads) / 4))
+    needed = LEAST_REGISTERS
+    if not kept and _extent(sketch.remaining[problem.lead], LoopKind.LANES) > 1:
+        needed = max(needed, _of_streams(problem))
+    if kept:
+        own = ceil(kept / REGISTER_BYTES) + RESULT_REGISTERS * _neighbours(problem, sketch)
+        needed = max(needed, OTHER_REGISTERS + own)
+    return min(chip.registers_per_thread, most, needed)
+
+
+@analysis
+def _of_streams(problem: Problem) -> int:
+    """Return the registers of a thread that loads vectors of several arrays, and adds some up."""
+    loaded = sum(t.is_read for t in traffic_of(problem))
+    return OTHER_REGISTERS + ARRAY_REGISTERS * loaded + SUM_REGISTERS * _updates(problem)
+
+
+def _neighbours(problem: Problem, sketch: Sketch) -> int:
+    """Return how many sums of neighbours in memory, and values made of sums, a thread has."""
+    lead, total = problem.shapes[problem.lead].instances, 0
+    for name in problem.group.members:
+        shape = problem.shapes[name]
+        if shape.statement.kind is Kind.UPDATE or shape.instances < lead:
+            pieces = (*(loop.pieces[name] for loop in sketch.outer), *sketch.remaining[name])
+            along = (p for p in pieces if shape.strides[0][p.coordinate.position])
+            own = prod(p.extent for p in along if p.kind in (LoopKind.LANES, LoopKind.UNROLL))
+            total += own if own > 1 else 0
+    return total
 
 
 def _part_bytes(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traffic]) -> float:
@@ -271,8 +310,8 @@ def _part_bytes(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traff
     return share * sum(t.footprint_bytes for t in several)
 
 
-def _kept_bytes(problem: Problem, sketch: Sketch, threads: int) -> float:
-    """Return the bytes that each of *threads* keeps of rows or columns."""
+def _kept_bytes(problem: Problem, sketch: Sketch, threads: float) -> float:
+    """Return the bytes that each of *threads* keeps of rows or columns, of those that are busy."""
     kept = [a for a in sketch.resident if not sketch.is_staged or a not in _arguments(problem)]
     if not kept:
         return 0.0
@@ -317,7 +356,9 @@ def _expression(shape: Shape) -> tuple[int, int]:
     value = shape.statement.value
     nodes = list(walk(value)) if value is not None else []
     calls = sum(isinstance(node, Call) for node in nodes)
-    _expressions[shape.statement] = found = 1 + len(nodes) // 3 + 6 * calls, calls
+    reduction = shape.statement.reduction
+    pairs = PAIR_OPERATIONS if reduction is not None and reduction.operator.is_arg else 0
+    _expressions[shape.statement] = found = 1 + len(nodes) // 3 + 6 * calls + pairs, calls
     return found
 
 
@@ -344,19 +385,39 @@ def _instructions(problem: Problem, vector: int) -> float:
 # --- what waits --------------------------------------------------------------------------------
 
 
-def _chain(problem: Problem, sketch: Sketch, threads: int, cluster: int) -> Chain:
-    """Return what a block waits for: its first loads, and the folds of its reductions."""
+def _chain(problem: Problem, sketch: Sketch, grid: Grid, rounds: float) -> Chain:
+    """Return what a block waits for: the folds of its reductions, each pass's loads, its ticket.
+
+    :arg rounds: of loads, in which a thread has its part of a row.
+    """
     width = max(
         (prod(w for a, w in own if a != RANK) for own in sketch.threads.values()), default=1
     )
     folds = _updates(problem) if width > 1 else 0
     if not sketch.private:  # else its turns are counted by _chain_of_turns
         folds *= _turns(sketch)
+    loaded = (t for t in traffic_of(problem) if t.is_read and t.array not in sketch.resident)
+    again = max((t.passes - 1 for t in loaded), default=0)
+    copied = STAGED_CYCLES if sketch.is_staged else 0.0
+    later = max(0, ceil(grid.threads / WARP) - problem.gpu.schedulers_per_multiprocessor)
     return Chain(
+        l2_loads=again * ceil(rounds),
         block_barriers=2.0 * folds if width > 32 else 0.0,
-        cluster_barriers=2.0 * folds if cluster > 1 else 0.0,
-        cycles=folds * _fold_cycles(width) + WARP_CYCLES * ceil(threads / WARP),
+        cluster_barriers=2.0 * folds if grid.cluster > 1 else 0.0,
+        atomics=TICKET if _is_chunked(sketch) else 0.0,
+        cycles=folds * _fold_cycles(width) + WARP_CYCLES * later + copied,
     )
+
+
+def _is_folded(sketch: Sketch) -> bool:
+    """Return whether threads share sums: of a block's turns each waits for the one before it."""
+    return any(p.is_lane for found in sketch.partials.values() for p in found)
+
+
+def _is_chunked(sketch: Sketch) -> bool:
+    """Return whether blocks share sums, which the last of them adds up."""
+    partials = (p for found in sketch.partials.values() for p in found)
+    return sketch.layout is not None and any(not p.is_lane for p in partials)
 
 
 @analysis
@@ -376,34 +437,40 @@ def _chain_of_turns(problem: Problem, sketch: Sketch, grid: Grid, once: Chain) -
     Without folds a thread has the loads of several turns on their way.  Its updates of floats in
     shared memory wait for one another too.
     """
-    if not sketch.private or sketch.is_summed or not sketch.turns:
+    if not sketch.private or not sketch.turns:
         return once
-    turns = prod(turn.extent for turn in sketch.turns)
-    if not any(p.is_lane for found in sketch.partials.values() for p in found):
+    turns, loads = prod(turn.extent for turn in sketch.turns), once.dram_loads
+    if not _is_folded(sketch):  # else in_flight_bytes are of one turn
         turns = ceil(turns / MOST_IN_FLIGHT)
-    shapes = [problem.shapes[name] for name in sketch.private]
-    floats = [s for s in shapes if (r := s.statement.reduction) is not None and r.dtype.is_float]
-    instances = sum(shape.instances for shape in floats)
-    updates = instances / max(1, grid.blocks // grid.cluster * grid.threads)
+        loads = max(loads, float(turns))
+    of_floats = 0.0 if sketch.is_summed else _float_updates(problem, sketch)
+    updates = of_floats / max(1, grid.blocks // grid.cluster * grid.threads)
     return replace(
         once,
-        dram_loads=max(once.dram_loads, float(turns)),
+        dram_loads=loads,
         block_barriers=once.block_barriers * turns,
         cycles=once.cycles * turns + UPDATE_CYCLES * updates,
     )
+
+
+def _float_updates(problem: Problem, sketch: Sketch) -> int:
+    """Return how many updates of floats go to copies in shared memory."""
+    shapes = (problem.shapes[name] for name in sketch.private)
+    own = ((shape, shape.statement.reduction) for shape in shapes)
+    return sum(s.instances for s, r in own if r is not None and r.dtype.is_float)
 
 
 def _finish(problem: Problem, sketch: Sketch) -> Chain:
     """Return what the last block of a kernel in chunks does, and how long atomics take."""
     cycles = sum(_atomic_seconds(problem, sketch, name) for name in _atomic_members(problem))
     cycles *= problem.gpu.clock_hz
-    chunks = [p for found in sketch.partials.values() for p in found if not p.is_lane]
-    if not chunks or sketch.layout is None:
+    if not _is_chunked(sketch):
         return Chain(cycles=cycles)
+    assert sketch.layout is not None
     lanes = sketch.layout.lane[1]
     again = ceil(ceil(sketch.layout.count / max(lanes, 1)) / IN_FLIGHT)
     cycles += 2 * _fold_cycles(lanes)
-    return Chain(atomics=TICKET, l2_loads=PARTIAL * again, cycles=cycles)
+    return Chain(l2_loads=PARTIAL * again, cycles=cycles)
 
 
 @analysis

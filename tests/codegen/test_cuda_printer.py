@@ -129,7 +129,7 @@ def test_partial_sums_of_blocks_are_aligned_scratch(cuda_unit: MakeUnit) -> None
     assert source.has_tickets and f"tc_last_block(tickets, {blocks})" in source.text
 
 
-@pytest.mark.parametrize(("rows", "is_shared"), [(400_000, True), (4_000, False)])
+@pytest.mark.parametrize(("rows", "is_shared"), [(4_000_000, True), (4_000, False)])
 def test_large_scratch_whose_kernels_do_not_meet_shares_memory(
     rows: int, is_shared: bool, cuda_unit: MakeUnit
 ) -> None:

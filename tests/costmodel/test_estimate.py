@@ -6,16 +6,10 @@ from math import inf
 import pytest
 
 from tcdsl.costmodel.chip import Unit, load_chip
-from tcdsl.costmodel.estimate import (
-    FILL,
-    LINE_CYCLES,
-    READ_SHARE,
-    chain_seconds,
-    estimate,
-    resident_blocks,
-    why_not_fitting,
-)
-from tcdsl.costmodel.work import Chain, Work
+from tcdsl.costmodel.estimate import LINE_CYCLES, TAIL, blocks_a_second, estimate
+from tcdsl.costmodel.occupancy import resident_blocks, why_not_fitting
+from tcdsl.costmodel.rates import READ_SHARE
+from tcdsl.costmodel.work import Chain, Work, chain_seconds
 
 H200 = load_chip("h200")
 # Round numbers: 10 multiprocessors, 1 GHz, memory of 1e12, 100 multiply-adds a cycle in each.
@@ -23,7 +17,7 @@ ROUND = replace(
     H200, multiprocessors=10, clock_hz=1e9, dram_read_bytes_per_s=1e12, dram_copy_bytes_per_s=1e12,
     multiprocessor_bytes_per_s=2e11, l2_bytes_per_s=1e13, shared_bytes_per_s=1e12, launch_s=1e-6,
     dram_latency_s=1e-6, dram_loaded_latency_s=1e-6, programmatic_launch_s=0.5e-6,
-    block_barrier_s=1e-6, block_start_s=1e-15, cluster_block_start_s=1e-15,
+    l2_latency_s=1e-15, block_barrier_s=1e-6, block_start_s=1e-15, cluster_block_start_s=1e-15,
     operations_per_s=((Unit.FMA_F32, 1e12),),
 )  # fmt: skip
 MB = 1 << 20
@@ -33,23 +27,23 @@ MB = 1 << 20
 
 
 def test_memory_at_its_rate() -> None:
-    # 10 x 8 blocks at once, 80 x 256 x 64 bytes = 1.3 MB in flight: more than 1e12 x 1e-6.
+    # 8 of 80 blocks at once: a multiprocessor would load all of them in 5e-4 s.
     found = estimate(Work(blocks=800, threads=256, read_bytes=1e9, in_flight_bytes=64), ROUND)
     assert found.limiter == "memory"
-    # The chip is full of threads: it fills in FILL of the latency, 1e-6.
     bytes_s = 1e9 / (READ_SHARE * 1e12)
-    assert found.seconds == pytest.approx(1e-6 + bytes_s + FILL * 1e-6)
+    assert found.seconds == pytest.approx(1e-6 + bytes_s * (1 + TAIL / 10), rel=0.01)
 
 
 def test_bytes_in_flight_limit_few_threads() -> None:
-    """Little's law: 20 blocks x 64 threads x 16 bytes each microsecond."""
+    """Little's law: 2 blocks x 64 threads x 16 bytes each microsecond, on each multiprocessor."""
     found = estimate(Work(blocks=20, threads=64, read_bytes=20480e3), ROUND)
-    assert found.term("memory") == pytest.approx(20480e3 / 20480 * 1e-6)
+    assert found.limiter == "latency"
+    assert found.seconds == pytest.approx(1e-3 * (1 + TAIL), rel=0.01)
 
 
 def test_one_multiprocessor_has_its_own_rate() -> None:
     work = Work(blocks=1, threads=1024, read_bytes=2e8, in_flight_bytes=1024)
-    assert estimate(work, ROUND).term("memory") == pytest.approx(1e-3)
+    assert estimate(work, ROUND).term("own") == pytest.approx(1e-3)
 
 
 def test_the_tail_of_the_last_wave() -> None:
@@ -63,16 +57,43 @@ def test_the_tail_of_the_last_wave() -> None:
     assert eleven == pytest.approx(2e-4) == twenty
 
 
-def test_blocks_take_turns() -> None:
-    """One block a multiprocessor takes m + c a wave; with two, one computes while one waits."""
+def test_mean_value_analysis() -> None:
+    """Two customers at a station of 1 s who wait for 2 s between: 1/3, then 2 / (2 + 4/3)."""
+    assert blocks_a_second(1, (1.0,), 2.0) == pytest.approx(1 / 3)
+    assert blocks_a_second(2, (1.0,), 2.0) == pytest.approx(2 / (2 + 4 / 3))
+    assert blocks_a_second(1000, (1.0, 0.5), 2.0) == pytest.approx(1.0, rel=1e-3)
+    assert blocks_a_second(3, (0.0, 0.0), 2.0) == pytest.approx(1.5)
+
+
+def test_one_block_computes_while_another_one_waits() -> None:
+    """One block a multiprocessor takes D + Z; two of them as mean value analysis says."""
     chain = Chain(block_barriers=100)  # 1e-4 s
     fma = ((Unit.FMA_F32, 20 * 1e7),)  # 1e-4 s of a multiprocessor for each of 20 blocks
     alone = Work(blocks=20, threads=1024, registers=64, operations=fma, chain=chain)
     assert resident_blocks(alone, ROUND) == 1
-    assert estimate(alone, ROUND).seconds == pytest.approx(1e-6 + 2 * 2e-4)
+    assert estimate(alone, ROUND).seconds == pytest.approx(1e-6 + 2 * 2e-4 * (1 + TAIL / 2))
     two = replace(alone, registers=32)
     assert resident_blocks(two, ROUND) == 2
-    assert estimate(two, ROUND).seconds == pytest.approx(1e-6 + 2e-4)
+    cycle = 1e-4 + 1e-4 * 3 / 2  # the second one finds half a block before it
+    assert estimate(two, ROUND).seconds == pytest.approx(1e-6 + cycle * (1 + TAIL))
+
+
+def test_loads_and_arithmetic_of_a_block_alone_take_turns() -> None:
+    fma = ((Unit.FMA_F32, 10 * 3e7),)  # 3e-4 s of each multiprocessor, its loads 2e-4
+    work = Work(
+        blocks=10, threads=1024, read_bytes=10 * 4e7, in_flight_bytes=1024, operations=fma,
+    )  # fmt: skip
+    assert estimate(work, ROUND).seconds > 5e-4 * (1 + TAIL)
+
+
+def test_the_chip_waits_for_lone_blocks() -> None:
+    # Four blocks of each multiprocessor; another one follows three of them.
+    work = Work(blocks=40, threads=1024, registers=64, read_bytes=1e9, in_flight_bytes=1024)
+    chain = Chain(block_barriers=10)
+    memory_s = estimate(work, ROUND).term("memory")
+    alone, two = (estimate(replace(work, registers=n, chain=chain), ROUND) for n in (64, 32))
+    assert alone.seconds == pytest.approx(1e-6 + (memory_s + 3e-5) * (1 + TAIL / 4), rel=0.001)
+    assert two.seconds == pytest.approx(1e-6 + memory_s * (1 + TAIL / 2), rel=0.001)
 
 
 def test_few_warps_hide_no_latency() -> None:
@@ -98,8 +119,8 @@ def test_blocks_start_one_after_another() -> None:
     chip = replace(ROUND, block_start_s=1e-9, cluster_block_start_s=4e-9)
     work = Work(blocks=100_000, threads=32, read_bytes=1)
     assert estimate(work, chip).term("starts") == pytest.approx(100e-6)
-    of_clusters = estimate(replace(work, cluster=2), chip)
-    assert (of_clusters.limiter, of_clusters.term("starts")) == ("starts", pytest.approx(400e-6))
+    of_clusters = estimate(replace(work, cluster=2), replace(chip, cluster_share=1.0))
+    assert of_clusters.term("starts") == pytest.approx(400e-6)
 
 
 def test_lines_that_warps_look_up() -> None:
@@ -193,8 +214,8 @@ def matmul(size: int) -> Work:
     blocks, steps = (size // 128) ** 2, size // 16
     threads = 256 * blocks
     return Work(
-        blocks=blocks, threads=256, registers=128, shared_bytes=16 << 10, read_bytes=8 * size**2,
-        written_bytes=4 * size**2, l2_bytes=blocks * size * 256 * 4,
+        is_tiled=True, blocks=blocks, threads=256, registers=128, shared_bytes=16 << 10,
+        read_bytes=8 * size**2, written_bytes=4 * size**2, l2_bytes=blocks * size * 256 * 4,
         shared_traffic_bytes=threads * size * 16 * 4, operations=((Unit.FMA_F32, size**3),),
         # Of a thread in a step: 16 x (64 multiply-adds, 16 loads), and some 60 to copy tiles.
         instructions=threads * steps * (16 * 80 + 60), in_flight_bytes=32, independent=8,

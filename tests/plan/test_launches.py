@@ -60,9 +60,9 @@ def test_rows_that_no_block_holds_are_normalised_in_one_launch() -> None:
 
 def test_independent_kernels_share_the_blocks_of_a_launch() -> None:
     x, z, w = random(40, 2000), random(20_000), random(70, 300)
-    row = {"kernel": "S0", "template": "row", "threads": 128}
+    rows = [{"kernel": name, "template": "row", "threads": 128} for name in ("S0", "S2")]
     both = {"kernel": "S0 and S1 and S2", "template": "packed"}
-    exe = compiled(THREE, x, z, w, asked=choices(row, {"kernel": "S1", **ELEMENTWISE}, both))
+    exe = compiled(THREE, x, z, w, asked=choices(*rows, {"kernel": "S1", **ELEMENTWISE}, both))
     (kernel,) = exe.kernels
     assert kernel["grid"][0] > 40 + 70
     s, t, u = exe(x, z, w)
@@ -107,7 +107,7 @@ def test_blocks_are_one_wave_of_the_chosen_number() -> None:
 
 def test_why_kernels_share_no_launch_is_told() -> None:
     x, z = random(300_000), random(300_000)
-    exe = compiled(CHAIN, x, z)
+    exe = compiled(CHAIN, x, z, asked=choices({"kernel": "S1", **ELEMENTWISE}))
     found = [c for c in exe.candidates if c["kernel"] == "S0 then S1"]
     assert found and all(c["template"] == "grid_phases" for c in found)
     assert all(c["predicted_us"] > 0 and not c["is_chosen"] for c in found)

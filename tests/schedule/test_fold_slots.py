@@ -272,12 +272,13 @@ def test_what_arrays_leave_is_enough(source: str, shape: tuple[int, ...], plan: 
 
 
 def test_many_folds_leave_shared_memory_to_arrays() -> None:
-    """Nine folds of 512 threads take 1 KB: partial sums that threads exchange have room."""
+    """Folds of all threads take 1 KB: partial sums that threads exchange have room."""
     f = tcdsl.vjp(tcdsl.define(library.case("group_norm").source).group_norm)
     x, group = tcdsl.spec((8, 32, 4, 128, 128), "float32"), tcdsl.spec((32, 4), "float32")
     special = f.specialise(x, group, group, 1e-5, x)
     plan = compile_to_cuda(Request(f.comprehension, special), load_chip("h200")).plan
     kernel = max((Mapped(plan.scop, k.tree) for k in plan.kernels), key=lambda k: len(folds_of(k)))
     partial = plan.placements["d_rstd_part.part2"]
-    assert len(folds_of(kernel)) >= 5 and kernel.block[0] == 512
-    assert (partial.space, partial.elements()) == (Space.SHARED, 4 * 512)
+    threads = kernel.block[0]
+    assert len(folds_of(kernel)) >= 5 and threads >= 512
+    assert (partial.space, partial.elements()) == (Space.SHARED, 4 * threads)

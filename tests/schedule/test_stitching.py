@@ -128,8 +128,10 @@ def test_dependences_stay_within_the_tiles(cuda_unit: MakeUnit) -> None:
     tiles = kernel.tree
     assert isinstance(tiles, Loop) and isinstance(tiles.body, Sequence)
     folds = set(statements_of(tiles.body.children[1]))
+    count = tiles.extent  # of tiles of 256 columns
+    assert isinstance(count, int) and count > 1
     shifted = {
-        name: replace(c, shift=c.shift - 128, mod=2) if name in folds else c  # type: ignore[type-var]
+        name: replace(c, shift=c.shift - 256 // count, mod=count) if name in folds else c  # type: ignore[type-var]
         for name, c in tiles.coordinates.items()
     }
     reason = why_not_legal(one, replace(tiles, coordinates=shifted))

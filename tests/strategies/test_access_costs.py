@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tcdsl.strategies.access_costs import Access, accesses_of
+from tcdsl.strategies.access_costs import SCATTERED, Access, accesses_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.template import Choice
 from tcdsl.strategies.templates import column, row
@@ -29,7 +29,7 @@ def test_lines_of_rows(threads: int, lines: float) -> None:
     config = row.RowConfig(threads, 4, rows=256 // threads)
     found = access_to(problem, Choice(row.TEMPLATE, config), "x")
     assert found.requests == 4096 * 64 / 4 / 32
-    assert found.lines == 4.0 + 3 * (lines - 4.0)
+    assert found.lines == 4.0 + SCATTERED * (lines - 4.0)
     assert found.run_bytes == found.row_bytes == 256
 
 

@@ -66,7 +66,8 @@ def test_a_tile_is_cut_to_what_the_threads_reach(cuda_unit: MakeUnit) -> None:
     source = "def f(float(N) x) -> (y) { y(i) = 2.0 * x(i) }"
     unit = cuda_unit(source, (1 << 20,), options=Options(tile=(1 << 20,)))
     (grid, block) = launches(unit)[0]
-    assert block == (256, 1, 1) and grid == ((1 << 20) // (256 * 4 * requested.MAX_REPEAT), 1, 1)
+    assert block[1:] == grid[1:] == (1, 1)
+    assert (1 << 20) / (grid[0] * block[0] * requested.MAX_REPEAT) in (1, 2, 4)  # a vector
 
 
 def test_lanes_are_written_out_and_nothing_else(cuda_unit: MakeUnit) -> None:

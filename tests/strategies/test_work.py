@@ -62,3 +62,36 @@ def test_problems_alike_share_analyses_and_others_do_not() -> None:
     before, after = replace(one), replace(one)
     assert shared(before, 1) == shared(after, 1) == shared(after, 1)
     assert asked == [before, after]
+
+
+def test_a_place_takes_more_instructions_than_its_value() -> None:
+    found = {}
+    for operator in ("argmax", "max"):
+        source = f"def f(float(M,N) x) -> (y) {{ y(m) {operator}=! x(m,n) }}"
+        (problem,) = problems_of(source, [(320, 21128)])
+        works = (candidate.work for candidate in catalogue.candidates(problem))
+        found[operator] = max(work.instructions for work in works if work.threads == 256)
+    assert found["argmax"] > 20 * 320 * 21128
+    assert found["max"] < found["argmax"] / 5
+
+
+def test_streams_of_several_arrays_take_more_registers() -> None:
+    terms = " + ".join(f"{name}(m,n)" for name in "abcdef")
+    params = ", ".join(f"float(M,N) {name}" for name in "abcdef")
+    found = []
+    sums = f"def f({params}) -> (y) {{ y(m) +=! {terms} }}"
+    for source, count in ((sums, 6), (PROGRAMS["row"][0], 1)):
+        (problem,) = problems_of(source, [(1000, 4096)] * count)
+        works = [c.work for c in catalogue.candidates(problem) if c.choice.template.name == "row"]
+        found.append({work.registers for work in works})
+    assert found == [{16 + 6 * 3 + 4}, {32}]
+
+
+def test_rows_in_turn_wait_for_one_another_with_copies_in_memory_too() -> None:
+    source = "def f(float(M,N) x) -> (s, y) { s(m) +=! x(m,n)  y(n) +=! x(m,n) * s(m) }"
+    (problem,) = problems_of(source, [(65536, 1024)])
+    chosen = (c for c in catalogue.choices(problem) if c.template.name == "row_column")
+    sketch = next(s for c in chosen if (s := c.schedule(problem)).turns)
+    with_copies = replace(sketch, private={"S0": ()}, is_summed=True)
+    one, other = (least_work_of(problem, s).chain.cycles for s in (sketch, with_copies))
+    assert one == other > 0

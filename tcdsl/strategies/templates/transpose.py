@@ -103,6 +103,7 @@ def _work(problem: Problem, sides: Sides, config: TransposeConfig) -> Work:
         instructions=elements * (ACCESS * accesses + ELEMENT * len(names)),
         in_flight_bytes=max(1.0, tile_bytes / config.threads),
         chain=Chain(block_barriers=1),
+        is_tiled=True,
         is_programmatic=problem.gpu.overlaps_kernels,
     )  # fmt: skip
 

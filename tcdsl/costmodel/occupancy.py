@@ -1,0 +1,61 @@
+"""Does a block fit, and how many of them does a multiprocessor hold at once?
+
+As many as threads, registers and shared memory allow.
+"""
+
+from math import ceil
+
+from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.work import Work
+
+PIPELINE_CYCLES = 4  # of an arithmetic instruction, since Volta (Maxwell 6, Kepler 9: Volkov)
+
+
+def why_not_fitting(work: Work, chip: Chip) -> str | None:
+    """Return why no block of *work* can run on *chip*, None if some can."""
+    registers = _registers(work, chip) * warps_of(work, chip) * chip.threads_per_warp
+    for what, has, most in (
+        ("threads", work.threads, chip.threads_per_block),
+        ("bytes of shared memory", work.shared_bytes, chip.shared_bytes_per_block),
+        ("registers a thread", work.registers, chip.registers_per_thread),
+        ("registers", registers, chip.registers_per_multiprocessor),
+    ):
+        if has > most:
+            return f"a block would have {has} {what}, of {most} at most"
+    if work.cluster > chip.blocks_per_cluster:
+        return f"a cluster would have {work.cluster} blocks, of {chip.blocks_per_cluster} at most"
+    return None if work.blocks > 0 else "there are no blocks"
+
+
+def resident_blocks(work: Work, chip: Chip) -> int:
+    """Return how many blocks of *work* a multiprocessor holds at once, 0 if none."""
+    warps = warps_of(work, chip)
+    by_warps = chip.threads_per_multiprocessor // chip.threads_per_warp // warps
+    by_registers = chip.registers_per_multiprocessor // (
+        _registers(work, chip) * warps * chip.threads_per_warp
+    )
+    shared = work.shared_bytes + chip.reserved_shared_bytes_per_block
+    by_shared = chip.shared_bytes_per_multiprocessor // shared
+    return min(by_warps, by_registers, by_shared, chip.blocks_per_multiprocessor)
+
+
+def warps_of(work: Work, chip: Chip) -> int:
+    return max(1, ceil(work.threads / chip.threads_per_warp))
+
+
+def _registers(work: Work, chip: Chip) -> int:
+    """Return the registers that a thread is given."""
+    return ceil(max(1, work.registers) / chip.registers_granule) * chip.registers_granule
+
+
+def usable(work: Work, chip: Chip) -> int:
+    """Return the multiprocessors that blocks can be on."""
+    share = chip.cluster_share if work.cluster > 1 else 1.0
+    return max(1, int(chip.multiprocessors * share))
+
+
+def hidden(work: Work, chip: Chip, resident: int) -> float:
+    """Return the part of the pipelines' latency that other warps and instructions hide."""
+    each = resident * warps_of(work, chip) / chip.schedulers_per_multiprocessor
+    stalled = 1.0 + work.stalls / max(1.0, each)
+    return min(1.0, each * work.independent / PIPELINE_CYCLES) / stalled
