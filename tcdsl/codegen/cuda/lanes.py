@@ -385,13 +385,12 @@ class LanesPrinter:
             return [], _Lanes()
         first, last = f"w_from{self.text.n_lanes}", f"w_to{self.text.n_lanes}"
         self.text.n_lanes += 1
-        statements = [self.text.scop.by_name[leaf.statement] for leaf in leaves]
         turns_around = () if may_be_parted(self.text.mapped, loop) else self.text.turns
         values = []
         for bound, lane in ((bounds[0], 0), (bounds[1], width - 1)):
             outside: list[Code] = []
             for turn in turns_around if number(bound) != lane else ():
-                found = turns_without(statements, loop, lane, turn.loop, turn.step)
+                found = turns_without(self.text.mapped, loop, lane, turn.loop, turn.step)
                 if found is not None and found.start > 0:
                     outside.append(binary(turn.variable, "<", found.start))
                 if found is not None and found.stop < turn.count:

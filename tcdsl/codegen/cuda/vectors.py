@@ -9,7 +9,7 @@ lanes of a vector make or none.  The array's pointer must then be a multiple of 
 which the call checks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import islpy as isl
 
@@ -249,14 +249,15 @@ def may_be_parted(mapped: Mapped, lanes: Loop) -> bool:
     return first.n_basic_set() > 1 or not all(first.is_equal(other) for other in found[1:])
 
 
-def turns_without(
-    statements: Sequence[Statement], lanes: Loop, lane: int, turns: Loop, step: int
-) -> range | None:
+def turns_without(mapped: Mapped, lanes: Loop, lane: int, turns: Loop, step: int) -> range | None:
     """Return in which turns vectors may lack *lane*, of *step* iterations of *turns* each.
 
-    That is between the first such turn and the last; None if they are not bounded.
+    That is between the first such turn and the last; None if they are not bounded.  Where a loop
+    around *lanes* runs for the sake of other statements, vectors lack all lanes.
     """
+    statements = [mapped.scop.by_name[name] for name in statements_of(lanes.body)]
     found = [_turns_without(statement, lanes, lane, turns, step) for statement in statements]
+    found += _turns_of_others(mapped, lanes, turns, step)
     known = [turns for turns in found if turns is not None]
     if len(known) < len(found):
         return None
@@ -264,6 +265,22 @@ def turns_without(
     if not some:
         return range(0)
     return range(min(r.start for r in some), max(r.stop for r in some))
+
+
+def _turns_of_others(mapped: Mapped, lanes: Loop, turns: Loop, step: int) -> Iterator[range | None]:
+    """Yield in which turns others run in the loops around *lanes*, and no lane is there."""
+    inside = list(statements_of(lanes.body))
+    around = mapped.paths[inside[0]][: mapped.paths[inside[0]].index(lanes)]
+    for other, path in mapped.paths.items():
+        shared = [a for a, b in zip(around, path, strict=False) if a is b]
+        if other in inside or turns not in shared:
+            continue
+        for name in inside:
+            ran, own = (values_of(mapped.scop, n, shared).range() for n in (other, name))
+            lacking = ran.subtract(own)
+            if not lacking.is_empty():
+                bounds = constant_bounds(lacking, shared.index(turns))
+                yield None if bounds is None else range(bounds[0] // step, bounds[1] // step + 1)
 
 
 def _turns_without(
