@@ -56,10 +56,10 @@ def form_of(key: Sequence[Any]) -> tuple[Hashable, list[tuple[int, ...]]] | None
     form: list[Hashable] = rest
     shapes = []
     for entry in own:
-        if type(entry) is not tuple:  # the context that is current
+        if type(entry) is int:  # the context that is current
             form.append(entry)
             continue
-        if len(entry) != 6:
+        if type(entry) is not tuple or len(entry) != 6:  # a number, or an array in host memory
             return None
         if entry[0] == "pycuda":
             _, dtype, shape, strides, *others = entry

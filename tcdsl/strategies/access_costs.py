@@ -49,14 +49,17 @@ class LookedUp(NamedTuple):
 def looked_up(problem: Problem, sketch: Sketch) -> LookedUp:
     """Return what the accesses to arrays in memory look up, and fetch beside that.
 
-    Of what the kernel keeps the first access alone is one of memory.
+    Of what the kernel keeps the first access alone is one of memory, and of what blocks have copies
+    of in shared memory none is.
     """
     sector, footprint_bytes = problem.gpu.sector_bytes, footprints(problem)
     lines = fetched = 0.0
     seen: set[str] = set()
     for name in problem.group.members:
+        own = problem.shapes[name].statement.write.array
+        is_copied = name in sketch.private and not sketch.is_summed
         for access in accesses_of(problem, sketch, name):
-            if access.array in seen:
+            if access.array in seen or (is_copied and access.array == own):
                 continue
             if access.array in sketch.resident:
                 seen.add(access.array)

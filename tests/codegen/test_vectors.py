@@ -143,7 +143,7 @@ def test_guarded_vectors(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
     cases = [(HALVES, [(m, n), (n,)]) for m, n in ((600, 128), (37, 48), (5, 36), (3, 2))]
     cases += [(PARTLY, [(m, n), (m, n)]) for m, n in ((600, 128), (5, 36), (7, 8))]
     cases += [(ITSELF, [(m, n)]) for m, n in ((600, 128), (5, 20))]
-    check_emulated(cases)
+    check_emulated(cases, is_ptx_read=True)
 
 
 def test_a_gathered_row_is_scalar() -> None:

@@ -163,3 +163,25 @@ def test_what_does_not_hold_at_a_new_size_is_said(compiles: Make, gpuarray: Make
     f(gpuarray(array(50)), z, options=OPTIONS)
     with pytest.raises(tcdsl.RangeError):
         f(gpuarray(array(51)), z, options=OPTIONS)
+
+
+def test_calls_with_numbers_are_made_in_full(
+    compiles: Make, at: Make, gpuarray: Make, full_calls: list[Any]
+) -> None:
+    """A number has no entry of extents: the second size of such a definition raised ValueError."""
+    x, y = (Parameter(f"float *{name}", ParameterKind.ARRAY, name) for name in "xy")
+    scale = Parameter("const float a", ParameterKind.ARRAY, "a")
+    size = Parameter("const int64_t B", ParameterKind.INTEGER, "B", 0)
+    launch = Launch("tc_k0", (64, 1, 1), (32, 1, 1), 0, (scale, x, y, size), "S0")
+
+    def kernel(values: list[int]) -> None:
+        _, own, to, n = values
+        at(to, "f4", 3 * n)[:] = 2 * at(own, "f4", 3 * n)
+
+    compiles(CudaSource("", frozenset(), (launch,), 0, (), (("B", -1),)), kernel)
+    text = "def f(float a, float(B,N) x) -> (y) { y(b,n) = a * x(b,n) }"
+    f = tcdsl.define(text).f
+    for rows in (17, 20, 100):
+        found = f(2.0, gpuarray(array(rows)), options=OPTIONS).get()
+        np.testing.assert_array_equal(found, 2 * array(rows))
+    assert full_calls == [(17, 3), (20, 3), (100, 3)]

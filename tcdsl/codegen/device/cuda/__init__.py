@@ -130,7 +130,7 @@ def _functions() -> dict[str, str]:
     scalars = {name: part for name, part in c.FUNCTIONS.items() if part in SCALAR_PARTS}
     index = dict.fromkeys(["tc_fault", "tc_floordiv", "tc_imin", "tc_imax"], "index")
     ways = [f"{way}{some}" for way in ("load", "store") for some in ("", "_some")]
-    ways += ["load_once", "load_some_once", "load_quad", "store_quad"]
+    ways += ["load_once", "load_some_once", "load_if", "load_if_once", "load_quad", "store_quad"]
     vector = dict.fromkeys(["tc_vec", *(f"tc_v{way}" for way in ways)], "vector")
     pairs_at_once = [f"tc_v{op}_{half}" for op in ("max", "min") for half in HALVES]
     operators = [f"tc_op_{op}_{t}" for t in _COMBINED for op in OPERATORS[t]]
