@@ -160,6 +160,8 @@ OTHER_USES = {
     "tc_vstore": "tc_vstore(p, tc_vload<2>(p + 2));",
     "tc_vload_some": "p[0] = tc_vload_some<2>(p + 2, p, 1, (int)p[9])[1];",
     "tc_vload_some_once": "p[0] = tc_vload_some_once<2>(p + 2, p, 1, (int)p[9])[1];",
+    "tc_vload_if": "p[0] = tc_vload_if<2>(p + 2, p, (int)p[9])[1];",
+    "tc_vload_if_once": "p[0] = tc_vload_if_once<2>(p + 2, p, (int)p[9])[1];",
     "tc_vload_quad": "tc_vec<uint16_t, 2> w[4]; tc_vload_quad(w, (uint16_t *)p); p[0] = w[0][1];",
     "tc_vstore_quad": "tc_vec<uint16_t, 2> w[4] = {}; tc_vstore_quad((uint16_t *)p, w);",
     "tc_vstore_some": "tc_vstore_some(p, tc_vload<2>(p + 2), (int)p[9], 1);",

@@ -40,8 +40,9 @@ CASES: dict[str, Case] = {
     ),
     "softmax": at_all_sizes(SOFTMAX, lambda m, c: [(m, c)]),
     "batches": at_all_sizes(program("softmax without e", BATCHES), lambda m, c: [(3, m, c)]),
-    "two arrays": at_all_sizes(program("two arrays", COLUMNS), lambda m, c: [(m, c)] * 2),
-    # Of (6272, 16) doubles blocks in chunks, and a kernel after them, are estimated to be faster.
+    # Of (6272, 16) doubles, and of two arrays, blocks in chunks, and a kernel after them, are
+    # estimated to be faster.
+    "two arrays": (program("two arrays", COLUMNS), [[size] * 2 for size in (*SHORT, LONG[1])]),
     "operators": (program("operators", COLUMNS, "double"), [[size] for size in (*SHORT, LONG[1])]),
     "integers": at_all_sizes(program("integers", COLUMNS), lambda m, c: [(m, c)]),
     "only sums": at_all_sizes(LOGSUMEXP, lambda m, c: [(m, c)]),
