@@ -13,6 +13,9 @@ LAUNCH_OPERATIONS = 1 << 16  # for which another launch costs more than idle mul
 LAST_BLOCK_CONSUMER_OPERATIONS = 1 << 16  # the same, of what the last block does after a reduction
 LAST_BLOCK_TICKETS = 2048  # blocks that take tickets, where what follows is small
 LAST_BLOCK_LOADS = 32  # of a thread: more is worth a kernel on the whole chip
+# Times a kernel of its own that last blocks may take for what they need not run: their estimate has
+# not been compared with times.
+LAST_BLOCK_SLOWER = 2.0
 LAST_BLOCK_CHUNKS = 32  # of a row, for each thread of the row's last block
 AXIS_ITERATIONS = 8  # of an axis that are worth threads of their own
 RECURRENCE_INSTANCES = 1 << 10  # below which one thread is as fast as many with barriers
@@ -79,6 +82,7 @@ BASE_REGISTERS = 26  # of a thread of a stencil, for indices and addresses
 PRIVATE_BYTES = 64  # of a temporary in a thread, from when on it is in memory of its own
 LOCAL_TRAFFIC = 3  # times that such a byte is stored, and is loaded: the cache holds few of them
 KEPT_HALF_BYTES = 2.2  # of a register, that a kept value of a half type takes: two share one
+SCATTERED_LOOKUPS = 6  # that a line is worth of which a warp takes but a part
 L1_HELD = 0.9  # of the first-level cache, for rows that a block reads again
 WARP_CYCLES = 29  # until a warp of a block has begun, and has ended; the first of each scheduler: 0
 STAGED_CYCLES = 600  # until rows that are copied to shared memory are there, beside their loads

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil, prod
 from typing import NamedTuple
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import LoopKind
@@ -24,7 +25,7 @@ from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.traffic import footprints
 
 LINE_BYTES = 128
-SCATTERED = 6  # lookups that a line is worth of which a warp takes but a part
+SCATTERED = gpu_thresholds.SCATTERED_LOOKUPS
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.work import Work
 from tcdsl.options import Options
@@ -43,9 +44,7 @@ from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel
 from tcdsl.strategies.transposition import transposing_kernel
 from tcdsl.strategies.work import seconds_of, work_of
 
-# Times as long as a kernel of its own, at which last blocks do not run what they need not: their
-# estimate has not been compared with times.
-SLOW = 2.0
+SLOW = gpu_thresholds.LAST_BLOCK_SLOWER
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ def test_blocks_start_one_after_another() -> None:
     work = Work(blocks=100_000, threads=32, read_bytes=1)
     assert estimate(work, chip).term("starts") == pytest.approx(100e-6)
     of_clusters = estimate(replace(work, cluster=2), replace(chip, cluster_share=1.0))
-    assert of_clusters.term("starts") == pytest.approx(400e-6)
+    assert (of_clusters.limiter, of_clusters.term("starts")) == ("starts", pytest.approx(400e-6))
 
 
 def test_lines_that_warps_look_up() -> None:

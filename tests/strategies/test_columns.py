@@ -42,7 +42,10 @@ CASES: dict[str, Case] = {
     "batches": at_all_sizes(program("softmax without e", BATCHES), lambda m, c: [(3, m, c)]),
     # Of (6272, 16) doubles, and of two arrays, blocks in chunks, and a kernel after them, are
     # estimated to be faster.
-    "two arrays": (program("two arrays", COLUMNS), [[size] * 2 for size in (*SHORT, LONG[1])]),
+    "two arrays": (
+        program("two arrays", COLUMNS),
+        [[size] * 2 for size in (*SHORT, (5000, 16), LONG[1])],
+    ),
     "operators": (program("operators", COLUMNS, "double"), [[size] for size in (*SHORT, LONG[1])]),
     "integers": at_all_sizes(program("integers", COLUMNS), lambda m, c: [(m, c)]),
     "only sums": at_all_sizes(LOGSUMEXP, lambda m, c: [(m, c)]),

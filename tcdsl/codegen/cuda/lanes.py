@@ -512,8 +512,6 @@ class LanesPrinter:
         """Return the condition under which lane zero, which is *first*, makes the read *access*."""
         if first.statement.domain.is_subset(access.relation.domain()):
             return None
-        if access.array in self.text.placements:
-            return None  # an asynchronous copy's own: statements.copy
         ways = guards_of(first.statement, access)
         return _any_of([both([first.outside(one) for one in guards]) for guards in ways])
 

@@ -49,7 +49,11 @@ def vector_accesses(
         if (
             not is_everywhere
             and not _is_copied(statement, there, loop, placements)
-            and not (is_read and _is_guarded(scop, statement, access, loop))
+            and not (
+                is_read
+                and access.array not in placements
+                and _is_guarded(scop, statement, access, loop)
+            )
         ):
             continue
         if _is_vector(scop, statement, access, loop, width, placements.get(access.array)):
@@ -59,9 +63,14 @@ def vector_accesses(
 
 
 def _is_guarded(scop: Scop, statement: Statement, access: Access, loop: Loop) -> bool:
-    """Return whether all lanes of each vector of *loop* read what *access* is of, or none does."""
+    """Return whether all lanes of each vector of *loop* read what *access* is of, or none does.
+
+    Some do: where none does the array may be empty, and has no vector to load in their place.
+    """
     lane = loop.coordinates[statement.name]
     if lane.position < 0 or _is_partial(statement) or statement.conditions:
+        return False
+    if access.relation.is_empty():
         return False
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     truths = (builder.truth(one) for guards in guards_of(statement, access) for one in guards)

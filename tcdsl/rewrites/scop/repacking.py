@@ -40,11 +40,17 @@ def why_not_repacked(scop: Scop, statement: Statement) -> str | None:
     names = list(_odd_operands(scop, statement))
     if not names:
         return "rows of its operands begin at multiples of 16 bytes"
+    return why_not_worth_copies(scop, statement, names)
+
+
+def why_not_worth_copies(scop: Scop, statement: Statement, names: Sequence[str]) -> str | None:
+    """Return why the operands *names* of *statement* are not copied first, or None."""
     bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
-    if any(one is None for one in bounds):
+    arrays = [scop.arrays[name] for name in names]
+    if None in bounds or any(len(_shape(array)) < array.rank for array in arrays):
         return "its sizes are open"
     instances = prod(high + 1 - low for low, high in filter(None, bounds))
-    if any(instances < LEAST_USES * prod(_shape(scop.arrays[name])) for name in names):
+    if any(instances < LEAST_USES * prod(_shape(array)) for array in arrays):
         return "its operands' elements are used a few times"
     reasons = (why_not_cached(scop, name, {statement.name: ()}) for name in names)
     return next((reason for reason in reasons if reason is not None), None)

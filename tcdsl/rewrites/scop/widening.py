@@ -13,16 +13,14 @@ Legal iff the reads are exact, and nothing writes the operand before the sum.
 """
 
 from dataclasses import replace
-from math import prod
 
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Load, Operator
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import FLOAT32
-from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Kind, Scop, Statement
-from tcdsl.rewrites.scop.caching import Buffer, cache_read, why_not_cached
+from tcdsl.rewrites.scop.caching import Buffer, cache_read
 from tcdsl.rewrites.scop.packing import Factor, factor_of
-from tcdsl.rewrites.scop.repacking import LEAST_USES, wide_strides
+from tcdsl.rewrites.scop.repacking import why_not_worth_copies, wide_strides
 
 
 def why_not_widened(scop: Scop, statement: Statement) -> str | None:
@@ -35,15 +33,7 @@ def why_not_widened(scop: Scop, statement: Statement) -> str | None:
     narrow = _narrow(statement)
     if narrow is None:
         return "it is no product of an element of a half type and one of float32"
-    array = scop.arrays[narrow.load.tensor]
-    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
-    shape = [extent for extent in array.shape if isinstance(extent, int)]
-    if any(one is None for one in bounds) or len(shape) < array.rank:
-        return "its sizes are open"
-    instances = prod(high + 1 - low for low, high in filter(None, bounds))
-    if instances < LEAST_USES * prod(shape):
-        return "its factor's elements are used a few times"
-    return why_not_cached(scop, array.name, {statement.name: ()})
+    return why_not_worth_copies(scop, statement, [narrow.load.tensor])
 
 
 def widened(scop: Scop, name: str) -> Scop:

@@ -30,7 +30,7 @@ def test_products(
 ) -> None:
     monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
     monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e9)
-    monkeypatch.setattr("tcdsl.rewrites.scop.widening.LEAST_USES", 1)
+    monkeypatch.setattr("tcdsl.rewrites.scop.repacking.LEAST_USES", 1)
     own = tuple(one for one in REWRITES if one.apply is widened)
     monkeypatch.setattr("tcdsl.plan.search.REWRITES", own)
     unit = cuda_unit(source.format(dtype), *SHAPES[source])
@@ -69,4 +69,4 @@ def test_what_is_refused(source: str, lower: Lower) -> None:
 
 def test_few_uses_are_refused(lower: Lower) -> None:
     scop = lower(MIXED.format("half"), (8, 128), (128, 256))
-    assert why_not_widened(scop, product_of(scop)) == "its factor's elements are used a few times"
+    assert why_not_widened(scop, product_of(scop)) == "its operands' elements are used a few times"
