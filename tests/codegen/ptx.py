@@ -69,7 +69,7 @@ class PtxKernel:
     variables: frozenset[str] = frozenset()  # of the module: tables of mathematical functions
 
     @cached_property
-    def _instructions(self) -> tuple[_Instruction, ...]:
+    def instructions(self) -> tuple[_Instruction, ...]:
         found = []
         for match in _INSTRUCTION.finditer(_COMMENT.sub("", self.body)):
             # Commas in {} and [] are no commas between operands.
@@ -81,14 +81,14 @@ class PtxKernel:
     @cached_property
     def _may_be(self) -> Mapping[str, frozenset[Origin]]:
         """Return { register -> the parameters and variables that it may be an address in }."""
-        edges = [edge for instruction in self._instructions for edge in _flow(instruction)]
+        edges = [edge for instruction in self.instructions for edge in _flow(instruction)]
         found: defaultdict[str, frozenset[Origin]] = defaultdict(frozenset)
         users = defaultdict(list)
         for source, target in edges:
             users[source].append(target)
         found.update((name, frozenset({name})) for name in self.variables)
         waiting = list(self.variables)
-        for instruction in self._instructions:
+        for instruction in self.instructions:
             if instruction.name[:2] == ("ld", "param"):
                 number = _PARAMETER.search(instruction.address)
                 for register in _NAME.findall(instruction.operands[0]):
@@ -109,13 +109,13 @@ class PtxKernel:
     @property
     def stored(self) -> frozenset[Origin]:
         """The parameters and variables through which the kernel may store."""
-        stores = (i for i in self._instructions if i.is_store and not set(_IN_MEMORY) & set(i.name))
+        stores = (i for i in self.instructions if i.is_store and not set(_IN_MEMORY) & set(i.name))
         return frozenset().union(*map(self._of_address, stores))
 
     @property
     def read_only_loads(self) -> Iterator[tuple[str, frozenset[Origin]]]:
         """The loads through the read-only cache, and what they may be from."""
-        for instruction in self._instructions:
+        for instruction in self.instructions:
             if instruction.is_read_only_load:
                 yield instruction.text, self._of_address(instruction)
 

@@ -31,22 +31,60 @@ TC_FN float tc_float_u32(uint32_t u) { return __uint_as_float(u); }
 TC_FN uint64_t tc_bits_f64(double x) { return (uint64_t)__double_as_longlong(x); }
 TC_FN double tc_double_u64(uint64_t u) { return __longlong_as_double((long long)u); }
 
+/* ---- the lesser and the greater of two integers -------------------------------------------
+ * For sm_90 the assembler of CUDA 12.6 to 13.3 merges max(max(a, -b), -c) into one instruction of
+ * three operands, and loses the sign of b.  There the operands are complements, which it does not
+ * look through: max(a, b) = ~min(~a, ~b).  A negation is written as one, for chains of ?: too. */
+#define TC_VERSION (__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__)
+#if !defined(TC_BY_COMPLEMENTS) && defined(__CUDA_ARCH__)
+#define TC_BY_COMPLEMENTS (__CUDA_ARCH__ == 900 && TC_VERSION >= 1206 && TC_VERSION < 1304)
+#endif
+#if TC_BY_COMPLEMENTS
+#define TC_EXTREMES(T, t)                                                                          \
+  TC_FN T tc_lesser(T a, T b) {                                                                    \
+    T other;                                                                                       \
+    asm("max." #t "32 %0, %1, %2;" : "=r"(other) : "r"(~a), "r"(~b));                              \
+    return ~other;                                                                                 \
+  }                                                                                                \
+  TC_FN T tc_greater(T a, T b) {                                                                   \
+    T other;                                                                                       \
+    asm("min." #t "32 %0, %1, %2;" : "=r"(other) : "r"(~a), "r"(~b));                              \
+    return ~other;                                                                                 \
+  }                                                                                                \
+  TC_FN T tc_minus(T a) {                                                                          \
+    T minus;                                                                                       \
+    asm("{.reg .b32 rest; not.b32 rest, %1; add.s32 %0, rest, 1;}" : "=r"(minus) : "r"(a));        \
+    return minus;                                                                                  \
+  }
+#else
+#define TC_EXTREMES(T, t) TC_PLAIN_EXTREMES(T)
+#endif
+#define TC_PLAIN_EXTREMES(T)                                                                       \
+  TC_FN T tc_lesser(T a, T b) { return a < b ? a : b; }                                            \
+  TC_FN T tc_greater(T a, T b) { return a > b ? a : b; }                                           \
+  TC_FN T tc_minus(T a) { return (T)(0ull - (uint64_t)a); }
+
+TC_EXTREMES(int32_t, s)
+TC_EXTREMES(uint32_t, u)
+TC_PLAIN_EXTREMES(int64_t)
+TC_PLAIN_EXTREMES(uint64_t)
+
 /* ---- integers ---------------------------------------------------------------------------
  * T wraps like its unsigned partner; W is unsigned and at least as wide as int. */
 #define TC_INTEGER(t, T, W, BITS)                                                                  \
   TC_FN T tc_add_##t(T a, T b) { return (T)((W)a + (W)b); }                                        \
   TC_FN T tc_sub_##t(T a, T b) { return (T)((W)a - (W)b); }                                        \
   TC_FN T tc_mul_##t(T a, T b) { return (T)((W)a * (W)b); }                                        \
-  TC_FN T tc_neg_##t(T a) { return (T)((W)0 - (W)a); }                                             \
-  TC_FN T tc_min_##t(T a, T b) { return a < b ? a : b; }                                           \
-  TC_FN T tc_max_##t(T a, T b) { return a > b ? a : b; }                                           \
+  TC_FN T tc_neg_##t(T a) { return (T)tc_minus(a); }                                               \
+  TC_FN T tc_min_##t(T a, T b) { return (T)tc_lesser(a, b); }                                      \
+  TC_FN T tc_max_##t(T a, T b) { return (T)tc_greater(a, b); }                                     \
   TC_FN T tc_shl_##t(T a, T n) { return (W)n < BITS ? (T)((W)a << (W)n) : (T)0; }                  \
   TC_FN int tc_arg_better_max_##t(T candidate, T best) { return candidate > best; }                \
   TC_FN int tc_arg_better_min_##t(T candidate, T best) { return candidate < best; }
 
 #define TC_SIGNED(t, T, W, BITS)                                                                   \
   TC_INTEGER(t, T, W, BITS)                                                                        \
-  TC_FN T tc_abs_##t(T a) { return a < 0 ? tc_neg_##t(a) : a; }                                    \
+  TC_FN T tc_abs_##t(T a) { return a < 0 ? (T)((W)0 - (W)a) : a; }                                 \
   TC_FN T tc_sign_##t(T a) { return (T)((a > 0) - (a < 0)); }                                      \
   TC_FN T tc_relu_##t(T a) { return a > 0 ? a : (T)0; }                                            \
   TC_FN T tc_shr_##t(T a, T n) { return (T)(a >> ((W)n < BITS ? (W)n : (W)(BITS - 1))); }          \
