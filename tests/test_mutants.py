@@ -183,7 +183,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow_but("a * b-slow-test_others")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("new", "line", "by"),
     [("a - b", "short", "test_numbers"), ("a * b", "slow", "test_others"), ("b + a", "", "")],

@@ -79,6 +79,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_in_many_blocks_on_the_cpu(check_all: CheckAll, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three and of nine turns, so that loops of every length have several levels."""
     monkeypatch.setattr(c_printer, "_SUM_BLOCK", 3)
@@ -88,6 +89,7 @@ def test_in_many_blocks_on_the_cpu(check_all: CheckAll, monkeypatch: pytest.Monk
     check_all(CASES[:3], options=Options(summation="compensated"))
 
 
+@pytest.mark.slow
 def test_in_many_blocks_on_a_gpu(
     check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch, small_chip: Chip
 ) -> None:

@@ -669,6 +669,7 @@ def test_folds_of_every_shape(part: int) -> None:
     cases.check_folds(emulate, sites)
 
 
+@pytest.mark.slow
 @needs_gxx
 def test_folds_of_every_operator_and_type() -> None:
     shapes = cases.FEW_SHAPES

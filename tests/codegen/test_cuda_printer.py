@@ -80,6 +80,7 @@ def test_golden_loops_and_cuda(
     golden(f"{name}.cuda", f"{source}\n\n{schedule}\n{unit.source.text}\n{launches}\n")
 
 
+@pytest.mark.slow
 def test_golden_kernels_are_right(check_emulated: CheckAll) -> None:
     rng = np.random.default_rng(3)
     cases: list[tuple[str, list[Any]]] = []

@@ -106,7 +106,7 @@ def test_columns_are_compared_one_by_one(cuda_unit: MakeUnit) -> None:
     assert "tc_vmax" not in cuda_unit(column, (5000, 256)).source.text
 
 
-@pytest.mark.slow_but("half-max")
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["max", "min"])
 @pytest.mark.parametrize("dtype", ["half", "bfloat16"])
 def test_lanes_that_are_missing_are_not_compared(

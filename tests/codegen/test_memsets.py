@@ -141,6 +141,7 @@ def test_halves_of_no_rows(
     check_emulated([(source, [(0, N)]), (source, [(9001, N)])], options=ATOMIC)
 
 
+@pytest.mark.slow
 def test_scattered_halves_are_summed_in_what_is_filled(
     cuda_unit: MakeUnit, check_emulated: CheckAll
 ) -> None:

@@ -119,6 +119,7 @@ def test_the_cache_keeps_what_all_blocks_ask_for(
     assert ("tc_prefetch" in text) == is_asked_for
 
 
+@pytest.mark.slow
 def test_results(check_emulated: CheckAll) -> None:
     check_emulated([
         (BACKWARD, [(m, n), (m, n), (n,)]) for m, n in ((1, 512), (37, 512), (613, 1024), (64, 260))

@@ -52,6 +52,7 @@ def test_a_correct_kernel(program: EmulatedProgram) -> None:
         assert (given["y"] == 496).all()
 
 
+@pytest.mark.slow
 # The sanitizer guards the ends of global variables only, not their starts.
 @pytest.mark.parametrize(
     ("place", "index", "report"),

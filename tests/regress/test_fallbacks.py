@@ -129,7 +129,7 @@ def test_planned_as_usual(name: str) -> None:
     f.compile(*(tcdsl.spec(*spec) for spec in specs), target="emulate")
 
 
-@pytest.mark.slow_but("small")
+@pytest.mark.slow
 @pytest.mark.parametrize("on", ["as it is", "small"])
 def test_results_at_small_sizes(
     on: str, check_emulated: CheckAll, request: pytest.FixtureRequest

@@ -35,7 +35,7 @@ def test_on_the_cpu(op: str, check_all: CheckAll) -> None:
     check_all(cases(op))
 
 
-@pytest.mark.slow_but("argmax")
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 def test_on_the_emulator(op: str, check_emulated: CheckAll) -> None:
     check_emulated(cases(op))

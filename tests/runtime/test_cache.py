@@ -419,6 +419,7 @@ def store_for_ever(root: Path) -> None:
         cache.put(key_of(n=n % 5), bytes([n % 5]) * 300_000, {"n": n % 5})
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_writing_tears_no_entry(root: Path) -> None:
     for round_ in range(6):
         process = FORK.Process(target=store_for_ever, args=(root,))

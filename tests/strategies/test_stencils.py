@@ -120,7 +120,7 @@ def test_the_classics_on_the_emulator(tiny_tiles: Tiled, check_emulated: CheckAl
     assert len(tiny_tiles) == len(cases), "one chain a program"
 
 
-@pytest.mark.slow_but("whole")
+@pytest.mark.slow
 def test_random_chains_on_the_emulator(tiny_tiles: Tiled, check_emulated: CheckAll) -> None:
     check_emulated(list(random_chains(2, 12)))
     assert len(tiny_tiles) >= 9

@@ -88,6 +88,7 @@ def test_right(name: str, cuda_unit: MakeUnit, check_emulated: CheckAll) -> None
     check_emulated([(source, shapes)])
 
 
+@pytest.mark.slow
 def test_derived_gradients(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
     """Both gradients of a convolution are products of two operands, made from its text alone."""
     source, (image, weights) = CASES["forward"]

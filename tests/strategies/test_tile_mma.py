@@ -211,7 +211,7 @@ FINISHED = {
 }
 
 
-@pytest.mark.slow_but("bias and activation")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FINISHED)
 def test_last_blocks_of_tiles_finish_sums(
     form: str, cuda_unit: MakeUnit, emulated: Any, monkeypatch: Any

@@ -136,6 +136,7 @@ def test_a_forced_choice_is_timed_by_turns_with_the_default() -> None:
     assert seen == [("tcdsl", FORCED)]
 
 
+@pytest.mark.slow
 def test_the_forced_call_has_the_forced_kernels() -> None:
     place = Host("emulate", bound=False)
     inputs = place.inputs(case("softmax"), SIZES, "float32")

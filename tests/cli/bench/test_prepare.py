@@ -50,6 +50,7 @@ def test_a_crash_loses_only_what_was_not_done(
     assert prepare.in_pool(jobs, 2, tmp_path, None) == {}
 
 
+@pytest.mark.slow
 def test_it_ends_in_time(no_torch: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "prepare_one", time.sleep)
     start = time.perf_counter()

@@ -111,6 +111,7 @@ def test_results_on_a_cpu(check_all: CheckAll) -> None:
     check_all(CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_results_on_the_emulator(check_emulated: CheckAll) -> None:
     check_emulated(CASES)

@@ -167,6 +167,7 @@ def test_other_programs(check_all: CheckAll, check_emulated: CheckAll, small_chi
         check_all(cases[:4], options=Options(summation="compensated", scheduler=scheduler))
 
 
+@pytest.mark.slow
 def test_it_is_explained() -> None:
     f = tcdsl.define(TOTAL)["f"]
     for target in ("cpu", "emulate"):

@@ -96,6 +96,7 @@ def test_a_maximum_that_is_there_is_read(lower: Lower) -> None:
     assert "S1.top" in place_after(lower(other, (9, 70)), "S1").arrays
 
 
+@pytest.mark.slow_but("float")
 @pytest.mark.parametrize("dtype", ["half", "bfloat16", "float", "int32"])
 def test_results_beside_the_maximum(
     dtype: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch

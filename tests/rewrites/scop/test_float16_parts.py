@@ -124,6 +124,7 @@ def test_other_products(
     check(program, *drawn(*shapes), options=PARTS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always")
 def test_products_of_single_warps(cuda_unit: MakeUnit, emulated: Any) -> None:
     unit = cuda_unit(PRODUCT, (72, 64), (64, 56), options=PARTS, gpu=load_chip("a100"))
@@ -175,6 +176,7 @@ def test_a_bound_is_wider_than_of_float32_and_much_tighter_than_of_tf32() -> Non
     assert (bounds["float16x3"] < bounds["tf32"] / 5).all()
 
 
+@pytest.mark.slow
 def test_an_estimate_decides(cuda_unit: MakeUnit) -> None:
     long = cuda_unit(PRODUCT, (2048, 2048), (2048, 2048), options=PARTS)
     assert is_in_parts(long) and "tc_wgmma_promoted" in long.source.functions

@@ -66,6 +66,7 @@ def _special(source: str, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
     return arrays
 
 
+@pytest.mark.slow
 def test_layers_are_estimated_to_be_faster(cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(DATA, (32, 28, 28, 128), (128, 3, 3, 128))
     kernels = [kernel.template for kernel in unit.done.plan.kernels]
