@@ -93,6 +93,7 @@ class Chip:
     threads_per_multiprocessor: int
     blocks_per_multiprocessor: int
     blocks_per_cluster: int  # that any kernel may ask for; 1 where there are no clusters
+    most_blocks_per_cluster: int  # that a kernel may be allowed to ask for
     cluster_share: float  # of the multiprocessors that clusters of this size reach
     grid_x_blocks: int
     grid_y_blocks: int

@@ -30,6 +30,7 @@ from tcdsl.costmodel.reductions import is_brief
 from tcdsl.records import dataclass
 
 BLOCK_BYTES = 64 << 10  # of a row in one block's shared memory
+SLOT_BYTES = 16 << 10  # of a block's shared memory, for folds
 LEAST_BYTES = 16 << 10  # of a row in a block, where more blocks are to fill the chip
 HELD_WELL = 5 / 8  # of a multiprocessor's registers: values of rows that one block holds well
 KEPT_BYTES = 4  # of a value in a register
@@ -113,7 +114,7 @@ def best_share(gpu: Chip, rows: LongRows) -> Share | None:
 def shares(gpu: Chip, rows: LongRows) -> Iterator[Share]:
     """Yield the shares that fit, of blocks that have work for their threads."""
     cluster = 1
-    while cluster <= min(gpu.blocks_per_cluster, rows.extents[0]):
+    while cluster <= min(_most(gpu, rows), rows.extents[0]):
         per = -(-rows.extents[0] // cluster)
         groups = -(-(per if rows.is_split else rows.extents[1]) // rows.vector)
         values = groups * rows.vector * (1 if rows.is_split else per) * rows.n_kept
@@ -133,10 +134,15 @@ def _share(rows: LongRows, cluster: int, threads: int) -> Share:
     return Share(cluster, threads * repeat * rows.vector if rows.is_split else per, threads, repeat)
 
 
+def _most(gpu: Chip, rows: LongRows) -> int:
+    """Return how many blocks may share a row; of as many as any kernel may have, if these do."""
+    usual = gpu.blocks_per_cluster
+    return usual if _fits(gpu, rows, usual) else gpu.most_blocks_per_cluster
+
+
 def _fits(gpu: Chip, rows: LongRows, cluster: int) -> bool:
     """Return whether the shared memory of *cluster* blocks holds a row."""
-    each = gpu.shared_bytes_per_block - gpu.static_shared_bytes_per_block
-    return rows.row_bytes <= cluster * each
+    return rows.row_bytes <= cluster * (gpu.shared_bytes_per_block - SLOT_BYTES)
 
 
 def _is_held(gpu: Chip, rows: LongRows) -> bool:
@@ -155,11 +161,11 @@ def _blocks(gpu: Chip, rows: LongRows) -> int:
     if rows.n_kept:
         kept = MOST_KEEPING * MOST_REGISTERS // rows.n_kept
         most_bytes = min(BLOCK_BYTES, kept * rows.staged_bytes)
-    cluster = 1
-    while cluster < gpu.blocks_per_cluster and rows.row_bytes > most_bytes * cluster:
+    cluster, most = 1, _most(gpu, rows)
+    while cluster < most and rows.row_bytes > most_bytes * cluster:
         cluster *= 2
     while (
-        cluster < gpu.blocks_per_cluster
+        cluster < most
         and rows.rows * cluster < gpu.multiprocessors
         and rows.row_bytes >= 2 * LEAST_BYTES * cluster
     ):

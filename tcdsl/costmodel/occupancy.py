@@ -22,8 +22,9 @@ def why_not_fitting(work: Work, chip: Chip) -> str | None:
     ):
         if has > most:
             return f"a block would have {has} {what}, of {most} at most"
-    if work.cluster > chip.blocks_per_cluster:
-        return f"a cluster would have {work.cluster} blocks, of {chip.blocks_per_cluster} at most"
+    most = chip.most_blocks_per_cluster
+    if work.cluster > most:
+        return f"a cluster would have {work.cluster} blocks, of {most} at most"
     return None if work.blocks > 0 else "there are no blocks"
 
 

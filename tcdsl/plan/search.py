@@ -44,7 +44,8 @@ def searched(before: Grouped, options: Options, gpu: Chip) -> Grouped:
     if len(before.scop.statements) < 2 or options.fuse == "none":
         return before
     known = Evaluator(before, options, gpu)
-    start = known.state(before.groups)
+    starts = [known.state(groups) for groups in (before.groups, before.wider) if groups]
+    start = min(starts, key=lambda state: state.seconds)
     most = PREDICTIONS * len(before.scop.statements)
     best, kept = _best(_split(start, known, most), known, most)
     refused = tuple((no.one, no.other.members[0], no.reason) for no in kept)

@@ -54,7 +54,8 @@ SMALL_WORK = gpu_thresholds.LAUNCH_OPERATIONS
 class Grouped:
     """A scop and its kernels to be; *chunks*: those of them that blocks share row by row.
 
-    *refused*: why groups did not grow, *tried*: which rewrites were weighed.
+    *refused*: why groups did not grow, *tried*: which rewrites were weighed.  *wider*: the groups
+    if clusters of blocks share their rows, where blocks alone would leave a part of the chip idle.
     """
 
     scop: Scop
@@ -65,6 +66,7 @@ class Grouped:
     chunks: Sequence[ChunkedRows] = ()
     refused: tuple[tuple[Group, str, str], ...] = ()
     tried: tuple[Tried, ...] = ()
+    wider: Sequence[Group] = ()
 
     @property
     def apart(self) -> tuple[Apart, ...]:
@@ -87,11 +89,21 @@ def group_for_gpu(
         record("atomics", scop, notes=atomic)
     shapes = {name: freed(shape, scop.by_name[name]) for name, shape in shapes.items()}
     alignment = alignment_of(scop, dependences)
-    policy = _Policy(scop, shapes, options, gpu, chunks)
     refused: Refused = []
-    why_not = recording(policy.why_not, refused)
-    groups = with_long_groups(group_statements(scop, alignment, shapes, why_not), shapes)
-    return Grouped(scop, dependences, alignment, shapes, groups, chunks, tuple(refused))
+
+    def grouped(policy: _Policy, refused: Refused) -> list[Group]:
+        why_not = recording(policy.why_not, refused)
+        return with_long_groups(group_statements(scop, alignment, shapes, why_not), shapes)
+
+    policy = _Policy(scop, shapes, options, gpu, chunks)
+    groups = grouped(policy, refused)
+    wider: list[Group] = []
+    if policy.left_idle and gpu.blocks_per_cluster > 1:
+        policy.blocks_a_row = gpu.blocks_per_cluster
+        wider = grouped(policy, [])
+    return Grouped(
+        scop, dependences, alignment, shapes, groups, chunks, tuple(refused), wider=wider
+    )
 
 
 def tiled_members(grouped: Grouped, options: Options, gpu: Chip) -> frozenset[str]:
@@ -121,7 +133,10 @@ def _has_tiles(problem: Problem) -> bool:
 
 
 class _Policy:
-    """Whether a statement joins a group: it must leave the chip its work."""
+    """Whether a statement joins a group: it must leave the chip its work.
+
+    *blocks_a_row* blocks share a row of a group.  *left_idle*: whether some did not for that reason.
+    """
 
     def __init__(
         self,
@@ -135,6 +150,8 @@ class _Policy:
         self.shapes = shapes
         self.options = options
         self.gpu = gpu
+        self.blocks_a_row = 1
+        self.left_idle = False
         self._estimates = Estimates(scop, shapes, gpu, options)
         self._apart = [set(part) for c in chunks for part in (c.members, c.wholes)]
         self._tiled: dict[str, bool] = {}
@@ -169,6 +186,7 @@ class _Policy:
         for part in (group, alone(grown.members[-1], self.shapes)):
             least = ENOUGH * min(self._filled(part), 1.0)
             if self._work(part) >= SMALL_WORK and after < least:
+                self.left_idle = True
                 return f"only {after:.2g} of the chip would have work, not {least:.2g}"
         return None
 
@@ -208,4 +226,4 @@ class _Policy:
         ]
         extent = prod(shape.extents[axis[lead]] for axis in parallel) * max(chunks, default=1)
         full = self.gpu.threads // 4 if is_flat else self.gpu.multiprocessors
-        return extent / full
+        return extent * (1 if is_flat else self.blocks_a_row) / full

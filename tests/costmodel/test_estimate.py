@@ -161,7 +161,7 @@ def test_occupancy(change: dict[str, int], blocks: int) -> None:
         ({"shared_bytes": 228 << 10}, "bytes of shared memory"),
         ({"registers": 256}, "256 registers a thread, of 255"),
         ({"threads": 1024, "registers": 128}, "131072 registers, of 65536"),
-        ({"cluster": 16}, "a cluster would have 16 blocks, of 8"),
+        ({"cluster": 32}, "a cluster would have 32 blocks, of 16"),
         ({"blocks": 0}, "no blocks"),
     ],
 )

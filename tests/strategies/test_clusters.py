@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+import tcdsl
+from tcdsl.costmodel import clusters
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tests.strategies.waiting_sums import (
@@ -100,6 +102,26 @@ def test_rows_that_no_cluster_holds_are_read_again(cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(SOFTMAX, (8, 1 << 20))
     assert len(unit.source.launches) > 1
     assert all(launch.cluster == 1 for launch in unit.source.launches)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_more_blocks_than_any_kernel_may_have(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+    """Sixteen share what eight do not hold; the runtime asks the driver for them."""
+    gpu = replace(load_chip("h200"), shared_bytes_per_block=clusters.SLOT_BYTES + (2 << 10))
+    shapes = [(32, 3, 256), (3,), ()]
+    (launch,) = cuda_unit(BATCHNORM, *shapes, gpu=gpu).source.launches
+    assert launch.cluster == 16
+    check_emulated([(BATCHNORM, shapes), (BATCHNORM, [(31, 3, 253), (3,), ()])], gpu=gpu)
+
+
+def test_few_rows_are_shared_by_clusters_too(cuda_unit: MakeUnit) -> None:
+    """Of 64 channels blocks alone would leave half of the chip idle: what follows waits apart."""
+    f = tcdsl.define(tcdsl.library.load("batchnorm_relu"))["batchnorm_relu"]
+    text = tcdsl.vjp(f).source
+    x = (32, 64, 56, 56)
+    first, *rest = cuda_unit(text, x, (64,), (64,), (), x).source.launches
+    assert first.cluster == 8
+    assert [launch.grid[:2] for launch in rest] == [(1, 1)]  # the sum over channels
 
 
 def test_older_gpus_have_no_clusters(cuda_unit: MakeUnit) -> None:
