@@ -1,4 +1,4 @@
-"""Testing kernels: against the oracle within a derived bound, on random inputs, with saved cases.
+"""Testing kernels: against the NumPy reference within a derived bound, on random inputs.
 
 comparison            check, compare, poisoned
 inputs                arguments for a function, drawn by Hypothesis

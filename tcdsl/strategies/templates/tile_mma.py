@@ -497,7 +497,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     assert axes is not None
     tiles = config.tiles
     rows, columns = tiles.block
-    how = "; a warp of its own asks for boxes of operands" if config.loader == BOXES else ""
+    how = "; a producer warp issues bulk copies of operands (TMA)" if config.loader == BOXES else ""
     why: tuple[str, ...] = (
         f"{rows} x {columns} results a block, {config.rows} x {config.columns} a warp{how}",
         f"steps of {config.step} along {problem.shapes[problem.lead].statement.indices[axes[2]]},"
