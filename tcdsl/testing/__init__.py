@@ -19,6 +19,12 @@ from tcdsl.testing.random_contractions import contractions
 from tcdsl.testing.random_graphs import graphs
 from tcdsl.testing.random_programs import programs
 
+
+def __dir__() -> list[str]:
+    """Return what docs/api.md describes, and what Python has of every module."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 __all__ = [
     "array", "check", "compare", "contractions", "fuzz", "fuzz_programs", "graphs", "inputs_for",
     "poisoned", "programs", "replay", "save_case",
