@@ -64,7 +64,7 @@ from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.stencils import with_tiles
 from tcdsl.strategies.tensor_kernel import TensorKernel
 
-BACKWARDS = "backwards: what the kernel before touched last is still in the cache"
+BACKWARDS = "reversed block order: what the kernel before touched last is still in the cache"
 
 
 def plan_for_gpu(scop: Scop, options: Options, gpu: Chip, scheme: Scheme | None = None) -> Plan:

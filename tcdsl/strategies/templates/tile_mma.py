@@ -405,7 +405,7 @@ def why_not_boxes(problem: Problem) -> str | None:
     """Return why no copies of whole boxes bring the operands of *problem*, or None."""
     gpu = problem.gpu
     if not (gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)):
-        return f"{gpu.arch} has no copies of boxes"
+        return f"{gpu.arch} has no bulk copies of boxes (TMA)"
     for read in problem.shapes[problem.lead].statement.reads:
         array = problem.scop.arrays[read.array]
         if array.rank > BOX_RANK:
@@ -504,7 +504,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         f" {config.stages} of them in shared memory",
     )
     if config.is_persistent:
-        why = (*why, f"a block has {_turns(problem, config)} tiles, one after another")
+        why = (*why, f"persistent blocks, each with {_turns(problem, config)} tiles")
     chunk = _chunk(problem, config) if config.chunks > 1 else 0
     if chunk:
         why = (*why, f"{config.chunks} blocks share the terms of a tile, {chunk} each")
