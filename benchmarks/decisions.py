@@ -53,6 +53,7 @@ CPU_THREADS = 8
 HEAD = """\
 # What the compiler decides on a {target}: a program, its element type and sizes; a line a kernel.
 # Made by benchmarks/decisions.py --write, which also shows what a commit changes.
+# A line begins with the template's name; "plain" are the loops as written, where none applies.
 """
 # Beside the library's sizes, which are mostly even: matrices whose rows begin anywhere in memory.
 MATRICES = [
@@ -60,6 +61,10 @@ MATRICES = [
     (1001, 1000, 1000), (1000, 1001, 1000), (1001, 1002, 1003), (509, 1021, 2039),
 ]  # fmt: skip
 PRODUCTS = ("matmul", "tmm", "matmul_tn", "matmul_transposed")
+_OVERLAPS = {
+    "WAITS_FIRST": "dependent launch that waits at its start",
+    "WAITS_LAST": "dependent launch that waits at its end",
+}
 LONG = 13  # extents that are not a filter's
 
 
@@ -188,11 +193,11 @@ def _gpu_line(kernel: Kernel, launch: Any) -> str:
         f"{_template(kernel)}: {_times(grid)} blocks of {_times(launch.block)} threads",
         _widths("vectors", kernel, LoopKind.LANES),
         f"clusters of {launch.cluster}" if launch.cluster > 1 else "",
-        f"{launch.shared_bytes} bytes staged" if launch.shared_bytes else "",
-        f"{resident} blocks beside" if resident else "",
-        "backwards" if kernel.is_reversed else "",
-        "asks ahead" if ahead else "",
-        launch.overlap.value if launch.overlap.value != "ordered" else "",
+        f"{launch.shared_bytes} bytes of shared memory" if launch.shared_bytes else "",
+        f"{resident} resident blocks" if resident else "",
+        "reversed block order" if kernel.is_reversed else "",
+        "prefetches" if ahead else "",
+        _OVERLAPS.get(launch.overlap.name, ""),
         kernel.name,
     ]
     return ", ".join(word for word in words if word)
@@ -200,12 +205,12 @@ def _gpu_line(kernel: Kernel, launch: Any) -> str:
 
 def _cpu_line(kernel: Kernel) -> str:
     words = [
-        _widths(f"{_template(kernel)}: parallel", kernel, LoopKind.PARALLEL),
+        _widths("parallel", kernel, LoopKind.PARALLEL),
         _widths("vectors", kernel, LoopKind.VECTOR),
         _widths("unrolled", kernel, LoopKind.UNROLL),
         kernel.name,
     ]
-    return ", ".join(word for word in words if word)
+    return f"{_template(kernel)}: {', '.join(word for word in words if word)}"
 
 
 def _template(kernel: Kernel) -> str:

@@ -68,6 +68,10 @@ class TCError(Exception):
             parts.append(f"hint: {self.hint}")
         return "\n".join(parts)
 
+    def __dir__(self) -> list[str]:
+        """Return what docs/api.md describes, and what Python has of every exception."""
+        return sorted({*object.__dir__(self)} - {"source", "span"})
+
     def __str__(self) -> str:
         return "\n\n".join(error._own_text() for error in (self, *self.others))
 

@@ -79,6 +79,15 @@ def hunt_in_batches(
             found.run("", check_cases, batch, **choices)
 
 
+def hunt_on_the_emulator(
+    cases: Sequence[Program], check_emulated: Callable[..., None], **choices: Any
+) -> None:
+    """Hunt in batches, and read the PTX that NVRTC makes of the first: the rest would take long."""
+    with Hunt() as found:
+        for number, batch in enumerate(batches(cases)):
+            found.run("", check_emulated, batch, is_ptx_read=number == 0, **choices)
+
+
 class Hunt:
     """What was found so far; leaving the ``with`` block fails if that is anything."""
 

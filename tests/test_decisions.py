@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tcdsl.strategies import catalogue
 from tests.scripts import script
 
 ROOT = Path(__file__).parents[1]
@@ -91,3 +92,12 @@ def test_cases_that_the_revision_does_not_have_are_left_out_and_named(
     after = {known.label: row(), unknown.label: row()}
     assert list(decisions._without_new_cases(found, after)) == [known.label]
     assert "does not have them: not_there\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["gpu", "cpu"])
+def test_every_line_names_its_template(target: str) -> None:
+    """Or says that it is a memset, a copy of an operand, or the loops as written."""
+    lines = [line for row in decisions.read_table(target).values() for line in row.lines]
+    names = {name for line in lines for name in line.partition(": ")[0].split(" + ")}
+    known = {template.name for template in catalogue.TEMPLATES}
+    assert names - known <= {"memset", "panel copies", "plain"}

@@ -14,7 +14,7 @@ from tcdsl.lang.request import Request
 from tcdsl.testing import contractions, graphs, programs
 from tests import conftest
 from tests.conftest import comprehension_of
-from tests.hunts import Hunt, drawn
+from tests.hunts import Hunt, drawn, hunt_on_the_emulator
 
 TIGHT = "def f(float(N) x) -> (y) { y +=! x(i) }"
 BAD = "def g(float(N) x) -> (y) { y(i) = x(i }"
@@ -64,3 +64,9 @@ def test_plans_that_fail_do_not_hide_wrong_results(
     message = str(told.value)
     assert "refused" in message and "5 of 5 elements are wrong" in message
     assert texts[0] in message and texts[1] in message and texts[2] not in message
+
+
+def test_the_first_batch_of_a_hunt_on_the_emulator_is_read_as_ptx() -> None:
+    read = []
+    hunt_on_the_emulator([(TIGHT, [])] * 101, lambda _, *, is_ptx_read: read.append(is_ptx_read))
+    assert read == [True, False, False]

@@ -83,3 +83,47 @@ def test_pictures_have_alternative_text(notebook: Any) -> None:
         if draws and cell.cell_type == "code":
             text = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
             assert len(text.split()) > 4, cell.source
+
+
+# --- the gallery -------------------------------------------------------------------------------
+
+
+def programs_of_the_gallery() -> dict[str, list[str]]:
+    """Return the code cells below each heading that has a program."""
+    found: dict[str, list[str]] = {}
+    title = ""
+    for cell in jupytext.read(FOLDER / "07_gallery.md", fmt="md:myst").cells:
+        if cell.cell_type == "code":
+            found.setdefault(title, []).append(cell.source)
+        elif headings := re.findall(r"^### (.+)$", cell.source, re.MULTILINE):
+            title = headings[-1]
+    return {t: cells for t, cells in found.items() if cells[0].startswith("%%tcdsl")}
+
+
+def test_the_gallery_shows_a_picture_or_a_number_of_each_program() -> None:
+    programs = programs_of_the_gallery()
+    assert len(programs) >= 40
+    for title, (program, *calls) in programs.items():
+        (name,) = re.findall(r"^def (\w+)", program, re.MULTILINE)
+        shown = re.findall(r"^ *(?:picture|print)\((.*)\)$", calls[-1], re.MULTILINE)
+        assert shown and not shown[-1].endswith(".shape"), title
+        assert re.search(rf"\b{name}\(", calls[-1]), title
+        assert "agree(" in calls[-1] or "assert" in calls[-1], title
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_gallery_runs_and_each_program_shows_something() -> None:
+    pytest.importorskip("matplotlib")
+    nbclient, _ = pytest.importorskip("nbclient"), pytest.importorskip("ipykernel")
+    notebook = jupytext.read(FOLDER / "07_gallery.md", fmt="md:myst")
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    calls = {cells[n].source: cells[n + 1] for n in range(1, len(cells) - 1, 2)}
+    assert len(calls) >= 40 and all(source.startswith("%%tcdsl") for source in calls)
+    for source, call in calls.items():
+        text = "".join(
+            output.get("text", "") + output.get("data", {}).get("text/html", "")
+            for output in call.outputs
+        )
+        assert re.search(r"<img alt=|\d", text), source

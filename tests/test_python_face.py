@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,10 @@ def documented(name: str) -> set[str]:
     """Return the members of a class that docs/api.md lists."""
     text = (ROOT / "docs/api.md").read_text(encoding="utf-8")
     entry = re.search(rf"autoclass:: tcdsl\.{name}\b.*\n +:members: (.*)", text)
-    assert entry is not None
-    return set(entry[1].split(", "))
+    members = entry[1].split(", ") if entry else []
+    alone = re.findall(rf" (?:attribute|autoproperty):: tcdsl\.{name}\.(\w+)", text)
+    assert members or alone
+    return {*members, *alone}
 
 
 def test_the_module_shows_its_public_names() -> None:
@@ -111,6 +114,30 @@ def test_classes_and_their_instances_show_what_is_documented() -> None:
     assert shown(tcdsl.Program) == documented("Program")
     assert shown(PROGRAM) == {*documented("Program"), "twice", "both"}
     assert shown(tcdsl.Options()) == set(tcdsl.Options.__dataclass_fields__) | documented("Options")
+
+
+@pytest.mark.parametrize("name", ["testing", "library", "cuda", "torch"])
+def test_submodules_show_their_public_names(name: str) -> None:
+    if name == "torch":
+        pytest.importorskip("torch")
+    module = import_module(f"tcdsl.{name}")
+    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    assert all(re.search(rf"\b{one}\b", page) for one in shown(module))
+    assert shown(module) == {*getattr(module, "__all__", shown(module))}
+    assert "__doc__" in dir(module)
+
+
+def test_cases_show_what_is_documented() -> None:
+    case = tcdsl.library.case("softmax")
+    assert shown(case) == shown(tcdsl.library.Case) == documented("library.Case")
+    assert all(hasattr(case, name) for name in shown(case))
+
+
+def test_errors_show_what_is_documented_and_what_python_has() -> None:
+    with pytest.raises(tcdsl.TCError) as caught:
+        tcdsl.define("def f(float(N) x -> (y) {")
+    assert shown(caught.value) - shown(Exception()) == documented("TCError")
+    assert all(hasattr(caught.value, name) for name in documented("TCError"))
 
 
 # --- arguments that are no arrays -----------------------------------------------------------------

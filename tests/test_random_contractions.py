@@ -20,7 +20,15 @@ from tcdsl.driver import compile_to_cuda
 from tcdsl.lang.request import Request
 from tcdsl.testing import check, contractions
 from tests.conftest import comprehension_of, specialisation_of
-from tests.hunts import OF_A_SEED, Hunt, drawn, for_each, hunt_in_batches, with_seeds
+from tests.hunts import (
+    OF_A_SEED,
+    Hunt,
+    drawn,
+    for_each,
+    hunt_in_batches,
+    hunt_on_the_emulator,
+    with_seeds,
+)
 
 pytest.importorskip("hypothesis")
 
@@ -36,7 +44,7 @@ pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @with_seeds(5000, ORDINARY, range(5100, 5150))
 @pytest.mark.timeout(4 * 3600)
 def test_contractions_on_the_emulator(number: int, count: int, check_emulated: CheckAll) -> None:
-    hunt_in_batches(drawn(number, count, contractions()), check_emulated)
+    hunt_on_the_emulator(drawn(number, count, contractions()), check_emulated)
 
 
 @pytest.mark.slow
@@ -45,7 +53,7 @@ def test_contractions_on_the_emulator(number: int, count: int, check_emulated: C
 def test_contractions_on_a_small_chip(
     number: int, count: int, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
-    hunt_in_batches(drawn(number, count, contractions()), check_emulated, gpu=small_chip)
+    hunt_on_the_emulator(drawn(number, count, contractions()), check_emulated, gpu=small_chip)
 
 
 @pytest.mark.slow

@@ -21,7 +21,15 @@ from tcdsl.driver import compile_to_c, compile_to_cuda
 from tcdsl.lang.request import Request
 from tcdsl.testing import graphs
 from tests.conftest import comprehension_of, specialisation_of
-from tests.hunts import OF_A_SEED, Hunt, drawn, for_each, hunt_in_batches, with_seeds
+from tests.hunts import (
+    OF_A_SEED,
+    Hunt,
+    drawn,
+    for_each,
+    hunt_in_batches,
+    hunt_on_the_emulator,
+    with_seeds,
+)
 
 pytest.importorskip("hypothesis")
 
@@ -39,7 +47,7 @@ pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @with_seeds(3000, ORDINARY, range(3100, 3130))
 @pytest.mark.timeout(4 * 3600)
 def test_graphs_on_the_emulator(number: int, count: int, check_emulated: CheckAll) -> None:
-    hunt_in_batches(drawn(number, count, graphs()), check_emulated)
+    hunt_on_the_emulator(drawn(number, count, graphs()), check_emulated)
 
 
 @with_seeds(3010, ORDINARY, range(3200, 3230))
@@ -47,7 +55,7 @@ def test_graphs_on_the_emulator(number: int, count: int, check_emulated: CheckAl
 def test_graphs_on_a_small_chip(
     number: int, count: int, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
-    hunt_in_batches(drawn(number, count, graphs()), check_emulated, gpu=small_chip)
+    hunt_on_the_emulator(drawn(number, count, graphs()), check_emulated, gpu=small_chip)
 
 
 @with_seeds(3020, ORDINARY, range(3300, 3330))

@@ -18,7 +18,15 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.strategies import contraction, operations, planner
 from tcdsl.strategies.templates import cpu_row, cpu_tile
 from tcdsl.testing import check, programs
-from tests.hunts import OF_A_SEED, Hunt, batches, drawn, for_each, with_seeds
+from tests.hunts import (
+    OF_A_SEED,
+    Hunt,
+    batches,
+    drawn,
+    for_each,
+    hunt_on_the_emulator,
+    with_seeds,
+)
 
 pytest.importorskip("hypothesis")
 
@@ -43,14 +51,6 @@ def hunt(number: int, target: str = "cpu") -> None:
             found.run(source, check, f, *inputs.values(), targets=(target,))
 
         for_each(number, OF_A_SEED, programs(), run)
-
-
-def hunt_in_batches(number: int, count: int, check_cases: CheckAll, **choices: Any) -> None:
-    """Hunt on the emulator, and read what NVRTC makes of the first programs, or of all."""
-    with Hunt() as found:
-        for batch, cases in enumerate(batches(drawn(number, count, programs()))):
-            is_read = batch == 0 or count > ORDINARY
-            found.run("", check_cases, cases, is_ptx_read=is_read, **choices)
 
 
 @pytest.mark.fuzz
@@ -86,7 +86,7 @@ def test_random_programs_with_every_threshold_lowered(
 @with_seeds(2028, ORDINARY, range(2300, 2330))
 @pytest.mark.timeout(1800)
 def test_random_programs_on_the_emulator(number: int, count: int, check_emulated: CheckAll) -> None:
-    hunt_in_batches(number, count, check_emulated)
+    hunt_on_the_emulator(drawn(number, count, programs()), check_emulated)
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_random_programs_on_a_small_chip(
     number: int, count: int, check_emulated: CheckAll, small_chip: Chip
 ) -> None:
     """Small programs get several blocks, chunks, packed rows, lanes and tiles too."""
-    hunt_in_batches(number, count, check_emulated, gpu=small_chip)
+    hunt_on_the_emulator(drawn(number, count, programs()), check_emulated, gpu=small_chip)
 
 
 # --- with compensated sums, whose bound is tighter -------------------------------------------

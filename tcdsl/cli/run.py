@@ -105,7 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.save is not None:
         _save(outputs, arguments.save)
     if arguments.check:
-        console.print(complaint or "agrees with the oracle", style="red" if complaint else "green")
+        said = complaint or "agrees with the NumPy reference"
+        console.print(said, style="red" if complaint else "green")
     return 1 if complaint else 0
 
 
@@ -134,14 +135,14 @@ def _warm_time(
 def _complaint(
     function: "tcdsl.Function", values: list[Any], arguments: argparse.Namespace
 ) -> str | None:
-    """Return what the oracle finds wrong with *function* on *values*, or None."""
+    """Return what the NumPy reference finds wrong with *function* on *values*, or None."""
     try:
         tcdsl.testing.check(
             function, *values, targets=(arguments.target or "cpu",),
             options=chosen_options(arguments),
         )  # fmt: skip
     except AssertionError as error:
-        return f"differs from the oracle: {error}"
+        return f"differs from the NumPy reference: {error}"
     return None
 
 

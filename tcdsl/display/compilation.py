@@ -42,8 +42,8 @@ from tcdsl.poly.isl_utils import COMPILE_LOCK
 from tcdsl.records import dataclass
 
 # What a page begins with, and what it shows folded: the way there, for those who want to see it.
-FIRST = ("explain", "candidates", "traffic", "program", "code", "schedule", "plan")
-FOLDED = ("comprehension", "scop", "transforms", "choices")
+FIRST = ("explain", "traffic", "candidates", "program", "code", "plan")
+FOLDED = ("comprehension", "scop", "transforms", "schedule", "choices")
 
 _numbers = counter(1)  # of the displays of this process: their anchors differ
 

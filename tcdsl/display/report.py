@@ -1,7 +1,7 @@
 """All stages of a compilation on one page, which is one file: it needs no other, and no network.
 
-Explanation, Traffic, Program, code, Schedule, Plan      open
-Comprehension, Polyhedral program, Transforms            folded
+Explanation, Traffic, Candidates, Program, code, Plan                   open
+Comprehension, Polyhedral program, Transforms, Schedule, Choices        folded
 """
 
 from tcdsl.display.compilation import FOLDED, Compilation

@@ -12,23 +12,33 @@ from tcdsl.schedule.trace import Step
 
 # What each step of the planners does, in a sentence.
 WHAT = {
-    "materialisation": "Operands are copied into the order in which the product reads them.",
-    "recomputation": "Cheap temporaries are computed where they are read, and not stored.",
+    "operand packing": "Operands are copied into the order in which the product reads them.",
+    "rematerialisation": "Cheap temporaries are computed where they are read, and not stored.",
     "atomics": "Updates that have no other way to run in parallel become atomic.",
-    "invariants of rows": "What is the same for all of a row is computed once, where that is in the"
-    " row's kernel.",
+    "loop-invariant code motion": "What is the same for all of a row is computed once, where that"
+    " is in the row's kernel.",
+    "epilogues": "A row's single results are terms of the loops that read them.",
+    "alignment shift": "Rows that begin anywhere in memory are read in whole vectors.",
+    "shifted exponentials": "A row's exponentials are relative to its maximum.",
+    "online softmax": "Chunks of a row have maxima of their own; their sums are rescaled.",
+    "conversions where they are read": "Temporaries keep the type from which they are converted.",
+    "long rows of data": "Long rows, whose lengths the data decide, get blocks of their own.",
+    "overlapped tiles": "Tiles of a stencil chain compute what they need of their neighbours too.",
+    "panels": "Operands of a product are packed into panels, which registers' tiles read.",
+    "launches": "Kernels share a launch where that is predicted to be faster.",
     "plan search": "Groups are merged, or taken apart, where that is predicted to be faster.",
     "fusion": "Statements are grouped; each group is to be one kernel.",
     "isl's scheduler": "isl finds the loops: recurrences have no parallel loop as written.",
     "rfactor": "A reduction gets partial accumulators, one for each lane or chunk, and a fold.",
-    "copies of results": "Blocks update copies of results in shared memory, and add them up.",
+    "privatised outputs": "Blocks update copies of results in shared memory, and add them up.",
     "tiles in shared memory": "Operands are copied to shared memory, a tile at a time.",
     "rows on the chip": "Rows that several statements use are loaded once, and kept: in registers,"
     " or in shared memory.",
-    "last blocks": "What is left after all chunks is given to the last block that gets there.",
+    "cross-block reductions": "What is left after all chunks is given to the last block"
+    " that gets there.",
     "nesting": "The loops of every kernel are opened, and mapped.",
     "scalar loops": "Vector loops become plain ones, as the options ask.",
-    "stitching": "A kernel's rest is run by its own last blocks, in the same launch.",
+    "last-block reductions in the same launch": "A kernel's rest is run by its own last blocks.",
     "synchronisation": "Barriers are put where threads exchange data.",
 }
 

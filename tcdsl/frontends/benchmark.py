@@ -3,7 +3,7 @@
     benchmark(matmul, A, B, peers={"mine": lambda: A @ B})   --->   a table, and a roofline
 
 The call is bound: only what computes is timed.  Those that are compared take turns.  Peers that are
-found: the NumPy oracle, the library's own peers for its programs, and NumPy and PyTorch for an
+found: the NumPy reference, the library's own peers for its programs, and NumPy and PyTorch for an
 Einstein sum.  On a GPU times are the GPU's, with a cold cache, and only peers on it take part.
 """
 
@@ -32,7 +32,7 @@ from tcdsl.testing.agreement import disagreement
 
 Call = Callable[[], Any]
 
-OURS, ORACLE = "tcdsl", "NumPy oracle"
+OURS, REFERENCE = "tcdsl", "NumPy reference"
 SECONDS = 0.2  # for each, unless the caller says otherwise
 _TOO_SLOW_S = 0.5  # a call: it is then timed once
 
@@ -147,7 +147,7 @@ def found_peers(
     case = case_of(function)
     if not is_on_gpu:
         given = args
-        yield ORACLE, lambda: function.reference(*given, out=out)
+        yield REFERENCE, lambda: function.reference(*given, out=out)
     args = tuple(without_sizes(executable.head, args, executable.special.sizes))
     if case is not None:
         yield from _peers_of_case(case, executable, args, is_on_gpu)

@@ -147,7 +147,7 @@ class Einsum:
         return self.function(*operands).ranges(*operands)
 
     def reference(self, *operands: Any, out: Any = None) -> Any:
-        """Return what the oracle computes with NumPy."""
+        """Return what the reference computes with NumPy."""
         return self(*operands, out=out, target="reference")
 
     def function(self, *operands: Any) -> Function:

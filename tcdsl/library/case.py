@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from tcdsl.library import texts
 from tcdsl.library.draws import Array, Draw, Sizes, ordinary
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.records import dataclass
+from tcdsl.runtime.documented import Documented
 
 Family = Literal["reduction", "graph", "contraction", "sparse", "network"]
 Formula = Callable[..., Any]  # arrays by parameter name -> one array, or a tuple of them
@@ -29,7 +30,7 @@ NUMBERS = (*ALL_FLOATS, "int32", "int64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(metaclass=Documented):
     """A program with its sizes, its inputs and its expected results.
 
     *formula* is plain NumPy, independent of the compiler, of arrays by parameter name; it serves
@@ -38,6 +39,11 @@ class Case:
     *results* are the types of the outputs, where not all have the element type: ELEMENT, COMPUTED
     (that in which it is computed), or the name of a type.
     """
+
+    _documented: ClassVar = (
+        "dtypes", "family", "input_shapes", "make_inputs", "name", "params", "reference", "sizes",
+        "small_sizes", "source",
+    )  # fmt: skip
 
     name: str
     family: Family

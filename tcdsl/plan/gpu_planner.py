@@ -64,7 +64,7 @@ from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.stencils import with_tiles
 from tcdsl.strategies.tensor_kernel import TensorKernel
 
-BACKWARDS = "backwards: what the kernel before touched last is still in the cache"
+BACKWARDS = "reversed block order: what the kernel before touched last is still in the cache"
 
 
 def plan_for_gpu(scop: Scop, options: Options, gpu: Chip, scheme: Scheme | None = None) -> Plan:
@@ -149,13 +149,13 @@ def _with_rows_apart(scop: Scop, options: Options, tiled: Collection[str]) -> Sc
     """
     done = with_row_terms(scop) if options.fuse != "none" else scop
     if done is not scop:
-        record("terms of rows", done)
+        record("epilogues", done)
         scop = done
     if not options.vectorise:
         return scop
     done = skewed(scop, why_not_skewed, VECTOR_BYTES, tiled)
     if done is not scop:
-        record("skewing", done)
+        record("alignment shift", done)
     return done
 
 
@@ -168,7 +168,7 @@ def _without_invariants(grouped: Grouped, options: Options, gpu: Chip, scheme: S
         found = regroup(_grouped(done, options, gpu), options, gpu, scheme)
     if len(found.groups) > len(grouped.groups):
         return grouped
-    record("invariants of rows", done)
+    record("loop-invariant code motion", done)
     repeat(steps)
     return found
 
@@ -184,14 +184,14 @@ def _grouped(scop: Scop, options: Options, gpu: Chip) -> Grouped:
             fewer = without_stored(found)
         if fewer is not None:
             fewer = with_addends(fewer)  # a temporary's value may have become a sum's
-            record("recomputation", fewer)
+            record("rematerialisation", fewer)
     return found
 
 
 def _recomputed(scop: Scop) -> Scop:
     done = recomputed(scop)
     if done is not scop:
-        record("recomputation", done)
+        record("rematerialisation", done)
     return done
 
 
@@ -235,7 +235,7 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     record("nesting", scop, kernels)
     parts = _parts(kernels, queue)
     if len(parts) < len(kernels):
-        record("stitching", scop, [part.kernel for part in parts])
+        record("last-block reductions in the same launch", scop, [part.kernel for part in parts])
     asked = asked_for(options)
     shared = launched(parts, Known(scop, dependences, gpu), asked, is_fixed=options.fuse == "none")
     if len(shared.kernels) < len(parts):

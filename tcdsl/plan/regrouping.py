@@ -87,7 +87,7 @@ def regroup(before: Grouped, options: Options, gpu: Chip, scheme: Scheme) -> Gro
         scop, chunks = in_chunks(before.scop, before.groups, before.shapes, gpu)
         if chunks:
             scop = _without_used_once(scop)
-            record("sums of exponentials in chunks", scop)
+            record("online softmax", scop)
             return groups_of(scop, options, gpu, chunks)
     return _with_kept_sums(before, options, gpu)
 

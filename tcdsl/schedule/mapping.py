@@ -67,7 +67,7 @@ class Mapped:
 
     @cached_property
     def has_roles(self) -> bool:
-        """Whether a warp of its own fills shared memory for the others."""
+        """Whether a producer warp fills shared memory for the others."""
         return any(self.scop.by_name[name].role for name in self.paths)
 
     @cached_property

@@ -191,7 +191,7 @@ class _Rewriter:
         self._queue_alone(started)
         self.scop, sketch = with_copies(self.scop, sketch)
         if sketch.private:
-            record("copies of results", self.scop, notes=list(sketch.private))
+            record("privatised outputs", self.scop, notes=list(sketch.private))
         self.scop, sketch = with_operand_tiles(self.scop, sketch)
         if sketch.steps is not None:
             record("tiles in shared memory", self.scop, notes=notes)
@@ -285,7 +285,7 @@ class _Rewriter:
         if done.before or done.after:
             return False
         self.scop = done.scop
-        record("last blocks", self.scop, notes=["+".join(members)])
+        record("cross-block reductions", self.scop, notes=["+".join(members)])
         self.queue.append(Queued(done.sketch, "+".join(members), True, problem))
         self.pending = [p for p in self.pending if not set(p[0].members) & set(members)]
         return True

@@ -123,7 +123,7 @@ def _as_written(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
     if scheme is Scheme.AUTO and options.vectorise:
         laid_out = materialise_operands(scop, shapes, cpu)
         if laid_out is not scop:
-            record("materialisation", laid_out)
+            record("operand packing", laid_out)
             scop, dependences = laid_out, dependences_of(laid_out)
             shapes = shapes_of(scop, dependences)
     if scheme is Scheme.PLAIN:

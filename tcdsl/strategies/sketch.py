@@ -129,7 +129,7 @@ class Tensor:
     """A contraction on tensor cores: the axes of rows and columns, and the reduced dimensions.
 
     A step takes one value of *others*.  Operands of *stages* steps are in shared memory at once;
-    copies of *boxes* bring them, which a warp of its own issues.  Neighbouring blocks have *swath*
+    copies of *boxes* bring them, which a producer warp issues.  Neighbouring blocks have *swath*
     tiles of rows before they have other columns; *in_turn*, each has such tiles of all rows, one
     after another.  Blocks that share sums have *chunk* terms each; *is_finished*, the last of them
     adds these up, and computes what else there is of the sums.

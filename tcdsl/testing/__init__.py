@@ -1,4 +1,4 @@
-"""Testing kernels: against the oracle within a derived bound, on random inputs, with saved cases.
+"""Testing kernels: against the NumPy reference within a derived bound, on random inputs.
 
 comparison            check, compare, poisoned
 inputs                arguments for a function, drawn by Hypothesis
@@ -18,6 +18,12 @@ from tcdsl.testing.inputs import inputs_for
 from tcdsl.testing.random_contractions import contractions
 from tcdsl.testing.random_graphs import graphs
 from tcdsl.testing.random_programs import programs
+
+
+def __dir__() -> list[str]:
+    """Return what docs/api.md describes, and what Python has of every module."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
 
 __all__ = [
     "array", "check", "compare", "contractions", "fuzz", "fuzz_programs", "graphs", "inputs_for",

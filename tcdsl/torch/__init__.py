@@ -15,4 +15,10 @@ modules     parameters and buffers by the def's names
 from tcdsl.torch.modules import Module
 from tcdsl.torch.ops import op
 
+
+def __dir__() -> list[str]:
+    """Return what docs/api.md describes, and what Python has of every module."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 __all__ = ["Module", "op"]

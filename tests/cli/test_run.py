@@ -42,10 +42,10 @@ def test_several_sizes_in_one_word(tcdsl: Tcdsl, program: Path) -> None:
     assert code == 0 and "(7, 5)" in printed and "(5, 3)" in printed
 
 
-def test_check_asks_the_oracle(tcdsl: Tcdsl, program: Path) -> None:
+def test_check_compares_with_the_reference(tcdsl: Tcdsl, program: Path) -> None:
     code, printed, _ = tcdsl("run", program, "matmul", *SIZES, "--check")
     assert code == 0
-    assert "agrees with the oracle" in printed
+    assert "agrees with the NumPy reference" in printed
 
 
 def test_check_fails_with_1(tcdsl: Tcdsl, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_check_fails_with_1(tcdsl: Tcdsl, program: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("tcdsl.testing.check", disagree)
     code, printed, _ = tcdsl("run", program, *SIZES, "--check")
     assert code == 1
-    assert "differs from the oracle: C differs at (0, 0)" in printed
+    assert "differs from the NumPy reference: C differs at (0, 0)" in printed
 
 
 def test_arrays_from_files_decide_sizes(tcdsl: Tcdsl, program: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tcdsl
+from tcdsl.display.steps import WHAT
 from tcdsl.executable import Executable
 
 SOFTMAX = """def softmax(float(M, N) x) -> (y) {
@@ -28,8 +29,8 @@ STAGES = [
     "code", "explain",
 ]  # fmt: skip
 ON_A_PAGE = [
-    "explain", "candidates", "traffic", "program", "code", "schedule", "plan", "comprehension",
-    "scop", "transforms", "choices",
+    "explain", "traffic", "candidates", "program", "code", "plan", "comprehension", "scop",
+    "transforms", "schedule", "choices",
 ]  # fmt: skip
 
 Checked = Callable[[str], Any]
@@ -69,11 +70,11 @@ def test_the_page_begins_with_reasons_and_folds_the_way_there(
 ) -> None:
     text = page_of(softmax, tmp_path)
     is_open = dict(re.findall(r'<section id="stage-(\w+)"><details( open[^>]*)?>', text))
-    assert [name for name, mark in is_open.items() if not mark] == ON_A_PAGE[7:]
+    assert [name for name, mark in is_open.items() if not mark] == ON_A_PAGE[6:]
     program = text[text.index('id="stage-program"') : text.index('id="stage-code"')]
     assert '<span class="ink-keyword">def</span>' in program
     assert '<span class="ink-call">exp</span>' in program and "&lt;b&gt;the largest" in program
-    traffic = text[text.index('id="stage-traffic"') : text.index('id="stage-program"')]
+    traffic = text[text.index('id="stage-traffic"') : text.index('id="stage-candidates"')]
     assert "<code>x</code> loaded" in traffic and "250 KB" in traffic
 
 
@@ -211,11 +212,12 @@ def test_transforms_are_shown_before_and_after(softmax_cuda: Executable, checked
     stage = softmax_cuda.compilation.transforms
     names = [step.name for step in stage.value]
     # Invariants are those of the groups that were found; with them, groups are found anew.
-    planned = ["shifted exponentials", "plan search", "invariants of rows", "plan search"]
+    planned = ["shifted exponentials", "plan search", "loop-invariant code motion", "plan search"]
     assert names[:6] == [*planned, "fusion", "rfactor"] and names[-1] == "synchronisation"
     page = checked(stage._repr_mimebundle_()["text/html"])
     assert page.text.count("before") == page.text.count("after") >= 2
-    assert "invariants of rows\n  new S3_row0[m]: assign writes S3_row0.value[m]" in str(stage)
+    moved = "loop-invariant code motion\n  new S3_row0[m]: assign writes S3_row0.value[m]"
+    assert moved in str(stage)
     assert "new S0_part0_init[m, l0]: init writes top.part0[m, l0]" in str(stage)
     assert "gone S0_init[m]: init writes top[m]" in str(stage)
 
@@ -234,3 +236,13 @@ def test_the_plan_says_where_arrays_live_and_what_moves(
     assert "64 blocks of 256 threads" in page.text
     assert "registers" in page.text and "memory" in page.text
     assert "250 KB" in page.text  # 64 * 1000 floats, loaded and stored
+
+
+def test_every_transform_has_a_sentence() -> None:
+    """The names are what ``record`` is called with."""
+    root = Path(tcdsl.__file__).parent
+    texts = [path.read_text(encoding="utf-8") for path in root.rglob("*.py")]
+    names = {name for text in texts for name in re.findall(r'\brecord\(\s*"([^"]+)"', text)}
+    assert "fusion" in names
+    assert names - WHAT.keys() == set()
+    assert WHAT.keys() - names == set()

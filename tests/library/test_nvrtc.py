@@ -25,7 +25,7 @@ from tests.codegen.ptx import cubin_and_ptx, ptx_kernels, stale_loads
 
 MakeUnit = Callable[..., Any]
 
-FAMILIES = ("reduction", "graph", "contraction", "sparse")
+FAMILIES = ("reduction", "graph", "contraction", "sparse", "network")
 PARTS = 3  # each family's programs in as many texts
 
 pytestmark = [

@@ -210,7 +210,7 @@ def test_gathered_elements_are_as_many_as_are_read(
 ) -> None:
     source = "def f(float(N) x, int32(K) at) -> (y) { s +=! x(i)\n y(k) = x(at(k)) * s }"
     last = cuda_unit(source, (1 << 25,), (n_read,)).source.launches[-1]
-    assert any(reason.startswith("backwards") for reason in last.why) is is_reversed
+    assert any(reason.startswith("reversed block order") for reason in last.why) is is_reversed
 
 
 def test_kernels_with_a_half_each_share_nothing(cuda_unit: MakeUnit) -> None:

@@ -10,6 +10,9 @@ import pytest
 
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.templates import column_cluster
+from tcdsl.strategies.templates.column_cluster import KeptColumns, legal_columns
 from tests.strategies.waiting_sums import (
     BATCHES,
     COLUMNS,
@@ -22,6 +25,8 @@ from tests.strategies.waiting_sums import (
     program,
     special_rows,
 )
+
+ColumnsOf = Callable[..., KeptColumns]
 
 SOFTMAX, BATCHNORM = program("softmax", COLUMNS), program("batchnorm", COLUMNS)
 LOGSUMEXP = program("logsumexp", COLUMNS)
@@ -61,6 +66,12 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     keep_all_columns(monkeypatch)
 
 
+def readers_of(unit: Any, array: str) -> list[str]:
+    """Return the statements that read *array*."""
+    statements = unit.done.plan.scop.statements
+    return [s.name for s in statements if any(read.array == array for read in s.reads)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("always")
@@ -71,9 +82,7 @@ def test_one_kernel_reads_a_column_once(name: str, cuda_unit: MakeUnit) -> None:
         (launch,) = unit.source.launches
         assert any("in registers" in reason for reason in launch.why), launch.why
         for array in unit.comprehension.inputs:
-            statements = unit.done.plan.scop.statements
-            readers = [s.name for s in statements if any(r.array == array for r in s.reads)]
-            assert len(readers) == 1, "what is kept is read by the copy alone"
+            assert len(readers_of(unit, array)) == 1, "what is kept is read by the copy alone"
 
 
 @pytest.mark.slow
@@ -107,15 +116,22 @@ def test_rules_for_nan_and_infinity(check_emulated: CheckAll) -> None:
     check_emulated([(SOFTMAX, [x]), (LOGSUMEXP, [x])])
 
 
+def images(unit: MakeUnit, rows: int, width: int, **choices: Any) -> Any:
+    return unit(BATCHNORM, (rows, width), (width,), (), **choices)
+
+
 def launches(unit: MakeUnit, rows: int, width: int, **choices: Any) -> Any:
-    return unit(BATCHNORM, (rows, width), (width,), (), **choices).source.launches
+    return images(unit, rows, width, **choices).source.launches
 
 
 def test_small_images_have_one_kernel_of_sectors(cuda_unit: MakeUnit) -> None:
     """32 images of 7 x 7: three kernels took 16.4 us, one takes 7.1."""
-    (launch,) = launches(cuda_unit, 1568, 256)
+    unit = images(cuda_unit, 1568, 256)
+    (launch,) = unit.source.launches
     x, y, _ = launch.block
     assert any("in registers" in reason for reason in launch.why)
+    assert len(readers_of(unit, unit.comprehension.inputs[0])) == 1
+    assert launch.cluster > 1 and launch.grid[2] == launch.cluster
     assert 4 * 4 * x >= load_chip("h200").sector_bytes
     assert launch.grid[0] * 4 * x == 256 and 1568 % y == 0
 
@@ -154,3 +170,51 @@ def test_options_decide_before(cuda_unit: MakeUnit) -> None:
     assert len(apart) > 1
     tiled = launches(cuda_unit, 1568, 256, options=Options(tile=(16,)))
     assert not any("in registers" in reason for launch in tiled for reason in launch.why)
+
+
+# --- what is known of columns ------------------------------------------------------------------
+
+
+@pytest.fixture
+def columns_of(cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch) -> ColumnsOf:
+    """``columns_of(source, *shapes)``: what the search finds of the columns of all statements."""
+
+    def columns_of_(source: str, *shapes: tuple[int, ...]) -> KeptColumns:
+        found: dict[int, KeptColumns] = {}
+
+        def spy(problem: Problem) -> KeptColumns | None:
+            columns = legal_columns(problem)
+            if columns is not None:
+                found[len(problem.group.members)] = columns
+            return columns
+
+        with monkeypatch.context() as patch:
+            patch.setattr(column_cluster, "legal_columns", spy)
+            cuda_unit(source, *shapes)
+        return found[max(found)]
+
+    return columns_of_
+
+
+def test_a_pass_comes_after_the_reductions_that_it_waits_for(columns_of: ColumnsOf) -> None:
+    assert columns_of(BATCHNORM, (1568, 256), (256,), ()).columns.passes == 3
+    assert columns_of(SOFTMAX, (1568, 256)).columns.passes == 3
+
+
+def test_what_is_the_same_for_all_columns_is_not_kept_with_them(columns_of: ColumnsOf) -> None:
+    source = """def f(float(P,C) x, float(P) z) -> (y) {
+        mean(c) +=! x(p,c) * z(p)
+        y(p,c) = x(p,c) * z(p) - mean(c)
+    }"""
+    assert columns_of(source, (1568, 256), (1568,)).arrays == ("x",)
+
+
+def test_what_waits_for_a_later_member_counts_as_kept(columns_of: ColumnsOf) -> None:
+    source = """def f(float(P,C) x, float(P,C) z) -> (y, w) {
+        a(c) +=! x(p,c)
+        b(c) +=! z(p,c)
+        y(p,c) = x(p,c) - a(c) * b(c)
+        w(p,c) = z(p,c) - a(c) * b(c)
+    }"""
+    found = columns_of(source, (1568, 256), (1568, 256))
+    assert set(found.arrays) == {"x", "z"} and found.columns.kept_bytes == 8

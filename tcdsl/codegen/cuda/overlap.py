@@ -39,8 +39,8 @@ from tcdsl.schedule.plan import Kernel, arrays_of
 
 _WORKSPACE = _TICKETS = ""  # the name of no argument, and of no array
 _WHY = {
-    Overlap.WAITS_FIRST: "begins before the kernel before it ends, and waits for what that stores",
-    Overlap.WAITS_LAST: "runs beside the kernel before it, on which nothing of it depends",
+    Overlap.WAITS_FIRST: "programmatic dependent launch: waits at its start for the one before it",
+    Overlap.WAITS_LAST: "programmatic dependent launch: runs while the one before it does",
 }
 
 

@@ -88,7 +88,7 @@ class TcdslMagics(Magics):
     @_no_var_expand
     @line_cell_magic
     def tcdsl_bench(self, line: str, cell: str | None = None) -> Any:
-        """Time a call, beside the NumPy oracle, PyTorch where it has the same, and your own.
+        """Time a call, beside the NumPy reference, PyTorch where it has the same, and your own.
 
             %tcdsl_bench matmul(A, B)
 

@@ -43,13 +43,22 @@ _FORMULAS: Mapping[str, tuple[int, str]] = {
     "swish": (1, "{0} * sigmoid({0})"), "softplus": (1, "log1p(exp({0}))"),
     "gelu": (1, "0.5 * {0} * (1.0 + erf({0} * 0.7071067811865476))"),
     "heaviside": (1, "{0} > 0.0 ? 1.0 : 0.0"), "isfinite": (1, "!(isnan({0}) || isinf({0}))"),
-    "select": (3, "{0} ? {1} : {2}"), "iif": (3, "{0} ? {1} : {2}"), "logical_not": (1, "!{0}"),
-    "not": (1, "!{0}"),
+    "select": (3, "{0} ? {1} : {2}"), "iif": (3, "{0} ? {1} : {2}"),
+    "if": (3, "{0} ? {1} : {2}"), "ifelse": (3, "{0} ? {1} : {2}"),
+    "if_else": (3, "{0} ? {1} : {2}"), "logical_not": (1, "!{0}"), "not": (1, "!{0}"),
+    "sqr": (1, "{0} * {0}"), "saturate": (1, "min(max({0}, 0.0), 1.0)"),
+    "relu6": (1, "min(relu({0}), 6.0)"), "leaky_relu": (2, "{0} > 0.0 ? {0} : {1} * {0}"),
+    "elu": (2, "{0} > 0.0 ? {0} : {1} * expm1({0})"), "lerp": (3, "{0} + {2} * ({1} - {0})"),
     "logical_and": (2, "{0} && {1}"), "logical_or": (2, "{0} || {1}"), "expf": (1, "exp({0})"),
     "sqrtf": (1, "sqrt({0})"), "arctan2": (2, "atan2({0}, {1})"), "arctan": (1, "atan({0})"),
     "arcsin": (1, "asin({0})"), "arccos": (1, "acos({0})"), "fmaxf": (2, "fmax({0}, {1})"),
 }  # fmt: skip
+_BOUNDS = frozenset(("clamp", "clip"))  # of which other languages may have one alone
 _STEPS: Mapping[str, str] = {
+    "var": "write its steps: s +=! x(i), d(i) = x(i) - s / float(N), v +=! d(i) * d(i), "
+    "then v / float(N)",
+    "std": "write its steps: s +=! x(i), d(i) = x(i) - s / float(N), v +=! d(i) * d(i), "
+    "then sqrt(v / float(N))",
     "softmax": "write its steps: t max=! x(i), e(i) = exp(x(i) - t), s +=! e(i), y(i) = e(i) / s",
     "norm": "write its steps: s +=! x(i) * x(i), then sqrt(s)",
     "matmul": "a matrix product is a sum: C(i, k) +=! A(i, j) * B(j, k)",
@@ -75,6 +84,9 @@ def function_hint(name: str, arguments: Sequence[str]) -> str | None:
     count, formula = _FORMULAS.get(name, (0, ""))
     if count == len(arguments) > 0:
         return f"write {formula.format(*map(_operand, arguments))}"
+    if name in _BOUNDS and len(arguments) == 2:
+        low = ", ".join(arguments)
+        return f"write max({low}) for a lower bound, min({low}) for an upper one"
     term = arguments[0] if arguments and "(" in arguments[0] else None
     if name in _MEANS:
         return (
@@ -86,6 +98,9 @@ def function_hint(name: str, arguments: Sequence[str]) -> str | None:
             f"a reduction is an assignment of its own: t {_REDUCTIONS[name]} {term or 'x(i)'}; "
             "what is not on the left is reduced"
         )
+    if formula:
+        letters = "abc"[:count]
+        return f"{name}({', '.join(letters)}) is written {formula.format(*letters)}"
     return _STEPS.get(name)
 
 
@@ -260,12 +275,15 @@ def _clauses(place: Place) -> str | None:
 
 
 def _arguments(place: Place) -> str | None:
-    """``sum(x, axis=1)``, ``x(:, j)``."""
+    """``sum(x, axis=1)``, ``cast(x, float)``, ``x(:, j)``."""
     if re.search(r"=.*[(,]\s*\w+\s*$", place.line) and re.match(r"=[^=]", place.rest):
         return (
             "functions take no named arguments; what is reduced are the indices that are not on "
             "the left: y(i) +=! x(i, j)"
         )
+    converted = re.search(r"\b\w+\s*\(([^(),]+(?:\([^()]*\))?),\s*(\w+)\s*$", place.line)
+    if converted and place.rest.startswith(")") and set(place.accepted) == {"("}:
+        return f"a type is called as a function: write {converted[2]}({converted[1]})"
     if place.rest.startswith(":") and "FLOAT" in place.accepted:
         return "there are no slices: an index takes all values of its dimension, as i in x(i)"
     return None

@@ -77,11 +77,21 @@ def _unexpected_character(source: Source, offset: int) -> TCError:
     hint = _CHARACTERS.get(char)
     if char == "[" and re.search(r"\b(in\s*|(float|int|double|half)\w*)$", source.text[:offset]):
         hint = "write a range as in 0:N, and the dimensions of a type as float(N)"
+    if char == "." and (called := _function_of_a_module(source.text, offset)):
+        hint = f"functions have no module: write {called}(...)"
     if char in _LOOK_ALIKES:
         hint = f"write {_LOOK_ALIKES[char]}"
     elif char.isspace() or char in "\ufeff\u200b\u200c\u200d\u2060":
         hint = "it looks like white space: replace it by a plain space"
     return BAD_CHARACTER(source, Span(offset, offset + 1), char=char, hint=hint)
+
+
+def _function_of_a_module(text: str, dot: int) -> str | None:
+    """Return ``exp`` of ``np.exp(``."""
+    if not re.search(r"\b(np|numpy|torch|math|jnp|jax|tf|tl|F)$", text[:dot]):
+        return None
+    called = re.match(r"\.(?:\w+\.)*(\w+)\s*\(", text[dot:])
+    return called[1] if called else None
 
 
 def _unexpected_token(

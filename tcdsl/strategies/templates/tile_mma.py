@@ -405,7 +405,7 @@ def why_not_boxes(problem: Problem) -> str | None:
     """Return why no copies of whole boxes bring the operands of *problem*, or None."""
     gpu = problem.gpu
     if not (gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)):
-        return f"{gpu.arch} has no copies of boxes"
+        return f"{gpu.arch} has no bulk copies of boxes (TMA)"
     for read in problem.shapes[problem.lead].statement.reads:
         array = problem.scop.arrays[read.array]
         if array.rank > BOX_RANK:
@@ -497,14 +497,14 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     assert axes is not None
     tiles = config.tiles
     rows, columns = tiles.block
-    how = "; a warp of its own asks for boxes of operands" if config.loader == BOXES else ""
+    how = "; a producer warp issues bulk copies of operands (TMA)" if config.loader == BOXES else ""
     why: tuple[str, ...] = (
         f"{rows} x {columns} results a block, {config.rows} x {config.columns} a warp{how}",
         f"steps of {config.step} along {problem.shapes[problem.lead].statement.indices[axes[2]]},"
         f" {config.stages} of them in shared memory",
     )
     if config.is_persistent:
-        why = (*why, f"a block has {_turns(problem, config)} tiles, one after another")
+        why = (*why, f"persistent blocks, each with {_turns(problem, config)} tiles")
     chunk = _chunk(problem, config) if config.chunks > 1 else 0
     if chunk:
         why = (*why, f"{config.chunks} blocks share the terms of a tile, {chunk} each")

@@ -16,31 +16,10 @@ from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.let_values import with_lets_apart
 from tcdsl.source import Source
+from tests.scripts import script
 
-RESIZE = """
-def resize(float(H, W, C) x, float(OH) rows, float(OW) cols) -> (y) {
-    y(i, j, c) = (1.0 - fy) * ((1.0 - fx) * x(y0, x0, c) + fx * x(y0, x1, c))
-               + fy * ((1.0 - fx) * x(y1, x0, c) + fx * x(y1, x1, c))
-        where sy = max(0.0, (i + 0.5) * H / OH - 0.5), sx = max(0.0, (j + 0.5) * W / OW - 0.5),
-              y0 = int32(floor(sy)), x0 = int32(floor(sx)), y1 = min(y0 + 1, H - 1),
-              x1 = min(x0 + 1, W - 1), fy = sy - floor(sy), fx = sx - floor(sx),
-              i in 0:OH, j in 0:OW
-}
-"""
-APART = """
-def resize(float(H, W, C) x, float(OH) rows, float(OW) cols) -> (y) {
-    sy(i) = max(0.0, (i + 0.5) * H / OH - 0.5) where i in 0:OH
-    sx(j) = max(0.0, (j + 0.5) * W / OW - 0.5) where j in 0:OW
-    y0(i) = int32(floor(sy(i)))
-    x0(j) = int32(floor(sx(j)))
-    y1(i) = min(y0(i) + 1, H - 1)
-    x1(j) = min(x0(j) + 1, W - 1)
-    fy(i) = sy(i) - floor(sy(i))
-    fx(j) = sx(j) - floor(sx(j))
-    y(i, j, c) = (1.0 - fy(i)) * ((1.0 - fx(j)) * x(y0(i), x0(j), c) + fx(j) * x(y0(i), x1(j), c))
-               + fy(i) * ((1.0 - fx(j)) * x(y1(i), x0(j), c) + fx(j) * x(y1(i), x1(j), c))
-}
-"""
+lets = script("lets")
+RESIZE, APART = lets.RESIZE, lets.APART
 
 
 def lowered(source: str, *shapes: tuple[int, ...]) -> tuple[Any, Any, Scop]:
@@ -83,6 +62,15 @@ def test_lets_cost_what_statements_cost() -> None:
         kernels.append((len(cuda.plan.kernels), cuda.source.text.count("tc_div_f32("), calls))
     assert kernels[0] == kernels[1]
     assert kernels[0][2] == 4  # sy and sx, each for the index and for the fraction
+
+
+@pytest.mark.slow
+def test_the_benchmark_compiles_lets_three_ways() -> None:
+    times = lets.medians_us((5, 7, 3, 8, 9), 0.01)
+    assert list(times) == ["lets", "separate", "substituted"]
+    codes = lets.compiled((5, 7, 3, 8, 9))
+    floors = {name: code.source.count("tc_floor_f32(") for name, code in codes.items()}
+    assert floors["lets"] == floors["separate"] < floors["substituted"]
 
 
 def test_sizes_may_stay_open() -> None:

@@ -1,0 +1,35 @@
+"""Where a kernel waits for those before it, and where it lets the next one begin."""
+
+import pytest
+
+from tcdsl.codegen.ast.build import call
+from tcdsl.codegen.ast.nodes import Evaluate, Name
+from tcdsl.codegen.cuda.source import Overlap
+from tcdsl.codegen.passes.waits import _BEGIN, _WAIT, with_waits
+
+ORDERED, FIRST, LAST = Overlap.ORDERED, Overlap.WAITS_FIRST, Overlap.WAITS_LAST
+OWN, THEIRS, MORE = (Evaluate(call("use", Name(name))) for name in ("x", "a", "a"))
+BODY = [OWN, THEIRS, MORE]
+
+
+@pytest.mark.parametrize(("own", "next_", "expected"), [
+    (ORDERED, ORDERED, BODY),
+    (ORDERED, FIRST, [_BEGIN, *BODY]),
+    (ORDERED, LAST, [_BEGIN, *BODY]),
+    (FIRST, ORDERED, [OWN, _WAIT, THEIRS, MORE]),
+    (FIRST, LAST, [OWN, _WAIT, _BEGIN, THEIRS, MORE]),
+    (LAST, ORDERED, [*BODY, _WAIT]),
+    (LAST, FIRST, [_BEGIN, *BODY, _WAIT]),
+])  # fmt: skip
+def test_before_what_others_touch_and_at_the_end(
+    own: Overlap, next_: Overlap, expected: list[Evaluate]
+) -> None:
+    assert with_waits(BODY, own, next_, {"a"}) == expected
+
+
+def test_before_everything_where_tickets_are_taken() -> None:
+    assert with_waits(BODY, FIRST, LAST, None) == [_WAIT, _BEGIN, *BODY]
+
+
+def test_at_the_end_where_nothing_is_touched() -> None:
+    assert with_waits(BODY, FIRST, ORDERED, {"b"}) == [*BODY, _WAIT]
