@@ -49,8 +49,9 @@ extern "C" __global__ void f(const {element} *x, {element} *y) {{
   {element} most = x[0], least = x[0];
   #pragma unroll
   for (int i = 1; i < 8; i++) {{
-    most = tc_max_{t}(most, tc_neg_{t}(x[i]));
-    least = tc_min_{t}(least, tc_sub_{t}(({element})(i - 4), x[i]));
+    const {element} away = tc_sub_{t}(({element})(i - 4), x[i]); // once -x[i]
+    most = tc_max_{t}(tc_max_{t}(most, tc_neg_{t}(x[i])), away);
+    least = tc_min_{t}(tc_min_{t}(least, tc_neg_{t}(x[i])), away);
   }}
   y[0] = most;
   y[1] = least;
@@ -59,6 +60,6 @@ extern "C" __global__ void f(const {element} *x, {element} *y) {{
     (kernel,) = ptx_kernels(ptx)
     found = kernel.instructions
     extremes = [i for i in found if i.name[0] in ("max", "min")]
-    assert len(extremes) == 14
+    assert len(extremes) == 28
     negated = {i.operands[0] for i in found if i.name[0] == "neg"}
     assert not [i.text for i in extremes if negated & set(i.operands[1:])]
