@@ -80,7 +80,7 @@ def why_not_made(
 
 def is_split(factor: DType, options: Options) -> bool:
     """Return whether a product of *factor* is made as three products of parts."""
-    return factor == FLOAT32 and options.precision in ("float32", "float16x3")
+    return factor == FLOAT32 and options.precision in ("float32", "float16x3", "bfloat16")
 
 
 def unit_of(factor: DType) -> Unit:
