@@ -10,6 +10,7 @@ from tcdsl.lang.comprehension import Index
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.common_subexpressions import why_not_shared, with_shared
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
 from tcdsl.rewrites.scop.float16_parts import in_float16, why_not_in_float16
 from tcdsl.rewrites.scop.narrowing import narrowed, narrowed_together, why_not_narrowed_together
@@ -79,6 +80,11 @@ def _ordered(scop: Scop, site: str) -> Scop:
     return scop
 
 
+def _sharing(scop: Scop) -> list[str]:
+    """Return statements that compute what is stored before them."""
+    return [s.name for s in scop.statements if why_not_shared(scop, s) is None]
+
+
 def _narrowable(scop: Scop) -> list[str]:
     """Return products by the first of those that share factors; all of them first."""
     found = [names[0] for names in narrowed_together(scop)]
@@ -115,6 +121,12 @@ REWRITES = (
         lambda scop: [s.name for s in scop.statements if s.kind is Kind.UPDATE],
         lambda scop, name: why_not_by_remainders(scop, scop.by_name[name]),
         by_remainders,
+    ),
+    Rewrite(
+        "a value that is stored",
+        _sharing,
+        lambda scop, name: why_not_shared(scop, scop.by_name[name]),
+        with_shared,
     ),
     Rewrite("operands in another order", _in_other_orders, _why_not_ordered, _ordered),
     Rewrite(
