@@ -21,8 +21,8 @@ import islpy as isl
 from tcdsl.lang.comprehension import Cast, Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import DType, arithmetic
-from tcdsl.poly.isl_utils import dim_bounds, minus
-from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.isl_utils import dim_bounds, minus, plus
+from tcdsl.poly.lowering import Bounds, access, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.caching import insertion
 from tcdsl.rewrites.scop.repacking import has_few_uses, wide_strides
@@ -36,6 +36,8 @@ def why_not_in_copy(scop: Scop, array: str, names: Sequence[str]) -> str | None:
         return f"a subscript of {array} is gathered"
     if all(read.relation.is_empty() for read in reads):
         return f"no element of {array} is read"
+    if not scop.arrays[array].rank:
+        return f"{array} is one number"
     if not all(isinstance(extent, int) for extent in scop.arrays[array].shape[1:]):
         return f"the rows of {array} are of open sizes"
     if any(has_few_uses(product, scop.arrays[array]) for product in products):
@@ -56,18 +58,30 @@ def in_copy(scop: Scop, array: str, names: Sequence[str], copy: str, dtype: DTyp
     products = [scop.by_name[name] for name in names]
     reads = [r.relation.range() for p in products for r in p.reads if r.array == array]
     image = reduce(isl.Set.union, reads)
-    new = _array(scop, image, copy, dtype)
+    ranges = _ranges(scop, image, scop.arrays[array])
+    new = _array(copy, ranges, dtype)
     scop = replace(scop, arrays={**scop.arrays, copy: new})
     served = {name: _reading(scop, scop.by_name[name], array, new) for name in names}
     first = min(products, key=lambda product: scop.position(product.name))
     statements = [served.get(statement.name, statement) for statement in scop.statements]
-    statements.insert(insertion(scop, names), _copy(scop, array, new, image, first))
+    statements.insert(insertion(scop, names), _copy(scop, array, (new, ranges), first))
     return scop.with_statements(tuple(statements))
 
 
-def _array(scop: Scop, image: isl.Set, name: str, dtype: DType) -> Array:
-    """Return the array of the elements *image* of another one, in *dtype*."""
-    ranges = [dim_bounds(image, dim, scop.context) for dim in range(image.dim(isl.dim_type.set))]
+def _ranges(scop: Scop, image: isl.Set, array: Array) -> list[Bounds]:
+    """Return the range of each dimension of the elements *image* of *array*, [from, to)."""
+    found = []
+    for dim, (origin, extent) in enumerate(zip(array.origin, array.shape, strict=True)):
+        low, end = dim_bounds(image, dim, scop.context)
+        is_known = isinstance(low, int) and isinstance(end, int)
+        # A part of rows whose length is known may end at an open size: all of them are copied.
+        is_whole = isinstance(extent, int) and not is_known
+        found.append((origin, plus(origin, extent)) if is_whole else (low, end))
+    return found
+
+
+def _array(name: str, ranges: Sequence[Bounds], dtype: DType) -> Array:
+    """Return the array *name* of elements in *ranges*, its rows in units of 16 bytes."""
     origin, shape = tuple(low for low, _ in ranges), tuple(minus(end, low) for low, end in ranges)
     rows = [extent for extent in shape[1:] if isinstance(extent, int)]
     assert len(rows) == len(shape) - 1, "why_not_in_copy"
@@ -75,13 +89,15 @@ def _array(scop: Scop, image: isl.Set, name: str, dtype: DType) -> Array:
     return Array(name, dtype, origin, shape, Storage.SCRATCH, strides=strides)
 
 
-def _copy(scop: Scop, array: str, new: Array, image: isl.Set, first: Statement) -> Statement:
-    """Return ``new[e] = array[e]``, for the product *first* and others after it."""
+def _copy(
+    scop: Scop, array: str, to: tuple[Array, Sequence[Bounds]], first: Statement
+) -> Statement:
+    """Return ``new[e] = array[e]`` over its ranges, for the product *first* and others after it."""
+    new, ranges = to
     name, indices = f"{new.name}_copy", tuple(f"e{dim}" for dim in range(new.rank))
     builder = builder_of(indices, name, scop.sizes)
-    bounds = (dim_bounds(image, dim, scop.context) for dim in range(new.rank))
-    domain = box(builder, indices, dict(zip(indices, bounds, strict=True)))
-    domain = domain.intersect_params(image.params()).intersect_params(scop.context)
+    domain = box(builder, indices, dict(zip(indices, ranges, strict=True)))
+    domain = domain.intersect_params(scop.context)
     at, source = tuple(map(Index, indices)), scop.arrays[array].dtype
     value: Expr = Load(array, at, source)
     if source != arithmetic(source):

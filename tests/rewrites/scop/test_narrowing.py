@@ -346,6 +346,29 @@ def test_gathered_factors_are_refused(lower: Lower) -> None:
     assert why_not_narrowed(scop, scop.by_name["S0"]) == "a subscript of A is gathered"
 
 
+def test_a_number_has_no_copy(lower: Lower, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tcdsl.rewrites.scop.repacking.LEAST_USES", 1)
+    scop = lower("def f(float(M, N) A, float x) -> (s) { s +=! A(m, n) * x }", (64, 64), ())
+    assert why_not_narrowed(scop, scop.by_name["S0"]) == "x is one number"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("always")
+def test_a_part_of_known_rows_may_end_at_an_open_size() -> None:
+    f = tcdsl.define("""def f(float(L, 40) A, bfloat16(40, N) B, float(K) length) -> (C) {
+        C(m, n) +=! A(m, k) * B(k, n) where k in 0:min(K, 40)
+    }""").f  # fmt: skip
+    options = Options(precision="bfloat16", dynamic_sizes=("K",))
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=shape).astype(np.float32) for shape in ((24, 40), (40, 16)))
+    b = b.astype(BFLOAT16.numpy)
+    for terms in (33, 17, 70):
+        length = np.zeros(terms, np.float32)
+        exe = f.compile(a, b, length, target="emulate", options=options)
+        assert exe.opened == ("K",) and "A.narrow" in str(exe.choices)
+        check(f, a, b, length, targets="emulate", options=options)
+
+
 def test_a_factor_that_changes_between_products_has_no_copy(lower: Lower) -> None:
     scop = lower("""def f(float(M, K) A, float(K, N) B) -> (T, C, D) {
         T(m, k) = A(m, k) + 1.0
