@@ -1,12 +1,15 @@
 """Values that are stored: where they are read instead of computed, and where not."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tcdsl.driver import print_scop
+from tcdsl.lang.comprehension import Const, Expr
+from tcdsl.lang.rewrite import rewrite
 from tcdsl.plan import search
 from tcdsl.plan.rewrites import REWRITES
 from tcdsl.poly.scop import Scop
@@ -31,6 +34,23 @@ def test_statements(lower: Lower, golden: Callable[[str, str], None]) -> None:
         assert why_not_shared(scop, scop.by_name[name]) == "it computes nothing that is stored"
     golden("common_subexpressions", print_scop(scop))
     assert [read.array for read in scop.by_name["S2"].reads] == ["t"]
+
+
+def test_zeros_of_two_signs_are_two_values(lower: Lower) -> None:
+    scop = lower(SUMS, *SHAPES)
+
+    def negative(node: Expr) -> Expr:
+        is_zero = isinstance(node, Const) and node.value == 0
+        return Const(-0.0, node.dtype) if is_zero else node
+
+    values = {s.name: s.value for s in scop.statements if s.name != "S0" and s.value is not None}
+    statements = tuple(
+        replace(s, value=rewrite(values[s.name], negative)) if s.name in values else s
+        for s in scop.statements
+    )
+    other = scop.with_statements(statements)
+    assert why_not_shared(scop, scop.by_name["S1"]) is None
+    assert why_not_shared(other, other.by_name["S1"]) == "it computes nothing that is stored"
 
 
 @pytest.mark.parametrize("shapes", [SHAPES, ((1, 7), (1, 7), (7,)), ((0, 5), (0, 5), (5,))])
