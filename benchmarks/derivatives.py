@@ -1,6 +1,7 @@
 """Backward passes that ``tcdsl.vjp`` derives, beside torch.compile's and Liger-kernel's own.
 
     python benchmarks/derivatives.py [--seconds 110] [--lines FILE] [--only NAME ...]
+                                     [--precision bfloat16]
 
 Each line is one def at one size in one type: the gradients of its tensors from the inputs and the
 results' cotangents.  tcdsl gets the text of the forward pass and nothing else, and computes again
@@ -8,7 +9,9 @@ what it needs of it; torch.compile and Liger-kernel (where it is installed) run 
 passes on what their forward passes have kept.  ``cross_entropy+`` is forward and backward.  Times
 are the GPU's, interleaved, the second-level cache cold; results are compared with PyTorch's eager
 gradients in float64.  Lines of FILE are not run again, so that several short runs make one table,
-which ``--table`` prints alone.  ``--device cpu`` runs the small sizes.
+which ``--table`` prints alone.  ``--device cpu`` runs the small sizes.  ``--precision`` is
+``Options.precision`` of tcdsl's products (mlp, conv2d) in bfloat16, whose lines name it: "bfloat16"
+lets it round adjoints to bfloat16, as PyTorch does.
 """
 
 import argparse
@@ -32,6 +35,7 @@ import tcdsl
 from tcdsl.api import Function
 from tcdsl.cli.bench.device_peers import float32_proper, relative_error
 from tcdsl.library.texts import with_element
+from tcdsl.options import CHOICES
 from tcdsl.runtime.arrays import spec
 from tcdsl.runtime.timing import compare, compare_cuda
 
@@ -48,11 +52,17 @@ class Job:
     work: Work
     sizes: Sizes
     dtype: str
+    precision: str = ""  # of products, see ``Options``; "" for the default
 
     @property
     def name(self) -> str:
         sizes = "x".join(map(str, self.sizes.values()))
-        return f"{self.work.name} {self.dtype} {sizes}"
+        asked = f" precision={self.precision}" if self.precision else ""
+        return f"{self.work.name} {self.dtype} {sizes}{asked}"
+
+    @property
+    def options(self) -> tcdsl.Options:
+        return tcdsl.Options(precision=self.precision) if self.precision else tcdsl.Options()
 
     @property
     def forward(self) -> Function:
@@ -133,7 +143,7 @@ def drawn(job: Job, device: str) -> tuple[dict[str, Any], list[torch.Tensor]]:
 def ours(job: Job, inputs: Mapping[str, Any], given: Sequence[Any]) -> tuple[Call, tuple[str, ...]]:
     """Return a call of the derived function, and its kernels."""
     f = job.backward()
-    executable = f.compile(*inputs.values(), *given)
+    executable = f.compile(*inputs.values(), *given, options=job.options)
     c = f.comprehension
     place = given[0].device
     out = tuple(
@@ -223,7 +233,7 @@ def ahead(job: Job) -> str:
     """Compile *job* for the GPU into the cache; return what went wrong, or nothing."""
     try:
         specs = [replace(x, device="cuda:0", library="torch") for x in _specs(job)]
-        job.backward().compile(*specs, target="cuda")
+        job.backward().compile(*specs, target="cuda", options=job.options)
     except Exception as error:  # the job itself will say so
         return f"{type(error).__name__}: {error}"
     return ""
@@ -235,15 +245,20 @@ def _specs(job: Job) -> list[Any]:
     return [spec(shapes[name], c.tensors[name].dtype.name) for name in names]
 
 
-def jobs(only: Sequence[str], small: bool) -> Iterator[Job]:
-    """Yield the jobs, the first size of all works first."""
+def jobs(only: Sequence[str], small: bool, precision: str) -> Iterator[Job]:
+    """Yield the jobs, the first size of all works first; of products in bfloat16 at *precision*."""
+
+    def job(work: Work, sizes: Sizes, dtype: str) -> Job:
+        is_asked = work.has_products and dtype == "bfloat16"
+        return Job(work, sizes, dtype, precision if is_asked else "")
+
     works = [work for work in WORKS if not only or any(name in work.name for name in only)]
     if small:
-        yield from (Job(work, work.small, dtype) for dtype in DTYPES for work in works)
+        yield from (job(work, work.small, dtype) for dtype in DTYPES for work in works)
         return
     for number in range(max(len(work.sizes) for work in works)):
         for dtype in DTYPES:
-            yield from (Job(w, w.sizes[number], dtype) for w in works if number < len(w.sizes))
+            yield from (job(w, w.sizes[number], dtype) for w in works if number < len(w.sizes))
 
 
 # --- the table --------------------------------------------------------------------------------
@@ -289,13 +304,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--mode", default=None, help="torch.compile's")
+    parser.add_argument("--precision", default="", choices=("", *CHOICES["precision"]),
+                        help="Options.precision, of products in bfloat16")  # fmt: skip
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--table", action="store_true", help="measure nothing")
     args = parser.parse_args()
     begun = time.monotonic()
     lines = read(args.lines)
     done = {line.name for line in lines}
-    todo = [job for job in jobs(args.only, args.device == "cpu") if job.name not in done]
+    every = jobs(args.only, args.device == "cpu", args.precision)
+    todo = [job for job in every if job.name not in done]
     if not args.table:
         float32_proper()
         # Several backward passes over one forward pass need what it kept.

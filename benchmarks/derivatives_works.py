@@ -56,6 +56,7 @@ class Work:
     without: tuple[str, ...] = ()  # tables: no gradient
     has_liger: bool = False
     is_whole: bool = False  # the results, too
+    has_products: bool = False  # of matrices, to which ``Options.precision`` applies
 
 
 def of_library(program: str, sizes: tuple[Sizes, ...], **more: Any) -> Work:
@@ -124,9 +125,11 @@ WORKS: tuple[Work, ...] = (
             {"B": 2, "S": 3, "H": 4, "K": 2, "D": 8}, without=("cos", "sin"), has_liger=True),
     written(_BIAS_GELU, bias_gelu, _ROWS, {"M": 5, "N": 24}),
     of_library("batchnorm_relu", _CHANNELS),
-    of_library("conv2d", _IMAGES, name="conv2d data", without=("K",)),
-    of_library("conv2d", _IMAGES, name="conv2d weights", without=("I",)),
+    of_library("conv2d", _IMAGES, name="conv2d data", without=("K",),
+               has_products=True),
+    of_library("conv2d", _IMAGES, name="conv2d weights", without=("I",),
+               has_products=True),
     written(_MLP, mlp,
             grid("B I H O", (4096, 1024, 4096, 1024), (512, 784, 256, 10)),
-            {"B": 5, "I": 6, "H": 7, "O": 3}),
+            {"B": 5, "I": 6, "H": 7, "O": 3}, has_products=True),
 )  # fmt: skip

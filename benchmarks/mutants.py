@@ -55,7 +55,8 @@ LIST = ROOT / "benchmarks" / "mutants.toml"
 CODE = ("tcdsl", "grammar")
 COPIED = (*CODE, "tests", "benchmarks", "setup.cfg", "pyproject.toml", "README.md")
 # The tests of device code, which is in no map, ...
-DEVICE_TESTS = ("tests/codegen/test_cuda_device.py", "tests/codegen/test_gpu_defects.py",
+DEVICE_TESTS = ("tests/regress/test_negated_extremes.py",
+                "tests/codegen/test_cuda_device.py", "tests/codegen/test_gpu_defects.py",
                 "tests/codegen/test_folds.py", "tests/codegen/test_compensated_device.py",
                 "tests/codegen/test_ptx.py", "tests/emulator/", "tests/strategies/test_tile_mma.py",
                 "tests/strategies/test_tensor_types.py", "tests/strategies/test_split_products.py",

@@ -66,7 +66,11 @@ class Options:
         itself at most; infinities and NaN stay) and is several times as fast; or "float16x3", which
         lets them multiply scaled parts of float16, three products for one, where that is predicted
         to be faster (a product of x and y is off by 2^-20 of itself and 2^-37 of the product of the
-        largest x and y; infinities and NaN stay).  Ignored on a CPU.
+        largest x and y; infinities and NaN stay); or "bfloat16", which lets factors of float32 be
+        rounded to bfloat16, 8 bits, where the other one is of float32 or bfloat16 and it is
+        predicted to be faster (a product is off by 2^-8 of itself for each factor that is rounded;
+        infinities and NaN stay), as PyTorch does in backward passes of layers of bfloat16.  Ignored
+        on a CPU.
     libraries: "named" lets a library compute the statements that name it (``<=> cublas(A, B)``);
         True also other products of matrices on a GPU, where its call is predicted to be faster and
         the process has cuBLASLt loaded (``import torch`` does that); False none: tcdsl compiles
@@ -88,7 +92,7 @@ class Options:
     check_indices: bool = True
     scheduler: Literal["auto", "isl", "source_order"] = "auto"
     summation: Literal["plain", "compensated"] = "plain"
-    precision: Literal["float32", "ieee", "tf32", "float16x3"] = "float32"
+    precision: Literal["float32", "ieee", "tf32", "float16x3", "bfloat16"] = "float32"
     libraries: bool | Literal["named"] = "named"
     choices: str = ""
 
@@ -247,7 +251,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "scheduler": ("auto", "isl", "source_order"),
     "cross_block": ("ordered", "atomic"),
     "summation": ("plain", "compensated"),
-    "precision": ("float32", "ieee", "tf32", "float16x3"),
+    "precision": ("float32", "ieee", "tf32", "float16x3", "bfloat16"),
     "coalesce": (True, False),
     "reassociate": (True, False),
     "vectorise": (True, False),

@@ -543,7 +543,7 @@ FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "fast_math": ([True, False], [None, "yes"]),
     "check_indices": ([True, False], [None, "yes"]),
     "scheduler": (["auto", "isl", "source_order"], ["pluto", "textual", None]),
-    "precision": (["float32", "ieee", "tf32", "float16x3"], ["bfloat16", None, "fp32"]),
+    "precision": (["float32", "ieee", "tf32", "float16x3", "bfloat16"], ["float16", None, "fp32"]),
     "libraries": (["named", True, False], ["cublas", None, 1]),
     "reassociate": ([True, False], [None, "yes"]),
     "summation": (["plain", "compensated"], ["kahan", None]),

@@ -13,7 +13,8 @@ that a function may be wrong by:
     ? :       where the condition is undecided, the hull of both branches
 
 With ``precision="float16x3"`` a product of float32 loses more, and a sum of n of them has gamma_3n
-(``_in_parts``, rewrites/scop/float16_parts.py).
+(``_in_parts``, rewrites/scop/float16_parts.py).  With "tf32" and "bfloat16" factors of float32 may
+be rounded (``_as_tf32``, ``_as_bfloat16``).
 
 Rounding is u (|v| + e), or, if the operands are exact, what rounding v itself loses: whole numbers
 stay exact.  This holds for every order of summation, and with or without contraction to fused
@@ -59,7 +60,7 @@ from tcdsl.interp.derivatives import (
 from tcdsl.interp.oracle import interpret
 from tcdsl.interp.precision import largest, settled, smallest, unit_roundoff, working
 from tcdsl.lang.comprehension import Comprehension, Operator, Specialisation
-from tcdsl.lang.types.dtypes import BOOL, FLOAT32, DType
+from tcdsl.lang.types.dtypes import BFLOAT16, BOOL, FLOAT32, DType
 
 FLOAT16_PARTS = 3  # products for one
 
@@ -132,6 +133,7 @@ class Bounded:
     def __init__(self, *, is_compensated: bool = False, precision: str = "float32") -> None:
         self._is_compensated = is_compensated
         self._is_tf32 = precision == "tf32"
+        self._is_bfloat16 = precision == "bfloat16" and not is_compensated
         self._is_in_parts = precision == "float16x3" and not is_compensated
 
     def exact(self, values: Any, dtype: DType) -> Approximate:
@@ -162,6 +164,8 @@ class Bounded:
             return Approximate(value, np.where(inexact(a.bound, b.bound), np.inf, 0.0))
         if self._is_tf32 and op == "*" and operands == FLOAT32:
             a, b = _as_tf32(a), _as_tf32(b)
+        if self._is_bfloat16 and op == "*" and operands == FLOAT32:
+            a, b = _as_bfloat16(a), _as_bfloat16(b)
         bound = _operand_errors(op, a, b, value)
         exact = ~inexact(a.bound, b.bound)
         if self._is_in_parts and op == "*" and operands == FLOAT32:
@@ -255,6 +259,18 @@ def _as_tf32(a: Approximate) -> Approximate:
     lost = np.where(np.isfinite(a.value), size * 2.0**-11 + smallest(FLOAT32) * 2.0**13, 0.0)
     overflows = np.isfinite(a.value) & (size >= largest(FLOAT32) * (1 - 2.0**-12))
     return Approximate(a.value, np.where(overflows, np.inf, a.bound + lost))
+
+
+def _as_bfloat16(a: Approximate) -> Approximate:
+    """Return *a*, which may be rounded to bfloat16, to an infinity too; a bfloat16 stays itself.
+
+    Rounding is monotone: what is between two numbers is rounded to what is between these rounded.
+    """
+    rounded_ends = (convert(end, BFLOAT16) for end in (a.value - a.bound, a.value + a.bound))
+    ends = [end.astype(working(FLOAT32)) for end in rounded_ends]
+    gaps = [np.where(end == a.value, 0.0, np.abs(end - a.value)) for end in ends]
+    bound = np.maximum(a.bound, np.max(gaps, axis=0))
+    return replace(a, bound=unless_exact(np.isnan(a.value) & (a.bound == 0), bound))
 
 
 def _largest_size(v: Approximate) -> float:

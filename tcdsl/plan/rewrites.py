@@ -10,8 +10,10 @@ from tcdsl.lang.comprehension import Index
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.common_subexpressions import why_not_shared, with_shared
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
 from tcdsl.rewrites.scop.float16_parts import in_float16, why_not_in_float16
+from tcdsl.rewrites.scop.narrowing import narrowed, narrowed_together, why_not_narrowed_together
 from tcdsl.rewrites.scop.part_sums import in_parts, why_not_in_parts
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
@@ -78,6 +80,28 @@ def _ordered(scop: Scop, site: str) -> Scop:
     return scop
 
 
+def _sharing(scop: Scop) -> list[str]:
+    """Return statements that compute what is stored before them."""
+    return [s.name for s in scop.statements if why_not_shared(scop, s) is None]
+
+
+def _narrowable(scop: Scop) -> list[str]:
+    """Return products by the first of those that share factors; all of them first."""
+    found = [names[0] for names in narrowed_together(scop)]
+    return [ALL, *found] if len(found) > 1 else found
+
+
+def _together(scop: Scop, site: str) -> tuple[str, ...]:
+    """Return the products that are narrowed at *site*."""
+    groups = [names for names in narrowed_together(scop) if site in (ALL, names[0])]
+    return tuple(name for names in groups for name in names)
+
+
+def _why_not_narrowed(scop: Scop, site: str) -> str | None:
+    names = _together(scop, site)
+    return why_not_narrowed_together(scop, names) if names else "no factor of float32 is left"
+
+
 ALL = "all products"
 REWRITES = (
     Rewrite(
@@ -97,6 +121,12 @@ REWRITES = (
         lambda scop: [s.name for s in scop.statements if s.kind is Kind.UPDATE],
         lambda scop, name: why_not_by_remainders(scop, scop.by_name[name]),
         by_remainders,
+    ),
+    Rewrite(
+        "a value that is stored",
+        _sharing,
+        lambda scop, name: why_not_shared(scop, scop.by_name[name]),
+        with_shared,
     ),
     Rewrite("operands in another order", _in_other_orders, _why_not_ordered, _ordered),
     Rewrite(
@@ -119,7 +149,15 @@ IN_FLOAT16 = Rewrite(
     in_float16,
 )
 
+IN_BFLOAT16 = Rewrite(
+    "factors as bfloat16 first",
+    _narrowable,
+    _why_not_narrowed,
+    lambda scop, site: narrowed(scop, _together(scop, site)),
+)
+_ASKED = {"float16x3": (IN_FLOAT16,), "bfloat16": (IN_BFLOAT16,)}
+
 
 def rewrites_by_options(options: Options) -> tuple[Rewrite, ...]:
     """Return the rewrites that *options* ask for, and that are tried before all others."""
-    return (IN_FLOAT16,) if options.precision == "float16x3" else ()
+    return _ASKED.get(options.precision, ())

@@ -5,7 +5,8 @@
     float8               float32    from sm_89 on as float16, which holds all of both types
     float64              float64    mma.m16n8k4: as exact as fused multiply-adds
     float32              float32    wgmma, each product as three of tf32 parts; mma.m16n8k8 as
-                                    tf32, if ``Options(precision="tf32")``; neither, if "ieee"
+                                    tf32, if ``Options(precision="tf32")``; neither, if "ieee";
+                                    rewrites make it float16 or bfloat16 (float16x3, bfloat16)
 
 The two factors are of one type, or of two that have a byte.  PTX ISA, "mma".
 
@@ -80,7 +81,7 @@ def why_not_made(
 
 def is_split(factor: DType, options: Options) -> bool:
     """Return whether a product of *factor* is made as three products of parts."""
-    return factor == FLOAT32 and options.precision in ("float32", "float16x3")
+    return factor == FLOAT32 and options.precision in ("float32", "float16x3", "bfloat16")
 
 
 def unit_of(factor: DType) -> Unit:

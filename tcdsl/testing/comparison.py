@@ -127,7 +127,7 @@ def check(
     :arg inputs: arrays in host memory, or numbers, as in a call.
     :arg targets: one name, or several: "cpu", "cuda", "emulate", "reference".
     :arg options: of the compilation.  Compensated sums are compared against a tighter bound,
-        products as tf32 or in parts of float16 against a wider one.
+        products as tf32, of bfloat16 or in parts of float16 against a wider one.
     :raises AssertionError: naming the target, the output, the worst element, what it is, what it
         should be, and the bound; or an input that was changed.
     :raises TCError: the arguments are wrong (ShapeError, TargetError, OptionError), or the call

@@ -226,6 +226,14 @@ def test_derivatives_take_what_the_forward_pass_has_kept() -> None:
     torch.testing.assert_close(hessian(op), hessian(two_layers), rtol=1e-4, atol=1e-3)
 
 
+def test_derivatives_have_the_options_of_their_operator() -> None:
+    options = tcdsl.Options(precision="bfloat16")
+    form = Form(tcdsl.Function(prog.linear.comprehension, options))
+    own = form.derivative((True, True, True))
+    for path in (own.whole, own.forward, own.backward):
+        assert form.at(path).function.options == options
+
+
 def test_a_result_that_nobody_uses_has_no_cotangent() -> None:
     f = tcdsl.define(TWO_LAYERS.replace("(y)", "(y, g)")).two
     op = tct.op(f, name=f"tests{next(_number)}::two")

@@ -279,6 +279,16 @@ GELU = """def f({t}(M,K) A, {t}(K,N) B, {t}(N) b, {t}(M,N) x) -> ({t}(M,N) C) {{
 }}"""
 
 
+def test_what_stays_in_registers_is_not_moved(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit("""def f(half(M, K) A, half(K, N) B, half(N) b) -> (half(M, N) y) {
+        C(m, n) +=! float(A(m, k)) * B(k, n)
+        y(m, n) = relu(C(m, n) + b(n))
+    }""", (2048, 2048), (2048, 2048), (2048,))  # fmt: skip
+    (weighed,) = unit.done.plan.weighed
+    (own,) = (one for one in weighed.candidates() if one.get("is_chosen"))
+    assert own["template"] == "tile_mma" and own["moved_bytes"] == 3 * 2 * 2048**2 + 2 * 2048
+
+
 @pytest.mark.slow_but("(264, 264, 200)")
 @pytest.mark.parametrize("sizes", [(264, 264, 200), (315, 200, 136)], ids=str)
 def test_what_fragments_are_added_to(

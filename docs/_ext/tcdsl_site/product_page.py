@@ -51,7 +51,7 @@ class Other:
     shapes: tuple[tuple[int, ...], ...]
     dtype: str = "bfloat16"
     chip: str = "h200"
-    precision: Literal["float32", "ieee", "tf32", "float16x3"] = "float32"
+    precision: Literal["float32", "ieee", "tf32", "float16x3", "bfloat16"] = "float32"
 
 
 NN = "C(m, n) +=! A(m, k) * B(k, n)"
@@ -83,6 +83,7 @@ OTHERS = (
     Other('precision="tf32"', NN, SQUARE, "float32", precision="tf32"),
     Other("", NN, SQUARE, "float32"),
     Other('precision="float16x3"', NN, SQUARE, "float32", precision="float16x3"),
+    Other('precision="bfloat16"', NN, SQUARE, "float32", precision="bfloat16"),
     Other('precision="ieee"', NN, SQUARE, "float32", precision="ieee"),
 )  # fmt: skip
 BECOMES = {

@@ -171,7 +171,7 @@ class LanesPrinter:
         return (
             vector.is_stored != vector.is_loaded and not vector.is_changing
             and (vector.width, QUAD * PAIR * array.dtype.size_bytes) == (PAIR, VECTOR_BYTES)
-            and array.storage is Storage.ARGUMENT and known >= VECTOR_BYTES
+            and name not in self.text.placements and known >= VECTOR_BYTES
             and len(own) == 1 and (len(uses) == 1 or not is_written)
             and isinstance(columns, Coordinate)
             and is_run(scop, statement, own[0], columns, QUAD * PAIR)

@@ -57,7 +57,7 @@ def without_conversions(scop: Scop) -> Scop:
     """Return *scop* without the temporaries that are inputs in a type of more bits."""
     for name in [statement.name for statement in scop.statements]:
         producer = scop.by_name[name]
-        if not _is_temporary(scop, producer) or not _is_conversion(producer.value):
+        if not is_temporary(scop, producer) or not _is_conversion(producer.value):
             continue
         writers, users = writers_and_users(scop, producer.write.array)
         written = {write.array for s in scop.statements for write in s.writes}
@@ -88,7 +88,7 @@ def without(scop: Scop, array: str) -> Scop | None:
     operations and functions.
     """
     writers, users = writers_and_users(scop, array)
-    if len(writers) != 1 or not _is_temporary(scop, writers[0]):
+    if len(writers) != 1 or not is_temporary(scop, writers[0]):
         return None
     (producer,) = writers
     assert producer.value is not None
@@ -157,7 +157,7 @@ def _updates(producer: Statement, user: Statement) -> bool:
     )
 
 
-def _is_temporary(scop: Scop, producer: Statement) -> bool:
+def is_temporary(scop: Scop, producer: Statement) -> bool:
     """Return whether *producer* assigns every element of a temporary at its own indices."""
     array = scop.arrays[producer.write.array] if producer.writes else None
     if array is None or producer.kind is not Kind.ASSIGN or producer.conditions:
@@ -174,7 +174,7 @@ def _is_temporary(scop: Scop, producer: Statement) -> bool:
 
 def _is_cheap(scop: Scop, producer: Statement) -> bool:
     """Return whether the temporary that *producer* writes may be computed where it is read."""
-    if not _is_temporary(scop, producer):
+    if not is_temporary(scop, producer):
         return False
     assert producer.value is not None
     array = scop.arrays[producer.write.array]

@@ -23,7 +23,7 @@ from operator import mul
 from tcdsl.costmodel.locality import array_strides
 from tcdsl.lang.comprehension import Index
 from tcdsl.lang.types.dtypes import DType
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.rewrites.scop.caching import Buffer, cache_read, why_not_cached
 
@@ -45,15 +45,22 @@ def why_not_repacked(scop: Scop, statement: Statement) -> str | None:
 
 def why_not_worth_copies(scop: Scop, statement: Statement, names: Sequence[str]) -> str | None:
     """Return why the operands *names* of *statement* are not copied first, or None."""
-    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
     arrays = [scop.arrays[name] for name in names]
-    if None in bounds or any(len(_shape(array)) < array.rank for array in arrays):
+    is_open = points_of_box(statement.domain) is None
+    if is_open or any(len(_shape(array)) < array.rank for array in arrays):
         return "its sizes are open"
-    instances = prod(high + 1 - low for low, high in filter(None, bounds))
-    if any(instances < LEAST_USES * prod(_shape(array)) for array in arrays):
+    if any(has_few_uses(statement, array) for array in arrays):
         return "its operands' elements are used a few times"
     reasons = (why_not_cached(scop, name, {statement.name: ()}) for name in names)
     return next((reason for reason in reasons if reason is not None), None)
+
+
+def has_few_uses(statement: Statement, array: Array) -> bool:
+    """Return whether *statement* is known to use each element of *array* a few times."""
+    instances, shape = points_of_box(statement.domain), _shape(array)
+    if instances is None or len(shape) < array.rank:
+        return False
+    return instances < LEAST_USES * prod(shape)
 
 
 def repacked(scop: Scop, name: str) -> Scop:

@@ -9,18 +9,14 @@ Tensor cores multiply factors of one type; without the copy such a product, as d
 layers of half types have, runs on fused multiply-adds.  The conversion is exact.  An element is
 used many times, and converted once.
 
-Legal iff the reads are exact, and nothing writes the operand before the sum.
+Legal iff the copy is (``factor_copies``).
 """
 
-from dataclasses import replace
-
-from tcdsl.lang.comprehension import Binary, Cast, Expr, Load, Operator
-from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.comprehension import Binary, Operator
 from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.scop import Kind, Scop, Statement
-from tcdsl.rewrites.scop.caching import Buffer, cache_read
+from tcdsl.rewrites.scop.factor_copies import in_copy, why_not_in_copy
 from tcdsl.rewrites.scop.packing import Factor, factor_of
-from tcdsl.rewrites.scop.repacking import why_not_worth_copies, wide_strides
 
 
 def why_not_widened(scop: Scop, statement: Statement) -> str | None:
@@ -33,7 +29,7 @@ def why_not_widened(scop: Scop, statement: Statement) -> str | None:
     narrow = _narrow(statement)
     if narrow is None:
         return "it is no product of an element of a half type and one of float32"
-    return why_not_worth_copies(scop, statement, [narrow.load.tensor])
+    return why_not_in_copy(scop, narrow.load.tensor, [statement.name])
 
 
 def widened(scop: Scop, name: str) -> Scop:
@@ -42,29 +38,7 @@ def widened(scop: Scop, name: str) -> Scop:
     narrow = _narrow(scop.by_name[name])
     assert narrow is not None
     array = narrow.load.tensor
-    cached = cache_read(scop, array, {name: ()}, Buffer(f"{array}.wide{name}"))
-    tile = cached.scop.arrays[cached.array]
-    shape = [extent for extent in tile.shape if isinstance(extent, int)]
-    wide = replace(tile, dtype=FLOAT32, strides=wide_strides(shape, FLOAT32))
-
-    def as_wide(node: Expr) -> Expr:
-        match node:
-            case Load(tensor=wide.name):
-                return replace(node, dtype=FLOAT32)
-            case Cast(operand=Load(tensor=wide.name) as load, dtype=dtype) if dtype == FLOAT32:
-                return load
-        return node
-
-    statements = []
-    for statement in cached.scop.statements:
-        value = statement.value
-        if value is not None and any(w.array == wide.name for w in statement.writes):
-            statement = replace(statement, value=Cast(value, FLOAT32))
-        elif value is not None and any(r.array == wide.name for r in statement.reads):
-            statement = replace(statement, value=rewrite(value, as_wide))
-        statements.append(statement)
-    arrays = {**cached.scop.arrays, wide.name: wide}
-    return replace(cached.scop, arrays=arrays, statements=tuple(statements))
+    return in_copy(scop, array, [name], f"{array}.wide{name}", FLOAT32)
 
 
 def _narrow(statement: Statement) -> Factor | None:

@@ -41,6 +41,7 @@ from tcdsl.strategies.tensor_types import (
     unit_of,
     why_not_made,
 )
+from tcdsl.strategies.traffic import is_inside
 
 NAME = "tile_mma"
 # Results of a warp, rows and columns; warps of a block along rows and columns.
@@ -447,7 +448,11 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     members = [problem.scop.by_name[name] for name in problem.group.members]
     arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
     written = {access.array for s in members for access in s.writes}
-    moved = {name: problem.scop.arrays[name].size_bytes() or 0 for name in arrays}
+    inside = {name for name in arrays if is_inside(problem.scop, name, problem.group.members)}
+    moved = {
+        name: 0 if name in inside else problem.scop.arrays[name].size_bytes() or 0
+        for name in arrays
+    }
     terms = -(-_chunk(problem, config) // config.step) * config.step
     terms *= prod(shape.extents[dim] for dim in axes[3])
     operands = _operands(problem)
