@@ -135,7 +135,7 @@ def _has_tiles(problem: Problem) -> bool:
 class _Policy:
     """Whether a statement joins a group: it must leave the chip its work.
 
-    *blocks_a_row* blocks share a row of a group.  *left_idle*: whether some did not for that reason.
+    *blocks_a_row* blocks share a row of a group.  *left_idle*: whether that kept some apart.
     """
 
     def __init__(

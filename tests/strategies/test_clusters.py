@@ -105,7 +105,9 @@ def test_rows_that_no_cluster_holds_are_read_again(cuda_unit: MakeUnit) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_more_blocks_than_any_kernel_may_have(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
+def test_more_blocks_than_any_kernel_may_have(
+    cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
     """Sixteen share what eight do not hold; the runtime asks the driver for them."""
     gpu = replace(load_chip("h200"), shared_bytes_per_block=clusters.SLOT_BYTES + (2 << 10))
     shapes = [(32, 3, 256), (3,), ()]
