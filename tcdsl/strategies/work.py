@@ -24,9 +24,9 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL
 from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.costmodel.work import Chain, Work
-from tcdsl.lang.comprehension import Call, walk
+from tcdsl.lang.comprehension import Call, Select, walk
 from tcdsl.poly.loop_tree import LoopKind
-from tcdsl.poly.scop import Kind, Statement
+from tcdsl.poly.scop import Kind, Statement, loads_of
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
@@ -96,7 +96,7 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
     each = lead.instances / max(1, blocks * threads * busy * vector)  # vectors of such a thread
     element_bytes = _element_bytes(problem)
     of_turn = each / _turns(sketch) if _is_folded(sketch) else each
-    at_once = min(of_turn, _at_once(sketch, problem.lead, vector * element_bytes))
+    at_once = min(of_turn, _at_once(problem, sketch, vector * element_bytes))
     kept = _kept_bytes(problem, sketch, blocks * threads * busy)
     vector_bytes = vector * max(1, element_bytes)
     # What is kept in registers is on its way into them; of other loads compilers start some later.
@@ -195,11 +195,24 @@ def _spilled_bytes(problem: Problem, sketch: Sketch, grid: Grid, kept: float) ->
     return 2 * max(0.0, kept - room) * grid.threads * grid.blocks
 
 
-def _at_once(sketch: Sketch, name: str, vector_bytes: int) -> float:
-    """Return how many vectors of *name* a thread loads before it uses the first."""
-    unrolled = _unrolled(sketch, name)
+def _at_once(problem: Problem, sketch: Sketch, vector_bytes: int) -> float:
+    """Return how many vectors of the lead a thread loads before it uses the first.
+
+    In a serial loop over results a load that a condition guards waits for the turn before.
+    """
+    unrolled = _unrolled(sketch, problem.lead)
     serial = min(UNROLLED, max(1, UNROLLED_BYTES // max(1, vector_bytes)))
-    return max(unrolled, serial)
+    return max(unrolled, 1 if _has_guarded_loads(problem) else serial)
+
+
+@analysis
+def _has_guarded_loads(problem: Problem) -> bool:
+    """Return whether the lead assigns an element or another, or one or none."""
+    statement = problem.shapes[problem.lead].statement
+    if statement.kind is not Kind.ASSIGN or statement.value is None:
+        return False
+    choices = (node for node in walk(statement.value) if isinstance(node, Select))
+    return any(loads_of(node.if_true, node.if_false) for node in choices)
 
 
 # --- loops -------------------------------------------------------------------------------------

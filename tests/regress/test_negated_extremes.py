@@ -59,7 +59,10 @@ extern "C" __global__ void f(const {element} *x, {element} *y) {{
     ptx = compile_cuda(text, "sm_90", ptx=True).decode().rstrip("\0")
     (kernel,) = ptx_kernels(ptx)
     found = kernel.instructions
-    extremes = [i for i in found if i.name[0] in ("max", "min")]
-    assert len(extremes) == 28
+    places = [n for n, i in enumerate(found) if i.name[0] in ("max", "min")]
+    assert len(places) == 28
+    before = [found[n - 1] for n in places]
+    assert {i.name for i in before} == {("not", "b32")}
+    assert all(found[n].operands[2] == i.operands[0] for n, i in zip(places, before, strict=True))
     negated = {i.operands[0] for i in found if i.name[0] == "neg"}
-    assert not [i.text for i in extremes if negated & set(i.operands[1:])]
+    assert not [found[n].text for n in places if negated & set(found[n].operands[1:])]

@@ -34,7 +34,9 @@ TC_FN double tc_double_u64(uint64_t u) { return __longlong_as_double((long long)
 /* ---- the lesser and the greater of two integers -------------------------------------------
  * For sm_90 the assembler of CUDA 12.6 to 13.3 merges max(max(a, -b), -c) into one instruction of
  * three operands, and loses the sign of b.  There the operands are complements, which it does not
- * look through: max(a, b) = ~min(~a, ~b).  A negation is written as one, for chains of ?: too. */
+ * look through: max(a, b) = ~min(~a, ~b).  Those of a chain's results cancel each other; that of an
+ * element is here, lest the front end makes it one of a narrow type.  A negation is written as a
+ * complement, too, for chains of ?:. */
 #define TC_VERSION (__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__)
 #if !defined(TC_BY_COMPLEMENTS) && defined(__CUDA_ARCH__)
 #define TC_BY_COMPLEMENTS (__CUDA_ARCH__ == 900 && TC_VERSION >= 1206 && TC_VERSION < 1304)
@@ -43,12 +45,14 @@ TC_FN double tc_double_u64(uint64_t u) { return __longlong_as_double((long long)
 #define TC_EXTREMES(T, t)                                                                          \
   TC_FN T tc_lesser(T a, T b) {                                                                    \
     T other;                                                                                       \
-    asm("max." #t "32 %0, %1, %2;" : "=r"(other) : "r"(~a), "r"(~b));                              \
+    asm("{.reg .b32 rest; not.b32 rest, %2; max." #t "32 %0, %1, rest;}"                           \
+        : "=r"(other) : "r"(~a), "r"(b));                                                          \
     return ~other;                                                                                 \
   }                                                                                                \
   TC_FN T tc_greater(T a, T b) {                                                                   \
     T other;                                                                                       \
-    asm("min." #t "32 %0, %1, %2;" : "=r"(other) : "r"(~a), "r"(~b));                              \
+    asm("{.reg .b32 rest; not.b32 rest, %2; min." #t "32 %0, %1, rest;}"                           \
+        : "=r"(other) : "r"(~a), "r"(b));                                                          \
     return ~other;                                                                                 \
   }                                                                                                \
   TC_FN T tc_minus(T a) {                                                                          \
