@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 import pytest
 
@@ -11,6 +12,7 @@ from tcdsl.options import Options
 from tcdsl.plan.gpu_planner import plan_for_gpu
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
+    AnyCoordinate,
     Coordinate,
     Leaf,
     Loop,
@@ -78,6 +80,19 @@ def test_more_blocks_than_there_are_at_once_are_refused(plan: Plan) -> None:
     assert reason is not None and "2 are there at once" in reason
 
 
+def test_as_many_blocks_as_there_are_at_once_may_wait(plan: Plan) -> None:
+    (kernel,) = plan.kernels
+    one_beside = replace(plan, kernels=(replace(kernel, code=Code()),))
+    blocks = prod(Mapped(plan.scop, kernel.tree).grid)
+
+    def why_not(multiprocessors: int) -> str | None:
+        chip = replace(H200, multiprocessors=multiprocessors)
+        return GpuBackend(chip, {}).why_not_legal(one_beside)
+
+    assert why_not(blocks) is None
+    assert (why_not(blocks - 1) or "").startswith(f"{blocks} blocks wait for one another")
+
+
 def test_every_block_comes_to_the_barrier_once(plan: Plan) -> None:
     (kernel,) = plan.kernels
     assert isinstance(kernel.tree, Sequence)
@@ -93,10 +108,21 @@ def test_every_block_comes_to_the_barrier_once(plan: Plan) -> None:
     assert reason is not None and "not every block comes to" in reason
 
 
-def test_a_loop_over_blocks_is_split_along_two_axes(lower: Lower) -> None:
+@pytest.mark.parametrize(
+    "coordinate",
+    [
+        Coordinate(0, div=8),
+        Coordinate(0, div=8, mod=132),  # a multiple of the inner loop's 6
+        Coordinate(0, div=8, mod=128),
+        AffineCoordinate(((1, Coordinate(0, div=8)),)),
+    ],
+)
+def test_a_loop_over_blocks_is_split_along_two_axes(
+    coordinate: AnyCoordinate, lower: Lower
+) -> None:
     scop = lower("def f(float(N) x) -> (y) { y(i) = x(i) }", (1000,))
     leaf = Leaf("S0")
-    tree = Loop("b", {"S0": Coordinate(0, div=8)}, LoopKind.BLOCK, leaf, 125, width=125)
+    tree = Loop("b", {"S0": coordinate}, LoopKind.BLOCK, leaf, 125, width=125)
     outer = with_grid(tree, (4, 6, 1))
     assert isinstance(outer, Loop) and isinstance(outer.body, Loop)
     assert (outer.axis, outer.width, outer.extent) == (0, 4, 21)

@@ -8,13 +8,24 @@ import pytest
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.plan.launches import MOVES, Known, Move, Part
 from tcdsl.poly.dependences import dependences_of
-from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind
+from tcdsl.poly.loop_tree import (
+    Coordinate,
+    Leaf,
+    Loop,
+    LoopKind,
+    Node,
+    iterations_of,
+    loops_around,
+)
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.packing import idle_blocks, packed, packed_grid, why_not_packed
 from tcdsl.schedule.plan import Code, Kernel
 
 TWO = "def f(float(N,M) x, float(K) z) -> (y, w) { y(i,j) = x(i,j)\n w(k) = z(k) }"
+THREE = """def f(float(N) x, float(M) y, float(K) z) -> (u, v, w) {
+    u(i) = x(i)  v(i) = y(i)  w(i) = z(i)
+}"""
 PACKED = next(move for move in MOVES if move.template == "packed")
 
 
@@ -30,7 +41,19 @@ def rows(width: int) -> Loop:
     return Loop("b", {"S0": Coordinate(0)}, LoopKind.BLOCK, inner, 100, width=100)
 
 
-OTHER = Loop("d", {"S1": Coordinate(0)}, LoopKind.BLOCK, Leaf("S1"), 30, width=30)
+def along_x(statement: str, extent: int) -> Loop:
+    """Return the loop of *statement* over *extent* elements, each on a block."""
+    own = {statement: Coordinate(0)}
+    return Loop(f"of {statement}", own, LoopKind.BLOCK, Leaf(statement), extent, width=extent)
+
+
+OTHER = along_x("S1", 30)
+
+
+def blocks_of(scop: Scop, tree: Node, name: str, axis: int) -> tuple[int, int] | None:
+    """Return the first and the last block along *axis* that run statement *name*."""
+    (loop,) = (loop for loop in loops_around(tree, name) if loop.axis == axis)
+    return iterations_of(scop.by_name[name].domain, loop.coordinates[name])
 
 
 def test_kernels_lie_one_behind_the_other_along_a_free_axis(scop: Scop) -> None:
@@ -38,7 +61,21 @@ def test_kernels_lie_one_behind_the_other_along_a_free_axis(scop: Scop) -> None:
     assert why_not_packed(kernels) is None
     assert packed_grid(kernels) == (100, 10, 2)
     assert idle_blocks(kernels) == 2000 - 1000 - 30
-    assert Mapped(scop, packed(kernels)).grid == (100, 10, 2)
+    tree = packed(kernels)
+    assert Mapped(scop, tree).grid == (100, 10, 2)
+    assert [blocks_of(scop, tree, name, 2) for name in ("S0", "S1")] == [(0, 0), (1, 1)]
+
+
+def test_each_kernel_begins_behind_the_blocks_of_those_before_it(
+    lower: Callable[..., Scop],
+) -> None:
+    extents = (100, 64, 30)
+    scop = lower(THREE, *((extent,) for extent in extents))
+    kernels = [Mapped(scop, along_x(f"S{n}", extent)) for n, extent in enumerate(extents)]
+    tree = packed(kernels)
+    assert Mapped(scop, tree).grid == (194, 1, 1) and idle_blocks(kernels) == 0
+    own = [blocks_of(scop, tree, f"S{n}", 0) for n in range(3)]
+    assert own == [(0, 99), (100, 163), (164, 193)]
 
 
 def test_blocks_that_take_turns_share_no_launch(scop: Scop) -> None:
