@@ -50,7 +50,7 @@ def searched(before: Grouped, options: Options, gpu: Chip) -> Grouped:
     best, kept = _best(_split(start, known, most), known, most)
     refused = tuple((no.one, no.other.members[0], no.reason) for no in kept)
     found = replace(before, groups=best.groups, refused=(*refused, *before.refused))
-    if best is not start:
+    if best.groups != tuple(before.groups):
         names = ["+".join(group.members) for group in best.groups]
         record("plan search", found.scop, notes=names)
     return found

@@ -100,6 +100,7 @@ def test_the_schedule_of_a_product_has_its_pipeline() -> None:
     assert "tensor cores" in shown and caption(of) in shown
 
 
+@pytest.mark.slow
 def test_kernels_without_roles_have_none() -> None:
     f = tcdsl.define(MATMUL.format("float")).f
     exe = f.compile(*(tcdsl.spec((64, 64), "float32"),) * 2, target="emulate")

@@ -93,6 +93,7 @@ QUICK = settings(
 )
 
 
+@pytest.mark.slow
 @seed(7)
 @settings(QUICK, max_examples=150)
 @given(calls())

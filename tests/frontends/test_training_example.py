@@ -25,6 +25,7 @@ def test_it_learns_and_the_losses_are_those_of_torch(
 ) -> None:
     """The comparison fails itself where the losses of a step are apart."""
     script = EXAMPLES / "compare_training.py"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)  # tests without a GPU are alike
     monkeypatch.setattr(sys, "argv", [str(script), "--steps", "30"])
     runpy.run_path(str(script), run_name="__main__")
     *trained, ours, theirs, apart = capsys.readouterr().out.splitlines()

@@ -38,7 +38,7 @@ GROUPS = {
     f"{family} {number}": group
     for family in ("reduction", "graph", "contraction")
     for number, group in enumerate(
-        [list(library.cases(family))[start : start + 10] for start in range(0, 40, 10)]
+        [list(library.cases(family))[start : start + 5] for start in range(0, 60, 5)]
     )
     if group
 }

@@ -73,6 +73,7 @@ def test_a_process_without_the_library_weighs_none(cuda_unit: MakeUnit) -> None:
     assert not [t for t in unit.done.plan.tried if "cublas" in t.rewrite]
 
 
+@pytest.mark.slow
 def test_choices_make_the_call_again_and_leave_it_out(
     cuda_unit: MakeUnit, chip: Chip, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def cases(op: str) -> list[tuple[str, list[tuple[int, ...]]]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 def test_on_the_cpu(op: str, check_all: CheckAll) -> None:
     check_all(cases(op))

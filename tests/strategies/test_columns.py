@@ -92,7 +92,7 @@ def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
     check_all_sizes(check_emulated, CASES[name])
 
 
-@pytest.mark.slow_but("operators")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("always")
 def test_the_results_are_right_on_a_small_chip(

@@ -109,7 +109,7 @@ def test_products_and_what_follows_them(fuse: Any, check_all: CheckAll) -> None:
     check_all(cases, options=Options(fuse=fuse))
 
 
-@pytest.mark.slow_but("1")
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 def test_batches(threads: int, check_all: CheckAll) -> None:
     sizes = [(2, 16, 16, 16), (5, 26, 31, 17), (3, 1, 64, 64), (7, 33, 8, 65), (0, 3, 3, 3)]

@@ -44,7 +44,7 @@ def test_reductions_of_a_matrix(threads: int, check_all: CheckAll) -> None:
     )
 
 
-@pytest.mark.slow_but("2")
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [2, 7])
 def test_large_reductions_in_threads(threads: int, check_all: CheckAll) -> None:
     check_all(

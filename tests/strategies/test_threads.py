@@ -83,6 +83,7 @@ def test_any_axes_of_a_cube(check_emulated: CheckAll) -> None:
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_transpositions(check_emulated: CheckAll) -> None:
     names = ["i", "j", "k"]
     check_emulated([

@@ -153,7 +153,7 @@ def flat_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 ODD = [(1, 3, 4), (2, 5, 7), (5, 3, 49), (3, 2, 196), (7, 2, 64), (33, 1, 6), (2, 3, 1031)]
 
 
-@pytest.mark.slow_but("float")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float", "bfloat16", "double"])
 @pytest.mark.usefixtures("flat_rows")
 def test_the_results_are_right(dtype: str, check_emulated: CheckAll) -> None:

@@ -132,6 +132,7 @@ def test_against_fsum(name: str, n: int) -> None:
     assert abs(found - exact) <= 2.0**-24 * abs(exact) + 6 * (n * 2.0**-24) ** 2 * size
 
 
+@pytest.mark.slow
 def test_infinities_and_nans_are_those_of_plain_sums(
     check_all: CheckAll, check_emulated: CheckAll, small_chip: Chip
 ) -> None:

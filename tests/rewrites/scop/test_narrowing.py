@@ -214,7 +214,7 @@ def test_layers(sizes: tuple[int, int, int, int], cuda_unit: MakeUnit, emulated:
     check(program, *drawn(unit), options=ROUGH)
 
 
-@pytest.mark.slow_but("no biases-h100")
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", ["h100", "h200"])
 @pytest.mark.parametrize("text", ["no biases", "biases"])
 def test_layers_store_an_adjoint_once_in_bfloat16(
