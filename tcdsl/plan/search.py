@@ -4,6 +4,8 @@
     {a b} {c}      6.1 us      {a} {b c}    7.0 us     the best few are kept: a beam
     {a b c}        5.8 us                              until none is better
 
+It begins with the groups that leave blocks alone enough work, or with those that clusters of blocks
+would share, whichever are predicted to be faster: between them are plans that are worse than both.
 A state's time is the sum of its kernels', each of which is predicted once (``state.Evaluator``).
 Why two groups stay two is kept for the user.  The search ends after so many predictions, not after
 some time: a plan must not depend on how busy the machine is.  After the exploration of fusion plans
