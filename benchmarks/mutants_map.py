@@ -30,6 +30,7 @@ MAPPED = (
     "costmodel",
     "derivatives",
     "emulator",
+    "interp/error_bounds",
     "opening",
     "plan",
     "poly",
