@@ -228,8 +228,9 @@ def test_derivatives_take_what_the_forward_pass_has_kept() -> None:
 
 def test_derivatives_have_the_options_of_their_operator() -> None:
     options = tcdsl.Options(precision="bfloat16")
-    form = Form(tcdsl.Function(prog.linear.comprehension, options))
+    form = Form(tcdsl.Function(tcdsl.define(TWO_LAYERS).two.comprehension, options))
     own = form.derivative((True, True, True))
+    assert own.kept, "there are two passes"
     for path in (own.whole, own.forward, own.backward):
         assert form.at(path).function.options == options
 
