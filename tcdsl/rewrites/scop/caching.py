@@ -29,13 +29,14 @@ from tcdsl.lang.ranges.size_functions import extent_expr
 from tcdsl.lang.rewrite import minus as minus_expr
 from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.lang.types.dtypes import BOOL, INT32, INT64, arithmetic
+from tcdsl.lang.types.dtypes import BOOL, INT32, INT64
 from tcdsl.poly.footprints import Box, Use, box_hull, outer_map
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
 from tcdsl.poly.lowering import access, builder_of, elements_in, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.assignment import assignment, element
 
 Outer = Mapping[str, tuple[AnyCoordinate, ...]]  # statement -> the outer loops' coordinates
 Subscripts = tuple[Expr, ...]
@@ -210,22 +211,9 @@ def _copy(scop: Scop, move: _Move, iterations: isl.Set, reader: Statement) -> St
     everything = access(builder, array.name, subscripts, scop.arrays, domain).relation
     inside = elements_in(array, everything.get_space().range())
     domain = everything.intersect_range(inside).domain().coalesce()
-    value: Expr = Load(array.name, subscripts, array.dtype)
-    if arithmetic(array.dtype) != array.dtype:
-        value = Cast(value, arithmetic(array.dtype))
-    target = tuple(map(Index, (*outer, *(elements[dim] for dim in move.order))))
-    return Statement(
-        name=name,
-        domain=domain,
-        indices=(*outer, *elements),
-        n_left=len(outer) + len(elements),
-        kind=Kind.ASSIGN,
-        write=access(builder, move.tile.name, target, scop.arrays, domain),
-        value=value,
-        reads=(access(builder, array.name, subscripts, scop.arrays, domain),),
-        source_name=reader.source_name,
-        span=reader.span,
-    )
+    at = tuple(map(Index, (*outer, *(elements[dim] for dim in move.order))))
+    target, value = Load(move.tile.name, at, move.tile.dtype), element(array, subscripts)
+    return assignment(scop, domain, (*outer, *elements), target, value, reader)
 
 
 def _whole(scop: Scop, copy: Statement, iterations: isl.Set, box: Box) -> Statement:

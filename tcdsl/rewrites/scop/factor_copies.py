@@ -22,8 +22,9 @@ from tcdsl.lang.comprehension import Cast, Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import DType, arithmetic
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus
-from tcdsl.poly.lowering import Bounds, access, box, builder_of, evaluated, guarded_reads
-from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.lowering import Bounds, box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.scop import Array, Scop, Statement, Storage
+from tcdsl.rewrites.scop.assignment import assignment, element
 from tcdsl.rewrites.scop.caching import insertion
 from tcdsl.rewrites.scop.repacking import has_few_uses, wide_strides
 
@@ -98,22 +99,9 @@ def _copy(
     builder = builder_of(indices, name, scop.sizes)
     domain = box(builder, indices, dict(zip(indices, ranges, strict=True)))
     domain = domain.intersect_params(scop.context)
-    at, source = tuple(map(Index, indices)), scop.arrays[array].dtype
-    value: Expr = Load(array, at, source)
-    if source != arithmetic(source):
-        value = Cast(value, arithmetic(source))
-    return Statement(
-        name=name,
-        domain=domain,
-        indices=indices,
-        n_left=len(indices),
-        kind=Kind.ASSIGN,
-        write=access(builder, new.name, at, scop.arrays, domain),
-        value=value,
-        reads=guarded_reads(builder, domain, (value,), scop.arrays),
-        source_name=first.source_name,
-        span=first.span,
-    )
+    at = tuple(map(Index, indices))
+    value = element(scop.arrays[array], at)
+    return assignment(scop, domain, indices, Load(new.name, at, new.dtype), value, first)
 
 
 def _reading(scop: Scop, product: Statement, array: str, new: Array) -> Statement:

@@ -24,7 +24,8 @@ from tcdsl.lang.comprehension import Binary, Call, Cast, Expr, Index, Let, Load,
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.isl_utils import dim_bounds, minus
 from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
-from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
+from tcdsl.poly.scop import Array, Scop, Statement, Storage, loads_of
+from tcdsl.rewrites.scop.assignment import assignment
 
 
 def with_lets_apart(
@@ -148,20 +149,9 @@ def _statement(scop: Scop, body: Statement, let: Let) -> tuple[Array, Statement]
         _fresh(f"{let.name}.{body.name}", scop.arrays), let.value.dtype, origin, shape,
         Storage.SCRATCH,
     )  # fmt: skip
-    builder = builder_of(kept, name, scop.sizes)
-    arrays = {**scop.arrays, array.name: array}
-    subscripts = tuple(map(Index, kept))
-    return array, Statement(
-        name=name,
-        domain=domain,
-        indices=kept,
-        n_left=len(kept),
-        kind=Kind.ASSIGN,
-        write=access(builder, array.name, subscripts, arrays, domain),
-        value=let.value,
-        reads=guarded_reads(builder, domain, (let.value,), arrays),
-        span=body.span,
-    )
+    known = replace(scop, arrays={**scop.arrays, array.name: array})
+    target = Load(array.name, tuple(map(Index, kept)), array.dtype)
+    return array, replace(assignment(known, domain, kept, target, let.value, body), source_name="")
 
 
 def _fresh(name: str, taken: Collection[str]) -> str:

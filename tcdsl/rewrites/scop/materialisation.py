@@ -33,8 +33,9 @@ from tcdsl.lang.rewrite import with_operands
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
 from tcdsl.poly.lowering import access, builder_of, elements_in, guarded_reads
-from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.scop import Array, Scop, Statement, Storage
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.assignment import assignment
 
 Linear = tuple[dict[str, int], int]  # coefficients of the indices, and the constant
 
@@ -209,18 +210,8 @@ def _copy_statement(
     domain = isl.Set.universe(builder.space).intersect_params(statement.domain.params())
     for position, (low, extent) in enumerate(zip(packed.origin, packed.shape, strict=True)):
         domain = within_bounds(domain, position, low, plus(low, extent))
-    return Statement(
-        name=name,
-        domain=domain,
-        indices=names,
-        n_left=len(names),
-        kind=Kind.ASSIGN,
-        write=access(builder, packed.name, tuple(map(Index, names)), scop.arrays, domain),
-        value=operand.body,
-        reads=guarded_reads(builder, domain, (operand.body,), scop.arrays),
-        source_name=statement.source_name,
-        span=statement.span,
-    )
+    target = Load(packed.name, tuple(map(Index, names)), packed.dtype)
+    return assignment(scop, domain, names, target, operand.body, statement)
 
 
 def _is_in_bounds(copy: Statement, scop: Scop) -> bool:

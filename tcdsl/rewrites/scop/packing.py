@@ -24,9 +24,10 @@ from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, DType, arithmetic
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
-from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
-from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.lowering import box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.scop import Array, Scop, Statement, Storage
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.assignment import assignment
 from tcdsl.rewrites.scop.caching import coordinate_expression, insertion
 
 
@@ -204,42 +205,18 @@ def _copy(
     zero = Const(0.0 if wide.is_float else 0, wide)
     if needed:
         value = Select(reduce(_both, needed), value, zero, wide)
-    copies = [_store(scop, statement, (builder, indices), tile, value, inside)]
+    target = Load(tile.name, tuple(map(Index, indices)), tile.dtype)
+    copies = [assignment(scop, inside, indices, target, value, statement)]
     if not of.is_split:
         return copies
     outside = domain.subtract(inside).coalesce().set_tuple_name(f"{tile.name}_zeros")
     if not outside.is_empty():
-        named = builder_of(indices, f"{tile.name}_zeros", scop.sizes)
-        copies.append(_store(scop, statement, (named, indices), tile, zero, outside))
+        copies.append(assignment(scop, outside, indices, target, zero, statement))
     return copies
 
 
 def _below(value: Expr, side: Side) -> Expr:
     return Binary("<", value, Const(side.extent, INT32), BOOL)
-
-
-def _store(
-    scop: Scop,
-    statement: Statement,
-    named: tuple[Builder, tuple[str, ...]],
-    tile: Array,
-    value: Expr,
-    domain: isl.Set,
-) -> Statement:
-    """Return ``tile[o, e] = value`` over *domain*, whose name it has: a copy for *statement*."""
-    builder, indices = named
-    return Statement(
-        name=domain.get_tuple_name(),
-        domain=domain,
-        indices=indices,
-        n_left=len(indices),
-        kind=Kind.ASSIGN,
-        write=access(builder, tile.name, tuple(map(Index, indices)), scop.arrays, domain),
-        value=value,
-        reads=guarded_reads(builder, domain, (value,), scop.arrays),
-        source_name=statement.source_name,
-        span=statement.span,
-    )
 
 
 def _holds(builder: Builder) -> Callable[[Expr], isl.Set]:

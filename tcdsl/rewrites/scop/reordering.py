@@ -14,11 +14,11 @@ Legal iff nothing writes the array between the copy and the product.
 
 from dataclasses import replace
 
-from tcdsl.lang.comprehension import Cast, Expr, Index, Load
+from tcdsl.lang.comprehension import Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.lang.types.dtypes import arithmetic
-from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
-from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.lowering import box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.scop import Array, Scop, Statement, Storage
+from tcdsl.rewrites.scop.assignment import assignment, element
 
 
 def why_not_reordered(scop: Scop, name: str, array: str) -> str | None:
@@ -79,22 +79,10 @@ def _copy(
         if isinstance(low, int) and isinstance(extent, int)
     }
     domain = box(builder, indices, bounds)
-    wide = arithmetic(source.dtype)  # that values are computed in
-    value: Expr = Load(source.name, tuple(map(Index, indices)), source.dtype)
-    value = value if wide == source.dtype else Cast(value, wide)
-    written = tuple(Index(indices[dim]) for dim in order)
-    return Statement(
-        name=name,
-        domain=domain,
-        indices=indices,
-        n_left=len(indices),
-        kind=Kind.ASSIGN,
-        write=access(builder, own.name, written, scop.arrays, domain),
-        value=value,
-        reads=guarded_reads(builder, domain, (value,), scop.arrays),
-        source_name=name,
-        span=statement.span,
-    )
+    target = Load(own.name, tuple(Index(indices[dim]) for dim in order), own.dtype)
+    value = element(source, tuple(map(Index, indices)))
+    done = assignment(scop, domain, indices, target, value, statement)
+    return replace(done, source_name=name)
 
 
 def _reading(

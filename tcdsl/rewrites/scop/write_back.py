@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Cast, Expr, Index, Load
+from tcdsl.lang.comprehension import Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.lang.types.dtypes import arithmetic
-from tcdsl.poly.lowering import access, builder_of
+from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.rewrites.scop.assignment import assignment, element
 
 
 def why_not_written_back(scop: Scop, array: str, inside: Collection[str]) -> str | None:
@@ -107,13 +107,5 @@ def _copy(scop: Scop, output: Array, kept: Array, writers: list[Statement]) -> S
     assert domain is not None, "an output is written"
     domain = domain.align_params(builder.space).coalesce()
     subscripts = tuple(map(Index, indices))
-    value: Expr = Load(kept.name, subscripts, kept.dtype)
-    if arithmetic(kept.dtype) != kept.dtype:
-        value = Cast(value, arithmetic(kept.dtype))
-    last = writers[-1]
-    return Statement(
-        name=name, domain=domain, indices=indices, n_left=len(indices), kind=Kind.ASSIGN,
-        write=access(builder, output.name, subscripts, scop.arrays, domain), value=value,
-        reads=(access(builder, kept.name, subscripts, scop.arrays, domain),),
-        source_name=last.source_name, span=last.span,
-    )  # fmt: skip
+    target, value = Load(output.name, subscripts, output.dtype), element(kept, subscripts)
+    return assignment(scop, domain, indices, target, value, writers[-1])

@@ -1,0 +1,43 @@
+"""Statements that rewrites add: ``target = value`` over a domain, of a statement of the program."""
+
+from collections.abc import Sequence
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Cast, Expr, Load
+from tcdsl.lang.types.dtypes import arithmetic
+from tcdsl.poly.lowering import access, builder_of, guarded_reads
+from tcdsl.poly.scop import Array, Kind, Scop, Statement
+
+
+def assignment(
+    scop: Scop,
+    domain: isl.Set,
+    indices: tuple[str, ...],
+    target: Load,
+    value: Expr,
+    source: Statement,
+) -> Statement:
+    """Return ``target = value`` over *domain*, whose name it has, as a part of *source*.
+
+    :arg scop: with the arrays that are read and written.
+    """
+    builder = builder_of(indices, domain.get_tuple_name(), scop.sizes)
+    return Statement(
+        name=domain.get_tuple_name(),
+        domain=domain,
+        indices=indices,
+        n_left=len(indices),
+        kind=Kind.ASSIGN,
+        write=access(builder, target.tensor, target.subscripts, scop.arrays, domain),
+        value=value,
+        reads=guarded_reads(builder, domain, (value,), scop.arrays),
+        source_name=source.source_name,
+        span=source.span,
+    )
+
+
+def element(array: Array, subscripts: Sequence[Expr]) -> Expr:
+    """Return an element of *array*, in the type in which values of its type are computed."""
+    load, wide = Load(array.name, tuple(subscripts), array.dtype), arithmetic(array.dtype)
+    return load if wide == array.dtype else Cast(load, wide)
