@@ -24,6 +24,7 @@ from tcdsl.errors import (
     TCWarning,
 )
 from tcdsl.options import Options
+from tcdsl.runtime.documented import names_of_module
 from tcdsl.version import __version__
 
 if TYPE_CHECKING:
@@ -84,8 +85,7 @@ def unload_ipython_extension(shell: "InteractiveShell") -> None:
 
 
 def __dir__() -> list[str]:
-    """Return what docs/api.md describes, and what Python has of every module."""
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return names_of_module(globals())
 
 
 __all__ = [

@@ -10,11 +10,11 @@ library.source_for(case, "bfloat16")               # the same program in another
 
 from tcdsl.library.case import Case, Family, source_for
 from tcdsl.library.catalogue import case, cases, load
+from tcdsl.runtime.documented import names_of_module
 
 
 def __dir__() -> list[str]:
-    """Return what docs/api.md describes, and what Python has of every module."""
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return names_of_module(globals())
 
 
 __all__ = ["Case", "Family", "case", "cases", "load", "source_for"]

@@ -1,4 +1,4 @@
-"""Public classes of which ``dir`` shows what is documented, and nothing else."""
+"""Public classes and modules of which ``dir`` shows what is documented, and nothing else."""
 
 from abc import ABCMeta
 from collections.abc import Mapping
@@ -23,9 +23,14 @@ def documented_names(self: object) -> list[str]:
     return _listed(type(self), object.__dir__(self))
 
 
+def names_of_module(members: Mapping[str, Any]) -> list[str]:
+    """Return what ``dir`` shows of the module that has *members*: what docs/api.md describes."""
+    return sorted({*members["__all__"], *(name for name in members if name.startswith("__"))})
+
+
 def _listed(cls: type, names: Any) -> list[str]:
     own = getattr(cls, "_documented", ())
     return sorted({*own, *(name for name in names if name.startswith("__"))})
 
 
-__all__ = ["Documented", "documented_names"]
+__all__ = ["Documented", "documented_names", "names_of_module"]

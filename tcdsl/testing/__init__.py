@@ -11,6 +11,7 @@ cases                 saved cases
 What draws needs Hypothesis: ``pip install 'tcdsl[testing]'``.
 """
 
+from tcdsl.runtime.documented import names_of_module
 from tcdsl.testing.cases import array, replay, save_case
 from tcdsl.testing.comparison import check, compare, poisoned
 from tcdsl.testing.fuzz import fuzz, fuzz_programs
@@ -21,8 +22,7 @@ from tcdsl.testing.random_programs import programs
 
 
 def __dir__() -> list[str]:
-    """Return what docs/api.md describes, and what Python has of every module."""
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return names_of_module(globals())
 
 
 __all__ = [

@@ -12,13 +12,13 @@ ops         what is registered with PyTorch
 modules     parameters and buffers by the def's names
 """
 
+from tcdsl.runtime.documented import names_of_module
 from tcdsl.torch.modules import Module
 from tcdsl.torch.ops import op
 
 
 def __dir__() -> list[str]:
-    """Return what docs/api.md describes, and what Python has of every module."""
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return names_of_module(globals())
 
 
 __all__ = ["Module", "op"]
