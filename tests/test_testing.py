@@ -205,9 +205,6 @@ def test_what_warns_is_not_drawn() -> None:
         assert is_accepted(text.format(accepted))
     assert not is_accepted(text.format("A(i) / A(i) * B(i)"))
     assert not is_accepted("def f(float32(N) A, float32(M) B) -> (T) { T(i + j) += A(i) * B(j) }")
-    assert not is_accepted(
-        "def f(float32(16) A) -> (float32(16) T) { T(i) = A(i)  T(i) = T(i) + A(i / 2) }"
-    )
 
 
 def test_the_simplest_program_is_a_copy() -> None:
