@@ -42,19 +42,16 @@ TC_FN double tc_double_u64(uint64_t u) { return __longlong_as_double((long long)
 #define TC_BY_COMPLEMENTS (__CUDA_ARCH__ == 900 && TC_VERSION >= 1206 && TC_VERSION < 1304)
 #endif
 #if TC_BY_COMPLEMENTS
+#define TC_BY_COMPLEMENT(name, T, opposite)                                                        \
+  TC_FN T name(T a, T b) {                                                                         \
+    T other;                                                                                       \
+    asm("{.reg .b32 rest; not.b32 rest, %2; " opposite "32 %0, %1, rest;}"                         \
+        : "=r"(other) : "r"(~a), "r"(b));                                                          \
+    return ~other;                                                                                 \
+  }
 #define TC_EXTREMES(T, t)                                                                          \
-  TC_FN T tc_lesser(T a, T b) {                                                                    \
-    T other;                                                                                       \
-    asm("{.reg .b32 rest; not.b32 rest, %2; max." #t "32 %0, %1, rest;}"                           \
-        : "=r"(other) : "r"(~a), "r"(b));                                                          \
-    return ~other;                                                                                 \
-  }                                                                                                \
-  TC_FN T tc_greater(T a, T b) {                                                                   \
-    T other;                                                                                       \
-    asm("{.reg .b32 rest; not.b32 rest, %2; min." #t "32 %0, %1, rest;}"                           \
-        : "=r"(other) : "r"(~a), "r"(b));                                                          \
-    return ~other;                                                                                 \
-  }                                                                                                \
+  TC_BY_COMPLEMENT(tc_lesser, T, "max." #t)                                                        \
+  TC_BY_COMPLEMENT(tc_greater, T, "min." #t)                                                       \
   TC_FN T tc_minus(T a) {                                                                          \
     T minus;                                                                                       \
     asm("{.reg .b32 rest; not.b32 rest, %1; add.s32 %0, rest, 1;}" : "=r"(minus) : "r"(a));        \
