@@ -30,7 +30,6 @@ from tcdsl.costmodel.reductions import is_brief
 from tcdsl.records import dataclass
 
 BLOCK_BYTES = 64 << 10  # of a row in one block's shared memory
-SLOT_BYTES = 16 << 10  # of a block's shared memory, for folds
 LEAST_BYTES = 16 << 10  # of a row in a block, where more blocks are to fill the chip
 HELD_WELL = 5 / 8  # of a multiprocessor's registers: values of rows that one block holds well
 KEPT_BYTES = 4  # of a value in a register
@@ -108,7 +107,8 @@ def best_share(gpu: Chip, rows: LongRows) -> Share | None:
     wanted = int(THREADS * gpu.threads_per_multiprocessor) // beside
     least = -(-values // MOST_REGISTERS)
     threads = (_even_threads if rows.is_split else busy_threads)(groups, wanted, least)
-    return _share(rows, cluster, threads)
+    share = _share(rows, cluster, threads)
+    return share if _is_in_shared_memory(gpu, rows, share) else next(shares(gpu, rows), None)
 
 
 def shares(gpu: Chip, rows: LongRows) -> Iterator[Share]:
@@ -121,8 +121,10 @@ def shares(gpu: Chip, rows: LongRows) -> Iterator[Share]:
         for threads in range(4 * WARP, MOST_THREADS + 1, 4 * WARP):
             is_kept = values <= MOST_REGISTERS * threads
             is_busy = threads < groups + 4 * WARP
-            if _fits(gpu, rows, cluster) and groups >= LEAST_GROUPS and is_kept and is_busy:
-                yield _share(rows, cluster, threads)
+            if groups >= LEAST_GROUPS and is_kept and is_busy:
+                share = _share(rows, cluster, threads)
+                if _is_in_shared_memory(gpu, rows, share):
+                    yield share
         cluster *= 2
 
 
@@ -142,7 +144,20 @@ def _most(gpu: Chip, rows: LongRows) -> int:
 
 def _fits(gpu: Chip, rows: LongRows, cluster: int) -> bool:
     """Return whether the shared memory of *cluster* blocks holds a row."""
-    return rows.row_bytes <= cluster * (gpu.shared_bytes_per_block - SLOT_BYTES)
+    return rows.row_bytes <= cluster * _staging_bytes(gpu)
+
+
+def _is_in_shared_memory(gpu: Chip, rows: LongRows, share: Share) -> bool:
+    """Return whether a block has room for its share, rounded up to what its threads take."""
+    return share.per * prod(rows.extents[1:]) * rows.staged_bytes <= _staging_bytes(gpu)
+
+
+def _staging_bytes(gpu: Chip) -> int:
+    """Return what copies may take of a block's shared memory.
+
+    What is static is left to folds and other arrays (schedule/promotion).
+    """
+    return gpu.shared_bytes_per_block - gpu.static_shared_bytes_per_block
 
 
 def _is_held(gpu: Chip, rows: LongRows) -> bool:

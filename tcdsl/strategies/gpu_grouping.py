@@ -90,17 +90,17 @@ def group_for_gpu(
     shapes = {name: freed(shape, scop.by_name[name]) for name, shape in shapes.items()}
     alignment = alignment_of(scop, dependences)
     refused: Refused = []
+    policy = _Policy(scop, shapes, options, gpu, chunks)
 
-    def grouped(policy: _Policy, refused: Refused) -> list[Group]:
+    def grouped(refused: Refused) -> list[Group]:
         why_not = recording(policy.why_not, refused)
         return with_long_groups(group_statements(scop, alignment, shapes, why_not), shapes)
 
-    policy = _Policy(scop, shapes, options, gpu, chunks)
-    groups = grouped(policy, refused)
+    groups = grouped(refused)
     wider: list[Group] = []
     if policy.left_idle and gpu.blocks_per_cluster > 1:
         policy.blocks_a_row = gpu.blocks_per_cluster
-        wider = grouped(policy, [])
+        wider = grouped([])
     return Grouped(
         scop, dependences, alignment, shapes, groups, chunks, tuple(refused), wider=wider
     )

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 import tcdsl
-from tcdsl.costmodel import clusters
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tests.strategies.waiting_sums import (
@@ -109,11 +108,23 @@ def test_more_blocks_than_any_kernel_may_have(
     cuda_unit: MakeUnit, check_emulated: CheckAll
 ) -> None:
     """Sixteen share what eight do not hold; the runtime asks the driver for them."""
-    gpu = replace(load_chip("h200"), shared_bytes_per_block=clusters.SLOT_BYTES + (2 << 10))
+    gpu = load_chip("h200")
+    gpu = replace(gpu, shared_bytes_per_block=gpu.static_shared_bytes_per_block + (2 << 10))
     shapes = [(32, 3, 256), (3,), ()]
     (launch,) = cuda_unit(BATCHNORM, *shapes, gpu=gpu).source.launches
-    assert launch.cluster == 16
+    assert launch.cluster == 16 and launch.shared_bytes == 2 << 10
     check_emulated([(BATCHNORM, shapes), (BATCHNORM, [(31, 3, 253), (3,), ()])], gpu=gpu)
+
+
+@pytest.mark.parametrize("blocks", [8, 16])
+@pytest.mark.parametrize("text", [SOFTMAX, LOGSUMEXP, program("softmax", ROWS, "double")])
+def test_the_longest_rows_are_in_shared_memory(text: str, blocks: int, cuda_unit: MakeUnit) -> None:
+    """Rows that fit by the cost model fit beside what the kernel's folds are left."""
+    gpu = load_chip("h200")
+    each = gpu.shared_bytes_per_block - gpu.static_shared_bytes_per_block
+    length = blocks * each // (8 if "double" in text else 4)
+    for launch in cuda_unit(text, (40, length), gpu=gpu).source.launches:
+        assert launch.shared_bytes >= each - 1024 if launch.cluster > 1 else launch.cluster == 1
 
 
 def test_few_rows_are_shared_by_clusters_too(cuda_unit: MakeUnit) -> None:
