@@ -7,6 +7,7 @@ Arguments: which part of how many; parts may run at the same time.  With ``--emu
 """
 
 import itertools
+import json
 import re
 import sys
 from collections import Counter
@@ -19,7 +20,7 @@ import numpy as np
 import tcdsl
 from tcdsl import library
 
-Job = tuple[Any, list[Any]]
+Job = tuple[Any, list[Any]]  # a function and its inputs
 
 # Library programs at sizes where kernels are others than at the small ones: rows that clusters
 # share, or blocks in chunks, or that begin inside a vector; overlapped tiles; copies of results.
@@ -30,6 +31,8 @@ OTHER_SIZES = [
     ("cross_entropy", "float32", {"B": 3, "V": 131072}),
     ("batchnorm_running", "float32", {"N": 32, "C": 2, "H": 56, "W": 56}),
     ("group_norm", "float32", {"N": 1, "G": 2, "D": 16, "H": 48, "W": 48}),
+    ("softmax", "float32", {"M": 2, "N": 1 << 19}),  # clusters of sixteen blocks
+    ("batchnorm_running", "float32", {"N": 32, "C": 2, "H": 112, "W": 112}),
     ("softmax", "float32", {"M": 7, "N": 4097}),
     ("cross_entropy", "float32", {"B": 300, "V": 4099}),
     ("layernorm", "float32", {"M": 2200, "N": 8192}),
@@ -64,6 +67,14 @@ PRODUCT_SIZES = [
     {"M": 130, "N": 101, "K": 203},
     {"M": 16, "N": 24, "K": 9000},
 ]
+# What is reduced of a product's rows, blocks with several tiles, and rows that are copied first.
+OTHER_PRODUCTS = [
+    ("bfloat16", {"M": 520, "N": 392, "K": 264}),
+    ("bfloat16", {"M": 4096, "N": 2048, "K": 128}),
+    ("half", {"M": 777, "N": 555, "K": 1001}),
+]
+ROW_SUMS = "\n v(m,n) = fmax(y(m,n) + b(n), 0.0) + r(m,n)\n s(m) +=! v(m,n) * v(m,n)"
+IN_ONE_LAUNCH = ("softmax", "float32", {"M": 2, "N": 1 << 20})  # a barrier of all blocks
 PRODUCT_TYPES = ("bfloat16", "half", "float", "double", "int8", "uint8", "float8_e4m3")
 WAYS = ("loader", "together")  # choices of a template that make other instructions
 EPILOGUE = "\n v(m,n) = fmax(y(m,n) + b(n), 0.0) + r(m,n)"
@@ -95,6 +106,21 @@ def products() -> Iterator[Job]:
             others = f"{parameters}, {dtype}(N) b, {dtype}(M,N) r"
             yield of_text(f"def f({others}) -> (v) {{ {product}{EPILOGUE} }}", sizes)
 
+    for dtype, sizes in OTHER_PRODUCTS:
+        parameters = f"{dtype}(M,K) x, {dtype}(K,N) z"
+        yield of_text(f"def f({parameters}) -> (y) {{ {PRODUCTS[0]} }}", sizes)
+        others = f"{parameters}, {dtype}(N) b, {dtype}(M,N) r"
+        yield of_text(f"def f({others}) -> (v, s) {{ {PRODUCTS[0]}{ROW_SUMS} }}", sizes)
+
+
+def phases(function: Any, inputs: list[Any], target: str) -> str:
+    """Return the choices of *function* with which its kernels are one launch."""
+    first, *_, last = function.compile(*inputs, target=target).choices["kernels"]
+    name = f"{first['kernel']} then {last['kernel']}"
+    own = {**last, "threads_x": first["threads"]}
+    kernels = [own, {"kernel": name, "template": "grid_phases"}]
+    return json.dumps({"format": "tcdsl choices", "version": 1, "kernels": kernels})
+
 
 def _dims(indices: tuple[str, str]) -> str:
     return f"({','.join(indices).upper()})"
@@ -115,8 +141,10 @@ def jobs() -> Iterator[Job]:
 
 def main(part: int, parts: int, target: str) -> None:
     n_programs, templates = 0, Counter[str]()
-    for function, inputs in itertools.islice(jobs(), part, None, parts):
-        executable = function.compile(*inputs, target=target)
+    every = itertools.chain(((job, False) for job in jobs()), [(of_library(*IN_ONE_LAUNCH), True)])
+    for (function, inputs), is_one in itertools.islice(every, part, None, parts):
+        asked = phases(function, inputs, target) if is_one else ""
+        executable = function.compile(*inputs, target=target, choices=asked)
         needed = executable.results.needed
         out = None
         if needed:  # what the program adds to

@@ -36,7 +36,7 @@ class NoMerge:
 def merges(state: State, known: Evaluator) -> Iterator[Merge | NoMerge]:
     """Yield what may be merged in *state* and would be faster; and which pairs would not."""
     free = [group for group in state.groups if not known.is_fixed(group)]
-    for parts in (*combinations(free, 2), *_readers(free, known), *_chains(state, known)):
+    for parts in (*combinations(free, 2), *_readers(free, known), *_products(state, known)):
         whole = known.joined(parts)
         if whole is None or in_order(_replaced(state.groups, parts, whole), known) is None:
             continue
@@ -49,10 +49,13 @@ def merges(state: State, known: Evaluator) -> Iterator[Merge | NoMerge]:
             yield NoMerge(*parts, _slower(seconds, apart))
 
 
-def _chains(state: State, known: Evaluator) -> Iterator[tuple[Group, ...]]:
-    """Yield pairs of groups, one of them fixed, whose members are a chain of products."""
+def _products(state: State, known: Evaluator) -> Iterator[tuple[Group, ...]]:
+    """Yield pairs of groups, one of them fixed, that are a product and what one kernel may add.
+
+    A further product of a chain, or what reduces its rows.
+    """
     for one, other in combinations(state.groups, 2):
-        if (known.is_fixed(one) or known.is_fixed(other)) and known.is_chain((one, other)):
+        if (known.is_fixed(one) or known.is_fixed(other)) and known.is_product((one, other)):
             yield one, other
 
 

@@ -19,7 +19,7 @@ from tcdsl.schedule.fusion import Group, join_all, shareable
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.templates import product_chain, tile_simt
+from tcdsl.strategies.templates import product_chain, tile_mma, tile_simt
 from tcdsl.strategies.traffic import traffic_of
 
 SLOW = 3.0  # times what is moved
@@ -132,15 +132,16 @@ class Evaluator:
             or self.seconds(group) == inf
         )
 
-    def is_chain(self, parts: Sequence[Group]) -> bool:
-        """Return whether *parts* are a chain of products that one kernel may be."""
+    def is_product(self, parts: Sequence[Group]) -> bool:
+        """Return whether one kernel may be *parts*: a chain of products, or one and its folds."""
         known = self.grouped
         if any(library_of(known.scop, part.members) for part in parts):
             return False
         whole = self.joined(parts)
         if whole is None:
             return False
-        return product_chain.why_not(self.problem(whole)) is None
+        problem = self.problem(whole)
+        return product_chain.why_not(problem) is None or tile_mma.has_folds(problem)
 
     def needs(self, group: Group) -> set[str]:
         """Return the statements that must run before some member of *group*."""

@@ -173,6 +173,8 @@ class _Policy:
             return None
         if any(map(self._is_tiled, members)) and not self._has_tiles(grown):
             return "a contraction would lose its tiles"
+        if tile_mma.has_folds(self._problem(grown)):
+            return "what is reduced of a product is begun with it if that is faster"
         if self._estimates.is_faster(grown, [group, alone(grown.members[-1], self.shapes)]):
             return None
         if self._estimates.both_ways(group) is not None:
@@ -197,11 +199,13 @@ class _Policy:
         return self._tiled[name]
 
     def _is_on_tensor_cores(self, group: Group) -> bool:
-        problem = Problem(self.scop, group, self.shapes, self.gpu, self.options)
-        return tile_mma.TEMPLATE.is_wanted(problem)
+        return tile_mma.TEMPLATE.is_wanted(self._problem(group))
 
     def _has_tiles(self, group: Group) -> bool:
-        return _has_tiles(Problem(self.scop, group, self.shapes, self.gpu, self.options))
+        return _has_tiles(self._problem(group))
+
+    def _problem(self, group: Group) -> Problem:
+        return Problem(self.scop, group, self.shapes, self.gpu, self.options)
 
     def _work(self, group: Group) -> int:
         return sum(work_of(self.shapes[name]) for name in group.members)

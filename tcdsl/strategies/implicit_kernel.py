@@ -99,8 +99,8 @@ class _Builder:
         )
         outer = tuple(self._with(scop, loop, sums) for loop in self._blocks())
         kernel = TensorKernel(
-            scop, lead, outer, {lead: self._step()}, (sums.init,), (lead,),
-            (sums.store, *sums.after), levels, (), 1, sketch.why, sums.left, sketch.template,
+            scop, lead, outer, {lead: self._step()}, ((sums.init,),), (lead,),
+            ((sums.store, *sums.after),), levels, (), 1, sketch.why, sums.left, sketch.template,
             sketch.config,
         )  # fmt: skip
         for number in range(2):

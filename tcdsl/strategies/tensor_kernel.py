@@ -52,6 +52,16 @@ from tcdsl.strategies.fragments import (
 )
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch, Tensor, Tile
+from tcdsl.strategies.tile_folds import (
+    Fold,
+    folded,
+    folds_of,
+    levels_of_parts,
+    outer_of_parts,
+    parts_of,
+    shared_axis,
+    without_folds,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +72,9 @@ class TensorKernel:
     name: str  # the contraction's statement
     outer: tuple[Mapping[str, Level], ...]  # over blocks, and the tiles of one
     step: Mapping[str, Level]  # around the copies and the product; none: in one step
-    before: tuple[str, ...]  # the accumulators' initialisation
+    before: tuple[tuple[str, ...], ...]  # the accumulators' initialisations, each in one nest
     inside: tuple[str, ...]
-    after: tuple[str, ...]
+    after: tuple[tuple[str, ...], ...]  # in one nest each
     levels: Mapping[str, Sequence[Level]]
     staged: tuple[str, ...]  # tiles that asynchronous copies bring
     buffers: int = 1  # iterations that these have room for at least
@@ -79,7 +89,7 @@ class TensorKernel:
         """Return the loops."""
         inside: Node = sequence([self._nest([name], nester) for name in self.inside])
         before, after = (
-            [self._nest(names, nester)] if names else [] for names in (self.before, self.after)
+            [self._nest(names, nester) for names in nests] for nests in (self.before, self.after)
         )
         steps = _loop(self.step, inside, nester) if self.step else inside
         tree = sequence([*before, steps, *after])
@@ -117,19 +127,25 @@ def _last(body: Node, chunks: Level, nester: Nester) -> Loop:
 
 def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKernel:
     """Return the kernel of *problem* that *sketch* says, a *product* on tensor cores."""
+    whole, members = problem, problem.group.members
+    problem, folds = _in_parts(problem, product)
     lead, shape, tiles = problem.lead, problem.shapes[problem.lead], product.tiles
     row, column = product.row, product.column
     names = [shape.statement.indices[d] for d in (row[lead], column[lead], product.term)]
-    whole, left = _in_chunks(problem, product) if product.chunk else (problem.scop, ())
-    scop = rfactor(whole, lead, ())
-    init, store = (s.name for s in scop.statements if s.name not in whole.by_name)
+    chunked, left = _in_chunks(problem, product) if product.chunk else (problem.scop, ())
+    scop = rfactor(chunked, lead, ())
+    init, store = (s.name for s in scop.statements if s.name not in chunked.by_name)
     scop = _padded(scop, lead, problem, product)
     levels = {name: held(tiles, *_at(scop, name, names[:2])) for name in (init, store)}
     levels[lead] = multiplied(tiles, *_at(scop, lead, names))
-    after = [name for name in problem.group.members if name != lead]
+    after = [name for name in members if name != lead]
+    rows, columns = (shared_axis(whole, axis) for axis in (row, column))
     for name in after:
-        levels[name] = held(tiles, At(row[name]), At(column[name]))
+        levels[name] = held(tiles, At(rows[name]), At(columns[name]))
     outer = [_with(scop, loop, lead, (init, store)) for loop in _blocks(problem, product)]
+    for fold in folds:
+        levels |= dict.fromkeys(fold.parts, levels_of_parts(fold, tiles))
+        outer = [_with_fold(loop, whole, fold, product) for loop in outer]
     outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
     step = _step(problem, product)
     last: tuple[tuple[str, ...], ...] = ()
@@ -138,19 +154,44 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
         outer = [*(_with(scop, loop, lead, left) for loop in around), chunks]
         for name in left:
             levels[name] = held(tiles, *_at(scop, name, names[:2]))
-        begin, fold, end = left
+        begin, fold_, end = left
         chunk = coordinate_name(shape.statement, 0, is_lane=False)
-        at = scop.by_name[fold].indices.index(chunk)
-        levels[fold].insert(0, Level(LoopKind.SERIAL, Coordinate(at), chunks[lead].extent))
-        last, left, after = ((begin,), (fold,), (end, *after)), (), []
+        at = scop.by_name[fold_].indices.index(chunk)
+        levels[fold_].insert(0, Level(LoopKind.SERIAL, Coordinate(at), chunks[lead].extent))
+        last, left, after = ((begin,), (fold_,), (end, *after)), (), []
+    left += tuple(name for fold in folds for name in fold.left)
     kernel = TensorKernel(
-        scop, lead, tuple(outer), {lead: step}, (init,), (lead,), (store, *after), levels, (),
+        scop, lead, tuple(outer), {lead: step}, ((init,), *((fold.init,) for fold in folds)),
+        (lead,), ((store, *after), *((fold.store,) for fold in folds)), levels, (),
         product.stages if product.boxes else 1, sketch.why, left, sketch.template, sketch.config,
         sketch.code, last,
     )  # fmt: skip
     for number in range(len(scop.by_name[lead].reads)):
         kernel = _with_copy(kernel, product, number)
     return kernel
+
+
+def _in_parts(problem: Problem, product: Tensor) -> tuple[Problem, list[Fold]]:
+    """Return *problem* without its folds, which the scop has in parts, and these."""
+    scop, folds, rows = problem.scop, list[Fold](), shared_axis(problem, product.row)
+    for name in folds_of(problem):
+        parts = parts_of(problem, name, product.column, product.tiles.columns)
+        scop, fold = folded(scop, name, scop.by_name[name].indices[rows[name]], parts)
+        folds.append(fold)
+    return (replace(without_folds(problem), scop=scop) if folds else problem), folds
+
+
+def _with_fold(
+    loop: Mapping[str, Level], problem: Problem, fold: Fold, product: Tensor
+) -> dict[str, Level]:
+    """Return *loop* over blocks or tiles with what *fold* has in the kernel."""
+    level = loop[problem.lead]
+    coordinate = level.coordinate
+    assert isinstance(coordinate, Coordinate)
+    axis = next(own for own in problem.group.axes if own[problem.lead] == coordinate.position)
+    updates = replace(level, coordinate=replace(coordinate, position=axis[fold.updates]))
+    parts = outer_of_parts(updates, fold, product.tiles)
+    return {**loop, fold.updates: updates, **dict.fromkeys(fold.parts, parts)}
 
 
 def _in_chunks(problem: Problem, product: Tensor) -> tuple[Scop, tuple[str, ...]]:

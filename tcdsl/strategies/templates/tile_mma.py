@@ -41,6 +41,13 @@ from tcdsl.strategies.tensor_types import (
     unit_of,
     why_not_made,
 )
+from tcdsl.strategies.tile_folds import (
+    folds_of,
+    part_bytes,
+    parts_of,
+    why_not_folded,
+    without_folds,
+)
 from tcdsl.strategies.traffic import is_inside
 
 NAME = "tile_mma"
@@ -101,6 +108,17 @@ class TensorConfig:
 
 def why_not(problem: Problem) -> str | None:
     """Return why *problem* is not made on tensor cores, or None."""
+    product, folds = without_folds(problem), folds_of(problem)
+    if reason := _why_not_product(product):
+        return reason
+    axes = axes_of(product)
+    assert axes is not None
+    reasons = (why_not_folded(problem, name, *axes[:2]) for name in folds)
+    return next((reason for reason in reasons if reason), None)
+
+
+def _why_not_product(problem: Problem) -> str | None:
+    """Return why *problem*, which reduces nothing of its product, is not made here, or None."""
     shape = problem.shapes[problem.lead]
     statement = shape.statement
     spans = dict(zip(statement.indices, ((0, extent) for extent in shape.extents), strict=True))
@@ -280,15 +298,15 @@ def _has_more_terms(problem: Problem, read: Access, reduced: int) -> bool:
 
 def space(problem: Problem) -> Iterator[TensorConfig]:
     """Yield the configurations, first those that are estimated to take the least time."""
-    axes, found = axes_of(problem), []
-    assert axes is not None
+    whole, problem, found = problem, without_folds(problem), []
     room = problem.gpu.shared_bytes_per_block
-    for config in _in_chunks(problem, _configs(problem)):
+    configs = _configs(problem)
+    for config in configs if folds_of(whole) else _in_chunks(problem, configs):
         if config.stages - 1 > -(-_chunk(problem, config) // config.step):  # ahead of nothing
             continue
         if config.loader == THREADS and not _fits_grid(problem, config):
             continue  # copies by threads are in loops over blocks alone
-        work = _work(problem, config)
+        work = _work(whole, config)
         seconds = estimate(work, problem.gpu).seconds
         if seconds < inf and work.shared_bytes <= room:
             found.append((seconds, config))
@@ -443,8 +461,6 @@ def _count_cut(problem: Problem) -> int:
 
 
 def _work(problem: Problem, config: TensorConfig) -> Work:
-    shape, axes = problem.shapes[problem.lead], axes_of(problem)
-    assert axes is not None and shape.statement.reduction is not None
     members = [problem.scop.by_name[name] for name in problem.group.members]
     arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
     written = {access.array for s in members for access in s.writes}
@@ -453,6 +469,10 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         name: 0 if name in inside else problem.scop.arrays[name].size_bytes() or 0
         for name in arrays
     }
+    parts = sum(part_bytes(problem, name, config.columns) for name in folds_of(problem))
+    problem = without_folds(problem)
+    shape, axes = problem.shapes[problem.lead], axes_of(problem)
+    assert axes is not None and shape.statement.reduction is not None
     terms = -(-_chunk(problem, config) // config.step) * config.step
     terms *= prod(shape.extents[dim] for dim in axes[3])
     operands = _operands(problem)
@@ -461,7 +481,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         _blocks(problem, config), (config.warp_rows, config.warp_columns),
         config.rows, config.columns, terms, config.step, config.stages, config.together,
         unit_of(operands[0].dtype), copy_bytes,
-        sum(moved[name] for name in written), sum(moved[name] for name in arrays - written),
+        sum(moved[name] for name in written) + parts, sum(moved[name] for name in arrays - written),
         operands[0].dtype.size_bytes, _loads(problem),
         config.loader == BOXES,
         4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
@@ -498,7 +518,8 @@ def _loads(problem: Problem) -> tuple[int, int]:
 
 def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     """Return the schedule that *config* asks for."""
-    axes = axes_of(problem)
+    whole, problem = problem, without_folds(problem)
+    axes, folds = axes_of(problem), folds_of(whole)
     assert axes is not None
     tiles = config.tiles
     rows, columns = tiles.block
@@ -515,10 +536,13 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         why = (*why, f"{config.chunks} blocks share the terms of a tile, {chunk} each")
     if config.is_finished:
         why = (*why, "the last of them adds up their sums")
-    members = problem.group.members
+    if folds:
+        why = (*why, f"threads begin {', '.join(folds)}: a part for a quarter of a warp's columns")
+    members = whole.group.members
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=why,
-        work=_work(problem, config),
+        partials={name: parts_of(whole, name, axes[1], config.columns) for name in folds},
+        work=_work(whole, config),
         tensor=Tensor(
             *axes, tiles, config.stages, config.loader == BOXES, config.swath, chunk,
             config.is_persistent, config.is_finished,
@@ -527,3 +551,8 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
 
 
 TEMPLATE = Template(NAME, TensorConfig, why_not, space, schedule, is_likely)
+
+
+def has_folds(problem: Problem) -> bool:
+    """Return whether *problem* is made here, and reduces rows of its product as well."""
+    return bool(folds_of(problem)) and TEMPLATE.is_wanted(problem)

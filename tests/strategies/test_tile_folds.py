@@ -1,0 +1,186 @@
+"""Reductions of a product's rows in its kernel: that they are right, and when they are apart."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tcdsl.costmodel.chip import load_chip
+from tcdsl.errors import TCWarning
+from tcdsl.options import Options
+from tcdsl.strategies.fragments import Level, WarpTiles
+from tcdsl.strategies.tile_folds import Fold, levels_of_parts
+from tcdsl.testing.comparison import check
+from tcdsl.testing.random_inputs import values
+
+MakeUnit = Callable[..., Any]
+FEW = replace(load_chip("h200"), multiprocessors=4)  # blocks have several tiles
+PRODUCTS = {"nn": "A(m,k) * B(k,n)", "nt": "A(m,k) * B(n,k)", "tn": "A(k,m) * B(k,n)"}
+RESIDUAL = """
+    C(m,n) +=! {product}
+    D(m,n) = fmax(C(m,n) + b(n), 0.0) + x(m,n)
+    r(m) +=! D(m,n) * D(m,n)
+"""
+OTHERS = {
+    "greatest": "r(m) max=! D(m,n)",
+    "two": "r(m) max=! D(m,n)  s(m) +=! C(m,n)",
+    "of a half type": "r(m) +=! D(m,n)",
+    "update": "r(m) += D(m,n)",
+    "some columns": "r(m) +=! D(m,n) where n in 0:{few}",
+}
+
+
+def source_of(product: str, dtype: str, outputs: str = "D, r") -> str:
+    """Return a product with a bias, a residual, and the sums of squares of its rows."""
+    a, b = (", ".join(re.findall("[mnk]", part)).upper() for part in product.split("*"))
+    head = f"def f({dtype}({a}) A, {dtype}({b}) B, float(N) b, {dtype}(M,N) x) -> ({outputs})"
+    return f"{head} {{{RESIDUAL.format(product=product)}}}"
+
+
+def shapes_of(product: str, m: int, n: int, k: int) -> list[tuple[int, ...]]:
+    extents = {"m": m, "n": n, "k": k}
+    left, right = (
+        tuple(extents[index] for index in re.findall("[mnk]", part)) for part in product.split("*")
+    )
+    return [left, right, (n,), (m, n)]
+
+
+def tiles(shape: tuple[int, int, int, int], **others: Any) -> dict[str, Any]:
+    """Return a configuration of *shape*, which copies by threads fill unless *others* say more."""
+    rows, columns, warp_rows, warp_columns = shape
+    return {
+        "rows": rows, "columns": columns, "warp_rows": warp_rows, "warp_columns": warp_columns,
+        "step": 64, "stages": 3, "together": 4, "loader": "threads", "swath": 1, "chunks": 1,
+        "is_persistent": False, "is_finished": False, **others,
+    }  # fmt: skip
+
+
+CONFIGS = {
+    "boxes": tiles((16, 128, 4, 1), loader="boxes"),
+    "four warps": tiles((16, 64, 4, 1)),
+    "single warps": tiles((32, 16, 2, 2), step=32, together=1),
+    "persistent": tiles((16, 64, 4, 1), loader="boxes", swath=2, is_persistent=True),
+}
+
+
+def asked(unit: Any, config: Mapping[str, Any]) -> Options:
+    """Return the options that ask for *config* for the first kernel of *unit*."""
+    kernel = unit.done.plan.weighed[0].kernel
+    choice = {"kernel": kernel, "template": "tile_mma", **config}
+    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+
+
+def groups_of(unit: Any) -> list[str]:
+    return [weighed.kernel for weighed in unit.done.plan.weighed]
+
+
+def inputs_of(unit: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
+    c = unit.comprehension
+    types = [c.tensors[name].dtype for name in c.inputs]
+    return [values(*of, "real", n) for n, of in enumerate(zip(types, shapes, strict=True))]
+
+
+@pytest.mark.slow_but("boxes", "persistent")
+@pytest.mark.parametrize("way", CONFIGS)
+def test_sums_of_rows(way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    units, inputs = [], []
+    gpu = FEW if way == "persistent" else load_chip("h200")
+    sizes = {"nn": (312, 72, 264), "nt": (137, 200, 200), "tn": (72, 136, 200)}
+    for form in ("nn",) if way == "persistent" else PRODUCTS:
+        size = sizes[form]
+        shapes, source = shapes_of(PRODUCTS[form], *size), source_of(PRODUCTS[form], "bfloat16")
+        bare = cuda_unit(source, *shapes, gpu=gpu)
+        assert groups_of(bare)[0] == "S0+S1+S2"
+        units.append(cuda_unit(source, *shapes, gpu=gpu, options=asked(bare, CONFIGS[way])))
+        assert not units[-1].done.is_fallback
+        inputs.append(inputs_of(units[-1], shapes))
+    for program, own in zip(emulated(units), inputs, strict=True):
+        check(program, *own)
+
+
+@pytest.mark.slow_but("half")
+@pytest.mark.parametrize("dtype", ["half", "double", "int8", "float8_e4m3"])
+def test_types(dtype: str, check_emulated: Callable[..., None], monkeypatch: Any) -> None:
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    source = source_of(PRODUCTS["nt"], dtype)
+    sizes = [(72, 136, 200), (61, 40, 48), (0, 8, 8), (8, 0, 8), (8, 8, 0)]
+    check_emulated([(source, shapes_of(PRODUCTS["nt"], *size)) for size in sizes])
+
+
+@pytest.mark.slow_but("two")
+@pytest.mark.parametrize("form", OTHERS)
+def test_other_reductions(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    shapes = shapes_of(PRODUCTS["nn"], 264, 136, 200)
+    own = OTHERS[form].format(few=100)
+    outputs = {"two": "D, r, s", "of a half type": "bfloat16(M) r"}.get(form, "D, r")
+    source = source_of(PRODUCTS["nn"], "bfloat16", outputs)
+    source = source.replace("r(m) +=! D(m,n) * D(m,n)", own)
+    if form == "update":
+        source, shapes = source.replace("def f(", "def f(float(M) r, "), [(264,), *shapes]
+    unit = cuda_unit(source, *shapes)
+    first = groups_of(unit)[0].split("+")
+    assert {name for name in ("S2", "S3") if name in unit.done.plan.scop.by_name} <= {*first}
+    assert not unit.done.is_fallback
+    (program,) = emulated([unit])
+    check(program, *inputs_of(unit, shapes))
+
+
+def test_results_that_nothing_else_reads_are_not_stored(cuda_unit: MakeUnit) -> None:
+    source = source_of(PRODUCTS["nn"], "bfloat16", "r")
+    unit = cuda_unit(source, *shapes_of(PRODUCTS["nn"], 1024, 1024, 512))
+    assert not re.search(r"\*(__restrict__ )?(u0_)?[CD]\b", unit.source.text)
+
+
+def test_batches(cuda_unit: MakeUnit, emulated: Any) -> None:
+    source = """def f(half(B,M,K) A, half(B,K,N) W) -> (C, r) {
+        C(b,m,n) +=! A(b,m,k) * W(b,k,n)
+        r(b,m) max=! fabs(C(b,m,n))
+    }"""
+    shapes = [(3, 136, 200), (3, 200, 264)]
+    unit = cuda_unit(source, *shapes)
+    assert groups_of(unit)[0] == "S0+S1" and not unit.done.is_fallback
+    (program,) = emulated([unit])
+    check(program, *inputs_of(unit, shapes))
+
+
+# --- when -----------------------------------------------------------------------------------
+
+
+def test_what_reads_the_sums_is_another_kernel(cuda_unit: MakeUnit) -> None:
+    source = """def f(bfloat16(M,K) A, bfloat16(K,N) B) -> (y) {
+        C(m,n) +=! A(m,k) * B(k,n)
+        r(m) +=! C(m,n) * C(m,n)
+        y(m,n) = C(m,n) * rsqrt(r(m))
+    }"""
+    unit = cuda_unit(source, (2048, 2048), (2048, 2048))
+    assert not any({"S1", "S2"} <= {*name.split("+")} and "S0" in name for name in groups_of(unit))
+
+
+@pytest.mark.parametrize("statement", ["r(n) +=! D(m,n)", "r(m) argmax=! D(m,n)"])
+def test_others_are_apart(statement: str, cuda_unit: MakeUnit) -> None:
+    source = source_of(PRODUCTS["nn"], "bfloat16")
+    source = source.replace("r(m) +=! D(m,n) * D(m,n)", statement)
+    unit = cuda_unit(source, *shapes_of(PRODUCTS["nn"], 512, 512, 512))
+    assert groups_of(unit)[0] == "S0+S1"
+
+
+def test_they_are_apart_where_that_is_faster(cuda_unit: MakeUnit) -> None:
+    """A product of few tiles has blocks that share its terms, and no sums of rows beside them."""
+    source = source_of(PRODUCTS["nn"], "bfloat16")
+    unit = cuda_unit(source, *shapes_of(PRODUCTS["nn"], 64, 96, 200_000))
+    assert groups_of(unit)[0] == "S0+S1"
+
+
+def test_parts_on_other_threads_are_found(cuda_unit: MakeUnit, monkeypatch: Any) -> None:
+    """Parts whose warps are along the axis of their threads are not legal."""
+
+    def turned(fold: Fold, shape: WarpTiles) -> list[Level]:
+        return [replace(level, axis=0) for level in levels_of_parts(fold, shape)]
+
+    source, shapes = source_of(PRODUCTS["nn"], "half"), shapes_of(PRODUCTS["nn"], 264, 136, 200)
+    assert not cuda_unit(source, *shapes).done.is_fallback
+    monkeypatch.setattr("tcdsl.strategies.tensor_kernel.levels_of_parts", turned)
+    with pytest.warns(TCWarning, match="internal error in the verification"):
+        assert cuda_unit(source, *shapes).done.is_fallback
