@@ -11,12 +11,15 @@ from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.common_subexpressions import why_not_shared, with_shared
+from tcdsl.rewrites.scop.computed_factors import computed_first, why_not_computed_first
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
 from tcdsl.rewrites.scop.float16_parts import in_float16, why_not_in_float16
 from tcdsl.rewrites.scop.narrowing import narrowed, narrowed_together, why_not_narrowed_together
+from tcdsl.rewrites.scop.outer_factors import why_not_outer, with_outer_factors
 from tcdsl.rewrites.scop.part_sums import in_parts, why_not_in_parts
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
+from tcdsl.rewrites.scop.separate_sums import separate, why_not_separate
 from tcdsl.rewrites.scop.widening import why_not_widened, widened
 from tcdsl.strategies.operand_orders import orders_of, with_orders
 
@@ -29,6 +32,7 @@ class Rewrite:
     sites: Callable[[Scop], Iterable[str]]
     why_not: Callable[[Scop, str], str | None]
     apply: Callable[[Scop, str], Scop]
+    is_reassociating: bool = False  # as Options(reassociate=False) forbids
 
 
 def _arg_reductions(scop: Scop) -> list[str]:
@@ -85,6 +89,12 @@ def _sharing(scop: Scop) -> list[str]:
     return [s.name for s in scop.statements if why_not_shared(scop, s) is None]
 
 
+def _computed_first(scop: Scop, name: str) -> Scop:
+    """Return *scop* with the factors of *name* computed first, if that is legal and needed."""
+    reason = why_not_computed_first(scop, scop.by_name[name])
+    return computed_first(scop, name) if reason is None else scop
+
+
 def _narrowable(scop: Scop) -> list[str]:
     """Return products by the first of those that share factors; all of them first."""
     found = [names[0] for names in narrowed_together(scop)]
@@ -103,6 +113,29 @@ def _why_not_narrowed(scop: Scop, site: str) -> str | None:
 
 
 ALL = "all products"
+# What makes products of elements, which what Options ask for may be about.
+OF_FACTORS = (
+    Rewrite(
+        "factors of sums after these",
+        _products,
+        lambda scop, name: why_not_outer(scop, scop.by_name[name]),
+        lambda scop, name: _computed_first(with_outer_factors(scop, name), name),
+        is_reassociating=True,
+    ),
+    Rewrite(
+        "a sum for each product",
+        _products,
+        lambda scop, name: why_not_separate(scop, scop.by_name[name]),
+        separate,
+        is_reassociating=True,
+    ),
+    Rewrite(
+        "factors computed first",
+        _products,
+        lambda scop, name: why_not_computed_first(scop, scop.by_name[name]),
+        computed_first,
+    ),
+)
 REWRITES = (
     Rewrite(
         "place after the extreme",

@@ -19,7 +19,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.plan.library_rewrite import library_rewrites
 from tcdsl.plan.moves import Merge, NoMerge, in_order, merged, merges
-from tcdsl.plan.rewrites import REWRITES, rewrites_by_options
+from tcdsl.plan.rewrites import OF_FACTORS, REWRITES, rewrites_by_options
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import Group
@@ -83,7 +83,10 @@ def with_rewrites(
     tried: list[Tried] = []
     asked = rewrites_by_options(options)
     others = (*REWRITES, *library_rewrites(options, gpu))
-    for rewrite in (*asked, *(others if options.fuse != "none" else ())):
+    every = (*OF_FACTORS, *asked, *others) if options.fuse != "none" else asked
+    for rewrite in every:
+        if rewrite.is_reassociating and not options.reassociate:
+            continue
         for site in rewrite.sites(scop):
             if (reason := rewrite.why_not(scop, site)) is not None:
                 tried += [Tried(rewrite.name, site, reason)] if rewrite in asked else []

@@ -1,0 +1,257 @@
+"""Computed factors: what a product multiplies is computed once an element, not once a use.
+
+    C(m,n) +=! fmax(A(m,k), 0) * B(k,n)             F(m,k) = fmax(A(m,k), 0)
+                                           --->     C(m,n) +=! F(m,k) * B(k,n)
+
+    C(m,n) +=! A(i(m),k) * float32(W(k,n))          F(m,k) = A(i(m),k),  G(k,n) = bfloat16(W(k,n))
+                                           --->     C(m,n) +=! F(m,k) * G(k,n)
+
+Tensor cores multiply elements of one type as they lie in memory.  A factor that is not one is
+computed into an array of its own, over the indices that it mentions: of a half type that holds its
+values exactly, if the other factor has one too (relu, masks, signs; int8 and float8 beside
+bfloat16), else of float32, and the other one with it.  Every element is used many times.
+
+Legal iff the sum's instances are a box, a factor mentions some of its indices and not all, its
+subscripts are indices or gathered by such, and the sum does not write what it reads.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import frexp, isinf, prod
+
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Operator,
+    Select,
+    Unary,
+    walk,
+)
+from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, DType
+from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.lowering import Bounds, box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.assignment import assignment
+from tcdsl.rewrites.scop.caching import insertion
+from tcdsl.rewrites.scop.repacking import LEAST_USES, wide_strides
+
+# Of a type: bits of a number, the least and greatest exponents of normal ones, from 1/2 on.
+_NUMBERS = {BFLOAT16: (8, -125, 128), FLOAT16: (11, -13, 16), FLOAT32: (24, -125, 128)}
+_PICKING = (
+    "fmax",
+    "fmin",
+    "fabs",
+    "max",
+    "min",
+    "abs",
+)  # whose result is an argument, or its negation
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A factor, the indices of its array in order, and the type of that."""
+
+    expr: Expr
+    indices: tuple[str, ...]
+    dtype: DType
+
+
+def why_not_computed_first(scop: Scop, statement: Statement) -> str | None:
+    """Return why no factor of *statement* is computed first, or None."""
+    reduction, value = statement.reduction, statement.value
+    if statement.kind is not Kind.UPDATE or reduction is None or statement.library:
+        return "it is no reduction"
+    is_product = isinstance(value, Binary) and value.op == "*" and value.dtype == FLOAT32
+    if reduction.operator is not Operator.ADD or not is_product:
+        return "it is no sum of products of float32"
+    if statement.conditions:
+        return "a condition says which terms there are"
+    ranges = _ranges(scop, statement)
+    if ranges is None:
+        return "its instances are no box of a known size"
+    found = list(_computed(scop, statement))
+    if not found:
+        return "its factors are elements as they are multiplied"
+    for factor in found:
+        if reason := _why_not(scop, statement, factor, ranges):
+            return reason
+    return None
+
+
+def computed_first(scop: Scop, name: str) -> Scop:
+    """Return *scop* with the factors of the sum *name* that are no elements in arrays."""
+    statement = scop.by_name[name]
+    assert why_not_computed_first(scop, statement) is None
+    ranges = _ranges(scop, statement)
+    assert ranges is not None and isinstance(statement.value, Binary)
+    new: list[Statement] = []
+    value = statement.value
+    for number, factor in enumerate(_computed(scop, statement)):
+        own = [ranges[index] for index in factor.indices]
+        shape = tuple(end - low for low, end in own)
+        label = f"{_main_load(scop, factor.expr).tensor}.factor{number}{name}"
+        origin, strides = tuple(low for low, _ in own), wide_strides(shape, factor.dtype)
+        array = Array(label, factor.dtype, origin, shape, Storage.SCRATCH, strides=strides)
+        scop = replace(scop, arrays={**scop.arrays, label: array})
+        load = Load(label, tuple(map(Index, factor.indices)), factor.dtype)
+        new.append(_assignment(scop, load, factor.expr, own, statement))
+        served = load if factor.dtype == value.dtype else Cast(load, value.dtype)
+        left, right = (
+            served if side is factor.expr else side for side in (value.left, value.right)
+        )
+        value = Binary("*", left, right, value.dtype)
+    done = replace(statement, value=value)
+    builder = builder_of(done.indices, done.name, scop.sizes)
+    done = replace(done, reads=guarded_reads(builder, done.domain, evaluated(done), scop.arrays))
+    statements = [done if s is statement else s for s in scop.statements]
+    place = insertion(scop, [name])
+    statements[place:place] = new
+    return scop.with_statements(tuple(statements))
+
+
+def _assignment(
+    scop: Scop, target: Load, value: Expr, ranges: Sequence[Bounds], source: Statement
+) -> Statement:
+    indices = tuple(s.name for s in target.subscripts if isinstance(s, Index))
+    builder = builder_of(indices, f"{target.tensor}_copy", scop.sizes)
+    domain = box(builder, indices, dict(zip(indices, ranges, strict=True)))
+    domain = domain.intersect_params(scop.context)
+    return assignment(scop, domain, indices, target, value, source)
+
+
+# --- which factors ---------------------------------------------------------------------------
+
+
+def _computed(scop: Scop, statement: Statement) -> Iterator[Computed]:
+    """Yield the factors of *statement* that are no elements of the type that is multiplied."""
+    value = statement.value
+    assert isinstance(value, Binary)
+    factors = (value.left, value.right)
+    dtype = _type_of(factors)
+    is_exact = {read.array: read.is_exact for read in statement.reads}
+    elements = [_element(factor, is_exact) for factor in factors]
+    types = {element.dtype for element in elements if element is not None}
+    if None not in elements and (types == {dtype} or not dtype.is_half):
+        return  # `widening` is for those of float32
+    for factor, element in dict(zip(factors, elements, strict=True)).items():
+        if not any(isinstance(node, Load) for node in walk(factor)):
+            return
+        if element is None or element.dtype != dtype:
+            yield Computed(factor, _indices(scop, factor), dtype)
+
+
+def _element(factor: Expr, is_exact: Mapping[str, bool]) -> Load | None:
+    """Return the float that *factor* is, in whatever type it is converted to, or None.
+
+    :arg is_exact: whether elements of an array are read where they lie.
+    """
+    element = _uncast(factor)
+    is_read = isinstance(element, Load) and element.dtype.is_float and is_exact[element.tensor]
+    return element if isinstance(element, Load) and is_read else None
+
+
+def _uncast(factor: Expr) -> Expr:
+    """Return what *factor* is, whatever exact conversions are made of it."""
+    while isinstance(factor, Cast) and _holds(factor.operand, factor.dtype):
+        factor = factor.operand
+    return factor
+
+
+def _type_of(factors: Sequence[Expr]) -> DType:
+    """Return the type that factors are multiplied in: a half type that holds both, or float32."""
+    halves = [dtype for dtype in (BFLOAT16, FLOAT16) if all(_holds(f, dtype) for f in factors)]
+    stored = [factor.dtype for factor in map(_uncast, factors) if isinstance(factor, Load)]
+    return next((dtype for dtype in halves if dtype in stored), (*halves, FLOAT32)[0])
+
+
+def _holds(expr: Expr, dtype: DType) -> bool:
+    """Return whether *dtype*, a float type, has every value of *expr*."""
+    match expr:
+        case Load():
+            return _is_within(expr.dtype, dtype)
+        case Const(value=value):
+            return _has_number(dtype, float(value))
+        case Cast(operand=inner):
+            return _is_within(expr.dtype, dtype) or _holds(inner, dtype)
+        case Unary(op="-", operand=inner):
+            return _holds(inner, dtype)
+        case Select(if_true=one, if_false=other):
+            return _holds(one, dtype) and _holds(other, dtype)
+        case Call(function=function, args=args) if function in _PICKING:
+            return all(_holds(argument, dtype) for argument in args)
+    return _is_within(expr.dtype, dtype)
+
+
+def _has_number(dtype: DType, value: float) -> bool:
+    """Return whether *dtype* has *value*, as a normal number."""
+    if value == 0 or isinf(value):
+        return True
+    bits, least, most = _NUMBERS.get(dtype, (0, 0, 0))
+    fraction, exponent = frexp(value)
+    return least <= exponent <= most and (fraction * 2.0**bits).is_integer()
+
+
+def _is_within(dtype: DType, other: DType) -> bool:
+    """Return whether the float type *other* has every value of *dtype*."""
+    if dtype == other:
+        return True
+    if dtype in (INT8, UINT8):  # up to 256 in eight bits
+        return other.size_bytes >= 2
+    if not dtype.is_float:
+        return False
+    return dtype.size_bytes < other.size_bytes
+
+
+def _indices(scop: Scop, factor: Expr) -> tuple[str, ...]:
+    """Return the indices of *factor*: those of its largest element last, in their order there."""
+    every = [node.name for node in walk(factor) if isinstance(node, Index)]
+    main = _main_load(scop, factor)
+    own = [n.name for s in main.subscripts for n in walk(s) if isinstance(n, Index)]
+    return tuple(dict.fromkeys([*(name for name in every if name not in own), *own]))
+
+
+def _main_load(scop: Scop, factor: Expr) -> Load:
+    """Return the load of *factor* that is of the most dimensions, none of what is gathered by."""
+    loads = [node for node in walk(factor) if isinstance(node, Load)]
+    gathers = _gathers(loads)
+    own = [load for load in loads if load not in gathers]
+    return max(own, key=lambda load: (scop.arrays[load.tensor].rank, load.dtype.is_float))
+
+
+def _gathers(loads: Sequence[Load]) -> list[Load]:
+    """Return those of *loads* that are subscripts, or parts of such."""
+    nodes = (node for load in loads for s in load.subscripts for node in walk(s))
+    return [node for node in nodes if isinstance(node, Load)]
+
+
+def _why_not(
+    scop: Scop, statement: Statement, factor: Computed, ranges: dict[str, tuple[int, int]]
+) -> str | None:
+    loads = [node for node in walk(factor.expr) if isinstance(node, Load)]
+    gathers = _gathers(loads)
+    for load in loads:
+        if not all(isinstance(s, Index | Const) or s in gathers for s in load.subscripts):
+            return f"{load.tensor} is read by windows"
+        if load.tensor == statement.write.array:
+            return f"it updates {load.tensor}"
+    uses = prod(end - low for index, (low, end) in ranges.items() if index not in factor.indices)
+    return "its factors are used a few times" if uses < LEAST_USES else None
+
+
+def _ranges(scop: Scop, statement: Statement) -> dict[str, tuple[int, int]] | None:
+    """Return the range [from, to) of each index of *statement*, None if it is no box of numbers."""
+    found: dict[str, tuple[int, int]] = {}
+    for dim, index in enumerate(statement.indices):
+        bounds = constant_bounds(statement.domain, dim)
+        if bounds is None:
+            return None
+        found[index] = bounds[0], bounds[1] + 1
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    whole = box(builder, statement.indices, dict(found)).intersect_params(scop.context)
+    return found if statement.domain.is_equal(whole) else None

@@ -1,0 +1,96 @@
+"""Outer factors: what all terms of a sum are multiplied by is multiplied with the sum.
+
+    C(m,n) +=! A(m,k) * (W(k,n) * s(n))             T(m,n) +=! A(m,k) * W(k,n)
+                                           --->     C(m,n) = T(m,n) * s(n)
+
+Scales of quantised weights and of attention are so.  What is left may be elements that tensor cores
+multiply (``computed_factors``), and the sum has one product a term less.  The distributive law:
+each term is rounded once less, so that the error bound holds; where the scale is 0 or tiny, sums of
+the terms may overflow that would not have, so ``Options(reassociate=False)`` keeps the terms.
+
+Legal iff the sum is initialised, the outer factors mention no reduced index, and they do not read
+the target.
+"""
+
+from dataclasses import replace
+
+from tcdsl.lang.comprehension import Binary, Expr, Index, Load, Operator, walk
+from tcdsl.poly.lowering import builder_of, evaluated, guarded_reads
+from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.rewrites.scop.rfactor import initialisation, rfactor, why_not_rfactored
+
+
+def why_not_outer(scop: Scop, statement: Statement) -> str | None:
+    """Return why no factor of the terms of *statement* is multiplied with their sum, or None."""
+    reduction, value = statement.reduction, statement.value
+    if statement.kind is not Kind.UPDATE or reduction is None or statement.library:
+        return "it is no reduction"
+    if reduction.operator is not Operator.ADD or value is None or not value.dtype.is_float:
+        return "it is no sum of floats"
+    if reason := why_not_rfactored(statement):
+        return reason
+    init = initialisation(scop, statement)
+    left = tuple(s.name for s in statement.write.subscripts if isinstance(s, Index))
+    if init is None or init.conditions or statement.conditions or init.indices != left:
+        return "it adds to what was there"
+    inner, outer = _factors(statement)
+    if not outer:
+        return "all of its factors are summed over"
+    if not inner:
+        return "none of its factors is summed over"
+    if any(_reads(factor, statement.write.array) for factor in outer):
+        return "a factor is what it adds to"
+    return None
+
+
+def with_outer_factors(scop: Scop, name: str) -> Scop:
+    """Return *scop* with what all terms of the sum *name* have multiplied with their sum."""
+    statement = scop.by_name[name]
+    assert why_not_outer(scop, statement) is None
+    inner, outer = _factors(statement)
+    done = rfactor(scop, name, ())
+    update = done.by_name[name]
+    (store,) = (s for s in done.statements if s.name not in scop.by_name and s.kind is Kind.ASSIGN)
+    assert store.value is not None
+    changed = {
+        name: _of_value(done, update, _product(inner)),
+        store.name: _of_value(done, store, _product([store.value, *outer])),
+    }
+    return done.with_statements(tuple(changed.get(s.name, s) for s in done.statements))
+
+
+def _of_value(scop: Scop, statement: Statement, value: Expr) -> Statement:
+    """Return *statement* with *value* in the place of its own."""
+    done = replace(statement, value=value)
+    builder = builder_of(done.indices, done.name, scop.sizes)
+    return replace(done, reads=guarded_reads(builder, done.domain, evaluated(done), scop.arrays))
+
+
+def _factors(statement: Statement) -> tuple[list[Expr], list[Expr]]:
+    """Return the factors of the terms that depend on what is summed over, and the others."""
+    reduced = set(statement.reduced)
+    inner: list[Expr] = []
+    outer: list[Expr] = []
+    assert statement.value is not None
+    for factor in _multiplied(statement.value):
+        names = {node.name for node in walk(factor) if isinstance(node, Index)}
+        (inner if names & reduced else outer).append(factor)
+    return inner, outer
+
+
+def _multiplied(value: Expr) -> list[Expr]:
+    """Return what *value* is the product of, in order."""
+    if isinstance(value, Binary) and value.op == "*":
+        return [*_multiplied(value.left), *_multiplied(value.right)]
+    return [value]
+
+
+def _product(factors: list[Expr]) -> Expr:
+    product, *others = factors
+    for factor in others:
+        product = Binary("*", product, factor, product.dtype)
+    return product
+
+
+def _reads(factor: Expr, array: str) -> bool:
+    return any(isinstance(node, Load) and node.tensor == array for node in walk(factor))

@@ -1,0 +1,160 @@
+"""Factors that are no elements: computed first, in a type that holds them, and where not."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tcdsl.driver import print_scop
+from tcdsl.lang.comprehension import Const
+from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from tcdsl.options import Options
+from tcdsl.plan.rewrites import OF_FACTORS
+from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.rewrites.scop.computed_factors import _holds, computed_first, why_not_computed_first
+from tcdsl.testing.comparison import check
+from tcdsl.testing.random_inputs import subscripts, values
+
+MakeUnit = Callable[..., Any]
+Lower = Callable[..., Scop]
+
+# What is declared, the sum, and the types of what is computed first.
+FORMS = {
+    "relu": ("bfloat16(M,K) x, bfloat16(K,N) w", "fmax(x(m,k), 0.0) * w(k,n)", ["bfloat16"]),
+    "sign": ("half(M,K) x, half(K,N) w", "x(m,k) * (-fabs(w(k,n)))", ["float16"]),
+    "mask": (
+        "uint8(M,K) s, half(M,K) x, half(K,N) w",
+        "(s(m,k) > 100 ? x(m,k) : 0.0) * w(k,n)",
+        ["float16"],
+    ),
+    "causal": ("half(M,K) x, half(K,N) w", "(k <= m ? x(m,k) : 0.0) * w(k,n)", ["float16"]),
+    "int8": ("bfloat16(M,K) x, int8(K,N) w", "x(m,k) * bfloat16(w(k,n))", ["bfloat16"]),
+    "float8": ("float8_e4m3(M,K) x, half(K,N) w", "x(m,k) * w(k,n)", ["float16"]),
+    "two integers": (
+        "int8(M,K) x, uint8(K,N) w", "float(x(m,k)) * float(w(k,n))", ["bfloat16", "bfloat16"],
+    ),
+    "scaled": (
+        "bfloat16(M,K) x, float(K) s, bfloat16(K,N) w", "x(m,k) * s(k) * w(k,n)",
+        ["float32", "float32"],
+    ),
+    "both": ("half(M,K) x, half(K,N) w", "fmax(x(m,k), 0.0) * fmin(w(k,n), 1.0)", ["float16"] * 2),
+    "square": ("float(M,K) x, float(K,N) w", "(x(m,k) * x(m,k)) * w(k,n)", ["float32"]),
+    "gathered": ("half(V,K) x, int32(M) i, half(K,N) w", "x(i(m),k) * w(k,n)", ["float16"]),
+    "batches": (
+        "half(B,M,K) x, half(B,K,N) w, float(B) s", "x(b,m,k) * fmax(w(b,k,n), 0.0)", ["float16"],
+    ),
+}  # fmt: skip
+EXTENTS = {"M": 129, "K": 72, "N": 101, "V": 40, "B": 3}
+
+
+def source_of(form: str) -> str:
+    declared, terms, _ = FORMS[form]
+    left = "b,m,n" if form == "batches" else "m,n"
+    return f"def f({declared}) -> (y) {{ y({left}) +=! {terms} }}"
+
+
+def inputs_of(c: Any, extents: dict[str, int]) -> list[Any]:
+    found = []
+    for number, name in enumerate(c.inputs):
+        tensor = c.tensors[name]
+        shape = tuple(extents[str(dim)] for dim in tensor.dims)
+        if name == "i":
+            found.append(subscripts(extents["V"], shape, tensor.dtype, number))
+        else:
+            found.append(values(tensor.dtype, shape, "real", number))
+    return found
+
+
+def product_of(scop: Scop) -> Statement:
+    return next(s for s in scop.statements if s.kind is Kind.UPDATE)
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the rewrite be applied wherever it is legal, and products be on tensor cores."""
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e9)
+    monkeypatch.setattr("tcdsl.rewrites.scop.computed_factors.LEAST_USES", 1)
+    own = tuple(one for one in OF_FACTORS if one.apply is computed_first)
+    monkeypatch.setattr("tcdsl.plan.search.OF_FACTORS", own)
+    monkeypatch.setattr("tcdsl.plan.search.REWRITES", ())
+
+
+@pytest.mark.slow_but("relu", "int8", "gathered")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.usefixtures("always")
+def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    units, inputs = [], []
+    for extents in (EXTENTS, {**EXTENTS, "M": 1, "K": 7}, {**EXTENTS, "K": 0}):
+        c = cuda_unit(source_of(form), *_shapes(form, extents)).comprehension
+        own = inputs_of(c, extents)
+        units.append(cuda_unit(source_of(form), *(array.shape for array in own)))
+        assert not units[-1].done.is_fallback
+        inputs.append(own)
+    arrays = units[0].done.plan.scop.arrays
+    types = [a.dtype.name for n, a in arrays.items() if re.search(r"\.factor\dS0$", n)]
+    assert types == FORMS[form][2]
+    for program, own in zip(emulated(units), inputs, strict=True):
+        check(program, *own)
+
+
+def _shapes(form: str, extents: dict[str, int]) -> list[tuple[int, ...]]:
+    declared = re.findall(r"\w+\(([\w,]+)\) \w+", FORMS[form][0])
+    return [tuple(extents[dim] for dim in dims.split(",")) for dims in declared]
+
+
+def test_statements(lower: Lower, golden: Callable[[str, str], None]) -> None:
+    scop = lower(source_of("scaled"), (256, 128), (128,), (128, 256))
+    golden("computed_factors", print_scop(computed_first(scop, "S0")))
+
+
+LARGE = {"M": 2048, "K": 1024, "N": 1024, "V": 50_000, "B": 8}
+
+
+@pytest.mark.parametrize("form", ["relu", "causal", "int8", "gathered", "mask"])
+def test_large_ones_are_computed_first(form: str, cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(source_of(form), *_shapes(form, LARGE))
+    assert "tc_wgmma" in unit.source.functions
+    assert any(".factor" in name for name in unit.done.plan.scop.arrays)
+
+
+def test_with_bfloat16_for_float32_they_are_rounded(cuda_unit: MakeUnit) -> None:
+    options = Options(precision="bfloat16")
+    unit = cuda_unit(source_of("scaled"), *_shapes("scaled", LARGE), options=options)
+    assert "tc_wgmma" in unit.source.functions and "tc_wgmma_f32" not in unit.source.functions
+
+
+REFUSED = {
+    "x(m,k) * w(k,n)": "its factors are elements as they are multiplied",
+    "x(m,k) * w(k,n) * x(m,n)": "its factors are used a few times",
+    "x(m,k) + fabs(w(k,n))": "it is no sum of products of float32",
+    "fabs(x(m+k,k)) * w(k,n) where m in 0:200, k in 0:56": "x is read by windows",
+    "fabs(x(m,k)) * w(k,n) where k in 0:m+1": "its instances are no box of a known size",
+}
+
+
+@pytest.mark.parametrize("terms", REFUSED)
+def test_what_is_refused(terms: str, lower: Lower) -> None:
+    source = f"def f(half(M,K) x, half(K,N) w) -> (y) {{ y(m,n) +=! {terms} }}"
+    scop = lower(source, (256, 256), (256, 256))
+    assert why_not_computed_first(scop, product_of(scop)) == REFUSED[terms]
+
+
+def test_few_uses_are_refused(lower: Lower) -> None:
+    scop = lower(source_of("relu"), (8, 128), (128, 256))
+    wanted = "its factors are used a few times"
+    scop = lower(source_of("sign"), (8, 128), (128, 256))
+    assert why_not_computed_first(scop, product_of(scop)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "is_held"),
+    [
+        (1.5, BFLOAT16, True), (257.0, BFLOAT16, False), (257.0, FLOAT16, True),
+        (1e5, FLOAT16, False), (0.1, FLOAT32, False), (float("inf"), FLOAT16, True),
+        (float("nan"), FLOAT32, False), (2.0**-15, FLOAT16, False), (0.0, BFLOAT16, True),
+    ],
+)  # fmt: skip
+def test_numbers_of_a_type(value: float, dtype: DType, is_held: bool) -> None:
+    assert _holds(Const(value, FLOAT32), dtype) is is_held
