@@ -2,17 +2,18 @@
 
     y(m,n) +=! A(m,k) * B(k,n) + C(m,k) * D(k,n)
         --->
-    T(m,n) +=! A(m,k) * B(k,n)          T of the type that is added in
-    T(m,n) += C(m,k) * D(k,n)
-    y(m,n) = T(m,n)
+    T(m,n) +=! A(m,k) * B(k,n)          T and U of the type that is added in
+    U(m,n) +=! C(m,k) * D(k,n)
+    y(m,n) = T(m,n) + U(m,n)
 
-Each is then a product as tensor cores make it.  Terms are added in another order, as any sum's may
-be.  Legal iff the sum may have accumulators of its own (``rfactor``).
+Each is then a product as tensor cores make it, the last one with y as what follows it.  Terms are
+added in another order, as any sum's may be.  Legal iff the sum may have accumulators of its own
+(``rfactor``).
 """
 
 from dataclasses import replace
 
-from tcdsl.lang.comprehension import Binary, Expr, Operator
+from tcdsl.lang.comprehension import Binary, Expr, Load, Operator
 from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.rewrites.scop.rfactor import initialisation, rfactor, why_not_rfactored
@@ -39,15 +40,26 @@ def separate(scop: Scop, name: str) -> Scop:
     """Return *scop* with the sum *name* as one for each of its products."""
     assert why_not_separate(scop, scop.by_name[name]) is None
     done = rfactor(scop, name, ())
-    statement = done.by_name[name]
-    assert statement.value is not None and statement.reduction is not None
-    first, *others = _terms(statement.value)
-    found = [_with_value(done, statement, name, first)]
-    for number, term in enumerate(others):
-        found.append(_with_value(done, statement, f"{name}_term{number}", term))
-    statements = list(done.statements)
-    place = done.position(name)
-    statements[place : place + 1] = found
+    update = done.by_name[name]
+    init, store = (s for s in done.statements if s.name not in scop.by_name)
+    assert update.value is not None and isinstance(store.value, Load)
+    first, *others = _terms(update.value)
+    sums: list[Load] = [store.value]
+    for number in range(len(others)):
+        array = replace(done.arrays[store.value.tensor], name=f"{store.value.tensor}.term{number}")
+        done = replace(done, arrays={**done.arrays, array.name: array})
+        sums.append(replace(store.value, tensor=array.name))
+    found = [init, _changed(done, update, name, update.write.array, first)]
+    for number, (term, own) in enumerate(zip(others, sums[1:], strict=True)):
+        label = f"{name}_term{number}"
+        found.append(_changed(done, init, f"{label}_init", own.tensor, None))
+        found.append(_changed(done, update, label, own.tensor, term))
+    total: Expr = sums[0]
+    for one in sums[1:]:
+        total = Binary("+", total, one, one.dtype)
+    found.append(_changed(done, store, store.name, store.write.array, total))
+    replaced = {statement.name: () for statement in (init, update)} | {store.name: tuple(found)}
+    statements = [new for s in done.statements for new in replaced.get(s.name, (s,))]
     return done.with_statements(tuple(statements))
 
 
@@ -57,13 +69,12 @@ def _terms(value: Expr) -> list[Expr]:
     return [value]
 
 
-def _with_value(scop: Scop, statement: Statement, name: str, value: Expr) -> Statement:
-    """Return *statement* as *name*, which adds *value*."""
+def _changed(
+    scop: Scop, statement: Statement, name: str, array: str, value: Expr | None
+) -> Statement:
+    """Return *statement* as *name*, which writes *value* to *array*."""
     domain = statement.domain.set_tuple_name(name)
     builder = builder_of(statement.indices, name, scop.sizes)
-    write = statement.write
-    done = replace(
-        statement, name=name, domain=domain, value=value,
-        write=access(builder, write.array, write.subscripts, scop.arrays, domain),
-    )  # fmt: skip
+    write = access(builder, array, statement.write.subscripts, scop.arrays, domain)
+    done = replace(statement, name=name, domain=domain, value=value, write=write)
     return replace(done, reads=guarded_reads(builder, domain, evaluated(done), scop.arrays))

@@ -40,6 +40,10 @@ FORMS = {
     ),
     "both": ("half(M,K) x, half(K,N) w", "fmax(x(m,k), 0.0) * fmin(w(k,n), 1.0)", ["float16"] * 2),
     "square": ("float(M,K) x, float(K,N) w", "(x(m,k) * x(m,k)) * w(k,n)", ["float32"]),
+    "threshold": (
+        "half(M,K) x, half(K,N) w", "fmax(x(m,k), 0.1) * w(k,n)", ["float32", "float32"],
+    ),
+    "int16": ("half(M,K) x, int16(K,N) w", "x(m,k) * float(w(k,n))", ["float32", "float32"]),
     "gathered": ("half(V,K) x, int32(M) i, half(K,N) w", "x(i(m),k) * w(k,n)", ["float16"]),
     "batches": (
         "half(B,M,K) x, half(B,K,N) w, float(B) s", "x(b,m,k) * fmax(w(b,k,n), 0.0)", ["float16"],

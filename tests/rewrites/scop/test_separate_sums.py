@@ -49,6 +49,7 @@ def test_large_ones_are_on_tensor_cores(cuda_unit: MakeUnit) -> None:
 REFUSED = {
     "y(m,n) +=! x(m,k) * w(k,n)": "its terms are no sums of products of floats",
     "y(m,n) +=! x(m,k) * w(k,n) + v(k,n)": "its terms are no sums of products of floats",
+    "y(m,n) +=! x(m,k) * w(k,n) - u(m,k) * v(k,n)": "its terms are no sums of products of floats",
     "y(m,n) min=! x(m,k) * w(k,n) + u(m,k) * v(k,n)": "it is no sum",
 }
 

@@ -33,6 +33,7 @@ def test_products(
     monkeypatch.setattr("tcdsl.rewrites.scop.repacking.LEAST_USES", 1)
     own = tuple(one for one in REWRITES if one.apply is widened)
     monkeypatch.setattr("tcdsl.plan.search.REWRITES", own)
+    monkeypatch.setattr("tcdsl.plan.search.OF_FACTORS", ())
     unit = cuda_unit(source.format(dtype), *SHAPES[source])
     assert not unit.done.is_fallback
     assert any("wide" in name for name in unit.done.plan.scop.arrays)

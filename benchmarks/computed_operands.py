@@ -1,0 +1,161 @@
+"""Products of operands that are computed, beside torch.compile, by turns on one GPU.
+
+    python benchmarks/computed_operands.py                      every form at its first size
+    python benchmarks/computed_operands.py relu int8 --size 4096x4096x4096
+
+A size is M x N x K.  Columns: microseconds of ours, of ours with factors computed where they are
+multiplied (``plan/rewrites.OF_FACTORS`` left out), and of torch.compile; and ratios of the others
+to ours.  Results are compared with float64; the second-level cache is written over before each
+call; times are medians of calls that take turns.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+import tcdsl
+
+ROUNDS = 15
+SIZE = "4096x4096x4096"
+VOCABULARY = 50_000
+
+
+def dense(*shape: int) -> Any:
+    return torch.randn(shape, device="cuda").to(torch.bfloat16)
+
+
+def small_integers(*shape: int) -> Any:
+    return torch.randint(-127, 128, shape, device="cuda", dtype=torch.int8)
+
+
+def scales(*shape: int) -> Any:
+    return torch.rand(shape, device="cuda") / 64
+
+
+# Of a form: the program, its inputs for m, n, k, and PyTorch's formula.
+Form = tuple[str, Callable[[int, int, int], list[Any]], Callable[..., Any]]
+FORMS: dict[str, Form] = {
+    "relu": (
+        "bfloat16(M,K) x, bfloat16(K,N) w) -> (bfloat16(M,N) y) "
+        "{ y(m,n) +=! fmax(x(m,k), 0.0) * w(k,n) }",
+        lambda m, n, k: [dense(m, k), dense(k, n)],
+        lambda x, w: torch.relu(x) @ w,
+    ),
+    "int8": (
+        "bfloat16(M,K) x, int8(K,N) w, float(N) s) -> (bfloat16(M,N) y) "
+        "{ y(m,n) +=! x(m,k) * (float(w(k,n)) * s(n)) }",
+        lambda m, n, k: [dense(m, k), small_integers(k, n), scales(n)],
+        lambda x, w, s: ((x @ w.to(x.dtype)).float() * s).to(x.dtype),
+    ),
+    "gathered": (
+        "bfloat16(V,K) x, int32(M) i, bfloat16(K,N) w) -> (bfloat16(M,N) y) "
+        "{ y(m,n) +=! x(i(m),k) * w(k,n) }",
+        lambda m, n, k: [
+            dense(VOCABULARY, k), torch.randint(VOCABULARY, (m,), device="cuda", dtype=torch.int32),
+            dense(k, n),
+        ],
+        lambda x, i, w: x[i] @ w,
+    ),
+    "causal": (
+        "bfloat16(M,K) x, bfloat16(K,N) w) -> (bfloat16(M,N) y) "
+        "{ y(m,n) +=! (k <= m ? x(m,k) : 0.0) * w(k,n) }",
+        lambda m, n, k: [dense(m, k), dense(k, n)],
+        lambda x, w: torch.tril(x) @ w,
+    ),
+    "two products": (
+        "bfloat16(M,K) x, bfloat16(K,N) w, bfloat16(M,K) u, bfloat16(K,N) v) -> "
+        "(bfloat16(M,N) y) { y(m,n) +=! x(m,k) * w(k,n) + u(m,k) * v(k,n) }",
+        lambda m, n, k: [dense(m, k), dense(k, n), dense(m, k), dense(k, n)],
+        lambda x, w, u, v: x @ w + u @ v,
+    ),
+    "row sums": (
+        "bfloat16(M,K) x, bfloat16(K,N) w, bfloat16(M,N) z) -> (bfloat16(M,N) y, r) "
+        "{ c(m,n) +=! x(m,k) * w(k,n)  y(m,n) = c(m,n) + z(m,n) "
+        "r(m) +=! float(y(m,n)) * float(y(m,n)) }",
+        lambda m, n, k: [dense(m, k), dense(k, n), dense(m, n)],
+        lambda x, w, z: (y := x @ w + z, (y.float() ** 2).sum(1)),
+    ),
+}  # fmt: skip
+
+
+def timed(calls: Sequence[Callable[[], object]]) -> list[float]:
+    """Return the median microseconds of *calls*, which take turns."""
+    flush = torch.empty(1 << 29, dtype=torch.uint8, device="cuda")
+    times: list[list[float]] = [[] for _ in calls]
+    for call, own in [*zip(calls, times, strict=True)] * (ROUNDS + 2):
+        flush.zero_()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        own.append(start.elapsed_time(end) * 1e3)
+    return [statistics.median(own[2:]) for own in times]
+
+
+def compiled(
+    name: str, inputs: Sequence[Any], label: str
+) -> tuple[Callable[[], object], Any, list[str]]:
+    """Return a call of the form *name*, its results, and the templates of its kernels.
+
+    :arg label: of the def, by which caches tell one from another.
+    """
+    function = tcdsl.define(f"def {label}({FORMS[name][0]}")[label]
+    exe = function.compile(*inputs)
+    results = exe(*inputs)
+    out = tuple(torch.empty_like(r) for r in (results if isinstance(results, tuple) else [results]))
+    bound = exe.bind(*inputs, out=out if len(out) > 1 else out[0])
+    templates = [kernel["template"] for kernel in exe.choices["kernels"] if "template" in kernel]
+    return bound, results, templates
+
+
+def error_of(results: Any, exact: Any) -> float:
+    """Return how far *results* are from the exact ones, of their norm, at most."""
+    own = results if isinstance(results, tuple) else (results,)
+    every = exact if isinstance(exact, tuple) else (exact,)
+    pairs = zip(own, every, strict=True)
+    return max(float((a.double() - b.double()).norm() / b.double().norm()) for a, b in pairs)
+
+
+def without_rewrites() -> Any:
+    """Return a context in which factors are computed where they are multiplied, rows apart."""
+    found = ExitStack()
+    found.enter_context(patch("tcdsl.plan.search.OF_FACTORS", ()))
+    folds = "tcdsl.strategies.templates.tile_mma.why_not_folded"
+    found.enter_context(patch(folds, lambda *_: "it is another kernel"))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("forms", nargs="*", help=", ".join(FORMS))
+    parser.add_argument("--size", action="append", help="M x N x K", default=[])
+    arguments = parser.parse_args()
+    for size in arguments.size or [SIZE]:
+        m, n, k = map(int, size.split("x"))
+        for name in arguments.forms or FORMS:
+            torch.manual_seed(0)
+            inputs = FORMS[name][1](m, n, k)
+            peer = torch.compile(FORMS[name][2])
+            exact = FORMS[name][2](*(x.double() if x.is_floating_point() else x for x in inputs))
+            own, results, templates = compiled(name, inputs, "f")
+            with without_rewrites():
+                plain, _, before = compiled(name, inputs, "before")
+            errors = error_of(results, exact), error_of(peer(*inputs), exact)
+            us = timed([own, plain, partial(peer, *inputs)])
+            print(
+                f"{name} {size}: {us[0]:.1f} us {'+'.join(templates)}; before {us[1]:.1f}"
+                f" {'+'.join(before)}: {us[1] / us[0]:.2f}; torch.compile {us[2]:.1f}:"
+                f" {us[2] / us[0]:.2f}; errors {errors[0]:.2g} {errors[1]:.2g}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
