@@ -229,7 +229,7 @@ def why_not_at_once(mapped: Mapped, placements: Placements, beside: int, gpu: Ch
 
 def resident_blocks(mapped: Mapped, placements: Placements, gpu: Chip) -> int:
     """Return how many blocks a multiprocessor has room for, by threads and shared memory."""
-    threads = prod(mapped.launched)
+    threads = prod(mapped.launched())
     warps = -(-threads // gpu.threads_per_warp)
     shared = shared_bytes(mapped, placements) + gpu.reserved_shared_bytes_per_block
     return min(

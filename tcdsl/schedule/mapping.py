@@ -70,11 +70,10 @@ class Mapped:
         """Whether a producer warp fills shared memory for the others."""
         return any(self.scop.by_name[name].role for name in self.paths)
 
-    @cached_property
-    def launched(self) -> Dim3:
-        """The threads of a block along x, y, z; a producer's warp comes after the others."""
+    def launched(self, producers: int = 1) -> Dim3:
+        """Return the threads of a block along x, y, z: the warps of a producer after the others."""
         x, y, z = self.block
-        return (x, y, z + 1) if self.has_roles else self.block
+        return (x, y, z + producers) if self.has_roles else self.block
 
     @cached_property
     def cluster(self) -> int:

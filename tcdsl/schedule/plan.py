@@ -24,6 +24,8 @@ class Code:
     *streaming*: what nothing reads again is loaded past the first-level cache.
     Turns of a thread are unrolled till they load *unrolled_bytes*.
     *sum_terms* are added one after another; then the sum is set aside (pairwise summation).
+    If *thread_registers* is not 0, threads that multiply what a producer brings have so many: its
+    role has four warps, of which three are idle, and gives up its own.
     """
 
     prefetch_bytes: int = 0
@@ -32,6 +34,7 @@ class Code:
     streaming: bool = True
     unrolled_bytes: int = UNROLLED_BYTES
     sum_terms: int = 16  # accumulators are registers: few additions more, and few values set aside
+    thread_registers: int = 0
 
 
 DEFAULT_CODE = Code()

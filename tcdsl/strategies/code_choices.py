@@ -1,7 +1,7 @@
 """What may be chosen of a kernel's code beside its loops (``schedule.plan.Code``), and what is.
 
     "code": {"prefetch_bytes": 0, "resident_blocks": 2, "early": true, "streaming": true,
-             "unrolled_bytes": 128, "sum_terms": 16}
+             "unrolled_bytes": 128, "sum_terms": 16, "thread_registers": 0}
 
 The defaults are what measurements favour.  Options and the chip filter the rest: only kernels whose
 blocks have several rows in turn prefetch, and compensated sums are not cut into blocks.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.chip import WARP, Chip
 from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.schedule.plan import Code
 from tcdsl.strategies.asked import misfit
@@ -20,6 +20,8 @@ from tcdsl.strategies.sketch import Sketch
 
 RESIDENT_BLOCKS = (0, 1, 2, 3, 4, 6, 8)
 UNROLLED_BYTES = (32, 64, 128, 256)
+WARPGROUP, MOST_REGISTERS = 4 * WARP, 240  # of threads beside a group that keeps 24
+MANY_SUMS = 96  # of a thread: with fewer of them two blocks fit a multiprocessor
 SUM_TERMS = (8, 16, 32)  # bounds of errors (interp/error_bounds) are for 64 and fewer
 
 
@@ -28,7 +30,21 @@ def default_code(problem: Problem, sketch: Sketch) -> Code:
     if not isinstance(problem.machine, Chip):
         return Code()
     prefetch_bytes = bytes_ahead(problem.gpu) if sketch.turns else 0
-    return Code(prefetch_bytes, sketch.beside)
+    return Code(prefetch_bytes, sketch.beside, thread_registers=_thread_registers(sketch))
+
+
+def _thread_registers(sketch: Sketch) -> int:
+    """Return how many registers the threads get that hold many sums of a product, or 0.
+
+    Nine warps have 168 each, as many as twelve; then what is computed of 128 sums does not fit.
+    Warps that all take a ticket afterwards have one number of them.
+    """
+    product = sketch.tensor
+    if product is None or not product.boxes or product.is_finished:
+        return 0
+    tiles = product.tiles
+    sums = tiles.rows * tiles.columns // WARP
+    return MOST_REGISTERS if tiles.threads > WARPGROUP and sums >= MANY_SUMS else 0
 
 
 def code_space(problem: Problem, sketch: Sketch) -> dict[str, tuple[int | bool, ...]]:
@@ -43,6 +59,7 @@ def code_space(problem: Problem, sketch: Sketch) -> dict[str, tuple[int | bool, 
         "streaming": both,
         "unrolled_bytes": UNROLLED_BYTES,
         "sum_terms": SUM_TERMS if is_plain else (default.sum_terms,),
+        "thread_registers": tuple(dict.fromkeys((0, default.thread_registers))),
     }
 
 

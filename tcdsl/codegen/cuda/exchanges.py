@@ -5,7 +5,10 @@
       tc_vstore(&C[8 * c7 + 2 * q], ..)  --->     w_vector0 = ...;  w_pairs0[c7] = w_vector0;
                                                 tc_vstore_quad(&C[8 * q + 2 * q], w_pairs0);
 
-with q = threadIdx.x % 4; loads of pairs are exchanged in the same way before the loop.  Fragments
+with q = threadIdx.x % 4; loads of pairs are exchanged in the same way before the loop.  What else
+the loop loads is loaded in a loop before it: four loads are on their way at once, and NVRTC 13.5
+does not unroll the loop otherwise, so that the sums would be in memory (bfloat16 results with a
+residual of float32).  Fragments
 of tensor cores are held so (strategies/fragments.py): eight rows would be written 16 bytes each by
 one instruction, and are written 64 bytes each.
 
@@ -13,10 +16,12 @@ Legal iff the threads run the loop together, which the fragments' rows say, noth
 kernel touches the array if it is written, and runs of eight elements lie at multiples of 16 bytes.
 """
 
-from dataclasses import field
+from collections.abc import Sequence
+from dataclasses import field, replace
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
+    ZERO,
     address,
     binary,
     both,
@@ -32,6 +37,8 @@ from tcdsl.codegen.ast.nodes import (
     Code,
     Declare,
     Evaluate,
+    For,
+    If,
     Index,
     Literal,
     Name,
@@ -53,6 +60,8 @@ class Exchange:
     guards: tuple[Code, ...]
     pairs: list[tuple[str, str, Index, str]] = field(default_factory=list)
     loads: list[tuple[str, str, Index, str]] = field(default_factory=list)
+    is_storing: bool = False  # whether there are pairs to be stored
+    early: list[tuple[str, Declare]] = field(default_factory=list)  # arrays, and what they have
 
     def take(self, type_: str, vector: str, first: Index, statement: str) -> Node:
         """Return the declaration of *vector*, a pair at *first*, of what is loaded before."""
@@ -60,6 +69,13 @@ class Exchange:
         self.loads.append((name, type_, first, statement))
         variable = Variable(vector, index(name, self.variable))
         return Declare(vector_type(type_, PAIR), (variable,), "const ", statement=statement)
+
+    def load_early(self, declared: Declare) -> Node:
+        """Return *declared*, a vector, of what a loop before this one loads."""
+        name = f"w_early{len(self.early)}"
+        self.early.append((name, declared))
+        variable = replace(declared.variables[0], value=index(name, self.variable))
+        return replace(declared, variables=(variable,))
 
     def keep(self, type_: str, vector: str, first: Index, statement: str) -> Node:
         """Return what keeps *vector*, a pair at *first*, for the store after the loop."""
@@ -84,7 +100,24 @@ class Exchange:
             Evaluate(call("tc_vload_quad", name, *self._run(first)), statement)
             for name, _, first, statement in self.loads
         ]
-        return [quad, *arrays, *loads]
+        own = [quad] if self.pairs or self.loads else []
+        return [*own, *arrays, *loads, *self._early()]
+
+    def _early(self) -> list[Node]:
+        """Return what loads early: its arrays, and the loop."""
+        zeros = Literal("{}") if self.guards else None
+        arrays: list[Node] = []
+        body: list[Node] = []
+        for name, declared in self.early:
+            variable = Variable(name, zeros, size=str(QUAD))
+            arrays.append(replace(declared, variables=(variable,), before=""))
+            value = declared.variables[0].value
+            assert value is not None
+            body.append(Assign(index(name, self.variable), value, declared.statement))
+        if not body:
+            return []
+        guarded = [If(both(self.guards), tuple(body))] if self.guards else body
+        return [*arrays, for_each(self.variable, QUAD, guarded)]
 
     def _run(self, first: Index) -> list[Code]:
         """Return where the thread's pair of the run of its number is, and whether there is one."""
@@ -100,6 +133,12 @@ class Exchange:
             place, *where = self._run(first)
             found.append(Evaluate(call("tc_vstore_quad", place, name, *where), statement))
         return found
+
+
+def for_each(variable: str, count: int, body: Sequence[Node]) -> Node:
+    """Return an unrolled loop."""
+    is_left = binary(variable, "<", count)
+    return For(Type("int"), variable, ZERO, is_left, None, tuple(body), "#pragma unroll")
 
 
 def is_straight(node: loop_ast.AstNode) -> bool:

@@ -9,7 +9,7 @@ from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.ast.walk import names
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import Context, constant
-from tcdsl.codegen.cuda.boxes import BARRIER_BYTES, BARRIERS
+from tcdsl.codegen.cuda.boxes import BARRIER_BYTES, BARRIERS, PRODUCING_WARPS
 from tcdsl.codegen.cuda.changing import changing_loads
 from tcdsl.codegen.cuda.exchanges import Exchange
 from tcdsl.codegen.cuda.grids import grid_counts
@@ -32,7 +32,7 @@ from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
 from tcdsl.records import dataclass
 from tcdsl.schedule.fold_slots import fold_slots
 from tcdsl.schedule.grid_phases import has_phases
-from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.mapping import Dim3, Mapped
 from tcdsl.schedule.pipelines import pipeline_of
 from tcdsl.schedule.placement import Layout, Placement, Space, accesses_of, is_private
 from tcdsl.schedule.plan import Kernel, arrays_of
@@ -117,12 +117,17 @@ class KernelText:
         self.launch = self._launch()
         self.streamed = streamed_arrays(self.scop, kernel)
 
+    @property
+    def threads(self) -> Dim3:
+        """The threads of a block along x, y, z."""
+        return self.mapped.launched(PRODUCING_WARPS if self.kernel.code.thread_registers else 1)
+
     def _launch(self) -> Launch:
         cluster = self.mapped.cluster
         x, y, z = self.mapped.grid
         assert x * y * z > 0, "what may run beside a kernel is known of those that run"
         return Launch(
-            self.name, (x, y, cluster if cluster > 1 else z), self.mapped.launched,
+            self.name, (x, y, cluster if cluster > 1 else z), self.threads,
             sum(self.staged.values()) + self._barriers() * BARRIER_BYTES,
             tuple(parameters_of(self.parent, self.kernel, self.start.awaited)),
             self.kernel.name, (*self.kernel.why, *self.start.why), cluster, self.start.overlap,

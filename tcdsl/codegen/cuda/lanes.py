@@ -35,7 +35,6 @@ from tcdsl.codegen.ast.nodes import (
     Code,
     Declare,
     Evaluate,
-    For,
     If,
     Index,
     Name,
@@ -47,7 +46,14 @@ from tcdsl.codegen.ast.nodes import (
 from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import constant
-from tcdsl.codegen.cuda.exchanges import PAIR, QUAD, Exchange, differs, is_straight
+from tcdsl.codegen.cuda.exchanges import (
+    PAIR,
+    QUAD,
+    Exchange,
+    differs,
+    for_each,
+    is_straight,
+)
 from tcdsl.codegen.cuda.kernel import VECTOR_BYTES, KernelText, Turn
 from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.spans import guard_of_last
@@ -154,8 +160,8 @@ class LanesPrinter:
         body = self.text.guarded_body(node, loop, guards, active)
         self.text.exchange = around
         self.text.turns.pop()
-        whole = _for_each(variable, loop.extent, body)
-        if exchange is None or not (exchange.pairs or exchange.loads):
+        whole = for_each(variable, loop.extent, body)
+        if exchange is None or not (exchange.pairs or exchange.loads or exchange.early):
             return whole
         return Scope((*exchange.declarations(), whole, *exchange.stores()))
 
@@ -194,9 +200,26 @@ class LanesPrinter:
         if vector.is_loaded:
             exchange = self._exchanged(vector, lanes, loop, is_guarded)
         if exchange is None:
-            return vector.declaration(lanes)
+            declared = vector.declaration(lanes)
+            assert isinstance(declared, Declare)
+            early = self._early_of(vector, lanes, is_guarded)
+            return declared if early is None else early.load_early(declared)
         element = c_type(self.text.scop.arrays[vector.array].dtype)
         return exchange.take(element, vector.name, vector.first, vector.statement)
+
+    def _early_of(self, vector: "_Vector", lanes: _Lanes, is_guarded: bool) -> Exchange | None:
+        """Return the exchange before whose loop *vector* is loaded, None if in its iteration.
+
+        In the kernel nothing may write what it is loaded from.
+        """
+        exchange, name = self.text.exchange, vector.array
+        if exchange is None or not exchange.is_storing or is_guarded or lanes.ends:
+            return None
+        is_own = vector.is_loaded and not (vector.is_stored or vector.guard)
+        users = [self.text.scop.by_name[user] for user in self.text.mapped.paths]
+        is_written = any(write.array == name for user in users for write in user.writes)
+        is_early = is_own and not is_written and name not in self.text.placements
+        return exchange if is_early else None
 
     def _stored(self, vector: "_Vector", lanes: _Lanes, loop: Loop, is_guarded: bool) -> Node:
         """Return the store of *vector*, or what keeps it until threads have exchanged theirs."""
@@ -257,10 +280,13 @@ class LanesPrinter:
             body: list[Node] = [*declared, first.copy(width, to, from_, lanes.ends)]
         else:
             is_guarded = bool(guards[0])
+            written = [vector for vector in vectors if vector.is_stored]
+            if self.text.exchange is not None:
+                own = (self._exchanged(vector, lanes, loop, is_guarded) for vector in written)
+                self.text.exchange.is_storing = any(one is not None for one in own)
             body = [*declared, *(self._loaded(v, lanes, loop, is_guarded) for v in vectors)]
             body += self._by_lanes(node, leaves, vectors, lanes, loop, active)
-            stored = (vector for vector in vectors if vector.is_stored)
-            body += [self._stored(vector, lanes, loop, is_guarded) for vector in stored]
+            body += [self._stored(vector, lanes, loop, is_guarded) for vector in written]
         # Stores are outside the lanes: what guards a lane guards them too.
         return If(both(guards[0]), tuple(body)) if guards[0] else Scope(tuple(body))
 
@@ -300,7 +326,7 @@ class LanesPrinter:
         for leaf, which in zip(leaves, vectors, strict=True):
             body.append(self._lane(leaf, active, which, where, loop, own))
         del self.text.declared[n_declared:]
-        return _for_each(node.variable, loop.extent or 0, body)
+        return for_each(node.variable, loop.extent or 0, body)
 
     def _at_once(
         self,
@@ -527,12 +553,6 @@ class LanesPrinter:
             argument = self.text.scop.arrays[array].argument
             known = self.text.parent.alignments.get(argument, 1)
             self.text.parent.alignments[argument] = max(known, size_bytes)
-
-
-def _for_each(variable: str, count: int, body: Sequence[Node]) -> Node:
-    """Return an unrolled loop."""
-    is_left = binary(variable, "<", count)
-    return For(Type("int"), variable, ZERO, is_left, None, tuple(body), "#pragma unroll")
 
 
 def _any_of(guards: Sequence[Code | None]) -> Code | None:

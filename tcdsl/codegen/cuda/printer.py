@@ -37,7 +37,7 @@ from tcdsl.codegen.ast.nodes import Call, Evaluate, If, Node, Type
 from tcdsl.codegen.ast.opened_loops import lost_loops
 from tcdsl.codegen.ast.text import Line, lines
 from tcdsl.codegen.ast.walk import library_names
-from tcdsl.codegen.cuda.boxes import BARRIERS, map_name
+from tcdsl.codegen.cuda.boxes import BARRIERS, FEW_REGISTERS, map_name
 from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.library_calls import library_call
 from tcdsl.codegen.cuda.loops import LoopPrinter
@@ -163,9 +163,10 @@ class _KernelPrinter:
         return self.loops.tree(ast)
 
     def _roles(self) -> list[Node]:
-        """Return what each role does; a thread of the last warp is the producer.
+        """Return what each role does; a thread of the first warp after the others is the producer.
 
-        All of a block's threads take its ticket, after that.
+        All of a block's threads take its ticket, after that.  Where those that multiply want more
+        registers, the producer's four warps give up theirs.
         """
         assert self.text.pipeline is not None
         _, _, warps = self.text.mapped.block
@@ -177,6 +178,15 @@ class _KernelPrinter:
         ])  # fmt: skip
         last = last_loop(self.text.kernel.tree)
         late: frozenset[str] = frozenset() if last is None else frozenset(statements_of(last.body))
+        if registers := self.text.kernel.code.thread_registers:
+            assert last is None, "all threads have as many there"
+            roles = roles_of(self.text.scop, self.text.kernel.tree)
+            fills = If(is_producer, tuple(self._of(frozenset(roles[PRODUCER]))), is_role=True)
+            others = self._of(frozenset(roles[""]))
+            fewer, more = (_registers(count) for count in (FEW_REGISTERS, registers))
+            is_filling = binary(thread_index(2), ">=", warps)
+            both_roles = If(is_filling, (fewer, fills), (more, *others), PRODUCER, is_role=True)
+            return [*nodes, both_roles]
         for role, names in roles_of(self.text.scop, self.text.kernel.tree).items():
             condition = is_producer if role == PRODUCER else is_other
             own = self._of(frozenset(names) - late)
@@ -203,7 +213,7 @@ class _KernelPrinter:
 
     def head(self) -> list[str]:
         """Return the lines before the body."""
-        x, y, z = self.text.mapped.launched
+        x, y, z = self.text.threads
         cluster = self.text.mapped.cluster
         parameters = ",\n    ".join(p.declaration for p in self.text.launch.parameters)
         dims = f"__cluster_dims__(1, 1, {cluster}) " if cluster > 1 else ""
@@ -233,6 +243,11 @@ class _KernelPrinter:
         ahead = {name for found in self.text.ahead.values() for p in found for name in p.factors}
         lost = {name for name in lost_loops(ast) if self.text.loops[name].kind in MAPPED}
         return ahead | {name for name in lost if self.text.has_many(self.text.loops[name])}
+
+
+def _registers(count: int) -> Node:
+    """Return the call with which the threads of four warps have *count* registers from now on."""
+    return Evaluate(template("tc_have_registers", [count, int(count > FEW_REGISTERS)]))
 
 
 def _times(dims: Sequence[int]) -> str:

@@ -27,7 +27,7 @@
     promoted                            tc_mma_promoted, tc_wgmma_promoted
     wgmma_f32                           tc_wgmma_f32
     pipeline                            tc_map, tc_begin_pipeline, tc_acquire, tc_copy_box,
-                                        tc_await, tc_release
+                                        tc_await, tc_release, tc_have_registers
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
 
@@ -121,7 +121,8 @@ _GROUP_PRODUCTS = (
     "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_show_copies",
 )  # fmt: skip
 _PIPELINE = (
-    "tc_map", "tc_begin_pipeline", "tc_acquire", "tc_copy_box", "tc_await", "tc_release",
+    "tc_map", "tc_begin_pipeline", "tc_have_registers", "tc_acquire", "tc_copy_box", "tc_await",
+    "tc_release",
 )  # fmt: skip
 
 

@@ -60,6 +60,17 @@ template <int STAGES, int READERS> TC_FN void tc_begin_pipeline(uint64_t *barrie
   __syncthreads();
 }
 
+/* The threads of four warps have COUNT registers each from now on: more, or fewer. */
+template <int COUNT, bool IS_MORE> TC_FN void tc_have_registers()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (IS_MORE)
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+  else
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
+}
+
 /* Wait until stage q % STAGES is free for use q; then BYTES are to come. */
 template <int STAGES, int BYTES> TC_FN void tc_acquire(uint64_t *barriers, int q)
 {
