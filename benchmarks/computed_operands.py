@@ -74,6 +74,13 @@ FORMS: dict[str, Form] = {
         lambda m, n, k: [dense(m, k), dense(k, n), dense(m, k), dense(k, n)],
         lambda x, w, u, v: x @ w + u @ v,
     ),
+    "swiglu": (
+        "bfloat16(M,K) x, bfloat16(K,N) w, bfloat16(K,N) v) -> (bfloat16(M,N) y) "
+        "{ a(m,n) +=! x(m,k) * w(k,n)  b(m,n) +=! x(m,k) * v(k,n) "
+        "y(m,n) = float(a(m,n)) * sigmoid(float(a(m,n))) * b(m,n) }",
+        lambda m, n, k: [dense(m, k), dense(k, n), dense(k, n)],
+        lambda x, w, v: torch.nn.functional.silu(x @ w) * (x @ v),
+    ),
     "row sums": (
         "bfloat16(M,K) x, bfloat16(K,N) w, bfloat16(M,N) z) -> (bfloat16(M,N) y, r) "
         "{ c(m,n) +=! x(m,k) * w(k,n)  y(m,n) = c(m,n) + z(m,n) "

@@ -11,13 +11,21 @@ computed into an array of its own, over the indices that it mentions: of a half 
 values exactly, if the other factor has one too (relu, masks, signs; int8 and float8 beside
 bfloat16), else of float32, and the other one with it.  Every element is used many times.
 
-Legal iff the sum's instances are a box, a factor mentions some of its indices and not all, its
-subscripts are indices or gathered by such, and the sum does not write what it reads.
+A window is computed once an element, too: with u = h+r and v = w+s
+
+    O(h,w,f) +=! relu(I(h+r,w+s,c)) * K(f,r,s,c)    F(u,v,c) = relu(I(u,v,c))
+                                           --->     O(h,w,f) +=! F(h+r,w+s,c) * K(f,r,s,c)
+
+Legal iff the sum's instances are a box, each index of a factor is a subscript, in one that is
+gathered by, or only in subscripts that are windows, it has far fewer values than the sum has
+instances, and the sum does not write what it reads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import frexp, isinf, prod
+
+import islpy as isl
 
 from tcdsl.lang.comprehension import (
     Binary,
@@ -32,34 +40,36 @@ from tcdsl.lang.comprehension import (
     Unary,
     walk,
 )
+from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, DType
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import constant_bounds, points_of_box
 from tcdsl.poly.lowering import Bounds, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import assignment
 from tcdsl.rewrites.scop.caching import insertion
+from tcdsl.rewrites.scop.packing import factor_of
 from tcdsl.rewrites.scop.repacking import LEAST_USES, wide_strides
 
 # Of a type: bits of a number, the least and greatest exponents of normal ones, from 1/2 on.
 _NUMBERS = {BFLOAT16: (8, -125, 128), FLOAT16: (11, -13, 16), FLOAT32: (24, -125, 128)}
-_PICKING = (
-    "fmax",
-    "fmin",
-    "fabs",
-    "max",
-    "min",
-    "abs",
-)  # whose result is an argument, or its negation
+_PICKING = ("fmax", "fmin", "fabs", "relu", "max", "min", "abs")  # an argument, or its negation
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A factor, the indices of its array in order, and the type of that."""
+    """A factor, and its array: *dims* are the indices of its value, the sum's *subscripts*."""
 
     expr: Expr
-    indices: tuple[str, ...]
+    dims: tuple[str, ...]
+    subscripts: tuple[Expr, ...]
     dtype: DType
+
+    @property
+    def value(self) -> Expr:
+        """The factor as a function of the dimensions."""
+        windows = dict(zip(self.subscripts, map(Index, self.dims), strict=True))
+        return rewrite(self.expr, lambda node: windows.get(node, node))
 
 
 def why_not_computed_first(scop: Scop, statement: Statement) -> str | None:
@@ -72,14 +82,13 @@ def why_not_computed_first(scop: Scop, statement: Statement) -> str | None:
         return "it is no sum of products of float32"
     if statement.conditions:
         return "a condition says which terms there are"
-    ranges = _ranges(scop, statement)
-    if ranges is None:
+    if not _is_box(scop, statement):
         return "its instances are no box of a known size"
     found = list(_computed(scop, statement))
     if not found:
         return "its factors are elements as they are multiplied"
     for factor in found:
-        if reason := _why_not(scop, statement, factor, ranges):
+        if reason := _why_not(scop, statement, factor):
             return reason
     return None
 
@@ -88,19 +97,19 @@ def computed_first(scop: Scop, name: str) -> Scop:
     """Return *scop* with the factors of the sum *name* that are no elements in arrays."""
     statement = scop.by_name[name]
     assert why_not_computed_first(scop, statement) is None
-    ranges = _ranges(scop, statement)
-    assert ranges is not None and isinstance(statement.value, Binary)
+    assert isinstance(statement.value, Binary)
     new: list[Statement] = []
     value = statement.value
     for number, factor in enumerate(_computed(scop, statement)):
-        own = [ranges[index] for index in factor.indices]
+        own = _ranges(scop, statement, factor.subscripts)
         shape = tuple(end - low for low, end in own)
         label = f"{_main_load(scop, factor.expr).tensor}.factor{number}{name}"
         origin, strides = tuple(low for low, _ in own), wide_strides(shape, factor.dtype)
         array = Array(label, factor.dtype, origin, shape, Storage.SCRATCH, strides=strides)
         scop = replace(scop, arrays={**scop.arrays, label: array})
-        load = Load(label, tuple(map(Index, factor.indices)), factor.dtype)
-        new.append(_assignment(scop, load, factor.expr, own, statement))
+        element = Load(label, tuple(map(Index, factor.dims)), factor.dtype)
+        new.append(_assignment(scop, element, factor.value, own, statement))
+        load = Load(label, factor.subscripts, factor.dtype)
         served = load if factor.dtype == value.dtype else Cast(load, value.dtype)
         left, right = (
             served if side is factor.expr else side for side in (value.left, value.right)
@@ -143,7 +152,7 @@ def _computed(scop: Scop, statement: Statement) -> Iterator[Computed]:
         if not any(isinstance(node, Load) for node in walk(factor)):
             return
         if element is None or element.dtype != dtype:
-            yield Computed(factor, _indices(scop, factor), dtype)
+            yield _in_dims(scop, factor, dtype)
 
 
 def _element(factor: Expr, is_exact: Mapping[str, bool]) -> Load | None:
@@ -208,12 +217,25 @@ def _is_within(dtype: DType, other: DType) -> bool:
     return dtype.size_bytes < other.size_bytes
 
 
-def _indices(scop: Scop, factor: Expr) -> tuple[str, ...]:
-    """Return the indices of *factor*: those of its largest element last, in their order there."""
-    every = [node.name for node in walk(factor) if isinstance(node, Index)]
-    main = _main_load(scop, factor)
-    own = [n.name for s in main.subscripts for n in walk(s) if isinstance(n, Index)]
-    return tuple(dict.fromkeys([*(name for name in every if name not in own), *own]))
+def _in_dims(scop: Scop, factor: Expr, dtype: DType) -> Computed:
+    """Return *factor* with the dimensions of its array: those of its largest element last."""
+    main, found = _main_load(scop, factor), dict[Expr, str]()
+    for number, subscript in enumerate(main.subscripts):
+        if _is_window(subscript):
+            found[subscript] = f"e{number}"
+        else:
+            found |= {n: n.name for n in walk(subscript) if isinstance(n, Index)}
+    inside = {n.name for window in found for n in walk(window) if isinstance(n, Index)}
+    others = {n: n.name for n in walk(factor) if isinstance(n, Index) and n.name not in inside}
+    dims = others | found
+    return Computed(factor, tuple(dims.values()), tuple(dims), dtype)
+
+
+def _is_window(subscript: Expr) -> bool:
+    """Return whether *subscript* is computed of several indices, and gathers nothing."""
+    nodes = list(walk(subscript))
+    names = {node.name for node in nodes if isinstance(node, Index)}
+    return len(names) > 1 and not any(isinstance(node, Load) for node in nodes)
 
 
 def _main_load(scop: Scop, factor: Expr) -> Load:
@@ -230,28 +252,43 @@ def _gathers(loads: Sequence[Load]) -> list[Load]:
     return [node for node in nodes if isinstance(node, Load)]
 
 
-def _why_not(
-    scop: Scop, statement: Statement, factor: Computed, ranges: dict[str, tuple[int, int]]
-) -> str | None:
+def _why_not(scop: Scop, statement: Statement, factor: Computed) -> str | None:
     loads = [node for node in walk(factor.expr) if isinstance(node, Load)]
-    gathers = _gathers(loads)
-    for load in loads:
-        if not all(isinstance(s, Index | Const) or s in gathers for s in load.subscripts):
-            return f"{load.tensor} is read by windows"
-        if load.tensor == statement.write.array:
-            return f"it updates {load.tensor}"
-    uses = prod(end - low for index, (low, end) in ranges.items() if index not in factor.indices)
-    return "its factors are used a few times" if uses < LEAST_USES else None
+    if any(load.tensor == statement.write.array for load in loads):
+        return f"it updates {statement.write.array}"
+    names = {node.name for node in walk(factor.value) if isinstance(node, Index)}
+    if not names <= set(factor.dims):
+        return "an index of a factor is in a window, and elsewhere"
+    if any(map(_is_window, factor.subscripts)) and factor_of(factor.expr) is not None:
+        return "its factors are windows, or 0"
+    instances = points_of_box(statement.domain)
+    values = prod(end - low for low, end in _ranges(scop, statement, factor.subscripts))
+    few = instances is not None and instances < LEAST_USES * values
+    return "its factors are used a few times" if few else None
 
 
-def _ranges(scop: Scop, statement: Statement) -> dict[str, tuple[int, int]] | None:
-    """Return the range [from, to) of each index of *statement*, None if it is no box of numbers."""
-    found: dict[str, tuple[int, int]] = {}
-    for dim, index in enumerate(statement.indices):
-        bounds = constant_bounds(statement.domain, dim)
-        if bounds is None:
-            return None
-        found[index] = bounds[0], bounds[1] + 1
+def _ranges(scop: Scop, statement: Statement, subscripts: Sequence[Expr]) -> list[tuple[int, int]]:
+    """Return the range [from, to) of each of *subscripts* over the instances of *statement*."""
+    builder, found = builder_of(statement.indices, statement.name, scop.sizes), []
+    for subscript in subscripts:
+        function = builder.affine(subscript)
+        assert function is not None, "a window is affine"
+        bounds = constant_bounds(statement.domain.apply(isl.Map.from_pw_aff(function)), 0)
+        assert bounds is not None, "a box of a known size"
+        found.append((bounds[0], bounds[1] + 1))
+    return found
+
+
+def _is_box(scop: Scop, statement: Statement) -> bool:
+    """Return whether the instances of *statement* are all points of a box of a known size."""
+    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
+    if any(one is None for one in bounds):
+        return False
     builder = builder_of(statement.indices, statement.name, scop.sizes)
+    found = {
+        index: (one[0], one[1] + 1)
+        for index, one in zip(statement.indices, bounds, strict=True)
+        if one is not None
+    }
     whole = box(builder, statement.indices, dict(found)).intersect_params(scop.context)
-    return found if statement.domain.is_equal(whole) else None
+    return bool(statement.domain.is_equal(whole))

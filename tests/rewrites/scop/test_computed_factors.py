@@ -45,24 +45,35 @@ FORMS = {
     ),
     "int16": ("half(M,K) x, int16(K,N) w", "x(m,k) * float(w(k,n))", ["float32", "float32"]),
     "gathered": ("half(V,K) x, int32(M) i, half(K,N) w", "x(i(m),k) * w(k,n)", ["float16"]),
+    "strided": (
+        "half(M,L) x, half(K,N) w", "fabs(x(m,3*k+2)) * w(k,n)", ["float16"],
+    ),
+    "convolution": (
+        "half(H,K) x, half(R,K,N) w", "relu(x(m+r,k)) * w(r,k,n)", ["float16"],
+    ),
+    "padded": (
+        "half(M,K) x, half(R,K,N) w",
+        "(m+r-1 >= 0 && m+r-1 < M ? x(m+r-1,k) * 0.1 : 0.0) * w(r,k,n)", ["float32", "float32"],
+    ),
     "batches": (
         "half(B,M,K) x, half(B,K,N) w, float(B) s", "x(b,m,k) * fmax(w(b,k,n), 0.0)", ["float16"],
     ),
 }  # fmt: skip
-EXTENTS = {"M": 129, "K": 72, "N": 101, "V": 40, "B": 3}
+EXTENTS = {"M": 129, "K": 72, "N": 101, "V": 40, "B": 3, "R": 3}
 
 
 def source_of(form: str) -> str:
     declared, terms, _ = FORMS[form]
     left = "b,m,n" if form == "batches" else "m,n"
-    return f"def f({declared}) -> (y) {{ y({left}) +=! {terms} }}"
+    where = " where m in 0:M" if form == "padded" else ""
+    return f"def f({declared}) -> (y) {{ y({left}) +=! {terms}{where} }}"
 
 
-def inputs_of(c: Any, extents: dict[str, int]) -> list[Any]:
-    found = []
+def inputs_of(c: Any, extents: dict[str, int], form: str) -> list[Any]:
+    found, shapes = [], _shapes(form, extents)
     for number, name in enumerate(c.inputs):
         tensor = c.tensors[name]
-        shape = tuple(extents[str(dim)] for dim in tensor.dims)
+        shape = shapes[number]
         if name == "i":
             found.append(subscripts(extents["V"], shape, tensor.dtype, number))
         else:
@@ -92,7 +103,7 @@ def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     units, inputs = [], []
     for extents in (EXTENTS, {**EXTENTS, "M": 1, "K": 7}, {**EXTENTS, "K": 0}):
         c = cuda_unit(source_of(form), *_shapes(form, extents)).comprehension
-        own = inputs_of(c, extents)
+        own = inputs_of(c, extents, form)
         units.append(cuda_unit(source_of(form), *(array.shape for array in own)))
         assert not units[-1].done.is_fallback
         inputs.append(own)
@@ -105,7 +116,8 @@ def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
 
 def _shapes(form: str, extents: dict[str, int]) -> list[tuple[int, ...]]:
     declared = re.findall(r"\w+\(([\w,]+)\) \w+", FORMS[form][0])
-    return [tuple(extents[dim] for dim in dims.split(",")) for dims in declared]
+    known = {**extents, "L": 3 * extents["K"], "H": extents["M"] + extents["R"] - 1}
+    return [tuple(known[dim] for dim in dims.split(",")) for dims in declared]
 
 
 def test_statements(lower: Lower, golden: Callable[[str, str], None]) -> None:
@@ -113,7 +125,7 @@ def test_statements(lower: Lower, golden: Callable[[str, str], None]) -> None:
     golden("computed_factors", print_scop(computed_first(scop, "S0")))
 
 
-LARGE = {"M": 2048, "K": 1024, "N": 1024, "V": 50_000, "B": 8}
+LARGE = {"M": 2048, "K": 1024, "N": 1024, "V": 50_000, "B": 8, "R": 3}
 
 
 @pytest.mark.parametrize("form", ["relu", "causal", "int8", "gathered", "mask"])
@@ -133,7 +145,12 @@ REFUSED = {
     "x(m,k) * w(k,n)": "its factors are elements as they are multiplied",
     "x(m,k) * w(k,n) * x(m,n)": "its factors are used a few times",
     "x(m,k) + fabs(w(k,n))": "it is no sum of products of float32",
-    "fabs(x(m+k,k)) * w(k,n) where m in 0:200, k in 0:56": "x is read by windows",
+    "(k < 9 && m+k < 99 ? x(m+k,1) : 0.0) * w(k,n) where m in 0:100, k in 0:56": (
+        "an index of a factor is in a window, and elsewhere"
+    ),
+    "(m+k < 99 ? x(m+k,1) : 0.0) * w(k,n) where m in 0:100, k in 0:56": (
+        "its factors are windows, or 0"
+    ),
     "fabs(x(m,k)) * w(k,n) where k in 0:m+1": "its instances are no box of a known size",
 }
 
