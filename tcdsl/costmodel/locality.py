@@ -45,6 +45,11 @@ class Shape:
         """Return whether the extent of dimension *dim* is only known at the call."""
         return not isinstance(self.end(dim), int)
 
+    @cached_property
+    def box(self) -> tuple[object, ...]:
+        """What loops depend on: statements for which this is equal have the same."""
+        return self.lower, self.extents, self.roles, self.order
+
     @property
     def has_open(self) -> bool:
         """Return whether the number of instances is only known at the call."""

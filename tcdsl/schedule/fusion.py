@@ -284,15 +284,13 @@ def _fits(
     """Return whether *dim* of *name* may join *axis*, and whether they share data along it."""
     tied = False
     for member, other in axis.items():
-        ahead = alignment.may_share(member, other, name, dim)
-        behind = alignment.may_share(name, dim, member, other)
-        if ahead is False or behind is False:
+        are_tied = alignment.ties(member, other, name, dim)
+        if are_tied is False:
             return False, False
-        if ahead or behind:
+        if are_tied:
             tied = True
-        elif shapes[member].extents[other] == shapes[name].extents[dim]:
-            tied |= alignment.has_affinity(member, other, name, dim)
-            tied |= alignment.has_affinity(name, dim, member, other)
+        elif not tied and shapes[member].extents[other] == shapes[name].extents[dim]:
+            tied = alignment.are_alike(member, other, name, dim)
     return tied, tied
 
 
