@@ -19,7 +19,7 @@ from tcdsl.poly.data_ranges import data_ranges_of, range_of_dim
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import Extent, least, minus
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, sequence
-from tcdsl.poly.parallelism import Role, has_equal
+from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
 from tcdsl.records import dataclass
 
@@ -59,7 +59,6 @@ class Alignment:
         self._affinities: dict[tuple[str, str], list[Dependence]] = {}
         for edge in affinities:
             self._affinities.setdefault((edge.source, edge.sink), []).append(edge)
-        self._known: dict[tuple[int, int, int], bool] = {}
         self._shared: dict[tuple[str, int, str, int], bool | None] = {}
         self._ties: dict[tuple[str, int, str, int], bool | None] = {}
         self._alike: dict[tuple[str, int, str, int], bool] = {}
@@ -75,7 +74,7 @@ class Alignment:
         key = source, source_dim, sink, sink_dim
         if key not in self._shared:
             edges = self.edges(source, sink)
-            are_equal = all(self._equal(edge, source_dim, sink_dim) for edge in edges)
+            are_equal = all(edge.has_equal(source_dim, sink_dim) for edge in edges)
             self._shared[key] = are_equal if edges else None
         return self._shared[key]
 
@@ -104,15 +103,9 @@ class Alignment:
     def has_affinity(self, source: str, source_dim: int, sink: str, sink_dim: int) -> bool:
         """Return whether the source, and then the sink, read the same element of one array."""
         return any(
-            self._equal(edge, source_dim, sink_dim)
+            edge.has_equal(source_dim, sink_dim)
             for edge in self._affinities.get((source, sink), [])
         )
-
-    def _equal(self, edge: Dependence, source_dim: int, sink_dim: int) -> bool:
-        key = (id(edge), source_dim, sink_dim)
-        if key not in self._known:
-            self._known[key] = has_equal(edge, source_dim, sink_dim)
-        return self._known[key]
 
 
 class Nester:

@@ -13,7 +13,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
-from tcdsl.strategies.problem import Problem, analysis, own_analysis
+from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
     column,
@@ -114,7 +114,7 @@ def fastest(problem: Problem) -> Choice:
     return _fastest(problem)
 
 
-@analysis
+@nameless_analysis
 def _fastest(problem: Problem) -> Choice:
     """Return the same where no template applies that the scheme asks for (LOOPS)."""
     every = choices(problem)

@@ -117,6 +117,7 @@ class Problem:
         shared = _shared.get()
         has_names = self.chunks is not None or self.finish is not None
         has_names |= bool(self.scop.rescaled or self.scop.overlapped)  # they are by names
+        has_names |= not isinstance(self.machine, Chip)  # configurations have names of indices
         if shared is None or has_names or self.scop.context.dim(isl.dim_type.param) > 0:
             return self._known
         return shared.setdefault(self._but_for_names(), {})
