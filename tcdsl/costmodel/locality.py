@@ -46,9 +46,9 @@ class Shape:
         return not isinstance(self.end(dim), int)
 
     @cached_property
-    def box(self) -> tuple[object, ...]:
-        """What loops depend on: statements for which this is equal have the same."""
-        return self.lower, self.extents, self.roles, self.order
+    def box(self) -> str:
+        """What loops depend on, as a text: statements for which this is equal have the same."""
+        return f"{self.lower} {self.extents} {' '.join(self.roles)} {self.order}"
 
     @property
     def has_open(self) -> bool:
