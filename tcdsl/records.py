@@ -1,9 +1,9 @@
 """Dataclasses that are defined in a quarter of the time.
 
 :func:`dataclasses.dataclass` writes and compiles up to six functions a class: half of the time
-that importing the compiler took (0.16 of 0.32 s, 340 classes).  Here only ``__init__`` is compiled
-for each class.  The other methods are shared by all classes, or are closures over a getter of the
-fields, which are as fast.
+that importing the compiler took (0.16 of 0.32 s, 340 classes).  Here an ``__init__`` is compiled
+for each kind of class.  The other methods are shared by all classes, or are closures over a getter
+of the fields, which are as fast.
 
 What the standard decorator makes and this one makes behave the same, also under ``fields``,
 ``replace``, ``match`` and ``pickle``, except that where *frozen* a subclass cannot set attributes
@@ -13,7 +13,9 @@ that are no fields either.
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from dataclasses import dataclass as standard_dataclass
+from functools import cache
 from operator import attrgetter
+from types import CodeType, FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -79,40 +81,65 @@ def _freeze(cls: Any) -> None:
 
 
 def _initialiser(cls: Any) -> Callable[..., None]:
-    scope: dict[str, Any] = {"set_": object.__setattr__, "MISSING": MISSING}
-    positional, keywords, lines = ["self"], ["*"], []
-    for f in fields(cls):
-        parameter, value = _initialised(f, scope)
-        if parameter:
-            (keywords if f.kw_only else positional).append(parameter)
-        if value:
-            lines.append(f"set_(self, {f.name!r}, {value})")
+    """Return ``__init__`` of a frozen class.
+
+    Compiling one would take most of what defining a class does.  One is compiled for all classes
+    with fields of the same kinds, in numbers, and each gets a copy with the names of its own::
+
+        def __init__(self, p0, p1): set0(self, p0); set1(self, new1() if p1 is MISSING else p1)
+    """
+    ordered = sorted(fields(cls), key=lambda f: bool(f.kw_only))
+    given = [f for f in ordered if f.init]
+    keywords = {f.name for f in given if f.kw_only}
+    scope: dict[str, Any] = {"MISSING": MISSING}
+    assignments = [_assignment(cls, f, number, scope) for number, f in enumerate(ordered)]
     if hasattr(cls, "__post_init__"):
-        lines.append("self.__post_init__()")
-    listed = ", ".join(positional + (keywords if len(keywords) > 1 else []))
-    exec(f"def __init__({listed}):\n    {'; '.join(lines) or 'pass'}", scope)
-    initialiser: Callable[..., None] = scope["__init__"]
+        assignments.append("self.__post_init__()")
+    parameters = [f"p{number}" for number, f in enumerate(ordered) if f.init]
+    if keywords:
+        parameters.insert(len(given) - len(keywords), "*")
+    code = _code(tuple(parameters), tuple(filter(None, assignments)))
+    initialiser = FunctionType(
+        code.replace(co_varnames=("self", *(f.name for f in given))), scope, "__init__"
+    )
+    # What a factory makes is MISSING as a default.
+    has_default = [f for f in given if (f.default, f.default_factory) != (MISSING, MISSING)]
+    initialiser.__defaults__ = tuple(f.default for f in has_default if not f.kw_only)
+    initialiser.__kwdefaults__ = {f.name: f.default for f in has_default if f.kw_only}
     initialiser.__qualname__ = f"{cls.__qualname__}.__init__"
-    initialiser.__annotations__ = {f.name: f.type for f in fields(cls) if f.init}
+    initialiser.__annotations__ = {f.name: f.type for f in given}
     return initialiser
 
 
-def _initialised(f: Field[Any], scope: dict[str, Any]) -> tuple[str, str]:
-    """Return the parameter of *f* and the value that the field gets, as text; "" for none.
+def _assignment(cls: Any, f: Field[Any], number: int, scope: dict[str, Any]) -> str:
+    """Return what sets the field *f*, as text; "" if nothing does.
 
-    What the text names is added to *scope*.
+    What the text names, but for the parameter, is added to *scope*.
     """
-    name = f.name
+    value = f"p{number}"
     if f.default_factory is not MISSING:
-        new = f"new_{name}()"
-        scope[f"new_{name}"] = f.default_factory
-        return (
-            (f"{name}=MISSING", f"{new} if {name} is MISSING else {name}") if f.init else ("", new)
-        )
-    if f.default is not MISSING:
-        scope[f"default_{name}"] = f.default
-        return (f"{name}=default_{name}", name) if f.init else ("", f"default_{name}")
-    return (name, name) if f.init else ("", "")
+        scope[f"new{number}"] = f.default_factory
+        value = f"new{number}() if {value} is MISSING else {value}" if f.init else f"new{number}()"
+    elif not f.init:
+        scope[f"default{number}"], value = f.default, f"default{number}"
+        if f.default is MISSING:
+            return ""
+    slot = getattr(cls, f.name, None)
+    if isinstance(slot, MemberDescriptorType):  # it need not be looked for
+        scope[f"set{number}"] = slot.__set__
+        return f"set{number}(self, {value})"
+    scope[f"name{number}"] = f.name
+    return f"self.__dict__[name{number}] = {value}"
+
+
+@cache
+def _code(parameters: tuple[str, ...], assignments: tuple[str, ...]) -> CodeType:
+    """Return the code of an ``__init__``."""
+    scope: dict[str, Any] = {}
+    listed = ", ".join(("self", *parameters))
+    exec(f"def __init__({listed}):\n    {'; '.join(assignments) or 'pass'}", scope)
+    code: CodeType = scope["__init__"].__code__
+    return code
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> NoReturn:

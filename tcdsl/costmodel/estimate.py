@@ -45,6 +45,8 @@ H. Kim, An analytical model for a GPU architecture with memory-level and thread-
 awareness, ISCA 2009, doi:10.1145/1555754.1555775 (waiting and computing warps take turns).
 """
 
+from collections.abc import Mapping
+from dataclasses import field
 from math import ceil, inf
 
 from tcdsl.costmodel.chip import Chip
@@ -69,25 +71,26 @@ class Estimate:
     """
 
     seconds: float
-    limiter: str
-    terms: tuple[tuple[str, float], ...] = ()
+    terms: Mapping[str, float] = field(default_factory=dict)
     why_not: str | None = None
 
+    @property
+    def limiter(self) -> str:
+        """The longest of the terms."""
+        return "does not fit" if self.why_not else max(self.terms, key=self.term)
+
     def term(self, name: str) -> float:
-        return dict(self.terms).get(name, 0.0)
+        return self.terms.get(name, 0.0)
 
 
 def estimate(work: Work, chip: Chip) -> Estimate:
     """Return how long *work* takes on *chip*."""
     if reason := why_not_fitting(work, chip):
-        return Estimate(inf, "does not fit", why_not=reason)
+        return Estimate(inf, why_not=reason)
     body, terms = (seconds_in_waves if work.is_tiled else _of_blocks)(work, chip)
     launch = work.launches * _launch(work, chip)
     finish = chain_seconds(work.finish, chip) + work.same_atomics * chip.same_atomic_s
-    terms |= {"launch": launch, "finish": finish}
-    limiter = max(terms, key=lambda name: terms[name])
-    known = tuple((name, seconds) for name, seconds in terms.items() if seconds)
-    return Estimate(launch + body + finish, limiter, known)
+    return Estimate(launch + body + finish, terms | {"launch": launch, "finish": finish})
 
 
 def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
@@ -179,10 +182,8 @@ def _waiting(work: Work, chip: Chip, of_block: dict[str, float]) -> float:
 
 def blocks_a_second(resident: int, stations: tuple[float, ...], waiting: float) -> float:
     """Return how many blocks leave in a second, of *resident* ones: by mean value analysis."""
-    at_stations = [0.0] * len(stations)
-    rate = 0.0
+    times, rate = stations, 0.0  # of no others: as long as alone
     for count in range(1, resident + 1):
-        times = [own * (1 + others) for own, others in zip(stations, at_stations, strict=True)]
+        times = tuple([own * (1 + rate * s) for own, s in zip(stations, times, strict=True)])
         rate = count / (waiting + sum(times))
-        at_stations = [rate * seconds for seconds in times]
     return rate

@@ -45,6 +45,11 @@ class Shape:
         """Return whether the extent of dimension *dim* is only known at the call."""
         return not isinstance(self.end(dim), int)
 
+    @cached_property
+    def box(self) -> str:
+        """What loops depend on, as a text: statements for which this is equal have the same."""
+        return f"{self.lower} {self.extents} {' '.join(self.roles)} {self.order}"
+
     @property
     def has_open(self) -> bool:
         """Return whether the number of instances is only known at the call."""

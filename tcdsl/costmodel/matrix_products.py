@@ -162,10 +162,9 @@ def estimated(product: MatrixProduct, chip: Chip, precision: str = "float32") ->
         str(unit): product.operations / (share * rate * filled),
         "host": CALL_S,
     }
-    limiter = max(terms, key=lambda name: terms[name])
     busy = max(terms["memory"], terms[str(unit)])
     seconds = max(CALL_S, terms["launch"] + chip.dram_latency_s + busy)
-    return Estimate(seconds, limiter, tuple(terms.items()))
+    return Estimate(seconds, terms)
 
 
 def _has_whole_vectors(product: MatrixProduct) -> bool:

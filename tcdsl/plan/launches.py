@@ -228,8 +228,9 @@ def _idle_seconds(parts: Sequence[Part], known: Known) -> float:
     return idle_blocks(known.mapped(parts)) * known.gpu.block_start_s
 
 
-def _throughput(terms: Sequence[tuple[str, float]]) -> float:
-    return max((s for n, s in terms if n not in ("latency", "launch", "finish")), default=0.0)
+def _throughput(terms: Mapping[str, float]) -> float:
+    others = (s for n, s in terms.items() if n not in ("latency", "launch", "finish"))
+    return max(others, default=0.0)
 
 
 def _packed(

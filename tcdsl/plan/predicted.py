@@ -12,7 +12,7 @@ from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.strategies.catalogue import fastest
 from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.matrix_products import matrix_product
-from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.templates import tile_simt
 from tcdsl.strategies.work import seconds_of
@@ -22,7 +22,7 @@ SCATTERED = 2.0
 FEW = 4  # times the values that a member has, the kernel has others: unequal work
 
 
-@analysis
+@nameless_analysis
 def predicted_seconds(problem: Problem) -> float:
     """Return how long *problem* takes as a kernel, or as a library's call."""
     members = problem.group.members

@@ -12,6 +12,7 @@ a reader of the sum, and no chain of dependences says so.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import field
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,23 @@ class Dependence:
     relation: isl.Map
     is_relaxed: bool  # between updates, or initialisations, of one accumulator
     is_flow: bool  # the source writes what the sink reads
+    _equal: dict[tuple[int, int], bool] = field(default_factory=dict, init=False, repr=False)
+
+    def has_equal(self, source_dim: int, sink_dim: int) -> bool:
+        """Return whether it enforces ``x[source_dim] == y[sink_dim]``.
+
+        A dimension that the statement at that end does not have is equal to nothing.
+        """
+        key = source_dim, sink_dim
+        if key not in self._equal:
+            self._equal[key] = self._has_equal(source_dim, sink_dim)
+        return self._equal[key]
+
+    def _has_equal(self, source_dim: int, sink_dim: int) -> bool:
+        in_, out, relation = isl.dim_type.in_, isl.dim_type.out, self.relation
+        if source_dim >= relation.dim(in_) or sink_dim >= relation.dim(out):
+            return False
+        return bool(relation.is_subset(relation.equate(in_, source_dim, out, sink_dim)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,6 @@ order.
 
 from enum import StrEnum
 
-import islpy as isl
-
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.scop import Kind, Statement
 
@@ -23,18 +21,6 @@ class Role(StrEnum):
     PARALLEL = "parallel"
     REDUCED = "reduced"
     ORDERED = "ordered"
-
-
-def has_equal(edge: Dependence, source_dim: int, sink_dim: int) -> bool:
-    """Return whether *edge* enforces ``x[source_dim] == y[sink_dim]``.
-
-    A dimension that the statement at that end does not have is equal to nothing.
-    """
-    relation = edge.relation
-    if source_dim >= relation.dim(isl.dim_type.in_) or sink_dim >= relation.dim(isl.dim_type.out):
-        return False
-    equal = edge.relation.equate(isl.dim_type.in_, source_dim, isl.dim_type.out, sink_dim)
-    return bool(edge.relation.is_subset(equal))
 
 
 def roles_of(statement: Statement, dependences: Dependences) -> tuple[Role, ...]:
@@ -49,7 +35,7 @@ def roles_of(statement: Statement, dependences: Dependences) -> tuple[Role, ...]
 
 
 def _role(own: list[Dependence], dim: int) -> Role:
-    moving = [edge for edge in own if not has_equal(edge, dim, dim)]
+    moving = [edge for edge in own if not edge.has_equal(dim, dim)]
     if not moving:
         return Role.PARALLEL
     return Role.REDUCED if all(edge.is_relaxed for edge in moving) else Role.ORDERED

@@ -13,8 +13,9 @@ the updates that it belongs to.  After FusionStitching (Zheng et al., 2020, arXi
 aim, in Megiddo and Sarkar's typed fusion (SPAA 1997, doi:10.1145/258492.258520) in method.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import islpy as isl
 
@@ -99,21 +100,30 @@ def apart_in(
     )
 
 
+# Of two statements: a rewrite leaves most as they are.
+_affinities: WeakKeyDictionary[Statement, WeakKeyDictionary[Statement, tuple[Dependence, ...]]]
+_affinities = WeakKeyDictionary()
+
+
 def affinities_of(scop: Scop) -> list[Dependence]:
     """Return the pairs of reads of one array as relations { s[x] -> t[y] : same element }."""
-    found = []
+    found: list[Dependence] = []
     for i, source in enumerate(scop.statements):
+        known = _affinities.setdefault(source, WeakKeyDictionary())
         for sink in scop.statements[i + 1 :]:
-            for first in source.reads:
-                for second in sink.reads:
-                    if first.array != second.array or not (first.is_exact and second.is_exact):
-                        continue
-                    relation = first.relation.apply_range(second.relation.reverse())
-                    if not relation.is_empty():
-                        found.append(Dependence(
-                            source.name, sink.name, first.array, relation, False, False
-                        ))  # fmt: skip
+            if sink not in known:
+                known[sink] = tuple(_affinities_between(source, sink))
+            found += known[sink]
     return found
+
+
+def _affinities_between(source: Statement, sink: Statement) -> Iterator[Dependence]:
+    for first in source.reads:
+        for second in sink.reads:
+            if first.array == second.array and first.is_exact and second.is_exact:
+                relation = first.relation.apply_range(second.relation.reverse())
+                if not relation.is_empty():
+                    yield Dependence(source.name, sink.name, first.array, relation, False, False)
 
 
 def unit_dependences(scop: Scop, dependences: Dependences) -> list[Dependence]:
@@ -126,6 +136,9 @@ def unit_dependences(scop: Scop, dependences: Dependences) -> list[Dependence]:
     for edge in dependences.strict:
         source, sink = leader.get(edge.source, edge.source), leader.get(edge.sink, edge.sink)
         if source == sink:
+            continue
+        if (source, sink) == (edge.source, edge.sink):
+            edges.append(edge)  # what is known of it stays known
             continue
         relation = edge.relation
         if source != edge.source and not _corresponds(scop, edge.source, source):
@@ -284,15 +297,13 @@ def _fits(
     """Return whether *dim* of *name* may join *axis*, and whether they share data along it."""
     tied = False
     for member, other in axis.items():
-        ahead = alignment.may_share(member, other, name, dim)
-        behind = alignment.may_share(name, dim, member, other)
-        if ahead is False or behind is False:
+        are_tied = alignment.ties(member, other, name, dim)
+        if are_tied is False:
             return False, False
-        if ahead or behind:
+        if are_tied:
             tied = True
-        elif shapes[member].extents[other] == shapes[name].extents[dim]:
-            tied |= alignment.has_affinity(member, other, name, dim)
-            tied |= alignment.has_affinity(name, dim, member, other)
+        elif not tied and shapes[member].extents[other] == shapes[name].extents[dim]:
+            tied = alignment.are_alike(member, other, name, dim)
     return tied, tied
 
 

@@ -19,7 +19,7 @@ from tcdsl.poly.data_ranges import data_ranges_of, range_of_dim
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import Extent, least, minus
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, sequence
-from tcdsl.poly.parallelism import Role, has_equal
+from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
 from tcdsl.records import dataclass
 
@@ -59,8 +59,9 @@ class Alignment:
         self._affinities: dict[tuple[str, str], list[Dependence]] = {}
         for edge in affinities:
             self._affinities.setdefault((edge.source, edge.sink), []).append(edge)
-        self._known: dict[tuple[int, int, int], bool] = {}
         self._shared: dict[tuple[str, int, str, int], bool | None] = {}
+        self._ties: dict[tuple[str, int, str, int], bool | None] = {}
+        self._alike: dict[tuple[str, int, str, int], bool] = {}
 
     def edges(self, source: str, sink: str) -> list[Dependence]:
         return self._edges.get((source, sink), [])
@@ -73,26 +74,38 @@ class Alignment:
         key = source, source_dim, sink, sink_dim
         if key not in self._shared:
             edges = self.edges(source, sink)
-            are_equal = all(self._equal(edge, source_dim, sink_dim) for edge in edges)
+            are_equal = all(edge.has_equal(source_dim, sink_dim) for edge in edges)
             self._shared[key] = are_equal if edges else None
         return self._shared[key]
+
+    def ties(self, one: str, one_dim: int, other: str, other_dim: int) -> bool | None:
+        """Return whether the dimensions may be one loop in both directions; None if none says."""
+        key = one, one_dim, other, other_dim
+        if key not in self._ties:
+            ahead = self.may_share(one, one_dim, other, other_dim)
+            behind = self.may_share(other, other_dim, one, one_dim)
+            is_refused = ahead is False or behind is False
+            self._ties[key] = False if is_refused else (ahead or behind)
+        return self._ties[key]
+
+    def are_alike(self, one: str, one_dim: int, other: str, other_dim: int) -> bool:
+        """Return whether both read one array, at the same element for equal dimensions."""
+        key = one, one_dim, other, other_dim
+        if key not in self._alike:
+            ahead = self.has_affinity(one, one_dim, other, other_dim)
+            self._alike[key] = ahead or self.has_affinity(other, other_dim, one, one_dim)
+        return self._alike[key]
 
     def are_separate(self, one: str, other: str) -> bool:
         """Return whether no dependence ties the two statements, in either direction."""
         return not self.edges(one, other) and not self.edges(other, one)
 
     def has_affinity(self, source: str, source_dim: int, sink: str, sink_dim: int) -> bool:
-        """Return whether both read one array, at the same element for equal dimensions."""
+        """Return whether the source, and then the sink, read the same element of one array."""
         return any(
-            self._equal(edge, source_dim, sink_dim)
+            edge.has_equal(source_dim, sink_dim)
             for edge in self._affinities.get((source, sink), [])
         )
-
-    def _equal(self, edge: Dependence, source_dim: int, sink_dim: int) -> bool:
-        key = (id(edge), source_dim, sink_dim)
-        if key not in self._known:
-            self._known[key] = has_equal(edge, source_dim, sink_dim)
-        return self._known[key]
 
 
 class Nester:
@@ -213,15 +226,11 @@ class Nester:
                 return False
             if self._data_range(member, dims[0]) != self._data_range(name, dims[1]):
                 return False
-            ahead = self.alignment.may_share(member, dims[0], name, dims[1])
-            behind = self.alignment.may_share(name, dims[1], member, dims[0])
-            if ahead is False or behind is False:
+            ties = self.alignment.ties(member, dims[0], name, dims[1])
+            if ties is False or (ties is None and other.extent != head.extent):
                 return False
-            if ahead is behind is None and other.extent != head.extent:
-                return False
-            is_tied |= ahead is True or behind is True
-            is_tied |= self.alignment.has_affinity(member, dims[0], name, dims[1])
-            is_tied |= self.alignment.has_affinity(name, dims[1], member, dims[0])
+            is_tied |= bool(ties)
+            is_tied = is_tied or self.alignment.are_alike(member, dims[0], name, dims[1])
         return is_tied
 
     def _may_share_lanes(self, one: str, other: str, remaining: Remaining) -> bool:

@@ -92,7 +92,7 @@ class Assembly:
         shared = [_thread_loop(tile) for tile in self.tiles if tile.thread_axis >= 0]
         return Sketch(
             self.group.members, (*self.block_loops(), *shared),
-            {name: self.remaining(name) for name in self.group.members}, partials,
+            self._all_remaining(), partials,
             why=tuple(why), threads=threads, in_registers=True, layout=self._layout(),
         )  # fmt: skip
 
@@ -108,7 +108,7 @@ class Assembly:
         ]  # fmt: skip
         if self.chunk is not None:
             axis = self.chunk.axis
-            found.insert(0, (self._chunks(), axis, lower_of(axis, self.shapes), self.run, 0))
+            found.insert(0, (self._chunks(), axis, self._chunked[0], self.run, 0))
         numbers = self.grid
         if numbers is None:
             numbers = grid_axes([count for count, *_ in found])
@@ -129,6 +129,19 @@ class Assembly:
             loops.append(OuterLoop({n: by_dim[dim] for n, dim in axis.items()}, kind, limit))
         loops.reverse()  # they were innermost first
         return sorted(loops, key=lambda loop: loop.kind is not LoopKind.BLOCK)
+
+    def _all_remaining(self) -> dict[str, tuple[Piece, ...]]:
+        """Return what a thread runs of each member: the same loops of those that are alike."""
+        made: dict[object, tuple[Piece, ...]] = {}
+        found = {}
+        for name in self.group.members:
+            cut = tuple([tile.axis[name] for tile in self.tiles])
+            chunked = None if self.chunk is None else self.chunk.axis.get(name)
+            key = self.shapes[name].box, cut, self.lanes.get(name), chunked
+            if key not in made:
+                made[key] = self.remaining(name)
+            found[name] = made[key]
+        return found
 
     def remaining(self, name: str) -> tuple[Piece, ...]:
         """Return what a thread runs of *name*: its own axes, repeats, lanes of vectors last."""
@@ -167,7 +180,7 @@ class Assembly:
         if self.chunk is not None and shape.roles[self.chunk.axis[name]] is Role.REDUCED:
             axis = self.chunk.axis
             index = statement.indices[axis[name]]
-            lower, mod = lower_of(axis, self.shapes), self._dealt_to(axis)
+            lower, mod = self._chunked[0], self._dealt_to(axis)
             partials.append(Partial(index, lower, self.run, mod, self._chunks(), False))
         if lane is not None and shape.roles[lane.dim] is Role.REDUCED:
             low, _ = self._start(name, lane.dim)
@@ -183,9 +196,13 @@ class Assembly:
 
     def _chunks(self) -> int:
         """Return how many chunks there are."""
-        if self.chunk is None:
-            return 1
-        return -(-extent_of(self.chunk.axis, self.shapes) // self.chunk.size)
+        return 1 if self.chunk is None else -(-self._chunked[1] // self.chunk.size)
+
+    @cached_property
+    def _chunked(self) -> tuple[int, int]:
+        """The least value of the axis that is cut into chunks, and how many values it has."""
+        assert self.chunk is not None
+        return lower_of(self.chunk.axis, self.shapes), extent_of(self.chunk.axis, self.shapes)
 
     @cached_property
     def run(self) -> int:
@@ -212,11 +229,11 @@ class Assembly:
     def _turns(self, dim: int, role: Role) -> Piece | None:
         """Return the loop over what a block takes in turn of *dim*, None if that is all at once."""
         assert self.chunk is not None
-        axis, count = self.chunk.axis, self._dealt_to(self.chunk.axis)
+        count = self._dealt_to(self.chunk.axis)
         if not count:
             return None
-        turn, low = self.run * count, lower_of(axis, self.shapes)
-        turns = -(-extent_of(axis, self.shapes) // turn)
+        (low, extent), turn = self._chunked, self.run * count
+        turns = -(-extent // turn)
         return Piece(Coordinate(dim, low, turn), turns, role, LoopKind.SERIAL)
 
     def _start(self, name: str, dim: int) -> tuple[int, int]:
@@ -226,7 +243,7 @@ class Assembly:
         """
         if self.chunk is None or self.chunk.axis.get(name) != dim:
             return self.shapes[name].lower[dim], 0
-        return lower_of(self.chunk.axis, self.shapes), self.run
+        return self._chunked[0], self.run
 
     def _layout(self) -> Layout | None:
         """Return the mapping for what last blocks do: those of each tile, or the last of all."""

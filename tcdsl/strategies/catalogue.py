@@ -5,6 +5,7 @@ of a space, are in the order of what measurements favour.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -12,7 +13,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
-from tcdsl.strategies.problem import Problem, analysis, own_analysis
+from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
     column,
@@ -113,14 +114,15 @@ def fastest(problem: Problem) -> Choice:
     return _fastest(problem)
 
 
-@analysis
+@nameless_analysis
 def _fastest(problem: Problem) -> Choice:
     """Return the same where no template applies that the scheme asks for (LOOPS)."""
-    first = next(choices(problem))
+    every = choices(problem)
+    first = next(every)
     if first.template in LIKELIEST or not isinstance(problem.machine, Chip):
         return first
     least, found = inf, list[tuple[float, Choice]]()
-    for choice in choices(problem):
+    for choice in chain((first,), every):
         if choice.template not in LIKELIEST:
             sketch = choice.template.schedule(problem, choice.config)
             found.append((seconds_of(problem, sketch, ALIKE * least), choice))

@@ -1,6 +1,7 @@
 """How much statements have to do, and along which axes they may share it."""
 
 from collections.abc import Mapping
+from weakref import WeakKeyDictionary
 
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
@@ -23,10 +24,13 @@ def work_of(shape: Shape) -> int:
 
 def operations_of(statement: Statement) -> int:
     """Return the operations of one instance."""
-    calls = 0
-    if statement.value is not None:
-        calls = sum(isinstance(node, Call) for node in walk(statement.value))
-    return 2 + 16 * calls
+    if (known := _known.get(statement)) is None:
+        nodes = () if statement.value is None else walk(statement.value)
+        known = _known[statement] = 2 + 16 * sum(isinstance(node, Call) for node in nodes)
+    return known
+
+
+_known: WeakKeyDictionary[Statement, int] = WeakKeyDictionary()
 
 
 def is_chunkable(axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> bool:

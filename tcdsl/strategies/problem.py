@@ -29,12 +29,13 @@ from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
 from tcdsl.poly.isl_utils import Extent, dim_bounds
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Kind, Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import why_not_laned
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.assembly import extent_of, lower_of
 from tcdsl.strategies.chunked_rows import ChunkedRows
+from tcdsl.strategies.nameless import without_names
 from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Layout, Tile
 
 DEFAULTS = Options()
@@ -110,6 +111,46 @@ class Problem:
             scop.rescaled, scop.overlapped, self.machine, self.options, self.may_split,
         )  # fmt: skip
 
+    @cached_property
+    def _known_of_alike(self) -> dict[object, object]:
+        """What analyses have found of problems that are the same but for names."""
+        shared = _shared.get()
+        has_names = self.chunks is not None or self.finish is not None
+        has_names |= bool(self.scop.rescaled or self.scop.overlapped)  # they are by names
+        has_names |= not isinstance(self.machine, Chip)  # configurations have names of indices
+        if shared is None or has_names or self.scop.context.dim(isl.dim_type.param) > 0:
+            return self._known
+        return shared.setdefault(self._but_for_names(), {})
+
+    def _but_for_names(self) -> tuple[object, ...]:
+        """Return the same as _what_matters, with numbers of members and arrays for their names."""
+        members = {name: number for number, name in enumerate(self.group.members)}
+        arrays: dict[str, int] = {}
+        shapes = [self.shapes[name] for name in members]
+        statements = []
+        for shape in shapes:
+            text, own = without_names(shape.statement)
+            statements.append((text, *(arrays.setdefault(name, len(arrays)) for name in own)))
+        return (
+            tuple(statements), tuple(self._use_of(name) for name in arrays),
+            tuple((shape.lower, shape.extents, shape.roles) for shape in shapes),
+            tuple(tuple((members[n], d) for n, d in axis.items()) for axis in self.group.axes),
+            self.machine, self.options, self.may_split,
+        )  # fmt: skip
+
+    def _use_of(self, name: str) -> tuple[object, ...]:
+        """Return what matters of the array *name* and of what uses it outside the kernel.
+
+        That is how it is initialised, and whether anything else is.
+        """
+        array, members = self.scop.arrays[name], self.group.members
+        others = [s for s in self.scop.users.get(name, ()) if s.name not in members]
+        inits = tuple(without_names(s).text for s in others if s.kind is Kind.INIT)
+        return (
+            array.dtype, array.origin, array.shape, array.storage, array.is_input,
+            array.is_output, array.strides, array.skew, inits, len(inits) < len(others),
+        )  # fmt: skip
+
     @property
     def gpu(self) -> Chip:
         assert isinstance(self.machine, Chip), "a template for GPUs"
@@ -162,10 +203,18 @@ class Problem:
     # --- axes ------------------------------------------------------------------------------
 
     def extent(self, axis: Axis) -> int:
-        return extent_of(axis, self.shapes)
+        known = self._spans.get(id(axis))
+        return extent_of(axis, self.shapes) if known is None else known[1]
 
     def lower(self, axis: Axis) -> int:
-        return lower_of(axis, self.shapes)
+        known = self._spans.get(id(axis))
+        return lower_of(axis, self.shapes) if known is None else known[0]
+
+    @cached_property
+    def _spans(self) -> Mapping[int, tuple[int, int]]:
+        """The least value of each axis of the group, and how many there are, by the axis' id."""
+        shapes = self.shapes
+        return {id(a): (lower_of(a, shapes), extent_of(a, shapes)) for a in self.group.axes}
 
     def end(self, name: str, dim: int) -> Extent:
         """Return the value after the last of dimension *dim* of *name*: a function of open sizes.
@@ -204,12 +253,12 @@ class Problem:
 
         return min(several, key=has_gaps, default=-1)
 
-    @property
+    @cached_property
     def results(self) -> int:
         """How many values all parallel axes have."""
         return prod(self.extent(axis) for axis in self.parallel)
 
-    @property
+    @cached_property
     def most_rest(self) -> int:
         """How many instances one of these values has, at most."""
         return max((self.rest_of(name) for name in self.group.members), default=1)
@@ -339,6 +388,16 @@ def analysis(find: Callable[[Problem, *Given], Found]) -> Callable[[Problem, *Gi
     hold the scop.
     """
     return _remembered(find, lambda problem: problem._known)
+
+
+def nameless_analysis(
+    find: Callable[[Problem, *Given], Found],
+) -> Callable[[Problem, *Given], Found]:
+    """Keep what *find* returns, which has no names, for all problems that are alike but for names.
+
+    Steps of a recurrence, layers of a network, and statements that a rewrite has made anew are.
+    """
+    return _remembered(find, lambda problem: problem._known_of_alike)
 
 
 def own_analysis(find: Callable[[Problem, *Given], Found]) -> Callable[[Problem, *Given], Found]:

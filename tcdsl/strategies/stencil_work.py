@@ -180,7 +180,7 @@ def rated(tiles: Tiles, config: StencilConfig, chip: Chip) -> float:
     what limits a kernel is not all that it takes.  Fitted to 72 kernels on an H200.
     """
     found = estimate(stencil_work(tiles, config, chip), chip)
-    return found.seconds + OTHERS * sum(s for name, s in found.terms if name in UNITS)
+    return found.seconds + OTHERS * sum(s for name, s in found.terms.items() if name in UNITS)
 
 
 class _Counts:

@@ -23,7 +23,7 @@ from tcdsl.strategies.sketch import Sketch, Tile
 Config = TypeVar("Config")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Template(Generic[Config]):
     """See the module's docstring."""
 

@@ -103,12 +103,13 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
     most_bytes = inf if kept else max(vector_bytes, MOST_BYTES)
     in_flight_bytes = min(most_bytes, max(1.0, at_once) * vector_bytes)
     rounds = each * vector_bytes / in_flight_bytes
-    moved = _moved(problem, sketch, grid, kept)
+    registers = _registers(problem, sketch, threads, kept)
+    moved = _moved(problem, sketch, grid, _spilled_bytes(registers, grid, kept))
     lanes = ceil(threads / WARP) * WARP / threads  # of warps, for each that is a thread
     return Work(
         blocks=blocks,
         threads=threads,
-        registers=_registers(problem, sketch, threads, kept),
+        registers=registers,
         shared_bytes=_staged_bytes(problem, sketch, blocks),
         cluster=cluster,
         read_bytes=moved.read,
@@ -150,8 +151,11 @@ def _element_bytes(problem: Problem) -> int:
     return sum(array.dtype.size_bytes for array in arrays)
 
 
-def _moved(problem: Problem, sketch: Sketch, grid: Grid, kept: float) -> Moved:
-    """Return what the kernel moves: rows that are not kept are read again by each pass."""
+def _moved(problem: Problem, sketch: Sketch, grid: Grid, spilled_registers: float) -> Moved:
+    """Return what the kernel moves: rows that are not kept are read again by each pass.
+
+    :arg spilled_registers: bytes of what registers do not hold.
+    """
     traffic = traffic_of(problem)
     loaded = [t for t in traffic if t.is_read]
     again = {t.array: 1 if t.array in sketch.resident else t.passes for t in loaded}
@@ -161,7 +165,7 @@ def _moved(problem: Problem, sketch: Sketch, grid: Grid, kept: float) -> Moved:
     spilled = missing if is_spilled else 0.0
     read = sum(t.footprint_bytes for t in loaded)
     written = sum(t.footprint_bytes for t in traffic if t.is_written)
-    private = _private_bytes(problem, sketch, grid) + _spilled_bytes(problem, sketch, grid, kept)
+    private = _private_bytes(problem, sketch, grid) + spilled_registers
     return Moved(
         read + spilled + private,
         written + private,
@@ -188,9 +192,8 @@ def _private_bytes(problem: Problem, sketch: Sketch, grid: Grid) -> float:
     return LOCAL * sum(size for size in sizes if size > PRIVATE * grid.blocks * grid.threads)
 
 
-def _spilled_bytes(problem: Problem, sketch: Sketch, grid: Grid, kept: float) -> float:
+def _spilled_bytes(registers: int, grid: Grid, kept: float) -> float:
     """Return the bytes of what is kept that the registers do not hold."""
-    registers = _registers(problem, sketch, grid.threads, kept)
     room = 4 * (registers - OTHER_REGISTERS)
     return 2 * max(0.0, kept - room) * grid.threads * grid.blocks
 
@@ -222,9 +225,10 @@ def _has_guarded_loads(problem: Problem) -> bool:
 
 
 def _pieces(sketch: Sketch) -> Iterator[Piece]:
+    """Yield the loops, those that members have in common once."""
     for loop in sketch.outer:
-        yield from loop.pieces.values()
-    for pieces in sketch.remaining.values():
+        yield from {id(piece): piece for piece in loop.pieces.values()}.values()
+    for pieces in {id(own): own for own in sketch.remaining.values()}.values():
         yield from pieces
 
 

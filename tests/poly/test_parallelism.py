@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tcdsl.poly.dependences import dependences_of
-from tcdsl.poly.parallelism import Role, has_equal, roles_of
+from tcdsl.poly.parallelism import Role, roles_of
 from tcdsl.poly.scop import Scop
 
 Lower = Callable[..., Scop]
@@ -42,6 +42,6 @@ def test_roles(
 def test_equal_dimensions(lower: Lower) -> None:
     scop = lower("def f(float(M,N) x) -> (y) { a(j,i) = x(i,j)\n y(i,j) = a(j,i) }", (3, 4))
     (edge,) = dependences_of(scop).between("S0", "S1")
-    assert has_equal(edge, 0, 1) and has_equal(edge, 1, 0)
-    assert not has_equal(edge, 0, 0)
-    assert not has_equal(edge, 2, 0), "a dimension that is not there equals nothing"
+    assert edge.has_equal(0, 1) and edge.has_equal(1, 0)
+    assert not edge.has_equal(0, 0)
+    assert not edge.has_equal(2, 0), "a dimension that is not there equals nothing"

@@ -28,7 +28,7 @@ from tcdsl.strategies.private_results import (
     why_no_copies,
     widths_of,
 )
-from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.work import seconds_of
@@ -114,7 +114,7 @@ class _Private:
                     yield PrivateConfig(base.name, own, per_block, in_memory), sketch
 
 
-@analysis
+@nameless_analysis
 def _likeliest(problem: Problem, private: _Private) -> tuple[float, PrivateConfig | None, float]:
     """Return the least estimated time, the configuration that takes it, and the base's least."""
     least = plain = inf

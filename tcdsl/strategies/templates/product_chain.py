@@ -31,7 +31,7 @@ from tcdsl.strategies.chain_work import (
     tile_of,
 )
 from tcdsl.strategies.chained import Member, run_of, why_not_chained
-from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.sketch import Sketch, Tile
 from tcdsl.strategies.template import Template
 
@@ -60,7 +60,7 @@ def space(problem: Problem) -> Iterator[ChainConfig]:
     yield from _ranked_anew(problem, is_copied=True)[:LISTED]
 
 
-@analysis
+@nameless_analysis
 def _ranked(problem: Problem) -> list[ChainConfig]:
     return _ranked_anew(problem, is_copied=False)
 

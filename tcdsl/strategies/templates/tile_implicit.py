@@ -38,7 +38,7 @@ from tcdsl.strategies.implicit_product import (
     why_not_named,
 )
 from tcdsl.strategies.implicit_threads import why_not_on_threads, work_on_threads
-from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
@@ -94,7 +94,7 @@ def why_not(problem: Problem) -> str | None:
     return None if _ranked(problem) else "no tile fits"
 
 
-@analysis
+@nameless_analysis
 def is_likely(problem: Problem) -> bool:
     """Return whether no other template is estimated to be as fast."""
     classes = classes_of(problem)
@@ -159,7 +159,7 @@ def space(problem: Problem) -> Iterator[ImplicitConfig]:
     yield from (config for _, config in _ranked(problem))
 
 
-@analysis
+@nameless_analysis
 def _ranked(problem: Problem) -> list[tuple[float, ImplicitConfig]]:
     """Return what fits, and the seconds that it takes, the fastest first."""
     found = []

@@ -30,7 +30,7 @@ from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.schedule.stitching import MAX_TICKETS
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.fragments import WarpTiles, vector_of
-from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.sketch import Axis, Sketch, Tensor
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_simt
@@ -144,7 +144,7 @@ def is_in_parts(problem: Problem) -> bool:
     return is_split(_operands(problem)[0].dtype, problem.options)
 
 
-@analysis
+@nameless_analysis
 def is_likely(problem: Problem) -> bool:
     """Return whether no other template is estimated to be faster than three products for one."""
     if not is_in_parts(problem):

@@ -38,7 +38,7 @@ from tcdsl.strategies.contracted import (
     tiles_of,
     why_not_contracted,
 )
-from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.sketch import Operand, OuterLoop, Sketch, Steps, Tile
 from tcdsl.strategies.template import Template
 
@@ -123,7 +123,7 @@ def _ranked(problem: Problem) -> list[tuple[float, TileConfig]]:
     return [first, *(pair for pair in found if pair is not first)]
 
 
-@analysis
+@nameless_analysis
 def _fitting(problem: Problem) -> list[tuple[float, TileConfig]]:
     """Return the configurations with the likeliest steps and stages, and what they take."""
     found = []
