@@ -228,7 +228,9 @@ def _slot_counts(mapped: Mapped, axes: tuple[int, ...]) -> tuple[int, ...]:
         (1,): (column_slots(x, y),),
         (0, 1): (row_slots(x * y, 1),),
         (0, RANK): (mapped.cluster * x // WARP,),
+        (0, 1, RANK): (mapped.cluster * x * y // WARP,),
         (1, RANK): (column_slots(x, y), mapped.cluster * x),
+        (RANK,): (mapped.cluster,),
     }[axes]
 
 

@@ -26,6 +26,7 @@ from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Call, Select, walk
 from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Statement, loads_of
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK
@@ -302,7 +303,7 @@ def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float) -> i
 def _of_streams(problem: Problem) -> int:
     """Return the registers of a thread that loads vectors of several arrays, and adds some up."""
     loaded = sum(t.is_read for t in traffic_of(problem))
-    return OTHER_REGISTERS + ARRAY_REGISTERS * loaded + SUM_REGISTERS * _updates(problem)
+    return OTHER_REGISTERS + ARRAY_REGISTERS * loaded + SUM_REGISTERS * len(_updates(problem))
 
 
 def _neighbours(problem: Problem, sketch: Sketch) -> int:
@@ -406,23 +407,81 @@ def _chain(problem: Problem, sketch: Sketch, grid: Grid, rounds: float) -> Chain
 
     :arg rounds: of loads, in which a thread has its part of a row.
     """
-    width = max(
-        (prod(w for a, w in own if a != RANK) for own in sketch.threads.values()), default=1
-    )
-    folds = _updates(problem) if width > 1 else 0
+    folds = _folds(problem, sketch)
     if not sketch.private:  # else its turns are counted by _chain_of_turns
-        folds *= _turns(sketch)
+        folds = folds.repeated(_turns(sketch))
     loaded = (t for t in traffic_of(problem) if t.is_read and t.array not in sketch.resident)
     again = max((t.passes - 1 for t in loaded), default=0)
     copied = STAGED_CYCLES if sketch.is_staged else 0.0
     later = max(0, ceil(grid.threads / WARP) - problem.gpu.schedulers_per_multiprocessor)
     return Chain(
         l2_loads=again * ceil(rounds),
-        block_barriers=2.0 * folds if width > 32 else 0.0,
-        cluster_barriers=2.0 * folds if grid.cluster > 1 else 0.0,
+        block_barriers=2.0 * folds.over_blocks,
+        cluster_barriers=2.0 * folds.over_clusters if grid.cluster > 1 else 0.0,
         atomics=TICKET if _is_chunked(sketch) else 0.0,
-        cycles=folds * _fold_cycles(width) + WARP_CYCLES * later + copied,
+        cycles=folds.cycles + WARP_CYCLES * later + copied,
     )
+
+
+class _Folds(NamedTuple):
+    """The folds over threads of a block that wait for one another."""
+
+    over_blocks: int = 0  # with barriers of the block
+    over_clusters: int = 0
+    cycles: float = 0.0
+
+    def repeated(self, times: int) -> "_Folds":
+        return _Folds(times * self.over_blocks, times * self.over_clusters, times * self.cycles)
+
+
+def _folds(problem: Problem, sketch: Sketch) -> _Folds:
+    """Return the folds of a block's sums.
+
+    Those with a result for each value of an axis that a thread goes over are as many folds, which
+    warps that fold alone do at the same time where the loop is unrolled; one call takes the lanes
+    of a power of two.
+    """
+    widths = {n: prod(w for a, w in own if a != RANK) for n, own in sketch.threads.items()}
+    widest = max(widths.values(), default=1)
+    over_blocks = over_clusters = 0
+    cycles = 0.0
+    for name in _updates(problem) if widest > 1 or RANK in _axes(sketch) else ():
+        axes = [axis for axis, _ in sketch.threads.get(name, ())]
+        width = widths[name] if axes else widest
+        serial, unrolled = _results_of_thread(problem, sketch, name) if axes else (1, 1)
+        is_narrow = axes == [0] and width <= WARP
+        if is_narrow or unrolled & (unrolled - 1) == 0:
+            unrolled = 1
+        calls = serial * unrolled
+        over_blocks += calls if widest > WARP and not is_narrow else 0
+        over_clusters += calls if RANK in axes or not axes else 0
+        cycles += calls * _fold_cycles(width)
+    return _Folds(over_blocks, over_clusters, cycles)
+
+
+def _axes(sketch: Sketch) -> set[int]:
+    """Return the axes of threads along which sums are folded."""
+    return {axis for own in sketch.threads.values() for axis, _ in own}
+
+
+def _results_of_thread(problem: Problem, sketch: Sketch, name: str) -> tuple[int, int]:
+    """Return how many results of the reduction *name* a thread has in serial, unrolled loops.
+
+    A block's turns come first, and are counted apart.
+    """
+    shape = problem.shapes[name]
+    shared = {axis[name] for axis in problem.parallel}
+    own = [
+        piece
+        for piece in sketch.remaining[name][len(sketch.turns) :]
+        if piece.coordinate.position not in shared
+        and shape.roles[piece.coordinate.position] is Role.PARALLEL
+    ]
+    serial, unrolled = (
+        prod(piece.extent for piece in own if piece.kind is kind)
+        for kind in (LoopKind.SERIAL, LoopKind.UNROLL)
+    )
+    return serial, unrolled
 
 
 def _is_folded(sketch: Sketch) -> bool:
@@ -437,10 +496,10 @@ def _is_chunked(sketch: Sketch) -> bool:
 
 
 @analysis
-def _updates(problem: Problem) -> int:
-    """Return how many members add to what they write."""
-    shapes = (problem.shapes[name] for name in problem.group.members)
-    return sum(shape.statement.kind is Kind.UPDATE for shape in shapes)
+def _updates(problem: Problem) -> tuple[str, ...]:
+    """Return the members that add to what they write."""
+    members = problem.group.members
+    return tuple(n for n in members if problem.shapes[n].statement.kind is Kind.UPDATE)
 
 
 def _fold_cycles(width: int) -> float:
