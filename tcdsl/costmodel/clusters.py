@@ -40,6 +40,7 @@ THREADS = 3 / 4  # of those of a multiprocessor
 LEAST_GROUPS = 32  # along the inner axis, so that threads have work
 MOST_REGISTERS = 64  # values that a thread keeps from one statement to the next, ...
 MOST_KEEPING = 256  # ... in blocks of so many threads, else their registers are too many
+_COUNTERS_BYTES = 1 << 10  # of folds with slots of their own, and what aligns them
 MOST_VALUES = 4  # of the outer axis, of a thread, where threads are along both
 _INNER_THREADS = (2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -85,6 +86,7 @@ class LongRows:
     vector: int
     is_written: bool
     has_inner_sums: bool = False  # sums along the inner axis, a result for each value of the outer
+    fold_bytes: int = 0  # of one value of each sum
 
     @property
     def length(self) -> int:
@@ -115,7 +117,7 @@ def best_share(gpu: Chip, rows: LongRows) -> Share | None:
     if rows.is_split and _is_held(gpu, rows):
         return None
     cluster = _blocks(gpu, rows)
-    if cluster == 0 or rows.extents[0] < cluster:
+    if rows.extents[0] < cluster:
         return None
     per = -(-rows.extents[0] // cluster)
     groups = -(-(per if rows.is_split else rows.extents[1]) // rows.vector)
@@ -245,14 +247,12 @@ def _share(rows: LongRows, cluster: int, threads: int) -> Share:
 
 
 def _most(gpu: Chip, rows: LongRows) -> int:
-    """Return how many blocks may share a row; of as many as any kernel may have, if these do."""
+    """Return how many blocks may share a row: as many as any kernel may have, if these hold it and
+    leave folds all that they may like.
+    """
     usual = gpu.blocks_per_cluster
-    return usual if _fits(gpu, rows, usual) else gpu.most_blocks_per_cluster
-
-
-def _fits(gpu: Chip, rows: LongRows, cluster: int) -> bool:
-    """Return whether the shared memory of *cluster* blocks holds a row."""
-    return rows.row_bytes <= cluster * _staging_bytes(gpu)
+    room = gpu.shared_bytes_per_block - gpu.static_shared_bytes_per_block
+    return usual if rows.row_bytes <= usual * room else gpu.most_blocks_per_cluster
 
 
 def _is_in_shared_memory(gpu: Chip, rows: LongRows, share: Share) -> bool:
@@ -260,15 +260,19 @@ def _is_in_shared_memory(gpu: Chip, rows: LongRows, share: Share) -> bool:
     inner = prod(rows.extents[1:])
     if rows.is_shared_inside(share):
         inner = share.threads * share.repeat * rows.vector
-    return share.per * inner * rows.staged_bytes <= _staging_bytes(gpu)
+    room = _staging_bytes(gpu, rows, share.cluster, share.threads * share.outer_threads)
+    return share.per * inner * rows.staged_bytes <= room
 
 
-def _staging_bytes(gpu: Chip) -> int:
-    """Return what copies may take of a block's shared memory.
+def _staging_bytes(gpu: Chip, rows: LongRows, cluster: int, threads: int) -> int:
+    """Return what copies may take of the shared memory of a block of *threads*.
 
-    What is static is left to folds and other arrays (schedule/promotion).
+    What folds take is left: a value of each warp of the cluster, or, of the outer axis alone, of
+    each thread (schedule/fold_slots).  Other arrays of a block are its registers.
     """
-    return gpu.shared_bytes_per_block - gpu.static_shared_bytes_per_block
+    values = threads if rows.has_inner_sums else -(-threads // WARP)
+    slots = rows.fold_bytes * cluster * values + _COUNTERS_BYTES
+    return gpu.shared_bytes_per_block - min(slots, gpu.static_shared_bytes_per_block)
 
 
 def _is_held(gpu: Chip, rows: LongRows) -> bool:
@@ -282,7 +286,7 @@ def _is_held(gpu: Chip, rows: LongRows) -> bool:
 
 
 def _blocks(gpu: Chip, rows: LongRows) -> int:
-    """Return how many blocks are to share a row, 0 if it fits none."""
+    """Return how many blocks are to share a row, if it fits any."""
     most_bytes = BLOCK_BYTES
     if rows.n_kept:
         kept = MOST_KEEPING * MOST_REGISTERS // rows.n_kept
@@ -296,7 +300,7 @@ def _blocks(gpu: Chip, rows: LongRows) -> int:
         and rows.row_bytes >= 2 * LEAST_BYTES * cluster
     ):
         cluster *= 2
-    return cluster if _fits(gpu, rows, cluster) else 0
+    return cluster
 
 
 def _even_threads(groups: int, wanted: int, least: int) -> int:

@@ -12,7 +12,7 @@ Counts are of boxes, which may be larger than domains: it takes microseconds, an
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import ceil, inf, log2, prod
+from math import ceil, inf, prod
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -26,12 +26,12 @@ from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Call, Select, walk
 from tcdsl.poly.loop_tree import LoopKind
-from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Statement, loads_of
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.access_costs import looked_up
+from tcdsl.strategies.fold_costs import fold_cycles, folds_of, updates_of
 from tcdsl.strategies.private_results import copy_elements, neighbours
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_registers import live_arrays
@@ -43,7 +43,6 @@ RESULT_REGISTERS = gpu_thresholds.REGISTERS_OF_RESULT
 LEAST_REGISTERS = gpu_thresholds.REGISTERS_OF_STREAM
 ARRAY_REGISTERS = gpu_thresholds.REGISTERS_OF_ARRAY
 SUM_REGISTERS = gpu_thresholds.REGISTERS_OF_SUM
-FOLD_CYCLES = gpu_thresholds.WARP_STEP_CYCLES
 UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
 UNROLLED_BYTES = gpu_thresholds.UNROLLED_BYTES
 PRIVATE = gpu_thresholds.PRIVATE_BYTES
@@ -303,7 +302,7 @@ def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float) -> i
 def _of_streams(problem: Problem) -> int:
     """Return the registers of a thread that loads vectors of several arrays, and adds some up."""
     loaded = sum(t.is_read for t in traffic_of(problem))
-    return OTHER_REGISTERS + ARRAY_REGISTERS * loaded + SUM_REGISTERS * len(_updates(problem))
+    return OTHER_REGISTERS + ARRAY_REGISTERS * loaded + SUM_REGISTERS * len(updates_of(problem))
 
 
 def _neighbours(problem: Problem, sketch: Sketch) -> int:
@@ -407,7 +406,7 @@ def _chain(problem: Problem, sketch: Sketch, grid: Grid, rounds: float) -> Chain
 
     :arg rounds: of loads, in which a thread has its part of a row.
     """
-    folds = _folds(problem, sketch)
+    folds = folds_of(problem, sketch)
     if not sketch.private:  # else its turns are counted by _chain_of_turns
         folds = folds.repeated(_turns(sketch))
     loaded = (t for t in traffic_of(problem) if t.is_read and t.array not in sketch.resident)
@@ -423,67 +422,6 @@ def _chain(problem: Problem, sketch: Sketch, grid: Grid, rounds: float) -> Chain
     )
 
 
-class _Folds(NamedTuple):
-    """The folds over threads of a block that wait for one another."""
-
-    over_blocks: int = 0  # with barriers of the block
-    over_clusters: int = 0
-    cycles: float = 0.0
-
-    def repeated(self, times: int) -> "_Folds":
-        return _Folds(times * self.over_blocks, times * self.over_clusters, times * self.cycles)
-
-
-def _folds(problem: Problem, sketch: Sketch) -> _Folds:
-    """Return the folds of a block's sums.
-
-    Those with a result for each value of an axis that a thread goes over are as many folds, which
-    warps that fold alone do at the same time where the loop is unrolled; one call takes the lanes
-    of a power of two.
-    """
-    widths = {n: prod(w for a, w in own if a != RANK) for n, own in sketch.threads.items()}
-    widest = max(widths.values(), default=1)
-    over_blocks = over_clusters = 0
-    cycles = 0.0
-    for name in _updates(problem) if widest > 1 or RANK in _axes(sketch) else ():
-        axes = [axis for axis, _ in sketch.threads.get(name, ())]
-        width = widths[name] if axes else widest
-        serial, unrolled = _results_of_thread(problem, sketch, name) if axes else (1, 1)
-        is_narrow = axes == [0] and width <= WARP
-        if is_narrow or unrolled & (unrolled - 1) == 0:
-            unrolled = 1
-        calls = serial * unrolled
-        over_blocks += calls if widest > WARP and not is_narrow else 0
-        over_clusters += calls if RANK in axes or not axes else 0
-        cycles += calls * _fold_cycles(width)
-    return _Folds(over_blocks, over_clusters, cycles)
-
-
-def _axes(sketch: Sketch) -> set[int]:
-    """Return the axes of threads along which sums are folded."""
-    return {axis for own in sketch.threads.values() for axis, _ in own}
-
-
-def _results_of_thread(problem: Problem, sketch: Sketch, name: str) -> tuple[int, int]:
-    """Return how many results of the reduction *name* a thread has in serial, unrolled loops.
-
-    A block's turns come first, and are counted apart.
-    """
-    shape = problem.shapes[name]
-    shared = {axis[name] for axis in problem.parallel}
-    own = [
-        piece
-        for piece in sketch.remaining[name][len(sketch.turns) :]
-        if piece.coordinate.position not in shared
-        and shape.roles[piece.coordinate.position] is Role.PARALLEL
-    ]
-    serial, unrolled = (
-        prod(piece.extent for piece in own if piece.kind is kind)
-        for kind in (LoopKind.SERIAL, LoopKind.UNROLL)
-    )
-    return serial, unrolled
-
-
 def _is_folded(sketch: Sketch) -> bool:
     """Return whether threads share sums: of a block's turns each waits for the one before it."""
     return any(p.is_lane for found in sketch.partials.values() for p in found)
@@ -493,17 +431,6 @@ def _is_chunked(sketch: Sketch) -> bool:
     """Return whether blocks share sums, which the last of them adds up."""
     partials = (p for found in sketch.partials.values() for p in found)
     return sketch.layout is not None and any(not p.is_lane for p in partials)
-
-
-@analysis
-def _updates(problem: Problem) -> tuple[str, ...]:
-    """Return the members that add to what they write."""
-    members = problem.group.members
-    return tuple(n for n in members if problem.shapes[n].statement.kind is Kind.UPDATE)
-
-
-def _fold_cycles(width: int) -> float:
-    return FOLD_CYCLES * (log2(width) + (2 if width > 32 else 0)) if width > 1 else 0.0
 
 
 def _chain_of_turns(problem: Problem, sketch: Sketch, grid: Grid, once: Chain) -> Chain:
@@ -544,7 +471,7 @@ def _finish(problem: Problem, sketch: Sketch) -> Chain:
     assert sketch.layout is not None
     lanes = sketch.layout.lane[1]
     again = ceil(ceil(sketch.layout.count / max(lanes, 1)) / IN_FLIGHT)
-    cycles += 2 * _fold_cycles(lanes)
+    cycles += 2 * fold_cycles(lanes)
     return Chain(l2_loads=PARTIAL * again, cycles=cycles)
 
 

@@ -25,8 +25,10 @@ from tcdsl.schedule import fold_slots as module
 from tcdsl.schedule.fold_slots import (
     MOST_NUMBERED,
     FoldSlots,
+    array_bytes,
     fold_slots,
     slot_bytes_at_most,
+    slot_bytes_of_each,
     static_bytes,
     why_not_numbered,
 )
@@ -231,6 +233,19 @@ def test_shared_memory_must_have_room(monkeypatch: pytest.MonkeyPatch, plan: Mak
     assert len(slots_of(made).lanes) == 1 and not slots_of(made).numbers
     monkeypatch.setattr(module, "MOST_LANES_BYTES", 0)
     assert slots_of(made) == FoldSlots({}, {})
+
+
+def test_what_the_launch_asks_for_is_taken_too(plan: MakePlan) -> None:
+    """Slots have what a block may have in all but for the rows that are staged there."""
+    made = plan(*ROWS)
+    kernel, slots = mapped(made), slots_of(made)
+    staged = array_bytes(kernel, made.placements, is_dynamic=True)
+    needed = staged + static_bytes(kernel, made.placements, slots)
+    assert staged > 0 and slots.numbers
+    assert fold_slots(kernel, made.placements, needed) == slots
+    assert not fold_slots(kernel, made.placements, needed - 1).numbers
+    assert made.shared_bytes == load_chip("h200").shared_bytes_per_block
+    assert static_bytes(kernel, made.placements, slots) <= slot_bytes_of_each(kernel)
 
 
 @pytest.mark.parametrize("program", [ROWS, COLUMNS])

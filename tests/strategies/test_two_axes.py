@@ -12,6 +12,7 @@ import tcdsl
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.poly.parallelism import Role
+from tcdsl.schedule.placement import Space
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.row_graphs import row_axes
@@ -106,6 +107,18 @@ def test_blocks_of_a_cluster_share_the_inner_axis_where_the_outer_is_short(
     text = cuda_unit(GROUPS, *shapes, options=asked_for(unit, **config)).source.text
     assert text.count("tc_fold_xc<tc_op_add_f32, 128, 1, 4") == 2, "four results are one call"
     assert "tc_fold_c" not in text, "every block has all of the outer axis"
+
+
+def test_sums_for_each_value_are_registers_however_long_the_inner_axis_is(
+    cuda_unit: MakeUnit,
+) -> None:
+    """A serial loop over the outer axis has the fold of each of its values, too."""
+    shapes = shapes_of(3, (16, 8192))
+    config = {"cluster": 8, "per_block": 2, "threads": 64, "repeat": 32, "vector": 4}
+    unit = cuda_unit(GROUPS, *shapes)
+    made = cuda_unit(GROUPS, *shapes, options=asked_for(unit, **config)).done.plan
+    parts = [p for p in made.placements.values() if ".part" in p.array]
+    assert len(parts) == 3 and {p.space for p in parts} == {Space.PRIVATE}
 
 
 @pytest.mark.parametrize(

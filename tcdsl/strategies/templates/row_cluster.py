@@ -25,7 +25,7 @@ over the threads of all blocks.  Where that pays, and how many blocks and thread
 decided in ``costmodel/clusters``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -176,8 +176,8 @@ class RowClusterConfig:
 
     cluster: int  # blocks; 1: one has all of the row
     per_block: int  # values of the outer axis
-    threads: int  # of a block
-    repeat: int  # vectors of a thread along the inner axis
+    threads: int  # of a block, along the inner axis
+    repeat: int  # vectors of a thread along it
     vector: int = 1  # elements of a vector
     outer_threads: int = 1  # of a block, along the outer axis
 
@@ -276,10 +276,16 @@ def legal_rows(problem: Problem) -> ClusterRows | None:
     long_rows = LongRows(
         rows, extents, _value_bytes(scop, staged), len(staged), len(resident),
         min(problem.lane_vector(name, dim, resident) for name, dim in inner.items()), is_written,
-        has_inner_sums,
+        has_inner_sums, _fold_bytes(shapes, dims),
     )  # fmt: skip
     share = next(shares(gpu, long_rows), None)
     return None if share is None else ClusterRows(inner, outer, long_rows, share, staged, resident)
+
+
+def _fold_bytes(shapes: Mapping[str, Shape], names: Iterable[str]) -> int:
+    """Return the bytes of a value of every sum, of those of a vector of lanes where it has some."""
+    reductions = (shapes[name].statement.reduction for name in names)
+    return sum(reduction.dtype.size_bytes for reduction in reductions if reduction is not None)
 
 
 def _value_bytes(scop: Scop, arrays: Sequence[str]) -> int:
