@@ -7,7 +7,7 @@ of those that were measured: the first in its order of those whose predictions a
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from candidates_lines import Line
@@ -22,7 +22,9 @@ from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.sema import analyse
 from tcdsl.schedule.plan import Plan
 from tcdsl.source import Source
-from tcdsl.strategies.catalogue import ALIKE
+from tcdsl.strategies.catalogue import ALIKE, TEMPLATES
+
+_TEMPLATES = {template.name: template for template in TEMPLATES}
 
 
 def chip_of(name: str) -> Chip:
@@ -64,4 +66,9 @@ def _taken(candidates: Sequence[Mapping[str, Any]], order: Sequence[str]) -> Map
 
 
 def _key(candidate: Mapping[str, Any]) -> str:
-    return json.dumps([candidate["template"], candidate["config"]], sort_keys=True)
+    """Return what tells *candidate* from others; what its line did not know yet has its default."""
+    name, config = candidate["template"], candidate["config"]
+    if template := _TEMPLATES.get(name):
+        defaults = {f.name: f.default for f in fields(template.config) if f.default is not MISSING}
+        config = {**defaults, **config}
+    return json.dumps([name, config], sort_keys=True)

@@ -1,7 +1,7 @@
 """Backward passes that ``tcdsl.vjp`` derives, beside torch.compile's and Liger-kernel's own.
 
     python benchmarks/derivatives.py [--seconds 110] [--lines FILE] [--only NAME ...]
-                                     [--precision bfloat16]
+                                     [--precision bfloat16] [--candidates N]
 
 Each line is one def at one size in one type: the gradients of its tensors from the inputs and the
 results' cotangents.  tcdsl gets the text of the forward pass and nothing else, and computes again
@@ -11,7 +11,8 @@ are the GPU's, interleaved, the second-level cache cold; results are compared wi
 gradients in float64.  Lines of FILE are not run again, so that several short runs make one table,
 which ``--table`` prints alone.  ``--device cpu`` runs the small sizes.  ``--precision`` is
 ``Options.precision`` of tcdsl's products (mlp, conv2d) in bfloat16, whose lines name it: "bfloat16"
-lets it round adjoints to bfloat16, as PyTorch does.
+lets it round adjoints to bfloat16, as PyTorch does.  ``--candidates`` times tcdsl alone, with the N
+best candidates for the kernel that is predicted to take longest, the chosen one first.
 """
 
 import argparse
@@ -140,10 +141,12 @@ def drawn(job: Job, device: str) -> tuple[dict[str, Any], list[torch.Tensor]]:
     return inputs, given
 
 
-def ours(job: Job, inputs: Mapping[str, Any], given: Sequence[Any]) -> tuple[Call, tuple[str, ...]]:
-    """Return a call of the derived function, and its kernels."""
+def ours(
+    job: Job, inputs: Mapping[str, Any], given: Sequence[Any], options: tcdsl.Options | None = None
+) -> tuple[Call, tuple[str, ...]]:
+    """Return a call of the derived function, with the options of *job* or others; its kernels."""
     f = job.backward()
-    executable = f.compile(*inputs.values(), *given, options=job.options)
+    executable = f.compile(*inputs.values(), *given, options=options or job.options)
     c = f.comprehension
     place = given[0].device
     out = tuple(
@@ -229,6 +232,27 @@ def measured(job: Job, device: str, mode: str | None, seconds: float) -> Line:
     return Line(job.name, us, errors, kernels, "; ".join(trouble))
 
 
+def candidates(job: Job, device: str, count: int, seconds: float) -> Iterator[str]:
+    """Yield what the *count* best candidates for the longest kernel of *job* take, in turns."""
+    inputs, given = drawn(job, device)
+    executable = job.backward().compile(*inputs.values(), *given, options=job.options)
+    weighed = [c for c in executable.candidates if "predicted_us" in c]
+    longest = max((c for c in weighed if c["is_chosen"]), key=lambda c: c["predicted_us"])
+    own = [c for c in weighed if c["kernel"] == longest["kernel"] and c is not longest]
+    tried = [longest, *sorted(own, key=lambda c: c["predicted_us"])[: count - 1]]
+    calls: dict[str, Call] = {}
+    for candidate in tried:
+        kernel = {"kernel": candidate["kernel"], "template": candidate["template"]}
+        choices = {**executable.choices, "kernels": [kernel | candidate["config"]]}
+        options = replace(job.options, choices=json.dumps(choices))
+        config = " ".join(f"{key}={value}" for key, value in candidate["config"].items())
+        label = f"{candidate['predicted_us']:8.1f} predicted, {candidate['template']}: {config}"
+        calls[label], _ = ours(job, inputs, given, options)
+    timed = compare_cuda if device == "cuda" else compare
+    for label, timing in timed(calls, seconds).timings.items():
+        yield f"{timing.median_us:8.1f} us {label}"
+
+
 def ahead(job: Job) -> str:
     """Compile *job* for the GPU into the cache; return what went wrong, or nothing."""
     try:
@@ -307,6 +331,7 @@ def main() -> None:
     parser.add_argument("--precision", default="", choices=("", *CHOICES["precision"]),
                         help="Options.precision, of products in bfloat16")  # fmt: skip
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--candidates", type=int, default=0, metavar="N", help="tcdsl's alone")
     parser.add_argument("--table", action="store_true", help="measure nothing")
     args = parser.parse_args()
     begun = time.monotonic()
@@ -314,6 +339,11 @@ def main() -> None:
     done = {line.name for line in lines}
     every = jobs(args.only, args.device == "cpu", args.precision)
     todo = [job for job in every if job.name not in done]
+    if args.candidates:
+        for job in todo:
+            print(f"{job.name}: all kernels, and what is predicted of the longest", flush=True)
+            print("\n".join(candidates(job, args.device, args.candidates, 0.05)), flush=True)
+        return
     if not args.table:
         float32_proper()
         # Several backward passes over one forward pass need what it kept.

@@ -33,6 +33,7 @@ OTHER_SIZES = [
     ("group_norm", "float32", {"N": 1, "G": 2, "D": 16, "H": 48, "W": 48}),
     ("softmax", "float32", {"M": 2, "N": 1 << 19}),  # clusters of sixteen blocks
     ("batchnorm_running", "float32", {"N": 32, "C": 2, "H": 112, "W": 112}),
+    ("unet_norms_nhwc", "float32", {"N": 1, "P": 256, "G": 3, "D": 40}),
     ("softmax", "float32", {"M": 7, "N": 4097}),
     ("cross_entropy", "float32", {"B": 300, "V": 4099}),
     ("layernorm", "float32", {"M": 2200, "N": 8192}),
@@ -46,6 +47,15 @@ OTHER_SIZES = [
     ("conv3x3_bias_relu_nhwc", "bfloat16", {"N": 2, "C": 64, "H": 28, "W": 28, "F": 64}),
     ("conv3x3_bias_relu", "bfloat16", {"N": 2, "C": 64, "H": 28, "W": 28, "F": 64}),
 ]
+# Rows of two axes, with sums along the inner one: threads along both, clusters of five blocks that
+# share the outer axis, of eight that share the inner one.
+GROUPS = """m(g) +=! x(g,d,p)
+    r(g,d) +=! x(g,d,p) * m(g)
+    s(g) +=! r(g,d) * r(g,d)
+    y(g,d,p) = x(g,d,p) - s(g)"""
+GROUP_SIZES = (
+    {"G": 3, "D": 40, "P": 64}, {"G": 3, "D": 10, "P": 4096}, {"G": 3, "D": 4, "P": 16384}
+)  # fmt: skip
 # Kernels that small sizes do not have: chunks, last blocks, several tiles.
 LARGER = [
     ("y +=! x(i)", "float(N) x", {"N": 300_001}),
@@ -54,6 +64,7 @@ LARGER = [
     ("y(i) max=! x(i,j)", "float(M,N) x", {"M": 3, "N": 400_003}),
     ("r(i) +=! x(i,j)\n y +=! r(i)", "float(M,N) x", {"M": 200, "N": 700}),
     ("y(i) argmax=! x(i,j)", "float(M,N) x", {"M": 5, "N": 70_000}),
+    *((GROUPS, "float(G,D,P) x", sizes) for sizes in GROUP_SIZES),
 ]
 # Products: FMA, tensor cores, boxes and asynchronous copies; whole tiles, tails, unaligned rows.
 PRODUCTS = [

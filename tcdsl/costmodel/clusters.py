@@ -4,7 +4,9 @@
               keep what is kept beside it; more where the chip would have too few, down to
               LEAST_BYTES each
     threads   THREADS on a multiprocessor, together with the blocks beside it there; few of them
-              idle in the last turn, and so many that what each keeps fits its registers
+              idle in the last turn, and so many that what each keeps fits its registers.  Of rows
+              of two axes some may be along the outer one: a row of 40 x 64 values has 16 vectors
+              of float32 along the inner axis, and 16 x 14 threads with three each
 
 That pays where a row is more than a block keeps in registers while others run beside it, or where
 there are few rows and a block alone would take long with one; and where it is written as well as
@@ -38,6 +40,34 @@ THREADS = 3 / 4  # of those of a multiprocessor
 LEAST_GROUPS = 32  # along the inner axis, so that threads have work
 MOST_REGISTERS = 64  # values that a thread keeps from one statement to the next, ...
 MOST_KEEPING = 256  # ... in blocks of so many threads, else their registers are too many
+_COUNTERS_BYTES = 1 << 10  # of folds with slots of their own, and what aligns them
+MOST_VALUES = 4  # of the outer axis, of a thread, where threads are along both
+_INNER_THREADS = (2, 4, 8, 16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A block's share of a row: *per* values of the outer axis, *repeat* vectors a thread.
+
+    Where each block of a cluster has all values of the outer of two axes, it has its part of the
+    inner one.
+    """
+
+    cluster: int  # 1: one block has all of the row
+    per: int
+    threads: int  # along the inner axis
+    repeat: int
+    outer_threads: int = 1
+
+    @property
+    def values(self) -> int:
+        """How many values of the outer axis a thread has."""
+        return -(-self.per // self.outer_threads)
+
+    @property
+    def keeps_well(self) -> bool:
+        """Whether values that threads keep leave registers for other blocks."""
+        return self.threads * self.outer_threads <= MOST_KEEPING
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +85,8 @@ class LongRows:
     n_kept: int
     vector: int
     is_written: bool
+    has_inner_sums: bool = False  # sums along the inner axis, a result for each value of the outer
+    fold_bytes: int = 0  # of one value of each sum
 
     @property
     def length(self) -> int:
@@ -75,20 +107,9 @@ class LongRows:
         """Whether ranks and threads are along the same axis."""
         return len(self.extents) == 1
 
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A block's share of a row: *per* values of the outer axis, *repeat* vectors a thread."""
-
-    cluster: int  # 1: one block has all of the row
-    per: int
-    threads: int
-    repeat: int
-
-    @property
-    def keeps_well(self) -> bool:
-        """Whether values that threads keep leave registers for other blocks."""
-        return self.threads <= MOST_KEEPING
+    def is_shared_inside(self, share: Share) -> bool:
+        """Return whether the blocks of a cluster share the inner of two axes."""
+        return not self.is_split and share.cluster > 1 and share.per == self.extents[0]
 
 
 def best_share(gpu: Chip, rows: LongRows) -> Share | None:
@@ -96,12 +117,12 @@ def best_share(gpu: Chip, rows: LongRows) -> Share | None:
     if rows.is_split and _is_held(gpu, rows):
         return None
     cluster = _blocks(gpu, rows)
-    if cluster == 0 or rows.extents[0] < cluster:
+    if rows.extents[0] < cluster:
         return None
     per = -(-rows.extents[0] // cluster)
     groups = -(-(per if rows.is_split else rows.extents[1]) // rows.vector)
-    if groups < LEAST_GROUPS:
-        return None
+    if groups < LEAST_GROUPS or rows.has_inner_sums:
+        return next(shares_of_both_axes(gpu, rows), None)
     values = groups * rows.vector * (1 if rows.is_split else per) * rows.n_kept
     beside = max(1, gpu.shared_bytes_per_block // max(1, rows.row_bytes // cluster))
     wanted = int(THREADS * gpu.threads_per_multiprocessor) // beside
@@ -113,8 +134,7 @@ def best_share(gpu: Chip, rows: LongRows) -> Share | None:
 
 def shares(gpu: Chip, rows: LongRows) -> Iterator[Share]:
     """Yield the shares that fit, of blocks that have work for their threads."""
-    cluster = 1
-    while cluster <= min(_most(gpu, rows), rows.extents[0]):
+    for cluster in _cluster_sizes(gpu, rows):
         per = -(-rows.extents[0] // cluster)
         groups = -(-(per if rows.is_split else rows.extents[1]) // rows.vector)
         values = groups * rows.vector * (1 if rows.is_split else per) * rows.n_kept
@@ -125,7 +145,97 @@ def shares(gpu: Chip, rows: LongRows) -> Iterator[Share]:
                 share = _share(rows, cluster, threads)
                 if _is_in_shared_memory(gpu, rows, share):
                     yield share
+    yield from shares_of_both_axes(gpu, rows)
+    yield from shares_of_inner_axis(gpu, rows)
+
+
+def shares_of_inner_axis(gpu: Chip, rows: LongRows) -> Iterator[Share]:
+    """Yield the shares that fit where blocks have all of the outer of two axes, and share the inner
+    one: the outer may have too few values for as many blocks as a row needs.
+    """
+    if rows.is_split:
+        return
+    groups, cluster = -(-rows.extents[1] // rows.vector), 2
+    while cluster <= gpu.blocks_per_cluster:
+        own = -(-groups // cluster)
+        for threads in range(4 * WARP, min(MOST_THREADS, own) + 1, 4 * WARP):
+            share = Share(cluster, rows.extents[0], threads, -(-own // threads))
+            is_used = cluster == -(-groups // (threads * share.repeat))
+            kept = share.values * share.repeat * rows.vector * rows.n_kept
+            if is_used and kept <= MOST_REGISTERS and _is_in_shared_memory(gpu, rows, share):
+                yield share
         cluster *= 2
+
+
+def _cluster_sizes(gpu: Chip, rows: LongRows) -> Iterator[int]:
+    """Yield the numbers of blocks to try: powers of two, and what divides the outer of two axes.
+
+    None of them where some blocks of a cluster would have nothing, and shared memory all the same:
+    ten values are two for each of five blocks, and of eight.
+    """
+    most = min(_most(gpu, rows), rows.extents[0])
+    for cluster in range(1, most + 1):
+        is_even = not rows.is_split and rows.extents[0] % cluster == 0
+        is_used = rows.is_split or cluster == _ranks(rows, -(-rows.extents[0] // cluster))
+        if is_used and (is_even or cluster & (cluster - 1) == 0):
+            yield cluster
+
+
+def _ranks(rows: LongRows, per: int) -> int:
+    """Return how many blocks of a cluster have *per* values of the outer axis, or some."""
+    return -(-rows.extents[0] // per)
+
+
+def shares_of_both_axes(gpu: Chip, rows: LongRows) -> Iterator[Share]:
+    """Yield the shares that fit, of blocks with threads along both axes of a row.
+
+    Along the inner one there is a part of a warp, whose sums need no barrier, or whole warps; along
+    the outer one so many that each thread has a few values.  The blocks of a cluster have whole
+    turns of their threads, which are whole warps.  First those with as many blocks as rows in one
+    axis would have, and about as many threads on a multiprocessor.
+    """
+    if rows.is_split:
+        return
+    groups, favoured = -(-rows.extents[1] // rows.vector), _blocks(gpu, rows)
+    found = [
+        share
+        for cluster in _cluster_sizes(gpu, rows)
+        for threads in _INNER_THREADS
+        for share in _outer_shares(rows, cluster, threads)
+        if _is_worth_trying(rows, share, groups) and _is_in_shared_memory(gpu, rows, share)
+    ]
+
+    def order(share: Share) -> tuple[bool, float]:
+        beside = max(1, gpu.shared_bytes_per_block // max(1, rows.row_bytes // share.cluster))
+        wanted = THREADS * gpu.threads_per_multiprocessor / beside
+        threads = share.threads * share.outer_threads
+        return share.cluster != favoured, max(threads / wanted, wanted / threads)
+
+    yield from sorted(found, key=order)
+
+
+def _outer_shares(rows: LongRows, cluster: int, threads: int) -> Iterator[Share]:
+    """Yield the shares of *threads* along the inner axis: a few values of the outer one each."""
+    own = -(-rows.extents[0] // cluster)
+    repeat = -(-rows.extents[1] // (rows.vector * threads))
+    unit = 1 if cluster == 1 else max(1, WARP // threads)  # that makes whole warps
+    wanted = (-(-own // values) for values in range(1, MOST_VALUES + 1))
+    for outer in dict.fromkeys(-(-each // unit) * unit for each in wanted):
+        per = own if cluster == 1 else -(-own // outer) * outer
+        yield Share(cluster, per, threads, repeat, outer)
+
+
+def _is_worth_trying(rows: LongRows, share: Share, groups: int) -> bool:
+    """Return whether blocks and threads are busy, and can keep what they must."""
+    threads = share.threads * share.outer_threads
+    kept = share.values * share.repeat * rows.vector * rows.n_kept
+    return (
+        share.outer_threads > 1
+        and 2 * WARP <= threads <= MOST_THREADS
+        and share.threads < 2 * groups
+        and share.cluster == _ranks(rows, share.per)
+        and kept <= MOST_REGISTERS
+    )
 
 
 def _share(rows: LongRows, cluster: int, threads: int) -> Share:
@@ -137,27 +247,32 @@ def _share(rows: LongRows, cluster: int, threads: int) -> Share:
 
 
 def _most(gpu: Chip, rows: LongRows) -> int:
-    """Return how many blocks may share a row; of as many as any kernel may have, if these do."""
+    """Return how many blocks may share a row: as many as any kernel may have, if these hold it and
+    leave folds all that they may like.
+    """
     usual = gpu.blocks_per_cluster
-    return usual if _fits(gpu, rows, usual) else gpu.most_blocks_per_cluster
-
-
-def _fits(gpu: Chip, rows: LongRows, cluster: int) -> bool:
-    """Return whether the shared memory of *cluster* blocks holds a row."""
-    return rows.row_bytes <= cluster * _staging_bytes(gpu)
+    room = gpu.shared_bytes_per_block - gpu.static_shared_bytes_per_block
+    return usual if rows.row_bytes <= usual * room else gpu.most_blocks_per_cluster
 
 
 def _is_in_shared_memory(gpu: Chip, rows: LongRows, share: Share) -> bool:
     """Return whether a block has room for its share, rounded up to what its threads take."""
-    return share.per * prod(rows.extents[1:]) * rows.staged_bytes <= _staging_bytes(gpu)
+    inner = prod(rows.extents[1:])
+    if rows.is_shared_inside(share):
+        inner = share.threads * share.repeat * rows.vector
+    room = _staging_bytes(gpu, rows, share.cluster, share.threads * share.outer_threads)
+    return share.per * inner * rows.staged_bytes <= room
 
 
-def _staging_bytes(gpu: Chip) -> int:
-    """Return what copies may take of a block's shared memory.
+def _staging_bytes(gpu: Chip, rows: LongRows, cluster: int, threads: int) -> int:
+    """Return what copies may take of the shared memory of a block of *threads*.
 
-    What is static is left to folds and other arrays (schedule/promotion).
+    What folds take is left: a value of each warp of the cluster, or, of the outer axis alone, of
+    each thread (schedule/fold_slots).  Other arrays of a block are its registers.
     """
-    return gpu.shared_bytes_per_block - gpu.static_shared_bytes_per_block
+    values = threads if rows.has_inner_sums else -(-threads // WARP)
+    slots = rows.fold_bytes * cluster * values + _COUNTERS_BYTES
+    return gpu.shared_bytes_per_block - min(slots, gpu.static_shared_bytes_per_block)
 
 
 def _is_held(gpu: Chip, rows: LongRows) -> bool:
@@ -171,7 +286,7 @@ def _is_held(gpu: Chip, rows: LongRows) -> bool:
 
 
 def _blocks(gpu: Chip, rows: LongRows) -> int:
-    """Return how many blocks are to share a row, 0 if it fits none."""
+    """Return how many blocks are to share a row, if it fits any."""
     most_bytes = BLOCK_BYTES
     if rows.n_kept:
         kept = MOST_KEEPING * MOST_REGISTERS // rows.n_kept
@@ -185,7 +300,7 @@ def _blocks(gpu: Chip, rows: LongRows) -> int:
         and rows.row_bytes >= 2 * LEAST_BYTES * cluster
     ):
         cluster *= 2
-    return cluster if _fits(gpu, rows, cluster) else 0
+    return cluster
 
 
 def _even_threads(groups: int, wanted: int, least: int) -> int:

@@ -310,7 +310,7 @@ def _finished(
     kernels = [replace(k, tree=tree) for k, tree in zip(kernels, trees, strict=True)]
     turned = _turned(scop, kernels, gpu)
     record("synchronisation", scop, turned)
-    return Plan(scop, turned, placements)
+    return Plan(scop, turned, placements, shared_bytes=gpu.shared_bytes_per_block)
 
 
 def _turned(scop: Scop, kernels: Sequence[Kernel], gpu: Chip) -> tuple[Kernel, ...]:

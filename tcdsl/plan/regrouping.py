@@ -110,7 +110,7 @@ def _with_kept_sums(before: Grouped, options: Options, gpu: Chip) -> Grouped:
         for array in sorted({w.array for n in group.members for w in scop.by_name[n].writes}):
             writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
             inside = {*group.members, *(s.name for s in writers if s.kind is Kind.INIT)}
-            is_read = _is_read_by_rows(scop, array, inside)
+            is_read = _is_read_by_rows(scop, array, inside) or _is_added_up(problem, array, inside)
             if not is_read and not (is_crossing and _is_read_again(scop, array, inside)):
                 continue
             if why_not_written_back(scop, array, inside) is None:
@@ -131,6 +131,20 @@ def _is_read_by_rows(scop: Scop, array: str, inside: Collection[str]) -> bool:
     is_public = own.storage is Storage.ARGUMENT or any(s.name not in inside for s in readers)
     rows = [s for s in readers if s.name in inside and len(s.indices) > own.rank]
     return is_public and bool(rows)
+
+
+def _is_added_up(problem: Problem, array: str, inside: Collection[str]) -> bool:
+    """Return whether sums along one axis of a row, which others read too, are added up in the row.
+
+    Threads have them in registers; through memory their reader would wait at a barrier.
+    """
+    scop, own = problem.scop, problem.scop.arrays[array]
+    users = [s for s in scop.statements if any(r.array == array for r in s.reads)]
+    is_public = own.storage is Storage.ARGUMENT or any(s.name not in inside for s in users)
+    updates = [s for s in scop.statements if s.name in inside and s.kind is Kind.UPDATE]
+    is_sum = any(s.write.array == array for s in updates)
+    is_read = any(s in users for s in updates)
+    return is_public and is_sum and is_read and own.rank > len(problem.parallel)
 
 
 def _is_read_again(scop: Scop, array: str, inside: Collection[str]) -> bool:

@@ -55,8 +55,14 @@ class FoldSlots:
     numbers: Mapping[str, int]  # of those with slots of their own, from 0 on in their order
 
 
-def fold_slots(mapped: Mapped, placements: Placements) -> FoldSlots:
-    """Return how the folds of the kernel of *mapped* are called: lanes first, then numbers."""
+def fold_slots(mapped: Mapped, placements: Placements, shared_bytes: int = 0) -> FoldSlots:
+    """Return how the folds of the kernel of *mapped* are called: lanes first, then numbers.
+
+    :arg shared_bytes: what a block may have with what its launch asks for; 0: as much as that is.
+    """
+    room = STATIC_BYTES
+    if shared_bytes:
+        room = min(room, shared_bytes - array_bytes(mapped, placements, is_dynamic=True))
     slots = FoldSlots({}, {})
     folds = _folds(mapped)
     for fold in folds:
@@ -64,14 +70,14 @@ def fold_slots(mapped: Mapped, placements: Placements) -> FoldSlots:
         if loop is None or why_not_at_once(mapped, placements, fold, loop) is not None:
             continue
         more = FoldSlots({**slots.lanes, fold.name: loop}, {})
-        if _fits(mapped, placements, more):
+        if _fits(mapped, placements, more, room):
             slots = more
     of_clusters = [fold for fold in folds if RANK in mapped.fold_axes(fold)]
     if why_not_numbered(mapped, of_clusters, slots.lanes) is not None:
         return slots
     numbers = {fold.name: number for number, fold in enumerate(of_clusters)}
     numbered = FoldSlots(slots.lanes, numbers)
-    return numbered if _fits(mapped, placements, numbered) else slots
+    return numbered if _fits(mapped, placements, numbered, room) else slots
 
 
 def _folds(mapped: Mapped) -> list[Statement]:
@@ -145,25 +151,30 @@ def _is_split(loop: Loop) -> bool:
 
 def static_bytes(mapped: Mapped, placements: Placements, slots: FoldSlots) -> int:
     """Return a block's shared memory but for what a launch asks for: arrays, slots, counters."""
-    statements = [mapped.scop.by_name[name] for name in mapped.paths]
-    touched = {access.array for s in statements for access in (*s.writes, *s.reads)}
-    arrays = sum(
-        _aligned(placement.elements() * mapped.scop.arrays[placement.array].dtype.size_bytes)
-        for placement in placements.values()
-        if placement.array in touched
-        and placement.space is Space.SHARED
-        and not placement.is_dynamic
-    )
+    arrays = array_bytes(mapped, placements, is_dynamic=False)
     counters = _COUNTER_BYTES * MOST_NUMBERED if slots.numbers else 0
     return arrays + counters + sum(_slot_bytes(mapped, placements, slots).values())
 
 
-def _fits(mapped: Mapped, placements: Placements, slots: FoldSlots) -> bool:
-    """Return whether a block has the shared memory, and lanes leave some of it to others."""
+def array_bytes(mapped: Mapped, placements: Placements, *, is_dynamic: bool) -> int:
+    """Return the bytes of a block's arrays that the launch asks for, or of the others."""
+    statements = [mapped.scop.by_name[name] for name in mapped.paths]
+    touched = {access.array for s in statements for access in (*s.writes, *s.reads)}
+    return sum(
+        _aligned(placement.elements() * mapped.scop.arrays[placement.array].dtype.size_bytes)
+        for placement in placements.values()
+        if placement.array in touched
+        and placement.space is Space.SHARED
+        and placement.is_dynamic == is_dynamic
+    )
+
+
+def _fits(mapped: Mapped, placements: Placements, slots: FoldSlots, room: int) -> bool:
+    """Return whether *room* is enough for a block, and lanes leave some of it to others."""
     sizes = _slot_bytes(mapped, placements, slots)
     lanes_bytes = sum(size for call, size in sizes.items() if call.lanes > 1)
     is_modest = lanes_bytes <= MOST_LANES_BYTES
-    return is_modest and static_bytes(mapped, placements, slots) <= STATIC_BYTES
+    return is_modest and static_bytes(mapped, placements, slots) <= room
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +223,12 @@ def slot_bytes_at_most(mapped: Mapped) -> int:
     return sum(size * (2 if call.axes == (1,) else 1) for call, size in sizes.items())
 
 
+def slot_bytes_of_each(mapped: Mapped) -> int:
+    """Return what folds of one value each take if all have slots of their own, and are counted."""
+    each = sum(_call(mapped, fold, 1)[1] for fold in _folds(mapped))
+    return max(slot_bytes_at_most(mapped), each + _COUNTER_BYTES * MOST_NUMBERED)
+
+
 def _lanes_of_calls(fold: Statement, slots: FoldSlots) -> tuple[int, ...]:
     """Return how many lanes calls of *fold* have: where lanes are guarded, one after all."""
     loop = slots.lanes.get(fold.name)
@@ -228,7 +245,9 @@ def _slot_counts(mapped: Mapped, axes: tuple[int, ...]) -> tuple[int, ...]:
         (1,): (column_slots(x, y),),
         (0, 1): (row_slots(x * y, 1),),
         (0, RANK): (mapped.cluster * x // WARP,),
+        (0, 1, RANK): (mapped.cluster * x * y // WARP,),
         (1, RANK): (column_slots(x, y), mapped.cluster * x),
+        (RANK,): (mapped.cluster,),
     }[axes]
 
 

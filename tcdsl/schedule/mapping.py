@@ -153,7 +153,7 @@ def why_not_mapped(mapped: Mapped) -> str | None:
 
     Blocks run in no order, so that BLOCK loops must stand around everything; and an axis is mapped
     once on a path.  Below a LAST loop one block runs what others have left; all come to a barrier
-    of all blocks.  Clusters lie along z.
+    of all blocks.  Clusters lie along z.  A fold over their blocks alone is of one value of each.
     """
     if mapped.has_roles and (mapped.block[:2] != (WARP, 1) or mapped.cluster > 1):
         return "warps with roles are not along z"
@@ -174,8 +174,12 @@ def why_not_mapped(mapped: Mapped) -> str | None:
             is_mapped = loop.kind in MAPPED
             if is_mapped and loop.has_one_turn and not _has_enough(mapped.scop.by_name[name], loop):
                 return f"{loop.name} has more iterations of {name} than it says"
+        statement = mapped.scop.by_name[name]
+        is_of_blocks = statement.kind is Kind.FOLD and mapped.fold_axes(statement) == (RANK,)
+        if is_of_blocks and not all(mapped.is_uniform(name, axis) for axis in mapped.axes):
+            return f"the threads of a block have values of their own in {name}"
         missing = [a for a, n in enumerate(mapped.grid) if n > 1 and not _is_on_blocks(path, a)]
-        if missing and LoopKind.LAST not in kinds and not mapped.scop.by_name[name].is_grid:
+        if missing and LoopKind.LAST not in kinds and not statement.is_grid:
             return f"every block would run {name}"
     return None
 

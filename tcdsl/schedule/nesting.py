@@ -162,9 +162,18 @@ class Nester:
                     break
             else:
                 # An initialisation stands as early as it may, out of the way of what could share
-                # loops on both sides of it.
+                # loops on both sides of it.  So do asynchronous copies, in their order: whoever
+                # waits for one finds the others on their way.
                 is_early = self._is_init(name) and not _part_of(name, remaining)
-                groups.insert(earliest + 1 if is_early else len(groups), [name])
+                at = earliest + 1 if is_early else len(groups)
+                if _is_copy(name, remaining):
+                    first = earliest + 1
+                    at = next(
+                        (n for n in range(first, len(groups))
+                         if not all(self._is_init(m) or _is_copy(m, remaining) for m in groups[n])),
+                        len(groups),
+                    )  # fmt: skip
+                groups.insert(at, [name])
         is_ragged = any(data_ranges_of(self.shapes[name].statement) for name in members)
         return self._merged(members, groups, remaining) if is_ragged else groups
 
@@ -348,6 +357,11 @@ class Nester:
             piece.axis,
             piece.width,
         )
+
+
+def _is_copy(name: str, remaining: Remaining) -> bool:
+    """Return whether *name* copies to shared memory: it shares loops with nobody."""
+    return _part_of(name, remaining) == name
 
 
 def _part_of(name: str, remaining: Remaining) -> str:

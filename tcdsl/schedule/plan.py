@@ -88,6 +88,9 @@ class Tried:
 class Plan:
     """Kernels over one scop.  *placements* holds the local arrays; other scratch is memory.
 
+    *shared_bytes* are what a block may have of shared memory, with what its launch asks for; 0
+    where none does.
+
     *apart* says why statements are in two kernels, *weighed* what each was chosen from, *tried*
     which rewrites were weighed, *launches* which kernels share one, or might, *precision* what
     Options ask of libraries' products of float32.
@@ -101,6 +104,7 @@ class Plan:
     tried: tuple[Tried, ...] = ()
     launches: tuple[Weighed, ...] = ()
     precision: str = "float32"
+    shared_bytes: int = 0
 
 
 def arrays_of(plan: Plan, kernel: Kernel) -> list[str]:

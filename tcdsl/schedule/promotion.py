@@ -39,7 +39,7 @@ from tcdsl.poly.loop_tree import (
     time_of,
 )
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
-from tcdsl.schedule.fold_slots import slot_bytes_at_most
+from tcdsl.schedule.fold_slots import slot_bytes_at_most, slot_bytes_of_each
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import (
     Layout,
@@ -301,11 +301,16 @@ class _Kernel:
         left = self.gpu.static_shared_bytes_per_block - self._collective_bytes()
         more = self.gpu.shared_bytes_per_block
         asked = {*self.staged, *self.large}
-        if self._collective_bytes() or any(name not in asked for _, name, _ in candidates):
+        sizes = {name: -(-size_bytes // 16) * 16 for size_bytes, name, _ in candidates}
+        if self._collective_bytes() or any(name not in asked for name in sizes):
             more -= self.gpu.static_shared_bytes_per_block
+        if sum(sizes[name] for name in sizes if name in asked) > more:
+            # It gets what folds of one value each leave; those of several at once have no slots.
+            left = max(0, min(left, sum(sizes[name] for name in sizes if name not in asked)))
+            more = self.gpu.shared_bytes_per_block - left - slot_bytes_of_each(self.mapped)
         found = {}
-        for size_bytes, name, placement in sorted(candidates, key=lambda c: c[:2]):
-            rounded = -(-size_bytes // 16) * 16
+        for _, name, placement in sorted(candidates, key=lambda c: c[:2]):
+            rounded = sizes[name]
             if name in asked and rounded <= more:
                 is_staged = name in self.staged
                 found[name] = replace(placement, is_staged=is_staged, is_dynamic=True)

@@ -64,10 +64,23 @@ def row_of(
     kept = {a for a in resident if problem.scop.arrays[a].storage is Storage.SCRATCH}
     vector = min((problem.lane_vector(n, d, kept) for n, d in long.items()), default=1)
     values = -(-length // vector) * vector * live
-    is_kept = bool(resident) and values <= most * block_sizes.MAX_ROW_THREADS
+    has_one_axis = not any(_has_another_axis(problem, name, dim) for name, dim in long.items())
+    is_kept = bool(resident) and has_one_axis and values <= most * block_sizes.MAX_ROW_THREADS
     if not is_kept:
         vector = min((problem.lane_vector(n, d) for n, d in long.items()), default=1)
     return Row(lanes, length, vector, resident, live, is_kept)
+
+
+def _has_another_axis(problem: Problem, name: str, dim: int) -> bool:
+    """Return whether *name* has another axis beside *dim* that not all members share.
+
+    A thread goes over that in a serial loop: no register has a number there (strategies/residence).
+    """
+    shape = problem.shapes[name]
+    taken = {axis[name] for axis in problem.group.axes}
+    return any(
+        shape.extents[d] > 1 and d != dim and d not in taken for d in range(len(shape.extents))
+    )
 
 
 def resident_arrays(problem: Problem, lanes: Mapping[str, int], length: int) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ Counts are of boxes, which may be larger than domains: it takes microseconds, an
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import ceil, inf, log2, prod
+from math import ceil, inf, prod
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -31,6 +31,7 @@ from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.access_costs import looked_up
+from tcdsl.strategies.fold_costs import fold_cycles, folds_of, updates_of
 from tcdsl.strategies.private_results import copy_elements, neighbours
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_registers import live_arrays
@@ -42,7 +43,6 @@ RESULT_REGISTERS = gpu_thresholds.REGISTERS_OF_RESULT
 LEAST_REGISTERS = gpu_thresholds.REGISTERS_OF_STREAM
 ARRAY_REGISTERS = gpu_thresholds.REGISTERS_OF_ARRAY
 SUM_REGISTERS = gpu_thresholds.REGISTERS_OF_SUM
-FOLD_CYCLES = gpu_thresholds.WARP_STEP_CYCLES
 UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
 UNROLLED_BYTES = gpu_thresholds.UNROLLED_BYTES
 PRIVATE = gpu_thresholds.PRIVATE_BYTES
@@ -306,7 +306,7 @@ def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float) -> i
 def _of_streams(problem: Problem) -> int:
     """Return the registers of a thread that loads vectors of several arrays, and adds some up."""
     loaded = sum(t.is_read for t in traffic_of(problem))
-    return OTHER_REGISTERS + ARRAY_REGISTERS * loaded + SUM_REGISTERS * _updates(problem)
+    return OTHER_REGISTERS + ARRAY_REGISTERS * loaded + SUM_REGISTERS * len(updates_of(problem))
 
 
 def _neighbours(problem: Problem, sketch: Sketch) -> int:
@@ -410,22 +410,19 @@ def _chain(problem: Problem, sketch: Sketch, grid: Grid, rounds: float) -> Chain
 
     :arg rounds: of loads, in which a thread has its part of a row.
     """
-    width = max(
-        (prod(w for a, w in own if a != RANK) for own in sketch.threads.values()), default=1
-    )
-    folds = _updates(problem) if width > 1 else 0
+    folds = folds_of(problem, sketch)
     if not sketch.private:  # else its turns are counted by _chain_of_turns
-        folds *= _turns(sketch)
+        folds = folds.repeated(_turns(sketch))
     loaded = (t for t in traffic_of(problem) if t.is_read and t.array not in sketch.resident)
     again = max((t.passes - 1 for t in loaded), default=0)
     copied = STAGED_CYCLES if sketch.is_staged else 0.0
     later = max(0, ceil(grid.threads / WARP) - problem.gpu.schedulers_per_multiprocessor)
     return Chain(
         l2_loads=again * ceil(rounds),
-        block_barriers=2.0 * folds if width > 32 else 0.0,
-        cluster_barriers=2.0 * folds if grid.cluster > 1 else 0.0,
+        block_barriers=2.0 * folds.over_blocks,
+        cluster_barriers=2.0 * folds.over_clusters if grid.cluster > 1 else 0.0,
         atomics=TICKET if _is_chunked(sketch) else 0.0,
-        cycles=folds * _fold_cycles(width) + WARP_CYCLES * later + copied,
+        cycles=folds.cycles + WARP_CYCLES * later + copied,
     )
 
 
@@ -438,17 +435,6 @@ def _is_chunked(sketch: Sketch) -> bool:
     """Return whether blocks share sums, which the last of them adds up."""
     partials = (p for found in sketch.partials.values() for p in found)
     return sketch.layout is not None and any(not p.is_lane for p in partials)
-
-
-@analysis
-def _updates(problem: Problem) -> int:
-    """Return how many members add to what they write."""
-    shapes = (problem.shapes[name] for name in problem.group.members)
-    return sum(shape.statement.kind is Kind.UPDATE for shape in shapes)
-
-
-def _fold_cycles(width: int) -> float:
-    return FOLD_CYCLES * (log2(width) + (2 if width > 32 else 0)) if width > 1 else 0.0
 
 
 def _chain_of_turns(problem: Problem, sketch: Sketch, grid: Grid, once: Chain) -> Chain:
@@ -489,7 +475,7 @@ def _finish(problem: Problem, sketch: Sketch) -> Chain:
     assert sketch.layout is not None
     lanes = sketch.layout.lane[1]
     again = ceil(ceil(sketch.layout.count / max(lanes, 1)) / IN_FLIGHT)
-    cycles += 2 * _fold_cycles(lanes)
+    cycles += 2 * fold_cycles(lanes)
     return Chain(l2_loads=PARTIAL * again, cycles=cycles)
 
 

@@ -24,12 +24,16 @@ from tcdsl.codegen.cuda.source import Launch, Parameter
 CLUSTERS = 3  # along x of the grid
 ROUNDS = 2
 # Threads of a block, blocks of a cluster: slots fewer than lanes, no power of two, more than lanes.
-FEW_SHAPES = [(32, 2), (96, 2), (64, 8), (32, 16)]
+FEW_SHAPES = [(32, 2), (96, 2), (64, 8), (32, 16), (64, 5)]
 ALL_SHAPES = [*FEW_SHAPES, (1024, 2), (160, 4), (256, 4), (128, 8), (1024, 8), (128, 16)]
 
 # Of columns, threads along x and y, blocks of a cluster: warps of several columns and of one, fewer
 # threads along y than blocks, one of them, tall columns, no power of two.
-FEW_COLUMNS = [(2, 48, 2), (5, 3, 8), (8, 1, 4), (32, 20, 2)]
+FEW_COLUMNS = [(2, 48, 2), (5, 3, 8), (8, 1, 4), (32, 20, 2), (4, 6, 3)]
+# Of all threads of blocks with threads along y, and of what all threads of a block have alike: the
+# same.
+FEW_BLOCKS = [(8, 20, 4), (16, 14, 2), (32, 5, 8), (64, 1, 16), (16, 4, 5)]
+
 ALL_COLUMNS = [*FEW_COLUMNS, (2, 512, 8), (4, 112, 8), (1, 64, 4), (32, 32, 2), (3, 21, 16)]
 
 
@@ -43,7 +47,8 @@ def _launch(
 class ClusterCase:
     """Each cluster folds, twice; over another cluster's values the second time.
 
-    With *lanes* they fold vectors, with *ty* they fold columns of as many threads in each block.
+    With *lanes* they fold vectors, with *ty* they fold columns of as many threads in each block;
+    with *way* "xyc" all of these threads, with "c" what the block's first thread has.
     """
 
     dtype: str
@@ -53,6 +58,7 @@ class ClusterCase:
     lanes: int = 0
     ty: int = 0
     is_numbered: bool = False  # each round has slots of its own
+    way: str = ""
 
     @property
     def threads(self) -> int:
@@ -61,7 +67,7 @@ class ClusterCase:
     @property
     def columns(self) -> int:
         """How many results a cluster has, next to one another in a row of its threads."""
-        return self.tx if self.ty else 1
+        return self.tx if self.ty and not self.way else 1
 
     def body(self, number: int) -> str:
         type_ = CUDA_TYPES[self.dtype]
@@ -70,13 +76,15 @@ class ClusterCase:
             type_ = f"tc_vec<{type_}, {self.lanes}>"
             load = f"tc_vload<{self.lanes}>(v{number} + from * {self.lanes})"
             store = f"tc_vstore(r{number} + to * {self.lanes}, folded);"
-        way, ty = ("yc", self.ty) if self.ty else ("xc", 1)
+        way, ty = (self.way or "yc", self.ty) if self.ty else ("xc", 1)
         fold = f"tc_fold_{way}<tc_op_{self.op}_{self.dtype}, {self.tx}, {ty}, {self.blocks}"
         thread = f"const int thread = threadIdx.x + {self.tx} * (threadIdx.y + {ty} * blockIdx.z);"
 
+        given = f"thread / {self.tx * ty} * {self.tx * ty}" if way == "c" else "thread"
+
         def one_round(site: str) -> tuple[str, ...]:
             return (
-                f"  const int from = (blockIdx.x + round) % {CLUSTERS} * {self.threads} + thread;",
+                f"  const int from = (blockIdx.x + round) % {CLUSTERS} * {self.threads} + {given};",
                 f"  const int to = (round * {CLUSTERS} + blockIdx.x) * {self.threads} + thread;",
                 f"  const {type_} folded = {fold}{site}>({load});",
                 f"  {store}",
@@ -107,7 +115,8 @@ class ClusterCase:
     def expected(self, values: Array) -> Array:
         """Return [round, cluster, thread, lane]."""
         by_column = values.reshape(CLUSTERS, -1, self.columns, values.shape[-1])
-        folded = UFUNCS[self.op].reduce(by_column, axis=1, dtype=values.dtype, keepdims=True)
+        given = by_column[:, :: self.tx * self.ty] if self.way == "c" else by_column
+        folded = UFUNCS[self.op].reduce(given, axis=1, dtype=values.dtype, keepdims=True)
         whole = np.broadcast_to(folded, by_column.shape).reshape(values.shape)
         return np.stack([np.roll(whole, -turn, axis=0) for turn in range(ROUNDS)])
 
@@ -115,7 +124,7 @@ class ClusterCase:
 def check_folds(run: Run, cases: list[ClusterCase]) -> None:
     kernels = [(case.launch(number), case.body(number)) for number, case in enumerate(cases)]
     functions = {f"tc_op_{case.op}_{case.dtype}" for case in cases}
-    functions |= {"tc_fold_xc", "tc_fold_yc", "tc_vload"}
+    functions |= {"tc_fold_xc", "tc_fold_yc", "tc_fold_xyc", "tc_fold_c", "tc_vload"}
     arrays: dict[str, Array] = {}
     for number, case in enumerate(cases):
         arrays[f"v{number}"] = values = case.values(number)

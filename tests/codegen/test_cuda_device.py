@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from configparser import ConfigParser
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -170,8 +171,7 @@ OTHER_USES = {
     "tc_fold_y_first": f"p[0] = tc_fold_y_first{FOLD}",
     **{f"tc_argfold_{way}": f"p[0] = tc_argfold_{way}{ARGFOLD}" for way in ("x", "y", "xy")},
     **{f"tc_cluster_{call}": f"tc_cluster_{call}();" for call in ("begin", "sync", "end")},
-    "tc_fold_xc": f"p[0] = tc_fold_xc{CLUSTER_FOLD}",
-    "tc_fold_yc": f"p[0] = tc_fold_yc{CLUSTER_FOLD}",
+    **{f"tc_fold_{w}": f"p[0] = tc_fold_{w}{CLUSTER_FOLD}" for w in ("xc", "xyc", "yc", "c")},
     "tc_argfold_xc": f"p[0] = tc_argfold_xc{CLUSTER_ARGFOLD}",
     "tc_copy_async": "__shared__ int64_t s[64]; tc_copy_async<1>(s, p); p[1] = s[p[0]];",
     "tc_copy_async_some": (
@@ -335,7 +335,9 @@ def test_a_fold_over_a_cluster_puts_and_waits_no_more_than_it_must() -> None:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(("way", "x", "y"), [("xc", 64, 1), ("yc", 8, 16)])
+@pytest.mark.parametrize(
+    ("way", "x", "y"), [("xc", 64, 1), ("xyc", 8, 16), ("yc", 8, 16), ("c", 8, 16)]
+)
 def test_numbered_folds_over_a_cluster_wait_for_their_bytes(way: str, x: int, y: int) -> None:
     calls = [
         f"p[threadIdx.x] = tc_fold_{way}<tc_op_add_f32, {x}, {y}, 4, {site}>(p[threadIdx.x]);"
@@ -731,6 +733,21 @@ def test_folds_of_columns_over_clusters() -> None:
     chosen += [
         clusters.ClusterCase("f32", "add", tx, blocks, lanes=4, ty=ty) for tx, ty, blocks in shapes
     ]
+    clusters.check_folds(emulate, chosen)
+
+
+@pytest.mark.slow_but("c")
+@needs_gxx
+@pytest.mark.parametrize("way", ["xyc", "c"])
+def test_folds_over_clusters_of_blocks_along_two_axes(way: str) -> None:
+    shapes = clusters.FEW_BLOCKS
+    chosen = []
+    for number, (dtype, op) in enumerate(cases.FOLDED):
+        tx, ty, blocks = shapes[number % len(shapes)]
+        chosen.append(clusters.ClusterCase(dtype, op, tx, blocks, ty=ty, way=way))
+    for tx, ty, blocks in shapes:
+        case = clusters.ClusterCase("f32", "add", tx, blocks, lanes=4, ty=ty, way=way)
+        chosen += [case, replace(case, is_numbered=True)]
     clusters.check_folds(emulate, chosen)
 
 

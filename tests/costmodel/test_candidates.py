@@ -46,8 +46,18 @@ def test_pairs_that_differ_by_noise_have_no_order() -> None:
 def test_of_predictions_that_are_alike_the_first_is_taken() -> None:
     found = [{"template": "row", "config": {"threads": n}, "predicted_us": us}
              for n, us in enumerate((1.5, 1.01, 1.0))]  # fmt: skip
-    order = [json.dumps([c["template"], c["config"]], sort_keys=True) for c in found]
+    order = [candidates_again._key(c) for c in found]
     assert candidates_again._taken(found[::-1], order) is found[1]
+
+
+def test_what_a_line_did_not_know_yet_has_its_default() -> None:
+    """Measured candidates are found again when their template's configurations get a field."""
+    config = {"cluster": 4, "per_block": 4, "threads": 288, "repeat": 2, "vector": 4}
+    old = {"template": "row_cluster", "config": config}
+    new = {"template": "row_cluster", "config": {**config, "outer_threads": 1}}
+    other = {"template": "row_cluster", "config": {**config, "outer_threads": 2}}
+    assert candidates_again._key(old) == candidates_again._key(new)
+    assert candidates_again._key(other) != candidates_again._key(new)
 
 
 def test_of_a_cpu_nothing_is_predicted() -> None:

@@ -357,7 +357,7 @@ def test_the_sanitizer_has_no_clusters(emulate: Emulate) -> None:
 PUT_LINE = "  if (lane < BLOCKS) tc_put_to("
 PUT_TO = "tc_put_to(slots + "
 WAITS = "  tc_cluster_arrive();\n  tc_cluster_wait();\n"
-JOIN = "  value = tc_join_slots<Op, BLOCKS * WARPS>(slots);\n"
+JOIN = "  value = tc_join_slots<Op, BLOCKS * WARPS>(slots, thread);\n"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Rows that clusters share, on a GPU: at sizes that get clusters by themselves."""
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 
 import tcdsl
 from tcdsl.library import case, source_for
+from tcdsl.testing import check
+from tests.strategies.test_two_axes import GROUPS
 
 Check = Callable[[str, Sequence[Any]], str | None]
 
@@ -39,6 +42,23 @@ def test_rows_that_clusters_share(name: str, dtype: str, check_on_the_gpu: Check
         inputs = program.make_inputs(sizes, np.random.default_rng(1), dtype)
         failures.append(check_on_the_gpu(source_for(program, dtype), list(inputs.values())))
     assert not any(failures), failures
+
+
+@pytest.mark.parametrize("axes", [(40, 64), (10, 4096), (4, 16384), (16, 2048), (7, 900)])
+def test_rows_of_two_axes(axes: tuple[int, int]) -> None:
+    """Every tenth share of those that the estimate may choose: folds over both axes and blocks."""
+    f = tcdsl.define(GROUPS).f
+    rng = np.random.default_rng(2)
+    inputs = [rng.standard_normal((3, *axes)).astype("f") for _ in range(2)]
+    inputs.append(rng.standard_normal(axes[:1]).astype("f"))
+    executable = f.compile(*inputs, target="cuda")
+    weighed = [c for c in executable.candidates if "config" in c]
+    shares = [c for c in weighed if c["template"] == "row_cluster"]
+    assert shares
+    for share in [c for c in shares if c["is_chosen"]] + shares[::10]:
+        kernel = {"kernel": share["kernel"], "template": "row_cluster", **share["config"]}
+        choices = json.dumps({**executable.choices, "kernels": [kernel]})
+        check(f, *inputs, targets=["cuda"], options=tcdsl.Options(choices=choices))
 
 
 def test_they_do_get_clusters() -> None:

@@ -381,6 +381,19 @@ def test_folds_of_columns_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, 
     clusters.check_folds(gpu_of_clusters.run, chosen)
 
 
+@pytest.mark.parametrize("way", ["xyc", "c"])
+@pytest.mark.parametrize("shape", clusters.FEW_BLOCKS)
+def test_folds_over_clusters_of_blocks_along_two_axes(
+    gpu_of_clusters: Gpu, shape: tuple[int, int, int], way: str
+) -> None:
+    tx, ty, blocks = shape
+    given = {"ty": ty, "way": way}
+    chosen = [clusters.ClusterCase(dtype, op, tx, blocks, **given) for dtype, op in cases.FOLDED]
+    chosen += [clusters.ClusterCase("f32", "add", tx, blocks, lanes=n, **given) for n in (2, 4)]
+    chosen += numbered(chosen)
+    clusters.check_folds(gpu_of_clusters.run, chosen)
+
+
 @pytest.mark.parametrize("shape", clusters.ALL_SHAPES)
 def test_arg_folds_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, int]) -> None:
     chosen = [

@@ -25,8 +25,10 @@ from tcdsl.schedule import fold_slots as module
 from tcdsl.schedule.fold_slots import (
     MOST_NUMBERED,
     FoldSlots,
+    array_bytes,
     fold_slots,
     slot_bytes_at_most,
+    slot_bytes_of_each,
     static_bytes,
     why_not_numbered,
 )
@@ -44,6 +46,16 @@ ROWS = (program("softmax", waiting_sums.ROWS), (5, 4096))
 # threads along x and y, folds of the lanes of vectors
 COLUMNS = (program("softmax without e", waiting_sums.COLUMNS), (6272, 16))
 ONE_FOLD = ("def f(float(M,N) x) -> (y) { s(i) +=! x(i,j)  y(i,j) = x(i,j) - s(i) }", (5, 4096))
+# threads along both axes of a row, and along one
+GROUPS = (
+    """def f(float(G,D,P) x) -> (y) {
+        mean(g) +=! x(g,d,p)
+        part(g,d) +=! x(g,d,p) * mean(g)
+        total(g) +=! part(g,d) * part(g,d)
+        y(g,d,p) = x(g,d,p) - total(g)
+    }""",
+    (3, 8, 4096),
+)
 SMALL = (
     """def f(float(M,N) x) -> (y, any) {
         top(i) max=! x(i,j)
@@ -223,6 +235,19 @@ def test_shared_memory_must_have_room(monkeypatch: pytest.MonkeyPatch, plan: Mak
     assert slots_of(made) == FoldSlots({}, {})
 
 
+def test_what_the_launch_asks_for_is_taken_too(plan: MakePlan) -> None:
+    """Slots have what a block may have in all but for the rows that are staged there."""
+    made = plan(*ROWS)
+    kernel, slots = mapped(made), slots_of(made)
+    staged = array_bytes(kernel, made.placements, is_dynamic=True)
+    needed = staged + static_bytes(kernel, made.placements, slots)
+    assert staged > 0 and slots.numbers
+    assert fold_slots(kernel, made.placements, needed) == slots
+    assert not fold_slots(kernel, made.placements, needed - 1).numbers
+    assert made.shared_bytes == load_chip("h200").shared_bytes_per_block
+    assert static_bytes(kernel, made.placements, slots) <= slot_bytes_of_each(kernel)
+
+
 @pytest.mark.parametrize("program", [ROWS, COLUMNS])
 def test_a_call_that_is_printed_twice_is_refused(
     program: tuple[str, tuple[int, ...]], monkeypatch: pytest.MonkeyPatch, plan: MakePlan
@@ -244,7 +269,7 @@ def test_a_call_that_is_printed_twice_is_refused(
 
 @pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="there is no NVRTC")
 @pytest.mark.parametrize(
-    ("source", "shape"), [ROWS, DOUBLES, ARG, COLUMNS, ONE_FOLD, SMALL, BLOCKS]
+    ("source", "shape"), [ROWS, DOUBLES, ARG, COLUMNS, ONE_FOLD, SMALL, BLOCKS, GROUPS]
 )
 def test_bytes_are_what_the_compiler_takes(
     source: str, shape: tuple[int, ...], plan: MakePlan
@@ -261,7 +286,9 @@ def test_bytes_are_what_the_compiler_takes(
         assert found == expected or (found < expected and slots.lanes and not slots.numbers)
 
 
-@pytest.mark.parametrize(("source", "shape"), [ROWS, DOUBLES, ARG, COLUMNS, ONE_FOLD, BLOCKS])
+@pytest.mark.parametrize(
+    ("source", "shape"), [ROWS, DOUBLES, ARG, COLUMNS, ONE_FOLD, BLOCKS, GROUPS]
+)
 def test_what_arrays_leave_is_enough(source: str, shape: tuple[int, ...], plan: MakePlan) -> None:
     """Arrays are placed before it is known which threads get what folds make."""
     made = plan(source, shape)
@@ -276,9 +303,10 @@ def test_many_folds_leave_shared_memory_to_arrays() -> None:
     f = tcdsl.vjp(tcdsl.define(library.case("group_norm").source).group_norm)
     x, group = tcdsl.spec((8, 32, 4, 128, 128), "float32"), tcdsl.spec((32, 4), "float32")
     special = f.specialise(x, group, group, 1e-5, x)
-    plan = compile_to_cuda(Request(f.comprehension, special), load_chip("h200")).plan
+    gpu = replace(load_chip("h200"), blocks_per_cluster=1)
+    plan = compile_to_cuda(Request(f.comprehension, special), gpu).plan
     kernel = max((Mapped(plan.scop, k.tree) for k in plan.kernels), key=lambda k: len(folds_of(k)))
-    partial = plan.placements["d_rstd_part.part2"]
+    partial = plan.placements["d_rstd_part.kept.part2"]
     threads = kernel.block[0]
     assert len(folds_of(kernel)) >= 5 and threads >= 512
     assert (partial.space, partial.elements()) == (Space.SHARED, 4 * threads)

@@ -11,7 +11,7 @@ from tcdsl.costmodel.chip import load_chip
 from tcdsl.driver import GpuBackend
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, loops_of, sequence
 from tcdsl.poly.scop import Kind, Scop
-from tcdsl.schedule.mapping import Mapped, why_not_mapped
+from tcdsl.schedule.mapping import RANK, Mapped, why_not_mapped
 from tcdsl.schedule.plan import Plan
 
 Lower = Callable[..., Scop]
@@ -119,6 +119,19 @@ def test_the_driver_asks(cuda_unit: MakeUnit) -> None:
     bad = replace(plan, kernels=(replace(kernel, tree=around),))
     has_blocks = any(la.kind is BLOCK for la in loops_of(kernel.tree))
     assert (backend.why_not_legal(bad) is not None) == has_blocks
+
+
+def test_a_fold_over_blocks_is_of_one_value_of_each(
+    cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads with columns of their own have as many, of which one alone would be put."""
+    source = """def f(float(M,N) x) -> (y) {
+        m(j) max=! x(i,j)  s(j) +=! exp(x(i,j) - m(j))  y(i,j) = exp(x(i,j) - m(j)) / s(j) }"""
+    plan = cuda_unit(source, (6272, 16)).done.plan
+    mapped = Mapped(plan.scop, plan.kernels[0].tree)
+    assert mapped.cluster > 1 and why_not_mapped(mapped) is None
+    monkeypatch.setattr(Mapped, "fold_axes", lambda *_: (RANK,))
+    assert "have values of their own" in (why_not_mapped(mapped) or "")
 
 
 # --- collectives ----------------------------------------------------------------------------

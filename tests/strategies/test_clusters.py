@@ -8,6 +8,8 @@ import pytest
 import tcdsl
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
+from tcdsl.schedule.fold_slots import fold_slots, static_bytes
+from tcdsl.schedule.mapping import Mapped
 from tests.strategies.waiting_sums import (
     CHANNELS,
     ROWS,
@@ -109,7 +111,7 @@ def test_more_blocks_than_any_kernel_may_have(
 ) -> None:
     """Sixteen share what eight do not hold; the runtime asks the driver for them."""
     gpu = load_chip("h200")
-    gpu = replace(gpu, shared_bytes_per_block=gpu.static_shared_bytes_per_block + (2 << 10))
+    gpu = replace(gpu, shared_bytes_per_block=6 << 10, static_shared_bytes_per_block=4 << 10)
     shapes = [(32, 3, 256), (3,), ()]
     (launch,) = cuda_unit(BATCHNORM, *shapes, gpu=gpu).source.launches
     assert launch.cluster == 16 and launch.shared_bytes == 2 << 10
@@ -125,6 +127,31 @@ def test_the_longest_rows_are_in_shared_memory(text: str, blocks: int, cuda_unit
     length = blocks * each // (8 if "double" in text else 4)
     for launch in cuda_unit(text, (40, length), gpu=gpu).source.launches:
         assert launch.shared_bytes >= each - 1024 if launch.cluster > 1 else launch.cluster == 1
+
+
+def test_staged_rows_leave_folds_what_they_take(cuda_unit: MakeUnit) -> None:
+    """Both arrays of a channel are 196 KB in each of sixteen blocks: they had 48 KB less than a
+    block has, so that there was one array in shared memory, or five kernels.
+    """
+    f = tcdsl.define(tcdsl.library.load("batchnorm_relu"))["batchnorm_relu"]
+    x = (32, 64, 112, 112)
+    unit = cuda_unit(tcdsl.vjp(f, wrt=("x", "gamma", "beta")).source, x, (64,), (64,), (), x)
+    first, *_ = unit.source.launches
+    assert (first.cluster, first.shared_bytes) == (16, 2 * 2 * 112 * 112 * 4)
+    plan = unit.done.plan
+    kernel = Mapped(plan.scop, plan.kernels[0].tree)
+    slots = fold_slots(kernel, plan.placements, plan.shared_bytes)
+    taken = first.shared_bytes + static_bytes(kernel, plan.placements, slots)
+    assert slots.numbers and taken <= load_chip("h200").shared_bytes_per_block
+
+
+@pytest.mark.parametrize("left", [8, 20, 200])
+def test_what_staged_rows_leave_is_enough(left: int, check_emulated: CheckAll) -> None:
+    """Folds have no slots of their own where these do not fit, and rows are not staged else."""
+    gpu = load_chip("h200")
+    row_bytes = 32 * 256 * 4
+    gpu = replace(gpu, shared_bytes_per_block=row_bytes // 8 + 16 * left + (1 << 10))
+    check_emulated([(BATCHNORM, [(32, 3, 256), (3,), ()])], gpu=gpu)
 
 
 def test_few_rows_are_shared_by_clusters_too(cuda_unit: MakeUnit) -> None:

@@ -92,7 +92,7 @@ class KernelText:
         self.wide_shared: set[str] = set()  # shared arrays that are accessed in vectors
         self.declared: list[str] = []  # private arrays, in the scopes around
         self.folded: dict[str, Code] = {}  # folds of all lanes that were printed before the loop
-        self.slots = fold_slots(self.mapped, self.placements)
+        self.slots = fold_slots(self.mapped, self.placements, parent.plan.shared_bytes)
         self.numbered: list[str] = []  # folds with a number, as often as they were printed
         # Checks that are recorded after the loop: the first value at which one fails, its variable.
         self.late: dict[int, tuple[str, str]] = {}

@@ -81,7 +81,7 @@ def thread_index(axis: int) -> Code:
 
 
 def fold_function(mapped: Mapped, fold: Statement) -> tuple[str, tuple[int, ...]]:
-    """Return the suffix of *fold*'s collective ("x", "y", "xy", "xc", "yc"), and its axes."""
+    """Return the suffix of *fold*'s collective ("x", "yc", "xyc", ...), and its axes."""
     axes = mapped.fold_axes(fold)
     return "".join(_AXIS_NAMES[axis] for axis in axes), axes
 

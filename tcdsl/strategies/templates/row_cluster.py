@@ -4,13 +4,28 @@
     var(c)  +=! (x(n,c,p) - mean)^2   n / per == r  or  (where that is one axis)  j / per == r,
     y(n,c,p) = ... mean, var        in shared memory: one pass over x instead of three
 
+Rows of two short axes have threads along both, and those may be the rows of one block.  A member
+may lack the inner axis: sums along it are results of the outer one's threads, which others add up::
+
+    s(g) +=! x(g,d,p)               threads.x along p, threads.y along d;  folds over x and y
+    part(g,d) +=! y(g,d,p)          each thread's sums of its values of d;  folds over x
+    t(g) +=! w(d) * part(g,d)       threads.y along d, all threads.x alike; a fold over y
+
+      p 0 .. 3  4 .. 7  ...         what x is to p and y to d, a rank is to runs of d
+    d +-------+-------+---+
+    0 | x0 y0 | x1 y0 |   |         legal iff extents along each axis are the same for all members,
+    1 | x0 y1 | x1 y1 |   |         an array tells which axis a member with one of them has, and
+    2 | x0 y0 | ...   |   |         every update may have partial sums along what it adds up
+
+Where d has few values and p many, ranks are along runs of p instead, and every block has all of d.
+
 Each block copies its part of the arrays that are read several times to shared memory, by
 asynchronous copies: many bytes are on their way, and no register waits for them.  Sums are folded
 over the threads of all blocks.  Where that pays, and how many blocks and threads there are, is
 decided in ``costmodel/clusters``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -28,7 +43,7 @@ from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.row_graphs import kept_arrays, own_dims, parallel_axes
+from tcdsl.strategies.row_graphs import kept_arrays, parallel_axes, row_axes
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Template
 
@@ -39,12 +54,12 @@ MOST_UNROLLED = gpu_thresholds.CLUSTER_VECTORS
 class ClusterRows:
     """How the blocks of a cluster share rows.
 
-    Each rank has a part of a row's *outer* axis; where a row has one axis, outer and inner are the
-    same dimension.
+    Each rank has a part of a row's *outer* axis, or, with all of that, of the inner one; where a
+    row has one axis, outer and inner are the same dimension.
     """
 
-    inner: Mapping[str, int]  # member -> the dimension along which threads are
-    outer: Mapping[str, int]  # member -> the dimension along which ranks are
+    inner: Mapping[str, int]  # member -> the dimension along which threads are, of those with one
+    outer: Mapping[str, int]  # member -> the dimension along which ranks and threads.y are
     rows: LongRows
     share: Share
     staged: tuple[str, ...]  # arrays that are copied to shared memory
@@ -58,67 +73,101 @@ class ClusterRows:
     @property
     def why(self) -> str:
         names, share = ", ".join(self.staged), self.share
+        along_outer = f" x {share.outer_threads}" if share.outer_threads > 1 else ""
+        threads = f"{share.threads}{along_outer}"
         if share.cluster == 1:
-            return f"{share.threads} threads a row; rows of {names} in shared memory"
+            return f"{threads} threads a row; rows of {names} in shared memory"
         return (
-            f"clusters of {share.cluster} blocks share a row, {share.threads} threads each;"
+            f"clusters of {share.cluster} blocks share a row, {threads} threads each;"
             f" their parts of {names} are in shared memory"
         )
 
     def pieces(self, name: str, roles: Sequence[Role]) -> tuple[Piece, ...]:
         """Return the loops of a thread over its part of a row of the member *name*."""
+        if name not in self.inner:
+            return (*self._others(name, roles), *self._values(name, roles))
         inner, vector, share = self.inner[name], self.rows.vector, self.share
         groups = -(-self.rows.extents[-1] // vector)
         thread = Piece(
             Coordinate(inner, 0, vector, share.threads), min(groups, share.threads), roles[inner],
             LoopKind.THREAD, 0, share.threads,
         )  # fmt: skip
-        turns = share.repeat if self.rows.is_split else 0
+        turns = share.repeat if self.rows.is_split or self._is_shared_inside else 0
         turn = Coordinate(inner, 0, vector * share.threads, turns)
         lanes = [Piece(Coordinate(inner, 0, 1, vector), vector, roles[inner], LoopKind.LANES)]
         return (
-            *self._ranks(name, roles),
+            *self._others(name, roles),
             thread,
             *self._values(name, roles),
             Piece(turn, share.repeat, roles[inner], self._turns),
             *(lanes if vector > 1 else ()),
         )
 
-    def _ranks(self, name: str, roles: Sequence[Role]) -> Iterator[Piece]:
-        """Yield the loop over the blocks of the cluster, if there are several."""
+    @property
+    def _is_shared_inside(self) -> bool:
+        """Whether ranks are along the inner of two axes."""
+        return self.rows.is_shared_inside(self.share)
+
+    def _rank(self, name: str) -> tuple[int, int] | None:
+        """Return the dimension along which ranks are, and the values of each; None without any."""
+        share = self.share
+        if share.cluster == 1:
+            return None
+        if self._is_shared_inside:
+            span = share.threads * share.repeat * self.rows.vector
+            return (self.inner[name], span) if name in self.inner else None
+        return self.outer[name], share.per
+
+    def _others(self, name: str, roles: Sequence[Role]) -> Iterator[Piece]:
+        """Yield the loops over the blocks of the cluster, and over threads along the outer axis."""
         outer, per, cluster = self.outer[name], self.share.per, self.share.cluster
-        if cluster > 1:
-            ranks = -(-self.rows.extents[0] // per)
-            own = Coordinate(outer, 0, per)
-            yield Piece(own, ranks, roles[outer], LoopKind.THREAD, RANK, cluster)
+        if (found := self._rank(name)) is not None:
+            dim, each = found
+            ranks = -(-self.rows.extents[-1 if self._is_shared_inside else 0] // each)
+            own = Coordinate(dim, 0, each)
+            yield Piece(own, ranks, roles[dim], LoopKind.THREAD, RANK, cluster)
+        if (threads := self.share.outer_threads) > 1:
+            own = Coordinate(outer, 0, 1, threads)
+            yield Piece(own, min(per, threads), roles[outer], LoopKind.THREAD, 1, threads)
 
     def _values(self, name: str, roles: Sequence[Role]) -> Iterator[Piece]:
-        """Yield the loop over a rank's values of the outer axis, if that is not the inner one."""
-        outer, per = self.outer[name], self.share.per
+        """Yield the loop over a thread's values of the outer axis, if that is not the inner one.
+
+        Blocks of a cluster have whole turns of the threads along it.
+        """
+        outer, values, threads = self.outer[name], self.share.values, self.share.outer_threads
         if not self.rows.is_split:
-            own = Coordinate(outer, 0, 1, per if self.share.cluster > 1 else 0)
-            yield Piece(own, per, roles[outer], self._turns)
+            is_part = self.share.cluster > 1 and not self._is_shared_inside
+            own = Coordinate(outer, 0, threads, values if is_part else 0)
+            yield Piece(own, values, roles[outer], self._turns)
 
     @property
     def _turns(self) -> LoopKind:
         """How a thread takes its turns: written out if they are few."""
-        vectors = self.share.repeat * (1 if self.rows.is_split else self.share.per)
+        vectors = self.share.repeat * (1 if self.rows.is_split else self.share.values)
         return LoopKind.UNROLL if vectors <= MOST_UNROLLED else LoopKind.SERIAL
 
     def partials(self, shape: Shape) -> tuple[Partial, ...]:
         """Return the partial accumulators of a reduction over rows: one a thread and a rank."""
-        names, share = shape.statement.indices, self.share
-        inner, outer = (names[dims[shape.statement.name]] for dims in (self.inner, self.outer))
-        lanes = [Partial(inner, 0, self.rows.vector, share.threads, share.threads, True)]
-        if share.cluster > 1:
-            lanes.append(Partial(outer, 0, share.per, 0, share.cluster, True))
-        return tuple(lanes)
+        return tuple(partial for partial, _ in self._lanes(shape))
 
-    @property
-    def lanes(self) -> tuple[tuple[int, int], ...]:
-        """The axes of threads along which the partial accumulators are, and their widths."""
-        ranks = ((RANK, self.share.cluster),) if self.share.cluster > 1 else ()
-        return ((0, self.share.threads), *ranks)
+    def lanes(self, shape: Shape) -> tuple[tuple[int, int], ...]:
+        """Return the axes of threads along which partial accumulators are, and their widths."""
+        return tuple((axis, partial.extent) for partial, axis in self._lanes(shape))
+
+    def _lanes(self, shape: Shape) -> Iterator[tuple[Partial, int]]:
+        """Yield the partial accumulators along what *shape* adds up, and their axes of threads."""
+        name, share, vector = shape.statement.name, self.share, self.rows.vector
+        indices, roles = shape.statement.indices, shape.roles
+        inner, outer, rank = self.inner.get(name), self.outer[name], self._rank(name)
+        if inner is not None and roles[inner] is Role.REDUCED:
+            threads = share.threads
+            yield Partial(indices[inner], 0, vector, threads, threads, True), 0
+        if share.outer_threads > 1 and roles[outer] is Role.REDUCED:
+            threads = share.outer_threads
+            yield Partial(indices[outer], 0, 1, threads, threads, True), 1
+        if rank is not None and roles[rank[0]] is Role.REDUCED:
+            yield Partial(indices[rank[0]], 0, rank[1], 0, share.cluster, True), RANK
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +176,10 @@ class RowClusterConfig:
 
     cluster: int  # blocks; 1: one has all of the row
     per_block: int  # values of the outer axis
-    threads: int  # of a block
-    repeat: int  # vectors of a thread along the inner axis
+    threads: int  # of a block, along the inner axis
+    repeat: int  # vectors of a thread along it
     vector: int = 1  # elements of a vector
+    outer_threads: int = 1  # of a block, along the outer axis
 
 
 def why_not(problem: Problem) -> str | None:
@@ -154,21 +204,24 @@ def space(problem: Problem) -> Iterator[RowClusterConfig]:
     assert rows is not None, "why_not"
     for share in dict.fromkeys((rows.share, *shares(problem.gpu, rows.rows))):
         yield RowClusterConfig(
-            share.cluster, share.per, share.threads, share.repeat, rows.rows.vector
-        )
+            share.cluster, share.per, share.threads, share.repeat, rows.rows.vector,
+            share.outer_threads,
+        )  # fmt: skip
 
 
 def schedule(problem: Problem, config: RowClusterConfig) -> Sketch:
     """Return the schedule of blocks of a cluster over every row, its parts in shared memory."""
     found = legal_rows(problem)
     assert found is not None, "why_not"
-    share = Share(config.cluster, config.per_block, config.threads, config.repeat)
+    share = Share(
+        config.cluster, config.per_block, config.threads, config.repeat, config.outer_threads
+    )
     rows = replace(found, share=share, rows=replace(found.rows, vector=config.vector))
     assembly = Assembly(problem.group, problem.shapes, problem.gpu, problem.unit_tiles)
     remaining, partials, threads = {}, {}, {}
     for name in problem.group.members:
         shape = problem.shapes[name]
-        if name not in rows.inner:
+        if name not in rows.outer:
             remaining[name] = assembly.remaining(name)
             own = assembly.partials(name)
             if own is not None:
@@ -176,7 +229,7 @@ def schedule(problem: Problem, config: RowClusterConfig) -> Sketch:
             continue
         remaining[name] = rows.pieces(name, shape.roles)
         if shape.statement.kind is Kind.UPDATE:
-            partials[name], threads[name] = rows.partials(shape), rows.lanes
+            partials[name], threads[name] = rows.partials(shape), rows.lanes(shape)
     return Sketch(
         problem.group.members, tuple(assembly.block_loops()), remaining, partials,
         why=(rows.why,), threads=threads, in_registers=True,
@@ -202,24 +255,37 @@ def legal_rows(problem: Problem) -> ClusterRows | None:
     if found is None:
         return None
     dims, extents = found
-    name = next(iter(dims))
+    whole = {name: own for name, own in dims.items() if own[-1] >= 0}
+    name = next(iter(whole))
     rows = prod(shapes[name].extents[a[name]] for a in parallel_axes(group, shapes))
-    staged, resident = kept_arrays(scop, group, shapes, dims)
+    staged, resident = kept_arrays(scop, group, shapes, whole)
     if not staged:
         return None
-    inner = {name: own[-1] for name, own in dims.items()}
+    inner = {name: own[-1] for name, own in whole.items()}
     outer = {name: own[0] for name, own in dims.items()}
     is_written = any(
         scop.arrays[shapes[member].statement.write.array].storage is Storage.ARGUMENT
-        for member in dims
+        for member in whole
         if shapes[member].statement.kind is not Kind.UPDATE
+    )
+    has_inner_sums = any(
+        shapes[member].statement.kind is Kind.UPDATE
+        and shapes[member].roles[own[0]] is Role.PARALLEL
+        for member, own in whole.items()
     )
     long_rows = LongRows(
         rows, extents, _value_bytes(scop, staged), len(staged), len(resident),
         min(problem.lane_vector(name, dim, resident) for name, dim in inner.items()), is_written,
+        has_inner_sums, _fold_bytes(shapes, dims),
     )  # fmt: skip
     share = next(shares(gpu, long_rows), None)
     return None if share is None else ClusterRows(inner, outer, long_rows, share, staged, resident)
+
+
+def _fold_bytes(shapes: Mapping[str, Shape], names: Iterable[str]) -> int:
+    """Return the bytes of a value of every sum, of those of a vector of lanes where it has some."""
+    reductions = (shapes[name].statement.reduction for name in names)
+    return sum(reduction.dtype.size_bytes for reduction in reductions if reduction is not None)
 
 
 def _value_bytes(scop: Scop, arrays: Sequence[str]) -> int:
@@ -233,14 +299,14 @@ def row_dims(
     """Return the dimensions of a row of every member that has any, and their extents.
 
     None unless rows have one or two axes, the same for all, that the threads of clusters may share.
+    A member without the inner of two axes has -1 there.
     """
     lead = group.members[0]
     parallel = parallel_axes(group, shapes)
     several = [axis for axis in parallel if shapes[lead].extents[axis[lead]] > 1]
     if gpu.blocks_per_cluster == 1 or len(several) > 2:  # clusters lie along the grid's third axis
         return None
-    found = own_dims(group, shapes)
-    return found if found is not None and len(found[1]) <= 2 else None
+    return row_axes(group, shapes)
 
 
 TEMPLATE = Template("row_cluster", RowClusterConfig, why_not, space, schedule, is_likely)

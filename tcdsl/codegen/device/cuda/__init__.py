@@ -16,7 +16,7 @@
     ticket                              tc_last_block
     grid                                tc_grid_barrier
     cluster                             tc_cluster_begin, _sync, _end
-                                        tc_fold_xc, tc_fold_yc, tc_argfold_xc
+                                        tc_fold_xc, _xyc, _yc, _c, tc_argfold_xc
     async                               tc_copy_async, tc_copy_async_some, tc_copy_async_or_zero,
                                         tc_copy_wait, tc_copy_end_group, tc_copy_wait_but,
                                         tc_prefetch
@@ -156,7 +156,8 @@ def _functions() -> dict[str, str]:
         | atomics
         | {"tc_last_block": "ticket", "tc_grid_barrier": "grid"}
         | dict.fromkeys([f"tc_cluster_{call}" for call in ("begin", "sync", "end")], "cluster")
-        | dict.fromkeys(["tc_fold_xc", "tc_fold_yc", "tc_argfold_xc"], "cluster")
+        | dict.fromkeys([f"tc_fold_{way}" for way in ("xc", "xyc", "yc", "c")], "cluster")
+        | dict.fromkeys(["tc_argfold_xc"], "cluster")
         | dict.fromkeys(_COPIES, "async")
         | dict.fromkeys(["tc_mma", "tc_swizzled"], "mma")
         | dict.fromkeys(["tc_mma_of", *(f"tc_of_{of}" for of in _MULTIPLIED)], "mma_of")

@@ -8,10 +8,12 @@
  *     tc_cluster_sync()                          a barrier, for global and shared memory too
  *     tc_fold_xc<Op, TX, TY, BLOCKS>(value)      over the threads of all blocks of the cluster
  *     tc_argfold_xc<Better, TX, TY, BLOCKS>(value, i)
+ *     tc_fold_xyc<Op, TX, TY, BLOCKS>(value)     the same, of blocks with threads along y
  *     tc_fold_yc<Op, TX, TY, BLOCKS>(value)      over those of equal threadIdx.x
+ *     tc_fold_c<Op, TX, TY, BLOCKS>(value)       over the blocks, each of whose threads has its value
  *
- * Every thread gets the same bits.  Along xc a block has TX threads, whole warps of them, and TY is
- * 1; along yc any numbers.
+ * Every thread gets the same bits.  Along xc and xyc a block has whole warps of threads, along xc TY
+ * is 1; along yc and c any numbers.
  *
  * The cluster's barrier is split in two, and between any two of these calls each thread has one
  * arrival that it has not waited for.  It says: this thread has started, and has read what others
@@ -170,30 +172,32 @@ TC_FN void tc_cluster_await(uint32_t door)
 
 /* ---- folds --------------------------------------------------------------------------------- */
 /* The N values at slot, for every lane; in an order that depends on N alone. */
-template <typename Op, int N> TC_FN typename Op::type tc_join_slots(const typename Op::type *slot)
+template <typename Op, int N>
+TC_FN typename Op::type tc_join_slots(const typename Op::type *slot, int thread)
 {
   constexpr int WIDTH = N <= 2 ? 2 : N <= 4 ? 4 : N <= 8 ? 8 : N <= 16 ? 16 : 32;
-  const int lane = (int)threadIdx.x & (WIDTH - 1);
+  const int lane = thread & (WIDTH - 1);
   typename Op::type value = N % WIDTH == 0 || lane < N ? tc_get(slot + lane) : Op::identity();
   for (int k = WIDTH; k < N; k += WIDTH)
     if (N % WIDTH == 0 || k + lane < N) value = Op::combine(value, tc_get(slot + k + lane));
-  return tc_fold_lanes<Op, WIDTH>(value, (int)threadIdx.x);
+  return tc_fold_lanes<Op, WIDTH>(value, thread);
 }
 
 template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
-TC_FN typename Op::type tc_fold_xc_any(typename Op::type value)
+TC_FN typename Op::type tc_fold_xyc_any(typename Op::type value)
 {
-  static_assert(TX % 32 == 0 && TY == 1, "a block of whole warps along x");
-  static_assert(BLOCKS == 2 || BLOCKS == 4 || BLOCKS == 8 || BLOCKS == 16, "no such cluster");
-  constexpr int WARPS = TX / 32;
+  static_assert(TX * TY % 32 == 0, "a block of whole warps");
+  static_assert(2 <= BLOCKS && BLOCKS <= 16, "no such cluster");
+  constexpr int WARPS = TX * TY / 32;
   alignas(16) __shared__ typename Op::type slots[BLOCKS * WARPS];
-  const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
-  value = tc_fold_lanes<Op, 32>(value, (int)threadIdx.x);
+  const int thread = (int)threadIdx.x + (TY == 1 ? 0 : TX * (int)threadIdx.y);
+  const int lane = thread & 31, warp = thread >> 5;
+  value = tc_fold_lanes<Op, 32>(value, thread);
 #ifdef __CUDA_ARCH__
   if constexpr (SITE >= 0) {
     static_assert(SITE < TC_MOST_SITES && sizeof(value) % 4 == 0, "no such site");
     const uint32_t door = tc_cluster_door(SITE);
-    if (threadIdx.x == 0) tc_cluster_expect(door, (int)sizeof(slots));
+    if (thread == 0) tc_cluster_expect(door, (int)sizeof(slots));
     if (SITE == 0) tc_cluster_wait();
     if (lane < BLOCKS) {
       const uint32_t own = (uint32_t)__cvta_generic_to_shared(slots + (int)blockIdx.z * WARPS + warp);
@@ -202,14 +206,54 @@ TC_FN typename Op::type tc_fold_xc_any(typename Op::type value)
         tc_cluster_of(door, lane));
     }
     tc_cluster_await(door);
-    return tc_join_slots<Op, BLOCKS * WARPS>(slots);
+    return tc_join_slots<Op, BLOCKS * WARPS>(slots, thread);
   }
 #endif
   tc_cluster_wait();
   if (lane < BLOCKS) tc_put_to(slots + (int)blockIdx.z * WARPS + warp, lane, value);
   tc_cluster_arrive();
   tc_cluster_wait();
-  value = tc_join_slots<Op, BLOCKS * WARPS>(slots);
+  value = tc_join_slots<Op, BLOCKS * WARPS>(slots, thread);
+  tc_cluster_arrive();
+  return value;
+}
+
+template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
+TC_FN typename Op::type tc_fold_xc_any(typename Op::type value)
+{
+  static_assert(TY == 1, "a block along x");
+  return tc_fold_xyc_any<Op, TX, 1, BLOCKS, SITE>(value);
+}
+
+/* One thread a rank puts its block's value there. */
+template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
+TC_FN typename Op::type tc_fold_c_any(typename Op::type value)
+{
+  static_assert(2 <= BLOCKS && BLOCKS <= 16, "no such cluster");
+  static_assert(TX * TY >= BLOCKS, "a thread for each block");
+  alignas(16) __shared__ typename Op::type slots[BLOCKS];
+  const int thread = (int)threadIdx.x + (TY == 1 ? 0 : TX * (int)threadIdx.y);
+#ifdef __CUDA_ARCH__
+  if constexpr (SITE >= 0) {
+    static_assert(SITE < TC_MOST_SITES && sizeof(value) % 4 == 0, "no such site");
+    const uint32_t door = tc_cluster_door(SITE);
+    if (thread == 0) tc_cluster_expect(door, (int)sizeof(slots));
+    if (SITE == 0) tc_cluster_wait();
+    if (thread < BLOCKS) {
+      const uint32_t own = (uint32_t)__cvta_generic_to_shared(slots + (int)blockIdx.z);
+      tc_put_words<sizeof(value) / 4>(
+        tc_cluster_of(own, thread), reinterpret_cast<const uint32_t *>(&value),
+        tc_cluster_of(door, thread));
+    }
+    tc_cluster_await(door);
+    return tc_join_column<Op, 1, BLOCKS, 1>(slots, 0, 0);
+  }
+#endif
+  tc_cluster_wait();
+  if (thread < BLOCKS) tc_put_to(slots + (int)blockIdx.z, thread, value);
+  tc_cluster_arrive();
+  tc_cluster_wait();
+  value = tc_join_column<Op, 1, BLOCKS, 1>(slots, 0, 0);
   tc_cluster_arrive();
   return value;
 }
@@ -219,7 +263,7 @@ TC_FN typename Op::type tc_fold_xc_any(typename Op::type value)
 template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
 TC_FN typename Op::type tc_fold_yc_any(typename Op::type value)
 {
-  static_assert(BLOCKS == 2 || BLOCKS == 4 || BLOCKS == 8 || BLOCKS == 16, "no such cluster");
+  static_assert(2 <= BLOCKS && BLOCKS <= 16, "no such cluster");
   alignas(16) __shared__ typename Op::type slots[BLOCKS * TX];
   const int x = TX == 1 ? 0 : (int)threadIdx.x, y = TY == 1 ? 0 : (int)threadIdx.y;
 #ifdef __CUDA_ARCH__
@@ -278,4 +322,6 @@ TC_FN void tc_cluster_sync()
 }
 
 TC_FOLD(xc)
+TC_FOLD(xyc)
 TC_FOLD(yc)
+TC_FOLD(c)
