@@ -140,7 +140,7 @@ def test_batches(cuda_unit: MakeUnit, emulated: Any) -> None:
     }"""
     shapes = [(3, 136, 200), (3, 200, 264)]
     unit = cuda_unit(source, *shapes)
-    assert groups_of(unit)[0] == "S0+S1" and not unit.done.is_fallback
+    assert {"S0", "S1"} <= {*groups_of(unit)[0].split("+")} and not unit.done.is_fallback
     (program,) = emulated([unit])
     check(program, *inputs_of(unit, shapes))
 
