@@ -389,7 +389,7 @@ def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compi
     with steps.step("canonicalisation"):
         wide = with_wide_indices(comprehension, special)
         paired, sized = wide, special
-        if is_reassociated(options):
+        if options.is_reassociated:
             paired, sized = in_pairs(wide, special, backend.products_per_element)
         canonical = canonicalise(paired, sized, request.strides, options)
         if options.coalesce:
@@ -472,12 +472,6 @@ def why_not_open(scop: Scop) -> str | None:
                 if not loads_of(subscript) and set(sizes) & set(size_names_in(subscript)):
                     return f"{access.array} is subscripted by a product with an open size"
     return None
-
-
-def is_reassociated(options: Options) -> bool:
-    """Return whether products of several factors may be taken in pairs."""
-    is_plain = options.summation == "plain" and options.scheduler != "source_order"
-    return options.reassociate and is_plain
 
 
 def canonicalise(

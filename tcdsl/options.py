@@ -39,7 +39,9 @@ class Options:
         kernel.
     coalesce: rewrite adjacent indices over contiguous dimensions as one.
     reassociate: split sums of products of three and more factors into products of two, in the order
-        that costs least, where that saves at least half of the work.
+        that costs least, where that saves at least half of the work; on a GPU also multiply sums
+        with what all of their terms are multiplied by, and sum several products each by itself,
+        where that is predicted to be faster.
     vectorise: use vector instructions; on a GPU, load and store several neighbours at once.
     deterministic: bit-identical results from run to run, for a given number of threads or a given
         GPU.  It affects floating-point sums by atomics on a GPU, where iterations scatter into one
@@ -130,6 +132,12 @@ class Options:
         if self.fast_math and self.summation == "compensated":
             raise BAD_OPTION(name="summation", what="fast_math may take what is lost for 0",
                              advice="drop fast_math, or sum without compensation")  # fmt: skip
+
+    @property
+    def is_reassociated(self) -> bool:
+        """Whether sums of products may be taken in other ways than as written."""
+        is_plain = self.summation == "plain" and self.scheduler != "source_order"
+        return self.reassociate and is_plain
 
     def __repr__(self) -> str:
         return f"Options({', '.join(changed(self))})"

@@ -222,6 +222,21 @@ def test_code_is_chosen_like_loops(key: str) -> None:
     assert (text in exe.source) != (text in other.source)
 
 
+def test_threads_with_all_registers_are_in_one_block() -> None:
+    """A block beside it would have those for which threads wait: for ever."""
+    f = tcdsl.define("def f(half(M,K) x, half(K,N) w) -> (y) { y(m,n) +=! x(m,k) * w(k,n) }").f
+    spec = tcdsl.spec((8192, 8192), "float16")
+    exe = f.compile(spec, spec, target="emulate")
+    assert exe.choices["kernels"][0]["code"]["thread_registers"] == 240
+    two = changed(exe.choices, code={"resident_blocks": 2})
+    other = f.compile(spec, spec, target="emulate", choices=two)
+    assert other.choices["kernels"][0]["code"]["thread_registers"] == 0
+    assert "tc_have_registers" in exe.source and "tc_have_registers" not in other.source
+    both = changed(exe.choices, code={"resident_blocks": 2, "thread_registers": 240})
+    with pytest.raises(OptionError, match="does not go with several resident_blocks"):
+        f.compile(spec, spec, target="emulate", choices=both)
+
+
 def test_kernels_begin_in_order_if_asked() -> None:
     f = tcdsl.define("def f(float(N) x) -> (s, y) { s +=! x(i)\n y(i) = x(i) / s }").f
     spec = tcdsl.spec((1 << 22,), "float32")

@@ -70,7 +70,8 @@ class Sum:
         x, e = np.where(runs, values.value, 0), np.where(runs, values.bound, 0.0)
         # Infinities and NaNs decide the value, not the size.
         larger = 1.0 if values.parts == 1 else PARTS_LARGER
-        size = np.where(np.isfinite(x), larger * (np.abs(x) + e), 0).astype(np.float64)
+        own = np.abs(x) + e if values.size is None else np.where(runs, values.size, 0.0)
+        size = np.where(np.isfinite(x), larger * own, 0).astype(np.float64)
         rough = (e > 0) | (np.isfinite(x) & (np.rint(x * _QUANTUM) != x * _QUANTUM))
         for total, terms in (
             (self._value, x),

@@ -9,6 +9,7 @@ that a function may be wrong by:
     x y       e = |x| ey + |y| ex + ex ey   + rounding
     f(x)      e = max |f(x +- ex) - f(x)|   + 2 k u |f(x)|
     sum       e = sum ei                    + gamma_(n-1) sum |xi|,  gamma_n = n u / (1 - n u)
+              (where sums may be reassociated, xi = a b + c d is of the size |a b| + |c d|)
               or, if it is compensated,     + u |sum xi| + 2 gamma_n gamma_3n sum |xi|
     ? :       where the condition is undecided, the hull of both branches
 
@@ -72,15 +73,19 @@ def evaluate_with_bounds(
     out: Mapping[str, Array] | None = None,
     *,
     is_compensated: bool = False,
+    is_reassociated: bool = False,
     precision: str = "float32",
 ) -> dict[str, tuple[Array, Array]]:
     """Return (value, bound) of each output: floats in the working precision, others as they are.
 
     :arg is_compensated: whether floating-point sums are, see ``Options.summation``.
+    :arg is_reassociated: whether a sum of several products may be one sum for each.
     :arg precision: of products of float32, see ``Options``.
     :raises LaunchError: TC080, an index out of range.
     """
-    arithmetic = Bounded(is_compensated=is_compensated, precision=precision)
+    arithmetic = Bounded(
+        is_compensated=is_compensated, is_reassociated=is_reassociated, precision=precision
+    )
     results = interpret(c, s, inputs, out or {}, arithmetic)
     return {name: (result.value, result.bound) for name, result in results.items()}
 
@@ -130,8 +135,14 @@ def narrowed(a: Approximate, dtype: DType) -> Approximate:
 class Bounded:
     """The arithmetic of :class:`Approximate` values (see the module's docstring)."""
 
-    def __init__(self, *, is_compensated: bool = False, precision: str = "float32") -> None:
-        self._is_compensated = is_compensated
+    def __init__(
+        self,
+        *,
+        is_compensated: bool = False,
+        is_reassociated: bool = False,
+        precision: str = "float32",
+    ) -> None:
+        self._is_compensated, self._is_reassociated = is_compensated, is_reassociated
         self._is_tf32 = precision == "tf32"
         self._is_bfloat16 = precision == "bfloat16" and not is_compensated
         self._is_in_parts = precision == "float16x3" and not is_compensated
@@ -168,9 +179,11 @@ class Bounded:
             a, b = _as_bfloat16(a), _as_bfloat16(b)
         bound = _operand_errors(op, a, b, value)
         exact = ~inexact(a.bound, b.bound)
-        if self._is_in_parts and op == "*" and operands == FLOAT32:
-            return _in_parts(a, b, rounded(value, bound, exact, dtype))
         result = rounded(value, bound, exact, dtype)
+        if self._is_in_parts and op == "*" and operands == FLOAT32:
+            result = _in_parts(a, b, result)
+        if self._is_reassociated:
+            result = _of_products(op, a, b, result)
         if op == "%":  # where the signs differ y is added to the C remainder, and that rounds
             shift = np.where(np.isfinite(value), unit_roundoff(dtype) * np.abs(b.value), 0)
             result = settled(value, result.bound + np.where(value == 0, 0, shift), dtype)
@@ -236,8 +249,9 @@ class Bounded:
         return settled(value, bound + np.where(np.isfinite(value), own, 0), dtype)
 
     def spread(self, v: Approximate, shape: Shape, new_shape: Shape) -> Approximate:
-        value, bound = (np.broadcast_to(p, shape).reshape(new_shape) for p in (v.value, v.bound))
-        return replace(v, value=value, bound=bound)
+        parts = v.value, v.bound, v.value if v.size is None else v.size
+        value, bound, size = (np.broadcast_to(p, shape).reshape(new_shape) for p in parts)
+        return replace(v, value=value, bound=bound, size=None if v.size is None else size)
 
     def take(self, v: Approximate, positions: Any) -> Approximate:
         largest = _largest_size(v) if self._is_in_parts else None
@@ -297,6 +311,16 @@ def _in_parts(a: Approximate, b: Approximate, product: Approximate) -> Approxima
     lost = 3.25 * 2.0**-22 * x * y + 1.25 * (f * y + g * x) + 6 * f * g
     bound = product.bound + np.where((x > 0) & (y > 0), lost, 0.0)
     return Approximate(product.value, bound, a.largest * b.largest, FLOAT16_PARTS)
+
+
+def _of_products(op: str, a: Approximate, b: Approximate, result: Approximate) -> Approximate:
+    """Return *result*, products or a sum of such, with their size."""
+    if op == "*":
+        one, other = (v.size if v.size is not None else np.abs(v.value) + v.bound for v in (a, b))
+        return replace(result, size=one * other)
+    if op == "+" and a.size is not None and b.size is not None:
+        return replace(result, size=a.size + b.size, parts=max(a.parts, b.parts))
+    return result
 
 
 def _float(v: Array) -> Array:

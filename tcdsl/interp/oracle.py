@@ -40,11 +40,13 @@ from tcdsl.lang.comprehension import (
     Specialisation,
     Statement,
     Unary,
+    are_indices,
     multiplied,
     walk,
 )
 from tcdsl.lang.faults import data_range_error, element_text, origin_text
 from tcdsl.lang.ranges.data_ranges import checked_with, clause_text, is_scattered
+from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.types.dtypes import BOOL, INT64, DType
 from tcdsl.lang.types.index_values import with_exact_indices
 from tcdsl.records import dataclass
@@ -199,14 +201,18 @@ def rows_of(m: Machine[V], st: Statement, ranges: Box, only: Array | None) -> It
 
 
 def is_distributed(st: Statement) -> bool:
-    """Return whether factors may multiply sums of the others: there are three, and more.
+    """Return whether factors may multiply sums of the others.
+
+    There are three, and more, or all terms have one.
 
     Such a factor, if it is infinite, gives an infinity where some of its terms, as written, are
     NaN, for another factor is 0, or add up to NaN, for they have both signs.
     """
     assert st.reduction is not None
     is_sum = st.reduction.operator is Operator.ADD and st.reduction.dtype.is_float
-    return is_sum and len(multiplied(st.value)) > 2
+    reduced, factors = set(st.indices[st.n_left :]), multiplied(st.value)
+    has_outer = len(factors) > 1 and any(reduced.isdisjoint(index_names(f)) for f in factors)
+    return is_sum and (len(factors) > 2 or (bool(reduced) and has_outer))
 
 
 def has_nan_factor(m: Machine[V], st: Statement, ranges: Box, held: V, only: Array | None) -> Array:
@@ -235,7 +241,7 @@ def has_own_accumulators(st: Statement) -> bool:
         return False
     parts = [node for expr in (st.value, *st.conditions) for node in walk(expr)]
     reads = {node.tensor for node in parts if isinstance(node, Load)}
-    return st.target not in reads and all(isinstance(s, Index) for s in st.subscripts)
+    return st.target not in reads and are_indices(st.subscripts)
 
 
 def batches(m: Machine[V], st: Statement, ranges: Box) -> Iterator[Batch]:

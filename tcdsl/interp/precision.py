@@ -31,13 +31,15 @@ class Approximate:
     """Values and bounds on their errors (float64, inf where nothing is known).
 
     *largest* is at least any finite size in the tensor that they are elements of, if that counts;
-    as terms of a sum they may be added in so many *parts*.
+    as terms of a sum they may be added in so many *parts*.  *size* is that of the products that
+    they are sums of, or None.
     """
 
     value: Array
     bound: Array
     largest: float | None = None
     parts: int = 1
+    size: Array | None = None
 
 
 def working(dtype: DType) -> np.dtype[Any]:

@@ -8,7 +8,7 @@ Arithmetic never happens in a half type: a load of one is wrapped in a cast to f
 operands of a :class:`Binary` have the same type, as have both branches of a :class:`Select`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -158,6 +158,12 @@ def multiplied(expr: Expr) -> list[Expr]:
         else:
             found.append(node)
     return found
+
+
+def are_indices(subscripts: Sequence[Expr]) -> bool:
+    """Return whether *subscripts* are indices, each another one: not those of a diagonal."""
+    names = {subscript.name for subscript in subscripts if isinstance(subscript, Index)}
+    return len(names) == len(subscripts)
 
 
 def fold(expr: Expr, combine: Callable[[Expr, tuple[T, ...]], T]) -> T:

@@ -32,7 +32,7 @@ class Rewrite:
     sites: Callable[[Scop], Iterable[str]]
     why_not: Callable[[Scop, str], str | None]
     apply: Callable[[Scop, str], Scop]
-    is_reassociating: bool = False  # as Options(reassociate=False) forbids
+    is_reassociating: bool = False  # only where Options.is_reassociated
 
 
 def _arg_reductions(scop: Scop) -> list[str]:

@@ -85,7 +85,7 @@ def with_rewrites(
     others = (*REWRITES, *library_rewrites(options, gpu))
     every = (*OF_FACTORS, *asked, *others) if options.fuse != "none" else asked
     for rewrite in every:
-        if rewrite.is_reassociating and not options.reassociate:
+        if rewrite.is_reassociating and not options.is_reassociated:
             continue
         for site in rewrite.sites(scop):
             if (reason := rewrite.why_not(scop, site)) is not None:

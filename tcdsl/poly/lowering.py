@@ -23,6 +23,7 @@ from tcdsl.lang.comprehension import (
     IndexBounds,
     Operator,
     Reduction,
+    are_indices,
 )
 from tcdsl.lang.ranges.affine import Builder, instance_space
 from tcdsl.lang.ranges.data_ranges import checked_with, clause_text
@@ -146,9 +147,9 @@ def needs_wide_accumulators(
         return not (places or is_recurrence)
     if arrays[statement.target].dtype == statement.reduction.dtype:
         return False
-    names = [s.name for s in statement.subscripts if isinstance(s, Index)]
-    is_plain = len(names) == len(statement.subscripts) and len(set(names)) == statement.n_left
-    is_plain = is_plain and not set(names) & {bounds.index for bounds in statement.data_ranges}
+    is_plain = are_indices(statement.subscripts) and len(statement.subscripts) == statement.n_left
+    of_data = {bounds.index for bounds in statement.data_ranges}
+    is_plain = is_plain and of_data.isdisjoint(statement.left)
     holds_start = (
         statement.reduction.operator not in (Operator.MAX, Operator.MIN)
         or arrays[statement.target].dtype.has_infinities
@@ -449,7 +450,7 @@ class StatementLowering:
         name = f"{statement.name}_init"
         subscripts: tuple[Expr, ...] = statement.subscripts
         indices, bounds, occurs = statement.left, dict(self.bounds), self.context
-        if not all(isinstance(subscript, Index) for subscript in subscripts):
+        if not are_indices(subscripts):
             box_of_image, occurs = self._image()
             indices = tuple(f"e{d}" for d in range(len(subscripts)))
             subscripts = tuple(Index(index) for index in indices)

@@ -8,7 +8,7 @@ blocks have several rows in turn prefetch, and compensated sums are not cut into
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from tcdsl.costmodel.chip import WARP, Chip
@@ -82,4 +82,9 @@ def code_for(problem: Problem, sketch: Sketch, asked: Mapping[str, Any]) -> Code
         if (type(value), value) not in [(type(known), known) for known in space[key]]:
             allowed = ", ".join(map(repr, space[key]))
             raise misfit(kernel, f"code {key}={value!r} is none of {allowed}")
+    if asked.get("resident_blocks", 0) > 1:
+        # Threads wait for registers that blocks beside theirs have, and never get them.
+        if asked.get("thread_registers"):
+            raise misfit(kernel, "code thread_registers does not go with several resident_blocks")
+        default = replace(default, thread_registers=0)
     return Code(**{**asdict(default), **asked})

@@ -142,7 +142,8 @@ def check(
     own = Options() if options is None else options
     expected = evaluate_with_bounds(
         c, s, given, starts,
-        is_compensated=own.summation == "compensated", precision=own.precision,
+        is_compensated=own.summation == "compensated", is_reassociated=own.is_reassociated,
+        precision=own.precision,
     )  # fmt: skip
     before = {name: array.copy() for name, array in given.items()}
     chosen = {} if options is None else {"options": options}

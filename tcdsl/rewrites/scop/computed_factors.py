@@ -42,6 +42,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, DType
+from tcdsl.lang.types.dtypes import Kind as TypeKind
 from tcdsl.poly.isl_utils import constant_bounds, points_of_box
 from tcdsl.poly.lowering import Bounds, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
@@ -180,14 +181,16 @@ def _type_of(factors: Sequence[Expr]) -> DType:
 
 
 def _holds(expr: Expr, dtype: DType) -> bool:
-    """Return whether *dtype*, a float type, has every value of *expr*."""
+    """Return whether *dtype* has every value of *expr*."""
     match expr:
         case Load():
             return _is_within(expr.dtype, dtype)
         case Const(value=value):
             return _has_number(dtype, float(value))
         case Cast(operand=inner):
-            return _is_within(expr.dtype, dtype) or _holds(inner, dtype)
+            # Other conversions than exact ones wrap, saturate, truncate or round up.
+            is_exact = _holds(inner, expr.dtype)
+            return _is_within(expr.dtype, dtype) or (is_exact and _holds(inner, dtype))
         case Unary(op="-", operand=inner):
             return _holds(inner, dtype)
         case Select(if_true=one, if_false=other):
@@ -199,7 +202,7 @@ def _holds(expr: Expr, dtype: DType) -> bool:
 
 def _has_number(dtype: DType, value: float) -> bool:
     """Return whether *dtype* has *value*, as a normal number."""
-    if value == 0 or isinf(value):
+    if value == 0 or (isinf(value) and dtype.has_infinities):
         return True
     bits, least, most = _NUMBERS.get(dtype, (0, 0, 0))
     fraction, exponent = frexp(value)
@@ -207,14 +210,15 @@ def _has_number(dtype: DType, value: float) -> bool:
 
 
 def _is_within(dtype: DType, other: DType) -> bool:
-    """Return whether the float type *other* has every value of *dtype*."""
+    """Return whether the type *other* has every value of *dtype*."""
     if dtype == other:
         return True
-    if dtype in (INT8, UINT8):  # up to 256 in eight bits
-        return other.size_bytes >= 2
-    if not dtype.is_float:
-        return False
-    return dtype.size_bytes < other.size_bytes
+    is_wider = dtype.size_bytes < other.size_bytes
+    if dtype.is_integer and other.is_integer:
+        return is_wider and (dtype.kind == TypeKind.UNSIGNED or other.kind == TypeKind.SIGNED)
+    if not (dtype.is_float and other.is_float):  # up to 256 in eight bits
+        return is_wider and dtype in (INT8, UINT8) and other.is_float
+    return is_wider
 
 
 def _in_dims(scop: Scop, factor: Expr, dtype: DType) -> Computed:

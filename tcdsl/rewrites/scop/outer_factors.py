@@ -8,13 +8,15 @@ multiply (``computed_factors``), and the sum has one product a term less.  The d
 each term is rounded once less, so that the error bound holds; where the scale is 0 or tiny, sums of
 the terms may overflow that would not have, so ``Options(reassociate=False)`` keeps the terms.
 
-Legal iff the sum is initialised, the outer factors mention no reduced index, and they do not read
-the target.
+Legal iff the sum is initialised, the outer factors mention no reduced index, they do not read the
+target, and every element has a term: the sum of none is 0, and infinity times 0 is not.
 """
 
 from dataclasses import replace
 
-from tcdsl.lang.comprehension import Binary, Expr, Index, Load, Operator, walk
+import islpy as isl
+
+from tcdsl.lang.comprehension import Binary, Expr, Index, Load, Operator, multiplied, walk
 from tcdsl.poly.lowering import builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.rewrites.scop.rfactor import initialisation, rfactor, why_not_rfactored
@@ -40,6 +42,8 @@ def why_not_outer(scop: Scop, statement: Statement) -> str | None:
         return "none of its factors is summed over"
     if any(_reads(factor, statement.write.array) for factor in outer):
         return "a factor is what it adds to"
+    if not _has_terms(statement, init):
+        return "some of its elements may have no terms"
     return None
 
 
@@ -72,17 +76,10 @@ def _factors(statement: Statement) -> tuple[list[Expr], list[Expr]]:
     inner: list[Expr] = []
     outer: list[Expr] = []
     assert statement.value is not None
-    for factor in _multiplied(statement.value):
+    for factor in multiplied(statement.value):
         names = {node.name for node in walk(factor) if isinstance(node, Index)}
         (inner if names & reduced else outer).append(factor)
     return inner, outer
-
-
-def _multiplied(value: Expr) -> list[Expr]:
-    """Return what *value* is the product of, in order."""
-    if isinstance(value, Binary) and value.op == "*":
-        return [*_multiplied(value.left), *_multiplied(value.right)]
-    return [value]
 
 
 def _product(factors: list[Expr]) -> Expr:
@@ -90,6 +87,14 @@ def _product(factors: list[Expr]) -> Expr:
     for factor in others:
         product = Binary("*", product, factor, product.dtype)
     return product
+
+
+def _has_terms(statement: Statement, init: Statement) -> bool:
+    """Return whether *statement* adds to each element that *init* initialises."""
+    count = len(statement.reduced)
+    updated = statement.domain.project_out(isl.dim_type.set, statement.n_left, count)
+    name = init.domain.get_tuple_name()
+    return bool(init.domain.is_subset(updated.set_tuple_name(name)))
 
 
 def _reads(factor: Expr, array: str) -> bool:

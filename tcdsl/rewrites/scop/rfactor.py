@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Reduction
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Reduction, are_indices
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.data_ranges import is_scattered_by_range
@@ -83,8 +83,8 @@ def why_not_laned(statement: Statement) -> str | None:
     if is_scattered_by_range(statement):
         return "the indices that it reduces say which elements it updates"
     is_partial = ".part" in statement.write.array
-    if not is_partial and any(not isinstance(s, Index) for s in statement.write.subscripts):
-        return "its target's subscripts are not plain indices"
+    if not is_partial and not are_indices(statement.write.subscripts):
+        return "its target's subscripts are not plain indices, each another one"
     return None
 
 

@@ -7,8 +7,19 @@ from typing import Any
 import pytest
 
 from tcdsl.driver import print_scop
-from tcdsl.lang.comprehension import Const
-from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from tcdsl.lang.comprehension import Cast, Const, Load
+from tcdsl.lang.types.dtypes import (
+    BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    UINT8,
+    UINT16,
+    DType,
+)
 from tcdsl.options import Options
 from tcdsl.plan.rewrites import OF_FACTORS
 from tcdsl.poly.scop import Kind, Scop, Statement
@@ -85,6 +96,15 @@ def product_of(scop: Scop) -> Statement:
     return next(s for s in scop.statements if s.kind is Kind.UPDATE)
 
 
+# Conversions that change values which the type of the other factor does not hold.
+CONVERTED = {
+    "int16 saturates": ("half(M,K) x, half(K,N) w", "float(int16(x(m,k))) * w(k,n)"),
+    "int32 saturates": ("half(M,K) x, half(K,N) w", "float(int32(x(m,k))) * w(k,n)"),
+    "uint16 wraps": ("int8(M,K) x, half(K,N) w", "float(uint16(x(m,k))) * w(k,n)"),
+    "bfloat16 rounds up": ("half(M,K) x, half(K,N) w", "float(bfloat16(x(m,k))) * w(k,n)"),
+}
+
+
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the rewrite be applied wherever it is legal, and products be on tensor cores."""
@@ -112,6 +132,18 @@ def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     assert types == FORMS[form][2]
     for program, own in zip(emulated(units), inputs, strict=True):
         check(program, *own)
+
+
+@pytest.mark.parametrize("form", CONVERTED)
+@pytest.mark.usefixtures("always")
+def test_converted_values_are_held(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    declared, terms = CONVERTED[form]
+    unit = cuda_unit(f"def f({declared}) -> (y) {{ y(m,n) +=! {terms} }}", (40, 72), (72, 24))
+    own = inputs_of(unit.comprehension, {"M": 40, "K": 72, "N": 24})
+    if form != "uint16 wraps":
+        own[0][:4, 5] = [65504, 50000, -60000, float("inf")]
+    (program,) = emulated([unit])
+    check(program, *own)
 
 
 def _shapes(form: str, extents: dict[str, int]) -> list[tuple[int, ...]]:
@@ -179,3 +211,17 @@ def test_few_uses_are_refused(lower: Lower) -> None:
 )  # fmt: skip
 def test_numbers_of_a_type(value: float, dtype: DType, is_held: bool) -> None:
     assert _holds(Const(value, FLOAT32), dtype) is is_held
+
+
+@pytest.mark.parametrize(
+    ("source", "dtype", "held_by", "is_held"),
+    [
+        (INT8, INT32, BFLOAT16, True), (UINT8, INT16, FLOAT16, True),
+        (INT8, UINT16, FLOAT16, False),
+        (FLOAT16, INT32, FLOAT16, False), (FLOAT16, INT8, BFLOAT16, True),
+        (FLOAT16, BFLOAT16, FLOAT16, False), (FLOAT8_E4M3, BFLOAT16, FLOAT16, True),
+        (INT16, INT8, FLOAT16, True), (INT8, FLOAT16, BFLOAT16, True),
+    ],
+)  # fmt: skip
+def test_conversions(source: DType, dtype: DType, held_by: DType, is_held: bool) -> None:
+    assert _holds(Cast(Load("x", (), source), dtype), held_by) is is_held

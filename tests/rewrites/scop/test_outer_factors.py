@@ -53,10 +53,38 @@ def test_options_keep_the_terms(cuda_unit: MakeUnit) -> None:
     assert name in found[0] and name not in found[1]
 
 
+@pytest.mark.parametrize("option", [{"summation": "compensated"}, {"scheduler": "source_order"}])
+def test_other_options_keep_the_terms(
+    option: dict[str, Any], cuda_unit: MakeUnit, monkeypatch: Any
+) -> None:
+    """A compensated sum is a pair, which nothing multiplies."""
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e9)
+    unit = cuda_unit(QUANTISED, *SHAPES, options=Options(**option))
+    assert "factors of sums after these" not in {w.rewrite for w in unit.done.plan.tried}
+
+
+TRIANGLE = """def f(half(M,K) x, half(K,N) w, float(M) s) -> (y) {
+    y(m,n) +=! x(m,k) * w(k,n) * s(m) where k in 0:min(m, K)
+}"""
+
+
+def test_sums_of_no_terms_are_zero(cuda_unit: MakeUnit, emulated: Any, monkeypatch: Any) -> None:
+    """Whatever the factor is that they would have been multiplied by."""
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e9)
+    unit = cuda_unit(TRIANGLE, (9, 8), (8, 5), (9,))
+    types = [unit.comprehension.tensors[name].dtype for name in "xws"]
+    shapes = [(9, 8), (8, 5), (9,)]
+    inputs = [values(*of, "real", n) for n, of in enumerate(zip(types, shapes, strict=True))]
+    inputs[2][0] = float("inf")
+    (program,) = emulated([unit])
+    check(program, *inputs)
+
+
 REFUSED = {
     "y(m,n) +=! x(m,k) * float(w(k,n))": "all of its factors are summed over",
     "y(n) +=! s(n) where k in 0:9": "none of its factors is summed over",
     "y(m,n) max=! x(m,k) * s(n)": "it is no sum of floats",
+    "y(m,n) +=! x(m,k) * s(n) where k in 0:min(m, K)": "some of its elements may have no terms",
 }
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tcdsl.driver import print_scop
+from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.rewrites.scop.separate_sums import separate, why_not_separate
 from tcdsl.testing.comparison import check
@@ -35,6 +37,22 @@ def test_results(
     (program,) = emulated([unit])
     half = unit.comprehension.tensors["x"].dtype
     check(program, *(values(half, shape, "real", number) for number, shape in enumerate(shapes)))
+
+
+def test_terms_that_nearly_cancel(cuda_unit: MakeUnit, emulated: Any, monkeypatch: Any) -> None:
+    """Errors are those of the products, of which the terms as written have one rounding each."""
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e9)
+    source = """def f(float(M,K) x, float(K,N) w, float(K,N) v) -> (y) {
+        y(m,n) +=! x(m,k) * w(k,n) + (-x(m,k)) * v(k,n)
+    }"""
+    unit = cuda_unit(source, (72, 40), (40, 24), (40, 24))
+    rng = np.random.default_rng(0)
+    x, w, off = (rng.random(s, np.float32) for s in ((72, 40), (40, 24), (40, 24)))
+    inputs = x, w, w + off * np.float32(1e-5)
+    (program,) = emulated([unit])
+    check(program, *inputs)
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        check(program, *inputs, options=Options(reassociate=False))
 
 
 def test_statements(lower: Lower, golden: Callable[[str, str], None]) -> None:
