@@ -21,6 +21,7 @@ TRANSPOSED_FAR = 128  # values along the other array: 128 and 256 are alike and 
 TRANSPOSED_INSTANCES = 1 << 14  # below, everything stays in the cache
 TILED_MULTIPLICATIONS = 1 << 14  # below which the simple loops do
 TILED_USES = 4  # of an element of an operand, for it to be worth a register
+SPLIT_INSTANCES = 1 << 10  # of a sum that is computed for each remainder: 900 took half as long so
 PACKED_USES = 8  # of an element of an operand, for it to be copied to a buffer of its own
 ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
 # Of the rate of whole vectors of results (layers of benchmarks/cpu_contractions.py): vectors of

@@ -26,6 +26,7 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, walk
 from tcdsl.lang.types.dtypes import INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
+from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Scop, loads_of
 from tcdsl.records import dataclass
@@ -38,11 +39,13 @@ from tcdsl.rewrites.scop.materialisation import (
     operand_of,
     walks,
 )
+from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.schedule.fusion import Group
 
 MIN_WORK = cpu_thresholds.TILED_MULTIPLICATIONS
 MIN_REUSE = cpu_thresholds.TILED_USES
+MIN_SPLIT = cpu_thresholds.SPLIT_INSTANCES
 MIN_USES = cpu_thresholds.PACKED_USES
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
 MIN_ROWS = cpu_thresholds.TILED_ROWS
@@ -188,6 +191,20 @@ def materialise_operands(scop: Scop, shapes: Mapping[str, Shape], cpu: Cpu) -> S
         shape = shapes[statement.name]
         for operand, vector in _worth_materialising(scop, shape, cpu):
             scop = materialise(scop, statement.name, operand, vector) or scop
+    return scop
+
+
+def sums_by_remainders(scop: Scop) -> Scop:
+    """Return *scop* with a sum for each remainder where a condition leaves most terms 0.
+
+    Of gradients of strided layers: as written, a guard would be evaluated for each term, and all
+    but one of stride^2 terms would be products with 0.  Sums of fewer terms are soon computed.
+    """
+    for statement in scop.statements:
+        if why_not_by_remainders(scop, statement) is None:
+            bounds = (constant_bounds(statement.domain, d) for d in range(len(statement.indices)))
+            if prod(0 if b is None else b[1] + 1 for b in bounds) >= MIN_SPLIT:
+                scop = by_remainders(scop, statement.name)
     return scop
 
 

@@ -43,6 +43,7 @@ from tcdsl.strategies.choices import candidates_of, choice_for
 from tcdsl.strategies.contraction import (
     find_contraction,
     materialise_operands,
+    sums_by_remainders,
     why_not_contraction,
 )
 from tcdsl.strategies.generic import (
@@ -118,6 +119,11 @@ def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
 
 
 def _as_written(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
+    if scheme is Scheme.AUTO:
+        split = sums_by_remainders(scop)
+        if split is not scop:
+            record("a sum for each remainder", split)
+            scop = split
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     if scheme is Scheme.AUTO and options.vectorise:
