@@ -23,6 +23,7 @@ from math import prod
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.register_tiles import best_tile, registers_of
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, walk
 from tcdsl.lang.types.dtypes import INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
@@ -47,7 +48,6 @@ MIN_WORK = cpu_thresholds.TILED_MULTIPLICATIONS
 MIN_REUSE = cpu_thresholds.TILED_USES
 MIN_SPLIT = cpu_thresholds.SPLIT_INSTANCES
 MIN_USES = cpu_thresholds.PACKED_USES
-ACCUMULATORS = cpu_thresholds.ACCUMULATORS
 MIN_ROWS = cpu_thresholds.TILED_ROWS
 ROW_VECTORS = cpu_thresholds.ROW_VECTORS
 FOLDED, REST, APART_TERMS = (
@@ -143,7 +143,7 @@ def choose_tile(shape: Shape, cpu: Cpu) -> Tile | None:
     if score == 0.0:
         return None
     if vector in left:
-        return _left_tile(shape, vector, left, width)
+        return _left_tile(shape, vector, left, cpu)
     return _dot_tile(shape, vector, left, width)
 
 
@@ -285,24 +285,24 @@ def _is_vector(shape: Shape, dim: int) -> bool:
     return set(strides) <= {0, 1} and 1 in strides
 
 
-def _left_tile(shape: Shape, vector: int, left: list[int], width: int) -> Tile:
-    extent = shape.extents[vector]
-    lanes = _vector_tile(extent, width)
+def _left_tile(shape: Shape, vector: int, left: list[int], cpu: Cpu) -> Tile:
+    width = _width(shape, cpu)
     walking = [row for row in _operand_rows(shape) if row[vector] == 1]
     candidates = [d for d in left if d != vector and any(row[d] == 0 for row in walking)]
     if not candidates:
-        return Tile(vector, lanes, {})
+        return Tile(vector, _vector_tile(shape.extents[vector], width), {})
     # Of an open dimension the last rows are slow: another one is better, if it is long enough.
     row = max(
         candidates,
         key=lambda d: (min(shape.extents[d], 16), not shape.is_open(d), shape.order.index(d)),
     )
-    most = max(1, ACCUMULATORS // _vector_operations(lanes, width))
-    return Tile(vector, lanes, {row: _divisor(shape.extents[row], most)})
+    extents = shape.extents[row], shape.extents[vector]
+    rows, lanes = best_tile(*extents, width, registers_of(cpu))
+    return Tile(vector, lanes, {row: rows})
 
 
 def _vector_tile(extent: int, width: int) -> int:
-    """Return the values of the vector dimension in a tile: all if few, else two whole vectors."""
+    """Return the values in a tile without rows: all if few, else two whole vectors."""
     if extent <= 4 * width:
         return extent
     return next((n * width for n in (2, 3, 4, 1) if extent % (n * width) == 0), 2 * width)

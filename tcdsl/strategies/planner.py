@@ -35,7 +35,7 @@ from tcdsl.schedule.fusion import (
     recording,
 )
 from tcdsl.schedule.nesting import Alignment, Nester
-from tcdsl.schedule.placement import place
+from tcdsl.schedule.placement import in_whole_vectors, place
 from tcdsl.schedule.plan import Kernel, Plan, Weighed
 from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import NOTHING_ASKED, Asked, asked_for, require_followed
@@ -257,7 +257,8 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
     require_followed(asked_for(options), weighed)
     built = (queued.sketch for queued in queue if isinstance(queued.sketch, PanelKernel))
     blocked = {array for kernel in built for array in kernel.blocked}
-    return Plan(scop, tuple(kernels), place(scop, plan_trees, blocked), weighed)
+    placements = in_whole_vectors(place(scop, plan_trees, blocked), scop, cpu.vector_bytes)
+    return Plan(scop, tuple(kernels), placements, weighed)
 
 
 class _Policy:

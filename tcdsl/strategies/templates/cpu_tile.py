@@ -162,7 +162,7 @@ class _Scheduler:
         for d in order:
             if tiles[d] >= self.shape.extents[d]:
                 continue
-            free = iterations < enough and d not in blocks
+            free = iterations < enough and blocks.get(d, 0) <= tiles[d]
             kind = LoopKind.PARALLEL if free else LoopKind.SERIAL
             loops.append(self._loop(d, tiles[d], blocks.get(d, 0), kind))
             if free:
