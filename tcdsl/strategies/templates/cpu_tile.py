@@ -22,6 +22,7 @@ from tcdsl.strategies.contraction import Tile, choose_tile, find_contraction
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.strategies.template import Template
+from tcdsl.strategies.tile_traffic import Surroundings
 
 ROWS_A_BLOCK = cpu_thresholds.ROWS_A_BLOCK
 
@@ -141,10 +142,16 @@ class _Scheduler:
             d for d in self.shape.order
             if self.shape.roles[d] is Role.PARALLEL and d not in tiles and d in self.axes
         ]  # fmt: skip
+        if self.tile.vector in tiles and (inside := self._others_inside(others)):
+            at = len(others) - inside
+            order = [*others[:at], self.tile.vector, *others[at:]]
+            loops = [self._loop(d, tiles.get(d, 1), 0, LoopKind.PARALLEL) for d in order]
+            rows = [d for d in self.tile.rows if tiles[d] < self.shape.extents[d]]
+            loops += [self._loop(d, tiles[d], 0, LoopKind.SERIAL) for d in rows]
+            return self._in_threads(loops)
         loops = [self._loop(d, 1, 0, LoopKind.PARALLEL) for d in others]
         enough = 2 * self.cpu.threads
         iterations = prod(self.shape.extents[d] for d in others)
-        is_serial = self.cpu.threads == 1 or self.shape.instances < 1 << 16
         rows = list(self.tile.rows)
         blocks: dict[int, int] = {}
         if rows and self.shape.extents[rows[0]] > tiles[rows[0]]:
@@ -167,9 +174,21 @@ class _Scheduler:
             loops.append(self._loop(d, tiles[d], blocks.get(d, 0), kind))
             if free:
                 iterations *= -(-self.shape.extents[d] // tiles[d])
-        if is_serial:
-            loops = [OuterLoop(loop.pieces, LoopKind.SERIAL, loop.limit) for loop in loops]
-        return loops
+        return self._in_threads(loops)
+
+    def _in_threads(self, loops: list[OuterLoop]) -> list[OuterLoop]:
+        """Return *loops*, serial where threads bring nothing."""
+        if self.cpu.threads > 1 and self.shape.instances >= 1 << 16:
+            return loops
+        return [OuterLoop(loop.pieces, LoopKind.SERIAL, loop.limit) for loop in loops]
+
+    def _others_inside(self, others: list[int]) -> int:
+        """Return how many of *others* run in the loop over tiles of the vector, as a rule none."""
+        if self.tile.lanes >= self.shape.extents[self.tile.vector]:
+            return 0
+        sizes = [self.scop.arrays[a.array].dtype.size_bytes for a in self.shape.statement.reads]
+        around = Surroundings(self.shape, sizes, self.tile, self.block_rows)
+        return around.others_inside(others, int(cpu_thresholds.PANEL_CACHE * self.cpu.l2_bytes))
 
     def _loop(self, dim: int, tile: int, inside: int, kind: LoopKind) -> OuterLoop:
         """Return the loop over the tiles of *dim*, within blocks of *inside* if that is not 0."""
