@@ -297,7 +297,9 @@ def _left_tile(shape: Shape, vector: int, left: list[int], cpu: Cpu) -> Tile:
         key=lambda d: (min(shape.extents[d], 16), not shape.is_open(d), shape.order.index(d)),
     )
     extents = shape.extents[row], shape.extents[vector]
-    rows, lanes = best_tile(*extents, width, registers_of(cpu))
+    still = [strides[row] for strides in _operand_rows(shape) if strides[vector] == 0]
+    row_bytes = max(still, default=0) * cpu.vector_bytes // width
+    rows, lanes = best_tile(*extents, width, registers_of(cpu), row_bytes)
     return Tile(vector, lanes, {row: rows})
 
 

@@ -25,6 +25,11 @@ def test_best_tile(box: tuple[int, int], tile: tuple[int, int]) -> None:
     assert best_tile(*box, *AVX512) == tile
 
 
+def test_rows_of_whole_pages_are_few() -> None:
+    assert best_tile(196, 256, *AVX512, 4096)[0] == 7
+    assert best_tile(196, 256, *AVX512, 4096 + 64)[0] == 14
+
+
 def test_tiles_of_avx2_fit_its_registers() -> None:
     assert registers_of(Cpu(1, vector_bytes=32)) == 16
     assert best_tile(60, 64, *AVX2) == (6, 16)
