@@ -25,9 +25,10 @@ SPLIT_INSTANCES = 1 << 10  # of a sum that is computed for each remainder: 900 t
 PACKED_USES = 8  # of an element of an operand, for it to be copied to a buffer of its own
 ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
 # Of the rate of whole vectors of results (layers of benchmarks/cpu_contractions.py): vectors of
-# partial sums, whose tiles load nearly as often as they multiply; a last vector that is not whole;
-# and results apart in memory, whose stores take as long as so many terms.
-FOLDED, REST, APART_TERMS = 0.6, 0.7, 32
+# partial sums, whose tiles load nearly as often as they multiply; a last vector that is not whole,
+# of partial sums and of results; and results apart in memory, whose stores take as long as so many
+# terms.
+FOLDED, REST, PARTS, APART_TERMS = 0.55, 0.7, 0.85, 32
 # A copy of an operand that takes more than 1 / FAR_SHARE of the cache that cores share: tiles read
 # columns of it, which are on pages of their own (3 x 3 filters of 512 channels: 9.4 MB).
 FAR_SHARE, FAR = 8, 0.6

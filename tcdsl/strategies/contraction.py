@@ -23,7 +23,7 @@ from math import prod
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.costmodel.register_tiles import best_tile, registers_of
+from tcdsl.costmodel.register_tiles import best_tile, registers_of, vector_operations
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, walk
 from tcdsl.lang.types.dtypes import INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
@@ -50,9 +50,8 @@ MIN_SPLIT = cpu_thresholds.SPLIT_INSTANCES
 MIN_USES = cpu_thresholds.PACKED_USES
 MIN_ROWS = cpu_thresholds.TILED_ROWS
 ROW_VECTORS = cpu_thresholds.ROW_VECTORS
-FOLDED, REST, APART_TERMS = (
-    cpu_thresholds.FOLDED, cpu_thresholds.REST, cpu_thresholds.APART_TERMS
-)  # fmt: skip
+FOLDED, REST = cpu_thresholds.FOLDED, cpu_thresholds.REST
+PARTS, APART_TERMS = cpu_thresholds.PARTS, cpu_thresholds.APART_TERMS
 FAR_SHARE, FAR = cpu_thresholds.FAR_SHARE, cpu_thresholds.FAR
 PAIRED_TERMS = cpu_thresholds.PANEL_TERMS
 PAIRED = {INT8, UINT8, INT16}
@@ -159,20 +158,16 @@ def _vector_score(shape: Shape, dim: int, width: int) -> float:
     if extent < 4 or role not in (Role.PARALLEL, Role.REDUCED):
         return 0.0
     terms = prod(e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.REDUCED)
-    whole = 1.0 if extent % width == 0 else REST
     if role is Role.REDUCED:
         # The lanes are folded once a result, and a tile loads nearly as often as it multiplies.
+        whole = 1.0 if extent % width == 0 else REST
         useful = extent / (width * -(-extent // width))
         return FOLDED * whole * useful * terms / (terms + 64) if extent >= width else 0.0
     stored = 1.0 if shape.strides[0][dim] == 1 else terms / (terms + APART_TERMS)
-    useful = extent / (width * _vector_operations(extent, width))
-    return stored * useful * (whole if extent > width else 1.0)
-
-
-def _vector_operations(extent: int, width: int) -> int:
-    """Return how many vector operations cover *extent*: whole ones, and halves for the rest."""
-    rest = extent % width
-    return extent // width + rest.bit_count()
+    if extent < width:  # parts of a vector, which load and spread as many numbers as a whole one
+        return stored * extent / (width * extent.bit_count())
+    whole = 1.0 if extent % width == 0 else PARTS
+    return stored * whole * extent / (width * vector_operations(extent, width))
 
 
 def _is_dot_vector(shape: Shape, dim: int) -> bool:
