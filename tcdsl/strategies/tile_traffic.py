@@ -8,6 +8,7 @@ on each is read again in each iteration, but for loops right around that leave i
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from tcdsl.costmodel.locality import Shape
 from tcdsl.lang.comprehension import Expr, Index, walk
@@ -17,6 +18,7 @@ from tcdsl.rewrites.scop.materialisation import box_elements
 from tcdsl.strategies.contraction import Tile
 
 WORTH = 0.5  # of the bytes that the usual order brings, for another one
+LEAST_TERMS = 64  # of a chunk: its sums are loaded and stored once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ def bytes_moved(
     :arg loops: outermost first.
     """
     depth, inside = len(loops), dict(tile)
+    if sum(operand.bytes_of(inside) for operand in operands) > cache_bytes:
+        # Not even what a tile reads is there for the next one.
+        return prod(one.trips for one in loops) * sum(o.bytes_of(inside) for o in operands)
     while depth:
         one = loops[depth - 1]
         grown = {**inside, one.index: one.trips * one.step}
@@ -73,6 +78,17 @@ def _times(operand: Operand, loops: Sequence[Around]) -> int:
     return found
 
 
+def _most(own: Mapping[str, int], index: str, operands: Sequence[Operand], cache_bytes: int) -> int:
+    """Return how many values of *index* fit, 1 at least: if one is near, a divisor of all."""
+    extent = own[index]
+
+    def fits(size: int) -> bool:
+        return sum(o.bytes_of({**own, index: size}) for o in operands) <= cache_bytes
+
+    most = next((size for size in range(extent, 0, -1) if fits(size)), 1)
+    return next((n for n in range(most, most // 2, -1) if extent % n == 0), most)
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """The loops around *tile*, whose vector is an index of results.
@@ -90,25 +106,57 @@ class Surroundings:
 
         As a rule none: where all operands fit, or the best order does not bring half of the bytes.
         """
-        shape = self.shape
-        names = shape.statement.indices
-        inside = self._in_tile()
-        operands = [
-            Operand(read.subscripts, size)
-            for read, size in zip(shape.statement.reads, self.sizes, strict=True)
-        ]
-        found = []
-        for count in range(len(others) + 1):
-            at = len(others) - count
-            loops = [self._around(d, names[d], inside) for d in others]
-            vector = self._around(self.tile.vector, names[self.tile.vector], inside)
-            rows = [self._around(d, names[d], inside) for d in self.tile.rows]
-            order = [*loops[:at], vector, *loops[at:], *rows]
-            if not count and rows:
-                order = [*loops, *self._blocked(vector, rows)]
-            found.append(bytes_moved(operands, inside, order, cache_bytes))
+        found = [self._moved(others, count, cache_bytes) for count in range(len(others) + 1)]
         best = min(range(len(found)), key=lambda count: (found[count], count))
         return best if found[best] < WORTH * found[0] else 0
+
+    def chunks(self, others: Sequence[int], cache_bytes: int) -> tuple[tuple[str, int], ...]:
+        """Return reduced indices and so many values of each that all operands fit the cache.
+
+        None where it would not save half of the bytes.  A chunk adds its sums to all results.
+        """
+        shape = self.shape
+        names = shape.statement.indices
+        extents = dict(zip(names, shape.extents, strict=True))
+        own, operands = dict(extents), self._operands()
+        whole = sum(operand.bytes_of(extents) for operand in operands)
+        chosen: list[tuple[str, int]] = []
+        for dim in shape.order:
+            if shape.roles[dim] is not Role.REDUCED or extents[names[dim]] == 1:
+                continue
+            size = _most(own, names[dim], operands, cache_bytes)
+            own[names[dim]] = size
+            chosen.append((names[dim], size))
+            if sum(operand.bytes_of(own) for operand in operands) <= cache_bytes:
+                break
+        else:
+            return ()
+        terms = prod(own[n] for n, r in zip(names, shape.roles, strict=True) if r is Role.REDUCED)
+        results = prod(
+            e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.PARALLEL
+        )
+        times = prod(-(-extents[n] // size) for n, size in chosen)
+        added = 2 * times * results * max(self.sizes)
+        if times == 1 or terms < LEAST_TERMS:
+            return ()
+        moved = min(self._moved(others, n, cache_bytes) for n in range(len(others) + 1))
+        return tuple(chosen) if whole + added < WORTH * moved else ()
+
+    def _operands(self) -> list[Operand]:
+        reads = zip(self.shape.statement.reads, self.sizes, strict=True)
+        return [Operand(read.subscripts, size) for read, size in reads]
+
+    def _moved(self, others: Sequence[int], count: int, cache_bytes: int) -> int:
+        """Return the bytes that come with *count* of *others* in the loop over vectors."""
+        names, inside = self.shape.statement.indices, self._in_tile()
+        at = len(others) - count
+        loops = [self._around(d, names[d], inside) for d in others]
+        vector = self._around(self.tile.vector, names[self.tile.vector], inside)
+        rows = [self._around(d, names[d], inside) for d in self.tile.rows]
+        order = [*loops[:at], vector, *loops[at:], *rows]
+        if not count and rows:
+            order = [*loops, *self._blocked(vector, rows)]
+        return bytes_moved(self._operands(), inside, order, cache_bytes)
 
     def _in_tile(self) -> dict[str, int]:
         """Return how many values of each index a tile has."""

@@ -36,7 +36,10 @@ def test_bytes_moved() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 8])
-def test_large_filters_are_read_once(threads: int, compiled: Callable[..., Compiled]) -> None:
+def test_large_filters_are_read_once(
+    threads: int, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_tile, "_chunks", lambda *_: ())
     plan = compiled(CONV, (4, 9, 9, 1024), (3, 1024, 512), threads=threads).plan
     (kernel,) = plan.kernels
     assert _order(kernel.tree) == "fn"
@@ -62,3 +65,36 @@ def test_results(count: int, threads: int, check_all: Any, monkeypatch: pytest.M
     biased = CONV.replace("-> (O)", "-> (P)").replace("\n}", "\n P(n,h,w,f) = O(n,h,w,f) + 1.0\n}")
     check_all([(source, s) for source in (CONV, biased) for s in shapes], threads=threads)
     check_all([(CONV, shapes[0])], threads=threads, options=Options(fuse="none"))
+
+
+WEIGHTS = """def f(TYPE(N,P,Q,F) O, TYPE(N,H,W,C) I) -> (K) {
+    K(r,s,c,f) +=! I(n,p+r,q+s,c) * O(n,p,q,f) where r in 0:2, s in 0:2
+}"""
+TN = "def f(TYPE(K,M) A, TYPE(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
+
+
+def test_weights_have_chunks_of_terms_on_one_thread(compiled: Callable[..., Compiled]) -> None:
+    source, shapes = TN.replace("TYPE", "float"), ((12544, 256), (12544, 64))
+    assert "chunks of" in " ".join(compiled(source, *shapes, threads=1).plan.kernels[-1].why)
+    for threads, rows in ((8, 12544), (1, 128)):
+        plan = compiled(source, (rows, 256), (rows, 64), threads=threads).plan
+        assert "chunks of" not in " ".join(plan.kernels[-1].why)
+
+
+@pytest.mark.slow_but("float")
+@pytest.mark.parametrize("dtype", ["float", "double", "int32", "half"])
+def test_results_of_chunks(dtype: str, check_all: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks that divide the terms and others, of one index and of two."""
+    monkeypatch.setattr(cpu_tile, "_cache_bytes", lambda _: 20_000)
+    monkeypatch.setattr("tcdsl.strategies.tile_traffic.LEAST_TERMS", 1)
+    monkeypatch.setattr("tcdsl.strategies.tile_traffic.WORTH", 1e9)
+    products = [
+        [(300, 17), (300, 33)], [(257, 40), (257, 64)], [(1, 40), (1, 64)], [(0, 4), (0, 5)],
+        [(640, 1), (640, 40)],
+    ]  # fmt: skip
+    images = [
+        [(3, 7, 5, 32), (3, 8, 6, 17)], [(2, 12, 11, 33), (2, 13, 12, 16)],
+        [(1, 1, 1, 5), (1, 2, 2, 3)], [(5, 16, 4, 16), (5, 17, 5, 40)],
+    ]  # fmt: skip
+    cases = [(TN, s) for s in products] + [(WEIGHTS, s) for s in images]
+    check_all([(source.replace("TYPE", dtype), s) for source, s in cases], threads=1)
