@@ -276,9 +276,11 @@ def apply(scop: Scop, sketch: Sketch, queued: Collection[str] = ()) -> Rewritten
                 init, store = (s for s in scop.statements if s.name not in old)
                 after.append(store.name)
             old = {s.name for s in scop.statements}
-            scop = rfactor(scop, name, chunks, sketch.innermost.get(name))
+            is_in_turn = name in sketch.in_turn
+            innermost = sketch.innermost.get(name) if is_in_turn else None
+            scop = rfactor(scop, name, chunks, innermost)
             new = [s for s in scop.statements if s.name not in old]
-            if is_atomic or name in sketch.in_turn:
+            if is_atomic or is_in_turn:
                 # Every block adds its chunk's sum; what it adds to is initialised before.
                 scop = _with_atomic(scop, new[1].name) if is_atomic else scop
                 sketch = _with_partial(scop, sketch, name, scop.by_name[new[1].name], chunks)
