@@ -62,6 +62,7 @@ from tcdsl.rewrites.comprehension.coalescing import coalesce
 from tcdsl.rewrites.comprehension.contraction_order import in_pairs
 from tcdsl.rewrites.comprehension.flattening import flatten
 from tcdsl.rewrites.comprehension.merging import Coalesced
+from tcdsl.rewrites.comprehension.single_values import with_single_values
 from tcdsl.rewrites.scop.let_values import with_lets_apart
 from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.imports import late_import
@@ -479,7 +480,7 @@ def canonicalise(
 ) -> Coalesced:
     """Return *comprehension* over merged dimensions, unless the options keep them as written."""
     if options.coalesce:
-        return coalesce(comprehension, special, strides)
+        return coalesce(with_single_values(comprehension, special), special, strides)
     whole = {
         name: tuple((dim,) for dim in range(tensor.rank))
         for name, tensor in comprehension.tensors.items()

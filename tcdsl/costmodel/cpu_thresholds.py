@@ -21,12 +21,14 @@ TRANSPOSED_FAR = 128  # values along the other array: 128 and 256 are alike and 
 TRANSPOSED_INSTANCES = 1 << 14  # below, everything stays in the cache
 TILED_MULTIPLICATIONS = 1 << 14  # below which the simple loops do
 TILED_USES = 4  # of an element of an operand, for it to be worth a register
+SPLIT_INSTANCES = 1 << 10  # of a sum that is computed for each remainder: 900 took half as long so
 PACKED_USES = 8  # of an element of an operand, for it to be copied to a buffer of its own
 ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
 # Of the rate of whole vectors of results (layers of benchmarks/cpu_contractions.py): vectors of
-# partial sums, whose tiles load nearly as often as they multiply; a last vector that is not whole;
-# and results apart in memory, whose stores take as long as so many terms.
-FOLDED, REST, APART_TERMS = 0.6, 0.7, 32
+# partial sums, whose tiles load nearly as often as they multiply; a last vector that is not whole,
+# of partial sums and of results; and results apart in memory, whose stores take as long as so many
+# terms.
+FOLDED, REST, PARTS, APART_TERMS = 0.55, 0.7, 0.85, 32
 # A copy of an operand that takes more than 1 / FAR_SHARE of the cache that cores share: tiles read
 # columns of it, which are on pages of their own (3 x 3 filters of 512 channels: 9.4 MB).
 FAR_SHARE, FAR = 8, 0.6
@@ -46,6 +48,10 @@ GUARDED_TILES = 20  # times as long, with a guard in them (data gradients with s
 # A tile's columns where they are: so much slower than the second-level cache, as each line is on a
 # page of its own (1000^3 and 1536^3 of float32 took 1.5 and 1.9 times as long as on panels).
 IN_PLACE = 8
+# Rows and columns, at least: copies took 1 ns an element, as long as 57 products of a vector's
+# lane, and what is copied is used once for each column or row.  64 x 1000 by 1000 x 1000, 64 x 256
+# by 256 x 3136 and two like them took 0.85 to 0.92 of the time without (one thread of a Zen 4).
+PANEL_USES = 96
 PANEL_CACHE = 0.65  # of a core's second-level cache, that a block and its panels may take
 PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack
 # A register tile whose rows share sets of a cache, or whose vectors are folded, is slower.

@@ -33,6 +33,7 @@ class Product:
     stride_bytes: int = 0
     column_count: int = 1  # of the products, how many have columns of their own
     together: int = 1  # terms that an instruction multiplies, on panels
+    column_stride_bytes: int = PAGE_BYTES  # between terms of the operand whose columns a tile reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,10 @@ def seconds_in_tiles(product: Product, cpu: Cpu) -> float:
     passes = max(1, product.rows // rows)
     moved = columns / _next_level(cpu)
     if 2 * columns > cpu.l2_bytes:
-        moved = passes * columns / (cpu.l2_bytes_per_s / IN_PLACE)
+        # Long rows are on pages of their own; of short ones a page holds many.
+        stride = PAGE_BYTES if product.is_apart else product.column_stride_bytes
+        slower = max(1.0, min(1.0, stride / PAGE_BYTES) * IN_PLACE)
+        moved = passes * columns / (cpu.l2_bytes_per_s / slower)
     collides = product.stride_bytes % PAGE_BYTES == 0 and product.stride_bytes > 0
     factor = cpu_thresholds.COLLIDING_ROWS if collides or product.is_apart else 1.0
     threads = min(cpu.threads, max(1, product.rows // tile_rows) * product.count)

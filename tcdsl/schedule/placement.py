@@ -91,7 +91,8 @@ class Layout(StrEnum):
 class Placement:
     """A local array: declared in the body of *loop* (None: at the kernel's start).
 
-    *padding* elements follow each row of a shared array, so that columns are in different banks.
+    *padding* elements follow each row: of a shared array, so that columns are in different banks;
+    of a CPU's, so that rows begin with a whole vector.
     A *staged* one is filled by asynchronous copies, which are waited for at the next barrier.
     A *dynamic* one is in shared memory that the launch asks for, as a staged one is.
     With a *ring* it holds what several iterations of a loop inside use.
@@ -158,6 +159,19 @@ def place(scop: Scop, trees: Sequence[Node], blocked: Collection[str] = ()) -> d
         if placement is not None:
             placements[array.name] = replace(placement, is_blocked=is_blocked)
     return placements
+
+
+def in_whole_vectors(placements: Placements, scop: Scop, vector_bytes: int) -> dict[str, Placement]:
+    """Return the *placements* of a CPU, in which rows of small arrays are whole vectors.
+
+    gcc 12 keeps sums whose rows are not in memory: 10 x 24 of them took 2.5 times as long.
+    """
+    found = dict(placements)
+    for name, one in placements.items():
+        width = vector_bytes // scop.arrays[name].dtype.size_bytes
+        if len(one.dims) > 1 and not one.is_blocked and one.extents[-1] > width // 2:
+            found[name] = replace(one, padding=-one.extents[-1] % width)
+    return found
 
 
 def _place(scop: Scop, trees: Sequence[Node], array: Array, most_bytes: int) -> Placement | None:

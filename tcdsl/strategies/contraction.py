@@ -23,9 +23,11 @@ from math import prod
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.register_tiles import best_tile, registers_of, vector_operations
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, walk
 from tcdsl.lang.types.dtypes import INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
+from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Scop, loads_of
 from tcdsl.records import dataclass
@@ -38,18 +40,18 @@ from tcdsl.rewrites.scop.materialisation import (
     operand_of,
     walks,
 )
+from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.schedule.fusion import Group
 
 MIN_WORK = cpu_thresholds.TILED_MULTIPLICATIONS
 MIN_REUSE = cpu_thresholds.TILED_USES
+MIN_SPLIT = cpu_thresholds.SPLIT_INSTANCES
 MIN_USES = cpu_thresholds.PACKED_USES
-ACCUMULATORS = cpu_thresholds.ACCUMULATORS
 MIN_ROWS = cpu_thresholds.TILED_ROWS
 ROW_VECTORS = cpu_thresholds.ROW_VECTORS
-FOLDED, REST, APART_TERMS = (
-    cpu_thresholds.FOLDED, cpu_thresholds.REST, cpu_thresholds.APART_TERMS
-)  # fmt: skip
+FOLDED, REST = cpu_thresholds.FOLDED, cpu_thresholds.REST
+PARTS, APART_TERMS = cpu_thresholds.PARTS, cpu_thresholds.APART_TERMS
 FAR_SHARE, FAR = cpu_thresholds.FAR_SHARE, cpu_thresholds.FAR
 PAIRED_TERMS = cpu_thresholds.PANEL_TERMS
 PAIRED = {INT8, UINT8, INT16}
@@ -140,7 +142,7 @@ def choose_tile(shape: Shape, cpu: Cpu) -> Tile | None:
     if score == 0.0:
         return None
     if vector in left:
-        return _left_tile(shape, vector, left, width)
+        return _left_tile(shape, vector, left, cpu)
     return _dot_tile(shape, vector, left, width)
 
 
@@ -156,20 +158,16 @@ def _vector_score(shape: Shape, dim: int, width: int) -> float:
     if extent < 4 or role not in (Role.PARALLEL, Role.REDUCED):
         return 0.0
     terms = prod(e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.REDUCED)
-    whole = 1.0 if extent % width == 0 else REST
     if role is Role.REDUCED:
         # The lanes are folded once a result, and a tile loads nearly as often as it multiplies.
+        whole = 1.0 if extent % width == 0 else REST
         useful = extent / (width * -(-extent // width))
         return FOLDED * whole * useful * terms / (terms + 64) if extent >= width else 0.0
     stored = 1.0 if shape.strides[0][dim] == 1 else terms / (terms + APART_TERMS)
-    useful = extent / (width * _vector_operations(extent, width))
-    return stored * useful * (whole if extent > width else 1.0)
-
-
-def _vector_operations(extent: int, width: int) -> int:
-    """Return how many vector operations cover *extent*: whole ones, and halves for the rest."""
-    rest = extent % width
-    return extent // width + rest.bit_count()
+    if extent < width:  # parts of a vector, which load and spread as many numbers as a whole one
+        return stored * extent / (width * extent.bit_count())
+    whole = 1.0 if extent % width == 0 else PARTS
+    return stored * whole * extent / (width * vector_operations(extent, width))
 
 
 def _is_dot_vector(shape: Shape, dim: int) -> bool:
@@ -188,6 +186,20 @@ def materialise_operands(scop: Scop, shapes: Mapping[str, Shape], cpu: Cpu) -> S
         shape = shapes[statement.name]
         for operand, vector in _worth_materialising(scop, shape, cpu):
             scop = materialise(scop, statement.name, operand, vector) or scop
+    return scop
+
+
+def sums_by_remainders(scop: Scop) -> Scop:
+    """Return *scop* with a sum for each remainder where a condition leaves most terms 0.
+
+    Of gradients of strided layers: as written, a guard would be evaluated for each term, and all
+    but one of stride^2 terms would be products with 0.  Sums of fewer terms are soon computed.
+    """
+    for statement in scop.statements:
+        if why_not_by_remainders(scop, statement) is None:
+            bounds = (constant_bounds(statement.domain, d) for d in range(len(statement.indices)))
+            if prod(0 if b is None else b[1] + 1 for b in bounds) >= MIN_SPLIT:
+                scop = by_remainders(scop, statement.name)
     return scop
 
 
@@ -268,24 +280,26 @@ def _is_vector(shape: Shape, dim: int) -> bool:
     return set(strides) <= {0, 1} and 1 in strides
 
 
-def _left_tile(shape: Shape, vector: int, left: list[int], width: int) -> Tile:
-    extent = shape.extents[vector]
-    lanes = _vector_tile(extent, width)
+def _left_tile(shape: Shape, vector: int, left: list[int], cpu: Cpu) -> Tile:
+    width = _width(shape, cpu)
     walking = [row for row in _operand_rows(shape) if row[vector] == 1]
     candidates = [d for d in left if d != vector and any(row[d] == 0 for row in walking)]
     if not candidates:
-        return Tile(vector, lanes, {})
+        return Tile(vector, _vector_tile(shape.extents[vector], width), {})
     # Of an open dimension the last rows are slow: another one is better, if it is long enough.
     row = max(
         candidates,
         key=lambda d: (min(shape.extents[d], 16), not shape.is_open(d), shape.order.index(d)),
     )
-    most = max(1, ACCUMULATORS // _vector_operations(lanes, width))
-    return Tile(vector, lanes, {row: _divisor(shape.extents[row], most)})
+    extents = shape.extents[row], shape.extents[vector]
+    still = [strides[row] for strides in _operand_rows(shape) if strides[vector] == 0]
+    row_bytes = max(still, default=0) * cpu.vector_bytes // width
+    rows, lanes = best_tile(*extents, width, registers_of(cpu), row_bytes)
+    return Tile(vector, lanes, {row: rows})
 
 
 def _vector_tile(extent: int, width: int) -> int:
-    """Return the values of the vector dimension in a tile: all if few, else two whole vectors."""
+    """Return the values in a tile without rows: all if few, else two whole vectors."""
     if extent <= 4 * width:
         return extent
     return next((n * width for n in (2, 3, 4, 1) if extent % (n * width) == 0), 2 * width)

@@ -35,7 +35,7 @@ from tcdsl.schedule.fusion import (
     recording,
 )
 from tcdsl.schedule.nesting import Alignment, Nester
-from tcdsl.schedule.placement import place
+from tcdsl.schedule.placement import in_whole_vectors, place
 from tcdsl.schedule.plan import Kernel, Plan, Weighed
 from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import NOTHING_ASKED, Asked, asked_for, require_followed
@@ -43,6 +43,7 @@ from tcdsl.strategies.choices import candidates_of, choice_for
 from tcdsl.strategies.contraction import (
     find_contraction,
     materialise_operands,
+    sums_by_remainders,
     why_not_contraction,
 )
 from tcdsl.strategies.generic import (
@@ -118,6 +119,11 @@ def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
 
 
 def _as_written(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
+    if scheme is Scheme.AUTO:
+        split = sums_by_remainders(scop)
+        if split is not scop:
+            record("a sum for each remainder", split)
+            scop = split
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     if scheme is Scheme.AUTO and options.vectorise:
@@ -251,7 +257,8 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
     require_followed(asked_for(options), weighed)
     built = (queued.sketch for queued in queue if isinstance(queued.sketch, PanelKernel))
     blocked = {array for kernel in built for array in kernel.blocked}
-    return Plan(scop, tuple(kernels), place(scop, plan_trees, blocked), weighed)
+    placements = in_whole_vectors(place(scop, plan_trees, blocked), scop, cpu.vector_bytes)
+    return Plan(scop, tuple(kernels), placements, weighed)
 
 
 class _Policy:

@@ -219,6 +219,8 @@ class Sketch:
     work: Work | None = None  # where it is not read off the loops (work.py)
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once
+    # Those whose chunks run one after another, each added to the result as soon as it is there.
+    in_turn: frozenset[str] = frozenset()
     # Threads around what is inside the turns alone; loops that are around the kernel till then.
     within: tuple[OuterLoop, ...] = ()
     # Updates at scattered elements that go to copies of their targets, one of each chunk of these.
@@ -274,11 +276,13 @@ def apply(scop: Scop, sketch: Sketch, queued: Collection[str] = ()) -> Rewritten
                 init, store = (s for s in scop.statements if s.name not in old)
                 after.append(store.name)
             old = {s.name for s in scop.statements}
-            scop = rfactor(scop, name, chunks)
+            is_in_turn = name in sketch.in_turn
+            innermost = sketch.innermost.get(name) if is_in_turn else None
+            scop = rfactor(scop, name, chunks, innermost)
             new = [s for s in scop.statements if s.name not in old]
-            if is_atomic:
+            if is_atomic or is_in_turn:
                 # Every block adds its chunk's sum; what it adds to is initialised before.
-                scop = _with_atomic(scop, new[1].name)
+                scop = _with_atomic(scop, new[1].name) if is_atomic else scop
                 sketch = _with_partial(scop, sketch, name, scop.by_name[new[1].name], chunks)
                 before += [init.name] if init is not None else []
             else:

@@ -44,6 +44,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every contraction one on panels, in several blocks along each index."""
     monkeypatch.setattr(cpu_panels, "seconds_in_tiles", lambda *_: inf)
     monkeypatch.setattr(cpu_panels, "LEAST_TERMS", 1)
+    monkeypatch.setattr(cpu_panels, "LEAST_USES", 1)
     monkeypatch.setattr(cpu_panels, "MOST_WITHIN", 360)
     monkeypatch.setattr(contraction, "MIN_WORK", 1)
     monkeypatch.setattr(contraction, "MIN_REUSE", 1)

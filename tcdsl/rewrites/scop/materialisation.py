@@ -7,10 +7,11 @@
         O[n,f,h,w] += P[n,c,h+kh-1,w+kw] * W[f,c,kh,kw]
 
 The operand must be a function g of the subscripts u_d of one of its loads: every other index
-expression in it is one of the u_d plus a constant.  Then P[u] = g(u) over the box of the u, once
-for each, and the product loads P[u(i)].  The dimension that the vector index moves stands last.  So
-padding, conversions, and a layout that no vector can walk are paid once an element instead of once
-a use.  It is a cache read (Halide's ``compute_root`` of an operand) of any expression.
+expression in it is a multiple of one of the u_d plus a constant.  Then P[u] = g(u) over the box of
+the u, once for each, and the product loads P[u(i)].  The dimension that the vector index moves
+stands last.  So padding, conversions, and a layout that no vector can walk are paid once an element
+instead of once a use.  It is a cache read (Halide's ``compute_root`` of an operand) of any
+expression.
 """
 
 from dataclasses import replace
@@ -131,11 +132,23 @@ def _abstracted(expr: Expr, forms: list[Linear]) -> Expr | None:
 
 def _over(form: Linear, forms: list[Linear]) -> Expr | None:
     for position, (coefficients, constant) in enumerate(forms):
-        if coefficients == form[0]:
-            offset = form[1] - constant
-            index = Index(f"u{position}")
+        factor = _times(form[0], coefficients)
+        if factor:
+            offset = form[1] - factor * constant
+            index: Expr = Index(f"u{position}")
+            if factor != 1:
+                index = Binary("*", Const(factor, INT32), index, INT32)
             return index if offset == 0 else Binary("+", index, Const(offset, INT32), INT32)
     return None
+
+
+def _times(these: dict[str, int], those: dict[str, int]) -> int:
+    """Return the number that *those* coefficients times it are *these*, 0 if there is none."""
+    if not these or these.keys() != those.keys():
+        return 0
+    name = next(iter(these))
+    factor = these[name] // those[name]
+    return factor if all(n == factor * those[i] for i, n in these.items()) else 0
 
 
 def elements_of(operand: Operand, extents: dict[str, int]) -> int:

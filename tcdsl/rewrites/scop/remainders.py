@@ -66,6 +66,8 @@ def why_not_by_remainders(scop: Scop, statement: Statement) -> str | None:
     """Return why *statement* is not a sum for each remainder of an index, or None."""
     if statement.reduction is None or why_not_rfactored(statement) is not None:
         return "it adds nothing up"
+    if statement.reduction.dtype.name.startswith("compensated"):
+        return "its sums are pairs, and it would add one that is none"
     found = _strided(statement)
     if not found:
         return "no condition is on remainders"

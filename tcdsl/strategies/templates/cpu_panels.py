@@ -24,6 +24,7 @@ from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Template
 
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
+LEAST_USES = cpu_thresholds.PANEL_USES
 LEAST_TERMS = cpu_thresholds.PANEL_TERMS
 MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
 GUARDED, CONVERTED = cpu_thresholds.GUARDED_TILES, cpu_thresholds.CONVERTED_TILES
@@ -54,6 +55,7 @@ class _Found:
     is_apart: bool
     is_guarded: bool
     row_stride: int
+    column_stride: int
     has_pairs: bool  # whether operands are integers of 16 bits or fewer, and sums of 32
     extents: dict[str, int]
 
@@ -68,6 +70,9 @@ def why_not(problem: Problem) -> str | None:
         return "it has several reduced indices, as convolutions do: tiles take no longer"
     if found.extents[found.terms] < LEAST_TERMS:
         return "it has few terms"
+    uses = min(found.extents[found.rows], found.extents[found.columns])
+    if uses < LEAST_USES and not found.is_apart:  # else tiles would hold partial sums, in lanes
+        return "what is copied would be used a few times"
     product, cpu = _product(problem), problem.cpu
     times = (seconds_on_panels(product, blocking, cpu) for blocking in blockings(product, cpu))
     # What no copy of an operand takes away, guards and conversions, is computed in each tile.
@@ -163,6 +168,7 @@ def _classified(problem: Problem, lead: str, factors: tuple[Factor, Factor]) -> 
         0 < strides[0] <= strides[1],
         stride_of(column_array, factors[columns], near[columns]) != 1,
         any(factor.condition is not None for factor in factors), max(strides),
+        stride_of(column_array, factors[columns], term),
         has_pairs(shape), extents,
     )  # fmt: skip
 
@@ -205,7 +211,7 @@ def _product(problem: Problem) -> Product:
         extents[found.terms] * prod(extents[i] for i in found.within),
         prod(extents[i] for i in found.around), (rows, columns), size, found.is_apart,
         size * found.row_stride, prod(extents[i] for i in found.column_around),
-        TERMS_TOGETHER if found.has_pairs else 1,
+        TERMS_TOGETHER if found.has_pairs else 1, size * found.column_stride,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from tcdsl.strategies.contraction import Tile, choose_tile, find_contraction
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.strategies.template import Template
+from tcdsl.strategies.tile_traffic import Surroundings
 
 ROWS_A_BLOCK = cpu_thresholds.ROWS_A_BLOCK
 
@@ -34,6 +35,7 @@ class CpuTileConfig:
     lanes: int
     rows: tuple[tuple[str, int], ...]  # other indices, and the values of each in a tile
     block_rows: int  # of the tile's operand, that stay in the second-level cache
+    chunks: tuple[tuple[str, int], ...] = ()  # reduced indices, and the terms of each in a chunk
 
 
 def why_not(problem: Problem) -> str | None:
@@ -57,8 +59,11 @@ def space(problem: Problem) -> Iterator[CpuTileConfig]:
     tile = choose_tile(shape, problem.cpu)
     assert tile is not None, "why_not"
     rows = tuple((names[dim], size) for dim, size in tile.rows.items())
-    likeliest = CpuTileConfig(names[tile.vector], tile.lanes, rows, ROWS_A_BLOCK)
+    whole = CpuTileConfig(names[tile.vector], tile.lanes, rows, ROWS_A_BLOCK)
+    likeliest = replace(whole, chunks=_chunks(problem, tile))
     yield likeliest
+    if likeliest != whole:
+        yield whole
     assert shape.statement.reduction is not None, "find_contraction"
     width = problem.cpu.vector_bytes // shape.statement.reduction.dtype.size_bytes
     for lanes in dict.fromkeys((tile.lanes, width, 2 * width, 4 * width)):
@@ -77,11 +82,40 @@ def space(problem: Problem) -> Iterator[CpuTileConfig]:
 
 def schedule(problem: Problem, config: CpuTileConfig) -> Sketch:
     """Return the schedule around the contraction's register tile."""
+    return _Scheduler(problem, _lead(problem), config).schedule()
+
+
+def _chunks(problem: Problem, tile: Tile) -> tuple[tuple[str, int], ...]:
+    """Return the chunks of terms whose operands stay in the second-level cache, if all do not.
+
+    Gradients of weights have few results, and sums over all images.  Only on one thread: several
+    have tiles each, around which there would be no loop left for the chunks.
+    """
     lead = _lead(problem)
-    names = problem.shapes[lead].statement.indices
-    rows = {names.index(name): size for name, size in config.rows}
-    tile = Tile(names.index(config.vector), config.lanes, rows)
-    return _Scheduler(problem, lead, tile, config.block_rows).schedule()
+    shape, scop = problem.shapes[lead], problem.scop
+    reduction = shape.statement.reduction
+    assert reduction is not None, "find_contraction"
+    is_alone = problem.cpu.threads == 1 and problem.group.members == (lead,)
+    is_wider = scop.arrays[shape.statement.write.array].dtype != reduction.dtype
+    if not is_alone or is_wider or shape.roles[tile.vector] is Role.REDUCED or shape.has_open:
+        return ()
+    around = _surroundings(problem, tile, ROWS_A_BLOCK)
+    others = [
+        d
+        for d in shape.order
+        if shape.roles[d] is Role.PARALLEL and d not in tile.rows and d != tile.vector
+    ]
+    return around.chunks(others, _cache_bytes(problem))
+
+
+def _surroundings(problem: Problem, tile: Tile, block_rows: int) -> Surroundings:
+    shape = problem.shapes[_lead(problem)]
+    sizes = [problem.scop.arrays[a.array].dtype.size_bytes for a in shape.statement.reads]
+    return Surroundings(shape, sizes, tile, block_rows)
+
+
+def _cache_bytes(problem: Problem) -> int:
+    return int(cpu_thresholds.PANEL_CACHE * problem.cpu.l2_bytes)
 
 
 def _lead(problem: Problem) -> str:
@@ -93,22 +127,25 @@ def _lead(problem: Problem) -> str:
 class _Scheduler:
     """Opens the loops around one register tile."""
 
-    def __init__(self, problem: Problem, lead: str, tile: Tile, block_rows: int) -> None:
-        self.scop = problem.scop
+    def __init__(self, problem: Problem, lead: str, config: CpuTileConfig) -> None:
+        names = problem.shapes[lead].statement.indices
+        rows = {names.index(name): size for name, size in config.rows}
+        self.problem = problem
         self.group = problem.group
         self.lead = lead
         self.shapes = problem.shapes
         self.shape = problem.shapes[lead]
         self.cpu = problem.cpu
-        self.tile = tile
-        self.block_rows = block_rows
+        self.tile = Tile(names.index(config.vector), config.lanes, rows)
+        self.block_rows = config.block_rows
+        self.chunks = {names.index(name): size for name, size in config.chunks}
         self.axes = {axis[lead]: axis for axis in problem.parallel}
 
     def schedule(self) -> Sketch:
         tile = self.tile
         is_dot = self.shape.roles[tile.vector] is Role.REDUCED
         tiles = dict(tile.rows) | ({} if is_dot else {tile.vector: tile.lanes})
-        outer = self._outer(tiles)
+        outer = [*self._around_chunks(), *self._outer(tiles)]
         remaining = {name: self._remaining(name, tiles) for name in self.group.members}
         remaining[self.lead] = self._lead_remaining(tiles, is_dot)
         statement = self.shape.statement
@@ -116,13 +153,14 @@ class _Scheduler:
             statement.indices[tile.vector], self.shape.lower[tile.vector], 1, tile.lanes,
             tile.lanes, True,
         )  # fmt: skip
-        partials = {self.lead: (lane,) if is_dot else ()}
+        partials = {self.lead: (lane,) if is_dot else self._partials()}
         unrolled = frozenset((self.lead, d) for d in tile.rows)
         names = statement.indices
         text = " x ".join(f"{names[d]} % {n}" for d, n in [*tile.rows.items()])
         why = (
             f"contraction: register tile {text or '1'} x {names[tile.vector]} % {tile.lanes}"
             f" ({'partial sums' if is_dot else 'results'} in the lanes)",
+            *(f"chunks of {n} values of {names[d]}" for d, n in self.chunks.items()),
         )
         return Sketch(
             self.group.members,
@@ -133,7 +171,28 @@ class _Scheduler:
             unrolled,
             {} if is_dot else {self.lead: names[tile.vector]},
             why,
+            in_turn=frozenset([self.lead] if self.chunks else []),
         )
+
+    def _partials(self) -> tuple[Partial, ...]:
+        """Return the coordinates of the sums of a chunk."""
+        names, low = self.shape.statement.indices, self.shape.lower
+        return tuple(
+            Partial(names[d], low[d], size, 0, -(-self.shape.extents[d] // size), False)
+            for d, size in self.chunks.items()
+        )
+
+    def _around_chunks(self) -> list[OuterLoop]:
+        """Return the loops over chunks."""
+        loops = []
+        for d, size in self.chunks.items():
+            extent = self.shape.extents[d]
+            piece = Piece(
+                Coordinate(d, self.shape.lower[d], size), -(-extent // size), Role.REDUCED
+            )
+            limit = extent if extent % size else 0
+            loops.append(OuterLoop({self.lead: piece}, LoopKind.SERIAL, limit))
+        return loops
 
     def _outer(self, tiles: Mapping[int, int]) -> list[OuterLoop]:
         """Return the loops around the tile: other dimensions, blocks of rows, then the tiles."""
@@ -141,10 +200,16 @@ class _Scheduler:
             d for d in self.shape.order
             if self.shape.roles[d] is Role.PARALLEL and d not in tiles and d in self.axes
         ]  # fmt: skip
+        if self.tile.vector in tiles and (inside := self._others_inside(others)):
+            at = len(others) - inside
+            order = [*others[:at], self.tile.vector, *others[at:]]
+            loops = [self._loop(d, tiles.get(d, 1), 0, LoopKind.PARALLEL) for d in order]
+            rows = [d for d in self.tile.rows if tiles[d] < self.shape.extents[d]]
+            loops += [self._loop(d, tiles[d], 0, LoopKind.SERIAL) for d in rows]
+            return self._in_threads(loops)
         loops = [self._loop(d, 1, 0, LoopKind.PARALLEL) for d in others]
         enough = 2 * self.cpu.threads
         iterations = prod(self.shape.extents[d] for d in others)
-        is_serial = self.cpu.threads == 1 or self.shape.instances < 1 << 16
         rows = list(self.tile.rows)
         blocks: dict[int, int] = {}
         if rows and self.shape.extents[rows[0]] > tiles[rows[0]]:
@@ -162,14 +227,25 @@ class _Scheduler:
         for d in order:
             if tiles[d] >= self.shape.extents[d]:
                 continue
-            free = iterations < enough and d not in blocks
+            free = iterations < enough and blocks.get(d, 0) <= tiles[d]
             kind = LoopKind.PARALLEL if free else LoopKind.SERIAL
             loops.append(self._loop(d, tiles[d], blocks.get(d, 0), kind))
             if free:
                 iterations *= -(-self.shape.extents[d] // tiles[d])
-        if is_serial:
-            loops = [OuterLoop(loop.pieces, LoopKind.SERIAL, loop.limit) for loop in loops]
-        return loops
+        return self._in_threads(loops)
+
+    def _in_threads(self, loops: list[OuterLoop]) -> list[OuterLoop]:
+        """Return *loops*, serial where threads bring nothing."""
+        if self.cpu.threads > 1 and self.shape.instances >= 1 << 16:
+            return loops
+        return [OuterLoop(loop.pieces, LoopKind.SERIAL, loop.limit) for loop in loops]
+
+    def _others_inside(self, others: list[int]) -> int:
+        """Return how many of *others* run in the loop over tiles of the vector, as a rule none."""
+        if self.chunks or self.tile.lanes >= self.shape.extents[self.tile.vector]:
+            return 0
+        around = _surroundings(self.problem, self.tile, self.block_rows)
+        return around.others_inside(others, _cache_bytes(self.problem))
 
     def _loop(self, dim: int, tile: int, inside: int, kind: LoopKind) -> OuterLoop:
         """Return the loop over the tiles of *dim*, within blocks of *inside* if that is not 0."""
@@ -214,9 +290,9 @@ class _Scheduler:
     def _lead_remaining(self, tiles: Mapping[int, int], is_dot: bool) -> tuple[Piece, ...]:
         shape, tile = self.shape, self.tile
         loops = [
-            Piece(Coordinate(d), shape.extents[d], shape.roles[d])
+            self._terms(d)
             for d in shape.order
-            if shape.roles[d] is not Role.PARALLEL and d != tile.vector
+            if shape.roles[d] is not Role.PARALLEL and d != tile.vector and self.chunks.get(d) != 1
         ]
         left = [
             Piece(Coordinate(d), shape.extents[d], shape.roles[d])
@@ -232,6 +308,13 @@ class _Scheduler:
             return (*left, *loops, across, *rows, lane)
         point = self._point(self.lead, tile.vector, tile.vector, tile.lanes)
         return (*left, *loops, *rows, point)
+
+    def _terms(self, dim: int) -> Piece:
+        """Return the loop over the terms of *dim* in a tile: all, or those of a chunk."""
+        size, role = self.chunks.get(dim, 0), self.shape.roles[dim]
+        if not size:
+            return Piece(Coordinate(dim), self.shape.extents[dim], role)
+        return Piece(Coordinate(dim, self.shape.lower[dim], 1, size), size, role)
 
 
 TEMPLATE = Template("cpu_tile", CpuTileConfig, why_not, space, schedule)

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcdsl.driver import Compiled
+from tcdsl.options import Options
 from tcdsl.plan.rewrites import REWRITES
+from tcdsl.strategies import contraction
 from tests.conftest import arrays_for, comprehension_of
 
 MakeUnit = Callable[..., Any]
@@ -64,6 +67,47 @@ def _special(source: str, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
         array.flat[array.size // 2] = nan
         array.flat[array.size // 3] = inf
     return arrays
+
+
+STRIDE_3 = """def f(TYPE(N,P,F) dO, TYPE(F,K,C) W) -> (dI) {
+    dI(n,h,c) +=! ((h + 1 - k >= 0 && h + 1 - k < 3*P && (h + 1 - k) % 3 == 0)
+        ? dO(n, (h + 1 - k) / 3, f) : 0) * W(f,k,c) where n in 0:N, h in 0:3*P
+}"""
+ON_A_CPU: Sequence[tuple[str, list[tuple[int, ...]]]] = [
+    *((source, shapes) for source, shapes, _ in CASES.values()),
+    (DATA, [(0, 3, 4, 16), (16, 3, 3, 8)]),
+    (DATA, [(2, 3, 4, 0), (0, 3, 3, 8)]),
+    (DATA, [(2, 3, 4, 16), (16, 3, 3, 1)]),
+    (DATA.replace("half", "float"), [(2, 11, 7, 23), (23, 3, 3, 37)]),
+    (DATA.replace("half", "float"), [(1, 13, 17, 5), (5, 5, 4, 3)]),
+    *(
+        (STRIDE_3.replace("TYPE", dtype), [(2, 7, 19), (19, 4, 33)])
+        for dtype in ("float", "double", "half", "bfloat16", "int8", "int32")
+    ),
+]
+
+
+@pytest.mark.slow_but("None-1")
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize(
+    "options", [None, Options(summation="compensated"), Options(fuse="none", vectorise=False)]
+)
+def test_right_on_a_cpu(
+    options: Options | None, threads: int, check_all: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contraction, "MIN_SPLIT", 0)
+    special = [(source, _special(source, shapes)) for source, shapes in ON_A_CPU]
+    check_all([*ON_A_CPU, *special], threads=threads, options=options)
+
+
+def test_a_cpu_splits_all_but_small_sums(compiled: Callable[..., Compiled]) -> None:
+    """And their products have register tiles, without guards."""
+    source = DATA.replace("half", "float")
+    plan = compiled(source, (4, 28, 28, 128), (128, 3, 3, 128), threads=1).plan
+    assert [kernel.template for kernel in plan.kernels].count("cpu_tile") == 4
+    small = compiled(source, (1, 2, 2, 2), (2, 2, 2, 2), threads=1).plan
+    assert not any(s.name.endswith("_store") for s in small.scop.statements)
 
 
 @pytest.mark.slow
