@@ -272,7 +272,7 @@ def _as_tf32(a: Approximate) -> Approximate:
     size = np.abs(a.value) + a.bound
     lost = np.where(np.isfinite(a.value), size * 2.0**-11 + smallest(FLOAT32) * 2.0**13, 0.0)
     overflows = np.isfinite(a.value) & (size >= largest(FLOAT32) * (1 - 2.0**-12))
-    return Approximate(a.value, np.where(overflows, np.inf, a.bound + lost))
+    return replace(a, bound=np.where(overflows, np.inf, a.bound + lost))
 
 
 def _as_bfloat16(a: Approximate) -> Approximate:
@@ -316,7 +316,7 @@ def _in_parts(a: Approximate, b: Approximate, product: Approximate) -> Approxima
 def _of_products(op: str, a: Approximate, b: Approximate, result: Approximate) -> Approximate:
     """Return *result*, products or a sum of such, with their size."""
     if op == "*":
-        one, other = (v.size if v.size is not None else np.abs(v.value) + v.bound for v in (a, b))
+        one, other = ((np.abs(v.value) if v.size is None else v.size) + v.bound for v in (a, b))
         return replace(result, size=one * other)
     if op == "+" and a.size is not None and b.size is not None:
         return replace(result, size=a.size + b.size, parts=max(a.parts, b.parts))

@@ -33,7 +33,8 @@ def why_not_outer(scop: Scop, statement: Statement) -> str | None:
         return reason
     init = initialisation(scop, statement)
     left = tuple(s.name for s in statement.write.subscripts if isinstance(s, Index))
-    if init is None or init.conditions or statement.conditions or init.indices != left:
+    is_whole = init is not None and init.indices == statement.left == left
+    if init is None or not is_whole or init.conditions or statement.conditions:
         return "it adds to what was there"
     inner, outer = _factors(statement)
     if not outer:
