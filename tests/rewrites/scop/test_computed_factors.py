@@ -80,13 +80,13 @@ def source_of(form: str) -> str:
     return f"def f({declared}) -> (y) {{ y({left}) +=! {terms}{where} }}"
 
 
-def inputs_of(c: Any, extents: dict[str, int], form: str) -> list[Any]:
-    found, shapes = [], _shapes(form, extents)
-    for number, name in enumerate(c.inputs):
+def inputs_of(c: Any, shapes: list[tuple[int, ...]], rows: int = 0) -> list[Any]:
+    """Return arrays of *shapes*; those that gather are among *rows*."""
+    found = []
+    for number, (name, shape) in enumerate(zip(c.inputs, shapes, strict=True)):
         tensor = c.tensors[name]
-        shape = shapes[number]
         if name == "i":
-            found.append(subscripts(extents["V"], shape, tensor.dtype, number))
+            found.append(subscripts(rows, shape, tensor.dtype, number))
         else:
             found.append(values(tensor.dtype, shape, "real", number))
     return found
@@ -123,7 +123,7 @@ def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     units, inputs = [], []
     for extents in (EXTENTS, {**EXTENTS, "M": 1, "K": 7}, {**EXTENTS, "K": 0}):
         c = cuda_unit(source_of(form), *_shapes(form, extents)).comprehension
-        own = inputs_of(c, extents, form)
+        own = inputs_of(c, _shapes(form, extents), extents["V"])
         units.append(cuda_unit(source_of(form), *(array.shape for array in own)))
         assert not units[-1].done.is_fallback
         inputs.append(own)
@@ -139,7 +139,7 @@ def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
 def test_converted_values_are_held(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     declared, terms = CONVERTED[form]
     unit = cuda_unit(f"def f({declared}) -> (y) {{ y(m,n) +=! {terms} }}", (40, 72), (72, 24))
-    own = inputs_of(unit.comprehension, {"M": 40, "K": 72, "N": 24})
+    own = inputs_of(unit.comprehension, [(40, 72), (72, 24)])
     if form != "uint16 wraps":
         own[0][:4, 5] = [65504, 50000, -60000, float("inf")]
     (program,) = emulated([unit])
