@@ -113,7 +113,7 @@ def computed_first(scop: Scop, name: str) -> Scop:
         load = Load(label, factor.subscripts, factor.dtype)
         served = load if factor.dtype == value.dtype else Cast(load, value.dtype)
         left, right = (
-            served if side is factor.expr else side for side in (value.left, value.right)
+            served if side == factor.expr else side for side in (value.left, value.right)
         )
         value = Binary("*", left, right, value.dtype)
     done = replace(statement, value=value)
@@ -149,6 +149,7 @@ def _computed(scop: Scop, statement: Statement) -> Iterator[Computed]:
     types = {element.dtype for element in elements if element is not None}
     if None not in elements and (types == {dtype} or not dtype.is_half):
         return  # `widening` is for those of float32
+    # A square's factors are one.
     for factor, element in dict(zip(factors, elements, strict=True)).items():
         if not any(isinstance(node, Load) for node in walk(factor)):
             return

@@ -146,6 +146,21 @@ def test_converted_values_are_held(form: str, cuda_unit: MakeUnit, emulated: Any
     check(program, *own)
 
 
+SQUARE = """def f(half(N,K) x, float(N) s) -> (y) {
+    y(n) +=! fabs(x(n,k)) * fabs(x(n,k)) * s(n) where j in 0:9
+}"""
+
+
+def test_squares_have_one_factor(cuda_unit: MakeUnit, monkeypatch: Any) -> None:
+    """One of the two was left, and computed once more under the same name."""
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e9)
+    monkeypatch.setattr("tcdsl.rewrites.scop.computed_factors.LEAST_USES", 1)
+    unit = cuda_unit(SQUARE, (72, 40), (72,))
+    assert not unit.done.is_fallback
+    scop = unit.done.plan.scop
+    assert [name for name in scop.arrays if ".factor" in name] == ["x.factor0S0"]
+
+
 def _shapes(form: str, extents: dict[str, int]) -> list[tuple[int, ...]]:
     declared = re.findall(r"\w+\(([\w,]+)\) \w+", FORMS[form][0])
     known = {**extents, "L": 3 * extents["K"], "H": extents["M"] + extents["R"] - 1}
