@@ -10,8 +10,14 @@ import pytest
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.errors import TCWarning
 from tcdsl.options import Options
+from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.scop import Scop
+from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.fragments import Level, WarpTiles
-from tcdsl.strategies.tile_folds import Fold, levels_of_parts
+from tcdsl.strategies.gpu_shapes import gpu_shapes_of
+from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.templates import tile_mma
+from tcdsl.strategies.tile_folds import Fold, folds_of, levels_of_parts
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 
@@ -125,6 +131,21 @@ def test_other_reductions(form: str, cuda_unit: MakeUnit, emulated: Any) -> None
     assert not unit.done.is_fallback
     (program,) = emulated([unit])
     check(program, *inputs_of(unit, shapes))
+
+
+def test_no_member_reads_what_is_whole_after_the_kernel(lower: Callable[..., Scop]) -> None:
+    source = """def f(half(M,K) A, half(K,N) B) -> (y) {
+        C(m,n) +=! A(m,k) * B(k,n)
+        r(m) +=! C(m,n)
+        y(m,n) = C(m,n) * r(m)
+    }"""
+    scop = lower(source, (512, 256), (256, 512))
+    shapes = gpu_shapes_of(scop, dependences_of(scop))
+    row, column = (dict.fromkeys(("S0", "S1", "S2"), dim) for dim in (0, 1))
+    group = Group(("S0", "S1", "S2"), (row, column))
+    problem = Problem(scop, group, shapes, load_chip("h200"))
+    assert folds_of(problem) == ("S1",)
+    assert tile_mma.why_not(problem) == "S1 is read before it is whole"
 
 
 def test_results_that_nothing_else_reads_are_not_stored(cuda_unit: MakeUnit) -> None:
