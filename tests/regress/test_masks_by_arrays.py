@@ -4,10 +4,9 @@ Such a mask is a condition of the copy of the factor's tile, as a window's edge 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-
-import tcdsl
 
 CheckEmulated = Callable[..., None]
 SOURCE = """def f({t}(K,M) A, {t}(K,N) B, float(K,N) mask) -> (C) {{
@@ -24,11 +23,11 @@ def test_results(dtype: str, k: str, check_emulated: CheckEmulated) -> None:
     check_emulated([(source, [(300, 70), (300, 90), (300, 90)])])
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_tensor_cores_multiply_it(dtype: str) -> None:
-    f = tcdsl.define(SOURCE.format(t=dtype, k="k")).f
-    types = dtype, dtype, "float32"
-    specs = [tcdsl.spec((300, n), t) for n, t in zip((70, 90, 90), types, strict=True)]
-    exe = f.compile(*specs, target="emulate")
-    assert [k["template"] for k in exe.choices["kernels"]] == ["tile_implicit"]
-    assert "tc_mma" in exe.source or "tc_wgmma" in exe.source
+@pytest.mark.parametrize("dtype", ["bfloat16", "half"])
+def test_tensor_cores_multiply_it(
+    dtype: str, cuda_unit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tcdsl.plan.search.OF_FACTORS", ())  # it is not computed first
+    unit = cuda_unit(SOURCE.format(t=dtype, k="k"), (300, 70), (300, 90), (300, 90))
+    assert [kernel.template for kernel in unit.done.plan.kernels] == ["tile_implicit"]
+    assert "tc_mma" in unit.source.text or "tc_wgmma" in unit.source.text
