@@ -25,7 +25,9 @@ def test_results(dtype: str, k: str, check_emulated: CheckEmulated) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_tensor_cores_multiply_it(dtype: str) -> None:
+def test_tensor_cores_multiply_it(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the masked factor is not computed first, which at these sizes is predicted faster."""
+    monkeypatch.setattr("tcdsl.plan.search.OF_FACTORS", ())
     f = tcdsl.define(SOURCE.format(t=dtype, k="k")).f
     types = dtype, dtype, "float32"
     specs = [tcdsl.spec((300, n), t) for n, t in zip((70, 90, 90), types, strict=True)]
