@@ -109,7 +109,7 @@ def _estimate_table(page: str) -> str:
 
 def estimate_table(found: Estimate, chip: Chip) -> str:
     """Return the terms of an estimate."""
-    rows = [(name, f"{1e6 * seconds:.2f}") for name, seconds in found.terms if seconds]
+    rows = [(name, f"{1e6 * seconds:.2f}") for name, seconds in found.terms.items() if seconds]
     total = ("**all together**", f"**{1e6 * found.seconds:.2f}**")
     return table((f"on {chip.name}", "us"), [*rows, total])
 
