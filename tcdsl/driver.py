@@ -44,7 +44,7 @@ from tcdsl.lang.ranges.open_sizes import (
 from tcdsl.lang.ranges.reads import size_names_in
 from tcdsl.lang.request import Request, Strides
 from tcdsl.lang.types.index_values import with_wide_indices
-from tcdsl.options import Options
+from tcdsl.options import Options, is_reassociated
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.isl_utils import (
     COMPILE_LOCK,
@@ -390,7 +390,7 @@ def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compi
     with steps.step("canonicalisation"):
         wide = with_wide_indices(comprehension, special)
         paired, sized = wide, special
-        if options.is_reassociated:
+        if is_reassociated(options):
             paired, sized = in_pairs(wide, special, backend.products_per_element)
         canonical = canonicalise(paired, sized, request.strides, options)
         if options.coalesce:

@@ -133,12 +133,6 @@ class Options:
             raise BAD_OPTION(name="summation", what="fast_math may take what is lost for 0",
                              advice="drop fast_math, or sum without compensation")  # fmt: skip
 
-    @property
-    def is_reassociated(self) -> bool:
-        """Whether sums of products may be taken in other ways than as written."""
-        is_plain = self.summation == "plain" and self.scheduler != "source_order"
-        return self.reassociate and is_plain
-
     def __repr__(self) -> str:
         return f"Options({', '.join(changed(self))})"
 
@@ -268,3 +262,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "check_indices": (True, False),
     "libraries": ("named", True, False),
 }
+
+
+def is_reassociated(options: Options) -> bool:
+    """Return whether sums of products may be taken in other ways than as written."""
+    is_plain = options.summation == "plain" and options.scheduler != "source_order"
+    return options.reassociate and is_plain

@@ -12,6 +12,7 @@ from tcdsl.schedule.trace import Step
 
 # What each step of the planners does, in a sentence.
 WHAT = {
+    "a sum for each remainder": "A sum with steps is one sum for each remainder, without gaps.",
     "operand packing": "Operands are copied into the order in which the product reads them.",
     "rematerialisation": "Cheap temporaries are computed where they are read, and not stored.",
     "atomics": "Updates that have no other way to run in parallel become atomic.",

@@ -32,7 +32,7 @@ class Rewrite:
     sites: Callable[[Scop], Iterable[str]]
     why_not: Callable[[Scop, str], str | None]
     apply: Callable[[Scop, str], Scop]
-    is_reassociating: bool = False  # only where Options.is_reassociated
+    is_reassociating: bool = False  # only where options.is_reassociated
 
 
 def _arg_reductions(scop: Scop) -> list[str]:

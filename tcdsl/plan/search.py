@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tcdsl.costmodel.chip import Chip
-from tcdsl.options import Options
+from tcdsl.options import Options, is_reassociated
 from tcdsl.plan.library_rewrite import library_rewrites
 from tcdsl.plan.moves import Merge, NoMerge, in_order, merged, merges
 from tcdsl.plan.rewrites import OF_FACTORS, REWRITES, rewrites_by_options
@@ -85,7 +85,7 @@ def with_rewrites(
     others = (*REWRITES, *library_rewrites(options, gpu))
     every = (*OF_FACTORS, *asked, *others) if options.fuse != "none" else asked
     for rewrite in every:
-        if rewrite.is_reassociating and not options.is_reassociated:
+        if rewrite.is_reassociating and not is_reassociated(options):
             continue
         for site in rewrite.sites(scop):
             if (reason := rewrite.why_not(scop, site)) is not None:
