@@ -88,7 +88,7 @@ def inputs_of(unit: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
     return [values(*of, "real", n) for n, of in enumerate(zip(types, shapes, strict=True))]
 
 
-@pytest.mark.slow_but("boxes", "persistent")
+@pytest.mark.slow_but("persistent")
 @pytest.mark.parametrize("way", CONFIGS)
 def test_sums_of_rows(way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     units, inputs = [], []
@@ -106,7 +106,7 @@ def test_sums_of_rows(way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
         check(program, *own)
 
 
-@pytest.mark.slow_but("half")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["half", "double", "int8", "float8_e4m3"])
 def test_types(dtype: str, check_emulated: Callable[..., None], monkeypatch: Any) -> None:
     monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
@@ -154,6 +154,7 @@ def test_results_that_nothing_else_reads_are_not_stored(cuda_unit: MakeUnit) -> 
     assert not re.search(r"\*(__restrict__ )?(u0_)?[CD]\b", unit.source.text)
 
 
+@pytest.mark.slow
 def test_batches(cuda_unit: MakeUnit, emulated: Any) -> None:
     source = """def f(half(B,M,K) A, half(B,K,N) W) -> (C, r) {
         C(b,m,n) +=! A(b,m,k) * W(b,k,n)

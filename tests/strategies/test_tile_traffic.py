@@ -53,6 +53,7 @@ def _order(tree: Node) -> str:
     return "".join(sorted("fn", key=names.index))
 
 
+@pytest.mark.slow_but("2-4")
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("count", [1, 2])
 def test_results(count: int, threads: int, check_all: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,7 @@ def test_sums_for_each_value_are_registers_however_long_the_inner_axis_is(
     assert len(parts) == 3 and {p.space for p in parts} == {Space.PRIVATE}
 
 
+@pytest.mark.slow_but("sizes0-12.0")
 @pytest.mark.parametrize(
     ("sizes", "most_us"),
     [((32, 32, 40, 8, 8), 12.0), ((32, 32, 8, 32, 32), 28.0), ((4, 32, 16, 32, 32), 12.0)],

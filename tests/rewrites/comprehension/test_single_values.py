@@ -52,6 +52,7 @@ def test_others_stay(source: str, shapes: Shapes) -> None:
         assert before.value == after.value
 
 
+@pytest.mark.slow_but("4")
 @pytest.mark.parametrize("threads", [1, 4])
 def test_results(threads: int, check_all: Any) -> None:
     cases = [

@@ -116,7 +116,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcdsl.plan.search.REWRITES", ())
 
 
-@pytest.mark.slow_but("relu", "int8", "gathered")
+@pytest.mark.slow_but("gathered")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.usefixtures("always")
 def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
