@@ -62,6 +62,7 @@ from tcdsl.interp.oracle import interpret
 from tcdsl.interp.precision import largest, settled, smallest, unit_roundoff, working
 from tcdsl.lang.comprehension import Comprehension, Operator, Specialisation
 from tcdsl.lang.types.dtypes import BFLOAT16, BOOL, FLOAT32, DType
+from tcdsl.options import Options, is_reassociated
 
 FLOAT16_PARTS = 3  # products for one
 
@@ -71,20 +72,22 @@ def evaluate_with_bounds(
     s: Specialisation,
     inputs: Mapping[str, Array],
     out: Mapping[str, Array] | None = None,
-    *,
-    is_compensated: bool = False,
-    is_reassociated: bool = False,
-    precision: str = "float32",
+    options: Options | None = None,
 ) -> dict[str, tuple[Array, Array]]:
     """Return (value, bound) of each output: floats in the working precision, others as they are.
 
-    :arg is_compensated: whether floating-point sums are, see ``Options.summation``.
-    :arg is_reassociated: whether a sum of several products may be one sum for each.
-    :arg precision: of products of float32, see ``Options``.
+    :arg options: how sums are taken, and what products of float32 may be; None for a plain sum of
+        the terms as written.
     :raises LaunchError: TC080, an index out of range.
     """
-    arithmetic = Bounded(
-        is_compensated=is_compensated, is_reassociated=is_reassociated, precision=precision
+    arithmetic = (
+        Bounded()
+        if options is None
+        else Bounded(
+            is_compensated=options.summation == "compensated",
+            is_reassociated=is_reassociated(options),
+            precision=options.precision,
+        )
     )
     results = interpret(c, s, inputs, out or {}, arithmetic)
     return {name: (result.value, result.bound) for name, result in results.items()}

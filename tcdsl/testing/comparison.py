@@ -10,7 +10,7 @@ from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.types.dtypes import DType
-from tcdsl.options import Options, is_reassociated
+from tcdsl.options import Options
 from tcdsl.runtime.arrays import as_numpy, spec
 from tcdsl.runtime.results import outputs_by_name
 from tcdsl.testing.required import arrays_of, require_checkable, targets_of
@@ -140,11 +140,7 @@ def check(
     starts = _first_values(c, s) | _given_values(c, s, out)
     given = arrays_of(c, inputs)
     own = Options() if options is None else options
-    expected = evaluate_with_bounds(
-        c, s, given, starts,
-        is_compensated=own.summation == "compensated", is_reassociated=is_reassociated(own),
-        precision=own.precision,
-    )  # fmt: skip
+    expected = evaluate_with_bounds(c, s, given, starts, own)
     before = {name: array.copy() for name, array in given.items()}
     chosen = {} if options is None else {"options": options}
     for target in names:

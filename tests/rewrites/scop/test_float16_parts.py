@@ -167,7 +167,7 @@ def test_a_bound_is_wider_than_of_float32_and_much_tighter_than_of_tf32() -> Non
     s = f.specialise(a, b)
     bounds = {
         precision: evaluate_with_bounds(
-            f.comprehension, s, {"A": a, "B": b}, precision=precision
+            f.comprehension, s, {"A": a, "B": b}, options=Options(precision=precision)
         )["C"][1]
         for precision in ("float32", "float16x3", "tf32")
     }  # fmt: skip

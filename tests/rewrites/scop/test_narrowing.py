@@ -191,7 +191,9 @@ def test_a_bound_is_of_what_is_rounded() -> None:
 
     def bound(a: Array, precision: str) -> Array:
         given, s = {"A": a, "B": b}, f.specialise(a, b)
-        return evaluate_with_bounds(f.comprehension, s, given, precision=precision)["C"][1]
+        return evaluate_with_bounds(
+            f.comprehension, s, given, options=Options(precision=precision)
+        )["C"][1]
 
     assert (bound(rough, "bfloat16") == bound(rough, "float32")).all()
     lost = bound(a, "bfloat16") - bound(a, "float32")
