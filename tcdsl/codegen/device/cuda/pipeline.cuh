@@ -63,7 +63,7 @@ template <int STAGES, int READERS> TC_FN void tc_begin_pipeline(uint64_t *barrie
 /* The threads of four warps have COUNT registers each from now on: more, or fewer. */
 template <int COUNT, bool IS_MORE> TC_FN void tc_have_registers()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   if (IS_MORE)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
   else
