@@ -11,6 +11,7 @@ from dataclasses import field
 
 from tcdsl.errors import CYCLE, DUPLICATE_NAME, TCError, combined
 from tcdsl.lang.comprehension import Comprehension
+from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.syntax import ast
 from tcdsl.lang.syntax.limits import children, expressions
 from tcdsl.lang.types.definition import Definition, assigned_names
@@ -79,8 +80,7 @@ def _clause_names(statement: ast.Assign) -> set[str]:
 
 
 def _fresh_size(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
+    name = fresh_name(name, taken)
     taken.add(name)
     return name
 

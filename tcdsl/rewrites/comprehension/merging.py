@@ -22,6 +22,7 @@ from tcdsl.lang.comprehension import (
     children,
     walk,
 )
+from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.ranges.open_sizes import (
     AnySpecialisation,
     Extent,
@@ -287,10 +288,7 @@ def _name(expr: Expr) -> str:
 
 
 def _fresh(chain: tuple[str, ...], taken: tuple[str, ...]) -> str:
-    name = "_".join(chain)
-    while name in taken:
-        name += "_"
-    return name
+    return fresh_name("_".join(chain), taken)
 
 
 def print_merged(c: Comprehension, merged: Mapping[str, Groups]) -> list[str]:

@@ -1,12 +1,13 @@
-"""Statements that rewrites add: ``target = value`` over a domain, of a statement of the program."""
+"""Statements that rewrites add, ``target = value`` over a domain, and those that they change."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import islpy as isl
 
 from tcdsl.lang.comprehension import Cast, Expr, Load
 from tcdsl.lang.types.dtypes import arithmetic
-from tcdsl.poly.lowering import access, builder_of, guarded_reads
+from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 
 
@@ -41,3 +42,10 @@ def element(array: Array, subscripts: Sequence[Expr]) -> Expr:
     """Return an element of *array*, in the type in which values of its type are computed."""
     load, wide = Load(array.name, tuple(subscripts), array.dtype), arithmetic(array.dtype)
     return load if wide == array.dtype else Cast(load, wide)
+
+
+def with_own_reads(scop: Scop, statement: Statement) -> Statement:
+    """Return *statement* with the reads of its expressions, which have changed."""
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    reads = guarded_reads(builder, statement.domain, evaluated(statement), scop.arrays)
+    return replace(statement, reads=reads)

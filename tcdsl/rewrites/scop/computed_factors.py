@@ -40,14 +40,15 @@ from tcdsl.lang.comprehension import (
     Unary,
     walk,
 )
+from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, DType
 from tcdsl.lang.types.dtypes import Kind as TypeKind
 from tcdsl.poly.isl_utils import constant_bounds, points_of_box
-from tcdsl.poly.lowering import Bounds, box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.lowering import Bounds, box, builder_of
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
-from tcdsl.rewrites.scop.assignment import assignment
+from tcdsl.rewrites.scop.assignment import assignment, with_own_reads
 from tcdsl.rewrites.scop.caching import insertion
 from tcdsl.rewrites.scop.packing import factor_of
 from tcdsl.rewrites.scop.repacking import LEAST_USES, wide_strides
@@ -83,7 +84,7 @@ def why_not_computed_first(scop: Scop, statement: Statement) -> str | None:
         return "it is no sum of products of float32"
     if statement.conditions:
         return "a condition says which terms there are"
-    if not _is_box(scop, statement):
+    if points_of_box(statement.domain) is None or not statement.domain.is_box():
         return "its instances are no box of a known size"
     found = list(_computed(scop, statement))
     if not found:
@@ -116,9 +117,7 @@ def computed_first(scop: Scop, name: str) -> Scop:
             served if side == factor.expr else side for side in (value.left, value.right)
         )
         value = Binary("*", left, right, value.dtype)
-    done = replace(statement, value=value)
-    builder = builder_of(done.indices, done.name, scop.sizes)
-    done = replace(done, reads=guarded_reads(builder, done.domain, evaluated(done), scop.arrays))
+    done = with_own_reads(scop, replace(statement, value=value))
     statements = [done if s is statement else s for s in scop.statements]
     place = insertion(scop, [name])
     statements[place:place] = new
@@ -225,9 +224,10 @@ def _is_within(dtype: DType, other: DType) -> bool:
 def _in_dims(scop: Scop, factor: Expr, dtype: DType) -> Computed:
     """Return *factor* with the dimensions of its array: those of its largest element last."""
     main, found = _main_load(scop, factor), dict[Expr, str]()
+    taken = {node.name for node in walk(factor) if isinstance(node, Index)}
     for number, subscript in enumerate(main.subscripts):
         if _is_window(subscript):
-            found[subscript] = f"e{number}"
+            found[subscript] = fresh_name(f"e{number}", taken)
         else:
             found |= {n: n.name for n in walk(subscript) if isinstance(n, Index)}
     inside = {n.name for window in found for n in walk(window) if isinstance(n, Index)}
@@ -282,18 +282,3 @@ def _ranges(scop: Scop, statement: Statement, subscripts: Sequence[Expr]) -> lis
         assert bounds is not None, "a box of a known size"
         found.append((bounds[0], bounds[1] + 1))
     return found
-
-
-def _is_box(scop: Scop, statement: Statement) -> bool:
-    """Return whether the instances of *statement* are all points of a box of a known size."""
-    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
-    if any(one is None for one in bounds):
-        return False
-    builder = builder_of(statement.indices, statement.name, scop.sizes)
-    found = {
-        index: (one[0], one[1] + 1)
-        for index, one in zip(statement.indices, bounds, strict=True)
-        if one is not None
-    }
-    whole = box(builder, statement.indices, dict(found)).intersect_params(scop.context)
-    return bool(statement.domain.is_equal(whole))

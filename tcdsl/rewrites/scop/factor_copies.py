@@ -22,9 +22,9 @@ from tcdsl.lang.comprehension import Cast, Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import DType, arithmetic
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus
-from tcdsl.poly.lowering import Bounds, box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.lowering import Bounds, box, builder_of
 from tcdsl.poly.scop import Array, Scop, Statement, Storage
-from tcdsl.rewrites.scop.assignment import assignment, element
+from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
 from tcdsl.rewrites.scop.caching import insertion
 from tcdsl.rewrites.scop.repacking import has_few_uses, wide_strides
 
@@ -119,5 +119,4 @@ def _reading(scop: Scop, product: Statement, array: str, new: Array) -> Statemen
 
     assert product.value is not None
     done = replace(product, value=rewrite(product.value, served))
-    builder = builder_of(done.indices, done.name, scop.sizes)
-    return replace(done, reads=guarded_reads(builder, done.domain, evaluated(done), scop.arrays))
+    return with_own_reads(scop, done)

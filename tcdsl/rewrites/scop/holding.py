@@ -23,9 +23,10 @@ from tcdsl.poly.footprints import outer_map
 from tcdsl.poly.isl_utils import dim_bounds
 from tcdsl.poly.isl_utils import minus as extent_of
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate
-from tcdsl.poly.lowering import access, builder_of, elements_in, evaluated, guarded_reads
+from tcdsl.poly.lowering import access, builder_of, elements_in
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.caching import coordinate_expression, insertion
 
 
@@ -108,8 +109,7 @@ def _reading(scop: Scop, statement: Statement, old: Load, load: Load) -> Stateme
 
     assert statement.value is not None, "it reads"
     new = replace(statement, value=rewrite(statement.value, changed))
-    builder = builder_of(statement.indices, statement.name, scop.sizes)
-    return replace(new, reads=guarded_reads(builder, new.domain, evaluated(new), scop.arrays))
+    return with_own_reads(scop, new)
 
 
 def _loads(statement: Statement, array: str) -> list[Load]:

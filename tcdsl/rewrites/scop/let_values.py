@@ -14,13 +14,14 @@ loads runs for every instance anyway: it stands under no guard, no condition is 
 instance, and the statement does not write what it loads.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import islpy as isl
 
 from tcdsl.lang import comprehension as tc
 from tcdsl.lang.comprehension import Binary, Call, Cast, Expr, Index, Let, Load, Select, walk
+from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.isl_utils import dim_bounds, minus
 from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
@@ -137,7 +138,7 @@ def _statement(scop: Scop, body: Statement, let: Let) -> tuple[Array, Statement]
     """Return the array of *let*'s values and the statement that computes them."""
     used = _indices_of(let.value)
     kept = tuple(index for index in body.indices if index in used)
-    name = _fresh(f"{body.name}_{let.name}", scop.by_name)
+    name = fresh_name(f"{body.name}_{let.name}", scop.by_name)
     domain = body.domain
     for position in reversed(range(len(body.indices))):
         if body.indices[position] not in used:
@@ -146,18 +147,12 @@ def _statement(scop: Scop, body: Statement, let: Let) -> tuple[Array, Statement]
     box = [dim_bounds(domain, dim, scop.context) for dim in range(len(kept))]
     origin, shape = tuple(low for low, _ in box), tuple(minus(end, low) for low, end in box)
     array = Array(
-        _fresh(f"{let.name}.{body.name}", scop.arrays), let.value.dtype, origin, shape,
+        fresh_name(f"{let.name}.{body.name}", scop.arrays), let.value.dtype, origin, shape,
         Storage.SCRATCH,
     )  # fmt: skip
     known = replace(scop, arrays={**scop.arrays, array.name: array})
     target = Load(array.name, tuple(map(Index, kept)), array.dtype)
     return array, replace(assignment(known, domain, kept, target, let.value, body), source_name="")
-
-
-def _fresh(name: str, taken: Collection[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _with_load(

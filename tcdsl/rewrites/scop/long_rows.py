@@ -43,6 +43,7 @@ from tcdsl.poly.isl_utils import constant_bounds, val, within
 from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 
 LONG = gpu_thresholds.RAGGED_LONG_ENTRIES
@@ -318,8 +319,7 @@ class _Rows:
 def _with(scop: Scop, statement: Statement, conditions: tuple[Expr, ...]) -> Statement:
     """Return *statement* under other conditions."""
     new = replace(statement, conditions=conditions)
-    builder = builder_of(new.indices, new.name, scop.sizes)
-    return replace(new, reads=guarded_reads(builder, new.domain, evaluated(new), scop.arrays))
+    return with_own_reads(scop, new)
 
 
 def _wide(expr: Expr) -> Expr:

@@ -17,8 +17,8 @@ from dataclasses import replace
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Expr, Index, Load, Operator, multiplied, walk
-from tcdsl.poly.lowering import builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.rfactor import initialisation, rfactor, why_not_rfactored
 
 
@@ -58,17 +58,10 @@ def with_outer_factors(scop: Scop, name: str) -> Scop:
     (store,) = (s for s in done.statements if s.name not in scop.by_name and s.kind is Kind.ASSIGN)
     assert store.value is not None
     changed = {
-        name: _of_value(done, update, _product(inner)),
-        store.name: _of_value(done, store, _product([store.value, *outer])),
+        name: with_own_reads(done, replace(update, value=_product(inner))),
+        store.name: with_own_reads(done, replace(store, value=_product([store.value, *outer]))),
     }
     return done.with_statements(tuple(changed.get(s.name, s) for s in done.statements))
-
-
-def _of_value(scop: Scop, statement: Statement, value: Expr) -> Statement:
-    """Return *statement* with *value* in the place of its own."""
-    done = replace(statement, value=value)
-    builder = builder_of(done.indices, done.name, scop.sizes)
-    return replace(done, reads=guarded_reads(builder, done.domain, evaluated(done), scop.arrays))
 
 
 def _factors(statement: Statement) -> tuple[list[Expr], list[Expr]]:

@@ -21,12 +21,13 @@ After Krishnamoorthy et al., "Effective automatic parallelization of stencil com
 doi:10.1145/2694344.2694364); Halide (Ragan-Kelley et al., PLDI 2013, doi:10.1145/2491956.2462176).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load
+from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
@@ -94,7 +95,7 @@ class _Rewriter:
             dim = self.chain.dim(array.name, number)
             origin[dim], shape[dim] = low, size + high - low
         return Array(
-            _fresh(f"{array.name}.tile", self.before.arrays), array.dtype,
+            fresh_name(f"{array.name}.tile", self.before.arrays), array.dtype,
             (*(0 for _ in self.sizes), *origin), (*self.counts, *shape), Storage.SCRATCH,
         )  # fmt: skip
 
@@ -106,7 +107,9 @@ class _Rewriter:
             subscript = statement.write.subscripts[dim]
             assert isinstance(subscript, Index), "a stage assigns at its own indices"
             name = subscript.name
-            tile, inner = (_fresh(f"{name}_{part}", statement.indices) for part in ("tile", "in"))
+            tile, inner = (
+                fresh_name(f"{name}_{part}", statement.indices) for part in ("tile", "in")
+            )
             found[name] = _Index(tile, inner, size, self.chain.lower[number])
         return found
 
@@ -247,9 +250,3 @@ def _renamed(expr: Expr, names: Mapping[str, str]) -> Expr:
         return node
 
     return rewrite(expr, change)
-
-
-def _fresh(name: str, taken: Collection[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name

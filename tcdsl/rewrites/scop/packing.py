@@ -24,10 +24,10 @@ from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, DType, arithmetic
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
-from tcdsl.poly.lowering import box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.lowering import box, builder_of
 from tcdsl.poly.scop import Array, Scop, Statement, Storage
 from tcdsl.records import dataclass
-from tcdsl.rewrites.scop.assignment import assignment
+from tcdsl.rewrites.scop.assignment import assignment, with_own_reads
 from tcdsl.rewrites.scop.caching import coordinate_expression, insertion
 
 
@@ -255,9 +255,8 @@ def _reading(scop: Scop, statement: Statement, old: Expr, served: Expr) -> State
     """Return *statement* with *served* for its factor *old*."""
     assert statement.value is not None
     value = _served(statement.value, old, served)
-    builder = builder_of(statement.indices, statement.name, scop.sizes)
     new = replace(statement, value=value)
-    return replace(new, reads=guarded_reads(builder, new.domain, evaluated(new), scop.arrays))
+    return with_own_reads(scop, new)
 
 
 def _served(value: Expr, old: Expr, new: Expr) -> Expr:

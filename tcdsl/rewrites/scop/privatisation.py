@@ -21,6 +21,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Operator, Reduction
+from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.types.dtypes import BOOL
 from tcdsl.poly.isl_utils import constant_bounds, within_bounds
 from tcdsl.poly.lowering import access, builder_of, guarded_reads
@@ -160,7 +161,4 @@ def _boxes(scop: Scop, statement: Statement) -> list[tuple[int, int]] | None:
 
 def _fresh(statement: Statement, dim: int) -> str:
     """Return the name of dimension *dim* of the target, which no index of *statement* has."""
-    name = f"e{dim}"
-    while name in statement.indices:
-        name += "_"
-    return name
+    return fresh_name(f"e{dim}", statement.indices)

@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from tcdsl.lang.comprehension import Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.poly.lowering import box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.lowering import box, builder_of
 from tcdsl.poly.scop import Array, Scop, Statement, Storage
-from tcdsl.rewrites.scop.assignment import assignment, element
+from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
 
 
 def why_not_reordered(scop: Scop, name: str, array: str) -> str | None:
@@ -97,5 +97,4 @@ def _reading(
 
     assert statement.value is not None
     new = replace(statement, value=rewrite(statement.value, change))
-    builder = builder_of(statement.indices, statement.name, scop.sizes)
-    return replace(new, reads=guarded_reads(builder, new.domain, evaluated(new), scop.arrays))
+    return with_own_reads(scop, new)

@@ -22,6 +22,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Reduction, are_indices
+from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.data_ranges import is_scattered_by_range
@@ -59,10 +60,7 @@ def coordinate_name(statement: Statement, number: int, *, is_lane: bool) -> str:
 
     :arg number: of the coordinate among those of one rewrite.
     """
-    name = f"{'l' if is_lane else 'c'}{number}"
-    while name in statement.indices:
-        name += "_"
-    return name
+    return fresh_name(f"{'l' if is_lane else 'c'}{number}", statement.indices)
 
 
 def why_not_rfactored(statement: Statement) -> str | None:

@@ -14,8 +14,9 @@ added in another order, as any sum's may be.  Legal iff the sum may have accumul
 from dataclasses import replace
 
 from tcdsl.lang.comprehension import Binary, Expr, Load, Operator
-from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
+from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.rfactor import initialisation, rfactor, why_not_rfactored
 
 
@@ -77,4 +78,4 @@ def _changed(
     builder = builder_of(statement.indices, name, scop.sizes)
     write = access(builder, array, statement.write.subscripts, scop.arrays, domain)
     done = replace(statement, name=name, domain=domain, value=value, write=write)
-    return replace(done, reads=guarded_reads(builder, domain, evaluated(done), scop.arrays))
+    return with_own_reads(scop, done)

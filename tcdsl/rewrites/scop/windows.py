@@ -18,8 +18,8 @@ from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Index, Operator
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32, INT64, arithmetic
 from tcdsl.poly.isl_utils import constant_bounds, points_of_box
-from tcdsl.poly.lowering import builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.rfactor import initialisation
 
 MOST_TERMS = 49  # a window of 7 x 7
@@ -104,8 +104,7 @@ def _unrolled(scop: Scop, statement: Statement) -> Statement:
         value=total,
         reduction=None,
     )
-    builder = builder_of(new.indices, new.name, scop.sizes)
-    return replace(new, reads=guarded_reads(builder, domain, evaluated(new), scop.arrays))
+    return with_own_reads(scop, new)
 
 
 def _at(value: Expr, point: dict[str, int]) -> Expr:
