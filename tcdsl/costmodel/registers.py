@@ -6,6 +6,10 @@ from tcdsl.costmodel.chip import Chip
 
 OTHER_REGISTERS = 16  # of a thread, beside the values that it keeps, as NVRTC does it
 REGISTER_BYTES = 4  # halves stay packed, two in one
+# Of a block with so many warps for a producer, which leaves its threads a few registers: those of
+# the others have many, which pays from so many sums of a thread on (with fewer, two blocks fit).
+PRODUCING_WARPS, FEW_REGISTERS, MANY_REGISTERS = 4, 24, 240
+MANY_SUMS = 96
 
 
 def registers_of(gpu: Chip, kept_bytes: int, others: int = OTHER_REGISTERS) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tcdsl.costmodel.chip import WARP, Chip
 from tcdsl.costmodel.prefetches import bytes_ahead
+from tcdsl.costmodel.registers import MANY_REGISTERS, MANY_SUMS, PRODUCING_WARPS
 from tcdsl.schedule.plan import Code
 from tcdsl.strategies.asked import misfit
 from tcdsl.strategies.problem import Problem
@@ -20,8 +21,6 @@ from tcdsl.strategies.sketch import Sketch
 
 RESIDENT_BLOCKS = (0, 1, 2, 3, 4, 6, 8)
 UNROLLED_BYTES = (32, 64, 128, 256)
-WARPGROUP, MOST_REGISTERS = 4 * WARP, 240  # of threads beside a group that keeps 24
-MANY_SUMS = 96  # of a thread: with fewer of them two blocks fit a multiprocessor
 SUM_TERMS = (8, 16, 32)  # bounds of errors (interp/error_bounds) are for 64 and fewer
 
 
@@ -44,7 +43,8 @@ def _thread_registers(sketch: Sketch) -> int:
         return 0
     tiles = product.tiles
     sums = tiles.rows * tiles.columns // WARP
-    return MOST_REGISTERS if tiles.threads > WARPGROUP and sums >= MANY_SUMS else 0
+    is_large = tiles.threads > PRODUCING_WARPS * WARP and sums >= MANY_SUMS
+    return MANY_REGISTERS if is_large else 0
 
 
 def code_space(problem: Problem, sketch: Sketch) -> dict[str, tuple[int | bool, ...]]:

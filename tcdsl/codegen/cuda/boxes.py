@@ -25,8 +25,6 @@ from tcdsl.poly.scop import EventKind, Scop, Statement
 LINE_BYTES = 128  # of one line of a box, and of an atom: see device/cuda/wgmma.cuh
 BARRIERS = "w_barriers"
 BARRIER_BYTES = 8
-# Of a producer whose warps give up registers: so many warps, and registers left to a thread.
-PRODUCING_WARPS, FEW_REGISTERS = 4, 24
 
 
 def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str]) -> TensorMap:

@@ -9,7 +9,7 @@ from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.ast.walk import names
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import Context, constant
-from tcdsl.codegen.cuda.boxes import BARRIER_BYTES, BARRIERS, PRODUCING_WARPS
+from tcdsl.codegen.cuda.boxes import BARRIER_BYTES, BARRIERS
 from tcdsl.codegen.cuda.changing import changing_loads
 from tcdsl.codegen.cuda.exchanges import Exchange
 from tcdsl.codegen.cuda.grids import grid_counts
@@ -28,6 +28,7 @@ from tcdsl.codegen.cuda.statements import (
 )
 from tcdsl.codegen.names import plain
 from tcdsl.costmodel import chip
+from tcdsl.costmodel.registers import PRODUCING_WARPS
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
 from tcdsl.records import dataclass
 from tcdsl.schedule.fold_slots import fold_slots

@@ -37,7 +37,7 @@ from tcdsl.codegen.ast.nodes import Call, Evaluate, If, Node, Type
 from tcdsl.codegen.ast.opened_loops import lost_loops
 from tcdsl.codegen.ast.text import Line, lines
 from tcdsl.codegen.ast.walk import library_names
-from tcdsl.codegen.cuda.boxes import BARRIERS, FEW_REGISTERS, map_name
+from tcdsl.codegen.cuda.boxes import BARRIERS, map_name
 from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.library_calls import library_call
 from tcdsl.codegen.cuda.loops import LoopPrinter
@@ -49,6 +49,7 @@ from tcdsl.codegen.cuda.statements import thread_index
 from tcdsl.codegen.passes.tidy import without_idle_braces
 from tcdsl.codegen.passes.uniformity import why_not_uniform
 from tcdsl.codegen.passes.waits import with_waits
+from tcdsl.costmodel.registers import FEW_REGISTERS
 from tcdsl.errors import INTERNAL
 from tcdsl.poly.loop_tree import MAPPED, statements_of
 from tcdsl.poly.loop_tree import Node as Tree
