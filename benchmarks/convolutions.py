@@ -9,8 +9,8 @@ Of bfloat16, or of another ``--type``; torch's float32 is without tf32.  Each re
 with torch's of a wider type first, outputs poisoned.  cuDNN may search (``benchmark``), and has
 channels last in memory where ours has: the table tells microseconds and time(cuDNN) / time(ours),
 above 1 where ours is faster.  ``--candidates`` times so many of the configurations, too, those of
-the least predicted time.  ``--warm`` compiles alone, in one of several processes, into the cache on
-disk.
+the least predicted time; ``--force 'loader=threads;columns=64,stages=3'`` the best that have these
+values.  ``--warm`` compiles alone, in one of several processes, into the cache on disk.
 """
 
 import argparse
@@ -165,7 +165,7 @@ def executable(
     target: str = "cuda",
     options: Options | None = None,
 ) -> Any:
-    """Return the executable for *inputs*, with a *choice* for its first kernel."""
+    """Return the executable for *inputs*, with a *choice* for its main kernel."""
     if choice is not None:
         own = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
         options = replace(options or Options(), choices=own)
@@ -173,17 +173,33 @@ def executable(
     return function.compile(*inputs, target=target, options=options)
 
 
-def candidates(exe: Any, most: int) -> Iterator[dict[str, Any]]:
-    """Yield *most* other choices for the first kernel, those of the least predicted time."""
-    kernel = exe.choices["kernels"][0]["kernel"]
-    own = [c for c in exe.candidates if c["kernel"] == kernel and "predicted_us" in c]
-    own = sorted((c for c in own if not c["is_chosen"]), key=lambda c: float(c["predicted_us"]))
+def main_kernel(exe: Any) -> str:
+    """Return the statements of the first kernel that has tiles, or of the first one."""
+    kernels = exe.choices["kernels"]
+    tiled = (k for k in kernels if k["template"].startswith("tile_"))
+    return str(next(tiled, kernels[0])["kernel"])
+
+
+def candidates(exe: Any, most: int, forced: str = "") -> Iterator[dict[str, Any]]:
+    """Yield *most* other choices for the main kernel, those of the least predicted time.
+
+    :arg forced: values that the best of those that have them is yielded with, by semicolons.
+    """
+    kernel = main_kernel(exe)
+    all_ = [c for c in exe.candidates if c["kernel"] == kernel and "predicted_us" in c]
+    all_ = sorted(all_, key=lambda c: float(c["predicted_us"]))
+    for wanted in filter(None, forced.split(";")):
+        pairs = [pair.split("=") for pair in wanted.split(",")]
+        fitting = (c for c in all_ if all(str(c["config"].get(k)) == v for k, v in pairs))
+        if (found := next(fitting, None)) is not None and not found["is_chosen"]:
+            yield {"kernel": kernel, "template": found["template"], **found["config"]}
     kinds: dict[tuple[Any, ...], int] = {}
-    for c in own:  # no two that differ in stages or chunks alone, as long as there are others
+    for c in all_:  # no two that differ in stages or chunks alone, as long as there are others
         config = c["config"]
-        kind = tuple(config.get(key) for key in ("rows", "columns", "warp_rows", "warp_columns"))
+        keys = "rows", "columns", "warp_rows", "warp_columns", "loader", "is_persistent"
+        kind = tuple(config.get(key) for key in keys)
         kinds[kind] = kinds.get(kind, 0) + 1
-        if kinds[kind] <= 2 and most > 0:
+        if kinds[kind] <= 2 and most > 0 and not c["is_chosen"]:
             most -= 1
             yield {"kernel": kernel, "template": c["template"], **config}
 
@@ -196,6 +212,7 @@ def short(choice: Mapping[str, Any]) -> str:
     how = "wgmma" if choice["together"] > 1 else "mma"
     more = f" /{choice['chunks']}" if choice.get("chunks", 1) > 1 else ""
     loader = f" {choice['loader']}" if "loader" in choice else ""
+    loader += " persistent" if choice.get("is_persistent") else ""
     name = choice["template"].removeprefix("tile_")
     return f"{name} {how} {rows}x{columns} s{choice['stages']}{more}{loader}"
 
@@ -263,8 +280,8 @@ class Bench:
                 own.append(1e3 * start.elapsed_time(end))
         return [statistics.median(own) for own in times]
 
-    def run(self, program: Program, most: int) -> None:
-        """Compare and time *program*, with *most* other candidates."""
+    def run(self, program: Program, most: int, forced: str) -> None:
+        """Compare and time *program*, with *most* other candidates, and those *forced*."""
         arrays = self.arrays(program)
         peer = self.peer(program, arrays)
         expected = self.double(program, arrays)
@@ -276,17 +293,22 @@ class Bench:
         first = executable(program, inputs, options=self.options)
         seconds = time.monotonic() - begun
         calls, names, verdicts = [peer], ["torch"], [""]
-        for choice in [None, *candidates(first, most)]:
+        own = next(k for k in first.choices["kernels"] if k["kernel"] == main_kernel(first))
+        for choice in [None, *candidates(first, most, forced)]:
             exe = first
             if choice is not None:
-                exe = executable(program, inputs, choice, options=self.options)
+                try:
+                    exe = executable(program, inputs, choice, options=self.options)
+                except tcdsl.TCError as error:
+                    print(f"{program.label:24} {short(choice)}: {str(error)[:120]}", flush=True)
+                    continue
             result = self.torch.full_like(plain[program.result], float("nan"))
             bound = exe.bind(*inputs, out=result)
             bound()
-            own = result.permute(0, 3, 1, 2) if program.is_last else result
-            error = float((own.double() - expected).norm() / scale)
+            seen = result.permute(0, 3, 1, 2) if program.is_last else result
+            error = float((seen.double() - expected).norm() / scale)
             calls.append(bound)
-            names.append(short((choice and {**choice}) or exe.choices["kernels"][0]))
+            names.append(short(choice or own))
             verdicts.append("right" if error <= 1.05 * theirs + 1e-6 else f"WRONG {error:.2g}")
         times = self.timed(calls)
         for us, name, verdict in list(zip(times, names, verdicts, strict=True))[1:]:
@@ -307,7 +329,7 @@ class Bench:
         with self.torch.backends.cudnn.flags(benchmark=False, allow_tf32=False):
             return self.peer(program, wide)().double()
 
-    def warm(self, programs: tuple[Program, ...], most: int) -> None:
+    def warm(self, programs: tuple[Program, ...], most: int, forced: str) -> None:
         """Compile what :meth:`run` times."""
         for program in programs:
             arrays = {
@@ -318,17 +340,17 @@ class Bench:
             }
             inputs = [arrays[name] for name in program.inputs()]
             first = executable(program, inputs, options=self.options)
-            for choice in candidates(first, most):
+            for choice in candidates(first, most, forced):
                 executable(program, inputs, choice, options=self.options)
 
-    def all(self, programs: tuple[Program, ...], most: int) -> None:
+    def all(self, programs: tuple[Program, ...], most: int, forced: str) -> None:
         self.torch.backends.cudnn.allow_tf32 = False
         for program in programs:
             if time.monotonic() > self.stop:
                 print("the time is over")
                 return
             try:
-                self.run(program, most)
+                self.run(program, most, forced)
             except (tcdsl.TCError, RuntimeError) as error:
                 print(f"{program.label}: {str(error)[:200]}", flush=True)
 
@@ -340,6 +362,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print what is chosen")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--candidates", type=int, default=0, help="others that are timed, too")
+    parser.add_argument("--force", default="", help="values of others that are timed, too")
     parser.add_argument("--out", default="", help="a file of lines of JSON")
     parser.add_argument("--type", default="bfloat16", help="of images, filters and results")
     parser.add_argument("--precision", default="", help="see Options.precision")
@@ -358,9 +381,9 @@ def main() -> int:
     bench = Bench(arguments.seconds, arguments.out, options)
     if arguments.warm:
         first, count = map(int, arguments.warm.split("/"))
-        bench.warm(chosen[first::count], arguments.candidates)
+        bench.warm(chosen[first::count], arguments.candidates, arguments.force)
     else:
-        bench.all(chosen, arguments.candidates)
+        bench.all(chosen, arguments.candidates, arguments.force)
     return 0
 
 

@@ -60,6 +60,8 @@ void emu_phases_arrive(const void *place, int bytes, const char *file, int line)
 void emu_phases_wait(const void *place, unsigned parity, const char *file, int line);
 void emu_copy_box(void *to, const void *map, const int *indices, const void *place,
                   const char *file, int line);
+void emu_copy_pixels(void *to, const void *map, const int *indices, const int *offsets,
+                     const void *place, const char *file, int line);
 __attribute__((const)) void *emu_dynamic_shared();
 /* What shared.py makes of a __shared__ variable; the tag is the variable's own. */
 struct emu_tag { uint64_t launch; void *base; };

@@ -179,6 +179,33 @@ class Event:
     steps: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class BulkDim:
+    """What line m of a tile has along a dimension of its array: ``first + step * digit + tap``.
+
+    The digit is one of m, of *extent* values (1: there is none); *tap*, not below 0, is the same
+    for all lines.
+    """
+
+    extent: int
+    step: int
+    first: int
+    tap: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class BulkCopy:
+    """How a copy fills a tile whose lines are neighbours along an array's last dimension.
+
+    *dims* are the others; *order*: those of which m, the number of a *line*, has a digit, the
+    fastest first (poly/bulk_copies.py).
+    """
+
+    line: Expr
+    dims: tuple[BulkDim, ...]
+    order: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Statement:
     """One polyhedral statement.
@@ -216,6 +243,7 @@ class Statement:
     library: str = ""  # of an UPDATE: that is to compute it
     # Of an UPDATE: tensor cores, which truncate, add up the terms of one step only (promotion).
     is_promoted: bool = False
+    bulk: BulkCopy | None = None  # of a PRODUCER's copy, if it is not of a box as it lies in memory
 
     @property
     def left(self) -> tuple[str, ...]:

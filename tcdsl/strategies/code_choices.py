@@ -38,7 +38,7 @@ def _thread_registers(sketch: Sketch) -> int:
     Nine warps have 168 each, as many as twelve; then what is computed of 128 sums does not fit.
     Warps that all take a ticket afterwards have one number of them.
     """
-    product = sketch.tensor
+    product = sketch.tensor or sketch.implicit
     if product is None or not product.boxes or product.is_finished:
         return 0
     tiles = product.tiles

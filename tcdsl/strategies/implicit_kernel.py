@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tcdsl.lang.types.dtypes import FLOAT32
-from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
+from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Side, TileOf, pack
@@ -23,6 +23,7 @@ from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
 from tcdsl.strategies import fragments, thread_tiles
 from tcdsl.strategies.assembly import Assembly, Chunk
+from tcdsl.strategies.bulk_tiles import bulk_tile_of
 from tcdsl.strategies.fragments import At, Level, WarpTiles, copied
 from tcdsl.strategies.implicit_product import (
     Classes,
@@ -34,7 +35,16 @@ from tcdsl.strategies.implicit_product import (
 )
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Implicit, Sketch, Tile
-from tcdsl.strategies.tensor_kernel import TensorKernel, ahead_of, along, in_order, levels_of
+from tcdsl.strategies.tensor_kernel import (
+    TensorKernel,
+    ahead_of,
+    along,
+    around_of,
+    in_order,
+    in_swaths,
+    levels_of,
+    with_producer,
+)
 
 
 def classes_for(problem: Problem, chunks: int) -> Classes:
@@ -97,11 +107,13 @@ class _Builder:
         levels[lead] = holders.multiplied(
             self.tiles, at(lead, row.name), at(lead, column.name), at(lead, term.name)
         )
-        outer = tuple(self._with(scop, loop, sums) for loop in self._blocks())
+        outer = [self._with(scop, loop, sums) for loop in self._blocks()]
+        outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
+        buffers = self.product.stages if self.product.boxes else 1
         kernel = TensorKernel(
-            scop, lead, outer, {lead: self._step()}, ((sums.init,),), (lead,),
-            ((sums.store, *sums.after),), levels, (), 1, sketch.why, sums.left, sketch.template,
-            sketch.config,
+            scop, lead, tuple(outer), {lead: self._step()}, ((sums.init,),), (lead,),
+            ((sums.store, *sums.after),), levels, (), buffers, sketch.why, sums.left,
+            sketch.template, sketch.config, sketch.code,
         )  # fmt: skip
         for number in range(2):
             kernel = self._with_copy(kernel, number)
@@ -167,7 +179,13 @@ class _Builder:
             names = form.scop.by_name[self.lead].indices
             chunk = Chunk({self.lead: names.index(classes.term.name)}, self.size)
         loops = Assembly(form.group, form.shapes, self.problem.gpu, tiles, chunk=chunk)
-        return [levels_of(loop) for loop in loops.block_loops()]
+        lead, product = self.lead, self.product
+        row = form.axis(classes.row)[lead]
+        return [
+            part
+            for loop in loops.block_loops()
+            for part in in_swaths(levels_of(loop), lead, row, product.swath, product.in_turn)
+        ]
 
     def _with(self, scop: Scop, loop: Mapping[str, Level], sums: _Sums) -> dict[str, Level]:
         """Return *loop* over blocks for the lead, and for what is with it in the kernel."""
@@ -195,8 +213,6 @@ class _Builder:
         """Return *kernel* with the rows' or the columns' factor from a tile."""
         lead, step = kernel.name, kernel.step[kernel.name]
         classes, stages = self.classes, self.product.stages
-        around = [*(level[lead] for level in kernel.outer), step]
-        outer: list[tuple[AnyCoordinate, int]] = [(one.coordinate, one.extent) for one in around]
         factors = factors_of(kernel.scop.by_name[lead])
         assert factors is not None
         factor = factors[classes.factors[number]]
@@ -210,7 +226,15 @@ class _Builder:
         is_turned = loaded.is_along_terms and not self.tiles.together
         sides = sides if loaded.is_along_terms and not is_turned else (sides[1], sides[0])
         name = f"{factor.load.tensor}.tile{number}{lead}"
-        packed = pack(kernel.scop, lead, factor, outer, TileOf(name, sides))
+        tile = TileOf(name, sides)
+        if self.product.boxes:
+            bulk = bulk_tile_of(self.problem, self.product.chunks > 1, number)
+            assert not isinstance(bulk, str), "the template asks first"
+            tile = TileOf(name, sides, bulk=bulk.copy)
+        packed = pack(kernel.scop, lead, factor, around_of(kernel), tile)
+        kernel = replace(kernel, scop=packed.scop)
+        if self.product.boxes:
+            return with_producer(kernel, packed, [side.size for side in sides])
         blocks = [
             {**loop, packed.copy: along(loop[lead], packed.outer[depth])}
             for depth, loop in enumerate(kernel.outer)
@@ -221,7 +245,6 @@ class _Builder:
         own = copied(line, within, sizes, self.tiles, vector)
         return replace(
             kernel,
-            scop=packed.scop,
             outer=tuple(blocks),
             step={**kernel.step, packed.copy: ahead_of(step, packed.outer[-1], stages - 1)},
             inside=in_order((*kernel.inside, packed.copy), lead, is_shifted=self._goes_on()),

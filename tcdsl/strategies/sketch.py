@@ -161,11 +161,18 @@ class Bands:
 
 @dataclass(frozen=True, slots=True)
 class Implicit:
-    """A sum of products as a matrix product: *chunks* blocks share its terms (implicit_product)."""
+    """A sum of products as a matrix product: *chunks* blocks share its terms (implicit_product).
+
+    Boxes, swaths and tiles in turn are as of :class:`Tensor`.
+    """
 
     tiles: WarpTiles
     stages: int
     chunks: int = 1
+    boxes: bool = False
+    swath: int = 1
+    in_turn: bool = False
+    is_finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.scop import PRODUCER, Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read
+from tcdsl.rewrites.scop.packing import Packed
 from tcdsl.rewrites.scop.padding import Spans, padded
 from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor
 from tcdsl.schedule.fusion import textual
@@ -266,63 +267,86 @@ def _at(scop: Scop, name: str, indices: Sequence[str]) -> list[At]:
 def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKernel:
     """Return *kernel* with the read *number* of the product from a tile, and what fills that."""
     lead, step = kernel.name, kernel.step[kernel.name]
-    blocks = [loop for loop in kernel.outer if loop[lead].kind is LoopKind.BLOCK]
-    around = (*(loop[lead].coordinate for loop in blocks), _time(kernel))
+    around = [coordinate for coordinate, _ in around_of(kernel)]
     read = kernel.scop.by_name[lead].reads[number]
     array, only = read.array, {read.subscripts}  # an array may be both operands
     tile = Buffer(f"{array}.tile{number}{lead}", is_padded=True)
-    cached = cache_read(kernel.scop, array, {lead: around}, tile, only)
+    cached = cache_read(kernel.scop, array, {lead: tuple(around)}, tile, only)
+    if product.boxes:
+        copy = replace(cached.scop.by_name[cached.copy], role=PRODUCER)
+        own = (copy if s.name == copy.name else s for s in cached.scop.statements)
+        kernel = replace(kernel, scop=cached.scop.with_statements(tuple(own)))
+        return with_producer(kernel, cached, cached.sizes)
     outer = [
         {**loop, cached.copy: along(loop[lead], cached.outer[depth])}
-        for depth, loop in enumerate(blocks)
+        for depth, loop in enumerate(kernel.outer)
     ]
-    time = cached.outer[len(outer)]
-    if product.boxes:  # the producer's loop is its own: nothing is shifted
-        own, done = boxed(cached.elements, cached.sizes), _of_producer(cached)
-        ahead = replace(step, coordinate=_inner(time, step, kernel))
-        for loop in kernel.outer[len(blocks) :]:
-            level = replace(loop[lead], coordinate=Coordinate(time, 0, step.extent))
-            outer.append({**loop, cached.copy: level})
-    else:
-        ahead = ahead_of(step, time, product.stages - 1)
-        lines = [d for d, size in enumerate(cached.sizes) if size > 1]
-        line, within = (At(cached.elements[d]) for d in lines)
-        vector = vector_of(kernel.scop.arrays[array])
-        own = copied(line, within, [cached.sizes[d] for d in lines], product.tiles, vector)
-        done = cached.scop
-    is_shifted = product.tiles.together > 1 and not product.boxes
+    lines = [d for d, size in enumerate(cached.sizes) if size > 1]
+    line, within = (At(cached.elements[d]) for d in lines)
+    sizes, vector = [cached.sizes[d] for d in lines], vector_of(kernel.scop.arrays[array])
     return replace(
         kernel,
-        scop=done,
+        scop=cached.scop,
         outer=tuple(outer),
-        step={**kernel.step, cached.copy: ahead},
-        inside=in_order((*kernel.inside, cached.copy), lead, is_shifted=is_shifted),
-        levels={**kernel.levels, cached.copy: own},
+        step={**kernel.step, cached.copy: ahead_of(step, cached.outer[-1], product.stages - 1)},
+        inside=in_order((*kernel.inside, cached.copy), lead, is_shifted=product.tiles.together > 1),
+        levels={**kernel.levels, cached.copy: copied(line, within, sizes, product.tiles, vector)},
         staged=(*kernel.staged, cached.array),
     )
 
 
-def _time(kernel: TensorKernel) -> AnyCoordinate:
-    """Return the number of a step, which runs on over the tiles of a block."""
+def around_of(kernel: TensorKernel) -> list[tuple[AnyCoordinate, int]]:
+    """Return the coordinates of a tile's copy and their extents: blocks, and the step's number.
+
+    The number of a step runs on over the tiles of a block.
+    """
     step, lead = kernel.step[kernel.name], kernel.name
-    turns = [loop[lead] for loop in kernel.outer if loop[lead].kind is not LoopKind.BLOCK]
+    blocks, turns = _blocks_and_turns(kernel)
+    own: list[tuple[AnyCoordinate, int]]
+    own = [(loop[lead].coordinate, loop[lead].extent) for loop in blocks]
     if not turns:
-        return step.coordinate
-    (turn,) = turns
-    return AffineCoordinate(((step.extent, turn.coordinate), (1, step.coordinate)))
+        return [*own, (step.coordinate, step.extent)]
+    (turn,) = (loop[lead] for loop in turns)
+    time = AffineCoordinate(((step.extent, turn.coordinate), (1, step.coordinate)))
+    return [*own, (time, turn.extent * step.extent)]
 
 
-def _inner(time: int, step: Level, kernel: TensorKernel) -> Coordinate:
-    """Return the step of a copy whose dimension *time* is the number of its step."""
-    is_one = all(loop[kernel.name].kind is LoopKind.BLOCK for loop in kernel.outer)
-    return Coordinate(time, 0, 1, 0 if is_one else step.extent)
+def _blocks_and_turns(
+    kernel: TensorKernel,
+) -> tuple[list[Mapping[str, Level]], list[Mapping[str, Level]]]:
+    """Return the loops over blocks, and those over the tiles of one."""
+    is_block = [loop[kernel.name].kind is LoopKind.BLOCK for loop in kernel.outer]
+    blocks = [loop for loop, own in zip(kernel.outer, is_block, strict=True) if own]
+    return blocks, [loop for loop, own in zip(kernel.outer, is_block, strict=True) if not own]
 
 
-def _of_producer(cached: Cached) -> Scop:
-    """Return the scop of *cached*, the copy being the producer's."""
-    copy = replace(cached.scop.by_name[cached.copy], role=PRODUCER)
-    own = (copy if s.name == copy.name else s for s in cached.scop.statements)
-    return cached.scop.with_statements(tuple(own))
+def with_producer(
+    kernel: TensorKernel, done: Cached | Packed, sizes: Sequence[int]
+) -> TensorKernel:
+    """Return *kernel*, whose scop has the copy of *done*, with that copy as a producer's.
+
+    Its dimensions are those of :func:`around_of`, and the *sizes* of a tile.  The producer's loop
+    is its own: nothing is shifted.
+    """
+    lead, step = kernel.name, kernel.step[kernel.name]
+    blocks, turns = _blocks_and_turns(kernel)
+    outer = [
+        {**loop, done.copy: along(loop[lead], done.outer[depth])}
+        for depth, loop in enumerate(blocks)
+    ]
+    time = done.outer[len(blocks)]
+    for loop in turns:
+        level = replace(loop[lead], coordinate=Coordinate(time, 0, step.extent))
+        outer.append({**loop, done.copy: level})
+    own = Coordinate(time, 0, 1, step.extent if turns else 0)
+    return replace(
+        kernel,
+        outer=tuple(outer),
+        step={**kernel.step, done.copy: replace(step, coordinate=own)},
+        inside=in_order((*kernel.inside, done.copy), lead, is_shifted=False),
+        levels={**kernel.levels, done.copy: boxed(done.elements, sizes)},
+        staged=(*kernel.staged, done.array),
+    )
 
 
 def in_order(names: Sequence[str], lead: str, *, is_shifted: bool) -> tuple[str, ...]:
@@ -342,26 +366,33 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
         run = product.tiles.step if is_dealt else 0
         chunk = Chunk({problem.lead: product.term}, product.chunk, is_dealt, run)
     loops = Assembly(problem.group, problem.shapes, problem.gpu, own, chunk=chunk).block_loops()
-    return [part for loop in loops for part in _in_swaths(levels_of(loop), problem, product)]
+    lead, swath = problem.lead, (product.swath, product.in_turn)
+    return [
+        part
+        for loop in loops
+        for part in in_swaths(levels_of(loop), lead, product.row[lead], *swath)
+    ]
 
 
-def _in_swaths(
-    loop: dict[str, Level], problem: Problem, product: Tensor
+def in_swaths(
+    loop: dict[str, Level], lead: str, row: int, size: int, in_turn: bool
 ) -> Iterator[dict[str, Level]]:
     """Yield *loop*, or where it is over tiles of rows and blocks have these in swaths, its digits.
 
         x: tile of rows % 8     y: tile of columns     z: tile of rows / 8
 
     Blocks start in the order of x, y, z: those that run at once share rows and columns in caches.
-    Where tiles are taken in turn, a block has those of all z.
+    Where tiles are taken *in_turn*, a block has those of all z.
+
+    :arg row: the dimension of *lead* whose tiles are in swaths of a *size*, 1: in none.
     """
-    level, size = loop[problem.lead], product.swath
-    if size == 1 or level.coordinate.position != product.row[problem.lead]:
+    level = loop[lead]
+    if size == 1 or level.coordinate.position != row:
         yield loop if size == 1 else {n: replace(own, axis=Y) for n, own in loop.items()}
         return
     count = -(-level.extent // size)
     for axis, extent, div, mod in ((Z, count, size, 0), (X, size, 1, size)):
-        is_serial = product.in_turn and axis == Z
+        is_serial = in_turn and axis == Z
         kind, width = (LoopKind.SERIAL, 0) if is_serial else (level.kind, extent)
         yield {
             name: replace(own, kind=kind, extent=extent, axis=0 if is_serial else axis, width=width,

@@ -27,6 +27,7 @@ from tcdsl.poly.scop import Kind, Storage
 from tcdsl.records import dataclass
 from tcdsl.strategies import implicit_threads
 from tcdsl.strategies.alternatives import least_seconds
+from tcdsl.strategies.bulk_tiles import bulk_tile_of
 from tcdsl.strategies.contracted import why_not_contracted
 from tcdsl.strategies.fragments import WarpTiles
 from tcdsl.strategies.implicit_kernel import chunk_size, classes_for
@@ -45,6 +46,8 @@ from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
 from tcdsl.strategies.tensor_types import SPLIT_TERMS, is_split, loads_of, unit_of, why_not_made
 
 NAME = "tile_implicit"
+# Of those whose operands come in boxes, beside a producer's warp.
+BOX_SHAPES = (*tile_mma.BOX_SHAPES, (16, 64, 8, 1))
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LEAST_STEPS = 4  # of a chunk
 FULL = 3  # blocks for a multiprocessor, of those that share sums
@@ -70,6 +73,9 @@ class ImplicitConfig:
     stages: int
     together: int = 1
     chunks: int = 1
+    loader: str = tile_mma.THREADS
+    swath: int = 1  # tiles of rows that neighbouring blocks have
+    is_persistent: bool = False  # a block has tiles of all swaths, one after another
 
     @property
     def tiles(self) -> WarpTiles:
@@ -193,11 +199,57 @@ def _ways(problem: Problem) -> Iterator[Way]:
 
 
 def _configs(problem: Problem) -> Iterator[ImplicitConfig]:
+    yield from _boxed_configs(problem)
     for together, shapes, steps, all_stages in _ways(problem):
         for shape, step, stages in product(shapes, steps, all_stages):
             config = ImplicitConfig(*shape, step, stages, together)
             yield config
             yield from (replace(config, chunks=n) for n in _chunks(problem, config))
+
+
+def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
+    """Yield the configurations whose operands requests of a producer bring."""
+    gpu, dtype = problem.gpu, _factor_type(problem)
+    has_boxes = gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)
+    if not (has_boxes and dtype.is_half) or _why_not_on_tensor_cores(problem) is not None:
+        return
+    for shape, stages in product(BOX_SHAPES, tile_mma.BOX_STAGES):
+        step = STEP_BYTES // dtype.size_bytes
+        config = ImplicitConfig(*shape, step, stages, tile_mma.WARPS, 1, tile_mma.BOXES)
+        if _why_not_boxed(problem, config) is None:
+            yield config
+            if (swath := _swath_in_turn(problem, config)) > 0:
+                yield replace(config, swath=swath, is_persistent=True)
+        for chunks in _chunks(problem, config):
+            own = replace(config, chunks=chunks)
+            if _why_not_boxed(problem, own) is None:
+                yield own
+
+
+def _why_not_boxed(problem: Problem, config: ImplicitConfig) -> str | None:
+    """Return why requests do not bring the tiles of *config*, or None."""
+    classes = classes_for(problem, config.chunks)
+    for number, size in enumerate(config.tiles.block):
+        bulk = bulk_tile_of(problem, config.chunks > 1, number)
+        if isinstance(bulk, str):
+            return bulk
+        is_along = classes.loaded[number].is_along_terms
+        within = config.step if is_along else size
+        if within % config.step or (bulk.whole and bulk.whole % within):
+            return "a line has no whole atoms"
+    return None
+
+
+def _swath_in_turn(problem: Problem, config: ImplicitConfig) -> int:
+    """Return how many tiles of rows neighbouring blocks have, that each has tiles of all rows.
+
+    As many as there is a multiprocessor for; 0 where each has one tile, or there are batches.
+    """
+    classes = classes_for(problem, config.chunks)
+    rows, columns = _counts(classes, config)
+    swath = problem.gpu.multiprocessors // columns
+    is_one = any(batch.extent > 1 for batch in classes.batches)
+    return 0 if is_one or not 1 < swath < rows else swath
 
 
 def _chunks(problem: Problem, config: ImplicitConfig) -> Iterator[int]:
@@ -243,13 +295,20 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         copies = list(zip(sizes, classes.loaded, strict=True))
         work = work_on_threads(own, config.tiles, config.stages, config.chunks, copies, problem.gpu)
         return replace(work, read_bytes=float(read_bytes), written_bytes=float(written_bytes))
+    is_boxed = config.loader == tile_mma.BOXES
+    turns = -(-_counts(classes, config)[0] // config.swath) if config.is_persistent else 1
+    if config.is_persistent:
+        blocks = config.swath * _counts(classes, config)[1]
+    shared = results * config.chunks if config.chunks > 1 else 0
     plain = TensorWork(
         blocks, (config.warp_rows, config.warp_columns), config.rows, config.columns,
         terms, config.step, config.stages, config.together, unit_of(dtype), 16,
         written_bytes, read_bytes,
-        dtype.size_bytes, _loads(dtype, classes), is_split=_is_split(problem),
-        is_promoted=problem.shapes[problem.lead].statement.is_promoted,
+        dtype.size_bytes, _loads(dtype, classes), is_boxed, 4.0 * shared if is_boxed else 0.0,
+        turns, _is_split(problem), problem.shapes[problem.lead].statement.is_promoted,
     ).work(problem.gpu)  # fmt: skip
+    if is_boxed:
+        return plain
     if _is_split(problem):
         products = sizes[0] * config.tiles.block[1]
         plain = with_parts(plain, products, config.columns)
@@ -257,7 +316,6 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         (size, loaded.vector, loaded.is_along_terms)
         for size, loaded in zip(sizes, classes.loaded, strict=True)
     ]
-    shared = results * config.chunks if config.chunks > 1 else 0
     return with_loaders(plain, copied, dtype.size_bytes, shared, problem.gpu)
 
 
@@ -304,12 +362,19 @@ def schedule(problem: Problem, config: ImplicitConfig) -> Sketch:
         f" ({', '.join(classes.row.indices)}), columns along ({', '.join(classes.column.indices)})",
         f"steps of {config.step} along {along}, {config.stages} of them in shared memory",
     ]
+    if config.loader == tile_mma.BOXES:
+        why.append("a producer warp issues bulk copies of operands (TMA)")
+    if config.is_persistent:
+        why.append("persistent blocks, each with several tiles")
     if config.chunks > 1:
         why.append(f"{config.chunks} blocks share the terms of a result")
     members = problem.group.members
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=tuple(why), work=_work(problem, config),
-        implicit=Implicit(config.tiles, config.stages, config.chunks),
+        implicit=Implicit(
+            config.tiles, config.stages, config.chunks, config.loader == tile_mma.BOXES,
+            config.swath, config.is_persistent,
+        ),
     )  # fmt: skip
 
 

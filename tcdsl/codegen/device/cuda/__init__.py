@@ -27,7 +27,7 @@
     promoted                            tc_mma_promoted, tc_wgmma_promoted
     wgmma_f32                           tc_wgmma_f32
     pipeline                            tc_map, tc_begin_pipeline, tc_acquire, tc_copy_box,
-                                        tc_await, tc_release, tc_have_registers
+                                        tc_copy_pixels, tc_await, tc_release, tc_have_registers
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
 
@@ -52,7 +52,8 @@ sanitizer, which has no clusters either):
     emu_copy_async(to, from or null, bytes, file, line), emu_copy_wait(file, line),
     emu_copy_end_group(), emu_copy_wait_but(groups, file, line)    emu_product(run, sums,
     A, a, B, b, file, line): it runs when that is waited for, by emu_end_products(left)
-    emu_phases_begin, emu_phases_arrive, emu_phases_wait, emu_copy_box: see part "pipeline"
+    emu_phases_begin, emu_phases_arrive, emu_phases_wait, emu_copy_box, emu_copy_pixels: see part
+    "pipeline"
 """
 
 import re
@@ -121,8 +122,8 @@ _GROUP_PRODUCTS = (
     "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_show_copies",
 )  # fmt: skip
 _PIPELINE = (
-    "tc_map", "tc_begin_pipeline", "tc_have_registers", "tc_acquire", "tc_copy_box", "tc_await",
-    "tc_release",
+    "tc_map", "tc_begin_pipeline", "tc_have_registers", "tc_acquire", "tc_copy_box",
+    "tc_copy_pixels", "tc_await", "tc_release",
 )  # fmt: skip
 
 
