@@ -16,9 +16,11 @@ brings: the elements at these places, zeros where the array has none (:func:`why
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
 
 from tcdsl.lang.comprehension import Binary, Const, Expr
-from tcdsl.lang.types.dtypes import INT32
+from tcdsl.lang.types.dtypes import BOOL, INT32
 from tcdsl.poly.lowering import access, builder_of, elements_in
 from tcdsl.poly.scop import Array, BulkCopy, BulkDim, Scop, Statement
 from tcdsl.records import dataclass
@@ -28,7 +30,7 @@ MOST_DIMS = 5  # of a map
 CORNERS: Mapping[int, int] = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
 OFFSETS: Mapping[int, int] = {3: (1 << 16) - 1, 4: (1 << 8) - 1, 5: (1 << 5) - 1}
 MOST_STEP = 8
-MOST_LINES = 256  # of one request
+_WHOLE = BulkDim(1, 1, 0, Const(0, INT32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +52,32 @@ class Walked:
 def walked(array: Array, strides: Sequence[int], bulk: BulkCopy) -> tuple[Walked, ...]:
     """Return the dimensions of a map for *bulk*, but the lines' own: the fastest digit's first.
 
-    Dimensions without a digit come first; those that lie in memory like one are one.
+    Dimensions without a digit come first; those that lie in memory like one are one.  Where the
+    array goes on, one of a single element comes last: whatever is after the last line is outside.
     """
     sizes = [size for size in array.shape if isinstance(size, int)]
-    assert len(sizes) == array.rank, "bulk_copy_of"
+    assert len(sizes) == array.rank, "bulk_tile_of"
     rest = [d for d in range(len(bulk.dims)) if d not in bulk.order]
     found = [Walked(sizes[d], strides[d], bulk.dims[d]) for d in rest]
+    found = [one for one in found if (one.size, one.of) != (1, _WHOLE)]
     after, begin = 1, len(found)
     for d in bulk.order:
         own = Walked(sizes[d], strides[d], bulk.dims[d], after)
         after *= own.of.extent
         both = _together(found[-1], own) if len(found) > begin else None
         found[len(found) - (both is not None) :] = [both or own]
+    if bulk.goes_on:
+        found.append(Walked(1, strides[bulk.order[-1]], _WHOLE, after))
     return tuple(found)
 
 
 def _together(fast: Walked, slow: Walked) -> Walked | None:
     """Return both dimensions as one, None unless they lie in memory like one."""
-    whole = BulkDim(fast.size, 1, 0, Const(0, INT32))
-    if fast.of != whole or slow.of.step != 1 or slow.stride != fast.stride * fast.size:
+    if (
+        fast.of != replace(_WHOLE, extent=fast.size)
+        or slow.of.step != 1
+        or slow.stride != fast.stride * fast.size
+    ):
         return None
     first, tap = slow.of.first * fast.size, scaled(slow.of.tap, fast.size)
     of = BulkDim(fast.size * slow.of.extent, 1, first, tap)
@@ -94,8 +103,6 @@ def why_not_requested(dims: Sequence[Walked], taps: Sequence[int]) -> str | None
         return "it has too many dimensions"
     if is_box(dims):
         return None
-    if dims[-1].of.step != 1:
-        return "its slowest dimension has gaps"
     if rank not in CORNERS:
         return "it has too few dimensions"
     for own, tap in zip(dims[:-1], taps, strict=True):
@@ -114,7 +121,7 @@ def place(one: Walked, line: Expr, *, is_last: bool) -> Expr:
         digit = Binary("/", digit, Const(one.after, INT32), INT32)
     if not is_last:
         digit = Binary("%", digit, Const(one.of.extent, INT32), INT32)
-    if one.of.extent == 1 and not is_last:
+    if one.of.extent == 1 and not is_last:  # of which there is no digit
         digit = Const(0, INT32)
     return plus(scaled(digit, one.of.step), Const(one.of.first, INT32))
 
@@ -154,7 +161,12 @@ def why_not_brought(scop: Scop, copy: Statement) -> str | None:
     if made.inexact:
         return "its places are not affine"
     inside = elements_in(array, made.relation.get_space().range())
-    if not made.relation.intersect_range(inside).is_equal(read.relation):
+    there = made.relation.intersect_range(inside)
+    if bulk.goes_on:
+        n_lines = prod(bulk.dims[d].extent for d in bulk.order)
+        own = Binary("<", bulk.line, Const(n_lines, INT32), BOOL)
+        there = there.intersect_domain(builder.truth(own).below)
+    if not there.is_equal(read.relation):
         return "it reads other elements"
     for one in bulk.dims:
         tap = builder.affine(one.tap)
@@ -170,7 +182,8 @@ def _subscripts(array: Array, copy: Statement) -> tuple[Expr, ...]:
     places = [plus(Const(one.first, INT32), one.tap) for one in bulk.dims]
     for d in bulk.order:
         own = Walked(0, 0, bulk.dims[d], after)
-        places[d] = plus(place(own, bulk.line, is_last=d == bulk.order[-1]), own.of.tap)
+        is_last = d == bulk.order[-1] and not bulk.goes_on
+        places[d] = plus(place(own, bulk.line, is_last=is_last), own.of.tap)
         after *= own.of.extent
     origins = [Const(origin, INT32) for origin in array.origin if isinstance(origin, int)]
     at = (plus(*both) for both in zip(places, origins, strict=False))

@@ -198,12 +198,14 @@ class BulkCopy:
     """How a copy fills a tile whose lines are neighbours along an array's last dimension.
 
     *dims* are the others; *order*: those of which m, the number of a *line*, has a digit, the
-    fastest first (poly/bulk_copies.py).
+    fastest first (poly/bulk_copies.py).  After the last line the array *goes_on*: what is there is
+    none of the tile's.
     """
 
     line: Expr
     dims: tuple[BulkDim, ...]
     order: tuple[int, ...]
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

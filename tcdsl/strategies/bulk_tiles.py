@@ -215,6 +215,5 @@ class _Tile:
             return "lines are repeated"
         last, size = dims[of[own[-1]]], self.array.shape[of[own[-1]]]
         assert isinstance(size, int)
-        if last.first + last.step * last.extent < size:
-            return "the array goes on after the last line"
-        return BulkCopy(Index(lines.name), tuple(dims), tuple(of[i] for i in own))
+        goes_on = last.step > 1 or last.first + last.step * last.extent < size
+        return BulkCopy(Index(lines.name), tuple(dims), tuple(of[i] for i in own), goes_on)

@@ -174,6 +174,7 @@ def _ranked(problem: Problem) -> list[tuple[float, ImplicitConfig]]:
         classes = classes_for(problem, config.chunks)
         steps = chunk_size(classes, config.step, config.chunks) // config.step
         steps *= 1 if classes.steps is None else classes.steps.extent
+        steps *= _turns(classes, config)
         if config.stages - 1 > steps or (config.chunks > 1 and steps < LEAST_STEPS):
             continue
         work = _work(problem, config)
@@ -276,6 +277,11 @@ def _counts(classes: Classes, config: ImplicitConfig) -> list[int]:
     return [-(-side.extent // size) for side, size in sides]
 
 
+def _turns(classes: Classes, config: ImplicitConfig) -> int:
+    """Return how many tiles a block has, at most."""
+    return -(-_counts(classes, config)[0] // config.swath) if config.is_persistent else 1
+
+
 def _tiles(classes: Classes, config: ImplicitConfig) -> int:
     return prod(_counts(classes, config)) * prod(batch.extent for batch in classes.batches)
 
@@ -296,7 +302,6 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         work = work_on_threads(own, config.tiles, config.stages, config.chunks, copies, problem.gpu)
         return replace(work, read_bytes=float(read_bytes), written_bytes=float(written_bytes))
     is_boxed = config.loader == tile_mma.BOXES
-    turns = -(-_counts(classes, config)[0] // config.swath) if config.is_persistent else 1
     if config.is_persistent:
         blocks = config.swath * _counts(classes, config)[1]
     shared = results * config.chunks if config.chunks > 1 else 0
@@ -305,7 +310,7 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         terms, config.step, config.stages, config.together, unit_of(dtype), 16,
         written_bytes, read_bytes,
         dtype.size_bytes, _loads(dtype, classes), is_boxed, 4.0 * shared if is_boxed else 0.0,
-        turns, _is_split(problem), problem.shapes[problem.lead].statement.is_promoted,
+        _turns(classes, config), _is_split(problem), problem.shapes[problem.lead].statement.is_promoted,
     ).work(problem.gpu)  # fmt: skip
     if is_boxed:
         return plain

@@ -302,7 +302,8 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
     room = problem.gpu.shared_bytes_per_block
     configs = _configs(problem)
     for config in configs if folds_of(whole) else _in_chunks(problem, configs):
-        if config.stages - 1 > -(-_chunk(problem, config) // config.step):  # ahead of nothing
+        steps = -(-_chunk(problem, config) // config.step) * _turns(problem, config)
+        if config.stages - 1 > steps:  # ahead of nothing
             continue
         if config.loader == THREADS and not _fits_grid(problem, config):
             continue  # copies by threads are in loops over blocks alone
