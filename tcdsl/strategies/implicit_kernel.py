@@ -11,7 +11,7 @@ As ``tensor_kernel`` makes it of plain operands.  Where blocks share the terms e
 sums, and what follows adds them up in order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tcdsl.lang.types.dtypes import FLOAT32
@@ -98,22 +98,32 @@ class _Builder:
         def at(name: str, index: str) -> At:
             return At(scop.by_name[name].indices.index(index))
 
-        lead = self.lead
+        lead, is_finished = self.lead, self.product.is_finished
         holders = fragments if self.tiles.together else thread_tiles
+        names = (sums.init, sums.store, *sums.after)
         levels = {
             name: holders.held(self.tiles, at(name, row.name), at(name, column.name))
-            for name in (sums.init, sums.store, *sums.after)
+            for name in (*names, *(sums.left if is_finished else ()))
         }
         levels[lead] = holders.multiplied(
             self.tiles, at(lead, row.name), at(lead, column.name), at(lead, term.name)
         )
-        outer = [self._with(scop, loop, sums) for loop in self._blocks()]
+        loops = ({lead: loop[lead]} for loop in self._blocks())
+        outer = [self._with(scop, loop, names, sums.chunk) for loop in loops]
         outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
+        last: tuple[tuple[str, ...], ...] = ()
+        if is_finished:
+            *around, chunks = outer
+            outer = [*(self._with(scop, loop, sums.left, "") for loop in around), chunks]
+            begin, fold, *end = sums.left
+            turn = Coordinate(at(fold, sums.chunk).position)
+            levels[fold].insert(0, Level(LoopKind.SERIAL, turn, chunks[lead].extent))
+            last = ((begin,), (fold,), tuple(end))
         buffers = self.product.stages if self.product.boxes else 1
         kernel = TensorKernel(
             scop, lead, tuple(outer), {lead: self._step()}, ((sums.init,),), (lead,),
-            ((sums.store, *sums.after),), levels, (), buffers, sketch.why, sums.left,
-            sketch.template, sketch.config, sketch.code,
+            ((sums.store, *sums.after),), levels, (), buffers, sketch.why,
+            () if is_finished else sums.left, sketch.template, sketch.config, sketch.code, last,
         )  # fmt: skip
         for number in range(2):
             kernel = self._with_copy(kernel, number)
@@ -187,20 +197,24 @@ class _Builder:
             for part in in_swaths(levels_of(loop), lead, row, product.swath, product.in_turn)
         ]
 
-    def _with(self, scop: Scop, loop: Mapping[str, Level], sums: _Sums) -> dict[str, Level]:
-        """Return *loop* over blocks for the lead, and for what is with it in the kernel."""
-        level = loop[self.lead]
+    def _with(
+        self, scop: Scop, loop: Mapping[str, Level], names: Sequence[str], chunk: str
+    ) -> dict[str, Level]:
+        """Return *loop* over blocks for the lead, and for *names* that are with it in the kernel.
+
+        :arg chunk: their index of the chunks.
+        """
+        level, found = loop[self.lead], dict(loop)
         coordinate = level.coordinate
         assert isinstance(coordinate, Coordinate)
         index = scop.by_name[self.lead].indices[coordinate.position]
-        found = {self.lead: level}
-        for name in (sums.init, sums.store, *sums.after):
+        for name in names:
             indices = scop.by_name[name].indices
             if index == self.classes.term.name:
-                at = Coordinate(indices.index(sums.chunk))
+                own = Coordinate(indices.index(chunk))
             else:
-                at = replace(coordinate, position=indices.index(index))
-            found[name] = replace(level, coordinate=at)
+                own = replace(coordinate, position=indices.index(index))
+            found[name] = replace(level, coordinate=own)
         return found
 
     def _goes_on(self) -> bool:

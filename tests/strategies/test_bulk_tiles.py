@@ -82,7 +82,7 @@ def groups(columns: int, warps: int, stages: int, **more: Any) -> dict[str, Any]
     return {
         "rows": 16, "columns": columns, "warp_rows": warps, "warp_columns": 1, "step": 64,
         "stages": stages, "together": 4, "chunks": 1, "loader": "boxes", "swath": 1,
-        "is_persistent": False, **more,
+        "is_persistent": False, "is_finished": False, **more,
     }  # fmt: skip
 
 
@@ -111,6 +111,13 @@ CASES: Mapping[str, tuple[str, Shapes, dict[str, Any], int]] = {
     "a line": (LINE, [(5, 19, 64), (64, 5, 64)], groups(64, 4, 3), 1),
     "space": (SPACE, [(2, 4, 5, 3, 64), (64, 3, 3, 3, 64)], groups(64, 4, 3), 1),
     "epilogue": (EPILOGUE, [(2, 9, 7, 64), (64, 3, 3, 64), (64,)], groups(64, 4, 3), 1),
+    "finished": (
+        EPILOGUE, [(2, 5, 7, 128), (64, 3, 3, 128), (64,)],
+        groups(64, 4, 3, chunks=3, is_finished=True), 1,
+    ),
+    "weights, finished": (
+        WEIGHTS, [(5, 9, 7, 64), (5, 9, 7, 64)], groups(64, 4, 3, chunks=2, is_finished=True), 1,
+    ),
     "in turn": (
         PLAIN, [(5, 11, 7, 64), (64, 3, 3, 64)], groups(64, 4, 4, swath=2, is_persistent=True), 1,
     ),

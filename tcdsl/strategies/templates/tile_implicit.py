@@ -25,6 +25,7 @@ from tcdsl.lang.comprehension import Operator
 from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.poly.scop import Kind, Storage
 from tcdsl.records import dataclass
+from tcdsl.schedule.stitching import MAX_TICKETS
 from tcdsl.strategies import implicit_threads
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.bulk_tiles import bulk_tile_of
@@ -76,6 +77,7 @@ class ImplicitConfig:
     loader: str = tile_mma.THREADS
     swath: int = 1  # tiles of rows that neighbouring blocks have
     is_persistent: bool = False  # a block has tiles of all swaths, one after another
+    is_finished: bool = False  # the last of the blocks that share a tile adds up their sums
 
     @property
     def tiles(self) -> WarpTiles:
@@ -205,7 +207,8 @@ def _configs(problem: Problem) -> Iterator[ImplicitConfig]:
         for shape, step, stages in product(shapes, steps, all_stages):
             config = ImplicitConfig(*shape, step, stages, together)
             yield config
-            yield from (replace(config, chunks=n) for n in _chunks(problem, config))
+            if len(problem.group.members) == 1:
+                yield from (replace(config, chunks=n) for n in _chunks(problem, config))
 
 
 def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
@@ -223,8 +226,12 @@ def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
                 yield replace(config, swath=swath, is_persistent=True)
         for chunks in _chunks(problem, config):
             own = replace(config, chunks=chunks)
-            if _why_not_boxed(problem, own) is None:
+            if _why_not_boxed(problem, own) is not None:
+                continue
+            if len(problem.group.members) == 1:  # a kernel after it adds up the sums
                 yield own
+            if _tiles(classes_for(problem, chunks), config) <= MAX_TICKETS:
+                yield replace(own, is_finished=True)
 
 
 def _why_not_boxed(problem: Problem, config: ImplicitConfig) -> str | None:
@@ -255,8 +262,6 @@ def _swath_in_turn(problem: Problem, config: ImplicitConfig) -> int:
 
 def _chunks(problem: Problem, config: ImplicitConfig) -> Iterator[int]:
     """Yield how many blocks may share the terms: as many as fill the chip some times over."""
-    if len(problem.group.members) > 1:
-        return
     classes = classes_for(problem, 2)
     tiles = _tiles(classes, config)
     if sum(n > 1 for n in (*_counts(classes, config), *(b.extent for b in classes.batches))) > 2:
@@ -310,7 +315,9 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         terms, config.step, config.stages, config.together, unit_of(dtype), 16,
         written_bytes, read_bytes,
         dtype.size_bytes, _loads(dtype, classes), is_boxed, 4.0 * shared if is_boxed else 0.0,
-        _turns(classes, config), _is_split(problem), problem.shapes[problem.lead].statement.is_promoted,
+        _turns(classes, config), _is_split(problem),
+        problem.shapes[problem.lead].statement.is_promoted,
+        config.chunks if config.is_finished else 0,
     ).work(problem.gpu)  # fmt: skip
     if is_boxed:
         return plain
@@ -373,12 +380,14 @@ def schedule(problem: Problem, config: ImplicitConfig) -> Sketch:
         why.append("persistent blocks, each with several tiles")
     if config.chunks > 1:
         why.append(f"{config.chunks} blocks share the terms of a result")
+    if config.is_finished:
+        why.append("the last of them adds up their sums")
     members = problem.group.members
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=tuple(why), work=_work(problem, config),
         implicit=Implicit(
             config.tiles, config.stages, config.chunks, config.loader == tile_mma.BOXES,
-            config.swath, config.is_persistent,
+            config.swath, config.is_persistent, config.is_finished,
         ),
     )  # fmt: skip
 
