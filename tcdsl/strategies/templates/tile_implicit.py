@@ -48,7 +48,9 @@ from tcdsl.strategies.tensor_types import SPLIT_TERMS, is_split, loads_of, unit_
 
 NAME = "tile_implicit"
 # Of those whose operands come in boxes, beside a producer's warp.
-BOX_SHAPES = (*tile_mma.BOX_SHAPES, (16, 64, 8, 1))
+BOX_SHAPES = (
+    *tile_mma.BOX_SHAPES, (16, 64, 8, 1), (16, 64, 12, 1), (16, 128, 12, 1), (16, 192, 12, 1),
+)  # fmt: skip
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LEAST_STEPS = 4  # of a chunk
 FULL = 3  # blocks for a multiprocessor, of those that share sums
