@@ -16,6 +16,7 @@ from tcdsl.strategies.bulk_tiles import BulkTile, bulk_tile_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
+from tests.conftest import comprehension_of, strides_of
 
 MakeUnit = Callable[..., Any]
 Shapes = list[tuple[int, ...]]
@@ -190,6 +191,7 @@ IMAGES: Shapes = [(2, 9, 7, 64), (64, 3, 3, 64)]
          [(8, 40, 40, 64), (64, 3, 3, 64)], "offsets or steps", ""),
         (PLAIN.replace("w + s - 1", "w + 99*s - 99"), IMAGES, "", ""),
         (PLAIN.replace("w + s - 1", "w + 129*s - 129"), IMAGES, "its corners", ""),
+        (PLAIN.replace("w + s - 1", "w + 128*s - 128"), IMAGES, "offsets or steps", ""),
         (PLAIN.replace("I(n, h + r - 1, w + s - 1, c)", "I(n, h + r - 1, w + s - 1, 63 - c)"),
          IMAGES, "neighbours of a line", ""),
         (INSIDE.replace("h + r", "h + w + r"), [(2, 17, 9, 64), (64, 3, 3, 64)],
@@ -201,6 +203,39 @@ def test_what_no_request_brings_is_told(
 ) -> None:
     for expected, reason in zip((rows, columns), reasons(source, shapes, cuda_unit), strict=True):
         assert expected in reason and bool(expected) == bool(reason)
+
+
+def test_twelve_warps_have_no_more_registers_than_there_are(cuda_unit: MakeUnit) -> None:
+    source, shapes = PLAIN, [(5, 9, 9, 64), (192, 3, 3, 64)]
+    kernel = cuda_unit(source, *shapes).done.plan.weighed[0].kernel
+    for warps, registers in ((8, 240), (12, 0)):
+        choice = {"kernel": kernel, "template": "tile_implicit", **groups(192, warps, 3)}
+        asked = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+        unit = cuda_unit(source, *shapes, options=Options(choices=asked))
+        assert unit.done.plan.kernels[0].code.thread_registers == registers
+
+
+@pytest.mark.parametrize(("gap", "n_pixels"), [((0, 0), 0), ((0, 1), 1), ((1, 0), 1)])
+def test_rows_that_lie_apart_in_memory_are_no_box(
+    gap: tuple[int, int], n_pixels: int, cuda_unit: MakeUnit, emulated: Any
+) -> None:
+    source = """def f(half(N,H,W,C) I, half(F,C) K) -> (O) {
+        O(n,h,w,f) +=! I(n,h,w,c) * K(f,c) where w in 0:W
+    }"""
+    n, h, w, c = 3, 9, 8, 136
+    whole = values(FLOAT16, (n, h + gap[0], w + gap[1], c), "real", 1)
+    inputs = whole[:, :h, :w], values(FLOAT16, (64, c), "real", 2)
+    strides = strides_of(comprehension_of(source), inputs)
+    shapes = [one.shape for one in inputs]
+    kernel = cuda_unit(source, *shapes, strides=strides).done.plan.weighed[0].kernel
+    asked = None
+    if n_pixels:
+        choice = {"kernel": kernel, "template": "tile_implicit", **groups(64, 4, 3)}
+        asked = Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+    unit = cuda_unit(source, *shapes, strides=strides, options=asked)
+    assert unit.source.text.count("tc_copy_pixels<") == n_pixels
+    (program,) = emulated([unit])
+    check(program, *inputs)
 
 
 def copies_of(unit: Any) -> list[Statement]:
