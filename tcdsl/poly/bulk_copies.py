@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+import islpy as isl
+
 from tcdsl.lang.comprehension import Binary, Const, Expr
 from tcdsl.lang.types.dtypes import BOOL, INT32
 from tcdsl.poly.lowering import access, builder_of, elements_in
@@ -151,28 +153,36 @@ def numbers_of(copy: Statement, array: Array, dims: Sequence[Walked]) -> tuple[E
 def why_not_brought(scop: Scop, copy: Statement) -> str | None:
     """Return why requests do not bring what *copy* reads, or None: compared as relations.
 
-    { copy[o, e] -> I[x] : the condition }  =  { copy[o, e] -> I[places of line m] }, in the array
+    { copy[o, e] -> I[x] : the condition }  =  { copy[o, e] -> I[places of line m] }, in the array:
+    as functions, and where they are defined, which isl does in a tenth of the time.
     """
     bulk, read = copy.bulk, copy.reads[0]
     assert bulk is not None
     array = scop.arrays[read.array]
     builder = builder_of(copy.indices, copy.name, scop.sizes)
-    made = access(builder, array.name, _subscripts(array, copy), scop.arrays, copy.domain)
-    if made.inexact:
-        return "its places are not affine"
-    inside = elements_in(array, made.relation.get_space().range())
-    there = made.relation.intersect_range(inside)
+    subscripts = _subscripts(array, copy)
+    everything = access(builder, array.name, subscripts, scop.arrays, copy.domain).relation
+    inside = elements_in(array, everything.get_space().range())
+    there = everything.intersect_range(inside).domain()
     if bulk.goes_on:
         n_lines = prod(bulk.dims[d].extent for d in bulk.order)
         own = Binary("<", bulk.line, Const(n_lines, INT32), BOOL)
-        there = there.intersect_domain(builder.truth(own).below)
-    if not there.is_equal(read.relation):
-        return "it reads other elements"
+        there = there.intersect(builder.truth(own).below)
+    for place_, subscript in zip(subscripts, read.subscripts, strict=True):
+        made, wanted = builder.affine(place_), builder.affine(subscript)
+        if made is None or wanted is None or not _is_same(made, wanted, there):
+            return "it reads other elements"
+    if not there.is_equal(read.relation.domain()):
+        return "it reads where the statement has zeros, or the reverse"
     for one in bulk.dims:
         tap = builder.affine(one.tap)
         if tap is None or not copy.domain.is_subset(tap.ge_set(builder.constant(0))):
             return "a tap is below 0"
     return None
+
+
+def _is_same(one: isl.PwAff, other: isl.PwAff, where: isl.Set) -> bool:
+    return bool(one.is_equal(other)) or bool(where.is_subset(one.eq_set(other)))
 
 
 def _subscripts(array: Array, copy: Statement) -> tuple[Expr, ...]:
