@@ -41,6 +41,9 @@ class Overlap(StrEnum):
     WAITS_LAST = "waits last"  # before, and its threads wait for that at their end
 
 
+TFLOAT32 = "tfloat32"  # float32 that copies round to the nearest tf32
+
+
 @dataclass(frozen=True, slots=True)
 class TensorMap:
     """What a copy of whole boxes knows of its array; the innermost dimension is first.
@@ -48,7 +51,7 @@ class TensorMap:
     Lines of a box have 128 bytes, of which vectors of 16 change places (the swizzle of 128 bytes).
     """
 
-    dtype: str
+    dtype: str  # a type's name, or TFLOAT32
     sizes: tuple[int, ...]
     strides: tuple[int, ...]  # in bytes, of all dimensions but the first, whose neighbours are
     box: tuple[int, ...]

@@ -15,6 +15,7 @@ struct Map {
   uint64_t address, rank, element; /* bytes of an element */
   uint64_t sizes[5], strides[5];   /* strides in bytes */
   uint64_t box[5];
+  uint64_t is_rounded;             /* float32, to tf32 */
 };
 
 struct Box {
@@ -164,6 +165,13 @@ static void read_box(const Map &map, const int *indices, char *to, Site site) {
   }
 }
 
+/* To the nearest of 11 bits, ties to even. */
+static void round_to_tf32(uint32_t *words, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i)
+    if ((words[i] & 0x7f800000u) != 0x7f800000u)
+      words[i] = (words[i] + 0xfffu + (words[i] >> 13 & 1)) & ~0x1fffu;
+}
+
 EMU_LOCAL void emu_copy_box(void *to, const void *of, const int *indices, const void *place,
                             const char *file, int line) {
   const Site site = {file, line, EMU_CALLER};
@@ -181,6 +189,7 @@ EMU_LOCAL void emu_copy_box(void *to, const void *of, const int *indices, const 
   Box *box = (Box *)launch_memory(sizeof(Box));
   *box = {nullptr, (char *)to, size, bytes, current->index, now, site};
   read_box(map, indices, plain, site);
+  if (map.is_rounded) round_to_tf32((uint32_t *)plain, size / 4);
   for (uint64_t i = 0; i < size; i += 16) /* 16 bytes change places within a line of 128 */
     memcpy(bytes + (i ^ (i / 128 % 8 * 16)), plain + i, 16);
   free(plain);
