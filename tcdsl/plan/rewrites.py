@@ -4,9 +4,11 @@ A rewrite is a candidate: the search applies it where groups of the rewritten pr
 to take less time, and keeps why it did not where they would take more.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
 from tcdsl.lang.comprehension import Index
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
@@ -21,7 +23,14 @@ from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
 from tcdsl.rewrites.scop.separate_sums import separate, why_not_separate
 from tcdsl.rewrites.scop.widening import why_not_widened, widened
-from tcdsl.strategies.operand_orders import orders_of, with_orders
+from tcdsl.strategies.operand_orders import (
+    BYTES,
+    WORDS,
+    orders_along,
+    orders_of,
+    with_orders,
+    with_orders_along,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,10 @@ def _ordered(scop: Scop, site: str) -> Scop:
     for name in [s.name for s in scop.statements] if site == ALL else [site]:
         scop = with_orders(scop, name)
     return scop
+
+
+def _why_not_along(types: Collection[DType], scop: Scop, name: str) -> str | None:
+    return None if orders_along(scop, name, types) else "its operands are as tensor cores read them"
 
 
 def _sharing(scop: Scop) -> list[str]:
@@ -163,6 +176,12 @@ REWRITES = (
     ),
     Rewrite("operands in another order", _in_other_orders, _why_not_ordered, _ordered),
     Rewrite(
+        "operands along the terms",
+        _products,
+        partial(_why_not_along, BYTES),
+        lambda scop, name: with_orders_along(scop, name, BYTES),
+    ),
+    Rewrite(
         "operands in whole rows",
         _products,
         lambda scop, name: why_not_repacked(scop, scop.by_name[name]),
@@ -174,6 +193,12 @@ REWRITES = (
         lambda scop, name: why_not_widened(scop, scop.by_name[name]),
         widened,
     ),
+)
+TF32_ALONG = Rewrite(
+    "an operand along the terms",
+    _products,
+    partial(_why_not_along, WORDS),
+    lambda scop, name: with_orders_along(scop, name, WORDS),
 )
 IN_FLOAT16 = Rewrite(
     "products of float16 parts",
@@ -188,7 +213,11 @@ IN_BFLOAT16 = Rewrite(
     _why_not_narrowed,
     lambda scop, site: narrowed(scop, _together(scop, site)),
 )
-_ASKED = {"float16x3": (IN_FLOAT16,), "bfloat16": (IN_BFLOAT16,)}
+_ASKED = {
+    "float16x3": (IN_FLOAT16,),
+    "bfloat16": (IN_BFLOAT16,),
+    "tf32": (TF32_ALONG,),
+}
 
 
 def rewrites_by_options(options: Options) -> tuple[Rewrite, ...]:

@@ -156,6 +156,14 @@ class Kind(StrEnum):
 PRODUCER = "producer"  # the role of what fills shared memory for other warps
 
 
+class Accumulation(StrEnum):
+    """How tensor cores, which truncate what they add up, make an UPDATE's sum of products."""
+
+    DIRECT = "direct"
+    PROMOTED = "promoted"  # the terms of one step; threads add its sum to the total
+    SPLIT = "split"  # promoted, and each product is three of parts of its factors
+
+
 class EventKind(StrEnum):
     """What a BARRIER does that not all threads of a block meet."""
 
@@ -243,9 +251,13 @@ class Statement:
     role: str = ""  # the warps of a block that run it, where these have roles: PRODUCER, or others
     event: Event | None = None  # of a BARRIER that only one role meets
     library: str = ""  # of an UPDATE: that is to compute it
-    # Of an UPDATE: tensor cores, which truncate, add up the terms of one step only (promotion).
-    is_promoted: bool = False
+    accumulation: Accumulation = Accumulation.DIRECT  # of an UPDATE on tensor cores
     bulk: BulkCopy | None = None  # of a PRODUCER's copy, if it is not of a box as it lies in memory
+
+    @property
+    def is_promoted(self) -> bool:
+        """Whether threads add the sums of steps to the total."""
+        return self.accumulation is not Accumulation.DIRECT
 
     @property
     def left(self) -> tuple[str, ...]:

@@ -73,14 +73,11 @@ class Pipeline:
 
 
 def _is_unfinished(mapped: Mapped, name: str) -> bool:
-    """Return whether *name* goes on after it was issued: products of four warps, of half types.
+    """Return whether *name* goes on after it was issued: products of four warps.
 
-    Those of other types, and promoted ones, are added to their sums by the threads, which wait for
-    them.
+    Promoted ones are added to their sums by the threads, which wait for them.
     """
-    statement = mapped.scop.by_name[name]
-    is_half = all(mapped.scop.arrays[read.array].dtype.is_half for read in statement.reads)
-    return is_half and not statement.is_promoted and mapped.together(name) > WARP
+    return not mapped.scop.by_name[name].is_promoted and mapped.together(name) > WARP
 
 
 def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:

@@ -14,7 +14,6 @@ sums, and what follows adds them up in order.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.records import dataclass
@@ -41,8 +40,10 @@ from tcdsl.strategies.tensor_kernel import (
     along,
     around_of,
     in_order,
+    in_parts,
     in_swaths,
     levels_of,
+    with_parts,
     with_producer,
 )
 
@@ -127,7 +128,7 @@ class _Builder:
         )  # fmt: skip
         for number in range(2):
             kernel = self._with_copy(kernel, number)
-        return kernel
+        return with_parts(kernel) if in_parts(self.problem, self.tiles) else kernel
 
     def _sums(self) -> _Sums:
         """Return the statements, sums of a chunk each where blocks share the terms."""
@@ -219,9 +220,7 @@ class _Builder:
 
     def _goes_on(self) -> bool:
         """Return whether a product goes on after it was issued, while copies are."""
-        reads = self.problem.shapes[self.lead].statement.reads
-        is_in_parts = self.problem.scop.arrays[reads[0].array].dtype == FLOAT32
-        return self.tiles.together > 1 and not is_in_parts
+        return self.tiles.together > 1 and not in_parts(self.problem, self.tiles)
 
     def _with_copy(self, kernel: TensorKernel, number: int) -> TensorKernel:
         """Return *kernel* with the rows' or the columns' factor from a tile."""

@@ -29,7 +29,7 @@ from tcdsl.poly.loop_tree import (
     sequence,
     statements_of,
 )
-from tcdsl.poly.scop import PRODUCER, Scop
+from tcdsl.poly.scop import PRODUCER, Accumulation, Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read
 from tcdsl.rewrites.scop.packing import Packed
@@ -42,6 +42,7 @@ from tcdsl.strategies.assembly import Assembly, Chunk
 from tcdsl.strategies.fragments import (
     At,
     Level,
+    WarpTiles,
     X,
     Y,
     Z,
@@ -53,6 +54,7 @@ from tcdsl.strategies.fragments import (
 )
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch, Tensor, Tile
+from tcdsl.strategies.tensor_types import is_split
 from tcdsl.strategies.tile_folds import (
     Fold,
     folded,
@@ -134,7 +136,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     row, column = product.row, product.column
     names = [shape.statement.indices[d] for d in (row[lead], column[lead], product.term)]
     chunked, left = _in_chunks(problem, product) if product.chunk else (problem.scop, ())
-    scop = rfactor(chunked, lead, ())
+    scop = rfactor(chunked, lead, (), names[1])
     init, store = (s.name for s in scop.statements if s.name not in chunked.by_name)
     scop = _padded(scop, lead, problem, product)
     levels = {name: held(tiles, *_at(scop, name, names[:2])) for name in (init, store)}
@@ -169,7 +171,20 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     )  # fmt: skip
     for number in range(len(scop.by_name[lead].reads)):
         kernel = _with_copy(kernel, product, number)
-    return kernel
+    return with_parts(kernel) if in_parts(problem, tiles) else kernel
+
+
+def in_parts(problem: Problem, tiles: WarpTiles) -> bool:
+    """Return whether four warps make the product of *problem* as three of parts of its factors."""
+    read = problem.shapes[problem.lead].statement.reads[0]
+    return tiles.together > 1 and is_split(problem.scop.arrays[read.array].dtype, problem.options)
+
+
+def with_parts(kernel: TensorKernel) -> TensorKernel:
+    """Return *kernel*, whose product is made of parts."""
+    made = replace(kernel.scop.by_name[kernel.name], accumulation=Accumulation.SPLIT)
+    own = tuple(made if s.name == made.name else s for s in kernel.scop.statements)
+    return replace(kernel, scop=kernel.scop.with_statements(own))
 
 
 def _in_parts(problem: Problem, product: Tensor) -> tuple[Problem, list[Fold]]:

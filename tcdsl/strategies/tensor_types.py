@@ -1,11 +1,11 @@
 """Which products tensor cores make: the types of the factors and of the sum, and where.
 
     bfloat16, float16    float32    mma.m16n8k16, wgmma
-    int8, uint8          int32      mma.m16n8k32: exact, sums wrap
+    int8, uint8          int32      mma.m16n8k32, wgmma: exact, sums wrap
     float8               float32    from sm_89 on as float16, which holds all of both types
     float64              float64    mma.m16n8k4: as exact as fused multiply-adds
-    float32              float32    wgmma, each product as three of tf32 parts; mma.m16n8k8 as
-                                    tf32, if ``Options(precision="tf32")``; neither, if "ieee";
+    float32              float32    wgmma, each product as three of tf32 parts; mma.m16n8k8, wgmma
+                                    as tf32, if ``Options(precision="tf32")``; neither, if "ieee";
                                     rewrites make it float16 or bfloat16 (float16x3, bfloat16)
 
 The two factors are of one type, or of two that have a byte.  PTX ISA, "mma".
@@ -82,6 +82,17 @@ def why_not_made(
 def is_split(factor: DType, options: Options) -> bool:
     """Return whether a product of *factor* is made as three products of parts."""
     return factor == FLOAT32 and options.precision in ("float32", "float16x3", "bfloat16")
+
+
+def has_groups(factor: DType, *, is_along: tuple[bool, bool]) -> bool:
+    """Return whether four warps multiply elements of type *factor* together (wgmma).
+
+    They read halves in any direction, others where neighbours are *along* the terms, of rows and of
+    columns; words of rows come by way of registers else.
+    """
+    if factor.size_bytes == 1:
+        return factor in (INT8, UINT8) and all(is_along)
+    return factor.is_half or (factor == FLOAT32 and is_along[1])
 
 
 def unit_of(factor: DType) -> Unit:

@@ -128,7 +128,7 @@ def test_float32_as_tf32(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of(form, ("float32", "float32"))
     assert "tc_mma_of" not in cuda_unit(source, *shapes).source.functions
     options = Options(precision="tf32")
-    unit = cuda_unit(source, *shapes, options=options)
+    unit = cuda_unit(source, *shapes, gpu=load_chip("a100"), options=options)
     assert "tc_mma_of" in unit.source.functions
     (program,) = emulated([unit])
     a, b = drawn(("float32", "float32"), shapes)

@@ -30,15 +30,16 @@ from tcdsl.codegen.ast.loop_ast import REQUEST
 from tcdsl.codegen.ast.nodes import Code, Evaluate, Name, Node
 from tcdsl.codegen.cuda.grids import extent_counts
 from tcdsl.codegen.cuda.products import variables_of
-from tcdsl.codegen.cuda.source import TensorMap
+from tcdsl.codegen.cuda.source import TFLOAT32, TensorMap
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.locality import array_strides
 from tcdsl.errors import INTERNAL
+from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.bulk_copies import is_box, walked, why_not_brought
 from tcdsl.poly.isl_utils import Extent, greatest
 from tcdsl.poly.loop_tree import Coordinate, Loop
-from tcdsl.poly.scop import Array, BulkCopy, EventKind, Scop, Statement
+from tcdsl.poly.scop import Accumulation, Array, BulkCopy, EventKind, Scop, Statement
 
 LINE_BYTES = 128  # of one line of a box, and of an atom: see device/cuda/wgmma.cuh
 BARRIERS = "w_barriers"
@@ -56,7 +57,17 @@ def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str]) -> TensorMap:
     box = (*box[:-1], LINE_BYTES // element)
     is_open = any(not isinstance(extent, int) for extent in array.shape)
     counts = [extent_counts(extent, sizes) for extent in array.shape[::-1] if is_open]
-    return TensorMap(array.dtype.name, most[::-1], strides[::-1], box[::-1], tuple(counts))
+    dtype = array.dtype.name
+    if array.dtype == FLOAT32 and _is_rounded(scop, copy):
+        dtype = TFLOAT32
+    return TensorMap(dtype, most[::-1], strides[::-1], box[::-1], tuple(counts))
+
+
+def _is_rounded(scop: Scop, copy: Statement) -> bool:
+    """Return whether what *copy* brings is multiplied as tf32, to which copies round it."""
+    own = copy.write.array
+    readers = (s for s in scop.statements if any(read.array == own for read in s.reads))
+    return all(reader.accumulation is Accumulation.DIRECT for reader in readers)
 
 
 def _map_of_lines(scop: Scop, copy: Statement, bulk: BulkCopy) -> TensorMap:

@@ -41,6 +41,9 @@ class Overlap(StrEnum):
     WAITS_LAST = "waits last"  # before, and its threads wait for that at their end
 
 
+TFLOAT32 = "tfloat32"  # float32 that copies round to the nearest tf32
+
+
 @dataclass(frozen=True, slots=True)
 class TensorMap:
     """What a copy of whole boxes knows of its array; the innermost dimension is first.
@@ -50,7 +53,7 @@ class TensorMap:
     pixel and pixels, each along a dimension a *step* after the one before.
     """
 
-    dtype: str
+    dtype: str  # a type's name, or TFLOAT32
     sizes: tuple[int, ...]
     strides: tuple[int, ...]  # in bytes, of all dimensions but the first, whose neighbours are
     box: tuple[int, ...]

@@ -14,6 +14,7 @@
 struct Map {
   uint64_t address, rank, element; /* bytes of an element */
   uint64_t has_pixels;             /* a copy is of rows of pixels, not of a box */
+  uint64_t is_rounded;             /* float32, to tf32 */
   uint64_t sizes[5], strides[5];   /* strides in bytes */
   uint64_t box[5];                 /* of pixels: neighbours, and how many pixels */
   /* Of pixels: the first place along each dimension but the first and the last, from the start, and
@@ -168,6 +169,13 @@ static void read_box(const Map &map, const int *indices, char *to, Site site) {
   }
 }
 
+/* To the nearest of 11 bits, ties to even. */
+static void round_to_tf32(uint32_t *words, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i)
+    if ((words[i] & 0x7f800000u) != 0x7f800000u)
+      words[i] = (words[i] + 0xfffu + (words[i] >> 13 & 1)) & ~0x1fffu;
+}
+
 /* What rows of pixels hold: the first is at *indices* (of the first of its neighbours), and all are
  * read *offsets* further on.  The next one is a step further along the second dimension, while that
  * is not beyond the upper corner; else at its lower corner, and a step further along the third one.
@@ -207,7 +215,7 @@ static void read_pixels(const Map &map, const int *indices, const int *offsets, 
 }
 
 /* Put what has been read, *plain*, on its way to its swizzled place. */
-static void send_box(void *to, char *plain, uint64_t size, Phases &one, Site site) {
+static void send_box(void *to, char *plain, uint64_t size, const Map &map, Phases &one, Site site) {
   if (((uintptr_t)to - dynamic_shared_address()) % 1024)
     fail(MISALIGNED, site, "a box's place in shared memory is at no multiple of 1024 bytes");
   check_access<true, false>((uintptr_t)to, size, 16, site);
@@ -215,6 +223,7 @@ static void send_box(void *to, char *plain, uint64_t size, Phases &one, Site sit
   char *bytes = (char *)malloc(size);
   Box *box = (Box *)launch_memory(sizeof(Box));
   *box = {nullptr, (char *)to, size, bytes, current->index, now, site};
+  if (map.is_rounded) round_to_tf32((uint32_t *)plain, size / 4);
   for (uint64_t i = 0; i < size; i += 16) /* 16 bytes change places within a line of 128 */
     memcpy(bytes + (i ^ (i / 128 % 8 * 16)), plain + i, 16);
   free(plain);
@@ -244,7 +253,7 @@ EMU_LOCAL void emu_copy_box(void *to, const void *of, const int *indices, const 
   char *plain = room_of(map, size, site);
   if (map.has_pixels) fail(LIMIT, site, "a copy of a box by a map of pixels");
   read_box(map, indices, plain, site);
-  send_box(to, plain, size, one, site);
+  send_box(to, plain, size, map, one, site);
 }
 
 EMU_LOCAL void emu_copy_pixels(void *to, const void *of, const int *indices, const int *offsets,
@@ -256,7 +265,7 @@ EMU_LOCAL void emu_copy_pixels(void *to, const void *of, const int *indices, con
   char *plain = room_of(map, size, site);
   if (!map.has_pixels) fail(LIMIT, site, "a copy of pixels by a map of boxes");
   read_pixels(map, indices, offsets, plain, site);
-  send_box(to, plain, size, one, site);
+  send_box(to, plain, size, map, one, site);
 }
 
 /* At the end of a block: what is still on its way would arrive in another one's memory. */

@@ -6,7 +6,7 @@ each array that a kernel is called on; the last ones are kept.
 
 import ctypes
 
-from tcdsl.codegen.cuda.source import TensorMap
+from tcdsl.codegen.cuda.source import TFLOAT32, TensorMap
 from tcdsl.runtime.cuda import libcuda
 
 MAP_BYTES = 128
@@ -15,7 +15,7 @@ _KEPT = 64  # encodings of one parameter
 # CUtensorMapDataType; a swizzle of 128 bytes, promotion to 128 bytes in the second-level cache.
 _TYPES = {
     "uint8": 0, "uint16": 1, "uint32": 2, "int32": 3, "uint64": 4, "int64": 5, "float16": 6,
-    "float32": 7, "float64": 8, "bfloat16": 9, "int8": 0,
+    "float32": 7, "float64": 8, "bfloat16": 9, "int8": 0, TFLOAT32: 11,
 }  # fmt: skip
 _NOT_INTERLEAVED, _SWIZZLE, _PROMOTION, _ZEROS = 0, 3, 2, 0
 

@@ -36,6 +36,7 @@ from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_simt
 from tcdsl.strategies.tensor_types import (
     SPLIT_TERMS,
+    has_groups,
     is_split,
     loads_of,
     unit_of,
@@ -213,7 +214,21 @@ def axes_of(problem: Problem) -> Axes | None:
     # values may lie as close together: what a thread holds is in the order of the subscripts.
     column = min(longest, key=lambda axis: _order_of(problem, axis))
     row = next(axis for axis in longest if axis is not column)
-    return row, column, term, tuple(d for d in reduced if d != term)
+    axes = row, column, term, tuple(d for d in reduced if d != term)
+    return (column, row, *axes[2:]) if _is_turned(problem, axes) else axes
+
+
+def _is_turned(problem: Problem, axes: Axes) -> bool:
+    """Return whether rows are to be columns, whose operand alone is as four warps need it."""
+    factors = [problem.scop.arrays[read.array].dtype for read in _reads(problem)]
+    if is_split(factors[0], problem.options) or why_not_boxes(problem):
+        return False
+    rows, columns = _are_along(problem, axes)
+    own, turned = (
+        all(has_groups(factor, is_along=along) for factor in factors)
+        for along in ((rows, columns), (columns, rows))
+    )
+    return turned and not own
 
 
 def _order_of(problem: Problem, axis: Axis) -> tuple[int, int]:
@@ -266,9 +281,7 @@ def _why_not_copied(problem: Problem) -> str | None:
             return f"rows of {read.array} are not all aligned to 4 bytes"
     if any(low for name in problem.group.members for low in problem.shapes[name].lower):
         return "it begins elsewhere than at 0"
-    if why_not_boxes(problem) is None and _operands(problem)[0].dtype.is_half:
-        return None
-    return _why_not_whole_rows(problem)
+    return None if _is_boxed(problem) else _why_not_whole_rows(problem)
 
 
 def _why_not_whole_rows(problem: Problem) -> str | None:
@@ -331,11 +344,12 @@ def _configs(problem: Problem) -> Iterator[TensorConfig]:
     if is_whole and problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and element.is_half:
         for shape, stages in product(GROUP_SHAPES, GROUP_STAGES):
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
-    if element.is_half and why_not_boxes(problem) is None:
+    if _is_boxed(problem):
+        step = BOX_BYTES_A_LINE // element.size_bytes
         shapes = [shape for shape in BOX_SHAPES if _has_whole_atoms(problem, shape[1])]
         for shape, stages in product(shapes, BOX_STAGES):
             swath = _swath(problem, shape[0] * shape[2])
-            yield (plain := TensorConfig(*shape, GROUP_STEP, stages, WARPS, BOXES, swath))
+            yield (plain := TensorConfig(*shape, step, stages, WARPS, BOXES, swath))
             if (own := _swath_in_turn(problem, plain)) > 0:
                 yield replace(plain, swath=own, is_persistent=True)
 
@@ -439,6 +453,15 @@ def why_not_boxes(problem: Problem) -> str | None:
     return None
 
 
+def _is_boxed(problem: Problem) -> bool:
+    """Return whether four warps multiply what boxes bring of *problem*, none in parts."""
+    axes = axes_of(problem)
+    assert axes is not None
+    if is_in_parts(problem) or why_not_boxes(problem):
+        return False
+    return has_groups(_operands(problem)[0].dtype, is_along=_are_along(problem, axes))
+
+
 def _swath(problem: Problem, rows: int) -> int:
     """Return how many tiles of *rows* neighbouring blocks have: 1 where there are batches."""
     axes = axes_of(problem)
@@ -499,22 +522,29 @@ def _blocks(problem: Problem, config: TensorConfig) -> int:
 
 def _operands(problem: Problem) -> list[Array]:
     """Return the factors' arrays, in the order of the reads."""
-    reads = problem.shapes[problem.lead].statement.reads
-    return [problem.scop.arrays[read.array] for read in reads]
+    return [problem.scop.arrays[read.array] for read in _reads(problem)]
+
+
+def _reads(problem: Problem) -> tuple[Access, ...]:
+    return problem.shapes[problem.lead].statement.reads
 
 
 def _loads(problem: Problem) -> tuple[int, int]:
     """Return the instructions with which a thread gets its part of 16 rows, and 16 columns."""
     axes = axes_of(problem)
     assert axes is not None
-    statement = problem.shapes[problem.lead].statement
-    found = []
-    for axis in axes[:2]:
-        index = statement.indices[axis[problem.lead]]
-        read = next(read for read in statement.reads if _has(read, index))
-        is_along = read.subscripts[-1] == Index(statement.indices[axes[2]])
-        found.append(loads_of(problem.scop.arrays[read.array].dtype, is_along=is_along))
-    return found[0], found[1]
+    dtype = _operands(problem)[0].dtype
+    rows, columns = _are_along(problem, axes)
+    return loads_of(dtype, is_along=rows), loads_of(dtype, is_along=columns)
+
+
+def _are_along(problem: Problem, axes: Axes) -> tuple[bool, bool]:
+    """Return whether neighbours in the rows' and in the columns' operand are along the terms."""
+    statement, (row, column, term, _) = problem.shapes[problem.lead].statement, axes
+    own = [statement.indices[axis[problem.lead]] for axis in (row, column)]
+    rows, columns = (next(r for r in statement.reads if _has(r, index)) for index in own)
+    last = Index(statement.indices[term])
+    return rows.subscripts[-1] == last, columns.subscripts[-1] == last
 
 
 def schedule(problem: Problem, config: TensorConfig) -> Sketch:

@@ -24,6 +24,7 @@
     mma_of                              tc_mma_of, tc_of_<type>_<type>
     wgmma                               tc_wgmma, tc_end_products, tc_leave_products,
                                         tc_in_atoms, tc_show_copies
+    wgmma_of                            tc_wgmma_of
     promoted                            tc_mma_promoted, tc_wgmma_promoted
     wgmma_f32                           tc_wgmma_f32
     pipeline                            tc_map, tc_begin_pipeline, tc_acquire, tc_copy_box,
@@ -79,8 +80,8 @@ SCALAR_PARTS: tuple[str, ...] = (
 )  # fmt: skip
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "atomic8",
-    "ticket", "grid", "cluster", "async", "mma", "mma_of", "wgmma", "promoted", "wgmma_f32",
-    "pipeline", "overlap", "changing",
+    "ticket", "grid", "cluster", "async", "mma", "mma_of", "wgmma", "wgmma_of", "promoted",
+    "wgmma_f32", "pipeline", "overlap", "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -95,6 +96,7 @@ _NEEDS = {
     "mma": {"half", "vector"},
     "mma_of": {"half", "float8", "vector", "mma"},
     "wgmma": {"half", "vector", "mma"},
+    "wgmma_of": {"half", "float8", "vector", "mma", "mma_of", "wgmma"},
     "wgmma_f32": {"half", "vector", "mma", "wgmma"},
     "promoted": {"half", "vector", "mma", "wgmma"},
     "pipeline": {"half", "vector", "mma", "wgmma"},
@@ -164,7 +166,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(["tc_mma_of", *(f"tc_of_{of}" for of in _MULTIPLIED)], "mma_of")
         | dict.fromkeys(_GROUP_PRODUCTS, "wgmma")
         | dict.fromkeys(["tc_mma_promoted", "tc_wgmma_promoted"], "promoted")
-        | {"tc_wgmma_f32": "wgmma_f32"}
+        | {"tc_wgmma_of": "wgmma_of", "tc_wgmma_f32": "wgmma_f32"}
         | dict.fromkeys(_PIPELINE, "pipeline")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
         | {"tc_changing": "changing"}
