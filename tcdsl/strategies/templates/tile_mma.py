@@ -322,9 +322,10 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
             continue  # copies by threads are in loops over blocks alone
         work = _work(whole, config)
         seconds = estimate(work, problem.gpu).seconds
-        if seconds < inf and work.shared_bytes <= room:
-            found.append((seconds, config))
-    yield from (config for _, config in sorted(found, key=lambda pair: pair[0]))
+        if seconds < inf and work.shared_bytes <= room:  # of equal ones that with fewer products
+            made = _tiles(problem, config) * prod(config.tiles.block)
+            found.append((seconds, made, config))
+    yield from (config for *_, config in sorted(found, key=lambda one: one[:2]))
 
 
 def _configs(problem: Problem) -> Iterator[TensorConfig]:
