@@ -4,7 +4,7 @@
         where m = 128 o + e0 = (n H + h) W + w
     --->  line m has n(m) along n, -1 + h(m) + r along h, -1 + w(m) + s along w
 
-A line m has, along each dimension of the array but the last, ``first + step * digit + tap``: the
+A line m has, along each dimension of the array but one, ``first + step * digit + tap``: the
 digits are those of m, and all lines of a tile have one tap.  Where m has one digit alone, of
 step 1, or digits of dimensions that lie in memory like one, the lines are a box ("tiled mode").
 Else they are what the driver calls im2col: from a pixel on, along the fastest dimension by its
@@ -59,7 +59,9 @@ def walked(array: Array, strides: Sequence[int], bulk: BulkCopy) -> tuple[Walked
     """
     sizes = [size for size in array.shape if isinstance(size, int)]
     assert len(sizes) == array.rank, "bulk_tile_of"
-    rest = [d for d in range(len(bulk.dims)) if d not in bulk.order]
+    # Of one element alone no stride matters, but the driver takes multiples of 16 bytes.
+    strides = [max(strides) if size == 1 else n for n, size in zip(strides, sizes, strict=True)]
+    rest = [d for d in range(array.rank) if d not in bulk.order and d != bulk.near]
     found = [Walked(sizes[d], strides[d], bulk.dims[d]) for d in rest]
     found = [one for one in found if (one.size, one.of) != (1, _WHOLE)]
     after, begin = 1, len(found)
@@ -140,9 +142,11 @@ def numbers_of(copy: Statement, array: Array, dims: Sequence[Walked]) -> tuple[E
 
     They are those of the tile's first element where the copy's indices of an element are 0.
     """
-    bulk, origin = copy.bulk, array.origin[-1]
-    assert bulk is not None and isinstance(origin, int), "bulk_tile_of"
-    first = plus(copy.reads[0].subscripts[-1], Const(-origin, INT32))
+    bulk = copy.bulk
+    assert bulk is not None
+    origin = array.origin[bulk.near]
+    assert isinstance(origin, int), "bulk_tile_of"
+    first = plus(copy.reads[0].subscripts[bulk.near], Const(-origin, INT32))
     places = [place(one, bulk.line, is_last=one is dims[-1]) for one in dims]
     if is_box(dims):
         return (first, *(plus(at, one.of.tap) for at, one in zip(places, dims, strict=True)))
@@ -196,5 +200,6 @@ def _subscripts(array: Array, copy: Statement) -> tuple[Expr, ...]:
         places[d] = plus(place(own, bulk.line, is_last=is_last), own.of.tap)
         after *= own.of.extent
     origins = [Const(origin, INT32) for origin in array.origin if isinstance(origin, int)]
-    at = (plus(*both) for both in zip(places, origins, strict=False))
-    return (*at, copy.reads[0].subscripts[-1])
+    at = [plus(*both) for both in zip(places, origins, strict=True)]
+    at[bulk.near] = copy.reads[0].subscripts[bulk.near]
+    return tuple(at)

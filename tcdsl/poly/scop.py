@@ -203,14 +203,15 @@ class BulkDim:
 
 @dataclass(frozen=True, slots=True)
 class BulkCopy:
-    """How a copy fills a tile whose lines are neighbours along an array's last dimension.
+    """How a copy fills a tile whose lines are neighbours in memory, along the dimension *near*.
 
-    *dims* are the others; *order*: those of which m, the number of a *line*, has a digit, the
-    fastest first (poly/bulk_copies.py).  After the last line the array *goes_on*: what is there is
-    none of the tile's.
+    *dims* are all dimensions, of *near* without a meaning; *order*: those of which m, the number of
+    a *line*, has a digit, the fastest first (poly/bulk_copies.py).  After the last line the array
+    *goes_on*: what is there is none of the tile's.
     """
 
     line: Expr
+    near: int
     dims: tuple[BulkDim, ...]
     order: tuple[int, ...]
     goes_on: bool = False

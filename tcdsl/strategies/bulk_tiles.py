@@ -6,8 +6,9 @@
 The lines of a tile are one class of indices, its neighbours another; all others are taps.  Legal
 iff
 
-- subscripts are affine: the last one is the innermost index of the neighbours, plus taps, and no
-  other mentions that; each index of the lines is in one other subscript, alone and forwards;
+- subscripts are affine: that of the dimension of neighbours in memory is their innermost index,
+  plus taps, and no other mentions that; each index of the lines is in one other subscript, alone
+  and forwards;
 - the guard holds exactly where the array has an element, and where lines, or neighbours, end the
   array ends too, or a tile does: so that both have zeros;
 - all taps of 64 neighbours are one: their last index has a multiple of 64 values, or is alone;
@@ -72,7 +73,9 @@ def bulk_tile_of(problem: Problem, is_flat: bool, number: int) -> BulkTile | str
             return "a subscript is not affine"
         sums.append(own)
     extents = dict(zip(statement.indices, problem.shapes[problem.lead].extents, strict=True))
-    tile = _Tile(sums, array, extents)
+    near = _near(array)
+    assert near is not None, "_why_not_array"
+    tile = _Tile(sums, array, extents, near)
     whole, copy = tile.whole(within), tile.copy(lines)
     if isinstance(whole, str) or isinstance(copy, str):
         return whole if isinstance(whole, str) else str(copy)
@@ -106,12 +109,17 @@ def _why_not_array(array: Array) -> str | None:
     plain = (*array.origin, *array.shape, *(array.strides or ()))
     if array.skew is not None or any(not isinstance(n, int) for n in plain):
         return f"{array.name} has no plain strides"
-    if array.rank < 2:
-        return f"{array.name} has no lines"
-    *strides, last = (n * array.dtype.size_bytes for n in array_strides(array))
-    if last != array.dtype.size_bytes or any(n <= 0 or n % STRIDE_BYTES for n in strides):
+    near, element = _near(array), array.dtype.size_bytes
+    strides = [n for d, n in enumerate(array_strides(array)) if d != near and array.shape[d] != 1]
+    if near is None or any(n <= 0 or n * element % STRIDE_BYTES for n in strides):
         return f"strides of {array.name} are no multiples of {STRIDE_BYTES} bytes"
     return None
+
+
+def _near(array: Array) -> int | None:
+    """Return along which dimension elements of *array* are neighbours, None if along none."""
+    strides = enumerate(array_strides(array))
+    return next((d for d, n in strides if n == 1 and array.shape[d] != 1), None)
 
 
 def _why_not_guarded(
@@ -174,34 +182,40 @@ def _sum_of(builder: Builder, expr: Expr, indices: Sequence[str]) -> _Sum | None
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """The subscripts of a factor, *sums* of indices of these *extents*."""
+    """The subscripts of a factor, *sums* of indices of these *extents*; neighbours are *near*."""
 
     sums: Sequence[_Sum]
     array: Array
     extents: Mapping[str, int]
+    near: int
+
+    @property
+    def others(self) -> Sequence[tuple[int, _Sum]]:
+        """The other dimensions."""
+        return [(dim, own) for dim, own in enumerate(self.sums) if dim != self.near]
 
     def whole(self, within: Merged) -> int | str:
         """Return of which number of neighbours a tile has a divisor, 0: any; or why of none."""
         several = [i for i in within.indices if self.extents[i] > 1] or [within.indices[-1]]
-        inner, own = several[-1], self.sums[-1]
-        if own.factors.get(inner) != 1 or any(inner in one.factors for one in self.sums[:-1]):
+        inner, own = several[-1], self.sums[self.near]
+        if own.factors.get(inner) != 1 or any(inner in one.factors for _, one in self.others):
             return "neighbours of a line are not neighbours in memory"
         at_once = LINE_BYTES // self.array.dtype.size_bytes
         if len(several) > 1:
             is_whole = self.extents[inner] % at_once == 0
             return within.extent if is_whole else "lines of 128 bytes have several taps"
         end = own.without(inner).least(self.extents) + self.extents[inner]
-        origin, size = self.array.origin[-1], self.array.shape[-1]
+        origin, size = self.array.origin[self.near], self.array.shape[self.near]
         assert isinstance(origin, int) and isinstance(size, int)
         return 0 if end >= origin + size else within.extent
 
     def copy(self, lines: Merged) -> BulkCopy | str:
         """Return the copy of *lines*, its taps in terms of the product's indices, or why not."""
         own = [i for i in reversed(lines.indices) if self.extents[i] > 1]
-        if not own or any(i in self.sums[-1].factors for i in own):
+        if not own or any(i in self.sums[self.near].factors for i in own):
             return "lines lie along neighbours in memory"
-        dims, of = [], dict[str, int]()
-        for dim, sum_ in enumerate(self.sums[:-1]):
+        dims, of = [BulkDim(1, 1, 0, Const(0, INT32))] * len(self.sums), dict[str, int]()
+        for dim, sum_ in self.others:
             digits = [i for i in own if i in sum_.factors]
             if len(digits) > 1 or any(i in of or sum_.factors[i] < 0 for i in digits):
                 return "a dimension has no single index of the lines"
@@ -210,10 +224,11 @@ class _Tile:
             least, origin = rest.least(self.extents), self.array.origin[dim]
             assert isinstance(origin, int)
             extent, step = (self.extents[digits[0]], sum_.factors[digits[0]]) if digits else (1, 1)
-            dims.append(BulkDim(extent, step, least - origin, rest.minus(least)))
+            dims[dim] = BulkDim(extent, step, least - origin, rest.minus(least))
         if len(of) < len(own):
             return "lines are repeated"
         last, size = dims[of[own[-1]]], self.array.shape[of[own[-1]]]
         assert isinstance(size, int)
         goes_on = last.step > 1 or last.first + last.step * last.extent < size
-        return BulkCopy(Index(lines.name), tuple(dims), tuple(of[i] for i in own), goes_on)
+        order = tuple(of[i] for i in own)
+        return BulkCopy(Index(lines.name), self.near, tuple(dims), order, goes_on)

@@ -238,6 +238,30 @@ def test_rows_that_lie_apart_in_memory_are_no_box(
     check(program, *inputs)
 
 
+@pytest.mark.parametrize("taps", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_channels_may_be_last_in_memory_alone(
+    taps: int, cuda_unit: MakeUnit, emulated: Any
+) -> None:
+    """A view whose second dimension has neighbours in memory; of one tap, dimensions of size 1."""
+    pad = taps // 2
+    guard = f"h + r >= {pad} && h + r - {pad} < H && w + s >= {pad} && w + s - {pad} < W"
+    source = f"""def f(half(N,C,H,W) I, half(F,C,{taps},{taps}) K) -> (O) {{
+        O(n,f,h,w) +=! (({guard}) ? I(n, c, h + r - {pad}, w + s - {pad}) : 0) * K(f,c,r,s)
+            where n in 0:N, h in 0:H, w in 0:W, r in 0:{taps}, s in 0:{taps}
+    }}"""
+    shapes = [(3, 9, 8, 136), (64, taps, taps, 136)]
+    inputs = [values(FLOAT16, shape, "real", 1).transpose(0, 3, 1, 2) for shape in shapes]
+    strides = strides_of(comprehension_of(source), inputs)
+    shapes = [one.shape for one in inputs]
+    kernel = cuda_unit(source, *shapes, strides=strides).done.plan.weighed[0].kernel
+    choice = {"kernel": kernel, "template": "tile_implicit", **groups(64, 4, 3)}
+    asked = Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+    unit = cuda_unit(source, *shapes, strides=strides, options=asked)
+    assert unit.source.text.count("tc_copy_pixels<") == (taps > 1)
+    (program,) = emulated([unit])
+    check(program, *inputs)
+
+
 def copies_of(unit: Any) -> list[Statement]:
     scop = unit.done.plan.scop
     return [s for s in scop.statements if s.role == PRODUCER and s.bulk is not None]
@@ -251,16 +275,16 @@ def test_another_window_than_the_statement_reads_is_found(
     scop = unit.done.plan.scop
     (copy, _) = sorted(copies_of(unit), key=lambda s: -len(s.bulk.order if s.bulk else ()))
     assert why_not_brought(scop, copy) is None and copy.bulk is not None
-    bulk, (n, h, w) = copy.bulk, copy.bulk.dims
+    bulk, (n, h, w, c) = copy.bulk, copy.bulk.dims
     one = Const(1, INT32)
     wrong = [
-        replace(bulk, dims=(n, replace(h, first=h.first + 1), w)),
-        replace(bulk, dims=(n, h, replace(w, step=w.step + 1))),
-        replace(bulk, dims=(n, replace(h, extent=h.extent - 1), w)),
-        replace(bulk, dims=(n, h, replace(w, tap=h.tap))),
+        replace(bulk, dims=(n, replace(h, first=h.first + 1), w, c)),
+        replace(bulk, dims=(n, h, replace(w, step=w.step + 1), c)),
+        replace(bulk, dims=(n, replace(h, extent=h.extent - 1), w, c)),
+        replace(bulk, dims=(n, h, replace(w, tap=h.tap), c)),
         replace(bulk, order=(1, 2, 0)),
-        replace(bulk, dims=(replace(n, tap=one), h, w)),
-        replace(bulk, dims=(n, replace(h, first=h.first + 9, tap=Const(-9, INT32)), w)),
+        replace(bulk, dims=(replace(n, tap=one), h, w, c)),
+        replace(bulk, dims=(n, replace(h, first=h.first + 9, tap=Const(-9, INT32)), w, c)),
     ]
     for other in wrong:
         assert why_not_brought(scop, replace(copy, bulk=other)) is not None

@@ -75,7 +75,7 @@ def _map_of_lines(scop: Scop, copy: Statement, bulk: BulkCopy) -> TensorMap:
     array, tile = (scop.arrays[one.array] for one in (copy.reads[0], copy.write))
     element, lines = array.dtype.size_bytes, _number(tile.shape[-2])
     dims = walked(array, array_strides(array), bulk)
-    sizes = (_number(array.shape[-1]), *(one.size for one in dims))
+    sizes = (_number(array.shape[bulk.near]), *(one.size for one in dims))
     strides = tuple(element * one.stride for one in dims)
     at_once = LINE_BYTES // element
     if is_box(dims):

@@ -51,6 +51,7 @@ NAME = "tile_implicit"
 BOX_SHAPES = (
     *tile_mma.BOX_SHAPES, (16, 64, 8, 1), (16, 64, 12, 1), (16, 128, 12, 1), (16, 192, 12, 1),
 )  # fmt: skip
+BOX_STAGES = (*tile_mma.BOX_STAGES, 2)  # these of sums of one step
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LEAST_STEPS = 4  # of a chunk
 FULL = 3  # blocks for a multiprocessor, of those that share sums
@@ -222,7 +223,7 @@ def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
     has_boxes = gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)
     if not (has_boxes and dtype.is_half) or _why_not_on_tensor_cores(problem) is not None:
         return
-    for shape, stages in product(BOX_SHAPES, tile_mma.BOX_STAGES):
+    for shape, stages in product(BOX_SHAPES, BOX_STAGES):
         step = STEP_BYTES // dtype.size_bytes
         config = ImplicitConfig(*shape, step, stages, tile_mma.WARPS, 1, tile_mma.BOXES)
         if _why_not_boxed(problem, config) is None:
