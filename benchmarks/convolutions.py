@@ -4,6 +4,7 @@
     python benchmarks/convolutions.py --seconds 60            times, by turns with torch's
     python benchmarks/convolutions.py --only '*weights nhwc' --candidates 4
     python benchmarks/convolutions.py --type float32 --precision ieee
+    python benchmarks/convolutions.py --table resnet50,vgg16,mobilenet_v2   forward, nhwc
 
 Of bfloat16, or of another ``--type``; torch's float32 is without tf32.  Each result is compared
 with torch's of a wider type first, outputs poisoned.  cuDNN may search (``benchmark``), and has
@@ -23,47 +24,16 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from convolution_layers import LAYERS, Layer, networks
+
 import tcdsl
 from tcdsl.options import Options
 
+IMAGES = 32
+NETWORKS = networks(IMAGES)
+ALL_LAYERS = {**LAYERS, **{one.label: one for own in NETWORKS.values() for one in own}}
 CHIP_BYTES = 1 << 28  # written between runs, so that the second-level cache has nothing of them
 ROUNDS = 7
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer: N images of C channels and H x H pixels, F filters of T x T taps."""
-
-    N: int
-    H: int
-    C: int
-    F: int
-    T: int = 1
-    stride: int = 1
-    pad: int = 0
-    dilation: int = 1
-
-    @property
-    def P(self) -> int:
-        """How many rows and columns the results have."""
-        return (self.H + 2 * self.pad - self.dilation * (self.T - 1) - 1) // self.stride + 1
-
-    @property
-    def operations(self) -> float:
-        return 2.0 * self.N * self.P**2 * self.F * self.C * self.T**2
-
-
-LAYERS: Mapping[str, Layer] = {
-    "3x3 56": Layer(32, 56, 64, 64, 3, 1, 1),
-    "3x3 28": Layer(32, 28, 128, 128, 3, 1, 1),
-    "3x3 14": Layer(32, 14, 256, 256, 3, 1, 1),
-    "3x3 7": Layer(32, 7, 512, 512, 3, 1, 1),
-    "1x1 56": Layer(32, 56, 64, 256),
-    "1x1 14": Layer(32, 14, 1024, 256),
-    "7x7s2": Layer(32, 224, 3, 64, 7, 2, 3),
-    "3x3s2 56": Layer(32, 56, 128, 128, 3, 2, 1),
-    "3x3d2 28": Layer(32, 28, 128, 128, 3, 1, 2, 2),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +51,14 @@ class Program:
 
     @property
     def of(self) -> Layer:
-        return LAYERS[self.layer]
+        return ALL_LAYERS[self.layer]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the extents of images, filters and results."""
         one = self.of
         extents = {
-            "I": (one.N, one.C, one.H, one.H), "K": (one.F, one.C, one.T, one.T),
-            "O": (one.N, one.F, one.P, one.P),
+            "I": (one.N, one.C, one.H, one.H), "O": (one.N, one.F, one.P, one.P),
+            "K": (one.F, 1 if one.depthwise else one.C, one.T, one.T),
         }  # fmt: skip
         return {n: self._in_order(shape) for n, shape in extents.items()}
 
@@ -101,6 +71,8 @@ class Program:
     def text(self) -> str:
         """Return the def."""
         one, half = self.of, "float" if self.dtype == "float32" else self.dtype
+        if one.depthwise:
+            return self._depthwise(half)
         filters = self.element("K", "f", "c", "r", "s")
         sizes = {
             "I": self.element("", "N", "C", "H", "H"), "O": self.element("", "N", "F", "P", "P"),
@@ -120,6 +92,19 @@ class Program:
             return f"def weights({head}) -> (K) {{ {body} }}"
         head = f"{half}{sizes['I']} I, {half}{sizes['K']} K"
         body = f"{results} +=! {image} * {filters} where n in 0:N, c in 0:C, {ranges}"
+        return f"def forward({head}) -> (O) {{ {body} }}"
+
+    def _depthwise(self, half: str) -> str:
+        """Return the def of the forward pass where each channel has its own filter."""
+        one = self.of
+        shapes = self.element("", "N", "C", "H", "H"), self.element("", "C", "1", *2 * [str(one.T)])
+        head = f"{half}{shapes[0]} I, {half}{shapes[1]} K"
+        results, filters = (
+            self.element("O", "n", "c", "h", "w"),
+            self.element("K", "c", "z", "r", "s"),
+        )
+        ranges = f"h in 0:{one.P}, w in 0:{one.P}, r in 0:{one.T}, s in 0:{one.T}, z in 0:1"
+        body = f"{results} +=! {self._of_image()} * {filters} where n in 0:N, c in 0:C, {ranges}"
         return f"def forward({head}) -> (O) {{ {body} }}"
 
     def _of_image(self) -> str:
@@ -259,8 +244,8 @@ class Bench:
         one, functional = program.of, self.torch.ops.aten.convolution_backward
         geometry = [one.stride] * 2, [one.pad] * 2, [one.dilation] * 2
         if program.what == "forward":
-            call = self.torch.nn.functional.conv2d
-            return lambda: call(arrays["I"], arrays["K"], None, *geometry)
+            call, groups = self.torch.nn.functional.conv2d, one.C if one.depthwise else 1
+            return lambda: call(arrays["I"], arrays["K"], None, *geometry, groups)
         mask = [program.what == "data", program.what == "weights", False]
         place = mask.index(True)
         operands = arrays["O"], arrays["I"], arrays["K"]
@@ -322,6 +307,34 @@ class Bench:
                 with open(self.out, "a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
 
+    def table(self, name: str, dtype: str) -> None:
+        """Time the forward pass of each layer of the network *name*, and print their sum."""
+        ours = theirs = 0.0
+        for layer, count in NETWORKS[name].items():
+            if time.monotonic() > self.stop:
+                print("the time is over")
+                return
+            program = Program(layer.label, "forward", True, dtype)
+            arrays = self.arrays(program)
+            inputs = [arrays[n].permute(0, 2, 3, 1) for n in program.inputs()]
+            exe = executable(program, inputs, options=self.options)
+            peer = self.peer(program, arrays)
+            result = self.torch.full_like(peer().permute(0, 2, 3, 1), float("nan"))
+            bound = exe.bind(*inputs, out=result)
+            bound()
+            expected = self.double(program, arrays)
+            error, own = (
+                float((seen.double() - expected).norm() / expected.norm())
+                for seen in (peer(), result.permute(0, 3, 1, 2))
+            )
+            verdict = "right" if own <= 1.05 * error + 1e-6 else f"WRONG {own:.2g}"
+            us = self.timed([peer, bound])
+            theirs, ours = theirs + count * us[0], ours + count * us[1]
+            kernels = ", ".join(short(c) for c in exe.choices["kernels"])
+            print(f"{name} {count} x {layer.label:20} {us[1]:7.1f} us cuDNN {us[0]:7.1f}:"
+                  f" {us[0] / us[1]:5.2f} {verdict} {kernels}", flush=True)  # fmt: skip
+        print(f"{name} in all: {ours:.0f} us, cuDNN {theirs:.0f} us: {theirs / ours:.2f}")
+
     def double(self, program: Program, arrays: Mapping[str, Any]) -> Any:
         """Return the result of the same operands in the next wider type, as float64."""
         is_half = program.dtype != "float32"
@@ -362,6 +375,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print what is chosen")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--candidates", type=int, default=0, help="others that are timed, too")
+    parser.add_argument("--table", default="", help=f"networks of {', '.join(NETWORKS)}: layers")
     parser.add_argument("--force", default="", help="values of others that are timed, too")
     parser.add_argument("--out", default="", help="a file of lines of JSON")
     parser.add_argument("--type", default="bfloat16", help="of images, filters and results")
@@ -375,10 +389,18 @@ def main() -> int:
         if fnmatchcase(p.label, only)
     )
     options = Options(precision=arguments.precision) if arguments.precision else Options()
+    tables = [name for name in arguments.table.split(",") if name]
+    if tables:
+        labels = dict.fromkeys(layer.label for name in tables for layer in NETWORKS[name])
+        chosen = tuple(Program(label, "forward", True, arguments.type) for label in labels)
     if arguments.list:
         listed(chosen, options)
         return 0
     bench = Bench(arguments.seconds, arguments.out, options)
+    if tables and not arguments.warm:
+        for name in tables:
+            bench.table(name, arguments.type)
+        return 0
     if arguments.warm:
         first, count = map(int, arguments.warm.split("/"))
         bench.warm(chosen[first::count], arguments.candidates, arguments.force)
