@@ -164,6 +164,23 @@ def test_right(
     check(program, *inputs)
 
 
+@pytest.mark.parametrize(
+    ("precision", "of_step"), [("tf32", "tc_wgmma_of<"), ("float32", "tc_wgmma_f32<")]
+)
+def test_words_in_windows(precision: Any, of_step: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    """Words are rounded to tf32 on their way, or are multiplied in parts."""
+    source, shapes = PLAIN.replace("half", "float"), [(2, 9, 7, 72), (72, 3, 3, 72)]
+    own = Options(precision=precision)
+    kernel = cuda_unit(source, *shapes, options=own).done.plan.weighed[0].kernel
+    choice = {"kernel": kernel, "template": "tile_implicit", **groups(64, 4, 3, step=32)}
+    asked = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+    unit = cuda_unit(source, *shapes, options=replace(own, choices=asked))
+    assert unit.source.text.count("tc_copy_pixels<") == 1 and of_step in unit.source.text
+    (program,) = emulated([unit])
+    inputs = [values(FLOAT32, shape, "real", seed) for seed, shape in enumerate(shapes)]
+    check(program, *inputs, options=own)
+
+
 def reasons(source: str, shapes: Shapes, cuda_unit: MakeUnit) -> list[str]:
     """Return why requests bring no tile of the rows' factor, of the columns'; "": they do."""
     found: list[BulkTile | str] = []

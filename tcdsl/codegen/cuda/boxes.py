@@ -57,17 +57,16 @@ def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str]) -> TensorMap:
     box = (*box[:-1], LINE_BYTES // element)
     is_open = any(not isinstance(extent, int) for extent in array.shape)
     counts = [extent_counts(extent, sizes) for extent in array.shape[::-1] if is_open]
-    dtype = array.dtype.name
-    if array.dtype == FLOAT32 and _is_rounded(scop, copy):
-        dtype = TFLOAT32
+    dtype = _type_of(scop, copy)
     return TensorMap(dtype, most[::-1], strides[::-1], box[::-1], tuple(counts))
 
 
-def _is_rounded(scop: Scop, copy: Statement) -> bool:
-    """Return whether what *copy* brings is multiplied as tf32, to which copies round it."""
-    own = copy.write.array
+def _type_of(scop: Scop, copy: Statement) -> str:
+    """Return as what *copy* brings elements: those multiplied as tf32 are rounded to it."""
+    own, dtype = copy.write.array, scop.arrays[copy.reads[0].array].dtype
     readers = (s for s in scop.statements if any(read.array == own for read in s.reads))
-    return all(reader.accumulation is Accumulation.DIRECT for reader in readers)
+    is_direct = all(reader.accumulation is Accumulation.DIRECT for reader in readers)
+    return TFLOAT32 if dtype == FLOAT32 and is_direct else dtype.name
 
 
 def _map_of_lines(scop: Scop, copy: Statement, bulk: BulkCopy) -> TensorMap:
@@ -80,11 +79,11 @@ def _map_of_lines(scop: Scop, copy: Statement, bulk: BulkCopy) -> TensorMap:
     at_once = LINE_BYTES // element
     if is_box(dims):
         box = (at_once, *(1 for _ in dims[1:]), lines)
-        return TensorMap(array.dtype.name, sizes, strides, box)
+        return TensorMap(_type_of(scop, copy), sizes, strides, box)
     lower, upper = zip(*(one.corners for one in dims[:-1]), strict=True)
     steps = tuple(one.of.step for one in dims[:-1])
     pixels = (at_once, lines)
-    return TensorMap(array.dtype.name, sizes, strides, pixels, (), (lower, upper), steps)
+    return TensorMap(_type_of(scop, copy), sizes, strides, pixels, (), (lower, upper), steps)
 
 
 def _number(extent: Extent) -> int:

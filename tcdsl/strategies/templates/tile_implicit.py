@@ -44,14 +44,21 @@ from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
-from tcdsl.strategies.tensor_types import SPLIT_TERMS, is_split, loads_of, unit_of, why_not_made
+from tcdsl.strategies.tensor_types import (
+    SPLIT_TERMS,
+    has_groups,
+    is_split,
+    loads_of,
+    unit_of,
+    why_not_made,
+)
 
 NAME = "tile_implicit"
 # Of those whose operands come in boxes, beside a producer's warp.
-BOX_SHAPES = (
+BOX_SHAPES: Sequence[tuple[int, int, int, int]] = (
     *tile_mma.BOX_SHAPES, (16, 64, 8, 1), (16, 64, 12, 1), (16, 128, 12, 1), (16, 192, 12, 1),
 )  # fmt: skip
-BOX_STAGES = (*tile_mma.BOX_STAGES, 2)  # these of sums of one step
+BOX_STAGES: Sequence[int] = (*tile_mma.BOX_STAGES, 2)  # these of sums of one step
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LEAST_STEPS = 4  # of a chunk
 FULL = 3  # blocks for a multiprocessor, of those that share sums
@@ -219,11 +226,17 @@ def _configs(problem: Problem) -> Iterator[ImplicitConfig]:
 
 def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
     """Yield the configurations whose operands requests of a producer bring."""
-    gpu, dtype = problem.gpu, _factor_type(problem)
+    gpu, dtype, classes = problem.gpu, _factor_type(problem), classes_of(problem)
     has_boxes = gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)
-    if not (has_boxes and dtype.is_half) or _why_not_on_tensor_cores(problem) is not None:
+    if not has_boxes or classes is None or _why_not_on_tensor_cores(problem) is not None:
         return
-    for shape, stages in product(BOX_SHAPES, BOX_STAGES):
+    rows, columns = (loaded.is_along_terms for loaded in classes.loaded)
+    shapes, all_stages = BOX_SHAPES, BOX_STAGES
+    if _is_split(problem):
+        shapes, all_stages = SPLIT_SHAPES, SPLIT_STAGES
+    elif not has_groups(dtype, is_along=(rows, columns)):
+        return
+    for shape, stages in product(shapes, all_stages):
         step = STEP_BYTES // dtype.size_bytes
         config = ImplicitConfig(*shape, step, stages, tile_mma.WARPS, 1, tile_mma.BOXES)
         if _why_not_boxed(problem, config) is None:
