@@ -307,10 +307,12 @@ class Bench:
                 with open(self.out, "a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
 
-    def table(self, name: str, dtype: str) -> None:
+    def table(self, name: str, dtype: str, only: str) -> None:
         """Time the forward pass of each layer of the network *name*, and print their sum."""
         ours = theirs = 0.0
         for layer, count in NETWORKS[name].items():
+            if not any(fnmatchcase(layer.label, one) for one in only.split(",")):
+                continue
             if time.monotonic() > self.stop:
                 print("the time is over")
                 return
@@ -399,7 +401,7 @@ def main() -> int:
     bench = Bench(arguments.seconds, arguments.out, options)
     if tables and not arguments.warm:
         for name in tables:
-            bench.table(name, arguments.type)
+            bench.table(name, arguments.type, arguments.only)
         return 0
     if arguments.warm:
         first, count = map(int, arguments.warm.split("/"))
