@@ -35,12 +35,12 @@ from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Implicit, Sketch, Tile
 from tcdsl.strategies.tensor_kernel import (
     TensorKernel,
+    accumulation_of,
     ahead_of,
     along,
     in_order,
-    in_parts,
     levels_of,
-    with_parts,
+    with_accumulation,
 )
 
 
@@ -112,7 +112,8 @@ class _Builder:
         )  # fmt: skip
         for number in range(2):
             kernel = self._with_copy(kernel, number)
-        return with_parts(kernel) if in_parts(self.problem, self.tiles) else kernel
+        accumulation = accumulation_of(self.problem, self.tiles)
+        return with_accumulation(kernel, accumulation) if accumulation else kernel
 
     def _sums(self) -> _Sums:
         """Return the statements, sums of a chunk each where blocks share the terms."""
@@ -194,7 +195,7 @@ class _Builder:
 
     def _goes_on(self) -> bool:
         """Return whether a product goes on after it was issued, while copies are."""
-        return self.tiles.together > 1 and not in_parts(self.problem, self.tiles)
+        return self.tiles.together > 1 and not accumulation_of(self.problem, self.tiles)
 
     def _with_copy(self, kernel: TensorKernel, number: int) -> TensorKernel:
         """Return *kernel* with the rows' or the columns' factor from a tile."""

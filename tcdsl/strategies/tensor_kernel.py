@@ -53,7 +53,7 @@ from tcdsl.strategies.fragments import (
 )
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch, Tensor, Tile
-from tcdsl.strategies.tensor_types import is_split
+from tcdsl.strategies.tensor_types import is_split, is_truncated
 from tcdsl.strategies.tile_folds import (
     Fold,
     folded,
@@ -170,18 +170,24 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     )  # fmt: skip
     for number in range(len(scop.by_name[lead].reads)):
         kernel = _with_copy(kernel, product, number)
-    return with_parts(kernel) if in_parts(problem, tiles) else kernel
+    accumulation = accumulation_of(problem, tiles)
+    return with_accumulation(kernel, accumulation) if accumulation else kernel
 
 
-def in_parts(problem: Problem, tiles: WarpTiles) -> bool:
-    """Return whether four warps make the product of *problem* as three of parts of its factors."""
+def accumulation_of(problem: Problem, tiles: WarpTiles) -> Accumulation | None:
+    """Return how the product of *problem* is added up, None as its statement says."""
     read = problem.shapes[problem.lead].statement.reads[0]
-    return tiles.together > 1 and is_split(problem.scop.arrays[read.array].dtype, problem.options)
+    factor = problem.scop.arrays[read.array].dtype
+    if tiles.together > 1 and is_split(factor, problem.options):
+        return Accumulation.SPLIT
+    if tiles.together > 1 and is_truncated(factor, problem.options):
+        return Accumulation.PROMOTED
+    return None
 
 
-def with_parts(kernel: TensorKernel) -> TensorKernel:
-    """Return *kernel*, whose product is made of parts."""
-    made = replace(kernel.scop.by_name[kernel.name], accumulation=Accumulation.SPLIT)
+def with_accumulation(kernel: TensorKernel, accumulation: Accumulation) -> TensorKernel:
+    """Return *kernel* with its product added up so."""
+    made = replace(kernel.scop.by_name[kernel.name], accumulation=accumulation)
     own = tuple(made if s.name == made.name else s for s in kernel.scop.statements)
     return replace(kernel, scop=kernel.scop.with_statements(own))
 

@@ -38,6 +38,7 @@ from tcdsl.strategies.tensor_types import (
     SPLIT_TERMS,
     has_groups,
     is_split,
+    is_truncated,
     loads_of,
     unit_of,
     why_not_made,
@@ -225,7 +226,7 @@ def _is_turned(problem: Problem, axes: Axes) -> bool:
         return False
     rows, columns = _are_along(problem, axes)
     own, turned = (
-        all(has_groups(factor, is_along=along) for factor in factors)
+        all(has_groups(factor, problem.options, is_along=along) for factor in factors)
         for along in ((rows, columns), (columns, rows))
     )
     return turned and not own
@@ -458,7 +459,8 @@ def _is_boxed(problem: Problem) -> bool:
     assert axes is not None
     if is_in_parts(problem) or why_not_boxes(problem):
         return False
-    return has_groups(_operands(problem)[0].dtype, is_along=_are_along(problem, axes))
+    along, factors = _are_along(problem, axes), _operands(problem)
+    return all(has_groups(one.dtype, problem.options, is_along=along) for one in factors)
 
 
 def _swath(problem: Problem, rows: int) -> int:
@@ -500,16 +502,17 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     terms *= prod(shape.extents[dim] for dim in axes[3])
     operands = _operands(problem)
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
+    is_cut = config.together > 1 and is_truncated(operands[0].dtype, problem.options)
     return TensorWork(
         _blocks(problem, config), (config.warp_rows, config.warp_columns),
         config.rows, config.columns, terms, config.step, config.stages, config.together,
-        unit_of(operands[0].dtype), copy_bytes,
+        unit_of(operands[0].dtype, is_truncated=is_cut), copy_bytes,
         sum(moved[name] for name in written) + parts, sum(moved[name] for name in arrays - written),
         operands[0].dtype.size_bytes, _loads(problem),
         config.loader == BOXES,
         4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
         if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
-        shape.statement.is_promoted, config.chunks if config.is_finished else 0,
+        shape.statement.is_promoted or is_cut, config.chunks if config.is_finished else 0,
     ).work(problem.gpu)  # fmt: skip
 
 

@@ -20,7 +20,7 @@ TC_FN uint32_t tc_byte(uint32_t word, int at) { return word >> 8 * at & 0xffu; }
     typedef BT B;                                                                                  \
     typedef int32_t S;                                                                             \
     typedef uint32_t W;                                                                            \
-    enum { TERMS = 32, WORDS = 2, PARTS = 1 };                                                     \
+    enum { TERMS = 32, WORDS = 2, PARTS = 1, BITS = 0 };                                           \
     TC_FN W part_of_a(W word, int) { return word; }                                                \
     TC_FN W part_of_b(W word, int) { return word; }                                                \
     TC_FN void add(S &sum, W x, W y)                                                               \
@@ -77,7 +77,7 @@ TC_HALVES_OF(e5m2)
     typedef uint8_t B;                                                                             \
     typedef float S;                                                                               \
     typedef uint32_t W;                                                                            \
-    enum { TERMS = 32, WORDS = 2, PARTS = 2 };                                                     \
+    enum { TERMS = 32, WORDS = 2, PARTS = 2, BITS = 13 /* of a sum, by wgmma */ };                                                     \
     TC_FN W part_of_a(W word, int upper) { return tc_halves_of_##a(word, upper); }                 \
     TC_FN W part_of_b(W word, int upper) { return tc_halves_of_##b(word, upper); }                 \
     TC_FN void add(double &sum, W x, W y)                                                          \
@@ -105,7 +105,7 @@ struct tc_of_f32_f32 {
   typedef float B;
   typedef float S;
   typedef uint32_t W;
-  enum { TERMS = 8, WORDS = 2, PARTS = 1 };
+  enum { TERMS = 8, WORDS = 2, PARTS = 1, BITS = 0 };
   TC_FN W part_of_a(W word, int)
   {
 #ifdef __CUDA_ARCH__
