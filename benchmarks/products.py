@@ -66,6 +66,7 @@ TYPES: Mapping[str, tuple[str, str, str]] = {
     "tf32": ("float32", "float32", "tf32"),
     "int8": ("int8", "int32", "float32"),
     "float8_e4m3": ("float8_e4m3", "bfloat16", "float32"),
+    "float64": ("float64", "float64", "float32"),
     "float8": ("float8_e4m3", "bfloat16", "float8"),
 }
 ROWS = "residual_rows"  # has a second result, the sums of squares of rows

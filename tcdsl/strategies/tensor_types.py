@@ -4,7 +4,7 @@
     int8, uint8          int32      mma.m16n8k32, wgmma: exact, sums wrap
     float8               float32    from sm_89 on as float16, which holds all of both types;
                                     wgmma, promoted, if ``Options(precision="float8")``
-    float64              float64    mma.m16n8k4: as exact as fused multiply-adds
+    float64              float64    mma.m16n8k16: as exact as fused multiply-adds
     float32              float32    wgmma, each product as three of tf32 parts; mma.m16n8k8, wgmma
                                     as tf32, if ``Options(precision="tf32")``; neither, if "ieee";
                                     rewrites make it float16 or bfloat16 (float16x3, bfloat16)

@@ -339,7 +339,8 @@ def _configs(problem: Problem) -> Iterator[TensorConfig]:
     shapes = [
         s for s in SHAPES if is_whole and (element.size_bytes < 8 or prod(s[:2]) <= MOST_DOUBLES)
     ]
-    for shape, step, stages in product(shapes, STEPS, STAGES):
+    steps = STEPS if element.size_bytes < 8 else STEPS[:1]
+    for shape, step, stages in product(shapes, steps, STAGES):
         yield TensorConfig(*shape, step // element.size_bytes, stages)
     if is_whole and problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and element.is_half:
         for shape, stages in product(GROUP_SHAPES, GROUP_STAGES):
