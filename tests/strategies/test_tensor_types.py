@@ -226,6 +226,8 @@ extern "C" __global__ void k_{of}(tc_of_{of}::S *out, const tc_of_{of}::A *a) {{
 )  # fmt: skip
 def test_instructions(of: str, arch: str, instruction: str, count: int) -> None:
     line = 128 // {"f64": 8, "f32": 4}.get(of[:3], 1)
-    text = header_text(frozenset({"mma_of"})) + USE.format(of=of, line=line, units=4 if of[:3] == "f64" else 1)
+    text = header_text(frozenset({"mma_of"})) + USE.format(
+        of=of, line=line, units=4 if of[:3] == "f64" else 1
+    )
     ptx = compile_cuda(text, arch, ptx=True).decode()
     assert ptx.count(instruction) == count and ".local" not in ptx

@@ -7,16 +7,17 @@
  * (pipeline): the instructions read 19 bits of an element.  Needs "wgmma" and "mma_of". */
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define TC_WGMMA_OF(kind, tail, columns, registers, o0, o1, o2, o3, o4, ...) \
-  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" columns kind \
-               " {" registers "}, " o0 ", " o1 ", p" tail ";}" : __VA_ARGS__ : "l"(a), "l"(b))
-#define TC_WGMMA_FROM(kind, tail, columns, registers, o0, o1, o2, o3, o4, ...) \
-  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" columns kind \
-               " {" registers "}, {" o0 ", " o1 ", " o2 ", " o3 "}, " o4 ", p" tail ";}" \
-               : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define TC_WGMMA_OF(kind, tail, columns, registers, o0, o1, o2, o3, o4, o5, ...) \
+  asm volatile("{.reg .pred p; setp.ne.s32 p, " o2 ", 0; wgmma.mma_async.sync.aligned.m64n" columns \
+               kind " {" registers "}, " o0 ", " o1 ", p" tail ";}" \
+               : __VA_ARGS__ : "l"(a), "l"(b), "r"(is_more))
+#define TC_WGMMA_FROM(kind, tail, columns, registers, o0, o1, o2, o3, o4, o5, ...) \
+  asm volatile("{.reg .pred p; setp.ne.s32 p, " o5 ", 0; wgmma.mma_async.sync.aligned.m64n" columns \
+               kind " {" registers "}, {" o0 ", " o1 ", " o2 ", " o3 "}, " o4 ", p" tail ";}" \
+               : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_more))
 /* d += a * b: 64 x 2 N results of as many terms as are in 32 bytes; see tc_multiply_group. */
 #define TC_GROUP_OF(of, S, c, A, group)                                                            \
-  template <int N> TC_FN void tc_add_group(tc_of_##of, S(&d)[N], A a, uint64_t b)                  \
+  template <int N> TC_FN void tc_add_group(tc_of_##of, S(&d)[N], A a, uint64_t b, int is_more)     \
   {                                                                                                \
     TC_BY_COLUMNS(group, c);                                                                       \
   }
@@ -103,7 +104,8 @@ void tc_run_product_of(void *to, const void *rows, int a, const void *columns, i
 #endif
 
 /* As tc_wgmma: sums += A * B, 64 x N results of four warps, of the terms in 32 KT bytes. */
-template <class OF, int N, int KT, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B>
+template <class OF, int N, int KT, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B,
+          bool ARE_NEW = false>
 TC_FN void tc_wgmma_of(typename OF::S (&sums)[N / 2], const typename OF::A *A, int a,
                        const typename OF::B *B, int b)
 {
@@ -117,7 +119,7 @@ TC_FN void tc_wgmma_of(typename OF::S (&sums)[N / 2], const typename OF::A *A, i
     const uint64_t x = tc_matrix(A + tc_in_atoms<LA, MA, sizeof(*A)>(a), MA * 128);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-    for (int k = 0; k < KT; k++) tc_add_group(OF(), sums, x + 2 * k, y + 2 * k);
+    for (int k = 0; k < KT; k++) tc_add_group(OF(), sums, x + 2 * k, y + 2 * k, !ARE_NEW || k > 0);
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   } else {
     const int line = a + 16 * warp + (int)threadIdx.x / 4;
@@ -131,13 +133,15 @@ TC_FN void tc_wgmma_of(typename OF::S (&sums)[N / 2], const typename OF::A *A, i
       }
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-    for (int k = 0; k < KT; k++) tc_add_group(OF(), sums, x[k], y + 2 * k);
+    for (int k = 0; k < KT; k++) tc_add_group(OF(), sums, x[k], y + 2 * k, !ARE_NEW || k > 0);
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     tc_leave_products<0>(); /* they read the registers until then */
   }
 #elif defined(__CUDA_ARCH__)
   __trap(); /* not compiled for sm_90a */
 #else
+  if (ARE_NEW)
+    for (auto &sum : sums) sum = 0;
   const auto run = tc_run_product_of<OF, N, KT, LA, MA, IS_A, LB, MB, IS_B>;
 #ifdef EMU_ADDRESS_SANITIZER
   run(sums, A, a, B, b);
@@ -153,9 +157,7 @@ TC_FN void tc_wgmma_of_promoted(typename OF::S (&sums)[N / 2], const typename OF
                                 const typename OF::B *B, int b)
 {
   typename OF::S step[N / 2];
-#pragma unroll
-  for (int i = 0; i < N / 2; i++) step[i] = 0;
-  tc_wgmma_of<OF, N, KT, LA, MA, IS_A, LB, MB, IS_B>(step, A, a, B, b);
+  tc_wgmma_of<OF, N, KT, LA, MA, IS_A, LB, MB, IS_B, true>(step, A, a, B, b);
   tc_end_products(step);
 #pragma unroll
   for (int i = 0; i < N / 2; i++) sums[i] += step[i];
