@@ -204,8 +204,8 @@ OTHER_USES = {
     ),
     "tc_wgmma_of_promoted": (
         "__shared__ __align__(1024) uint8_t s[16384]; float sums[32] = {};"
-        " tc_wgmma_of_promoted<tc_of_e4m3_e5m2, 64, 4, 128, 64, 1, 128, 64, 1>(sums, s, 0, s, 8192);"
-        " p[0] = (int)sums[5];"
+        " tc_wgmma_of_promoted<tc_of_e4m3_e5m2, 64, 4, 128, 64, 1, 128, 64, 1>("
+        "sums, s, 0, s, 8192); p[0] = (int)sums[5];"
     ),
     "tc_wgmma_f32": (
         "__shared__ __align__(1024) float s[4096]; float sums[32] = {};"
