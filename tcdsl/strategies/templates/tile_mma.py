@@ -339,8 +339,9 @@ def _configs(problem: Problem) -> Iterator[TensorConfig]:
     shapes = [
         s for s in SHAPES if is_whole and (element.size_bytes < 8 or prod(s[:2]) <= MOST_DOUBLES)
     ]
-    steps = STEPS if element.size_bytes < 8 else STEPS[:1]
-    for shape, step, stages in product(shapes, steps, STAGES):
+    for shape, step, stages in product(shapes, STEPS, STAGES):
+        if element.size_bytes == 8 and step < BOX_BYTES_A_LINE:  # less than an instruction
+            continue
         yield TensorConfig(*shape, step // element.size_bytes, stages)
     if is_whole and problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and element.is_half:
         for shape, stages in product(GROUP_SHAPES, GROUP_STAGES):
