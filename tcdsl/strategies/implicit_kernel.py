@@ -224,7 +224,7 @@ class _Builder:
             scop=packed.scop,
             outer=tuple(blocks),
             step={**kernel.step, packed.copy: ahead_of(step, packed.outer[-1], stages - 1)},
-            inside=in_order((*kernel.inside, packed.copy), lead, is_shifted=self._goes_on()),
+            inside=in_order((*kernel.inside, packed.copy), (lead,), is_shifted=self._goes_on()),
             levels={**kernel.levels, packed.copy: own},
             staged=(*kernel.staged, packed.array),
         )

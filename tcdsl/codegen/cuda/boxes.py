@@ -95,4 +95,4 @@ def event_nodes(printer: CudaStatementPrinter, sums: Sequence[str]) -> list[Node
         return [Evaluate(template("tc_await", [event.stages], BARRIERS, use))]
     use = binary(use, "-", event.lag) if event.lag else use
     release = Evaluate(template("tc_release", [event.stages], BARRIERS, use))
-    return [Evaluate(template("tc_leave_products", [event.lag])), release]
+    return [Evaluate(template("tc_leave_products", [event.left])), release]

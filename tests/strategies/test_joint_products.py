@@ -1,0 +1,97 @@
+"""Several products in one kernel: that they are right, and when they are apart."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tcdsl.costmodel.chip import load_chip
+from tcdsl.options import Options
+from tcdsl.testing.comparison import check
+from tcdsl.testing.random_inputs import values
+
+MakeUnit = Callable[..., Any]
+FEW = replace(load_chip("h200"), multiprocessors=4)  # blocks have several tiles
+FORMS = {
+    "nn": ("A(m,k) * B(k,n)", "A(m,k) * V(k,n)"),
+    "nt": ("A(m,k) * B(n,k)", "A(m,k) * V(n,k)"),
+    "tn": ("A(k,m) * B(k,n)", "V(k,n) * A(k,m)"),
+    "apart": ("A(m,k) * B(k,n)", "V(m,k) * W(n,k)"),
+}
+SIZES = {"m": 0, "n": 1, "k": 2}
+
+
+def source_of(form: str, dtype: str = "bfloat16", rest: str | None = None) -> str:
+    """Return a gated layer: y = a sigmoid(a) b, of the two products of a *form*."""
+    parts = dict.fromkeys(part for own in FORMS[form] for part in re.findall(r"\w\(.*?\)", own))
+    arguments = ", ".join(
+        f"{dtype}({', '.join(re.findall('[mnk]', part[1:])).upper()}) {part[0]}" for part in parts
+    )
+    one, other = FORMS[form]
+    rest = rest or "y(m,n) = float(a(m,n)) * sigmoid(float(a(m,n))) * b(m,n)"
+    statements = f"a(m,n) +=! {one}  b(m,n) +=! {other}  {rest}"
+    return f"def f({arguments}) -> ({dtype}(M,N) y) {{ {statements} }}"
+
+
+def shapes_of(form: str, *sizes: int) -> list[tuple[int, ...]]:
+    parts = dict.fromkeys(part for own in FORMS[form] for part in re.findall(r"\w\(.*?\)", own))
+    return [tuple(sizes[SIZES[index]] for index in re.findall("[mnk]", part[1:])) for part in parts]
+
+
+def tiles(shape: tuple[int, int, int, int], **others: Any) -> dict[str, Any]:
+    """Return a configuration of *shape*, which copies by threads fill unless *others* say more."""
+    rows, columns, warp_rows, warp_columns = shape
+    return {
+        "rows": rows, "columns": columns, "warp_rows": warp_rows, "warp_columns": warp_columns,
+        "step": 64, "stages": 3, "together": 4, "loader": "threads", "swath": 1, "chunks": 1,
+        "is_persistent": False, "is_finished": False, **others,
+    }  # fmt: skip
+
+
+CONFIGS = {
+    "boxes": tiles((16, 128, 4, 1), loader="boxes"),
+    "four warps": tiles((16, 64, 4, 1)),
+    "single warps": tiles((32, 32, 2, 2), step=32, together=1),
+    "persistent": tiles((16, 64, 4, 1), loader="boxes", swath=2, is_persistent=True),
+}
+
+
+def asked(unit: Any, config: dict[str, Any]) -> Options:
+    """Return the options that ask for *config* for the first kernel of *unit*."""
+    kernel = unit.done.plan.weighed[0].kernel
+    choice = {"kernel": kernel, "template": "tile_mma", **config}
+    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+
+
+def kernels_of(unit: Any) -> list[str]:
+    return [weighed.kernel for weighed in unit.done.plan.weighed]
+
+
+def inputs_of(unit: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
+    c = unit.comprehension
+    types = [c.tensors[name].dtype for name in c.inputs]
+    return [values(*of, "real", n) for n, of in enumerate(zip(types, shapes, strict=True))]
+
+
+@pytest.mark.slow_but("boxes")
+@pytest.mark.parametrize("way", CONFIGS)
+def test_gated_layers(way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    units, inputs = [], []
+    gpu = FEW if way == "persistent" else load_chip("h200")
+    sizes = {
+        "nn": (312, 72, 264),
+        "nt": (137, 200, 200),
+        "tn": (72, 136, 200),
+        "apart": (64, 128, 72),
+    }
+    for form in ("nn",) if way == "persistent" else FORMS:
+        shapes, source = shapes_of(form, *sizes[form]), source_of(form)
+        bare = cuda_unit(source, *shapes, gpu=gpu)
+        assert kernels_of(bare) == ["S0+S1+S2"]
+        units.append(cuda_unit(source, *shapes, gpu=gpu, options=asked(bare, CONFIGS[way])))
+        assert not units[-1].done.is_fallback
+        inputs.append(inputs_of(units[-1], shapes))
+    for program, own in zip(emulated(units), inputs, strict=True):
+        check(program, *own)
