@@ -4,8 +4,8 @@
     python benchmarks/computed_operands.py relu int8 --size 4096x4096x4096
 
 A size is M x N x K.  Columns: microseconds of ours, of ours with factors computed where they are
-multiplied (``plan/rewrites.OF_FACTORS`` left out), and of torch.compile; and ratios of the others
-to ours.  Results are compared with float64; the second-level cache is written over before each
+multiplied (``plan/rewrites.OF_FACTORS`` left out), of ours with a kernel for each product, where
+one kernel has several, and of torch.compile; and ratios of the others to ours.  Results are compared with float64; the second-level cache is written over before each
 call; times are medians of calls that take turns.
 """
 
@@ -81,6 +81,13 @@ FORMS: dict[str, Form] = {
         lambda m, n, k: [dense(m, k), dense(k, n), dense(k, n)],
         lambda x, w, v: torch.nn.functional.silu(x @ w) * (x @ v),
     ),
+    "swiglu turned": (
+        "bfloat16(M,K) x, bfloat16(N,K) w, bfloat16(N,K) v) -> (bfloat16(M,N) y) "
+        "{ a(m,n) +=! x(m,k) * w(n,k)  b(m,n) +=! x(m,k) * v(n,k) "
+        "y(m,n) = float(a(m,n)) * sigmoid(float(a(m,n))) * b(m,n) }",
+        lambda m, n, k: [dense(m, k), dense(n, k), dense(n, k)],
+        lambda x, w, v: torch.nn.functional.silu(x @ w.T) * (x @ v.T),
+    ),
     "row sums": (
         "bfloat16(M,K) x, bfloat16(K,N) w, bfloat16(M,N) z) -> (bfloat16(M,N) y, r) "
         "{ c(m,n) +=! x(m,k) * w(k,n)  y(m,n) = c(m,n) + z(m,n) "
@@ -139,6 +146,12 @@ def without_rewrites() -> Any:
     return found
 
 
+def with_products_apart() -> Any:
+    """Return a context in which each product is a kernel of its own."""
+    joint = "tcdsl.strategies.templates.tile_mma.why_not_joint"
+    return patch(joint, lambda *_: "it is another kernel")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("forms", nargs="*", help=", ".join(FORMS))
@@ -154,11 +167,16 @@ def main() -> None:
             own, results, templates = compiled(name, inputs, "f")
             with without_rewrites():
                 plain, _, before = compiled(name, inputs, "before")
+            with with_products_apart():
+                alone, _, each = compiled(name, inputs, "alone")
             errors = error_of(results, exact), error_of(peer(*inputs), exact)
-            us = timed([own, plain, partial(peer, *inputs)])
+            us = timed([own, plain, partial(peer, *inputs), alone])
+            apart = (
+                f" products apart {us[3]:.1f}: {us[3] / us[0]:.2f};" if each != templates else ""
+            )
             print(
                 f"{name} {size}: {us[0]:.1f} us {'+'.join(templates)}; before {us[1]:.1f}"
-                f" {'+'.join(before)}: {us[1] / us[0]:.2f}; torch.compile {us[2]:.1f}:"
+                f" {'+'.join(before)}: {us[1] / us[0]:.2f};{apart} torch.compile {us[2]:.1f}:"
                 f" {us[2] / us[0]:.2f}; errors {errors[0]:.2g} {errors[1]:.2g}",
                 flush=True,
             )
