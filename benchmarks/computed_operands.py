@@ -5,8 +5,9 @@
 
 A size is M x N x K.  Columns: microseconds of ours, of ours with factors computed where they are
 multiplied (``plan/rewrites.OF_FACTORS`` left out), of ours with a kernel for each product, where
-one kernel has several, and of torch.compile; and ratios of the others to ours.  Results are compared with float64; the second-level cache is written over before each
-call; times are medians of calls that take turns.
+one kernel has several, and of torch.compile; and ratios of the others to ours.  Results are
+compared with float64; the second-level cache is written over before each call; times are medians of
+calls that take turns.
 """
 
 import argparse
