@@ -1,19 +1,30 @@
 """Several products in one kernel, whose blocks have the same tile of the results of each.
 
+Beside one another, each with accumulators of its own:
+
     G(m,n) +=! X(m,k) * W(k,n)             for each step of k:
     U(m,n) +=! X(m,k) * V(k,n)     --->      tiles of X, W and V are copied, that of X once
     Y(m,n) = f(G(m,n), U(m,n))               g += X.tile * W.tile;  u += X.tile * V.tile
                                            Y = f(g, u), on fragments: neither g nor u is stored
 
-A product of a group is its lead, or another member that reduces an axis of its own.  Each has
-accumulators, so that a thread holds as many sums less of each; a step has the tiles of all factors,
-and one tile of what several products read alike.
+Or one after another, where all add to one array: they are one sum, whose factors lie in several
+arrays, with the steps of all (``one_sum``)::
+
+    C(m,n) +=! X(m,k) * W(k,n)             for each step of k:  tiles of X and W }  c += left.tile
+    C(m,n) += U(m,j) * V(j,n)      --->    for each step of j:  tiles of U and V }    * right.tile
+
+A product of a group is its lead, or another member that reduces an axis of its own.  A step has one
+tile of what several products beside one another read alike; of each of these a thread holds fewer
+sums than it would of one.
 
 Legal iff all products have the same rows, columns and batches: axes that all members share, along
-which each is parallel, and which end at the same value for each; as many terms, so that the steps
-of one are the steps of all; and no member writes a factor.  Then all products may run before
-whatever else there is, in the order of the program, and what follows them is on fragments as it is
-after a single product: its values at (m, n) are of the sums at (m, n).
+which each is parallel, and which end at the same value for each; and no member writes a factor.
+Then all products may run before whatever else there is, in the order of the program, and what
+follows them is on fragments as it is after a single product: its values at (m, n) are of the sums
+at (m, n).  Beside one another, they must also have as many terms, so that the steps of one are the
+steps of all.  Of one sum, nothing may use the array between them, it must be of the type that is
+added in (else it would be rounded between them), and their factors must be of one type and lie
+alike, for they are in the same tiles.
 """
 
 from collections.abc import Sequence
@@ -22,6 +33,7 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Expr, Index
 from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access
@@ -57,6 +69,13 @@ def with_one_product(problem: Problem) -> Problem:
     return problem.of([name for name in problem.group.members if name not in others])
 
 
+@own_analysis
+def each_product(problem: Problem) -> tuple[Problem, ...]:
+    """Return the products of *problem*, the lead with what follows, the others alone."""
+    _, *others = products_of(problem)
+    return (with_one_product(problem), *(problem.of([name]) for name in others))
+
+
 def why_not_joint(problem: Problem, lead: Terms, rows: tuple[Axis, Axis], own: Terms) -> str | None:
     """Return why the product *own* has not the tiles and steps of the *lead*, or None.
 
@@ -71,10 +90,24 @@ def why_not_joint(problem: Problem, lead: Terms, rows: tuple[Axis, Axis], own: T
     if any(roles[axis[name]] is not Role.PARALLEL for axis in axes):
         return f"{name} adds up along an axis of {lead.product}"
     dims = [(axis[lead.product], axis[name]) for axis in axes]
-    dims += zip((lead.term, *lead.others), (own.term, *own.others), strict=False)
+    if is_one_sum(problem):
+        reason = _why_not_one_sum(problem, lead, own)
+    else:
+        dims += zip((lead.term, *lead.others), (own.term, *own.others), strict=False)
+        reason = _why_not_separate(problem, lead, own)
     ends = ((problem.end(lead.product, one), problem.end(name, other)) for one, other in dims)
-    if len(lead.others) != len(own.others) or not all(_are_equal(*pair) for pair in ends):
+    if not all(_are_equal(*pair) for pair in ends):
         return f"{name} has other extents than {lead.product}"
+    return reason
+
+
+def _why_not_separate(problem: Problem, lead: Terms, own: Terms) -> str | None:
+    """Return why *own* has no accumulators beside those of *lead* and the others, or None."""
+    if len(lead.others) != len(own.others):
+        return f"{own.product} has other steps than {lead.product}"
+    products = products_of(problem)
+    if len({_target(problem, name) for name in products}) < len(products):
+        return "some of the products are parts of one sum, and others are not"
     return None
 
 
@@ -86,6 +119,56 @@ def why_not_before(problem: Problem) -> str | None:
         if any(write.array in factors for write in problem.scop.by_name[name].writes):
             return f"{name} writes a factor of {products[0].name} or of another product"
     return None
+
+
+@own_analysis
+def is_one_sum(problem: Problem) -> bool:
+    """Return whether the products of *problem* are several, and all add to one array."""
+    products = products_of(problem)
+    return len(products) > 1 and len({_target(problem, name) for name in products}) == 1
+
+
+def _target(problem: Problem, name: str) -> str:
+    return problem.shapes[name].statement.write.array
+
+
+def _why_not_one_sum(problem: Problem, lead: Terms, own: Terms) -> str | None:
+    """Return why the terms of *own* are not further terms of the sum of *lead*, or None."""
+    statements = [problem.scop.by_name[terms.product] for terms in (lead, own)]
+    reduction, array = statements[0].reduction, problem.scop.arrays[statements[0].write.array]
+    if reduction is None or array.dtype != reduction.dtype:
+        return f"{array.name} is rounded before {own.product} adds to it"
+    writes = [
+        _subscripts(problem, t, s.write) for t, s in zip((lead, own), statements, strict=True)
+    ]
+    if writes[0] != writes[1]:
+        return f"{own.product} adds to other elements of {array.name} than {lead.product}"
+    if pairs_of(problem, lead, own) is None:
+        return f"the factors of {own.product} lie in another way than those of {lead.product}"
+    if lead.others or own.others or any(problem.is_open({t.product: t.term}) for t in (lead, own)):
+        return f"the sums of {lead.product} and {own.product} have no number of steps"
+    products = products_of(problem)
+    places = [problem.scop.position(name) for name in products]
+    for user in problem.scop.users.get(array.name, ()):
+        is_between = min(places) < problem.scop.position(user.name) < max(places)
+        if is_between and user.name not in products:
+            return f"{user.name} uses {array.name} between {' and '.join(products)}"
+    return None
+
+
+def pairs_of(problem: Problem, lead: Terms, own: Terms) -> tuple[tuple[int, int], ...] | None:
+    """Return which reads of *lead* and *own* lie alike, None if not all do."""
+    places = []
+    for terms in (lead, own):
+        reads = problem.shapes[terms.product].statement.reads
+        places.append([(_subscripts(problem, terms, r), _dtype(problem, r)) for r in reads])
+    if len(set(places[0])) < len(places[0]) or set(places[0]) != set(places[1]):
+        return None
+    return tuple((number, places[1].index(place)) for number, place in enumerate(places[0]))
+
+
+def _dtype(problem: Problem, read: Access) -> DType:
+    return problem.scop.arrays[read.array].dtype
 
 
 def _are_equal(one: Extent, other: Extent) -> bool:
@@ -101,7 +184,7 @@ def factors_of(problem: Problem, terms: Sequence[Terms]) -> tuple[Factor, ...]:
         reads = problem.shapes[own.product].statement.reads
         for number, read in enumerate(reads):
             is_one = sum(read.array == other.array for other in reads) == 1
-            apart = () if is_one else (own.product, number)
+            apart = () if is_one and not is_one_sum(problem) else (own.product, number)
             key = read.array, _subscripts(problem, own, read), apart
             found.setdefault(key, []).append((own.product, number))
     return tuple(Factor(_array(problem, *uses[0]), tuple(uses)) for uses in found.values())

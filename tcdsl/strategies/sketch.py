@@ -144,7 +144,8 @@ class Tensor:
     copies of *boxes* bring them, which a producer warp issues.  Neighbouring blocks have *swath*
     tiles of rows before they have other columns; *in_turn*, each has such tiles of all rows, one
     after another.  Blocks that share sums have *chunk* terms each; *is_finished*, the last of them
-    adds these up, and computes what else there is of the sums.
+    adds these up, and computes what else there is of the sums.  If the products are *is_one_sum*,
+    the steps of each follow those of the one before it.
     """
 
     row: Axis
@@ -157,6 +158,8 @@ class Tensor:
     chunk: int = 0
     in_turn: bool = False
     is_finished: bool = False
+
+    is_one_sum: bool = False
 
     @property
     def products(self) -> tuple[str, ...]:

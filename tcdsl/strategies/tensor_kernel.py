@@ -14,7 +14,7 @@ each has a chunk of the terms, and what it stores is added up after the kernel (
 last block of each tile, with what else is computed of the sums (*last*, ``schedule/stitching``).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -51,7 +51,8 @@ from tcdsl.strategies.fragments import (
     multiplied,
     vector_of,
 )
-from tcdsl.strategies.joint_products import Factor, factors_of
+from tcdsl.strategies.joint_products import Factor, factors_of, pairs_of
+from tcdsl.strategies.one_sum import one_sum
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import OuterLoop, Sketch, Tensor, Terms, Tile
 from tcdsl.strategies.tile_folds import (
@@ -131,7 +132,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     """Return the kernel of *problem* that *sketch* says, a *product* on tensor cores."""
     whole, members = problem, problem.group.members
     problem, folds = _in_parts(problem, product)
-    lead, tiles = problem.lead, product.tiles
+    lead, tiles = product.products[0], product.tiles
     scop, left = _in_chunks(problem, product) if product.chunk else (problem.scop, ())
     levels: dict[str, list[Level]] = {}
     inits, after = list[str](), [name for name in members if name not in product.products]
@@ -149,7 +150,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
         levels |= dict.fromkeys(fold.parts, levels_of_parts(fold, tiles))
         outer = [_with_fold(loop, whole, fold, product) for loop in outer]
     outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
-    steps = {terms.product: _step(problem, product, terms) for terms in product.terms}
+    steps = _steps(problem, product)
     stores, last = textual(scop, after), tuple[tuple[str, ...], ...]()
     if product.is_finished:
         *around, chunks = outer
@@ -171,7 +172,54 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     )  # fmt: skip
     for factor in factors_of(problem, product.terms):
         kernel = _with_copy(kernel, product, factor)
-    return kernel
+    return _in_one_sum(kernel, problem, product) if product.is_one_sum else kernel
+
+
+def _in_one_sum(kernel: TensorKernel, problem: Problem, product: Tensor) -> TensorKernel:
+    """Return *kernel* with the products as one, whose steps are those of all."""
+    (lead, *others), scop = product.terms, kernel.scop
+    tiles = {}
+    for own in others:
+        pairs = pairs_of(problem, lead, own)
+        assert pairs is not None, "joint_products"
+        for first, number in pairs:
+            tile, place = (
+                scop.by_name[terms.product].reads[at].array
+                for terms, at in ((own, number), (lead, first))
+            )
+            tiles[tile] = place
+    products = {own.product for own in others}
+    sums = {scop.by_name[name].write.array for name in products}
+    dropped = {
+        s.name
+        for s in scop.statements
+        if s.name in products or any(one.array in sums for one in (*s.writes, *s.reads))
+    }
+    count, index = kernel.step[lead.product].extent, _names(problem, product)[2]
+    own_terms = {index: (0, count * product.tiles.step)}
+    done = one_sum(scop, lead.product, tiles, dropped, own_terms)
+    return _without(replace(kernel, scop=done), dropped, tiles)
+
+
+def _without(kernel: TensorKernel, names: Collection[str], tiles: Collection[str]) -> TensorKernel:
+    """Return *kernel* without the statements *names*, and the arrays *tiles*."""
+
+    def kept(loop: Mapping[str, Level]) -> dict[str, Level]:
+        return {name: level for name, level in loop.items() if name not in names}
+
+    before, after = (
+        tuple(tuple(name for name in nest if name not in names) for nest in nests)
+        for nests in (kernel.before, kernel.after)
+    )
+    return replace(
+        kernel,
+        outer=tuple(map(kept, kernel.outer)),
+        step=kept(kernel.step),
+        before=tuple(nest for nest in before if nest),
+        inside=tuple(name for name in kernel.inside if name not in names),
+        after=tuple(nest for nest in after if nest),
+        staged=tuple(array for array in kernel.staged if array not in tiles),
+    )
 
 
 def _accumulated(
@@ -249,6 +297,20 @@ def _chunks(problem: Problem, product: Tensor) -> int:
 def _is_dealt(problem: Problem, product: Tensor) -> bool:
     """Return whether blocks that share terms have steps in turn: see :class:`Chunk`."""
     return product.chunk > 0 and problem.is_open({problem.lead: product.terms[0].term})
+
+
+def _steps(problem: Problem, product: Tensor) -> dict[str, Level]:
+    """Return the loop over steps: the same of all products, or of one after another."""
+    found = {terms.product: _step(problem, product, terms) for terms in product.terms}
+    if not product.is_one_sum:
+        return found
+    count, before = sum(level.extent for level in found.values()), 0
+    for name, level in found.items():
+        after = AffineCoordinate(((1, level.coordinate),), -before)
+        coordinate = after if before else level.coordinate
+        found[name] = replace(level, coordinate=coordinate, extent=count)
+        before += level.extent
+    return found
 
 
 def _step(problem: Problem, product: Tensor, own: Terms) -> Level:

@@ -95,3 +95,57 @@ def test_gated_layers(way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
         inputs.append(inputs_of(units[-1], shapes))
     for program, own in zip(emulated(units), inputs, strict=True):
         check(program, *own)
+
+
+# --- one sum ----------------------------------------------------------------------------------
+
+SUMS = {
+    "of products": (
+        """def f(bfloat16(M,K) x, bfloat16(K,N) w, bfloat16(M,K) u, bfloat16(K,N) v)
+            -> (bfloat16(M,N) y) { y(m,n) +=! x(m,k) * w(k,n) + u(m,k) * v(k,n) }""",
+        lambda m, n, k: [(m, k), (k, n), (m, k), (k, n)],
+    ),
+    "of three": (
+        """def f(half(M,K) x, half(K,N) w, half(M,K) u, half(K,N) v) -> (y) {
+            y(m,n) +=! x(m,k) * w(k,n) + u(m,k) * v(k,n) + w(k,n) * u(m,k)
+        }""",
+        lambda m, n, k: [(m, k), (k, n), (m, k), (k, n)],
+    ),
+    "an update": (
+        """def f(half(M,K) x, half(N,K) w, half(M,J) u, half(N,J) v) -> (float(M,N) y, z) {
+            y(m,n) +=! x(m,k) * w(n,k)
+            y(m,n) += u(m,j) * v(n,j)
+            z(m,n) = fmax(y(m,n), 0.0)
+        }""",
+        lambda m, n, k: [(m, k), (n, k), (m, 2 * k), (n, 2 * k)],
+    ),
+    "gates": (
+        """def f(half(B,I) x, half(I,N) w, half(B,H) h, half(H,N) u, float(N) c) -> (half(B,N) y) {
+            a(b,n) +=! float(x(b,i)) * w(i,n)
+            r(b,n) +=! float(h(b,j)) * u(j,n)
+            y(b,n) = tanh(a(b,n) + r(b,n) + c(n))
+        }""",
+        lambda m, n, k: [(m, k), (k, n), (m, 56), (56, n), (n,)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow_but("boxes-of products", "persistent-an update")
+@pytest.mark.parametrize("form", SUMS)
+@pytest.mark.parametrize("way", CONFIGS)
+def test_one_sum(
+    way: str, form: str, cuda_unit: MakeUnit, emulated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e3)  # else only where sums are long
+    gpu = FEW if way == "persistent" else load_chip("h200")
+    (source, shapes_for), units, inputs = SUMS[form], [], []
+    for size in ((312, 72, 264),) if way == "persistent" else ((128, 128, 128), (137, 200, 200)):
+        shapes = shapes_for(*size)
+        bare = cuda_unit(source, *shapes, gpu=gpu)
+        assert len(kernels_of(bare)) == 1
+        units.append(cuda_unit(source, *shapes, gpu=gpu, options=asked(bare, CONFIGS[way])))
+        assert not units[-1].done.is_fallback
+        assert any("of one sum" in why for why in units[-1].done.plan.kernels[0].why)
+        inputs.append(inputs_of(units[-1], shapes))
+    for program, own in zip(emulated(units), inputs, strict=True):
+        check(program, *own)

@@ -47,7 +47,7 @@ def _number(extent: Extent) -> int:
 
 def map_name(names: Names, copy: Statement) -> str:
     """Return what the map of *copy* is called; boxes of one array differ."""
-    return names.of("map", f"{copy.write.array}.map")
+    return names.of("map", f"{copy.name}.map")
 
 
 def box_copy(

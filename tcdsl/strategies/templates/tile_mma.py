@@ -9,7 +9,7 @@ Which dimension of an operand has neighbours in memory does not matter: a turned
 fast.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import inf, prod
@@ -31,7 +31,9 @@ from tcdsl.schedule.stitching import MAX_TICKETS
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.fragments import WarpTiles, vector_of
 from tcdsl.strategies.joint_products import (
+    each_product,
     factors_of,
+    is_one_sum,
     products_of,
     why_not_before,
     why_not_joint,
@@ -142,6 +144,10 @@ def _why_not_joint(problem: Problem, name: str) -> str | None:
     products = [problem.scop.by_name[n] for n in (problem.lead, name)]
     if is_in_parts(own) or any(product.is_promoted for product in products):
         return "sums of steps have no registers beside those of several products"
+    each = one, own
+    is_boxed = types[0].is_half and all(why_not_boxes(product) is None for product in each)
+    if not is_boxed and any(_why_not_whole_rows(product) for product in each):
+        return "nobody brings the factors of all products in one way"
     axes = axes_of(own)
     assert axes is not None
     first, terms = _terms(one), Terms(name, *axes[2:])
@@ -153,12 +159,6 @@ def _terms(problem: Problem) -> Terms:
     axes = axes_of(problem)
     assert axes is not None
     return Terms(problem.lead, *axes[2:])
-
-
-def _all_terms(problem: Problem) -> tuple[Terms, ...]:
-    """Return what each product reduces, of *problem* without folds."""
-    _, *others = products_of(problem)
-    return tuple(map(_terms, (with_one_product(problem), *(problem.of([n]) for n in others))))
 
 
 def _why_not_product(problem: Problem) -> str | None:
@@ -342,11 +342,10 @@ def _has_more_terms(problem: Problem, read: Access, reduced: int) -> bool:
 
 def space(problem: Problem) -> Iterator[TensorConfig]:
     """Yield the configurations, first those that are estimated to take the least time."""
-    whole, problem, found = problem, without_folds(problem), []
-    room, count = problem.gpu.shared_bytes_per_block, len(products_of(problem))
-    problem = with_one_product(problem)
-    configs: Iterable[TensorConfig] = _configs(problem, count)
-    if count == 1 and not folds_of(whole):
+    whole, found, each = problem, [], each_product(without_folds(problem))
+    room, problem = problem.gpu.shared_bytes_per_block, each[0]
+    configs: Iterable[TensorConfig] = _configs(each, _count_sums(whole))
+    if len(each) == 1 and not folds_of(whole):
         configs = _in_chunks(problem, configs)
     for config in configs:
         if config.stages - 1 > -(-_chunk(problem, config) // config.step):  # ahead of nothing
@@ -360,8 +359,15 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
     yield from (config for _, config in sorted(found, key=lambda pair: pair[0]))
 
 
-def _configs(problem: Problem, products: int) -> Iterator[TensorConfig]:
-    """Yield configurations for as many *products* as that of *problem*, whose sums threads hold."""
+def _count_sums(problem: Problem) -> int:
+    """Return how many sums threads hold at each place of a tile."""
+    products = without_folds(problem)
+    return 1 if is_one_sum(products) else len(products_of(products))
+
+
+def _configs(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
+    """Yield configurations for the products *each*, of which threads hold so many *sums*."""
+    problem = each[0]
     element = _operands(problem)[0].dtype
     if is_in_parts(problem):
         for shape, stages in product(SPLIT_SHAPES, SPLIT_STAGES):
@@ -369,8 +375,8 @@ def _configs(problem: Problem, products: int) -> Iterator[TensorConfig]:
             step = BOX_BYTES_A_LINE // element.size_bytes
             yield TensorConfig(*shape, step, stages, WARPS, BOXES, swath)
         return
-    is_whole = _why_not_whole_rows(problem) is None
-    most = (MOST_DOUBLES if element.size_bytes == 8 else MOST_SUMS) // products
+    is_whole = all(_why_not_whole_rows(one) is None for one in each)
+    most = (MOST_DOUBLES if element.size_bytes == 8 else MOST_SUMS) // sums
     shapes = [shape for shape in SHAPES if is_whole and prod(shape[:2]) <= most]
     for shape, step, stages in product(shapes, STEPS, STAGES):
         yield TensorConfig(*shape, step // element.size_bytes, stages)
@@ -378,14 +384,14 @@ def _configs(problem: Problem, products: int) -> Iterator[TensorConfig]:
         shapes = [shape for shape in GROUP_SHAPES if prod(shape[:2]) <= most]
         for shape, stages in product(shapes, GROUP_STAGES):
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
-    if element.is_half and why_not_boxes(problem) is None:
-        of_several = JOINT_SHAPES if products > 1 else ()
+    if element.is_half and all(why_not_boxes(one) is None for one in each):
+        of_several = JOINT_SHAPES if sums > 1 else ()
         shapes = [shape for shape in (*BOX_SHAPES, *of_several) if prod(shape[:2]) <= most]
-        shapes = [shape for shape in shapes if _has_whole_atoms(problem, shape[1])]
+        shapes = [s for s in shapes if all(_has_whole_atoms(one, s[1]) for one in each)]
         for shape, stages in product(shapes, BOX_STAGES):
             swath = _swath(problem, shape[0] * shape[2])
             yield (plain := TensorConfig(*shape, GROUP_STEP, stages, WARPS, BOXES, swath))
-            if (own := _swath_in_turn(problem, plain, products)) > 0:
+            if (own := _swath_in_turn(problem, plain, len(each))) > 0:
                 yield replace(plain, swath=own, is_persistent=True)
 
 
@@ -520,13 +526,15 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         for name in arrays
     }
     parts = sum(part_bytes(problem, name, config.columns) for name in folds_of(problem))
-    products = without_folds(problem)
-    count, problem = len(products_of(products)), with_one_product(products)
+    count, each = _count_sums(problem), each_product(without_folds(problem))
+    factors, problem = _count_factors(without_folds(problem)), each[0]
     shape, axes = problem.shapes[problem.lead], axes_of(problem)
     assert axes is not None and shape.statement.reduction is not None
     terms = -(-_chunk(problem, config) // config.step) * config.step
     terms *= prod(shape.extents[dim] for dim in axes[3])
-    operands = _operands(problem)
+    if count < len(each):  # of one sum, one after another
+        terms = sum(_whole_steps(one, config.step) for one in each)
+    operands = [array for one in each for array in _operands(one)]
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
     return TensorWork(
         _blocks(problem, config), (config.warp_rows, config.warp_columns),
@@ -538,16 +546,24 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
         if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
         shape.statement.is_promoted, config.chunks if config.is_finished else 0,
-        count, _count_factors(products), max(1, min(count, len(written - inside))),
+        count, factors, max(1, min(count, len(written - inside))),
     ).work(problem.gpu)  # fmt: skip
+
+
+def _whole_steps(problem: Problem, step: int) -> int:
+    """Return how many terms the steps of the lead have."""
+    terms = _terms(problem)
+    return -(-problem.shapes[terms.product].extents[terms.term] // step) * step
 
 
 def _count_factors(problem: Problem) -> tuple[int, int]:
     """Return how many tiles of rows and of columns a step has."""
+    if is_one_sum(problem):
+        return 1, 1
     axes, statements = axes_of(with_one_product(problem)), problem.shapes
     assert axes is not None
     row = shared_axis(problem, axes[0])
-    factors = factors_of(problem, _all_terms(problem))
+    factors = factors_of(problem, [_terms(one) for one in each_product(problem)])
     uses = (factor.uses[0] for factor in factors)
     rows = sum(
         _has(
@@ -588,8 +604,10 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     """Return the schedule that *config* asks for."""
     whole, products, folds = problem, without_folds(problem), folds_of(problem)
     problem = with_one_product(products)
-    axes, terms = axes_of(problem), _all_terms(products)
+    axes, terms = axes_of(problem), tuple(map(_terms, each_product(products)))
     assert axes is not None
+    if is_one_sum(products):  # the first one's store is that of the sum
+        terms = tuple(sorted(terms, key=lambda own: products.scop.position(own.product)))
     tiles = config.tiles
     rows, columns = tiles.block
     how = "; a producer warp issues bulk copies of operands (TMA)" if config.loader == BOXES else ""
@@ -600,7 +618,8 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     )
     if len(terms) > 1:
         names = ", ".join(own.product for own in terms)
-        why = (*why, f"of each of the products {names}, which share steps")
+        how = "one after another, of one sum" if is_one_sum(products) else "which share steps"
+        why = (*why, f"of the products {names}, {how}")
     if config.is_persistent:
         why = (*why, f"persistent blocks, each with {_turns(problem, config)} tiles")
     chunk = _chunk(problem, config) if config.chunks > 1 else 0
@@ -618,7 +637,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         tensor=Tensor(
             shared_axis(products, axes[0]), shared_axis(products, axes[1]), terms, tiles,
             config.stages, config.loader == BOXES, config.swath, chunk, config.is_persistent,
-            config.is_finished,
+            config.is_finished, is_one_sum(products),
         ),
     )  # fmt: skip
 

@@ -1,0 +1,73 @@
+"""The products of a sum one after another: the first has the steps of all, in the same tiles.
+
+    q < 9:   X.tile[q], W.tile[q] = X, W              q < 9:   X.tile[q], W.tile[q] = X, W
+    q < 9:   c += X.tile[q] * W.tile[q]               q >= 9:  X.tile[q], W.tile[q] = U, V
+    q >= 9:  U.tile[q], V.tile[q] = U, V      --->    c += X.tile[q] * W.tile[q]
+    q >= 9:  d += U.tile[q] * V.tile[q]
+    C = c;  C += d                                    C = c
+
+So there is one pipeline, whose stages run on from one product to the next, and one instruction of
+tensor cores in its loop: that its operands come from several arrays only copies know.
+
+Legal iff the tiles of all products are alike, which ``joint_products`` asks of their factors, and
+c is of C's type: then C = c; C += d adds the same terms.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from tcdsl.poly.isl_utils import Extent
+from tcdsl.poly.lowering import access, builder_of
+from tcdsl.poly.scop import Array, Scop, Statement
+from tcdsl.rewrites.scop.padding import Spans, padded
+
+
+def one_sum(
+    scop: Scop, lead: str, tiles: Mapping[str, str], dropped: Collection[str], terms: Spans
+) -> Scop:
+    """Return *scop*, whose product *lead* has the instances *terms*, those of the others included.
+
+    :arg tiles: { the tile of another product -> that of *lead* in whose place it is }.
+    :arg dropped: the other products, and what initialises and stores their sums.
+    """
+    sums = {scop.by_name[name].write.array for name in dropped} - {scop.by_name[lead].write.array}
+    kept = [s for s in scop.statements if s.name not in dropped]
+    sums -= {one.array for s in kept for one in (*s.writes, *s.reads)}
+    arrays = {name: own for name, own in scop.arrays.items() if name not in {*tiles, *sums}}
+    for other, own in tiles.items():
+        arrays[own] = _hull(arrays[own], scop.arrays[other])
+    done = replace(scop, arrays=arrays)
+    copies = [s for s in kept if s.write.array in tiles]
+    before = [s for s in kept if s not in copies]
+    place = next(n for n, s in enumerate(before) if s.write.array in tiles.values())
+    moved = (_to(done, copy, tiles[copy.write.array]) for copy in copies)
+    done = done.with_statements((*before[:place], *moved, *before[place:]))
+    found = padded(done, lead, {}, terms)
+    assert found is not None, "the product has whole tiles"
+    return found
+
+
+def _to(scop: Scop, copy: Statement, array: str) -> Statement:
+    """Return *copy* with the same elements of *array* for what it writes."""
+    builder = builder_of(copy.indices, copy.name, scop.sizes)
+    write = access(builder, array, copy.write.subscripts, scop.arrays, copy.domain)
+    return replace(copy, write=write)
+
+
+def _hull(one: Array, other: Array) -> Array:
+    """Return *one* with room for the elements of *other*, too: they differ along steps alone."""
+    sides = zip(one.origin, one.shape, other.origin, other.shape, strict=True)
+    spans = [_span((low, size), (start, count)) for low, size, start, count in sides]
+    origin, shape = zip(*spans, strict=True)
+    return replace(one, origin=origin, shape=shape)
+
+
+def _span(one: tuple[Extent, Extent], other: tuple[Extent, Extent]) -> tuple[Extent, Extent]:
+    """Return the first index and the number of indices of both; of open ones they are the same."""
+    (low, size), (start, count) = one, other
+    if not (isinstance(low, int) and isinstance(size, int)):
+        return one
+    if not (isinstance(start, int) and isinstance(count, int)):
+        return one
+    first = min(low, start)
+    return first, max(low + size, start + count) - first
