@@ -16,35 +16,45 @@ c is of C's type: then C = c; C += d adds the same terms.
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+import islpy as isl
+
+from tcdsl.lang.comprehension import Select
 from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.scop import Array, Scop, Statement
-from tcdsl.rewrites.scop.padding import Spans, padded
+from tcdsl.rewrites.scop.assignment import with_own_reads
 
 
 def one_sum(
-    scop: Scop, lead: str, tiles: Mapping[str, str], dropped: Collection[str], terms: Spans
+    scop: Scop, tiles: Mapping[str, str], dropped: Collection[str], own: Mapping[str, isl.Set]
 ) -> Scop:
-    """Return *scop*, whose product *lead* has the instances *terms*, those of the others included.
+    """Return *scop* with products in the tiles of the first, which has the steps of all.
 
-    :arg tiles: { the tile of another product -> that of *lead* in whose place it is }.
+    :arg tiles: { the tile of another product -> that of the first one in whose place it is }.
     :arg dropped: the other products, and what initialises and stores their sums.
+    :arg own: { a copy to a tile of the first -> its instances in the steps of that product }.
     """
-    sums = {scop.by_name[name].write.array for name in dropped} - {scop.by_name[lead].write.array}
+    sums = {scop.by_name[name].write.array for name in dropped}
     kept = [s for s in scop.statements if s.name not in dropped]
     sums -= {one.array for s in kept for one in (*s.writes, *s.reads)}
     arrays = {name: own for name, own in scop.arrays.items() if name not in {*tiles, *sums}}
-    for other, own in tiles.items():
-        arrays[own] = _hull(arrays[own], scop.arrays[other])
+    for other, tile in tiles.items():
+        arrays[tile] = _hull(arrays[tile], scop.arrays[other])
     done = replace(scop, arrays=arrays)
     copies = [s for s in kept if s.write.array in tiles]
-    before = [s for s in kept if s not in copies]
-    place = next(n for n, s in enumerate(before) if s.write.array in tiles.values())
+    others = [_on(scop, s, own[s.name]) if s.name in own else s for s in kept if s not in copies]
+    place = next(n for n, s in enumerate(others) if s.name in own)
     moved = (_to(done, copy, tiles[copy.write.array]) for copy in copies)
-    done = done.with_statements((*before[:place], *moved, *before[place:]))
-    found = padded(done, lead, {}, terms)
-    assert found is not None, "the product has whole tiles"
-    return found
+    return done.with_statements((*others[:place], *moved, *others[place:]))
+
+
+def _on(scop: Scop, copy: Statement, domain: isl.Set) -> Statement:
+    """Return *copy* with the instances *domain* alone; a guard that always holds there is none."""
+    value, builder = copy.value, builder_of(copy.indices, copy.name, scop.sizes)
+    if isinstance(value, Select) and domain.is_subset(builder.truth(value.condition).below):
+        value = value.if_true
+    write = access(builder, copy.write.array, copy.write.subscripts, scop.arrays, domain)
+    return with_own_reads(scop, replace(copy, domain=domain, value=value, write=write))
 
 
 def _to(scop: Scop, copy: Statement, array: str) -> Statement:

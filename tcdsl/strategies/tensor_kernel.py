@@ -18,7 +18,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from tcdsl.poly.isl_utils import whole_tiles
+import islpy as isl
+
+from tcdsl.poly.isl_utils import val, whole_tiles
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
     AnyCoordinate,
@@ -195,10 +197,20 @@ def _in_one_sum(kernel: TensorKernel, problem: Problem, product: Tensor) -> Tens
         for s in scop.statements
         if s.name in products or any(one.array in sums for one in (*s.writes, *s.reads))
     }
-    count, index = kernel.step[lead.product].extent, _names(problem, product)[2]
-    own_terms = {index: (0, count * product.tiles.step)}
-    done = one_sum(scop, lead.product, tiles, dropped, own_terms)
-    return _without(replace(kernel, scop=done), dropped, tiles)
+    last = _step(problem, product, lead).extent - 1
+    copies = [s for s in scop.statements if s.write.array in tiles.values()]
+    domains = {
+        s.name: s.domain.intersect(_until(s.domain, kernel.step[s.name].coordinate, last))
+        for s in copies
+    }
+    return _without(replace(kernel, scop=one_sum(scop, tiles, dropped, domains)), dropped, tiles)
+
+
+def _until(domain: isl.Set, coordinate: AnyCoordinate, last: int) -> isl.Set:
+    """Return where the step of a copy, however far ahead it runs, is none after *last*."""
+    step = isl.PwAff.from_aff(replace(coordinate, shift=0).function(domain.get_space()))
+    bound = isl.Aff.val_on_domain(isl.LocalSpace.from_space(domain.get_space()), val(last))
+    return step.le_set(isl.PwAff.from_aff(bound))
 
 
 def _without(kernel: TensorKernel, names: Collection[str], tiles: Collection[str]) -> TensorKernel:
@@ -338,6 +350,9 @@ def _padded(scop: Scop, problem: Problem, product: Tensor, own: Terms) -> Scop:
     )
     is_one = product.chunk == 0 or _is_dealt(problem, product)
     terms = _spans(problem, name, own.term, product.tiles.step if is_one else product.chunk)
+    if product.is_one_sum and name == product.products[0]:  # it has the steps of all
+        count = _steps(problem, product)[name].extent
+        terms = dict.fromkeys(terms, (0, count * product.tiles.step))
     found = padded(scop, name, {**rows, **columns}, terms)
     assert found is not None, "the template asks first"
     return found
@@ -453,7 +468,8 @@ def _in_swaths(
         yield loop if size == 1 else {n: replace(own, axis=Y) for n, own in loop.items()}
         return
     count = -(-level.extent // size)
-    for axis, extent, div, mod in ((Z, count, size, 0), (X, size, 1, size)):
+    digits = ((Z, count, size, 0), (X, size, 1, size)) if count > 1 else ((X, size, 1, size),)
+    for axis, extent, div, mod in digits:
         is_serial = product.in_turn and axis == Z
         kind, width = (LoopKind.SERIAL, 0) if is_serial else (level.kind, extent)
         yield {

@@ -21,11 +21,12 @@ SOURCES = {
         b(m,n) +=! x(m,k) * v(n,k)
         y(m,n) = float(a(m,n)) * sigmoid(float(a(m,n))) * b(m,n)
     }}""",
-    "sum": """def f({t}(M,K) x, {t}(K,N) w, {t}(M,K) u, {t}(K,N) v) -> ({t}(M,N) y) {{
-        y(m,n) +=! x(m,k) * w(k,n) + u(m,k) * v(k,n)
+    "sum": """def f({t}(M,K) x, {t}(K,N) w, {t}(M,K) u, {t}(K,N) v) -> (float(M,N) y) {{
+        y(m,n) +=! x(m,k) * w(k,n)
+        y(m,n) += u(m,k) * v(k,n)
     }}""",
 }
-SIZES = [(1024, 1024, 1024), (1000, 520, 1032), (384, 2048, 256), (4096, 512, 512)]
+SIZES = [(1024, 256, 64), (200, 328, 200), (312, 136, 264)]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -38,6 +39,6 @@ def test_on_the_gpu(form: str, size: tuple[int, int, int]) -> None:
     inputs = [values(dtype, shape, "real", number) for number, shape in enumerate(shapes)]
     f = tcdsl.define(SOURCES[form].format(t=dtype.name)).f
     exe = f.compile(*inputs, target="cuda")
-    assert form == "sum" or len(exe.choices["kernels"]) == 1
+    assert [kernel["template"] for kernel in exe.choices["kernels"]] == ["tile_mma"]
     check(f, *inputs, targets=("cuda",))
-    assert np.array_equal(*(np.asarray(exe(*inputs)).view(np.uint16) for _ in range(2)))
+    assert np.array_equal(*(np.asarray(exe(*inputs)).view(np.uint8) for _ in range(2)))

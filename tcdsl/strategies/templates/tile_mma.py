@@ -348,7 +348,10 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
     if len(each) == 1 and not folds_of(whole):
         configs = _in_chunks(problem, configs)
     for config in configs:
-        if config.stages - 1 > -(-_chunk(problem, config) // config.step):  # ahead of nothing
+        terms = _chunk(problem, config)
+        if _count_sums(whole) < len(each):
+            terms = sum(_whole_steps(one, config.step) for one in each)
+        if config.stages - 1 > -(-terms // config.step):  # ahead of nothing
             continue
         if config.loader == THREADS and not _fits_grid(problem, config):
             continue  # copies by threads are in loops over blocks alone
@@ -371,7 +374,7 @@ def _configs(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
     element = _operands(problem)[0].dtype
     if is_in_parts(problem):
         for shape, stages in product(SPLIT_SHAPES, SPLIT_STAGES):
-            swath = _swath(problem, shape[0] * shape[2])
+            swath = _swath(each, shape[0] * shape[2])
             step = BOX_BYTES_A_LINE // element.size_bytes
             yield TensorConfig(*shape, step, stages, WARPS, BOXES, swath)
         return
@@ -389,9 +392,9 @@ def _configs(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
         shapes = [shape for shape in (*BOX_SHAPES, *of_several) if prod(shape[:2]) <= most]
         shapes = [s for s in shapes if all(_has_whole_atoms(one, s[1]) for one in each)]
         for shape, stages in product(shapes, BOX_STAGES):
-            swath = _swath(problem, shape[0] * shape[2])
+            swath = _swath(each, shape[0] * shape[2])
             yield (plain := TensorConfig(*shape, GROUP_STEP, stages, WARPS, BOXES, swath))
-            if (own := _swath_in_turn(problem, plain, len(each))) > 0:
+            if (own := _swath_in_turn(each, plain)) > 0:
                 yield replace(plain, swath=own, is_persistent=True)
 
 
@@ -441,18 +444,17 @@ def _chunk(problem: Problem, config: TensorConfig) -> int:
     return -(-terms // (config.chunks * config.step)) * config.step
 
 
-def _swath_in_turn(problem: Problem, config: TensorConfig, products: int) -> int:
+def _swath_in_turn(each: Sequence[Problem], config: TensorConfig) -> int:
     """Return how many tiles of rows neighbouring blocks have, that each has tiles of all rows.
 
     As many as there is a multiprocessor for; 0 where each has one tile, or rows are not cut.  All
     columns are read for each swath: where the cache cannot hold them, a swath has some tiles.
     """
-    rows, columns = _tiles_along(problem, config)
-    swath = problem.gpu.multiprocessors // columns
-    if _count_cut(problem) != 2 or not 1 < swath < rows:
+    rows, columns = _tiles_along(each[0], config)
+    swath = each[0].gpu.multiprocessors // columns
+    if _count_cut(each[0]) != 2 or not 1 < swath < rows:
         return 0
-    held = products * (_operands(problem)[1].size_bytes() or 0) <= problem.gpu.l2_bytes / 2
-    return swath if held or swath >= SWATH_FROM_MEMORY else 0
+    return swath if swath >= SWATH_FROM_MEMORY or _holds_columns(each) else 0
 
 
 def _turns(problem: Problem, config: TensorConfig) -> int:
@@ -494,12 +496,30 @@ def why_not_boxes(problem: Problem) -> str | None:
     return None
 
 
-def _swath(problem: Problem, rows: int) -> int:
-    """Return how many tiles of *rows* neighbouring blocks have: 1 where there are batches."""
-    axes = axes_of(problem)
+def _swath(each: Sequence[Problem], rows: int) -> int:
+    """Return how many tiles of *rows* neighbouring blocks have: 1 where there are batches.
+
+    All of fewer than that, if the cache cannot hold the factors of columns: each is read once then.
+    """
+    axes = axes_of(each[0])
     assert axes is not None
-    is_long = problem.extent(axes[0]) > SWATH * rows
-    return SWATH if is_long and _count_cut(problem) == 2 else 1
+    count = -(-each[0].extent(axes[0]) // rows)
+    if _count_cut(each[0]) != 2 or (count <= SWATH and _holds_columns(each)):
+        return 1
+    return min(count, SWATH)
+
+
+def _holds_columns(each: Sequence[Problem]) -> bool:
+    """Return whether the second-level cache holds what the columns of all products are made of."""
+    arrays: dict[str, int] = {}
+    for problem in each:
+        axes = axes_of(problem)
+        assert axes is not None
+        statement = problem.shapes[problem.lead].statement
+        index = statement.indices[axes[1][problem.lead]]
+        names = [read.array for read in statement.reads if _has(read, index)]
+        arrays |= {name: problem.scop.arrays[name].size_bytes() or 0 for name in names}
+    return sum(arrays.values()) <= each[0].gpu.l2_bytes / 2
 
 
 def _fits_grid(problem: Problem, config: TensorConfig) -> bool:
