@@ -147,12 +147,22 @@ def _why_not_one_sum(problem: Problem, lead: Terms, own: Terms) -> str | None:
         return f"the factors of {own.product} lie in another way than those of {lead.product}"
     if lead.others or own.others or any(problem.is_open({t.product: t.term}) for t in (lead, own)):
         return f"the sums of {lead.product} and {own.product} have no number of steps"
-    products = products_of(problem)
+    return _why_not_moved(problem, array.name)
+
+
+def _why_not_moved(problem: Problem, array: str) -> str | None:
+    """Return why products that add to *array* do not all run where the last one does, or None."""
+    products, factors = products_of(problem), set[str]()
     places = [problem.scop.position(name) for name in products]
-    for user in problem.scop.users.get(array.name, ()):
-        is_between = min(places) < problem.scop.position(user.name) < max(places)
-        if is_between and user.name not in products:
-            return f"{user.name} uses {array.name} between {' and '.join(products)}"
+    for other in problem.scop.statements[min(places) : max(places)]:
+        if other.name in products:
+            factors |= {read.array for read in other.reads}
+            continue
+        written = {write.array for write in other.writes}
+        if array in written | {read.array for read in other.reads}:
+            return f"{other.name} uses {array} between {' and '.join(products)}"
+        if written & factors:
+            return f"{other.name} writes a factor before the last of {', '.join(products)}"
     return None
 
 

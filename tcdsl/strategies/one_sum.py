@@ -10,7 +10,9 @@ So there is one pipeline, whose stages run on from one product to the next, and 
 tensor cores in its loop: that its operands come from several arrays only copies know.
 
 Legal iff the tiles of all products are alike, which ``joint_products`` asks of their factors, and
-c is of C's type: then C = c; C += d adds the same terms.
+c is of C's type: then C = c; C += d adds the same terms.  All this is done where the last product
+was, which its factors, and what computes them, come before; those of the others do not change
+meanwhile, and nothing uses C.
 """
 
 from collections.abc import Collection, Mapping
@@ -41,11 +43,19 @@ def one_sum(
     for other, tile in tiles.items():
         arrays[tile] = _hull(arrays[tile], scop.arrays[other])
     done = replace(scop, arrays=arrays)
-    copies = [s for s in kept if s.write.array in tiles]
-    others = [_on(scop, s, own[s.name]) if s.name in own else s for s in kept if s not in copies]
-    place = next(n for n, s in enumerate(others) if s.name in own)
-    moved = (_to(done, copy, tiles[copy.write.array]) for copy in copies)
+    new = {name: _on(scop, scop.by_name[name], domain) for name, domain in own.items()}
+    new |= {s.name: _to(done, s, tiles[s.write.array]) for s in kept if s.write.array in tiles}
+    (first,) = (s for s in kept if any(read.array in tiles.values() for read in s.reads))
+    accumulating = [s for s in kept if _uses(s, first.write.array)]
+    moved = (*new.values(), *accumulating)
+    names, last = {s.name for s in moved}, max(map(scop.position, dropped))
+    others = [s for s in kept if s.name not in names]
+    place = sum(scop.position(s.name) < last for s in others)
     return done.with_statements((*others[:place], *moved, *others[place:]))
+
+
+def _uses(statement: Statement, array: str) -> bool:
+    return any(one.array == array for one in (*statement.writes, *statement.reads))
 
 
 def _on(scop: Scop, copy: Statement, domain: isl.Set) -> Statement:

@@ -59,8 +59,8 @@ CONFIGS = {
 
 
 def asked(unit: Any, config: dict[str, Any]) -> Options:
-    """Return the options that ask for *config* for the first kernel of *unit*."""
-    kernel = unit.done.plan.weighed[0].kernel
+    """Return the options that ask for *config* for the last kernel of *unit*."""
+    kernel = unit.done.plan.weighed[-1].kernel
     choice = {"kernel": kernel, "template": "tile_mma", **config}
     return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
 
@@ -153,3 +153,26 @@ def test_one_sum(
         inputs.append(inputs_of(units[-1], shapes))
     for program, own in zip(emulated(units), inputs, strict=True):
         check(program, *own)
+
+
+BETWEEN = """def f(half(M,K) x, half(K,N) w, half(M,K) u, half(K,N) v) -> (half(M,K) h, float(M,N) y) {
+    y(m,n) +=! x(m,k) * w(k,n)
+    h(m,k) = fmax(u(m,k), 0.0)
+    y(m,n) += h(m,k) * v(k,n)
+}"""
+
+
+def test_a_factor_that_is_computed_between_two_products(cuda_unit: MakeUnit, emulated: Any) -> None:
+    """All is done where the last product was: what comes before it are its factors."""
+    shapes = [(264, 520), (520, 136), (264, 520), (520, 136)]
+    unit = cuda_unit(BETWEEN, *shapes)
+    assert sorted(kernels_of(unit)) == ["S0+S2", "S1"] and not unit.done.is_fallback
+    (program,) = emulated([unit])
+    check(program, *inputs_of(unit, shapes))
+
+
+def test_a_factor_that_changes_between_two_products(cuda_unit: MakeUnit) -> None:
+    source = BETWEEN.replace("half(M,K) x,", "half(M,K) h, half(M,K) x,").replace("+=! x", "+=! h")
+    unit = cuda_unit(source, (264, 520), (264, 520), (520, 136), (264, 520), (520, 136))
+    assert not any({"S0", "S2"} <= {*name.split("+")} for name in kernels_of(unit))
+    assert not unit.done.is_fallback
