@@ -155,7 +155,8 @@ def test_one_sum(
         check(program, *own)
 
 
-BETWEEN = """def f(half(M,K) x, half(K,N) w, half(M,K) u, half(K,N) v) -> (half(M,K) h, float(M,N) y) {
+BETWEEN = """def f(half(M,K) x, half(K,N) w, half(M,K) u, half(K,N) v)
+    -> (half(M,K) h, float(M,N) y) {
     y(m,n) +=! x(m,k) * w(k,n)
     h(m,k) = fmax(u(m,k), 0.0)
     y(m,n) += h(m,k) * v(k,n)
