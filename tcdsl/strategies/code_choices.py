@@ -42,7 +42,7 @@ def _thread_registers(sketch: Sketch) -> int:
     if product is None or not product.boxes or product.is_finished:
         return 0
     tiles = product.tiles
-    sums = len(product.terms) * tiles.rows * tiles.columns // WARP
+    sums = product.n_sums * tiles.rows * tiles.columns // WARP
     is_large = tiles.threads > PRODUCING_WARPS * WARP and sums >= MANY_SUMS
     return MANY_REGISTERS if is_large else 0
 

@@ -165,6 +165,11 @@ class Tensor:
     def products(self) -> tuple[str, ...]:
         return tuple(terms.product for terms in self.terms)
 
+    @property
+    def n_sums(self) -> int:
+        """How many sums a thread holds at each place of its tile."""
+        return 1 if self.is_one_sum else len(self.terms)
+
 
 @dataclass(frozen=True, slots=True)
 class Bands:

@@ -177,3 +177,120 @@ def test_a_factor_that_changes_between_two_products(cuda_unit: MakeUnit) -> None
     unit = cuda_unit(source, (264, 520), (264, 520), (520, 136), (264, 520), (520, 136))
     assert not any({"S0", "S2"} <= {*name.split("+")} for name in kernels_of(unit))
     assert not unit.done.is_fallback
+
+
+# --- forms ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["half", "double", "int8", "float8_e4m3"])
+def test_types(dtype: str, check_emulated: Callable[..., None], monkeypatch: Any) -> None:
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    source = source_of("nt", dtype, "y(m,n) = a(m,n) - b(m,n)")
+    source = source.replace(f"({dtype}(M,N) y)", "(y)")
+    sizes = [(72, 136, 200), (61, 40, 48), (0, 8, 8), (8, 0, 8), (8, 8, 0)]
+    check_emulated([(source, shapes_of("nt", *size)) for size in sizes])
+
+
+@pytest.mark.slow
+def test_batches(cuda_unit: MakeUnit, emulated: Any) -> None:
+    source = """def f(half(B,M,K) x, half(B,K,N) w, half(B,N,K) v) -> (half(B,M,N) y) {
+        a(b,m,n) +=! x(b,m,k) * w(b,k,n)
+        c(b,m,n) +=! x(b,m,k) * v(b,n,k)
+        y(b,m,n) = tanh(a(b,m,n)) * c(b,m,n)
+    }"""
+    shapes = [(3, 136, 200), (3, 200, 264), (3, 264, 200)]
+    unit = cuda_unit(source, *shapes)
+    assert kernels_of(unit) == ["S0+S1+S2"] and not unit.done.is_fallback
+    (program,) = emulated([unit])
+    check(program, *inputs_of(unit, shapes))
+
+
+@pytest.mark.slow
+def test_what_follows_has_rows_that_are_added_up(cuda_unit: MakeUnit, emulated: Any) -> None:
+    rest = "y(m,n) = a(m,n) * b(m,n) + fmax(float(a(m,n)), 0.0)  r(m) +=! float(y(m,n)) * y(m,n)"
+    source = source_of("nn", "half", rest).replace("(half(M,N) y)", "(y, r)")
+    shapes = shapes_of("nn", 264, 136, 200)
+    unit = cuda_unit(source, *shapes)
+    assert not unit.done.is_fallback and {"S0", "S1", "S2"} <= {*kernels_of(unit)[0].split("+")}
+    (program,) = emulated([unit])
+    check(program, *inputs_of(unit, shapes))
+
+
+def test_what_both_products_read_is_copied_once(cuda_unit: MakeUnit) -> None:
+    for form, copies in (("nn", 3), ("nt", 3), ("tn", 3), ("apart", 4)):
+        unit = cuda_unit(source_of(form), *shapes_of(form, 1024, 1024, 1024))
+        assert kernels_of(unit) == ["S0+S1+S2"]
+        assert unit.source.text.count("tc_copy_box<") == copies
+        assert unit.source.text.count("tc_wgmma<") == 2
+        assert "tc_leave_products<2>" in unit.source.text
+
+
+def test_one_sum_has_one_product_in_its_loop(cuda_unit: MakeUnit) -> None:
+    source, shapes_for = SUMS["of products"]
+    unit = cuda_unit(source, *shapes_for(4096, 4096, 4096))
+    assert kernels_of(unit) == ["S0+S0_term0+S0_part0_fold"]
+    assert unit.source.text.count("tc_copy_box<") == 4
+    assert unit.source.text.count("tc_wgmma<") == 1
+    assert "c3 <= 127" in unit.source.text and "tc_leave_products<1>" in unit.source.text
+
+
+# --- when -------------------------------------------------------------------------------------
+
+APART = {
+    "other columns": (
+        """a(m,n) +=! x(m,k) * w(k,n)
+           b(m,n) +=! x(m,k) * v(k,n) where n in 0:N-8
+           y(m,n) = a(m,n)  y(m,n) += b(m,n) where n in 0:N-8""",
+        "S0",
+        "S1",
+    ),
+    "other terms": (
+        """a(m,n) +=! x(m,k) * w(k,n)
+           b(m,n) +=! x(m,k) * v(k,n) where k in 0:K-64
+           y(m,n) = a(m,n) * b(m,n)""",
+        "S0",
+        "S1",
+    ),
+    "a product of the other": (
+        """a(m,n) +=! x(m,k) * w(k,n)
+           y(m,n) +=! a(m,k) * v(k,n)""",
+        "S0",
+        "S1",
+    ),
+    "a sum that is rounded": (
+        """y(m,n) +=! x(m,k) * w(k,n)
+           y(m,n) += x(m,k) * v(k,n)""",
+        "S0",
+        "S1",
+    ),
+    "a sum that is read": (
+        """a(m,n) +=! float(x(m,k)) * w(k,n)
+           z(m,n) = fmax(a(m,n), 0.0)
+           a(m,n) += float(x(m,k)) * v(k,n)
+           y(m,n) = a(m,n) * z(m,n)""",
+        "S0",
+        "S2",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", APART)
+def test_what_is_apart(form: str, cuda_unit: MakeUnit) -> None:
+    body, one, other = APART[form]
+    source = f"def f(half(M,K) x, half(K,N) w, half(K,N) v) -> (half(M,N) y) {{ {body} }}"
+    unit = cuda_unit(source, (1024, 512), (512, 512), (512, 512))
+    assert not any({one, other} <= {*name.split("+")} for name in kernels_of(unit))
+    assert not unit.done.is_fallback
+
+
+def test_small_ones_are_a_chain(cuda_unit: MakeUnit) -> None:
+    source, shapes_for = SUMS["gates"]
+    unit = cuda_unit(source, *shapes_for(128, 128, 128))
+    assert [kernel.template for kernel in unit.done.plan.kernels] == ["product_chain"]
+
+
+def test_they_are_apart_where_that_is_faster(cuda_unit: MakeUnit) -> None:
+    """Products of few tiles have blocks that share their terms, which several products have not."""
+    unit = cuda_unit(source_of("nn"), *shapes_of("nn", 64, 96, 200_000))
+    assert not any({"S0", "S1"} <= {*name.split("+")} for name in kernels_of(unit))
