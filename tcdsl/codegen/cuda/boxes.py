@@ -46,8 +46,11 @@ def _number(extent: Extent) -> int:
 
 
 def map_name(names: Names, copy: Statement) -> str:
-    """Return what the map of *copy* is called; boxes of one array differ."""
-    return names.of("map", f"{copy.name}.map")
+    """Return what the map of *copy* is called.
+
+    Boxes of one array differ, and copies of several arrays may fill one tile.
+    """
+    return names.of("map", f"{copy.name.removesuffix('_copy')}.map")
 
 
 def box_copy(
