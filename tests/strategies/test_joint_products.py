@@ -172,8 +172,11 @@ def test_a_factor_that_is_computed_between_two_products(cuda_unit: MakeUnit, emu
     check(program, *inputs_of(unit, shapes))
 
 
-def test_a_factor_that_changes_between_two_products(cuda_unit: MakeUnit) -> None:
+@pytest.mark.parametrize("second", ["h", "u"])
+def test_a_factor_that_changes_between_two_products(second: str, cuda_unit: MakeUnit) -> None:
+    """Whether or not the second product reads it, too: the first cannot run where that does."""
     source = BETWEEN.replace("half(M,K) x,", "half(M,K) h, half(M,K) x,").replace("+=! x", "+=! h")
+    source = source.replace("+= h(m,k)", f"+= {second}(m,k)")
     unit = cuda_unit(source, (264, 520), (264, 520), (520, 136), (264, 520), (520, 136))
     assert not any({"S0", "S2"} <= {*name.split("+")} for name in kernels_of(unit))
     assert not unit.done.is_fallback
