@@ -12,6 +12,7 @@ from tcdsl.lang.types.dtypes import DType
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.added_sums import added, why_not_added
 from tcdsl.rewrites.scop.common_subexpressions import why_not_shared, with_shared
 from tcdsl.rewrites.scop.computed_factors import computed_first, why_not_computed_first
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
@@ -141,6 +142,13 @@ OF_FACTORS = (
         _products,
         lambda scop, name: why_not_separate(scop, scop.by_name[name]),
         separate,
+        is_reassociating=True,
+    ),
+    Rewrite(
+        "one sum of those that are added",
+        lambda scop: [s.name for s in scop.statements if s.kind is Kind.ASSIGN],
+        lambda scop, name: why_not_added(scop, scop.by_name[name]),
+        added,
         is_reassociating=True,
     ),
     Rewrite(

@@ -95,7 +95,9 @@ def with_rewrites(
             with recorded() as steps:
                 other = planned(rewrite.apply(scop, site))
             seconds = _seconds(best, options, gpu), _seconds(other, options, gpu)
-            is_better = seconds[1] < WORTH * seconds[0]
+            # What a kernel less neither stores nor loads is only a part of what the estimate knows.
+            worth = 1.0 if len(other.groups) < len(best.groups) else WORTH
+            is_better = seconds[1] < worth * seconds[0]
             tried.append(Tried(rewrite.name, site, _compared(*seconds, is_better=is_better)))
             if is_better:
                 record(rewrite.name, scop := rewrite.apply(scop, site), notes=[site])

@@ -33,7 +33,7 @@ def default_code(problem: Problem, sketch: Sketch) -> Code:
 
 
 def _thread_registers(sketch: Sketch) -> int:
-    """Return how many registers the threads get that hold many sums of a product, or 0.
+    """Return how many registers the threads get that hold many sums of products, or 0.
 
     Nine warps have 168 each, as many as twelve; then what is computed of 128 sums does not fit.
     Warps that all take a ticket afterwards have one number of them.
@@ -42,7 +42,7 @@ def _thread_registers(sketch: Sketch) -> int:
     if product is None or not product.boxes or product.is_finished:
         return 0
     tiles = product.tiles
-    sums = tiles.rows * tiles.columns // WARP
+    sums = product.n_sums * tiles.rows * tiles.columns // WARP
     is_large = tiles.threads > PRODUCING_WARPS * WARP and sums >= MANY_SUMS
     return MANY_REGISTERS if is_large else 0
 

@@ -113,7 +113,7 @@ class _Builder:
         for number in range(2):
             kernel = self._with_copy(kernel, number)
         accumulation = accumulation_of(self.problem, self.tiles)
-        return with_accumulation(kernel, accumulation) if accumulation else kernel
+        return with_accumulation(kernel, (self.lead,), accumulation) if accumulation else kernel
 
     def _sums(self) -> _Sums:
         """Return the statements, sums of a chunk each where blocks share the terms."""
@@ -230,7 +230,7 @@ class _Builder:
             scop=packed.scop,
             outer=tuple(blocks),
             step={**kernel.step, packed.copy: ahead_of(step, packed.outer[-1], stages - 1)},
-            inside=in_order((*kernel.inside, packed.copy), lead, is_shifted=self._goes_on()),
+            inside=in_order((*kernel.inside, packed.copy), (lead,), is_shifted=self._goes_on()),
             levels={**kernel.levels, packed.copy: own},
             staged=(*kernel.staged, packed.array),
         )

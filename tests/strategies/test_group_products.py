@@ -40,8 +40,8 @@ def _in_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products have only the configurations of boxes, whatever their size."""
     configs = tile_mma._configs
 
-    def boxed(problem: Any) -> Any:
-        return (one for one in configs(problem) if one.loader == tile_mma.BOXES)
+    def boxed(*problems: Any) -> Any:
+        return (one for one in configs(*problems) if one.loader == tile_mma.BOXES)
 
     monkeypatch.setattr(tile_mma, "_configs", boxed)
     monkeypatch.setattr(tile_mma, "MIN_WORK", 1)
