@@ -1,7 +1,7 @@
 """Products beside cuBLAS (torch.mm and others), by turns on one GPU: ratios torch / ours.
 
     python benchmarks/products.py 1024 2048 4096 8192 --forms nn,nt,tn,tt
-    python benchmarks/products.py 2048 4096 8192 --dtype tf32,int8,float8_e4m3 --forms nn,nt,tn,tt
+    python benchmarks/products.py 2048 4096 8192 --dtype tf32,int8,float8 --forms nn,nt,tn,tt
     python benchmarks/products.py 96x8192x8192 --force chunks=4 --force chunks=8,columns=64
     python benchmarks/products.py 4096 --with bias_gelu                beside torch.compile
     python benchmarks/products.py 1024 --candidates 12 --lines FILE   the likeliest by the estimate
@@ -66,6 +66,8 @@ TYPES: Mapping[str, tuple[str, str, str]] = {
     "tf32": ("float32", "float32", "tf32"),
     "int8": ("int8", "int32", "float32"),
     "float8_e4m3": ("float8_e4m3", "bfloat16", "float32"),
+    "float64": ("float64", "float64", "float32"),
+    "float8": ("float8_e4m3", "bfloat16", "float8"),
 }
 ROWS = "residual_rows"  # has a second result, the sums of squares of rows
 KEYS = (
@@ -196,7 +198,7 @@ def peer_of(job: Job, inputs: Sequence[Any]) -> Callable[[], Any]:
     if job.dtype == "int8":
         rows, columns = a.contiguous(), b.T.contiguous().T
         return lambda: torch._int_mm(rows, columns)
-    if job.dtype == "float8_e4m3":
+    if job.dtype.startswith("float8"):
         rows, columns, one = a.contiguous(), b.T.contiguous().T, torch.ones((), device="cuda")
         return lambda: torch._scaled_mm(rows, columns, one, one, out_dtype=torch.bfloat16)
     out = torch.empty(job.sizes[:2], dtype=inputs[0].dtype, device="cuda")

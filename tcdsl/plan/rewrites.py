@@ -12,6 +12,7 @@ from tcdsl.lang.types.dtypes import DType
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.added_sums import added, why_not_added
 from tcdsl.rewrites.scop.common_subexpressions import why_not_shared, with_shared
 from tcdsl.rewrites.scop.computed_factors import computed_first, why_not_computed_first
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
@@ -25,6 +26,7 @@ from tcdsl.rewrites.scop.separate_sums import separate, why_not_separate
 from tcdsl.rewrites.scop.widening import why_not_widened, widened
 from tcdsl.strategies.operand_orders import (
     BYTES,
+    FLOAT8,
     WORDS,
     orders_along,
     orders_of,
@@ -143,6 +145,13 @@ OF_FACTORS = (
         is_reassociating=True,
     ),
     Rewrite(
+        "one sum of those that are added",
+        lambda scop: [s.name for s in scop.statements if s.kind is Kind.ASSIGN],
+        lambda scop, name: why_not_added(scop, scop.by_name[name]),
+        added,
+        is_reassociating=True,
+    ),
+    Rewrite(
         "factors computed first",
         _products,
         lambda scop, name: why_not_computed_first(scop, scop.by_name[name]),
@@ -176,12 +185,6 @@ REWRITES = (
     ),
     Rewrite("operands in another order", _in_other_orders, _why_not_ordered, _ordered),
     Rewrite(
-        "operands along the terms",
-        _products,
-        partial(_why_not_along, BYTES),
-        lambda scop, name: with_orders_along(scop, name, BYTES),
-    ),
-    Rewrite(
         "operands in whole rows",
         _products,
         lambda scop, name: why_not_repacked(scop, scop.by_name[name]),
@@ -193,12 +196,6 @@ REWRITES = (
         lambda scop, name: why_not_widened(scop, scop.by_name[name]),
         widened,
     ),
-)
-TF32_ALONG = Rewrite(
-    "an operand along the terms",
-    _products,
-    partial(_why_not_along, WORDS),
-    lambda scop, name: with_orders_along(scop, name, WORDS),
 )
 IN_FLOAT16 = Rewrite(
     "products of float16 parts",
@@ -213,13 +210,24 @@ IN_BFLOAT16 = Rewrite(
     _why_not_narrowed,
     lambda scop, site: narrowed(scop, _together(scop, site)),
 )
-_ASKED = {
-    "float16x3": (IN_FLOAT16,),
-    "bfloat16": (IN_BFLOAT16,),
-    "tf32": (TF32_ALONG,),
-}
+_ASKED = {"float16x3": (IN_FLOAT16,), "bfloat16": (IN_BFLOAT16,)}
+_ALONG = {"tf32": WORDS, "float8": FLOAT8}
 
 
 def rewrites_by_options(options: Options) -> tuple[Rewrite, ...]:
     """Return the rewrites that *options* ask for, and that are tried before all others."""
     return _ASKED.get(options.precision, ())
+
+
+def along_terms(options: Options) -> Rewrite:
+    """Return what copies operands as tensor cores read them, of bytes or as *options* ask.
+
+    Before factors are computed first, which may become another type; and of those that are.
+    """
+    types = BYTES + _ALONG.get(options.precision, ())
+    return Rewrite(
+        "operands along the terms",
+        _products,
+        partial(_why_not_along, types),
+        lambda scop, name: with_orders_along(scop, name, types),
+    )

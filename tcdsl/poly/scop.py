@@ -184,6 +184,7 @@ class Event:
     stages: int = 0
     size_bytes: int = 0  # of ACQUIRE: what is to come
     lag: int = 0  # of RELEASE: as many iterations' products may still read
+    left: int = 0  # and so many products are they
     steps: int = 0
 
 

@@ -39,7 +39,7 @@ def default_code(problem: Problem, sketch: Sketch) -> Code:
 
 
 def _thread_registers(sketch: Sketch, gpu: Chip) -> int:
-    """Return how many registers the threads get that hold many sums of a product, or 0.
+    """Return how many registers the threads get that hold many sums of products, or 0.
 
     Nine warps have 168 each, as many as twelve; then what is computed of 128 sums does not fit.
     Warps that all take a ticket afterwards have one number of them.
@@ -48,7 +48,8 @@ def _thread_registers(sketch: Sketch, gpu: Chip) -> int:
     if product is None or not product.boxes or product.is_finished:
         return 0
     tiles = product.tiles
-    sums = tiles.rows * tiles.columns // WARP
+    each = 1 if sketch.tensor is None else sketch.tensor.n_sums
+    sums = each * tiles.rows * tiles.columns // WARP
     is_large = tiles.threads > PRODUCING_WARPS * WARP and sums >= MANY_SUMS
     taken = tiles.threads * MANY_REGISTERS + PRODUCING_WARPS * WARP * FEW_REGISTERS
     return MANY_REGISTERS if is_large and taken <= gpu.registers_per_multiprocessor else 0

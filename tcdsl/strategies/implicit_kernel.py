@@ -36,14 +36,14 @@ from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Implicit, Sketch, Tile
 from tcdsl.strategies.tensor_kernel import (
     TensorKernel,
+    accumulation_of,
     ahead_of,
     along,
     around_of,
     in_order,
-    in_parts,
     in_swaths,
     levels_of,
-    with_parts,
+    with_accumulation,
     with_producer,
 )
 
@@ -128,7 +128,8 @@ class _Builder:
         )  # fmt: skip
         for number in range(2):
             kernel = self._with_copy(kernel, number)
-        return with_parts(kernel) if in_parts(self.problem, self.tiles) else kernel
+        accumulation = accumulation_of(self.problem, self.tiles)
+        return with_accumulation(kernel, (self.lead,), accumulation) if accumulation else kernel
 
     def _sums(self) -> _Sums:
         """Return the statements, sums of a chunk each where blocks share the terms."""
@@ -220,7 +221,7 @@ class _Builder:
 
     def _goes_on(self) -> bool:
         """Return whether a product goes on after it was issued, while copies are."""
-        return self.tiles.together > 1 and not in_parts(self.problem, self.tiles)
+        return self.tiles.together > 1 and not accumulation_of(self.problem, self.tiles)
 
     def _with_copy(self, kernel: TensorKernel, number: int) -> TensorKernel:
         """Return *kernel* with the rows' or the columns' factor from a tile."""
@@ -244,10 +245,10 @@ class _Builder:
             bulk = bulk_tile_of(self.problem, self.product.chunks > 1, number)
             assert not isinstance(bulk, str), "the template asks first"
             tile = TileOf(name, sides, bulk=bulk.copy)
-        packed = pack(kernel.scop, lead, factor, around_of(kernel), tile)
+        packed = pack(kernel.scop, lead, factor, around_of(kernel, lead), tile)
         kernel = replace(kernel, scop=packed.scop)
         if self.product.boxes:
-            return with_producer(kernel, packed, [side.size for side in sides])
+            return with_producer(kernel, packed, [side.size for side in sides], lead, (lead,))
         blocks = [
             {**loop, packed.copy: along(loop[lead], packed.outer[depth])}
             for depth, loop in enumerate(kernel.outer)
@@ -260,7 +261,7 @@ class _Builder:
             kernel,
             outer=tuple(blocks),
             step={**kernel.step, packed.copy: ahead_of(step, packed.outer[-1], stages - 1)},
-            inside=in_order((*kernel.inside, packed.copy), lead, is_shifted=self._goes_on()),
+            inside=in_order((*kernel.inside, packed.copy), (lead,), is_shifted=self._goes_on()),
             levels={**kernel.levels, packed.copy: own},
             staged=(*kernel.staged, packed.array),
         )

@@ -9,7 +9,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 
 from tcdsl.lang.comprehension import Index, Operator
-from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, DType
+from tcdsl.lang.types.dtypes import (
+    BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    UINT8,
+    DType,
+)
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.records import dataclass
@@ -25,8 +34,12 @@ from tcdsl.strategies.implicit_product import (
 )
 from tcdsl.strategies.sketch import VECTOR_BYTES
 
+Types = tuple[DType, ...]
 LEAST_BYTES = 8  # of a copy that is worth another order
-HALVES, BYTES, WORDS = (BFLOAT16, FLOAT16), (INT8, UINT8), (FLOAT32,)
+HALVES: Types = (BFLOAT16, FLOAT16)
+BYTES: Types = (INT8, UINT8)
+WORDS: Types = (FLOAT32,)
+FLOAT8: Types = (FLOAT8_E4M3, FLOAT8_E5M2)
 LEAST_TILE = 256  # products of a row, of a column or of a result, that are worth tiles
 
 

@@ -13,7 +13,7 @@ makes the schedule of one of them.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cached_property, wraps
 from math import prod
@@ -161,6 +161,12 @@ class Problem:
     def cpu(self) -> Cpu:
         assert isinstance(self.machine, Cpu), "a template for CPUs"
         return self.machine
+
+    def of(self, members: Collection[str]) -> "Problem":
+        """Return the problem of *members* alone, on the same axes."""
+        names = tuple(name for name in self.group.members if name in members)
+        axes = tuple({name: axis[name] for name in names} for axis in self.group.axes)
+        return replace(self, group=Group(names, axes))
 
     @cached_property
     def lead(self) -> str:

@@ -93,8 +93,11 @@ def _number(extent: Extent) -> int:
 
 
 def map_name(names: Names, copy: Statement) -> str:
-    """Return what the map of *copy* is called; boxes of one array differ."""
-    return names.of("map", f"{copy.write.array}.map")
+    """Return what the map of *copy* is called.
+
+    Boxes of one array differ, and copies of several arrays may fill one tile.
+    """
+    return names.of("map", f"{copy.name.removesuffix('_copy')}.map")
 
 
 def box_copies(
@@ -161,4 +164,4 @@ def event_nodes(printer: CudaStatementPrinter, sums: Sequence[str]) -> list[Node
         return [Evaluate(template("tc_await", [event.stages], BARRIERS, use))]
     use = binary(use, "-", event.lag) if event.lag else use
     release = Evaluate(template("tc_release", [event.stages], BARRIERS, use))
-    return [Evaluate(template("tc_leave_products", [event.lag])), release]
+    return [Evaluate(template("tc_leave_products", [event.left])), release]

@@ -128,11 +128,11 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
     if statement.accumulation is Accumulation.SPLIT:
         function, sizes[1] = "tc_wgmma_f32", fragment.groups
     elif types[0].is_half:
-        function += "_promoted" if statement.is_promoted else ""
         sizes.insert(0, int(types[0] == BFLOAT16))
     else:
         function += "_of"
         sizes.insert(0, "_".join(["tc_of", *map(suffix, types)]))
+    function += "_promoted" if statement.accumulation is Accumulation.PROMOTED else ""
     call = template(function, sizes, *arguments)
     return Evaluate(replace(call, participants="xz" if is_group else "x"))
 

@@ -16,6 +16,7 @@ _KEPT = 64  # encodings of one parameter
 _TYPES = {
     "uint8": 0, "uint16": 1, "uint32": 2, "int32": 3, "uint64": 4, "int64": 5, "float16": 6,
     "float32": 7, "float64": 8, "bfloat16": 9, "int8": 0, TFLOAT32: 11,
+    "float8_e4m3": 0, "float8_e5m2": 0,
 }  # fmt: skip
 _NOT_INTERLEAVED, _SWIZZLE, _PROMOTION, _ZEROS = 0, 3, 2, 0
 

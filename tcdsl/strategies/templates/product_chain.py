@@ -17,6 +17,7 @@ from math import inf
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.schedule.nesting import Piece
+from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.chain_work import (
     UNROLLED,
@@ -34,6 +35,7 @@ from tcdsl.strategies.chained import Member, run_of, why_not_chained
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.sketch import Sketch, Tile
 from tcdsl.strategies.template import Template
+from tcdsl.strategies.templates import tile_mma
 
 NAME = "product_chain"
 ROOM_LEFT = 2048  # bytes, for what is aligned
@@ -47,6 +49,14 @@ def why_not(problem: Problem) -> str | None:
     if reason := why_not_chained(problem):
         return reason
     return None if has_room(problem) else "what lies between does not fit a block's shared memory"
+
+
+@nameless_analysis
+def is_likely(problem: Problem) -> bool:
+    """Return whether products of one tile are not estimated to be faster on tensor cores."""
+    if tile_mma.why_not(problem) is not None:
+        return True
+    return least_seconds(problem, (TEMPLATE,)) <= least_seconds(problem, (tile_mma.TEMPLATE,))
 
 
 def space(problem: Problem) -> Iterator[ChainConfig]:
@@ -197,4 +207,4 @@ class _Along:
         return self.piece(dim, digit, LoopKind.SERIAL)
 
 
-TEMPLATE = Template(NAME, ChainConfig, why_not, space, schedule)
+TEMPLATE = Template(NAME, ChainConfig, why_not, space, schedule, is_likely)

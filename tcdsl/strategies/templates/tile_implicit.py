@@ -234,7 +234,7 @@ def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
     shapes, all_stages = BOX_SHAPES, BOX_STAGES
     if _is_split(problem):
         shapes, all_stages = SPLIT_SHAPES, SPLIT_STAGES
-    elif not has_groups(dtype, is_along=(rows, columns)):
+    elif not has_groups(dtype, problem.options, is_along=(rows, columns)):
         return
     for shape, stages in product(shapes, all_stages):
         step = STEP_BYTES // dtype.size_bytes

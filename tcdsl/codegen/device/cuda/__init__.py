@@ -24,7 +24,7 @@
     mma_of                              tc_mma_of, tc_of_<type>_<type>
     wgmma                               tc_wgmma, tc_end_products, tc_leave_products,
                                         tc_in_atoms, tc_show_copies
-    wgmma_of                            tc_wgmma_of
+    wgmma_of                            tc_wgmma_of, tc_wgmma_of_promoted
     promoted                            tc_mma_promoted, tc_wgmma_promoted
     wgmma_f32                           tc_wgmma_f32
     pipeline                            tc_map, tc_begin_pipeline, tc_acquire, tc_copy_box,
@@ -166,7 +166,8 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(["tc_mma_of", *(f"tc_of_{of}" for of in _MULTIPLIED)], "mma_of")
         | dict.fromkeys(_GROUP_PRODUCTS, "wgmma")
         | dict.fromkeys(["tc_mma_promoted", "tc_wgmma_promoted"], "promoted")
-        | {"tc_wgmma_of": "wgmma_of", "tc_wgmma_f32": "wgmma_f32"}
+        | dict.fromkeys(["tc_wgmma_of", "tc_wgmma_of_promoted"], "wgmma_of")
+        | {"tc_wgmma_f32": "wgmma_f32"}
         | dict.fromkeys(_PIPELINE, "pipeline")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
         | {"tc_changing": "changing"}
