@@ -44,8 +44,20 @@ from tcdsl.codegen.c.expressions import c_type, cast_code, combine, identity, su
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
 from tcdsl.codegen.cuda.copies import Copy, copy_of, guard_of
 from tcdsl.costmodel.chip import WARP
-from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
-from tcdsl.lang.types.dtypes import FLOAT32
+from tcdsl.lang import comprehension as tc
+from tcdsl.lang.comprehension import (
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Operator,
+    Select,
+    Unary,
+    children,
+    walk,
+)
+from tcdsl.lang.types.dtypes import FLOAT32, FLOAT64
 from tcdsl.poly.scop import Access, Kind, Statement
 from tcdsl.records import dataclass
 from tcdsl.schedule.grid_phases import grid_barriers
@@ -71,6 +83,7 @@ class Vectors:
     where: Code | None = None  # when the lane is there and a register changes, if not always
     fold: str = ""  # the function of all lanes that stands for each of them, if there is one
     present: tuple[Code, ...] = ()  # its other arguments: the lanes that are there, if not all
+    conditions: Mapping[Expr, Code] = field(default_factory=dict)  # that all lanes share, by name
 
 
 def thread_index(axis: int) -> Code:
@@ -114,7 +127,7 @@ class CudaStatementPrinter(StatementPrinter):
         vectors: Vectors | None = None,
         number: int | None = None,  # of a fold with slots of its own
     ) -> None:
-        super().__init__(context, leaf)
+        super().__init__(context, leaf, None if vectors is None else vectors.conditions)
         self.mapped = mapped
         self.is_replicated = is_replicated
         self.vectors = vectors
@@ -124,6 +137,32 @@ class CudaStatementPrinter(StatementPrinter):
         """Return whether *expr* is the same for all values of some index."""
         names = {node.name for node in walk(expr) if isinstance(node, Index)}
         return names < set(self.statement.indices)
+
+    def is_eager(self, choice: Select) -> bool:
+        """Return whether lanes share the condition of *choice*, and registers have both values.
+
+        CUDA's compiler would branch lane by lane, because a half type's conversion is an assembly.
+        """
+        is_shared = self.vectors is not None and choice.condition in self.vectors.conditions
+        is_float = choice.dtype in (FLOAT32, FLOAT64)
+        return (
+            is_shared and is_float and all(map(self._is_ready, (choice.if_true, choice.if_false)))
+        )
+
+    def _is_ready(self, expr: Expr) -> bool:
+        """Return whether *expr* takes a few instructions, of what registers have in any case."""
+        match expr:
+            case Const():
+                return True
+            case Load():
+                position = self._by_load[(expr.tensor, expr.subscripts)]
+                return self.vectors is not None and position in self.vectors.names
+            case Select():
+                return self.is_eager(expr)
+            case Unary() | Cast() | tc.Binary(op="+" | "-" | "*"):
+                return all(map(self._is_ready, children(expr)))
+            case _:
+                return False
 
     def pins(self) -> list[Code]:
         """Return the conditions that leave one thread of those along which this is uniform."""
