@@ -10,10 +10,10 @@ One launch is saved, and the chip does not run empty between the two.  A block h
 registers and shared memory that the more demanding kernel needs.
 
 Legal iff no dependence is between the kernels, directly or through others, and none has blocks that
-take turns.  Kernels of blocks along several axes lie one behind the other along a free one: blocks
-beyond those that a kernel has are idle.  After A. Li, B. Zheng, G. Pekhimenko, F. Long, Automatic
-horizontal fusion for GPU kernels, CGO 2022, arXiv:2007.01277; and the packing of FusionStitching
-(Zheng et al., 2020, arXiv:2009.10924).
+take turns.  Kernels of blocks along several axes lie one behind the other along one of them, the
+one with the fewest idle blocks: those beyond what a kernel has along the other axes.  After A. Li,
+B. Zheng, G. Pekhimenko, F. Long, Automatic horizontal fusion for GPU kernels, CGO 2022,
+arXiv:2007.01277; and the packing of FusionStitching (Zheng et al., 2020, arXiv:2009.10924).
 """
 
 from collections.abc import Sequence
@@ -32,6 +32,8 @@ from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.schedule.grid_phases import why_not_one_launch, with_grid
 from tcdsl.schedule.mapping import Dim3, Mapped
 
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)  # of a grid along x, y, z
+
 
 def why_not_packed(kernels: Sequence[Mapped]) -> str | None:
     """Return why the loops of *kernels* cannot share the blocks of a launch, or None."""
@@ -41,24 +43,21 @@ def why_not_packed(kernels: Sequence[Mapped]) -> str | None:
         blocks = [loop for loop in loops_of(mapped.tree) if loop.kind is LoopKind.BLOCK]
         if not all(loop.has_one_turn for loop in blocks):
             return "a block has several iterations"
-    if _free_axis(kernels) is None:
-        return "no axis of the grid is free"
+    if _axis(kernels) is None:
+        return "no axis of the grid has so many blocks"
     return None
 
 
 def packed_grid(kernels: Sequence[Mapped]) -> Dim3:
     """Return the grid of *kernels* as one launch."""
-    axis = _free_axis(kernels)
+    axis = _axis(kernels)
     assert axis is not None, "why_not_packed"
-    grid = [max(mapped.grid[a] for mapped in kernels) for a in range(3)]
-    grid[axis] = sum(mapped.grid[axis] for mapped in kernels)
-    x, y, z = grid
-    return x, y, z
+    return _along(kernels, axis)
 
 
 def packed(kernels: Sequence[Mapped]) -> Node:
     """Return the loops of *kernels* as those of one launch."""
-    axis, grid = _free_axis(kernels), packed_grid(kernels)
+    axis, grid = _axis(kernels), packed_grid(kernels)
     assert axis is not None, "why_not_packed"
     children, first = [], 0
     for mapped in kernels:
@@ -67,12 +66,19 @@ def packed(kernels: Sequence[Mapped]) -> Node:
     return sequence(children)
 
 
-def _free_axis(kernels: Sequence[Mapped]) -> int | None:
-    """Return the axis along which kernels lie one behind the other: the only one, or a new one."""
-    used = [axis for axis in range(3) if any(mapped.grid[axis] > 1 for mapped in kernels)]
-    if len(used) == 1:
-        return used[0]
-    return next((axis for axis in range(3) if axis not in used), None)
+def _axis(kernels: Sequence[Mapped]) -> int | None:
+    """Return the axis along which kernels lie one behind the other, with the fewest idle blocks."""
+    grids = {axis: _along(kernels, axis) for axis in range(3)}
+    fitting = [axis for axis, grid in grids.items() if grid[axis] <= MOST_BLOCKS[axis]]
+    return min(fitting, key=lambda axis: prod(grids[axis]), default=None)
+
+
+def _along(kernels: Sequence[Mapped], axis: int) -> Dim3:
+    """Return the grid in which *kernels* lie one behind the other along *axis*."""
+    grid = [max(mapped.grid[a] for mapped in kernels) for a in range(3)]
+    grid[axis] = sum(mapped.grid[axis] for mapped in kernels)
+    x, y, z = grid
+    return x, y, z
 
 
 def _from(tree: Node, axis: int, first: int) -> Node:
