@@ -5,27 +5,31 @@
 
 Each kernel alone would have the blocks that take it the least time, and blocks that differ share no
 launch.  Of the shapes that all of them can have that one is chosen with which the launch takes the
-least time, if that saves enough of what separate launches take (``launches.MARGIN``).
+least time, if that saves enough of what separate launches take (``launches.MARGIN``); of times that
+are alike the one with the fewest threads and blocks, whose vectors are the widest.
 
 Only kernels whose schedule needs no rewrite, and no blocks after them, are weighed: streams of
 elements.  None may depend on another, directly or through others.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf, prod
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.side_by_side import launch_seconds, longest, side_by_side_seconds
 from tcdsl.costmodel.work import Work
 from tcdsl.plan.launches import MARGIN
+from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.scop import Kind
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import Dim3
+from tcdsl.schedule.packing import grid_of, idle_blocks
 from tcdsl.strategies.catalogue import ALIKE, LIKELIEST, fastest
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Choice
-from tcdsl.strategies.work import threads_of, work_of
+from tcdsl.strategies.work import along_axes, work_of
 
 MOST = 8  # kernels of one launch
 
@@ -37,6 +41,7 @@ class _Made:
     choice: Choice
     work: Work
     seconds: float
+    grid: Dim3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +64,28 @@ def common_blocks(problems: Sequence[Problem]) -> Common | None:
     best = [next(iter(own.values())).work for own in by_shape]
     apart = sum(launch_seconds(work, gpu) for work in best) + longest(best, gpu)
     shapes = [shape for shape in by_shape[0] if all(shape in own for own in by_shape)]
-    made = [[own[shape] for own in by_shape] for shape in shapes]
-    found = [Common(tuple(one.choice for one in own), _seconds(own, gpu)) for own in made]
-    fastest_one = min(found, key=lambda common: common.seconds, default=None)
-    least = MARGIN["packed"] * gpu.launch_s * (len(problems) - 1)
-    is_better = fastest_one is not None and apart - fastest_one.seconds > least
-    return fastest_one if is_better else None
+    found = [(_seconds([own[shape] for own in by_shape], gpu), shape) for shape in shapes]
+    least = min((seconds for seconds, _ in found), default=inf)
+    if not apart - least > MARGIN["packed"] * gpu.launch_s * (len(problems) - 1):
+        return None
+    alike = [(seconds, shape) for seconds, shape in found if seconds <= ALIKE * least]
+
+    def started(one: tuple[float, Dim3]) -> tuple[int, int]:
+        """Return how many threads there are, and how many blocks."""
+        blocks = sum(prod(own[one[1]].grid) for own in by_shape)
+        return blocks * prod(one[1]), blocks
+
+    seconds, shape = min(alike, key=started)
+    return Common(tuple(own[shape].choice for own in by_shape), seconds)
 
 
 def _seconds(made: Sequence[_Made], gpu: Chip) -> float:
-    return side_by_side_seconds([one.work for one in made], gpu)
+    """Return how long the blocks of *made* take as one launch."""
+    grids = [one.grid for one in made]
+    if grid_of(grids) is None:
+        return inf
+    own = side_by_side_seconds([one.work for one in made], gpu)
+    return own + idle_blocks(grids) * gpu.block_start_s
 
 
 def choices_in_common(
@@ -120,10 +137,11 @@ def _by_shape(problem: Problem) -> Mapping[Dim3, _Made]:
         sketch = choice.schedule(problem)
         if not _is_stream(problem, sketch):
             continue
-        work, shape = work_of(problem, sketch), threads_of(sketch)
+        work, shape = work_of(problem, sketch), along_axes(sketch, LoopKind.THREAD)
         seconds = estimate(work, problem.gpu).seconds
         if shape not in found or ALIKE * seconds < found[shape].seconds:
-            found[shape] = _Made(choice, work, seconds)
+            grid = along_axes(sketch, LoopKind.BLOCK)
+            found[shape] = _Made(choice, work, seconds, grid)
     return found
 
 

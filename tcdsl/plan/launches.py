@@ -211,7 +211,8 @@ def _packed_seconds(parts: Sequence[Part], config: Mapping[str, int], known: Kno
 
 
 def _idle_seconds(parts: Sequence[Part], known: Known) -> float:
-    return idle_blocks(known.mapped(parts)) * known.gpu.block_start_s
+    grids = [mapped.grid for mapped in known.mapped(parts)]
+    return idle_blocks(grids) * known.gpu.block_start_s
 
 
 def _packed(

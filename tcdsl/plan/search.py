@@ -25,6 +25,7 @@ from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.plan import Tried
 from tcdsl.schedule.trace import record, recorded, repeat
+from tcdsl.strategies.catalogue import ALIKE
 from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
 
@@ -70,7 +71,7 @@ def _split(state: State, known: Evaluator, most: int) -> State:
             found.append(group)
             continue
         apart = known.unrelated(group)
-        if len(apart) > 1 and known.seconds_in_one_launch(apart) < known.seconds(group):
+        if len(apart) > 1 and known.seconds_in_one_launch(apart) <= ALIKE * known.seconds(group):
             found += apart
             continue
         if not known.is_slow(group):

@@ -246,9 +246,9 @@ def _grid(sketch: Sketch) -> Grid:
     return Grid(blocks, cluster, prod(threads.values()))
 
 
-def threads_of(sketch: Sketch) -> Dim3:
-    """Return how many threads a block of *sketch* has along x, y, z."""
-    widths = _widths(sketch, LoopKind.THREAD)
+def along_axes(sketch: Sketch, kind: LoopKind) -> Dim3:
+    """Return how many blocks *sketch* has along x, y, z, or how many threads a block."""
+    widths = _widths(sketch, kind)
     return widths.get(0, 1), widths.get(1, 1), widths.get(2, 1)
 
 

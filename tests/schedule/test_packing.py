@@ -60,6 +60,16 @@ def over(statement: str, heads: int) -> Loop:
     return tree
 
 
+def heads_first(statement: str, heads: int) -> Loop:
+    """Return the loops of *statement* over *heads*, 5 positions, 3 images, along x, y, z."""
+    tree: Node = Leaf(statement)
+    for dim, extent, axis in ((2, heads, 0), (1, 5, 1), (0, 3, 2)):
+        own, name = {statement: Coordinate(dim)}, f"{statement}.{axis}"
+        tree = Loop(name, own, LoopKind.BLOCK, tree, extent, axis=axis, width=extent)
+    assert isinstance(tree, Loop)
+    return tree
+
+
 OTHER = along_x("S1", 30)
 
 
@@ -75,7 +85,7 @@ def test_kernels_lie_one_behind_the_other_along_the_axis_of_the_fewest_idle_bloc
     kernels = [Mapped(scop, rows(10)), Mapped(scop, OTHER)]
     assert why_not_packed(kernels) is None
     assert packed_grid(kernels) == (100, 11, 1)
-    assert idle_blocks(kernels) == 1100 - 1000 - 30
+    assert idle_blocks([one.grid for one in kernels]) == 1100 - 1000 - 30
     tree = packed(kernels)
     assert Mapped(scop, tree).grid == (100, 11, 1)
     assert [blocks_of(scop, tree, name, 1) for name in ("S0", "S1")] == [(0, 9), (10, 10)]
@@ -88,17 +98,31 @@ def test_no_blocks_are_idle_where_kernels_differ_along_one_axis_alone(
     """Heads of queries and keys, in blocks over images, positions and tiles of heads."""
     scop = lower(IMAGES, (3, 5, 8), (3, 5, 2))
     kernels = [Mapped(scop, over(name, heads)) for name, heads in (("S0", 8), ("S1", 2))]
-    assert packed_grid(kernels) == (5, 3, 10) and idle_blocks(kernels) == 0
+    assert packed_grid(kernels) == (5, 3, 10) and idle_blocks([one.grid for one in kernels]) == 0
     tree = packed(kernels)
     assert [blocks_of(scop, tree, name, 2) for name in ("S0", "S1")] == [(0, 7), (8, 9)]
     assert [blocks_of(scop, tree, name, 1) for name in ("S0", "S1")] == [(0, 2), (0, 2)]
 
 
+def test_axes_are_turned_so_that_blocks_are_not_idle(lower: Callable[..., Scop]) -> None:
+    """Keys of one head have no blocks along it: theirs over positions and images are x and y."""
+    scop = lower(IMAGES, (3, 5, 8), (3, 5, 1))
+    tree: Node = Leaf("S1")
+    for dim, extent, axis in ((0, 3, 1), (1, 5, 0)):
+        own = {"S1": Coordinate(dim)}
+        tree = Loop(f"S1.{axis}", own, LoopKind.BLOCK, tree, extent, axis=axis, width=extent)
+    kernels = [Mapped(scop, heads_first("S0", 8)), Mapped(scop, tree)]
+    assert packed_grid(kernels) == (9, 5, 3)
+    done = packed(kernels)
+    found = [[blocks_of(scop, done, name, axis) for axis in range(3)] for name in ("S0", "S1")]
+    assert found == [[(0, 7), (0, 4), (0, 2)], [(8, 8), (0, 4), (0, 2)]]
+
+
 def test_a_grid_has_65535_blocks_along_y_and_z(lower: Callable[..., Scop]) -> None:
-    """They lie along x, where more would be idle but there is room."""
+    """65530 and 6 along z would be too many: the axes are turned, and more blocks are idle."""
     scop = lower(IMAGES, (3, 5, 65530), (3, 5, 6))
     kernels = [Mapped(scop, over(name, heads)) for name, heads in (("S0", 65530), ("S1", 6))]
-    assert packed_grid(kernels) == (10, 3, 65530)
+    assert packed_grid(kernels) == (6, 3, 65535)
 
 
 def test_each_kernel_begins_behind_the_blocks_of_those_before_it(
@@ -108,7 +132,9 @@ def test_each_kernel_begins_behind_the_blocks_of_those_before_it(
     scop = lower(THREE, *((extent,) for extent in extents))
     kernels = [Mapped(scop, along_x(f"S{n}", extent)) for n, extent in enumerate(extents)]
     tree = packed(kernels)
-    assert Mapped(scop, tree).grid == (194, 1, 1) and idle_blocks(kernels) == 0
+    assert (
+        Mapped(scop, tree).grid == (194, 1, 1) and idle_blocks([one.grid for one in kernels]) == 0
+    )
     own = [blocks_of(scop, tree, f"S{n}", 0) for n in range(3)]
     assert own == [(0, 99), (100, 163), (164, 193)]
 
