@@ -20,6 +20,7 @@ BOX_RATE, BOX_CYCLES, BOX_SHARE = 1.0, 1600, 0.5
 # Of any block, from its start to its first products and from its last ones to its end; for each
 # result, which a thread stores two at a time.
 END_CYCLES, RESULT_CYCLES = 2000, 0.03
+SHUFFLE_CYCLES = 1.0  # of a warp: a multiprocessor exchanges 32 values of 4 bytes a cycle (guide)
 BOX_BYTES_PER_CYCLE = 72  # that come to a multiprocessor at most
 # From 40 configurations of products of 2048 and 4096 on an H200.
 # Of products of float32 in parts, all waits of a step (benchmarks/split_products.py, H200).
@@ -64,6 +65,7 @@ class TensorWork:
     is_split: bool = False  # each product is three of parts: see strategies/tensor_types.py
     is_promoted: bool = False  # sums of a step are added to others by threads
     finishing: int = 0  # blocks of a tile, of which the last adds up the sums; 0: another kernel
+    fold_steps: float = 0.0  # of a tile: values that warps exchange to fold columns
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -163,4 +165,4 @@ class TensorWork:
 
     def _ends(self) -> float:
         stored = RESULT_CYCLES * prod(self.warps) * self.rows * self.columns
-        return END_CYCLES + self.turns * stored
+        return END_CYCLES + self.turns * (stored + SHUFFLE_CYCLES * self.fold_steps)

@@ -170,6 +170,7 @@ OTHER_USES = {
     "tc_pair": "tc_pair<int64_t, int64_t> pair = {p[0], p[1]}; p[2] = pair.index;",
     **{f"tc_fold_{way}": f"p[0] = tc_fold_{way}{FOLD}" for way in ("x", "y", "xy")},
     "tc_fold_y_first": f"p[0] = tc_fold_y_first{FOLD}",
+    "tc_fold_x_apart": "p[0] = tc_fold_x_apart<tc_op_add_f32, 32, 2, 4>(p[0]);",
     **{f"tc_argfold_{way}": f"p[0] = tc_argfold_{way}{ARGFOLD}" for way in ("x", "y", "xy")},
     **{f"tc_cluster_{call}": f"tc_cluster_{call}();" for call in ("begin", "sync", "end")},
     **{f"tc_fold_{w}": f"p[0] = tc_fold_{w}{CLUSTER_FOLD}" for w in ("xc", "xyc", "yc", "c")},

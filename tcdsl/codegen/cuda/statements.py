@@ -21,6 +21,7 @@ from tcdsl.codegen.ast.build import (
     member,
     mentions,
     paren,
+    simplified,
     substituted,
     template,
     vector_type,
@@ -100,10 +101,12 @@ def fold_function(mapped: Mapped, fold: Statement) -> tuple[str, tuple[int, ...]
 
 
 def is_block_collective(mapped: Mapped, statement: Statement) -> bool:
-    """Return whether all threads of the block must run *statement* together."""
+    """Return whether all threads of the block, or of a warp, must run *statement* together."""
     if statement.kind is Kind.BARRIER:
         return statement.event is None
-    return statement.kind is Kind.FOLD and len(participants(mapped, statement)) > 1
+    if statement.kind is not Kind.FOLD:
+        return False
+    return len(participants(mapped, statement)) > 1 or mapped.fold_stride(statement) > 1
 
 
 def participants(mapped: Mapped, fold: Statement) -> str:
@@ -425,13 +428,15 @@ class CudaStatementPrinter(StatementPrinter):
         operator = f"tc_op_{_OPERATORS[reduction.operator]}_{suffix(reduction.dtype)}"
         # What is not replicated is pinned: the first threads alone need the result.
         which = "y_first" if axes == "y" and not self.is_replicated else axes
+        which += "_apart" if self.mapped.fold_stride(self.statement) > 1 else ""
         return self._fold_call(f"tc_fold_{which}", operator, axes, part)
 
     def _fold_call(self, function: str, operator: str, axes: str, *parts: Code) -> Call:
         """Return a call along *axes*, which is told numbers of threads, and its own."""
         x, y, _ = self.mapped.block
         widths = [x, y, self.mapped.cluster] if "c" in axes else [x, y]
-        own = [] if self.number is None else [self.number]
+        stride = self.mapped.fold_stride(self.statement)
+        own = [stride] if stride > 1 else [] if self.number is None else [self.number]
         found = template(function, [operator, *widths, *own], *parts)
         return replace(found, participants=participants(self.mapped, self.statement))
 
@@ -497,8 +502,10 @@ class CudaStatementPrinter(StatementPrinter):
             return self.element(read)
         placement = self.context.placements.get(read.array)
         axes = iter(self.mapped.fold_axes(self.statement))
+        stride = self.mapped.fold_stride(self.statement)
+        threads = (cast("int", thread_index(axis)) for axis in axes)
         lanes = {
-            dim: cast("int", thread_index(next(axes)))
+            dim: binary(next(threads), "/", stride) if stride > 1 else next(threads)
             for dim, subscript in enumerate(read.subscripts)
             if isinstance(subscript, Const)
         }
@@ -537,7 +544,8 @@ class CudaStatementPrinter(StatementPrinter):
 
     def at_lane_zero(self, variable: str) -> "CudaStatementPrinter":
         """Return a printer of the instance in lane 0 of the vector loop over *variable*."""
-        return self.moved(lambda at: substituted(_without_addend(at, variable), {variable: ZERO}))
+        zero = {variable: ZERO}
+        return self.moved(lambda at: simplified(substituted(_without_addend(at, variable), zero)))
 
     def moved(self, moved: Callable[[Code], Code]) -> "CudaStatementPrinter":
         """Return a printer of another instance: *moved* changes indices."""

@@ -42,7 +42,9 @@ from tcdsl.strategies.tensor_types import (
     why_not_made,
 )
 from tcdsl.strategies.tile_folds import (
+    fold_steps,
     folds_of,
+    is_of_columns,
     part_bytes,
     parts_of,
     why_not_folded,
@@ -469,10 +471,12 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         name: 0 if name in inside else problem.scop.arrays[name].size_bytes() or 0
         for name in arrays
     }
-    parts = sum(part_bytes(problem, name, config.columns) for name in folds_of(problem))
-    problem = without_folds(problem)
+    whole, problem = problem, without_folds(problem)
     shape, axes = problem.shapes[problem.lead], axes_of(problem)
     assert axes is not None and shape.statement.reduction is not None
+    folds = folds_of(whole)
+    parts = sum(part_bytes(whole, name, axes[0], config.tiles) for name in folds)
+    n_folded = sum(is_of_columns(whole, name, axes[0]) for name in folds)
     terms = -(-_chunk(problem, config) // config.step) * config.step
     terms *= prod(shape.extents[dim] for dim in axes[3])
     operands = _operands(problem)
@@ -487,6 +491,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
         if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
         shape.statement.is_promoted, config.chunks if config.is_finished else 0,
+        n_folded * fold_steps(config.tiles),
     ).work(problem.gpu)  # fmt: skip
 
 
@@ -537,11 +542,11 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     if config.is_finished:
         why = (*why, "the last of them adds up their sums")
     if folds:
-        why = (*why, f"threads begin {', '.join(folds)}: a part for a quarter of a warp's columns")
+        why = (*why, f"threads begin {', '.join(folds)}: a part for each warp's rows or columns")
     members = whole.group.members
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=why,
-        partials={name: parts_of(whole, name, axes[1], config.columns) for name in folds},
+        partials={name: parts_of(whole, name, axes[:2], tiles) for name in folds},
         work=_work(whole, config),
         tensor=Tensor(
             *axes, tiles, config.stages, config.loader == BOXES, config.swath, chunk,
@@ -554,5 +559,5 @@ TEMPLATE = Template(NAME, TensorConfig, why_not, space, schedule, is_likely)
 
 
 def has_folds(problem: Problem) -> bool:
-    """Return whether *problem* is made here, and reduces rows of its product as well."""
+    """Return whether *problem* is made here, and reduces rows or columns of its product as well."""
     return bool(folds_of(problem)) and TEMPLATE.is_wanted(problem)

@@ -11,7 +11,8 @@
     pairs                               tc_vmax_f16, tc_vmin_f16, tc_vmax_bf16, tc_vmin_bf16
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
     compensated                         tc_c32, tc_c64, tc_plus_c32, tc_op_add_c32, ...
-    collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
+    collective                          tc_fold_x, _y, _y_first, _xy, _x_apart
+                                        and tc_argfold_x, _y, _xy
     atomic atomic8                      tc_atomic_<op>_<type>
     ticket                              tc_last_block
     grid                                tc_grid_barrier
@@ -137,7 +138,7 @@ def _functions() -> dict[str, str]:
     operators = [f"tc_op_{op}_{t}" for t in _COMBINED for op in OPERATORS[t]]
     operators += [f"tc_better_{op}_{t}" for t in _COMBINED for op in ("min", "max")]
     folds = [f"tc_{fold}_{way}" for fold in ("fold", "argfold") for way in ("x", "y", "xy")]
-    folds.append("tc_fold_y_first")
+    folds += ["tc_fold_y_first", "tc_fold_x_apart"]
     pairs = [name for name, part in c.FUNCTIONS.items() if part == "compensated"]
     pairs = [name for name in pairs if not name.startswith("tc_fold_")]
     atomics = {
