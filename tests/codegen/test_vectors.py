@@ -155,6 +155,9 @@ OVERLAPPING = """def f(float(M,N) x) -> (y) {
     y(m, n) = (n < 16 ? x(m, n + 4) : 0.0) - (n >= 8 ? x(m, n - 8) : 0.0)
             where m in 0:M, n in 0:N
 }"""
+INSIDE = """def f(float(M,N) x) -> (y) {
+    y(m, n) = x(m, n) + (n >= 30 ? x(m, n) * x(m, n) : 1.0)
+}"""
 BOTH_ROWS = """def f(float(M,N) x) -> (y) {
     y(m, n) = m < 3 ? x(m + 1, n) : x(m - 1, n) * sqrt(abs(x(m - 1, n)))
             where m in 0:M, n in 0:N
@@ -173,7 +176,9 @@ def test_loads_that_exclude_one_another_are_one(
     assert text.count("tc_vload_if<4>(&x[") == 2
     text = cuda_unit(BOTH_ROWS, (600, 128)).source.text
     assert text.count("? &x[") == 1 and "tc_select" not in text  # a root takes its time
-    cases = [(one, [(m, n)]) for one in (QUARTERS, OVERLAPPING, BOTH_ROWS)
+    text = cuda_unit(INSIDE, (600, 128)).source.text
+    assert "w_active" not in text and "tc_select" not in text  # lanes 30 and 31 alone
+    cases = [(one, [(m, n)]) for one in (QUARTERS, OVERLAPPING, BOTH_ROWS, INSIDE)
              for m, n in ((600, 128), (5, 32), (7, 36), (4, 24))]  # fmt: skip
     check_emulated(cases, is_ptx_read=True)
 
