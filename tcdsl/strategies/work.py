@@ -28,7 +28,6 @@ from tcdsl.lang.comprehension import Call, Select, walk
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.scop import Kind, Statement, loads_of
 from tcdsl.records import dataclass
-from tcdsl.schedule.fusion import unrelated_parts
 from tcdsl.schedule.mapping import RANK, Dim3
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.access_costs import looked_up
@@ -120,12 +119,7 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
         instructions=lanes * _instructions(problem, vector) * _padding(sketch, problem),
         in_flight_bytes=in_flight_bytes * busy,
         independent=1.0,
-        chain=_chain_of_turns(
-            problem,
-            sketch,
-            grid,
-            _chain(problem, sketch, grid, rounds, _rounds_after(problem, sketch, grid)),
-        ),
+        chain=_chain_of_turns(problem, sketch, grid, _chain(problem, sketch, grid, rounds)),
         finish=_finish(problem, sketch),
         is_programmatic=problem.gpu.overlaps_kernels,
     )
@@ -421,33 +415,10 @@ def _instructions(problem: Problem, vector: int) -> float:
 # --- what waits --------------------------------------------------------------------------------
 
 
-def _rounds_after(problem: Problem, sketch: Sketch, grid: Grid) -> float:
-    """Return in how many rounds a thread loads what only loops after those of the lead read.
-
-    Members that have nothing to do with the lead, and loops of their own, come after it::
-
-        for (...) q(b,s,h,d) = ...        32 heads on 32 threads.y, 4 images each
-        for (...) k(b,s,h,d) = ...        8 heads: three threads of four wait
-    """
-    found = 0.0
-    for part in unrelated_parts(problem.group.members, problem.shapes):
-        name = max(part, key=lambda name: problem.shapes[name].instances)
-        if problem.lead in part or problem.rest_of(name) == 1:
-            continue
-        vector = _extent(sketch.remaining[name], LoopKind.LANES)
-        threads = grid.blocks * grid.threads * _busy(sketch, name)
-        each = problem.shapes[name].instances / max(1, threads * vector)
-        found += each / min(each, _at_once(problem, sketch, vector * _element_bytes(problem)))
-    return found
-
-
-def _chain(
-    problem: Problem, sketch: Sketch, grid: Grid, rounds: float, rounds_after: float
-) -> Chain:
+def _chain(problem: Problem, sketch: Sketch, grid: Grid, rounds: float) -> Chain:
     """Return what a block waits for: the folds of its reductions, each pass's loads, its ticket.
 
     :arg rounds: of loads, in which a thread has its part of a row.
-    :arg rounds_after: of loads that begin only when those are done.
     """
     folds = folds_of(problem, sketch)
     if not sketch.private:  # else its turns are counted by _chain_of_turns
@@ -457,7 +428,6 @@ def _chain(
     copied = STAGED_CYCLES if sketch.is_staged else 0.0
     later = max(0, ceil(grid.threads / WARP) - problem.gpu.schedulers_per_multiprocessor)
     return Chain(
-        dram_loads=rounds_after,
         l2_loads=again * ceil(rounds),
         block_barriers=2.0 * folds.over_blocks,
         cluster_barriers=2.0 * folds.over_clusters if grid.cluster > 1 else 0.0,

@@ -5,16 +5,11 @@ from typing import Any
 
 import pytest
 
-from tcdsl.costmodel.chip import load_chip
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import unrelated_parts
-from tcdsl.strategies.gpu_grouping import group_for_gpu
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
-from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.templates import column
-from tcdsl.strategies.work import work_of
 
 ROPE = """def rope(float(B,S,H,D) q, float(B,S,K,D) k, float(S,D) cos, float(S,D) sin) -> (u, v) {
     u(b,s,h,d) = q(b,s,h,d) * cos(s,d)
@@ -55,19 +50,15 @@ def test_what_reads_the_same_is_one_kernel(cuda_unit: Unit) -> None:
     assert len(source.kernels) == 1 and "none of which depends on another" not in source.text
 
 
-def test_what_comes_after_the_lead_in_a_thread_waits_for_its_loads(
-    lower: Callable[..., Scop],
-) -> None:
-    """Four images of eight heads: 8 of a block's threads load four times more than the others."""
-    scop = lower(ROPE, *shapes_of(4, 4096, 32, 8, 128))
-    (group,) = group_for_gpu(scop, Options(), load_chip("h100")).groups
-    assert unrelated_parts(group.members, gpu_shapes_of(scop, dependences_of(scop))) == [
-        ("S0",), ("S1",)
-    ]  # fmt: skip
-    problem = Problem(scop, group, gpu_shapes_of(scop, dependences_of(scop)), load_chip("h100"))
-    config = column.ColumnConfig(threads_x=32, threads_y=32, vector=4)
-    work = work_of(problem, column.schedule(problem, config))
-    assert work.chain.dram_loads == 4
+def test_parts_that_have_nothing_to_do_with_one_another(lower: Callable[..., Scop]) -> None:
+    def parts(source: str, *shapes: tuple[int, ...]) -> list[tuple[str, ...]]:
+        scop = lower(source, *shapes)
+        members = [s.name for s in scop.statements]
+        return unrelated_parts(members, gpu_shapes_of(scop, dependences_of(scop)))
+
+    assert parts(ROPE, *shapes_of(2, 4, 8, 2, 16)) == [("S0",), ("S1",)]
+    assert parts(CHAIN, *shapes_of(2, 4, 8, 2, 16)[:3]) == [("S0", "S1")]
+    assert parts(SAME, (4, 8)) == [("S0",), ("S1",)]
 
 
 @pytest.mark.parametrize("element", ["float", "bfloat16"])
