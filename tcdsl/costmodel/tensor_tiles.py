@@ -13,6 +13,8 @@ from tcdsl.records import dataclass
 
 # Of the rate of cuBLAS, which has wgmma: what an H200 reached at most with mma.sync.
 WARP_RATE = 0.53
+# Of float64, which wgmma does not have (H100); two threads of a load of 8 bytes meet in a bank.
+DOUBLE_RATE, DOUBLE_CONFLICTS = 0.7, 2
 GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barriers
 # Of copies of boxes, which wait for no threads (benchmarks/measured/products_h200.jsonl): cycles
 # that a box takes to come, and the cache's share for what it brings.
@@ -20,6 +22,7 @@ BOX_RATE, BOX_CYCLES, BOX_SHARE = 1.0, 1600, 0.5
 # Of any block, from its start to its first products and from its last ones to its end; for each
 # result, which a thread stores two at a time.
 END_CYCLES, RESULT_CYCLES = 2000, 0.03
+SHUFFLE_CYCLES = 1.0  # of a warp: a multiprocessor exchanges 32 values of 4 bytes a cycle (guide)
 BOX_BYTES_PER_CYCLE = 72  # that come to a multiprocessor at most
 # From 40 configurations of products of 2048 and 4096 on an H200.
 # Of products of float32 in parts, all waits of a step (benchmarks/split_products.py, H200).
@@ -67,6 +70,7 @@ class TensorWork:
     products: int = 1  # whose results have the same tiles
     factors: tuple[int, int] = (1, 1)  # tiles of rows, and of columns, of a step
     stores: int = 1  # tiles of results that are stored
+    fold_steps: float = 0.0  # of a tile: values that warps exchange to fold columns
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -87,6 +91,8 @@ class TensorWork:
         each = WARP * float(self.blocks) * warps * self.products
         instructions, loaded = each * (of_warp + 2 * matrices), loaded * self.products
         share = WARP_RATE if chip.has(Feature.WARPGROUP_PRODUCTS) else 1.0
+        if self.unit is Unit.TENSOR_F64:
+            share, loaded = DOUBLE_RATE, DOUBLE_CONFLICTS * loaded
         waits = STEP_CYCLES + TERMS_CYCLES * self.step // at_once
         fragments = OPERAND_REGISTERS * ((self.rows + self.columns) // ROWS)
         if self.together > 1:  # which reads shared memory itself, at its own rate
@@ -172,4 +178,4 @@ class TensorWork:
 
     def _ends(self) -> float:
         stored = RESULT_CYCLES * self.stores * prod(self.warps) * self.rows * self.columns
-        return END_CYCLES + self.turns * stored
+        return END_CYCLES + self.turns * (stored + SHUFFLE_CYCLES * self.fold_steps)

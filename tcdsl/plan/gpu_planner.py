@@ -24,10 +24,12 @@ from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
 from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
+from tcdsl.plan.common_blocks import choices_in_common
 from tcdsl.plan.launches import Known, Part, launched
 from tcdsl.plan.library_rewrite import with_asked_calls
 from tcdsl.plan.regrouping import regroup, without_stored, without_temporary
 from tcdsl.plan.search import groups_of, with_rewrites
+from tcdsl.plan.state import Evaluator
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Node
 from tcdsl.poly.scop import Scop
@@ -62,6 +64,7 @@ from tcdsl.strategies.problem import Problem, Scheme, analyses_shared
 from tcdsl.strategies.requested import written_out
 from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.stencils import with_tiles
+from tcdsl.strategies.template import Choice
 from tcdsl.strategies.tensor_kernel import TensorKernel
 
 BACKWARDS = "reversed block order: what the kernel before touched last is still in the cache"
@@ -103,9 +106,23 @@ def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:
     else:
         grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
     record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
-    scop, queue = rewrite_groups(grouped, options, gpu, scheme)
+    is_searched = scheme is Scheme.AUTO and options.fuse != "none"
+    common = _in_common(grouped, options, gpu) if is_searched else {}
+    scop, queue = rewrite_groups(grouped, options, gpu, scheme, common)
     plan = _nest(scop, queue, options, gpu)
     return replace(plan, apart=grouped.apart, tried=grouped.tried)
+
+
+def _in_common(grouped: Grouped, options: Options, gpu: Chip) -> Mapping[str, Choice]:
+    """Return the choices of kernels that are to share a launch, if their blocks would differ."""
+    known = Evaluator(grouped, options, gpu)
+    by_name = {group.members: group for group in grouped.groups if not known.is_fixed(group)}
+
+    def are_independent(one: Problem, other: Problem) -> bool:
+        groups = (by_name[problem.group.members] for problem in (one, other))
+        return known.is_independent(*groups)
+
+    return choices_in_common([known.problem(group) for group in by_name.values()], are_independent)
 
 
 def _kernels_of(scop: Scop, options: Options, gpu: Chip) -> Grouped:

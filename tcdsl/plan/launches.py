@@ -24,6 +24,7 @@ from typing import Any
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.occupancy import resident_blocks
+from tcdsl.costmodel.side_by_side import launch_seconds, longest, side_by_side_seconds
 from tcdsl.costmodel.work import Chain, Work, chain_seconds
 from tcdsl.poly.dependences import Dependences
 from tcdsl.poly.loop_tree import Node, statements_of
@@ -105,13 +106,13 @@ class Known:
         if whole.move.needs_neighbours:
             return sum(map(self.seconds, own)) - self.seconds(whole)
         works = [part.work for part in whole.parts if part.work is not None]
-        launches = [self.launch_seconds(launch) for launch in own]
-        return sum(launches) + _longest(works, self.gpu) - self.seconds(whole)
+        launches = [self._launch_seconds(launch) for launch in own]
+        return sum(launches) + longest(works, self.gpu) - self.seconds(whole)
 
-    def launch_seconds(self, launch: Launch) -> float:
+    def _launch_seconds(self, launch: Launch) -> float:
         """Return how long the launch of *launch* takes, whose parts' work is known."""
         works = (part.work for part in launch.parts if part.work is not None)
-        return max(estimate(work, self.gpu).term("launch") for work in works)
+        return max(launch_seconds(work, self.gpu) for work in works)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,31 +207,12 @@ def _packed_seconds(parts: Sequence[Part], config: Mapping[str, int], known: Kno
     works = [part.work for part in parts if part.work is not None]
     if len(works) < len(parts):
         return inf
-    registers = max(work.registers for work in works)
-    shared_bytes = sum(work.shared_bytes for work in works)
-    of_all = [replace(w, registers=registers, shared_bytes=shared_bytes) for w in works]
-    launch = max(estimate(work, known.gpu).term("launch") for work in works)
-    return launch + _longest(of_all, known.gpu) + _idle_seconds(parts, known)
-
-
-def _longest(works: Sequence[Work], gpu: Chip) -> float:
-    """Return how long kernels run that begin at once: the longest, or the units that all use."""
-    longest = busy = 0.0
-    for work in works:
-        alone = estimate(work, gpu)
-        body = alone.seconds - alone.term("launch")
-        waiting = min(body, alone.term("latency"))
-        longest, busy = max(longest, body), busy + max(body - waiting, _throughput(alone.terms))
-    return max(longest, busy)
+    return side_by_side_seconds(works, known.gpu) + _idle_seconds(parts, known)
 
 
 def _idle_seconds(parts: Sequence[Part], known: Known) -> float:
-    return idle_blocks(known.mapped(parts)) * known.gpu.block_start_s
-
-
-def _throughput(terms: Mapping[str, float]) -> float:
-    others = (s for n, s in terms.items() if n not in ("latency", "launch", "finish"))
-    return max(others, default=0.0)
+    grids = [mapped.grid for mapped in known.mapped(parts)]
+    return idle_blocks(grids) * known.gpu.block_start_s
 
 
 def _packed(

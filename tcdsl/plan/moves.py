@@ -13,6 +13,7 @@ from itertools import combinations
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
+from tcdsl.strategies.catalogue import ALIKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def merges(state: State, known: Evaluator) -> Iterator[Merge | NoMerge]:
         # A kernel that waits for another has nothing on its way when it may begin.
         waiting = (len(parts) - 1) * known.gpu.dram_latency_s
         apart, seconds = sum(map(known.seconds, parts)), known.seconds(whole)
-        if seconds < apart + waiting:
+        if seconds < apart + waiting and ALIKE * seconds < known.seconds_in_one_launch(parts):
             yield Merge(parts, whole, apart + waiting - seconds)
         elif len(parts) == 2:
             yield NoMerge(*parts, _slower(seconds, apart))

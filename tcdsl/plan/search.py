@@ -25,6 +25,7 @@ from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.plan import Tried
 from tcdsl.schedule.trace import record, recorded, repeat
+from tcdsl.strategies.catalogue import ALIKE
 from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
 
@@ -59,11 +60,21 @@ def searched(before: Grouped, options: Options, gpu: Chip) -> Grouped:
 
 
 def _split(state: State, known: Evaluator, most: int) -> State:
-    """Return *state*, groups that take far too long as those that their members make anew."""
+    """Return *state*, groups that take far too long as those that their members make anew.
+
+    And parts that have nothing to do with one another as groups whose blocks share a launch.
+    """
     found: list[Group] = []
     for group in state.groups:
         is_large = not 1 < len(group.members) <= MOST_SPLIT
-        if is_large or known.is_fixed(group) or not known.is_slow(group):
+        if is_large or known.is_fixed(group):
+            found.append(group)
+            continue
+        apart = known.unrelated(group)
+        if len(apart) > 1 and known.seconds_in_one_launch(apart) <= ALIKE * known.seconds(group):
+            found += apart
+            continue
+        if not known.is_slow(group):
             found.append(group)
             continue
         parts, _ = _best(known.state(known.parts(group)), known, most)

@@ -8,14 +8,16 @@ ties them, and the predicted time of every group that was ever asked for.
 """
 
 from collections.abc import Sequence
+from itertools import combinations
 from math import inf
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
+from tcdsl.plan.common_blocks import common_blocks
 from tcdsl.plan.predicted import predicted_seconds
 from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
-from tcdsl.schedule.fusion import Group, join_all, shareable
+from tcdsl.schedule.fusion import Group, join_all, shareable, unrelated_parts
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.problem import Problem
@@ -79,6 +81,42 @@ class Evaluator:
         problem = self.problem(group)
         moved = sum(t.footprint_bytes for t in traffic_of(problem)) / self.gpu.dram_copy_bytes_per_s
         return self.seconds(group) > SLOW * (moved + self.gpu.launch_s)
+
+    def is_independent(self, one: Group, other: Group) -> bool:
+        """Return whether neither of two groups waits for the other, directly or through others."""
+        return not (
+            self._waited_for(one) & set(other.members) or self._waited_for(other) & set(one.members)
+        )
+
+    def _waited_for(self, group: Group) -> set[str]:
+        """Return the statements that must run before some member of *group*."""
+        found, pending = set[str](), list(group.members)
+        while pending:
+            for name in self.grouped.alignment.predecessors(pending.pop()):
+                if name not in found:
+                    found.add(name)
+                    pending.append(name)
+        return found
+
+    def seconds_in_one_launch(self, parts: Sequence[Group]) -> float:
+        """Return how long *parts* take whose blocks share a launch; infinity if they cannot."""
+        if not all(self.is_independent(*pair) for pair in combinations(parts, 2)):
+            return inf
+        common = common_blocks([self.problem(part) for part in parts])
+        return inf if common is None else common.seconds
+
+    def unrelated(self, group: Group) -> list[Group]:
+        """Return *group* in parts of which none touches what another writes."""
+        parts = unrelated_parts(group.members, self.grouped.shapes)
+        found = []
+        for part in parts:
+            known = self.grouped
+            own = [shareable(known.scop.by_name[name], known.shapes[name]) for name in part]
+            whole = own[0] if len(own) == 1 else self.joined(own)
+            if whole is None:
+                return [group]
+            found.append(whole)
+        return found
 
     def joined(self, parts: Sequence[Group]) -> Group | None:
         """Return *parts* as one group, on the axes that all members share; None if none."""

@@ -42,6 +42,21 @@ class Group:
         return max(self.members, key=lambda name: shapes[name].instances)
 
 
+def unrelated_parts(members: Sequence[str], shapes: Mapping[str, Shape]) -> list[tuple[str, ...]]:
+    """Return *members* in parts, of which none touches what another writes."""
+    parts: list[tuple[set[str], set[str], list[str]]] = []  # what each writes, touches, its members
+    for name in members:
+        statement = shapes[name].statement
+        writes = {access.array for access in statement.writes}
+        touches = writes | {access.array for access in statement.reads}
+        own = [part for part in parts if part[0] & touches or part[1] & writes]
+        parts = [part for part in parts if part not in own]
+        for other in own:
+            writes, touches = writes | other[0], touches | other[1]
+        parts.append((writes, touches, [*(n for part in own for n in part[2]), name]))
+    return [tuple(sorted(names, key=members.index)) for _, _, names in parts]
+
+
 def alone(name: str, shapes: Mapping[str, Shape]) -> Group:
     """Return the group of the statement *name* alone, with all of its dimensions as axes."""
     return Group((name,), tuple({name: dim} for dim in range(len(shapes[name].extents))))

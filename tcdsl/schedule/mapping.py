@@ -126,18 +126,64 @@ class Mapped:
 
     def fold_axes(self, fold: Statement) -> tuple[int, ...]:
         """Return the axes whose threads hold the partial accumulators that *fold* combines."""
+        return tuple(self._strides.get(fold.name, ()))
+
+    def fold_stride(self, fold: Statement) -> int:
+        """Return how far apart the threads are whose partial accumulators *fold* combines.
+
+        1 where these are all threads along its axes.  Else the first threads along x have a result
+        each, of every so many threads of a warp::
+
+            thread  8 l + j  has p[j, l]         thread j < 8:  s[j] = fold over l of p[j, l]
+        """
+        return max(self._strides.get(fold.name, {}).values(), default=1)
+
+    @cached_property
+    def _strides(self) -> Mapping[str, Mapping[int, int]]:
+        """How far apart the threads are that folds combine, by the fold and the axis."""
+        found: dict[str, dict[int, int]] = {}
+        for name in self.paths:
+            fold = self.scop.by_name[name]
+            if fold.kind is Kind.FOLD:
+                strides = {axis: self._stride(fold, axis) for axis in self.axes}
+                found[name] = {axis: stride for axis, stride in strides.items() if stride}
+        return found
+
+    def _stride(self, fold: Statement, axis: int) -> int:
+        """Return the same along *axis*, 0 if all that *fold* combines is of one thread there."""
         parts = {read.array for read in fold.reads}
-        updates = [
+        writers = [
             name
             for name in self.paths
             if any(write.array in parts for write in self.scop.by_name[name].writes)
         ]
-        return tuple(
-            axis
-            for axis in self.axes
-            if self.is_uniform(fold.name, axis)
-            and any(not self.is_uniform(name, axis) for name in updates)
-        )
+        loop = self.thread_loop(fold.name, axis)
+        if loop is None:
+            return int(any(not self.is_uniform(name, axis) for name in writers))
+        if axis or loop.width != WARP or loop.extent is None or loop.extent * fold.lanes != WARP:
+            return 0
+        is_apart = all(self._is_apart(name, fold, loop.extent) for name in writers)
+        return loop.extent if is_apart else 0
+
+    def _is_apart(self, writer: str, fold: Statement, stride: int) -> bool:
+        """Return whether *fold* is on the first threads along x, and others write what it reads.
+
+        That is those that are a multiple of *stride* behind its own.
+        """
+        own, other = self.thread(fold.name, 0), self.thread(writer, 0)
+        if own is None or other is None:
+            return False
+        pairs: isl.Map | None = None
+        for write in self.scop.by_name[writer].writes:
+            for read in (read for read in fold.reads if read.array == write.array):
+                one = write.relation.apply_range(read.relation.reverse())
+                pairs = one if pairs is None else pairs.union(one)
+        if pairs is None:
+            return True
+        ends = isl.MultiPwAff.from_pw_aff(other), isl.MultiPwAff.from_pw_aff(own)
+        behind = isl.MultiPwAff.from_pw_aff(other.mod_val(val(stride)))
+        is_behind = pairs.is_subset(behind.eq_map(ends[1]))
+        return bool(is_behind and not pairs.is_subset(ends[0].eq_map(ends[1])))
 
     def is_collective_read(self, statement: Statement, access: Access, axis: int) -> bool:
         """Return whether all threads along *axis* take part in this read, each with its own."""

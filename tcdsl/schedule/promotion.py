@@ -192,7 +192,9 @@ class _Kernel:
                 continue
             kept = [use for use in uses if not self._is_lane(use, dim)]
             axes = [a for a in self.mapped.axes if self._all_mapped(kept, a)]
-            fixed = {s.name: self._fixed(s, outer, axes) for s, _ in kept}
+            folds = [s for s, _ in kept if s.kind is Kind.FOLD]
+            stride = max(map(self.mapped.fold_stride, folds), default=1)
+            fixed = {s.name: self._fixed(s, outer, axes, stride) for s, _ in kept}
             found = local_dim(array, dim, kept, fixed)
             if found is None:
                 return None
@@ -220,15 +222,19 @@ class _Kernel:
         )
 
     def _fixed(
-        self, statement: Statement, outer: Sequence[Loop], axes: Sequence[int]
+        self, statement: Statement, outer: Sequence[Loop], axes: Sequence[int], stride: int
     ) -> list[AnyCoordinate]:
-        """Return the coordinates of *statement* that are constant where the array is declared."""
+        """Return the coordinates of *statement* that are constant where the array is declared.
+
+        :arg stride: of a fold of threads along x, which tells of them their number modulo that.
+        """
         fixed = [loop.coordinates[statement.name] for loop in outer]
         for axis in axes:
             loop = self.mapped.thread_loop(statement.name, axis)
             assert loop is not None
             if loop not in outer:
-                fixed += digits_of(loop.coordinates[statement.name], loop.width)
+                digits = digits_of(loop.coordinates[statement.name], loop.width)
+                fixed += _below(digits, stride) if stride > 1 and not axis else digits
         return fixed
 
     def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop], ring: Ring | None) -> bool:
@@ -323,9 +329,11 @@ class _Kernel:
     def _collective_bytes(self) -> int:
         """Return what the folds of the kernel may take of the block's shared memory.
 
-        Those of several values at once have some too, but not before all arrays.
+        Those of several values at once have some too, but not before all arrays; those of threads
+        of a warp that are some others apart take none.
         """
-        folds = [n for n in self.mapped.paths if self.scop.by_name[n].kind is Kind.FOLD]
+        statements = (self.scop.by_name[name] for name in self.mapped.paths)
+        folds = [s for s in statements if s.kind is Kind.FOLD and self.mapped.fold_stride(s) == 1]
         several = FOLD_BYTES * (len(folds) + 1) if folds else 0
         wanted = min(several * prod(self.mapped.block), MOST_FOLD_BYTES)
         return max(wanted, slot_bytes_at_most(self.mapped)) if folds else 0
@@ -378,7 +386,7 @@ class _Kernel:
         if buffers > 1:  # roles are iterations apart: an element outlives the one that uses it
             outer = list(takewhile(lambda loop: loop.kind is LoopKind.BLOCK, outer))
         ranks = [RANK] if RANK in self.mapped.axes and self._all_mapped(uses, RANK) else []
-        fixed = {s.name: self._fixed(s, outer, ranks) for s, _ in uses}
+        fixed = {s.name: self._fixed(s, outer, ranks, 1) for s, _ in uses}
         depth = None if buffers > 1 else 1
         ring = self._ring(uses, outer, depth) if array.name in self.staged else None
         if ring is not None:
@@ -439,6 +447,16 @@ def _padding(array: Array, dims: Sequence[LocalDim]) -> int:
     pair_bytes = 2 * max(WORD_BYTES, array.dtype.size_bytes)
     is_column_bound = rows and row_bytes >= pair_bytes and row_bytes % pair_bytes == 0
     return max(1, WORD_BYTES // array.dtype.size_bytes) if is_column_bound else 0
+
+
+def _below(digits: Sequence[Coordinate], limit: int) -> list[Coordinate]:
+    """Return those of *digits*, from the lowest on, that tell a number modulo *limit*."""
+    found, place = list[Coordinate](), 1
+    for digit in digits:
+        if place < limit:
+            found.append(digit)
+        place *= digit.mod
+    return found
 
 
 def digits_of(coordinate: AnyCoordinate, width: int) -> tuple[Coordinate, ...]:

@@ -453,9 +453,10 @@ def _why_not_own(mapped: Mapped, edge: Dependence, axis: int, placements: Placem
     if from_ is None:
         is_everywhere = is_replicated(source, placements)
         return None if is_everywhere else f"one thread alone runs {source.name}"
+    if sink.kind is Kind.FOLD and axis in mapped.fold_axes(sink):
+        return None
     if to is None:
-        is_collective = sink.kind is Kind.FOLD and axis in mapped.fold_axes(sink)
-        return None if is_collective else f"all threads run {sink.name}"
+        return f"all threads run {sink.name}"
     ends = isl.MultiPwAff.from_pw_aff(from_), isl.MultiPwAff.from_pw_aff(to)
     is_same = edge.relation.is_subset(ends[0].eq_map(ends[1]))
     return None if is_same else f"{sink.name} is on another thread"

@@ -284,6 +284,22 @@ def grid_axes(counts: Sequence[int]) -> list[int]:
     return [several.index(n) if n in several else -1 for n in range(len(counts))]
 
 
+def grid_in_memory_order(tiles: Sequence[Tile], gpu: Chip) -> list[int]:
+    """Return the axes of the grid for *tiles*, innermost first: x for the innermost that has some.
+
+    Blocks start in the order of x, y, z, and what runs at once lies together in memory then.  Where
+    the axes have too few blocks for it, those of :func:`grid_axes`.
+    """
+    longest = grid_axes([tile.blocks for tile in tiles])
+    found, number = list[int](), 0
+    for tile, axis in zip(tiles, longest, strict=True):
+        if axis >= 0 and tile.blocks > gpu.grid[number]:
+            return longest
+        found.append(number if axis >= 0 else -1)
+        number += axis >= 0
+    return found
+
+
 def point_pieces(tile: Tile, dim: int) -> list[Piece]:
     """Return the loops over a shared axis that are inside a thread: repeats, then a vector."""
     pieces = []

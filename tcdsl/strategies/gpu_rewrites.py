@@ -7,9 +7,10 @@ last blocks, small groups that follow with it (finish.py); else it is a group li
 next one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from types import MappingProxyType
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
@@ -39,12 +40,14 @@ from tcdsl.strategies.private_results import with_copies, with_summed_copies
 from tcdsl.strategies.problem import Finish, Problem, Scheme
 from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.sketch import Bands, Layout, Sketch, apply
+from tcdsl.strategies.template import Choice
 from tcdsl.strategies.templates import last_block
 from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel
 from tcdsl.strategies.transposition import transposing_kernel
 from tcdsl.strategies.work import seconds_of, work_of
 
 SLOW = gpu_thresholds.LAST_BLOCK_SLOWER
+NOTHING_IN_COMMON: Mapping[str, Choice] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +94,17 @@ class _Left:
 
 
 def rewrite_groups(
-    before: Grouped, options: Options, gpu: Chip, scheme: Scheme
+    before: Grouped,
+    options: Options,
+    gpu: Chip,
+    scheme: Scheme,
+    common: Mapping[str, Choice] = NOTHING_IN_COMMON,
 ) -> tuple[Scop, list[Queued]]:
-    """Sketch every group and apply its rewrites, one group after another."""
-    rewriter = _Rewriter(before, options, gpu, scheme)
+    """Sketch every group and apply its rewrites, one group after another.
+
+    :arg common: choices of kernels that are to have blocks of one shape, if nothing else is asked.
+    """
+    rewriter = _Rewriter(before, options, gpu, scheme, common)
     while rewriter.pending:
         rewriter.take_next()
     return rewriter.scop, rewriter.queue
@@ -103,8 +113,16 @@ def rewrite_groups(
 class _Rewriter:
     """The scop as rewritten so far, the kernels queued, and the groups still *pending*."""
 
-    def __init__(self, before: Grouped, options: Options, gpu: Chip, scheme: Scheme) -> None:
+    def __init__(
+        self,
+        before: Grouped,
+        options: Options,
+        gpu: Chip,
+        scheme: Scheme,
+        common: Mapping[str, Choice],
+    ) -> None:
         self.options = options
+        self.common = common
         self.gpu = gpu
         self.scheme = scheme
         self.scop = before.scop
@@ -227,7 +245,10 @@ class _Rewriter:
             self.scop, group, self._shapes, self.gpu, self.options, chunks, may_chunk,
             scheme=scheme,
         )  # fmt: skip
-        return problem, choice_for(problem, self.asked).schedule(problem)
+        name = "+".join(group.members)
+        is_common = name in self.common and name not in self.asked
+        choice = self.common[name] if is_common else choice_for(problem, self.asked)
+        return problem, choice.schedule(problem)
 
     def _queue_finish(self, left: _Left, folds: Sequence[str]) -> bool:
         """Queue what the last blocks of the kernel do, and return whether they do *folds*."""

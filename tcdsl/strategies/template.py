@@ -14,7 +14,7 @@ from dataclasses import asdict, field, replace
 from typing import Any, Generic, TypeVar
 
 from tcdsl.records import dataclass
-from tcdsl.strategies.assembly import Assembly, Chunk, Lane
+from tcdsl.strategies.assembly import Assembly, Chunk, Lane, grid_in_memory_order
 from tcdsl.strategies.code_choices import code_for
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.requested import resized
@@ -64,13 +64,18 @@ def assembled(
     lanes: Mapping[str, Lane],
     chunk: Chunk | None = None,
     why: Sequence[str] = (),
+    *,
+    is_in_memory_order: bool = False,
 ) -> Sketch:
     """Return the sketch of blocks and threads along *tiles* and *lanes*, in tiles as asked.
 
     :arg tiles: of the shared parallel axes, innermost first.
     :arg lanes: member -> its own axis along threads.
+    :arg is_in_memory_order: neighbouring blocks are neighbours along the innermost axis.
     """
     if problem.options.tile:
         tiles, asked = resized(problem, tiles, lanes)
         why = (*why, *asked)
-    return Assembly(problem.group, problem.shapes, problem.gpu, tiles, lanes, chunk).sketch(why)
+    grid = grid_in_memory_order(tiles, problem.gpu) if is_in_memory_order else None
+    made = Assembly(problem.group, problem.shapes, problem.gpu, tiles, lanes, chunk, grid)
+    return made.sketch(why)

@@ -64,6 +64,7 @@ from tcdsl.strategies.tile_folds import (
     Fold,
     folded,
     folds_of,
+    is_of_columns,
     levels_of_parts,
     outer_of_parts,
     parts_of,
@@ -152,7 +153,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     for name in (name for name in after if name not in levels):
         levels[name] = held(tiles, At(rows[name]), At(columns[name]))
     for fold in folds:
-        levels |= dict.fromkeys(fold.parts, levels_of_parts(fold, tiles))
+        levels |= levels_of_parts(fold, tiles)
         outer = [_with_fold(loop, whole, fold, product) for loop in outer]
     outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
     steps = _steps(problem, product)
@@ -286,10 +287,12 @@ def _names(problem: Problem, product: Tensor, terms: Terms | None = None) -> lis
 
 def _in_parts(problem: Problem, product: Tensor) -> tuple[Problem, list[Fold]]:
     """Return *problem* without its folds, which the scop has in parts, and these."""
-    scop, folds, rows = problem.scop, list[Fold](), shared_axis(problem, product.row)
+    scop, folds, axes = problem.scop, list[Fold](), (product.row, product.column)
     for name in folds_of(problem):
-        parts = parts_of(problem, name, product.column, product.tiles.columns)
-        scop, fold = folded(scop, name, scop.by_name[name].indices[rows[name]], parts)
+        parts = parts_of(problem, name, axes, product.tiles)
+        kept = axes[is_of_columns(problem, name, product.row)]
+        index = scop.by_name[name].indices[shared_axis(problem, kept)[name]]
+        scop, fold = folded(scop, name, index, parts)
         folds.append(fold)
     return (replace(without_folds(problem), scop=scop) if folds else problem), folds
 

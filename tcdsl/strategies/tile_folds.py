@@ -1,12 +1,17 @@
-"""Reductions along the rows of a product, begun in its kernel while its results are in registers.
+"""Reductions along the rows or columns of a product, begun while its results are in registers.
 
     C(m,n) +=! A(m,k) * B(k,n)         a thread:        own = op of f(C(m,n)), its n of a warp's W
     r(m) op=! f(C(m,n))         --->                    part[n / W, q, m] = own,  q = n / 2 % 4
                                        another kernel:  r(m) op= part[w, q, m]
 
+    s(n) op=! f(C(m,n))                a thread:        own = op of f(C(m,n)), its m of a warp's R
+                                --->   8 threads:       part[m / R, n] = op of own,  of all m % 8
+                                       another kernel:  s(n) op= part[w, n]
+
 A warp has all its W columns of a row, four threads of it a quarter each (``fragments``): so nothing
-is exchanged, and what is added up afterwards is 4 / W of the results.  These need not be read
-again, nor stored where nothing else reads them.
+is exchanged, and what is added up afterwards is 4 / W of the results.  Of a column eight threads of
+a warp have all R rows, and these fold what they have (``schedule/mapping.fold_stride``): 1 / R of
+the results is left.  They need not be read again, nor stored where nothing else reads them.
 
 Legal iff each f(C(m,n)) is of members' values at (m, n), which the shared axes say; no other member
 reads r, which is whole after all blocks; and the reduction may be taken in parts (``rfactor``).
@@ -28,7 +33,17 @@ from tcdsl.rewrites.scop.rfactor import (
     why_not_rfactored,
 )
 from tcdsl.schedule.fusion import textual
-from tcdsl.strategies.fragments import HALF, PAIR, QUAD, At, Level, WarpTiles, X, warps
+from tcdsl.strategies.fragments import (
+    COLUMNS,
+    HALF,
+    PAIR,
+    QUAD,
+    At,
+    Level,
+    WarpTiles,
+    X,
+    warps,
+)
 from tcdsl.strategies.problem import Problem, own_analysis
 from tcdsl.strategies.sketch import Axis
 
@@ -37,23 +52,25 @@ from tcdsl.strategies.sketch import Axis
 class Fold:
     """A reduction in parts: its updates, what initialises a thread's part and what stores it.
 
-    *row*, *chunk* and *quarter* are the dimensions of the latter two by what they say: the row,
-    which warp's columns, which of these; *dims* those of the updates' dimensions, for columns the
-    chunk.  *left* is what adds the parts up after the kernel.
+    *kept*, *chunk* and *lane* are the dimensions of the latter two by what they say: the row or
+    column; which warp's columns or rows; which of the threads that have some of these, where what
+    stores has no such dimension if it folds them (*is_folded*).  *dims* are those of the updates'
+    dimensions, for what is reduced the chunk.  *left* is what adds the parts up after the kernel.
     """
 
     updates: str
     init: str
     store: str
-    row: int
+    kept: int
     chunk: int
-    quarter: int
+    lane: int
+    is_folded: bool
     dims: tuple[int, ...]
     left: tuple[str, ...]
 
     @property
     def parts(self) -> tuple[str, str]:
-        """The statements on parts alone, whose dimensions are the same."""
+        """The statements on parts alone, of which the second may lack the lane."""
         return self.init, self.store
 
 
@@ -92,8 +109,9 @@ def why_not_folded(problem: Problem, name: str, row: Axis, column: Axis) -> str 
         return f"{name}: {reason}"
     own = {axis[lead]: axis[name] for axis in problem.group.axes}
     reduced = [dim for dim, role in enumerate(shape.roles) if role is not Role.PARALLEL]
-    if reduced != [own.get(column[lead])] or row[lead] not in own:
-        return f"{name} does not reduce the rows of the product"
+    along = [own.get(axis[lead]) for axis in (row, column)]
+    if None in along or reduced not in ([along[0]], [along[1]]):
+        return f"{name} reduces neither the rows nor the columns of the product"
     if prod(e for dim, e in enumerate(shape.extents) if dim not in own.values()) > 1:
         return f"{name} has axes of its own"
     target = statement.write.array
@@ -101,28 +119,41 @@ def why_not_folded(problem: Problem, name: str, row: Axis, column: Axis) -> str 
     if any(access.array == target for other in others for access in (*other.reads, *other.writes)):
         return f"{name} is read before it is whole"
     if any(low for low in shape.lower) or problem.is_open({name: reduced[0]}):
-        return f"{name} has columns of its own"
+        return f"{name} has rows or columns of its own"
     return None
 
 
-def part_bytes(problem: Problem, name: str, columns: int) -> float:
-    """Return the bytes of what a kernel with warps of *columns* leaves of the reduction *name*."""
+def is_of_columns(problem: Problem, name: str, row: Axis) -> bool:
+    """Return whether the reduction *name* is of columns: it reduces the axis *row*."""
+    dim = shared_axis(problem, row)[name]
+    return problem.shapes[name].roles[dim] is Role.REDUCED
+
+
+def part_bytes(problem: Problem, name: str, row: Axis, tiles: WarpTiles) -> float:
+    """Return the bytes of what a kernel with warps of *tiles* leaves of the reduction *name*."""
     shape = problem.shapes[name]
     reduction = shape.statement.reduction
     assert reduction is not None
-    instances = prod(shape.extents)
-    return reduction.dtype.size_bytes * QUAD * instances / columns
+    of_columns = is_of_columns(problem, name, row)
+    share = 1 / tiles.rows if of_columns else QUAD / tiles.columns
+    return reduction.dtype.size_bytes * prod(shape.extents) * share
 
 
-def parts_of(problem: Problem, name: str, column: Axis, width: int) -> tuple[Partial, ...]:
-    """Return the coordinates of the parts of the reduction *name* of warps with *width* columns."""
-    dim = shared_axis(problem, column)[name]
-    shape = problem.shapes[name]
+def parts_of(
+    problem: Problem, name: str, axes: tuple[Axis, Axis], tiles: WarpTiles
+) -> tuple[Partial, Partial]:
+    """Return the coordinates of the parts of the reduction *name*: of warps, of a warp's threads.
+
+    :arg axes: of rows and columns.
+    """
+    of_columns = is_of_columns(problem, name, axes[0])
+    axis, size = (axes[0], tiles.rows) if of_columns else (axes[1], tiles.columns)
+    dim, shape = shared_axis(problem, axis)[name], problem.shapes[name]
     index, count = shape.statement.indices[dim], shape.extents[dim]
-    return (
-        Partial(index, 0, width, 0, -(-count // width), False),
-        Partial(index, 0, PAIR, QUAD, QUAD, False),
-    )
+    chunks = Partial(index, 0, size, 0, -(-count // size), False)
+    if of_columns:
+        return chunks, Partial(index, 0, 1, HALF, HALF, True)
+    return chunks, Partial(index, 0, PAIR, QUAD, QUAD, False)
 
 
 def shared_axis(problem: Problem, axis: Axis) -> Axis:
@@ -130,9 +161,9 @@ def shared_axis(problem: Problem, axis: Axis) -> Axis:
     return next(own for own in problem.group.axes if own[problem.lead] == axis[problem.lead])
 
 
-def folded(scop: Scop, name: str, row: str, parts: tuple[Partial, ...]) -> tuple[Scop, Fold]:
-    """Return *scop* with the reduction *name* in *parts*; *row* is its index of rows."""
-    statement, column = scop.by_name[name], parts[0].index
+def folded(scop: Scop, name: str, kept: str, parts: tuple[Partial, Partial]) -> tuple[Scop, Fold]:
+    """Return *scop* with the reduction *name* in *parts*; *kept* is its index of what remains."""
+    statement, (chunks, lanes) = scop.by_name[name], parts
     assert statement.reduction is not None
     after: list[str] = []
     if scop.arrays[statement.write.array].dtype != statement.reduction.dtype:
@@ -140,13 +171,18 @@ def folded(scop: Scop, name: str, row: str, parts: tuple[Partial, ...]) -> tuple
         scop, _, store = _rfactored(scop, name, ())
         after.append(store)
     first = initialisation(scop, scop.by_name[name])
-    scop, _, fold = _rfactored(scop, name, parts)
-    scop, init, store = _rfactored(scop, name, ())
-    chunk, quarter = (coordinate_name(statement, number, is_lane=False) for number in (0, 1))
-    at = scop.by_name[store].indices.index
-    dims = tuple(at(chunk if index == column else index) for index in statement.indices)
+    # Lanes that threads fold are stored as one; else each stores what it has in a register.
+    of_memory, own = ((chunks,), (lanes,)) if lanes.is_lane else (parts, ())
+    scop, _, fold = _rfactored(scop, name, of_memory)
+    number = len(of_memory) - 1 if not lanes.is_lane else 0
+    lane = coordinate_name(scop.by_name[name], number, is_lane=lanes.is_lane)
+    scop, init, store = _rfactored(scop, name, own)
+    chunk = coordinate_name(statement, 0, is_lane=False)
+    at = scop.by_name[init].indices.index
+    dims = tuple(at(chunk if index == chunks.index else index) for index in statement.indices)
     left = textual(scop, [*([first.name] if first else []), fold, *after])
-    return scop, Fold(name, init, store, at(row), at(chunk), at(quarter), dims, left)
+    where = at(kept), at(chunk), at(lane)
+    return scop, Fold(name, init, store, *where, lanes.is_lane, dims, left)
 
 
 def _rfactored(scop: Scop, name: str, partials: tuple[Partial, ...]) -> tuple[Scop, str, str]:
@@ -158,16 +194,30 @@ def _rfactored(scop: Scop, name: str, partials: tuple[Partial, ...]) -> tuple[Sc
     return done, init, fold
 
 
-def levels_of_parts(fold: Fold, tiles: WarpTiles) -> list[Level]:
+def levels_of_parts(fold: Fold, tiles: WarpTiles) -> dict[str, list[Level]]:
     """Return the loops over the parts of a block, of what initialises and what stores them."""
-    row, chunk, quarter = At(fold.row), At(fold.chunk), At(fold.quarter)
-    rows = tiles.rows // HALF
-    thread = AffineCoordinate(((QUAD, row.digit(1, HALF)), (1, quarter.digit(1, QUAD))))
-    return [
-        *warps(row, chunk, replace(tiles, columns=1)),
-        Level(LoopKind.THREAD, thread, WARP, X, WARP),
-        Level(LoopKind.UNROLL, row.digit(HALF, rows), rows),
+    kept, chunk, lane = At(fold.kept), At(fold.chunk), At(fold.lane)
+    if not fold.is_folded:
+        rows = tiles.rows // HALF
+        thread = AffineCoordinate(((QUAD, kept.digit(1, HALF)), (1, lane.digit(1, QUAD))))
+        own = [
+            *warps(kept, chunk, replace(tiles, columns=1)),
+            Level(LoopKind.THREAD, thread, WARP, X, WARP),
+            Level(LoopKind.UNROLL, kept.digit(HALF, rows), rows),
+        ]
+        return dict.fromkeys(fold.parts, own)
+    columns = tiles.columns // COLUMNS
+    around = warps(chunk, kept, replace(tiles, rows=1))
+    quarter = kept.digit(PAIR, QUAD)
+    thread = AffineCoordinate(((QUAD, lane.digit(1, HALF)), (1, quarter)))
+    results = [
+        Level(LoopKind.UNROLL, kept.digit(COLUMNS, columns), columns),
+        Level(LoopKind.LANES, kept.digit(1, PAIR), PAIR),
     ]
+    return {
+        fold.init: [*around, Level(LoopKind.THREAD, thread, WARP, X, WARP), *results],
+        fold.store: [*around, Level(LoopKind.THREAD, quarter, QUAD, X, WARP), *results],
+    }
 
 
 def outer_of_parts(level: Level, fold: Fold, tiles: WarpTiles) -> Level:
@@ -176,5 +226,12 @@ def outer_of_parts(level: Level, fold: Fold, tiles: WarpTiles) -> Level:
     assert isinstance(coordinate, Coordinate)
     position = fold.dims[coordinate.position]
     if position == fold.chunk:
-        coordinate = replace(coordinate, div=tiles.warp_columns)
+        size = tiles.rows if fold.is_folded else tiles.columns
+        coordinate = replace(coordinate, div=coordinate.div // size)
     return replace(level, coordinate=replace(coordinate, position=position))
+
+
+def fold_steps(tiles: WarpTiles) -> float:
+    """Return how many values the warps of a tile exchange, each for all of its threads, to fold."""
+    steps = (WARP // QUAD).bit_length() - 1
+    return tiles.threads / WARP * tiles.columns / QUAD * steps

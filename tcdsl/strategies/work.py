@@ -28,7 +28,7 @@ from tcdsl.lang.comprehension import Call, Select, walk
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.scop import Kind, Statement, loads_of
 from tcdsl.records import dataclass
-from tcdsl.schedule.mapping import RANK
+from tcdsl.schedule.mapping import RANK, Dim3
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.access_costs import looked_up
 from tcdsl.strategies.fold_costs import fold_cycles, folds_of, updates_of
@@ -234,15 +234,25 @@ def _pieces(sketch: Sketch) -> Iterator[Piece]:
 
 def _grid(sketch: Sketch) -> Grid:
     """Return the widths of the loops over blocks and threads."""
-    blocks: dict[int, int] = {}
-    threads: dict[int, int] = {}
-    for piece in _pieces(sketch):
-        if piece.kind is LoopKind.THREAD:
-            threads[piece.axis] = max(threads.get(piece.axis, 1), piece.width)
-        elif piece.kind is LoopKind.BLOCK:
-            blocks[piece.axis] = max(blocks.get(piece.axis, 1), piece.width)
+    threads = _widths(sketch, LoopKind.THREAD)
     cluster = threads.pop(RANK, 1)
-    return Grid(prod(blocks.values()) * cluster, cluster, prod(threads.values()))
+    blocks = prod(_widths(sketch, LoopKind.BLOCK).values()) * cluster
+    return Grid(blocks, cluster, prod(threads.values()))
+
+
+def along_axes(sketch: Sketch, kind: LoopKind) -> Dim3:
+    """Return how many blocks *sketch* has along x, y, z, or how many threads a block."""
+    widths = _widths(sketch, kind)
+    return widths.get(0, 1), widths.get(1, 1), widths.get(2, 1)
+
+
+def _widths(sketch: Sketch, kind: LoopKind) -> dict[int, int]:
+    """Return the width of the loops of *kind* along each axis that has some."""
+    found: dict[int, int] = {}
+    for piece in _pieces(sketch):
+        if piece.kind is kind:
+            found[piece.axis] = max(found.get(piece.axis, 1), piece.width)
+    return found
 
 
 def _busy(sketch: Sketch, name: str) -> float:

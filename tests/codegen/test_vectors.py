@@ -139,11 +139,47 @@ ITSELF = "def f(float(M,N) y) -> (y) { y(m, n) = n < 16 ? 2.0 * y(m, n) : 3.0 }"
 
 
 def test_guarded_vectors(cuda_unit: MakeUnit, check_emulated: CheckAll) -> None:
-    text = cuda_unit(HALVES, (600, 128), (128,)).source.text
-    assert text.count("tc_vload_if<8>(&x[") == 2
+    text = cuda_unit(PARTLY, (600, 128), (600, 128)).source.text
+    assert text.count("tc_vload_if<4>(&x[") == 1
     cases = [(HALVES, [(m, n), (n,)]) for m, n in ((600, 128), (37, 48), (5, 36), (3, 2))]
     cases += [(PARTLY, [(m, n), (m, n)]) for m, n in ((600, 128), (5, 36), (7, 8))]
     cases += [(ITSELF, [(m, n)]) for m, n in ((600, 128), (5, 20))]
+    check_emulated(cases, is_ptx_read=True)
+
+
+QUARTERS = """def f(float(M,N) x) -> (y) {
+    y(m, n) = (n < N / 4 ? x(m, n + N / 2) : 0.0) + (n >= 3 * N / 4 ? x(m, n - N / 2) : 0.0)
+            where m in 0:M, n in 0:N
+}"""
+OVERLAPPING = """def f(float(M,N) x) -> (y) {
+    y(m, n) = (n < 16 ? x(m, n + 4) : 0.0) - (n >= 8 ? x(m, n - 8) : 0.0)
+            where m in 0:M, n in 0:N
+}"""
+INSIDE = """def f(float(M,N) x) -> (y) {
+    y(m, n) = x(m, n) + (n >= 30 ? x(m, n) * x(m, n) : 1.0)
+}"""
+BOTH_ROWS = """def f(float(M,N) x) -> (y) {
+    y(m, n) = m < 3 ? x(m + 1, n) : x(m - 1, n) * sqrt(abs(x(m - 1, n)))
+            where m in 0:M, n in 0:N
+}"""
+
+
+def test_loads_that_exclude_one_another_are_one(
+    cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    text = cuda_unit(HALVES, (600, 128), (128,)).source.text
+    assert text.count("? &x[") == 1 and "tc_vload_if" not in text
+    assert text.count("const bool w_active") == 1 and text.count("tc_select") == 1
+    text = cuda_unit(QUARTERS, (600, 128)).source.text
+    assert text.count("tc_vload_if<4>((") == 1 and text.count(" ? &x[") == 1
+    text = cuda_unit(OVERLAPPING, (600, 128)).source.text
+    assert text.count("tc_vload_if<4>(&x[") == 2
+    text = cuda_unit(BOTH_ROWS, (600, 128)).source.text
+    assert text.count("? &x[") == 1 and "tc_select" not in text  # a root takes its time
+    text = cuda_unit(INSIDE, (600, 128)).source.text
+    assert "w_active" not in text and "tc_select" not in text  # lanes 30 and 31 alone
+    cases = [(one, [(m, n)]) for one in (QUARTERS, OVERLAPPING, BOTH_ROWS, INSIDE)
+             for m, n in ((600, 128), (5, 32), (7, 36), (4, 24))]  # fmt: skip
     check_emulated(cases, is_ptx_read=True)
 
 

@@ -9,7 +9,18 @@ import pytest
 
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.driver import GpuBackend
-from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, loops_of, sequence
+from tcdsl.poly.loop_tree import (
+    AffineCoordinate,
+    AnyCoordinate,
+    Coordinate,
+    Leaf,
+    Loop,
+    LoopKind,
+    Node,
+    Sequence,
+    loops_of,
+    sequence,
+)
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.schedule.mapping import RANK, Mapped, why_not_mapped
 from tcdsl.schedule.plan import Plan
@@ -167,3 +178,57 @@ def test_a_fold_is_a_collective_of_the_threads_that_hold_its_parts(
             reads = [mapped.is_collective_read(fold, read, axis) for read in fold.reads]
             assert set(reads) == {axis in axes}
             assert not mapped.is_collective_read(fold, fold.write, axis)
+
+
+COLUMNS = """def f(bfloat16(M,K) A, bfloat16(K,N) B) -> (C, s) {
+    C(m,n) +=! A(m,k) * B(k,n)
+    s(n) +=! C(m,n)
+}"""
+
+
+def test_a_fold_of_threads_that_are_some_others_apart(cuda_unit: MakeUnit) -> None:
+    """A thread of a warp has rows m % 8 of a product; eight threads fold a column, four apart."""
+    plan = cuda_unit(COLUMNS, (512, 256), (256, 512)).done.plan
+    mapped = Mapped(plan.scop, plan.kernels[0].tree)
+    (fold,) = (plan.scop.by_name[name] for name in folds(plan))
+    assert mapped.fold_axes(fold) == (0,) and mapped.fold_stride(fold) == 4
+    assert all(mapped.is_collective_read(fold, read, 0) for read in fold.reads)
+    assert mapped.fold_stride(plan.scop.by_name["S0"]) == 1
+
+
+@pytest.mark.parametrize("turned", ["the fold", "what is folded"])
+def test_a_fold_is_of_its_own_threads(turned: str, cuda_unit: MakeUnit) -> None:
+    """On threads with the parts of other columns a fold would combine what it does not read."""
+    plan = cuda_unit(COLUMNS, (512, 256), (256, 512)).done.plan
+    tree = plan.kernels[0].tree
+    (name,) = folds(plan)
+    fold = plan.scop.by_name[name]
+
+    def moved(node: Node) -> Node:
+        """Return *node* with other threads: 8 (n / 2 % 4) + m % 8, or results on other ones."""
+        match node:
+            case Loop(kind=LoopKind.THREAD, axis=0) if (name in node.coordinates) == (
+                turned == "the fold"
+            ):
+                found = {n: _other(c) for n, c in node.coordinates.items()}
+                return replace(node, coordinates=found, body=moved(node.body))
+            case Loop():
+                return replace(node, body=moved(node.body))
+            case Sequence(children=children):
+                return sequence([moved(child) for child in children])
+            case _:
+                return node
+
+    mapped = Mapped(plan.scop, moved(tree))
+    assert mapped.fold_axes(fold) == () and mapped.fold_stride(fold) == 1
+
+
+def _other(coordinate: AnyCoordinate) -> AnyCoordinate:
+    """Return the same digits in another order, or one digit of others."""
+    match coordinate:
+        case Coordinate():
+            return replace(coordinate, div=2 * coordinate.div)
+        case AffineCoordinate(terms=((_, high), (_, low))):
+            return replace(coordinate, terms=((8, low), (1, high)))
+        case _:
+            return coordinate

@@ -26,6 +26,9 @@ TWO = "def f(float(N,M) x, float(K) z) -> (y, w) { y(i,j) = x(i,j)\n w(k) = z(k)
 THREE = """def f(float(N) x, float(M) y, float(K) z) -> (u, v, w) {
     u(i) = x(i)  v(i) = y(i)  w(i) = z(i)
 }"""
+IMAGES = """def f(float(B,S,H) q, float(B,S,K) k) -> (u, v) {
+    u(b,s,h) = q(b,s,h)  v(b,s,h) = k(b,s,h)
+}"""
 PACKED = next(move for move in MOVES if move.template == "packed")
 
 
@@ -47,6 +50,26 @@ def along_x(statement: str, extent: int) -> Loop:
     return Loop(f"of {statement}", own, LoopKind.BLOCK, Leaf(statement), extent, width=extent)
 
 
+def over(statement: str, heads: int) -> Loop:
+    """Return the loops of *statement* over 5 positions, 3 images, *heads*, along x, y, z."""
+    tree: Node = Leaf(statement)
+    for dim, extent, axis in ((2, heads, 2), (0, 3, 1), (1, 5, 0)):
+        own, name = {statement: Coordinate(dim)}, f"{statement}.{axis}"
+        tree = Loop(name, own, LoopKind.BLOCK, tree, extent, axis=axis, width=extent)
+    assert isinstance(tree, Loop)
+    return tree
+
+
+def heads_first(statement: str, heads: int) -> Loop:
+    """Return the loops of *statement* over *heads*, 5 positions, 3 images, along x, y, z."""
+    tree: Node = Leaf(statement)
+    for dim, extent, axis in ((2, heads, 0), (1, 5, 1), (0, 3, 2)):
+        own, name = {statement: Coordinate(dim)}, f"{statement}.{axis}"
+        tree = Loop(name, own, LoopKind.BLOCK, tree, extent, axis=axis, width=extent)
+    assert isinstance(tree, Loop)
+    return tree
+
+
 OTHER = along_x("S1", 30)
 
 
@@ -56,14 +79,50 @@ def blocks_of(scop: Scop, tree: Node, name: str, axis: int) -> tuple[int, int] |
     return iterations_of(scop.by_name[name].domain, loop.coordinates[name])
 
 
-def test_kernels_lie_one_behind_the_other_along_a_free_axis(scop: Scop) -> None:
+def test_kernels_lie_one_behind_the_other_along_the_axis_of_the_fewest_idle_blocks(
+    scop: Scop,
+) -> None:
     kernels = [Mapped(scop, rows(10)), Mapped(scop, OTHER)]
     assert why_not_packed(kernels) is None
-    assert packed_grid(kernels) == (100, 10, 2)
-    assert idle_blocks(kernels) == 2000 - 1000 - 30
+    assert packed_grid(kernels) == (100, 11, 1)
+    assert idle_blocks([one.grid for one in kernels]) == 1100 - 1000 - 30
     tree = packed(kernels)
-    assert Mapped(scop, tree).grid == (100, 10, 2)
-    assert [blocks_of(scop, tree, name, 2) for name in ("S0", "S1")] == [(0, 0), (1, 1)]
+    assert Mapped(scop, tree).grid == (100, 11, 1)
+    assert [blocks_of(scop, tree, name, 1) for name in ("S0", "S1")] == [(0, 9), (10, 10)]
+    assert blocks_of(scop, tree, "S1", 0) == (0, 29)
+
+
+def test_no_blocks_are_idle_where_kernels_differ_along_one_axis_alone(
+    lower: Callable[..., Scop],
+) -> None:
+    """Heads of queries and keys, in blocks over images, positions and tiles of heads."""
+    scop = lower(IMAGES, (3, 5, 8), (3, 5, 2))
+    kernels = [Mapped(scop, over(name, heads)) for name, heads in (("S0", 8), ("S1", 2))]
+    assert packed_grid(kernels) == (5, 3, 10) and idle_blocks([one.grid for one in kernels]) == 0
+    tree = packed(kernels)
+    assert [blocks_of(scop, tree, name, 2) for name in ("S0", "S1")] == [(0, 7), (8, 9)]
+    assert [blocks_of(scop, tree, name, 1) for name in ("S0", "S1")] == [(0, 2), (0, 2)]
+
+
+def test_axes_are_turned_so_that_blocks_are_not_idle(lower: Callable[..., Scop]) -> None:
+    """Keys of one head have no blocks along it: theirs over positions and images are x and y."""
+    scop = lower(IMAGES, (3, 5, 8), (3, 5, 1))
+    tree: Node = Leaf("S1")
+    for dim, extent, axis in ((0, 3, 1), (1, 5, 0)):
+        own = {"S1": Coordinate(dim)}
+        tree = Loop(f"S1.{axis}", own, LoopKind.BLOCK, tree, extent, axis=axis, width=extent)
+    kernels = [Mapped(scop, heads_first("S0", 8)), Mapped(scop, tree)]
+    assert packed_grid(kernels) == (9, 5, 3)
+    done = packed(kernels)
+    found = [[blocks_of(scop, done, name, axis) for axis in range(3)] for name in ("S0", "S1")]
+    assert found == [[(0, 7), (0, 4), (0, 2)], [(8, 8), (0, 4), (0, 2)]]
+
+
+def test_a_grid_has_65535_blocks_along_y_and_z(lower: Callable[..., Scop]) -> None:
+    """65530 and 6 along z would be too many: the axes are turned, and more blocks are idle."""
+    scop = lower(IMAGES, (3, 5, 65530), (3, 5, 6))
+    kernels = [Mapped(scop, over(name, heads)) for name, heads in (("S0", 65530), ("S1", 6))]
+    assert packed_grid(kernels) == (6, 3, 65535)
 
 
 def test_each_kernel_begins_behind_the_blocks_of_those_before_it(
@@ -73,7 +132,9 @@ def test_each_kernel_begins_behind_the_blocks_of_those_before_it(
     scop = lower(THREE, *((extent,) for extent in extents))
     kernels = [Mapped(scop, along_x(f"S{n}", extent)) for n, extent in enumerate(extents)]
     tree = packed(kernels)
-    assert Mapped(scop, tree).grid == (194, 1, 1) and idle_blocks(kernels) == 0
+    assert (
+        Mapped(scop, tree).grid == (194, 1, 1) and idle_blocks([one.grid for one in kernels]) == 0
+    )
     own = [blocks_of(scop, tree, f"S{n}", 0) for n in range(3)]
     assert own == [(0, 99), (100, 163), (164, 193)]
 

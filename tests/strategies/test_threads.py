@@ -112,6 +112,15 @@ def test_neighbours_in_memory_are_neighbouring_threads(cuda_unit: MakeUnit) -> N
     assert statement.indices[thread.coordinates["S0"].position] == last
 
 
+def test_blocks_start_in_the_order_of_memory(cuda_unit: MakeUnit) -> None:
+    """Blocks along a row are neighbours, unless there are more rows than a grid has along y."""
+    bias = "def f(float(M,N) x, float(N) b) -> (y) { y(i,j) = x(i,j) + b(j) }"
+    (kernel,) = cuda_unit(bias, (3000, 8192), (8192,)).source.kernels
+    assert kernel.grid[0] < kernel.grid[1] == 3000
+    (kernel,) = cuda_unit(bias, (70000, 8192), (8192,)).source.kernels
+    assert kernel.grid[0] == 70000 and kernel.grid[1] > 1
+
+
 def test_transposed_neighbours_are_vectors_of_loads_and_of_stores(cuda_unit: MakeUnit) -> None:
     """What is read is copied along its rows, and the result is stored along its own."""
     unit = cuda_unit(matrix("y(j,i) = x(i,j) * 2.0"), (1000, 1000))

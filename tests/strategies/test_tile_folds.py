@@ -1,4 +1,4 @@
-"""Reductions of a product's rows in its kernel: that they are right, and when they are apart."""
+"""Reductions of a product's rows and columns in its kernel: that they are right, and when apart."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -35,6 +35,12 @@ OTHERS = {
     "of a half type": "r(m) +=! D(m,n)",
     "update": "r(m) += D(m,n)",
     "some columns": "r(m) +=! D(m,n) where n in 0:{few}",
+    "greatest of columns": "r(n) max=! D(m,n)",
+    "both": "r(m) max=! D(m,n)  s(n) +=! D(m,n)",
+    "of columns, of a half type": "r(n) +=! D(m,n)",
+    "update of columns": "r(n) += D(m,n)",
+    "some rows": "r(n) +=! D(m,n) where m in 0:{few}",
+    "product of columns": "r(n) *=! 1.0 + 0.01 * D(m,n)",
 }
 
 
@@ -88,43 +94,52 @@ def inputs_of(unit: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
     return [values(*of, "real", n) for n, of in enumerate(zip(types, shapes, strict=True))]
 
 
-@pytest.mark.slow_but("persistent")
+@pytest.mark.slow_but("persistent-rows", "boxes-columns")
+@pytest.mark.parametrize("of", ["rows", "columns"])
 @pytest.mark.parametrize("way", CONFIGS)
-def test_sums_of_rows(way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+def test_sums(way: str, of: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     units, inputs = [], []
     gpu = FEW if way == "persistent" else load_chip("h200")
     sizes = {"nn": (312, 72, 264), "nt": (137, 200, 200), "tn": (72, 136, 200)}
     for form in ("nn",) if way == "persistent" else PRODUCTS:
         size = sizes[form]
         shapes, source = shapes_of(PRODUCTS[form], *size), source_of(PRODUCTS[form], "bfloat16")
+        source = source.replace("r(m)", "r(n)") if of == "columns" else source
         bare = cuda_unit(source, *shapes, gpu=gpu)
         assert groups_of(bare)[0] == "S0+S1+S2"
         units.append(cuda_unit(source, *shapes, gpu=gpu, options=asked(bare, CONFIGS[way])))
         assert not units[-1].done.is_fallback
+        assert ("tc_fold_x_apart" in units[-1].source.functions) == (of == "columns")
         inputs.append(inputs_of(units[-1], shapes))
     for program, own in zip(emulated(units), inputs, strict=True):
         check(program, *own)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("of", ["r(m)", "r(n)"])
 @pytest.mark.parametrize("dtype", ["half", "double", "int8", "float8_e4m3"])
-def test_types(dtype: str, check_emulated: Callable[..., None], monkeypatch: Any) -> None:
+def test_types(dtype: str, of: str, check_emulated: Callable[..., None], monkeypatch: Any) -> None:
     monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
-    source = source_of(PRODUCTS["nt"], dtype)
+    source = source_of(PRODUCTS["nt"], dtype).replace("r(m)", of)
     sizes = [(72, 136, 200), (61, 40, 48), (0, 8, 8), (8, 0, 8), (8, 8, 0)]
     check_emulated([(source, shapes_of(PRODUCTS["nt"], *size)) for size in sizes])
 
 
-@pytest.mark.slow_but("two")
+@pytest.mark.slow_but("two", "both")
 @pytest.mark.parametrize("form", OTHERS)
 def test_other_reductions(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     shapes = shapes_of(PRODUCTS["nn"], 264, 136, 200)
     own = OTHERS[form].format(few=100)
-    outputs = {"two": "D, r, s", "of a half type": "bfloat16(M) r"}.get(form, "D, r")
+    outputs = {
+        "two": "D, r, s", "both": "D, r, s", "of a half type": "bfloat16(M) r",
+        "of columns, of a half type": "bfloat16(N) r",
+    }.get(form, "D, r")  # fmt: skip
     source = source_of(PRODUCTS["nn"], "bfloat16", outputs)
     source = source.replace("r(m) +=! D(m,n) * D(m,n)", own)
-    if form == "update":
-        source, shapes = source.replace("def f(", "def f(float(M) r, "), [(264,), *shapes]
+    if form.startswith("update"):
+        length = 136 if "columns" in form else 264
+        source = source.replace("def f(", f"def f(float({'N' if length == 136 else 'M'}) r, ")
+        shapes = [(length,), *shapes]
     unit = cuda_unit(source, *shapes)
     first = groups_of(unit)[0].split("+")
     assert {name for name in ("S2", "S3") if name in unit.done.plan.scop.by_name} <= {*first}
@@ -161,10 +176,11 @@ def test_batches(cuda_unit: MakeUnit, emulated: Any) -> None:
         r(b,m) max=! fabs(C(b,m,n))
     }"""
     shapes = [(3, 136, 200), (3, 200, 264)]
-    unit = cuda_unit(source, *shapes)
-    assert {"S0", "S1"} <= {*groups_of(unit)[0].split("+")} and not unit.done.is_fallback
-    (program,) = emulated([unit])
-    check(program, *inputs_of(unit, shapes))
+    for one in (source, source.replace("r(b,m)", "r(b,n)")):
+        unit = cuda_unit(one, *shapes)
+        assert {"S0", "S1"} <= {*groups_of(unit)[0].split("+")} and not unit.done.is_fallback
+        (program,) = emulated([unit])
+        check(program, *inputs_of(unit, shapes))
 
 
 # --- when -----------------------------------------------------------------------------------
@@ -180,7 +196,7 @@ def test_what_reads_the_sums_is_another_kernel(cuda_unit: MakeUnit) -> None:
     assert not any({"S1", "S2"} <= {*name.split("+")} and "S0" in name for name in groups_of(unit))
 
 
-@pytest.mark.parametrize("statement", ["r(n) +=! D(m,n)", "r(m) argmax=! D(m,n)"])
+@pytest.mark.parametrize("statement", ["r() +=! D(m,n)", "r(n) argmax=! D(m,n)"])
 def test_others_are_apart(statement: str, cuda_unit: MakeUnit) -> None:
     source = source_of(PRODUCTS["nn"], "bfloat16")
     source = source.replace("r(m) +=! D(m,n) * D(m,n)", statement)
@@ -195,11 +211,28 @@ def test_they_are_apart_where_that_is_faster(cuda_unit: MakeUnit) -> None:
     assert groups_of(unit)[0] == "S0+S1"
 
 
+def test_a_layers_bias_is_begun_with_the_product_of_its_adjoint(cuda_unit: MakeUnit) -> None:
+    """What is added up alone is not stored in float32."""
+    source = """def f(bfloat16(B,O) g, bfloat16(I,O) w, float(B,I) h) -> (bfloat16(B,I) d, db) {
+        a(b,i) +=! g(b,o) * w(i,o)
+        d(b,i) = h(b,i) > 0.0 ? a(b,i) : 0.0
+        db(i) +=! h(b,i) > 0.0 ? a(b,i) : 0.0
+    }"""
+    unit = cuda_unit(source, (4096, 1024), (4096, 1024), (4096, 4096))
+    assert groups_of(unit)[0] == "S0+S1+S2"
+    assert not re.search(r"\*(__restrict__ )?u0_a\b", unit.source.text)
+    # Both statements load the same vectors of h, whose places isl writes otherwise for each.
+    assert unit.source.text.count("tc_vload<2>(&h[") == 1
+
+
 def test_parts_on_other_threads_are_found(cuda_unit: MakeUnit, monkeypatch: Any) -> None:
     """Parts whose warps are along the axis of their threads are not legal."""
 
-    def turned(fold: Fold, shape: WarpTiles) -> list[Level]:
-        return [replace(level, axis=0) for level in levels_of_parts(fold, shape)]
+    def turned(fold: Fold, shape: WarpTiles) -> dict[str, list[Level]]:
+        return {
+            name: [replace(level, axis=0) for level in levels]
+            for name, levels in levels_of_parts(fold, shape).items()
+        }
 
     source, shapes = source_of(PRODUCTS["nn"], "half"), shapes_of(PRODUCTS["nn"], 264, 136, 200)
     assert not cuda_unit(source, *shapes).done.is_fallback

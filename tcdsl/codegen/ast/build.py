@@ -157,7 +157,10 @@ def substituted(value: Code, values: Mapping[str, Code]) -> Code:
 
 
 def simplified(value: Code) -> Code:
-    """Return *value*, which isl made, without what adds or multiplies 0."""
+    """Return *value*, which isl made, without what adds or multiplies 0, and with fewer digits.
+
+    (2 * c) / 8, (2 * c) % 8    --->    c / 4, 2 * (c % 4)        isl divides nothing below 0
+    """
     match value:
         case Binary(op, left, right):
             left, right = simplified(left), simplified(right)
@@ -165,12 +168,35 @@ def simplified(value: Code) -> Code:
                 return right if left == ZERO else left
             if op == "-" and right == ZERO:
                 return left
+            if op == "+":
+                return Binary(op, _as_term(left), _as_term(right))
             is_nothing = (op == "*" and ZERO in (left, right)) or (op in "/%" and left == ZERO)
-            return ZERO if is_nothing else Binary(op, left, right)
+            return ZERO if is_nothing else _divided(op, left, right)
         case Paren(inner):
             inner = simplified(inner)
-            return inner if isinstance(inner, Literal | Name) else Paren(inner)
+            return inner if isinstance(inner, Literal | Name | Paren) else Paren(inner)
         case Call(function, arguments):
             return Call(function, tuple(map(simplified, arguments)))
         case _:
             return value
+
+
+def _as_term(value: Code) -> Code:
+    """Return *value* as it may stand beside a ``+``."""
+    match value:
+        case Paren(inner=Binary(op="*") as inner):
+            return inner
+        case _:
+            return value
+
+
+def _divided(op: str, left: Code, right: Code) -> Code:
+    """Return ``left op right``, the quotient or remainder of a multiple without what both have."""
+    product, divisor = left.inner if isinstance(left, Paren) else left, number(right)
+    match product:
+        case Binary(op="*", left=Literal() as one, right=rest) if op in "/%" and divisor:
+            factor = number(one)
+            if factor and factor > 1 and divisor > factor and divisor % factor == 0:
+                part = Binary(op, as_factor(rest), Literal(str(divisor // factor)))
+                return part if op == "/" else Binary("*", one, Paren(part))
+    return Binary(op, left, right)

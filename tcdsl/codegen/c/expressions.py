@@ -165,13 +165,16 @@ class ExpressionPrinter:
         known: Mapping[Expr, Code] | None = None,
         index_type: str = "i64",
         is_common: Callable[[Expr], bool] = lambda _: False,
+        is_eager: Callable[[Select], bool] = lambda _: False,
     ) -> None:
         """Print in *scope*; the expressions in *known* have been computed under those names.
 
         :arg index_type: of index arithmetic, as a suffix of the device library.
         :arg is_common: whether a divisor, or what is compared, is that of many instances.
+        :arg is_eager: whether both values of a choice may be computed, without a branch.
         """
         self.is_common = is_common
+        self.is_eager = is_eager
         self.scope = scope
         self.known = known or {}
         self.index_type = index_type
@@ -206,6 +209,8 @@ class ExpressionPrinter:
                 return equality
             case Binary(op=op):
                 return self._binary(op, operands, expr.left.dtype)
+            case Select() if self.is_eager(expr):
+                return call("tc_select", *operands)
             case Select():
                 return paren(choice(*operands))
             case Cast(dtype=dtype):

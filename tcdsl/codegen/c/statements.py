@@ -119,12 +119,21 @@ class StatementPrinter:
             size=self._size,
             element=self._load,
         )
-        self.expressions = ExpressionPrinter(scope, known, context.index_type, self.is_common)
+        self.expressions = ExpressionPrinter(
+            scope, known, context.index_type, self.is_common, self.is_eager
+        )
 
     def is_common(self, expr: Expr) -> bool:
         """Return whether so many instances share *expr* that what is known of it is worth while.
 
         C compilers are better left to divide and compare: vectors of quotients cost little.
+        """
+        return False
+
+    def is_eager(self, choice: Select) -> bool:
+        """Return whether both values of *choice* may be computed, and one of them taken.
+
+        C compilers are better left to do so.
         """
         return False
 
@@ -174,11 +183,11 @@ class StatementPrinter:
         written = {access.array for s in self.scop.statements for access in s.writes}
         return written - self.context.placements.keys()
 
-    def outside(self, expr: Expr) -> Code:
-        """Return *expr* for a place outside the statement's own block."""
+    def outside(self, expr: Expr, known: Mapping[Expr, Code] | None = None) -> Code:
+        """Return *expr* for a place outside the statement's own block, where those *known* are."""
         values = dict(zip(self.statement.indices, self.leaf.iterators, strict=True))
         scope = Scope(lambda name: paren(values[name]), self._size, self._load)
-        return ExpressionPrinter(scope).value(expr)
+        return ExpressionPrinter(scope, known).value(expr)
 
     def _size(self, name: str) -> Code:
         known = self.scop.sizes[name]

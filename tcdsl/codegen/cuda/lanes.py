@@ -15,26 +15,25 @@ call by ``schedule/fold_lanes``; both hold only where isl has left the loop all 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import islpy as isl
+
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
     ZERO,
     address,
     binary,
     both,
-    call,
     chain,
     choice,
     code,
     index,
     number,
     paren,
-    template,
     vector_type,
 )
 from tcdsl.codegen.ast.nodes import (
     Code,
     Declare,
-    Evaluate,
     If,
     Index,
     Name,
@@ -55,6 +54,14 @@ from tcdsl.codegen.cuda.exchanges import (
     is_straight,
 )
 from tcdsl.codegen.cuda.kernel import VECTOR_BYTES, KernelText, Turn
+from tcdsl.codegen.cuda.lane_vectors import (
+    Conditions,
+    Lanes,
+    LaneVector,
+    any_of,
+    shared_conditions,
+    with_shared_loads,
+)
 from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.spans import guard_of_last
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter, Vectors, is_block_collective
@@ -66,63 +73,10 @@ from tcdsl.codegen.cuda.vectors import (
     vector_accesses,
 )
 from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
+from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import MAPPED, Coordinate, Loop, LoopKind
 from tcdsl.poly.scop import Access, Kind, Statement, Storage
-from tcdsl.records import dataclass
 from tcdsl.schedule.placement import accesses_of
-
-
-@dataclass(frozen=True, slots=True)
-class _Lanes:
-    """The lanes of a vector that are there: from the first to the last of *ends*, or all."""
-
-    ends: tuple[Code, ...] = ()
-
-    def function(self, name: str) -> str:
-        """Return what *name* is called for them."""
-        return f"{name}_some" if self.ends else name
-
-    def guard(self, variable: str) -> Code | None:
-        """Return the condition that lane *variable* is there."""
-        if not self.ends:
-            return None
-        first, last = self.ends
-        return both([binary(variable, ">=", first), binary(variable, "<=", last)])
-
-
-@dataclass(slots=True)
-class _Vector:
-    """Neighbours of *array* from *first* on, in registers called *name*."""
-
-    array: str
-    first: Index
-    name: str
-    type: Type
-    width: int
-    is_loaded: bool
-    statement: str  # that first touches it
-    is_stored: bool = False
-    is_streamed: bool = False  # nothing reads it again
-    is_changing: bool = False  # its load must not be merged with others
-    guard: Code | None = None  # under which it is there, None if always
-
-    def declaration(self, lanes: _Lanes) -> Node:
-        """Return its declaration, loaded with what is there of *lanes*."""
-        value: Code | None = None
-        if self.is_loaded:
-            load = "tc_vload_if" if self.guard else lanes.function("tc_vload")
-            load += "_once" if self.is_streamed else ""
-            limits = lanes.ends if self.guard is None else (self.guard,)
-            start = [self.first.array] if limits else []
-            value = template(load, [self.width], address(self.first), *start, *limits)
-            value = call("tc_changing", value) if self.is_changing else value
-        before = "" if self.is_stored else "const "
-        return Declare(self.type, (Variable(self.name, value),), before, statement=self.statement)
-
-    def store(self, lanes: _Lanes) -> Node:
-        """Return the store of what is there of *lanes*."""
-        function = lanes.function("tc_vstore")
-        return Evaluate(call(function, address(self.first), self.name, *lanes.ends), self.statement)
 
 
 class LanesPrinter:
@@ -165,7 +119,7 @@ class LanesPrinter:
             return whole
         return Scope((*exchange.declarations(), whole, *exchange.stores()))
 
-    def _may_exchange(self, vector: "_Vector", loop: Loop) -> bool:
+    def _may_exchange(self, vector: LaneVector, loop: Loop) -> bool:
         """Return whether threads may load or store each other's pairs of *vector*."""
         scop, name = self.text.scop, vector.array
         statement, array = scop.by_name[vector.statement], scop.arrays[name]
@@ -184,7 +138,7 @@ class LanesPrinter:
         )  # fmt: skip
 
     def _exchanged(
-        self, vector: "_Vector", lanes: _Lanes, loop: Loop, is_guarded: bool
+        self, vector: LaneVector, lanes: Lanes, loop: Loop, is_guarded: bool
     ) -> Exchange | None:
         """Return the exchange that moves *vector*, None if its thread moves it by itself."""
         if self.text.exchange is None or is_guarded or lanes.ends:
@@ -194,7 +148,7 @@ class LanesPrinter:
         self._align(vector.array, VECTOR_BYTES)
         return self.text.exchange
 
-    def _loaded(self, vector: "_Vector", lanes: _Lanes, loop: Loop, is_guarded: bool) -> Node:
+    def _loaded(self, vector: LaneVector, lanes: Lanes, loop: Loop, is_guarded: bool) -> Node:
         """Return the declaration of *vector*, with its load if there is one."""
         exchange = None
         if vector.is_loaded:
@@ -207,7 +161,7 @@ class LanesPrinter:
         element = c_type(self.text.scop.arrays[vector.array].dtype)
         return exchange.take(element, vector.name, vector.first, vector.statement)
 
-    def _early_of(self, vector: "_Vector", lanes: _Lanes, is_guarded: bool) -> Exchange | None:
+    def _early_of(self, vector: LaneVector, lanes: Lanes, is_guarded: bool) -> Exchange | None:
         """Return the exchange before whose loop *vector* is loaded, None if in its iteration.
 
         In the kernel nothing may write what it is loaded from.
@@ -215,13 +169,13 @@ class LanesPrinter:
         exchange, name = self.text.exchange, vector.array
         if exchange is None or not exchange.is_storing or is_guarded or lanes.ends:
             return None
-        is_own = vector.is_loaded and not (vector.is_stored or vector.guard)
+        is_own = vector.is_loaded and not (vector.is_stored or vector.guard or vector.others)
         users = [self.text.scop.by_name[user] for user in self.text.mapped.paths]
         is_written = any(write.array == name for user in users for write in user.writes)
         is_early = is_own and not is_written and name not in self.text.placements
         return exchange if is_early else None
 
-    def _stored(self, vector: "_Vector", lanes: _Lanes, loop: Loop, is_guarded: bool) -> Node:
+    def _stored(self, vector: LaneVector, lanes: Lanes, loop: Loop, is_guarded: bool) -> Node:
         """Return the store of *vector*, or what keeps it until threads have exchanged theirs."""
         exchange = self._exchanged(vector, lanes, loop, is_guarded)
         if exchange is None:
@@ -270,21 +224,24 @@ class LanesPrinter:
             return self._unrolled(node, loop, active)
         guards = [tuple(self.leaves.guards(leaf, active)) for leaf in leaves]
         is_whole = bounds == (ZERO, code(width - 1))
-        vectors = self._vectors(leaves, node.variable, loop, is_whole=is_whole)
+        known, lanes = self._lanes_here(bounds, loop, leaves)
+        shared, conditions = self._conditions(leaves, node.variable, loop) if is_whole else ([], {})
+        lanes = replace(lanes, conditions=conditions)
+        vectors = self._vectors(leaves, node.variable, loop, lanes)
         if len(set(guards)) > 1 or not (vectors or self._is_pure(leaves, node.variable, is_whole)):
             return self._unrolled(node, loop, active)
-        declared, lanes = self._lanes_here(bounds, loop, leaves)
         if len(leaves) == 1 and len(vectors) == 2 and self.text.printer(leaves[0]).is_staging:
             from_, to = (address(vector.first) for vector in vectors)
             first = self.text.printer(leaves[0]).at_lane_zero(node.variable)
-            body: list[Node] = [*declared, first.copy(width, to, from_, lanes.ends)]
+            body: list[Node] = [*known, first.copy(width, to, from_, lanes.ends)]
         else:
             is_guarded = bool(guards[0])
             written = [vector for vector in vectors if vector.is_stored]
             if self.text.exchange is not None:
                 own = (self._exchanged(vector, lanes, loop, is_guarded) for vector in written)
                 self.text.exchange.is_storing = any(one is not None for one in own)
-            body = [*declared, *(self._loaded(v, lanes, loop, is_guarded) for v in vectors)]
+            loaded = (self._loaded(vector, lanes, loop, is_guarded) for vector in vectors)
+            body = [*known, *shared, *loaded]
             body += self._by_lanes(node, leaves, vectors, lanes, loop, active)
             body += [self._stored(vector, lanes, loop, is_guarded) for vector in written]
         # Stores are outside the lanes: what guards a lane guards them too.
@@ -294,18 +251,24 @@ class LanesPrinter:
         self,
         node: loop_ast.For,
         leaves: Sequence[loop_ast.Leaf],
-        vectors: "Sequence[_Vector]",
-        lanes: _Lanes,
+        vectors: Sequence[LaneVector],
+        lanes: Lanes,
         loop: Loop,
         active: Sequence[Code],
     ) -> Iterator[Node]:
         """Yield *leaves* lane by lane, the last of them for all lanes at once where it can be."""
         width = loop.extent or 0
-        names: dict[tuple[str, Code], str] = {(v.array, v.first): v.name for v in vectors}
+        names: dict[tuple[str, Code], str] = {
+            (v.array, p): v.name for v in vectors for p in v.places
+        }
         at_once = self._at_once(leaves, node.variable, width, names)
         one_by_one = leaves if at_once is None else leaves[:-1]
         if one_by_one:
-            which = [self._lanes(leaf, node.variable, width, names) for leaf in one_by_one]
+            which = [
+                replace(self._lanes(leaf, node.variable, width, names),
+                        conditions=lanes.conditions.get(leaf.statement, {}))
+                for leaf in one_by_one
+            ]  # fmt: skip
             yield self._lane_loop(node, one_by_one, which, lanes, loop, active)
         if at_once is not None:
             yield self.leaves.leaf(leaves[-1], active, replace(at_once, present=lanes.ends))
@@ -315,7 +278,7 @@ class LanesPrinter:
         node: loop_ast.For,
         leaves: Sequence[loop_ast.Leaf],
         vectors: Sequence[Vectors],
-        lanes: _Lanes,
+        lanes: Lanes,
         loop: Loop,
         active: Sequence[Code],
     ) -> Node:
@@ -401,14 +364,14 @@ class LanesPrinter:
 
     def _lanes_here(
         self, bounds: tuple[Code, Code], loop: Loop, leaves: Sequence[loop_ast.Leaf]
-    ) -> tuple[list[Node], _Lanes]:
+    ) -> tuple[list[Node], Lanes]:
         """Return which lanes are there, and the declaration of that, unless all of them are.
 
         It says of which turns of unrolled loops they all are, which compilers do not find out.
         """
         width = loop.extent or 0
         if bounds == (ZERO, code(width - 1)):
-            return [], _Lanes()
+            return [], Lanes()
         first, last = f"w_from{self.text.n_lanes}", f"w_to{self.text.n_lanes}"
         self.text.n_lanes += 1
         turns_around = () if may_be_parted(self.text.mapped, loop) else self.text.turns
@@ -425,7 +388,7 @@ class LanesPrinter:
             values.append(bound if is_outside is None else choice(is_outside, lane, bound))
         variables = tuple(map(Variable, (first, last), values))
         declared = Declare(Type(self.text.index_type), variables, before="const ")
-        return [declared], _Lanes((Name(first), Name(last)))
+        return [declared], Lanes((Name(first), Name(last)))
 
     def _leaves(self, node: loop_ast.AstNode) -> list[loop_ast.Leaf] | None:
         """Return the leaves of *node* if it holds nothing else, else None.
@@ -464,9 +427,29 @@ class LanesPrinter:
                 found[position] = name
         return Vectors(width, variable, found)
 
+    def _conditions(
+        self, leaves: Sequence[loop_ast.Leaf], variable: str, loop: Loop
+    ) -> tuple[list[Node], dict[str, Conditions]]:
+        """Return the conditions that lanes share, computed, and their names for each statement."""
+        names: dict[Code, Code] = {}
+        nodes: list[Node] = []
+        found: dict[str, Conditions] = {}
+        if len({leaf.statement for leaf in leaves}) < len(leaves):
+            return nodes, found
+        for leaf in leaves:
+            first, own = self.text.printer(leaf).at_lane_zero(variable), dict[Expr, Code]()
+            for condition in shared_conditions(self.text.scop, first.statement, loop):
+                value = first.outside(condition)
+                if value not in names:
+                    names[value], node = self.text.predicate(value)
+                    nodes.append(node)
+                own[condition] = names[value]
+            found[leaf.statement] = own
+        return nodes, found
+
     def _vectors(
-        self, leaves: Sequence[loop_ast.Leaf], variable: str, loop: Loop, *, is_whole: bool
-    ) -> "list[_Vector]":
+        self, leaves: Sequence[loop_ast.Leaf], variable: str, loop: Loop, lanes: Lanes
+    ) -> list[LaneVector]:
         """Return the vectors of *leaves*: where not all lanes are there, none that are guarded.
 
         An array that is written has vectors only if all that is touched of it is one vector: then
@@ -477,6 +460,7 @@ class LanesPrinter:
         touched: dict[str, list[Code]] = {}
         read: set[str] = set()
         guards: dict[tuple[str, Code], list[Code | None]] = {}
+        there: dict[tuple[str, Code], dict[str, isl.Set]] = {}
         written: set[str] = set()
         # array, first element, is a vector, is a write, the statement
         order: list[tuple[str, Code, bool, bool, str]] = []
@@ -493,9 +477,11 @@ class LanesPrinter:
                 element = first.outside_element(access)
                 is_write = position < n_writes
                 if position in wide and not is_write:
-                    guard = self._guard(first, access)
+                    guard = self._guard(first, access, lanes)
                     guards.setdefault((access.array, element), []).append(guard)
-                    if guard is not None and not is_whole:
+                    own = there.setdefault((access.array, element), {})
+                    own[statement.name] = access.relation.domain()
+                    if guard is not None and lanes.ends:
                         wide -= {position}
                 touched.setdefault(access.array, []).append(element)
                 way = access.array, element, position in wide
@@ -513,7 +499,7 @@ class LanesPrinter:
             is_one_of_each = array not in read and len(places) == len(touched[array])
             if len(places) > 1 and not is_one_of_each:
                 narrow.add(array)
-        vectors: dict[tuple[str, Code], _Vector] = {}
+        vectors: dict[tuple[str, Code], LaneVector] = {}
         for array, element, is_wide, is_write, name_of_statement in order:
             if array in narrow or not is_wide:
                 continue
@@ -525,21 +511,24 @@ class LanesPrinter:
                 name = f"w_vector{self.text.n_vectors}"
                 self.text.n_vectors += 1
                 type_ = vector_type(c_type(dtype), width)
-                vectors[key] = _Vector(
+                vectors[key] = LaneVector(
                     array, element, name, type_, width, not is_write, name_of_statement,
                     is_streamed=array in self.text.streamed,
                     is_changing=array in self.text.context.changing.get(name_of_statement, ()),
-                    guard=_any_of(guards.get(key, [None])),
+                    guard=any_of(guards.get(key, [None])),
+                    there=there.get(key, {}).get(name_of_statement),
                 )  # fmt: skip
             vectors[key].is_stored |= is_write
-        return list(vectors.values())
+            if there.get(key, {}).keys() - {name_of_statement}:
+                vectors[key].there = None
+        return with_shared_loads(self.text.scop, list(vectors.values()))
 
-    def _guard(self, first: CudaStatementPrinter, access: Access) -> Code | None:
+    def _guard(self, first: CudaStatementPrinter, access: Access, lanes: Lanes) -> Code | None:
         """Return the condition under which lane zero, which is *first*, makes the read *access*."""
         if first.statement.domain.is_subset(access.relation.domain()):
             return None
-        ways = guards_of(first.statement, access)
-        return _any_of([both([first.outside(one) for one in guards]) for guards in ways])
+        ways, known = guards_of(first.statement, access), lanes.conditions.get(first.statement.name)
+        return any_of([both([first.outside(one, known) for one in guards]) for guards in ways])
 
     def _is_aligned(self, statement: Statement, position: int, width: int) -> bool:
         array = self.text.scop.arrays[(*statement.writes, *statement.reads)[position].array]
@@ -553,12 +542,6 @@ class LanesPrinter:
             argument = self.text.scop.arrays[array].argument
             known = self.text.parent.alignments.get(argument, 1)
             self.text.parent.alignments[argument] = max(known, size_bytes)
-
-
-def _any_of(guards: Sequence[Code | None]) -> Code | None:
-    """Return that one of *guards* holds, None if one always does."""
-    own = [guard for guard in guards if guard is not None]
-    return chain("||", dict.fromkeys(map(paren, own))) if own and len(own) == len(guards) else None
 
 
 def _is_first(statement: Statement) -> bool:

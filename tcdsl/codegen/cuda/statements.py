@@ -21,6 +21,7 @@ from tcdsl.codegen.ast.build import (
     member,
     mentions,
     paren,
+    simplified,
     substituted,
     template,
     vector_type,
@@ -44,8 +45,20 @@ from tcdsl.codegen.c.expressions import c_type, cast_code, combine, identity, su
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
 from tcdsl.codegen.cuda.copies import Copy, copy_of, guard_of
 from tcdsl.costmodel.chip import WARP
-from tcdsl.lang.comprehension import Cast, Const, Expr, Index, Load, Operator, walk
-from tcdsl.lang.types.dtypes import FLOAT32
+from tcdsl.lang import comprehension as tc
+from tcdsl.lang.comprehension import (
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Operator,
+    Select,
+    Unary,
+    children,
+    walk,
+)
+from tcdsl.lang.types.dtypes import FLOAT32, FLOAT64
 from tcdsl.poly.scop import Access, Kind, Statement
 from tcdsl.records import dataclass
 from tcdsl.schedule.grid_phases import grid_barriers
@@ -71,6 +84,7 @@ class Vectors:
     where: Code | None = None  # when the lane is there and a register changes, if not always
     fold: str = ""  # the function of all lanes that stands for each of them, if there is one
     present: tuple[Code, ...] = ()  # its other arguments: the lanes that are there, if not all
+    conditions: Mapping[Expr, Code] = field(default_factory=dict)  # that all lanes share, by name
 
 
 def thread_index(axis: int) -> Code:
@@ -87,10 +101,12 @@ def fold_function(mapped: Mapped, fold: Statement) -> tuple[str, tuple[int, ...]
 
 
 def is_block_collective(mapped: Mapped, statement: Statement) -> bool:
-    """Return whether all threads of the block must run *statement* together."""
+    """Return whether all threads of the block, or of a warp, must run *statement* together."""
     if statement.kind is Kind.BARRIER:
         return statement.event is None
-    return statement.kind is Kind.FOLD and len(participants(mapped, statement)) > 1
+    if statement.kind is not Kind.FOLD:
+        return False
+    return len(participants(mapped, statement)) > 1 or mapped.fold_stride(statement) > 1
 
 
 def participants(mapped: Mapped, fold: Statement) -> str:
@@ -114,7 +130,7 @@ class CudaStatementPrinter(StatementPrinter):
         vectors: Vectors | None = None,
         number: int | None = None,  # of a fold with slots of its own
     ) -> None:
-        super().__init__(context, leaf)
+        super().__init__(context, leaf, None if vectors is None else vectors.conditions)
         self.mapped = mapped
         self.is_replicated = is_replicated
         self.vectors = vectors
@@ -124,6 +140,32 @@ class CudaStatementPrinter(StatementPrinter):
         """Return whether *expr* is the same for all values of some index."""
         names = {node.name for node in walk(expr) if isinstance(node, Index)}
         return names < set(self.statement.indices)
+
+    def is_eager(self, choice: Select) -> bool:
+        """Return whether lanes share the condition of *choice*, and registers have both values.
+
+        CUDA's compiler would branch lane by lane, because a half type's conversion is an assembly.
+        """
+        is_shared = self.vectors is not None and choice.condition in self.vectors.conditions
+        is_float = choice.dtype in (FLOAT32, FLOAT64)
+        return (
+            is_shared and is_float and all(map(self._is_ready, (choice.if_true, choice.if_false)))
+        )
+
+    def _is_ready(self, expr: Expr) -> bool:
+        """Return whether *expr* takes a few instructions, of what registers have in any case."""
+        match expr:
+            case Const():
+                return True
+            case Load():
+                position = self._by_load[(expr.tensor, expr.subscripts)]
+                return self.vectors is not None and position in self.vectors.names
+            case Select():
+                return self.is_eager(expr)
+            case Unary() | Cast() | tc.Binary(op="+" | "-" | "*"):
+                return all(map(self._is_ready, children(expr)))
+            case _:
+                return False
 
     def pins(self) -> list[Code]:
         """Return the conditions that leave one thread of those along which this is uniform."""
@@ -386,13 +428,15 @@ class CudaStatementPrinter(StatementPrinter):
         operator = f"tc_op_{_OPERATORS[reduction.operator]}_{suffix(reduction.dtype)}"
         # What is not replicated is pinned: the first threads alone need the result.
         which = "y_first" if axes == "y" and not self.is_replicated else axes
+        which += "_apart" if self.mapped.fold_stride(self.statement) > 1 else ""
         return self._fold_call(f"tc_fold_{which}", operator, axes, part)
 
     def _fold_call(self, function: str, operator: str, axes: str, *parts: Code) -> Call:
         """Return a call along *axes*, which is told numbers of threads, and its own."""
         x, y, _ = self.mapped.block
         widths = [x, y, self.mapped.cluster] if "c" in axes else [x, y]
-        own = [] if self.number is None else [self.number]
+        stride = self.mapped.fold_stride(self.statement)
+        own = [stride] if stride > 1 else [] if self.number is None else [self.number]
         found = template(function, [operator, *widths, *own], *parts)
         return replace(found, participants=participants(self.mapped, self.statement))
 
@@ -458,8 +502,10 @@ class CudaStatementPrinter(StatementPrinter):
             return self.element(read)
         placement = self.context.placements.get(read.array)
         axes = iter(self.mapped.fold_axes(self.statement))
+        stride = self.mapped.fold_stride(self.statement)
+        threads = (cast("int", thread_index(axis)) for axis in axes)
         lanes = {
-            dim: cast("int", thread_index(next(axes)))
+            dim: binary(next(threads), "/", stride) if stride > 1 else next(threads)
             for dim, subscript in enumerate(read.subscripts)
             if isinstance(subscript, Const)
         }
@@ -498,7 +544,8 @@ class CudaStatementPrinter(StatementPrinter):
 
     def at_lane_zero(self, variable: str) -> "CudaStatementPrinter":
         """Return a printer of the instance in lane 0 of the vector loop over *variable*."""
-        return self.moved(lambda at: substituted(_without_addend(at, variable), {variable: ZERO}))
+        zero = {variable: ZERO}
+        return self.moved(lambda at: simplified(substituted(_without_addend(at, variable), zero)))
 
     def moved(self, moved: Callable[[Code], Code]) -> "CudaStatementPrinter":
         """Return a printer of another instance: *moved* changes indices."""

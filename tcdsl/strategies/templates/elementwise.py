@@ -83,7 +83,7 @@ def schedule(problem: Problem, config: ElementwiseConfig) -> Sketch:
         tiles.append(Tile(axis, problem.extent(axis), problem.lower(axis), 1, config.threads_y))
     tiles += [problem.tile(axis) for axis in reversed(others)]
     why = f"threads along {problem.name_of(inner)}, neighbours in memory"
-    return assembled(problem, tiles, {}, why=(why,))
+    return assembled(problem, tiles, {}, why=(why,), is_in_memory_order=True)
 
 
 def _axis(problem: Problem) -> Axis | None:

@@ -53,7 +53,9 @@ from tcdsl.strategies.tensor_types import (
     why_not_made,
 )
 from tcdsl.strategies.tile_folds import (
+    fold_steps,
     folds_of,
+    is_of_columns,
     part_bytes,
     parts_of,
     shared_axis,
@@ -574,11 +576,14 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         name: 0 if name in inside else problem.scop.arrays[name].size_bytes() or 0
         for name in arrays
     }
-    parts = sum(part_bytes(problem, name, config.columns) for name in folds_of(problem))
-    count, each = _count_sums(problem), each_product(without_folds(problem))
-    factors, problem = _count_factors(without_folds(problem)), each[0]
+    whole, problem = problem, without_folds(problem)
+    count, each, factors = _count_sums(whole), each_product(problem), _count_factors(problem)
+    problem = each[0]
     shape, axes = problem.shapes[problem.lead], axes_of(problem)
     assert axes is not None and shape.statement.reduction is not None
+    folds = folds_of(whole)
+    parts = sum(part_bytes(whole, name, axes[0], config.tiles) for name in folds)
+    n_folded = sum(is_of_columns(whole, name, axes[0]) for name in folds)
     terms = -(-_chunk(problem, config) // config.step) * config.step
     terms *= prod(shape.extents[dim] for dim in axes[3])
     if count < len(each):  # of one sum, one after another
@@ -597,6 +602,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
         shape.statement.is_promoted or is_cut, config.chunks if config.is_finished else 0,
         count, factors, max(1, min(count, len(written - inside))),
+        n_folded * fold_steps(config.tiles),
     ).work(problem.gpu)  # fmt: skip
 
 
@@ -685,11 +691,11 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     if config.is_finished:
         why = (*why, "the last of them adds up their sums")
     if folds:
-        why = (*why, f"threads begin {', '.join(folds)}: a part for a quarter of a warp's columns")
+        why = (*why, f"threads begin {', '.join(folds)}: a part for each warp's rows or columns")
     members = whole.group.members
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=why,
-        partials={name: parts_of(whole, name, axes[1], config.columns) for name in folds},
+        partials={name: parts_of(whole, name, axes[:2], tiles) for name in folds},
         work=_work(whole, config),
         tensor=Tensor(
             shared_axis(products, axes[0]), shared_axis(products, axes[1]), terms, tiles,
@@ -705,7 +711,7 @@ TEMPLATE = Template(NAME, TensorConfig, why_not, space, schedule, is_likely)
 def is_extended(problem: Problem) -> bool:
     """Return whether *problem* is made here, and is more than a product and what follows it.
 
-    It reduces rows of its product as well, or has several products.
+    It reduces rows or columns of its product as well, or has several products.
     """
     has_more = folds_of(problem) or len(products_of(problem)) > 1
     return bool(has_more) and TEMPLATE.is_wanted(problem)

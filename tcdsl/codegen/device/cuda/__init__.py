@@ -6,12 +6,13 @@
     index                               floored division, fault records; always there
     vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore,
                                         tc_vload_some, tc_vload_some_once, tc_vstore_some,
-                                        tc_vload_if, tc_vload_if_once,
+                                        tc_vload_if, tc_vload_if_once, tc_select,
                                         tc_vload_quad, tc_vstore_quad
     pairs                               tc_vmax_f16, tc_vmin_f16, tc_vmax_bf16, tc_vmin_bf16
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
     compensated                         tc_c32, tc_c64, tc_plus_c32, tc_op_add_c32, ...
-    collective                          tc_fold_x, _y, _y_first, _xy and tc_argfold_x, _y, _xy
+    collective                          tc_fold_x, _y, _y_first, _xy, _x_apart
+                                        and tc_argfold_x, _y, _xy
     atomic atomic8                      tc_atomic_<op>_<type>
     ticket                              tc_last_block
     grid                                tc_grid_barrier
@@ -135,12 +136,12 @@ def _functions() -> dict[str, str]:
     index = dict.fromkeys(["tc_fault", "tc_floordiv", "tc_imin", "tc_imax"], "index")
     ways = [f"{way}{some}" for way in ("load", "store") for some in ("", "_some")]
     ways += ["load_once", "load_some_once", "load_if", "load_if_once", "load_quad", "store_quad"]
-    vector = dict.fromkeys(["tc_vec", *(f"tc_v{way}" for way in ways)], "vector")
+    vector = dict.fromkeys(["tc_vec", "tc_select", *(f"tc_v{way}" for way in ways)], "vector")
     pairs_at_once = [f"tc_v{op}_{half}" for op in ("max", "min") for half in HALVES]
     operators = [f"tc_op_{op}_{t}" for t in _COMBINED for op in OPERATORS[t]]
     operators += [f"tc_better_{op}_{t}" for t in _COMBINED for op in ("min", "max")]
     folds = [f"tc_{fold}_{way}" for fold in ("fold", "argfold") for way in ("x", "y", "xy")]
-    folds.append("tc_fold_y_first")
+    folds += ["tc_fold_y_first", "tc_fold_x_apart"]
     pairs = [name for name, part in c.FUNCTIONS.items() if part == "compensated"]
     pairs = [name for name in pairs if not name.startswith("tc_fold_")]
     atomics = {

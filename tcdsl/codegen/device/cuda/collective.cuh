@@ -7,6 +7,8 @@
  *     tc_fold_y<Op, TX, TY>(value)               over the threads of equal threadIdx.x
  *     tc_fold_y_first<Op, TX, TY>(value)         the same, for the threads of threadIdx.y == 0 only
  *     tc_fold_xy<Op, TX, TY>(value)              over all threads
+ *     tc_fold_x_apart<Op, 32, TY, N>(value)      over those of a warp whose threadIdx.x are equal
+ *                                                modulo N, a power of two
  *     tc_argfold_x<Better, TX, TY>(value, i)     the best value and the least index of it; also
  *                                                _y and _xy.  A negative i is no candidate.
  *
@@ -239,6 +241,15 @@ TC_FN typename Op::type tc_fold_xy_any(typename Op::type value)
   return tc_fold_row<Op, TX * TY, 1, SITE>(value, thread, 0);
 }
 
+template <typename Op, int TX, int TY, int APART>
+TC_FN typename Op::type tc_fold_x_apart_any(typename Op::type value)
+{
+  static_assert(TX == 32 && APART < 32 && tc_is_power_of_two(APART), "threads of a warp");
+  for (int d = APART; d < 32; d *= 2)
+    value = Op::combine(value, tc_shuffle_xor(0xffffffffu, value, d));
+  return value;
+}
+
 /* Of values, of the lanes of vectors, and of pairs; MORE are the numbers that some ways are told. */
 #define TC_FOLD(way)                                                                               \
   template <typename Op, int TX, int TY, int... MORE>                                              \
@@ -260,3 +271,4 @@ TC_FOLD(x)
 TC_FOLD(y)
 TC_FOLD(y_first)
 TC_FOLD(xy)
+TC_FOLD(x_apart)

@@ -100,6 +100,9 @@ template <typename T, int N> TC_FN void tc_vstore_some(T *p, tc_vec<T, N> v, int
   }
 }
 
+/* One of two values that are both there: no branch, which CUDA's compiler puts around assemblies. */
+template <typename T> TC_FN T tc_select(int condition, T a, T b) { return condition ? a : b; }
+
 /* Thread q of four neighbours gets word q of each of them, and gives them its others. */
 TC_FN void tc_exchange_quad(int (&x)[4])
 {
