@@ -17,7 +17,7 @@ BY_REGISTERS = 6  # more, where one element is loaded and stored
 LEAST_COPY = 4  # bytes that an asynchronous copy moves
 PART_BYTES = 4
 # Instructions' time of each product of float32 in parts, and of wider tiles.
-PARTS, PART_COLUMNS, WIDER = 0.65, 64, 0.9
+PARTS, PART_COLUMNS, WIDER = 0.7, 64, 0.9
 
 
 def with_parts(work: Work, products: float, columns: int) -> Work:

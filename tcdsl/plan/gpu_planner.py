@@ -59,6 +59,7 @@ from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.gpu_stencils import gpu_tilings
 from tcdsl.strategies.library_kernels import LibraryKernel
+from tcdsl.strategies.operand_orders import with_factors_along_results
 from tcdsl.strategies.operand_tiles import nested_in_steps
 from tcdsl.strategies.problem import Problem, Scheme, analyses_shared
 from tcdsl.strategies.requested import written_out
@@ -102,6 +103,7 @@ def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:
         scop = _with_shifted_exponentials(scop)
         scop = scop if options.deterministic else _with_long_rows(scop)
         scop = scop if options.fuse == "none" else _without_conversions(scop)
+        scop = _with_factors_along_results(scop) if options.vectorise else scop
         grouped = with_rewrites(scop, lambda s: _kernels_of(s, options, gpu), options, gpu)
     else:
         grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
@@ -149,6 +151,13 @@ def _without_conversions(scop: Scop) -> Scop:
     done = without_conversions(scop)
     if done is not scop:
         record("conversions where they are read", done)
+    return done
+
+
+def _with_factors_along_results(scop: Scop) -> Scop:
+    done = with_factors_along_results(scop)
+    if done is not scop:
+        record("small factors along results", done)
     return done
 
 

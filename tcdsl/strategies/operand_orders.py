@@ -8,6 +8,7 @@ C(m,n) +=! A(m,k) * B(k,n)                      of bytes: four warps multiply wh
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 
+from tcdsl.costmodel.locality import array_strides
 from tcdsl.lang.comprehension import Index, Operator
 from tcdsl.lang.types.dtypes import (
     BFLOAT16,
@@ -40,6 +41,9 @@ HALVES: Types = (BFLOAT16, FLOAT16)
 BYTES: Types = (INT8, UINT8)
 WORDS: Types = (FLOAT32,)
 FLOAT8: Types = (FLOAT8_E4M3, FLOAT8_E5M2)
+# Of factors that threads read for each of their results, and how many products are worth a kernel
+# that puts them in order.
+MOST_SMALL_BYTES, LEAST_SUMMED = 64 << 10, 1 << 22
 LEAST_TILE = 256  # products of a row, of a column or of a result, that are worth tiles
 
 
@@ -131,6 +135,64 @@ def _longest(own: Mapping[str, int], extents: Mapping[str, int]) -> str:
     return max(own, key=lambda index: (own[index], extents[index]), default="")
 
 
+def order_along_results(scop: Scop, name: str) -> Order | None:
+    """Return in which order a small factor of *name* has neighbours where results have them.
+
+        O(n,h,w,c) +=! I(n,h+r,w+s,c) * K(c,r,s)    K with c last: 8 filters are one load
+
+    The other factor has them, and all parallel indices of the small one: it is no matrix product.
+    For lanes of threads that compute neighbours its elements would be in a line each.
+    """
+    statement = scop.by_name[name]
+    factors = _summed_factors(statement)
+    last = statement.write.subscripts[-1] if statement.write.subscripts else None
+    if factors is None or not isinstance(last, Index) or last.name not in statement.left:
+        return None
+    extents = _extents(statement)
+    if (
+        prod(extents.values()) < LEAST_SUMMED
+        or array_strides(scop.arrays[statement.write.array])[-1] != 1
+    ):
+        return None
+    for small, other in (factors, factors[::-1]):
+        array, near = scop.arrays[small.load.tensor], scop.arrays[other.load.tensor]
+        own, others = (
+            indices_of(one.load.subscripts) - set(statement.reduced) for one in (small, other)
+        )
+        size_bytes = array.size_bytes()
+        if size_bytes is None or size_bytes > MOST_SMALL_BYTES or not own <= others:
+            continue
+        is_near = other.load.subscripts[-1] == last and array_strides(near)[-1] == 1
+        if not is_near or last not in small.load.subscripts[:-1]:
+            continue
+        order = Order(array.name, small.load.subscripts.index(last))
+        is_apart = array_strides(array)[order.last] > 1 and extents[last.name] > 1
+        if is_apart and why_not_reordered(scop, name, array.name) is None:
+            return order
+    return None
+
+
+def _summed_factors(statement: Statement) -> tuple[Factor, Factor] | None:
+    """Return the two factors of different arrays that *statement* adds products of, or None."""
+    reduction = statement.reduction
+    if statement.kind is not Kind.UPDATE or reduction is None or statement.library:
+        return None
+    if reduction.operator is not Operator.ADD or why_not_merged(statement) is not None:
+        return None
+    factors = factors_of(statement)
+    if factors is None or factors[0].load.tensor == factors[1].load.tensor:
+        return None
+    return factors
+
+
+def with_factors_along_results(scop: Scop) -> Scop:
+    """Return *scop* with small factors of sums in the order of their results."""
+    for name in [s.name for s in scop.statements]:
+        order = order_along_results(scop, name)
+        scop = scop if order is None else _in_order(scop, name, [order])
+    return scop
+
+
 def with_orders(scop: Scop, name: str) -> Scop:
     """Return *scop* with copies of the factors of *name* in those orders."""
     return _in_order(scop, name, orders_of(scop, name))
@@ -151,13 +213,8 @@ def _factors(
     scop: Scop, statement: Statement, types: Collection[DType] = HALVES
 ) -> tuple[Factor, Factor] | None:
     """Return the factors, of *types*, that *statement* adds products of on tensor cores."""
-    reduction = statement.reduction
-    if statement.kind is not Kind.UPDATE or reduction is None or statement.library:
-        return None
-    if reduction.operator is not Operator.ADD or why_not_merged(statement) is not None:
-        return None
-    factors = factors_of(statement)
-    if factors is None or factors[0].load.tensor == factors[1].load.tensor:
+    factors = _summed_factors(statement)
+    if factors is None:
         return None
     extents = _extents(statement)
     mentioned = [indices_of(factor.load.subscripts) for factor in factors]
