@@ -19,13 +19,20 @@ FORMS = {
     "nt": ("A(m,k) * B(n,k)", "A(m,k) * V(n,k)"),
     "tn": ("A(k,m) * B(k,n)", "V(k,n) * A(k,m)"),
     "apart": ("A(m,k) * B(k,n)", "V(m,k) * W(n,k)"),
+    "turned": ("A(m,k) * B(k,n)", "A(k,m) * V(k,n)"),
 }
 SIZES = {"m": 0, "n": 1, "k": 2}
 
 
+def parts_of(form: str) -> list[str]:
+    """Return the first read of each array."""
+    found = [part for own in FORMS[form] for part in re.findall(r"\w\(.*?\)", own)]
+    return list({part[0]: part for part in reversed(found)}.values())[::-1]
+
+
 def source_of(form: str, dtype: str = "bfloat16", rest: str | None = None) -> str:
     """Return a gated layer: y = a sigmoid(a) b, of the two products of a *form*."""
-    parts = dict.fromkeys(part for own in FORMS[form] for part in re.findall(r"\w\(.*?\)", own))
+    parts = parts_of(form)
     arguments = ", ".join(
         f"{dtype}({', '.join(re.findall('[mnk]', part[1:])).upper()}) {part[0]}" for part in parts
     )
@@ -36,7 +43,7 @@ def source_of(form: str, dtype: str = "bfloat16", rest: str | None = None) -> st
 
 
 def shapes_of(form: str, *sizes: int) -> list[tuple[int, ...]]:
-    parts = dict.fromkeys(part for own in FORMS[form] for part in re.findall(r"\w\(.*?\)", own))
+    parts = parts_of(form)
     return [tuple(sizes[SIZES[index]] for index in re.findall("[mnk]", part[1:])) for part in parts]
 
 
@@ -85,6 +92,7 @@ def test_gated_layers(way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
         "nt": (137, 200, 200),
         "tn": (72, 136, 200),
         "apart": (64, 128, 72),
+        "turned": (136, 72, 136),
     }
     for form in ("nn",) if way == "persistent" else FORMS:
         shapes, source = shapes_of(form, *sizes[form]), source_of(form)
