@@ -9,6 +9,7 @@ import pytest
 
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.options import Options
+from tcdsl.plan.state import Evaluator
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 
@@ -244,6 +245,46 @@ def test_one_sum_has_one_product_in_its_loop(cuda_unit: MakeUnit) -> None:
     assert unit.source.text.count("tc_copy_box<") == 4
     assert unit.source.text.count("tc_wgmma<") == 1
     assert "c3 <= 127" in unit.source.text and "tc_leave_products<1>" in unit.source.text
+
+
+PROJECTIONS = """def f(half(M,C) x, half(C,N) w, half(C,N) v, half(C,N) u, float(N) b)
+    -> (half(M,N) q, half(M,N) k, float(M,N) z) {
+    q(m,n) +=! x(m,c) * w(c,n)
+    k(m,n) +=! x(m,c) * v(c,n)
+    p(m,n) +=! float(x(m,c)) * u(c,n)
+    z(m,n) = p(m,n) + b(n)
+}"""
+ADJOINTS = """def f(half(M,K) x, half(M,N) a, half(M,N) b) -> (half(K,N) d_w, half(K,N) d_v) {
+    d_w(k,n) +=! x(m,k) * a(m,n)
+    d_v(k,n) +=! x(m,k) * b(m,n)
+}"""
+
+
+@pytest.mark.slow_but("adjoints")
+@pytest.mark.parametrize("form", ["projections", "adjoints"])
+def test_results_that_are_stored_apart(
+    form: str, cuda_unit: MakeUnit, emulated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what both read ties the products: nothing does along their columns."""
+    seconds = Evaluator.seconds
+    monkeypatch.setattr(Evaluator, "seconds", lambda self, g: seconds(self, g) / len(g.members))
+    m, n, k = 136, 200, 264
+    source, shapes, names = {
+        "projections": (PROJECTIONS, [(m, k), (k, n), (k, n), (k, n), (n,)], "S0+S1+S2+S3"),
+        "adjoints": (ADJOINTS, [(m, k), (m, n), (m, n)], "S0+S1"),
+    }[form]
+    unit = cuda_unit(source, *shapes)
+    assert kernels_of(unit) == [names] and not unit.done.is_fallback
+    (program,) = emulated([unit])
+    check(program, *inputs_of(unit, shapes))
+
+
+def test_projections_of_equal_columns_are_one_kernel(cuda_unit: MakeUnit) -> None:
+    """Keys and values of grouped queries: fewer columns than the queries."""
+    source = PROJECTIONS.replace("half(C,N) w", "half(C,J) w").replace("half(M,N) q", "half(M,J) q")
+    shapes = [(4096, 4096), (4096, 4096), (4096, 1024), (4096, 1024), (1024,)]
+    unit = cuda_unit(source, *shapes)
+    assert sorted(kernels_of(unit)) == ["S0", "S1+S2+S3"]
 
 
 # --- when -------------------------------------------------------------------------------------
