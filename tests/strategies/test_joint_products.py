@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tcdsl.costmodel.chip import load_chip
+from tcdsl.costmodel.registers import MANY_REGISTERS
 from tcdsl.plan.state import Evaluator
 from tcdsl.testing.comparison import check
 from tests.strategies.joint_programs import CONFIGS, FEW, MakeUnit, asked, inputs_of, kernels_of
@@ -152,6 +153,11 @@ def test_projections_of_equal_columns_are_one_kernel(cuda_unit: MakeUnit) -> Non
     shapes = [(4096, 4096), (4096, 4096), (4096, 1024), (4096, 1024), (1024,)]
     unit = cuda_unit(source, *shapes)
     assert sorted(kernels_of(unit)) == ["S0", "S1+S2+S3"]
+
+
+def test_threads_with_the_sums_of_two_products_have_many_registers(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(source_of("nn"), *shapes_of("nn", 4096, 4096, 4096))
+    assert unit.done.plan.kernels[0].code.thread_registers == MANY_REGISTERS
 
 
 # --- when -------------------------------------------------------------------------------------
