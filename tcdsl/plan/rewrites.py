@@ -23,6 +23,7 @@ from tcdsl.rewrites.scop.part_sums import in_parts, why_not_in_parts
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
 from tcdsl.rewrites.scop.separate_sums import separate, why_not_separate
+from tcdsl.rewrites.scop.stored_conditions import why_not_stored_first, with_stored_condition
 from tcdsl.rewrites.scop.widening import why_not_widened, widened
 from tcdsl.strategies.operand_orders import (
     BYTES,
@@ -182,6 +183,12 @@ REWRITES = (
         _sharing,
         lambda scop, name: why_not_shared(scop, scop.by_name[name]),
         with_shared,
+    ),
+    Rewrite(
+        "a comparison that is stored",
+        lambda scop: [a for a in scop.arrays if why_not_stored_first(scop, a) is None],
+        why_not_stored_first,
+        with_stored_condition,
     ),
     Rewrite("operands in another order", _in_other_orders, _why_not_ordered, _ordered),
     Rewrite(

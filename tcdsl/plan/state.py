@@ -17,7 +17,7 @@ from tcdsl.plan.common_blocks import common_blocks
 from tcdsl.plan.predicted import predicted_seconds
 from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
-from tcdsl.schedule.fusion import Group, join_all, shareable, unrelated_parts
+from tcdsl.schedule.fusion import Group, join_all, paired, shareable, unrelated_parts
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.problem import Problem
@@ -133,6 +133,10 @@ class Evaluator:
                 if len(grown.axes) == least:
                     return grown
                 found.append(grown)
+        if len(parts) == 2 and all(map(self.is_fixed, parts)):  # products, whose columns matter
+            known, (one, other) = self.grouped, parts
+            both = paired(known.scop, one, other, known.shapes, known.alignment)
+            found += [] if both is None else [both]
         return max(found, key=lambda group: len(group.axes), default=None)
 
     def _grown(self, group: Group, parts: Sequence[Group]) -> Group | None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
+from tcdsl.costmodel.chip import Unit
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.schedule.nesting import Piece
@@ -56,7 +57,11 @@ def is_likely(problem: Problem) -> bool:
     """Return whether products of one tile are not estimated to be faster on tensor cores."""
     if tile_mma.why_not(problem) is not None:
         return True
-    return least_seconds(problem, (TEMPLATE,)) <= least_seconds(problem, (tile_mma.TEMPLATE,))
+    others = least_seconds(problem, (tile_mma.TEMPLATE,))
+    products = sum(problem.shapes[name].instances for name in problem.group.members)
+    if products / problem.gpu.rate(Unit.FMA_F32) > others:  # whatever its threads
+        return False
+    return least_seconds(problem, (TEMPLATE,)) <= others
 
 
 def space(problem: Problem) -> Iterator[ChainConfig]:

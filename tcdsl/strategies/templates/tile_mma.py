@@ -39,7 +39,7 @@ from tcdsl.strategies.joint_products import (
     why_not_joint,
     with_one_product,
 )
-from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
+from tcdsl.strategies.problem import Problem, analysis, nameless_analysis, own_analysis
 from tcdsl.strategies.sketch import Axis, Sketch, Tensor, Terms
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_simt
@@ -358,6 +358,12 @@ def _has_more_terms(problem: Problem, read: Access, reduced: int) -> bool:
 
 def space(problem: Problem) -> Iterator[TensorConfig]:
     """Yield the configurations, first those that are estimated to take the least time."""
+    yield from _ranked(problem)
+
+
+@nameless_analysis
+def _ranked(problem: Problem) -> list[TensorConfig]:
+    """Return the configurations that fit, the fastest first."""
     whole, found, each = problem, [], each_product(without_folds(problem))
     room, problem = problem.gpu.shared_bytes_per_block, each[0]
     configs: Iterable[TensorConfig] = _configs(each, _count_sums(whole))
@@ -377,7 +383,7 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
         if seconds < inf and work.shared_bytes <= room:  # of equal ones that with fewer products
             made = _tiles(problem, config) * prod(config.tiles.block)
             found.append((seconds, made, config))
-    yield from (config for *_, config in sorted(found, key=lambda one: one[:2]))
+    return [config for *_, config in sorted(found, key=lambda one: one[:2])]
 
 
 def _count_sums(problem: Problem) -> int:
@@ -612,9 +618,10 @@ def _whole_steps(problem: Problem, step: int) -> int:
     return -(-problem.shapes[terms.product].extents[terms.term] // step) * step
 
 
+@own_analysis
 def _count_factors(problem: Problem) -> tuple[int, int]:
     """Return how many tiles of rows and of columns a step has."""
-    if is_one_sum(problem):
+    if is_one_sum(problem) or len(products_of(problem)) == 1:
         return 1, 1
     axes, statements = axes_of(with_one_product(problem)), problem.shapes
     assert axes is not None
