@@ -17,6 +17,7 @@ DEPTHWISE = """def f(half(N,H,W,C) I, half(C,R,S) K) -> (O) {
         ? I(n, h + r - 1, w + s - 1, c) : 0) * K(c,r,s) where n in 0:N, h in 0:H, w in 0:W
 }"""
 MATRIX = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+BATCHED = "def f(float(T,C) I, float(C,M,T) K) -> (O) { O(m,c) +=! I(k,c) * K(c,m,k) }"
 SHAPES = [(2, 7, 9, 40), (40, 3, 3)]
 
 
@@ -48,7 +49,8 @@ def test_lanes_are_vectors_where_results_are_many(cuda_unit: MakeUnit) -> None:
 @pytest.mark.parametrize(
     ("source", "shapes"),
     [
-        (MATRIX, [(32, 24), (40, 24)]),  # each factor has a parallel index of its own
+        (MATRIX, [(32, 24), (40, 24)]),
+        (BATCHED, [(9, 16), (16, 5, 9)]),  # the small one has a parallel index of its own
         (DEPTHWISE.replace("K(c,r,s)", "K(r,s,c)").replace("(C,R,S)", "(R,S,C)"),
          [(2, 7, 9, 40), (3, 3, 40)]),  # in order
         (DEPTHWISE.replace("(N,H,W,C)", "(N,H,C,W)").replace("w + s - 1, c)", "c, w + s - 1)"),
