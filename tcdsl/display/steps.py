@@ -23,6 +23,7 @@ WHAT = {
     "shifted exponentials": "A row's exponentials are relative to its maximum.",
     "online softmax": "Chunks of a row have maxima of their own; their sums are rescaled.",
     "conversions where they are read": "Temporaries keep the type from which they are converted.",
+    "small factors along results": "Small factors are copied with neighbours where results are.",
     "long rows of data": "Long rows, whose lengths the data decide, get blocks of their own.",
     "overlapped tiles": "Tiles of a stencil chain compute what they need of their neighbours too.",
     "panels": "Operands of a product are packed into panels, which registers' tiles read.",
