@@ -45,6 +45,44 @@ def shapes_of(form: str, *sizes: int) -> list[tuple[int, ...]]:
     return [tuple(sizes[SIZES[index]] for index in re.findall("[mnk]", part[1:])) for part in parts]
 
 
+PROJECTIONS = """def f(half(M,C) x, half(C,N) w, half(C,N) v, half(C,N) u, float(N) b)
+    -> (half(M,N) q, half(M,N) k, float(M,N) z) {
+    q(m,n) +=! x(m,c) * w(c,n)
+    k(m,n) +=! x(m,c) * v(c,n)
+    p(m,n) +=! float(x(m,c)) * u(c,n)
+    z(m,n) = p(m,n) + b(n)
+}"""
+ADJOINTS = """def f(half(M,K) x, half(M,N) a, half(M,N) b) -> (half(K,N) d_w, half(K,N) d_v) {
+    d_w(k,n) +=! x(m,k) * a(m,n)
+    d_v(k,n) +=! x(m,k) * b(m,n)
+}"""
+
+
+def test_projections_of_equal_columns_are_one_kernel(cuda_unit: MakeUnit) -> None:
+    """Keys and values of grouped queries: fewer columns than the queries."""
+    source = PROJECTIONS.replace("half(C,N) w", "half(C,J) w").replace("half(M,N) q", "half(M,J) q")
+    shapes = [(4096, 4096), (4096, 4096), (4096, 1024), (4096, 1024), (1024,)]
+    unit = cuda_unit(source, *shapes)
+    assert sorted(kernels_of(unit)) == ["S0", "S1+S2+S3"]
+
+
+def test_threads_with_the_sums_of_two_products_have_many_registers(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(source_of("nn"), *shapes_of("nn", 4096, 4096, 4096))
+    assert unit.done.plan.kernels[0].code.thread_registers == MANY_REGISTERS
+
+
+def test_what_both_products_read_is_copied_once(cuda_unit: MakeUnit) -> None:
+    for form, copies in (("nn", 3), ("nt", 3), ("tn", 3), ("apart", 4)):
+        unit = cuda_unit(source_of(form), *shapes_of(form, 1024, 1024, 1024))
+        assert kernels_of(unit) == ["S0+S1+S2"]
+        assert unit.source.text.count("tc_copy_box<") == copies
+        assert unit.source.text.count("tc_wgmma<") == 2
+        assert "tc_leave_products<2>" in unit.source.text
+
+
+# --- right ------------------------------------------------------------------------------------
+
+
 @pytest.mark.slow_but("boxes")
 @pytest.mark.parametrize("way", CONFIGS)
 def test_gated_layers(way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
@@ -106,28 +144,6 @@ def test_what_follows_has_rows_that_are_added_up(cuda_unit: MakeUnit, emulated: 
     check(program, *inputs_of(unit, shapes))
 
 
-def test_what_both_products_read_is_copied_once(cuda_unit: MakeUnit) -> None:
-    for form, copies in (("nn", 3), ("nt", 3), ("tn", 3), ("apart", 4)):
-        unit = cuda_unit(source_of(form), *shapes_of(form, 1024, 1024, 1024))
-        assert kernels_of(unit) == ["S0+S1+S2"]
-        assert unit.source.text.count("tc_copy_box<") == copies
-        assert unit.source.text.count("tc_wgmma<") == 2
-        assert "tc_leave_products<2>" in unit.source.text
-
-
-PROJECTIONS = """def f(half(M,C) x, half(C,N) w, half(C,N) v, half(C,N) u, float(N) b)
-    -> (half(M,N) q, half(M,N) k, float(M,N) z) {
-    q(m,n) +=! x(m,c) * w(c,n)
-    k(m,n) +=! x(m,c) * v(c,n)
-    p(m,n) +=! float(x(m,c)) * u(c,n)
-    z(m,n) = p(m,n) + b(n)
-}"""
-ADJOINTS = """def f(half(M,K) x, half(M,N) a, half(M,N) b) -> (half(K,N) d_w, half(K,N) d_v) {
-    d_w(k,n) +=! x(m,k) * a(m,n)
-    d_v(k,n) +=! x(m,k) * b(m,n)
-}"""
-
-
 @pytest.mark.slow_but("adjoints")
 @pytest.mark.parametrize("form", ["projections", "adjoints"])
 def test_results_that_are_stored_apart(
@@ -145,19 +161,6 @@ def test_results_that_are_stored_apart(
     assert kernels_of(unit) == [names] and not unit.done.is_fallback
     (program,) = emulated([unit])
     check(program, *inputs_of(unit, shapes))
-
-
-def test_projections_of_equal_columns_are_one_kernel(cuda_unit: MakeUnit) -> None:
-    """Keys and values of grouped queries: fewer columns than the queries."""
-    source = PROJECTIONS.replace("half(C,N) w", "half(C,J) w").replace("half(M,N) q", "half(M,J) q")
-    shapes = [(4096, 4096), (4096, 4096), (4096, 1024), (4096, 1024), (1024,)]
-    unit = cuda_unit(source, *shapes)
-    assert sorted(kernels_of(unit)) == ["S0", "S1+S2+S3"]
-
-
-def test_threads_with_the_sums_of_two_products_have_many_registers(cuda_unit: MakeUnit) -> None:
-    unit = cuda_unit(source_of("nn"), *shapes_of("nn", 4096, 4096, 4096))
-    assert unit.done.plan.kernels[0].code.thread_registers == MANY_REGISTERS
 
 
 # --- when -------------------------------------------------------------------------------------
