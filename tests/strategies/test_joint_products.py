@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+import tcdsl
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.registers import MANY_REGISTERS
+from tcdsl.lang.types.dtypes import FLOAT16
+from tcdsl.options import Options
 from tcdsl.plan.state import Evaluator
 from tcdsl.testing.comparison import check
+from tcdsl.testing.random_inputs import values
 from tests.strategies.joint_programs import CONFIGS, FEW, MakeUnit, asked, inputs_of, kernels_of
 
 FORMS = {
@@ -161,6 +165,24 @@ def test_results_that_are_stored_apart(
     assert kernels_of(unit) == [names] and not unit.done.is_fallback
     (program,) = emulated([unit])
     check(program, *inputs_of(unit, shapes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("body", [
+    "a(m,n) +=! float(x(m,k)) * w(k,n)  b(m,n) +=! float(x(m,k)) * v(k,n)"
+    "  y(m,n) = a(m,n) * sigmoid(b(m,n))",
+    "y(m,n) +=! float(x(m,k)) * w(k,n)  y(m,n) += float(x(m,k)) * v(k,n)",
+], ids=["beside", "one sum"])  # fmt: skip
+def test_open_rows(body: str) -> None:
+    head = "def f(half(M,K) x, half(K,N) w, half(K,N) v) -> (float(M,N) y)"
+    f = tcdsl.define(f"{head} {{ {body} }}").f
+    options = Options(dynamic_sizes=("M",))
+    for m in (264, 200):
+        shapes = [(m, 200), (200, 136), (200, 136)]
+        inputs = [values(FLOAT16, shape, "real", number) for number, shape in enumerate(shapes)]
+        made = f.compile(*inputs, target="emulate", options=options).choices["kernels"]
+        assert [kernel["template"] for kernel in made] == ["tile_mma"]
+        check(f, *inputs, targets=("emulate",), options=options)
 
 
 # --- when -------------------------------------------------------------------------------------
